@@ -1,0 +1,106 @@
+"""What is simulated: the executors, the delays, and which reading of the Spark model holds."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, fields
+from typing import Literal
+
+__all__ = ["DECIMA_SIM", "PAPER", "ClusterConfig", "ConfigError", "ExecutorClass", "Semantics"]
+
+
+class ConfigError(ValueError):
+    """A cluster that cannot be simulated. The message is one line that names the setting and what was expected."""
+
+
+@dataclass(frozen=True)
+class ExecutorClass:
+    """Executors of one kind. A stage runs on a class whose ``cpu`` and ``memory`` cover its demand.
+
+    Args:
+        count: number of executors, at least 1.
+        cpu: cores of one executor.
+        memory: memory of one executor, in the unit of the stages' demands.
+    """
+
+    count: int
+    cpu: float = 1.0
+    memory: float = 1.0
+
+    def __post_init__(self) -> None:
+        if isinstance(self.count, bool) or not isinstance(self.count, int) or self.count < 1:
+            raise ConfigError(f"the number of executors must be a whole number of at least 1, got {self.count!r}")
+        for name in ("cpu", "memory"):
+            size = getattr(self, name)
+            if not math.isfinite(size) or size < 0:
+                raise ConfigError(f"an executor's {name} must be finite and not negative, got {size}")
+
+
+@dataclass(frozen=True)
+class Semantics:
+    """The places where the Decima paper and its published simulator differ, one switch each.
+
+    The defaults are the paper's; ``DECIMA_SIM`` is the published simulator's.
+    """
+
+    offer_idle_executors: bool = True
+    """Offer all free executors at every scheduling event, not only when a job arrives or their own job's
+    stage opens. The published simulator strands executors in the common pool until the next arrival."""
+    nearest_level: bool = True
+    """Between two parallelism levels L < m < R take L with probability (R-m)/(R-L); else with (m-L)/(R-L)."""
+    waiting_keeps_jvm: bool = True
+    """An executor that waited inside its job starts with a first-wave duration; else with a fresh one."""
+    honour_max_time: bool = True
+    """The episode ends at ``max_time_ms``; else that setting has no effect."""
+    reward_short_jobs: bool = True
+    """A job that arrives and completes between two decisions counts in the reward; else it does not."""
+    fifo_reuses_grants: bool = True
+    """FIFO's head job gets all it can use; else a job stops getting executors from outside after as many
+    grants as the cluster has executors, even when it gave them back."""
+
+
+PAPER = Semantics()
+DECIMA_SIM = Semantics(**{switch.name: False for switch in fields(Semantics)})
+
+
+@dataclass(frozen=True)
+class ClusterConfig:
+    """A Spark cluster and the objective that its rewards express.
+
+    Args:
+        num_executors: executors of the only class; ignored if ``executor_classes`` is given.
+        executor_classes: several kinds of executors, numbered in this order.
+        moving_delay_ms: time an executor needs to move to another job (a JVM starts there), ms.
+        warmup_delay_ms: added to a first-wave duration where no fresh one was measured, ms.
+        semantics: ``PAPER``, ``DECIMA_SIM`` or a mixture of your own.
+        max_time_ms: when the episode ends, ms; infinite for "when all jobs are complete".
+        reward: ``jct`` (minus the time spent in the system by all jobs) or ``makespan`` (minus elapsed time).
+        reward_scale_ms: rewards are divided by this, ms.
+
+    Raises:
+        ConfigError: a setting out of range.
+    """
+
+    num_executors: int = 50
+    executor_classes: tuple[ExecutorClass, ...] = field(default=())
+    moving_delay_ms: float = 2000.0
+    warmup_delay_ms: float = 1000.0
+    semantics: Semantics = PAPER
+    max_time_ms: float = math.inf
+    reward: Literal["jct", "makespan"] = "jct"
+    reward_scale_ms: float = 100_000.0
+
+    def __post_init__(self) -> None:
+        classes = tuple(self.executor_classes) or (ExecutorClass(self.num_executors),)
+        object.__setattr__(self, "executor_classes", classes)
+        object.__setattr__(self, "num_executors", sum(kind.count for kind in classes))
+        for name in ("moving_delay_ms", "warmup_delay_ms"):
+            delay = getattr(self, name)
+            if not math.isfinite(delay) or delay < 0:
+                raise ConfigError(f"{name} must be finite and not negative, got {delay}")
+        if not self.max_time_ms > 0:
+            raise ConfigError(f"max_time_ms must be positive, got {self.max_time_ms}")
+        if not (math.isfinite(self.reward_scale_ms) and self.reward_scale_ms > 0):
+            raise ConfigError(f"reward_scale_ms must be positive and finite, got {self.reward_scale_ms}")
+        if self.reward not in ("jct", "makespan"):
+            raise ConfigError(f"reward must be 'jct' or 'makespan', got {self.reward!r}")

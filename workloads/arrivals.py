@@ -1,0 +1,120 @@
+"""When which job arrives: a seeded, finite sequence of (arrival time, job profile).
+
+One seed names one sequence. The streams of random numbers are separate by purpose, so that the same seed
+draws the same jobs whatever else is drawn, and the tasks' noise belongs to the sequence, not to a scheduler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from workloads.job import JobProfile, WorkloadError
+
+__all__ = ["JobSequence", "RandomStream", "batch_arrivals", "poisson_arrivals", "random_stream", "trace_arrivals"]
+
+
+class RandomStream(IntEnum):
+    """What random numbers are for. Each purpose draws from a stream of its own."""
+
+    ARRIVALS = 0
+    TASK_DURATIONS = 1
+    POLICY = 2
+    GENERATOR = 3
+
+
+def random_stream(seed: int, purpose: RandomStream, *path: int) -> np.random.Generator:
+    """The generator of one purpose; ``path`` names a part of it, such as one job's tasks."""
+    return np.random.default_rng([seed, int(purpose), *path])
+
+
+@dataclass(frozen=True, eq=False)
+class JobSequence:
+    """Jobs in order of arrival.
+
+    Args:
+        profiles: the jobs; a job's number is its place here. The same profile may stand in it many times.
+        arrival_ms: float64 [num_jobs], ms, ascending, not negative; jobs at 0 are there from the beginning.
+        seed: names the noise of every task's duration.
+
+    Raises:
+        WorkloadError: no jobs, another number of arrivals than jobs, or arrivals that are not ascending.
+    """
+
+    profiles: tuple[JobProfile, ...]
+    arrival_ms: NDArray[np.float64]
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        arrival = np.array(self.arrival_ms, dtype=np.float64)
+        if not self.profiles:
+            raise WorkloadError("a job sequence needs at least one job")
+        if arrival.shape != (len(self.profiles),):
+            raise WorkloadError(f"{len(self.profiles)} jobs need as many arrival times, got shape {arrival.shape}")
+        if not np.isfinite(arrival).all() or arrival[0] < 0:
+            raise WorkloadError("arrival times must be finite and not negative")
+        if (np.diff(arrival) < 0).any():
+            late = int(np.flatnonzero(np.diff(arrival) < 0)[0]) + 1
+            raise WorkloadError(f"arrival times must ascend, job {late} arrives before job {late - 1}")
+        if isinstance(self.seed, bool) or not isinstance(self.seed, int | np.integer) or self.seed < 0:
+            raise WorkloadError(f"the seed must be a whole number that is not negative, got {self.seed!r}")
+        arrival.setflags(write=False)
+        object.__setattr__(self, "profiles", tuple(self.profiles))
+        object.__setattr__(self, "arrival_ms", arrival)
+
+    def __len__(self) -> int:
+        return len(self.profiles)
+
+    @property
+    def num_tasks(self) -> int:
+        """Number of tasks over all jobs."""
+        return sum(profile.num_tasks for profile in self.profiles)
+
+
+def batch_arrivals(profiles: Sequence[JobProfile], num_jobs: int, seed: int) -> JobSequence:
+    """``num_jobs`` jobs drawn uniformly from ``profiles``, all there at time 0 (Decima, section 7.2)."""
+    return _sampled(profiles, num_jobs, seed, mean_interval_ms=0.0)
+
+
+def poisson_arrivals(
+    profiles: Sequence[JobProfile], num_jobs: int, mean_interval_ms: float, seed: int
+) -> JobSequence:
+    """``num_jobs`` jobs drawn uniformly from ``profiles``; the first at 0, then a Poisson process.
+
+    Args:
+        profiles: what to draw from.
+        num_jobs: how many.
+        mean_interval_ms: mean time between arrivals, ms (Decima, section 7.2: 45 s; the published code: 25 s).
+        seed: names the sequence.
+
+    Raises:
+        WorkloadError: no profiles, no jobs, or an interval that is not positive and finite.
+    """
+    if not np.isfinite(mean_interval_ms) or mean_interval_ms <= 0:
+        raise WorkloadError(f"the mean interval between arrivals must be positive, got {mean_interval_ms} ms")
+    return _sampled(profiles, num_jobs, seed, mean_interval_ms)
+
+
+def trace_arrivals(profiles: Sequence[JobProfile], arrival_ms: ArrayLike, seed: int = 0) -> JobSequence:
+    """The given jobs at the given times (float [num_jobs], ms), sorted by time; equal times keep their order."""
+    times = np.asarray(arrival_ms, dtype=np.float64)
+    if times.shape != (len(profiles),):
+        raise WorkloadError(f"{len(profiles)} jobs need as many arrival times, got shape {times.shape}")
+    order = np.argsort(times, kind="stable")
+    return JobSequence(tuple(profiles[job] for job in order), times[order], seed)
+
+
+def _sampled(profiles: Sequence[JobProfile], num_jobs: int, seed: int, mean_interval_ms: float) -> JobSequence:
+    if not profiles:
+        raise WorkloadError("there are no job profiles to draw from")
+    if num_jobs < 1:
+        raise WorkloadError(f"a job sequence needs at least one job, got {num_jobs}")
+    random = random_stream(seed, RandomStream.ARRIVALS)
+    chosen = random.integers(len(profiles), size=num_jobs)
+    intervals = random.exponential(mean_interval_ms, size=num_jobs)
+    intervals[0] = 0.0
+    return JobSequence(tuple(profiles[index] for index in chosen), np.cumsum(intervals), seed)

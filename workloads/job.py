@@ -1,0 +1,276 @@
+"""What a job is: a DAG of stages, each with its tasks, its resource demand and measured task durations.
+
+Everything here is immutable and checked when it is built; readers and generators only ever hand out
+profiles that a simulator can run. Durations are milliseconds (float64) throughout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from functools import cached_property
+
+import networkx as nx
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+__all__ = ["JobProfile", "StageProfile", "TaskDurations", "Wave", "WorkloadError"]
+
+#: The parallelism level of a duration that does not depend on parallelism.
+ANY_LEVEL = 1
+
+
+class WorkloadError(ValueError):
+    """A workload that cannot be used. The message is one line that names the place and what was expected."""
+
+
+class Wave(IntEnum):
+    """Which of its stage's tasks an executor is running; the three differ in duration.
+
+    Source: Decima (SIGCOMM 2019), section 6.2, and the published simulator's three tables of durations.
+    """
+
+    FRESH = 0
+    """First task after the executor joined the job: its JVM is cold."""
+    FIRST = 1
+    """First task of this stage on an executor that ran another stage of the job before."""
+    REST = 2
+    """A further task of the stage that the executor just worked on."""
+
+
+@dataclass(frozen=True, eq=False)
+class TaskDurations:
+    """Durations of one stage's tasks, by wave and by the number of executors that the job held.
+
+    A simulator picks the cell (wave, level) and draws one of its values uniformly. An empty cell falls back:
+    fresh -> first (plus the cluster's warm-up delay) -> rest; first -> fresh -> rest; rest -> first -> fresh.
+
+    Args:
+        levels: parallelism levels, int64 [num_levels], ascending, at least 1.
+        values: all durations, float64 [num_values], ms, finite and not negative.
+        cells: int64 [3, num_levels, 2]; ``values[start:stop]`` of each (wave, level). Cells may overlap.
+        mean_ms: what a scheduler may know about the duration of a task; the mean of ``values`` if omitted.
+
+    Raises:
+        WorkloadError: wrong shapes, an empty table, or durations that are negative or not finite.
+    """
+
+    levels: NDArray[np.int64]
+    values: NDArray[np.float64]
+    cells: NDArray[np.int64]
+    mean_ms: float = float("nan")
+
+    def __post_init__(self) -> None:
+        levels = _frozen_array(self.levels, np.int64, "levels")
+        values = _frozen_array(self.values, np.float64, "durations")
+        cells = _frozen_array(self.cells, np.int64, "cells")
+        if levels.ndim != 1 or not levels.size or levels[0] < 1 or (np.diff(levels) <= 0).any():
+            raise WorkloadError(f"parallelism levels must be ascending and at least 1, got {levels.tolist()}")
+        if values.ndim != 1 or not values.size:
+            raise WorkloadError("a stage needs at least one task duration")
+        if not np.isfinite(values).all() or (values < 0).any():
+            wrong = values[~(np.isfinite(values) & (values >= 0))][0]
+            raise WorkloadError(f"a task duration must be finite and not negative, got {wrong}")
+        if cells.shape != (3, levels.size, 2):
+            raise WorkloadError(f"cells must have shape (3, {levels.size}, 2), got {cells.shape}")
+        if (cells < 0).any() or (cells > values.size).any() or (cells[..., 1] < cells[..., 0]).any():
+            raise WorkloadError(f"a cell lies outside the {values.size} durations")
+        empty = (cells[..., 1] == cells[..., 0]).all(axis=0)
+        if empty.any():
+            raise WorkloadError(f"no durations in any wave at parallelism level {levels[empty][0]}")
+        mean = float(self.mean_ms) if self.mean_ms == self.mean_ms else float(values.mean())
+        if not np.isfinite(mean) or mean < 0:
+            raise WorkloadError(f"the mean task duration must be finite and not negative, got {mean}")
+        for name, value in (("levels", levels), ("values", values), ("cells", cells), ("mean_ms", mean)):
+            object.__setattr__(self, name, value)
+
+    @classmethod
+    def constant(
+        cls, rest_ms: float, *, first_ms: float | None = None, fresh_ms: float | None = None
+    ) -> TaskDurations:
+        """Every task of a wave takes the same time, whatever the parallelism; a wave left out equals the next.
+
+        The mean is that of the three waves.
+        """
+        first_ms = rest_ms if first_ms is None else first_ms
+        fresh_ms = first_ms if fresh_ms is None else fresh_ms
+        cells = [[[0, 1]], [[1, 2]], [[2, 3]]]
+        return cls(np.array([ANY_LEVEL]), np.array([fresh_ms, first_ms, rest_ms], float), np.array(cells))
+
+    @classmethod
+    def sampled(cls, durations_ms: ArrayLike) -> TaskDurations:
+        """Each task draws one of ``durations_ms`` (float [n], ms), in every wave and at any parallelism."""
+        values = np.atleast_1d(np.asarray(durations_ms, dtype=float))
+        return cls(np.array([ANY_LEVEL]), values, np.array([[[0, values.size]]] * 3))
+
+    @classmethod
+    def from_tables(
+        cls,
+        fresh: Mapping[int, Sequence[float]],
+        first: Mapping[int, Sequence[float]],
+        rest: Mapping[int, Sequence[float]],
+        *,
+        mean_ms: float = float("nan"),
+    ) -> TaskDurations:
+        """Build from one ``level -> durations`` table per wave; a level missing in a table is an empty cell."""
+        levels = sorted(set(fresh) | set(first) | set(rest))
+        values: list[float] = []
+        cells = np.zeros((3, len(levels), 2), dtype=np.int64)
+        for wave, table in enumerate((fresh, first, rest)):
+            for column, level in enumerate(levels):
+                start = len(values)
+                values.extend(table.get(level, ()))
+                cells[wave, column] = start, len(values)
+        return cls(np.array(levels, dtype=np.int64), np.array(values, dtype=float), cells, mean_ms)
+
+    def table(self, wave: Wave) -> dict[int, NDArray[np.float64]]:
+        """Durations of one wave as ``level -> float64 [n]``, ms; empty arrays where nothing was measured."""
+        return {
+            int(level): self.values[start:stop]
+            for level, (start, stop) in zip(self.levels, self.cells[wave], strict=True)
+        }
+
+    @property
+    def spread(self) -> tuple[float, float]:
+        """Shortest and longest duration, ms."""
+        return float(self.values.min()), float(self.values.max())
+
+
+@dataclass(frozen=True, eq=False)
+class StageProfile:
+    """One stage: tasks that run the same code on different partitions, in parallel.
+
+    Args:
+        num_tasks: how many tasks, at least 1.
+        durations: how long they take.
+        name: shown to people; any string.
+        cpu: cores a task needs from its executor.
+        memory: memory a task needs from its executor, in the unit of the cluster's executor classes.
+
+    Raises:
+        WorkloadError: no tasks, or a demand that is negative or not finite.
+    """
+
+    num_tasks: int
+    durations: TaskDurations
+    name: str = ""
+    cpu: float = 1.0
+    memory: float = 0.0
+
+    def __post_init__(self) -> None:
+        if isinstance(self.num_tasks, bool) or not isinstance(self.num_tasks, int | np.integer):
+            raise WorkloadError(f"the number of tasks must be a whole number, got {self.num_tasks!r}")
+        if self.num_tasks < 1:
+            raise WorkloadError(f"a stage needs at least one task, got {self.num_tasks}")
+        for name in ("cpu", "memory"):
+            demand = getattr(self, name)
+            if not np.isfinite(demand) or demand < 0:
+                raise WorkloadError(f"the {name} demand must be finite and not negative, got {demand}")
+
+    @property
+    def work_ms(self) -> float:
+        """Expected executor time of the whole stage: tasks x mean duration."""
+        return float(self.num_tasks * self.durations.mean_ms)
+
+
+@dataclass(frozen=True, eq=False)
+class JobProfile:
+    """A job: stages, and edges ``parent -> child``; a child's tasks start when all its parents are complete.
+
+    Args:
+        name: shown to people; any string.
+        stages: at least one; a stage's number is its place here.
+        edges: int64 [num_edges, 2], (parent, child) stage numbers; duplicates and cycles are refused.
+
+    Raises:
+        WorkloadError: no stages, an edge to a stage that is not there, a duplicate edge, or a cycle.
+    """
+
+    name: str
+    stages: tuple[StageProfile, ...]
+    edges: NDArray[np.int64] = field(default_factory=lambda: np.zeros((0, 2), dtype=np.int64))
+
+    def __post_init__(self) -> None:
+        stages = tuple(self.stages)
+        if not stages:
+            raise WorkloadError("a job needs at least one stage")
+        edges = _frozen_array(np.zeros((0, 2)) if not len(self.edges) else self.edges, np.int64, "edges")
+        if edges.ndim != 2 or edges.shape[1] != 2:
+            raise WorkloadError(f"edges must have shape (number of edges, 2), got {edges.shape}")
+        outside = (edges < 0) | (edges >= len(stages))
+        if outside.any():
+            parent, child = edges[outside.any(axis=1)][0]
+            raise WorkloadError(f"edge {parent} -> {child} leaves the {len(stages)} stages")
+        if len(np.unique(edges, axis=0)) != len(edges):
+            raise WorkloadError("the same edge is given twice")
+        object.__setattr__(self, "stages", stages)
+        object.__setattr__(self, "edges", edges)
+        if not nx.is_directed_acyclic_graph(self.graph()):
+            cycle = " -> ".join(str(parent) for parent, _ in nx.find_cycle(self.graph()))
+            raise WorkloadError(f"the stages form a cycle: {cycle}")
+
+    @property
+    def num_stages(self) -> int:
+        """Number of stages."""
+        return len(self.stages)
+
+    @property
+    def num_tasks(self) -> int:
+        """Number of tasks over all stages."""
+        return sum(stage.num_tasks for stage in self.stages)
+
+    @cached_property
+    def parents(self) -> tuple[tuple[int, ...], ...]:
+        """Each stage's parents, ascending."""
+        return self._neighbours(of=1, other=0)
+
+    @cached_property
+    def children(self) -> tuple[tuple[int, ...], ...]:
+        """Each stage's children, ascending."""
+        return self._neighbours(of=0, other=1)
+
+    @cached_property
+    def work_ms(self) -> float:
+        """Total work T_i: expected executor time over all stages, ms."""
+        return float(sum(stage.work_ms for stage in self.stages))
+
+    @cached_property
+    def critical_path_ms(self) -> NDArray[np.float64]:
+        """Work on the critical path from each stage, float64 [num_stages], ms: cp(v) = work(v) + max cp(child).
+
+        Source: Decima, appendix G.
+        """
+        path = np.zeros(self.num_stages)
+        for stage in reversed(list(nx.topological_sort(self.graph()))):
+            path[stage] = self.stages[stage].work_ms
+            path[stage] += max((path[child] for child in self.children[stage]), default=0.0)
+        path.setflags(write=False)
+        return path
+
+    def graph(self) -> nx.DiGraph[int]:
+        """The DAG as a networkx graph; each node carries its ``StageProfile`` as ``profile``."""
+        graph: nx.DiGraph[int] = nx.DiGraph()
+        for number, stage in enumerate(self.stages):
+            graph.add_node(number, profile=stage)
+        graph.add_edges_from(self.edges.tolist())
+        return graph
+
+    def _neighbours(self, *, of: int, other: int) -> tuple[tuple[int, ...], ...]:
+        lists: list[list[int]] = [[] for _ in self.stages]
+        for edge in self.edges.tolist():
+            lists[edge[of]].append(edge[other])
+        return tuple(tuple(sorted(found)) for found in lists)
+
+
+def _frozen_array(value: ArrayLike, dtype: type[np.generic], what: str) -> NDArray[np.generic]:
+    """Copy to a read-only array of ``dtype``, refusing what would lose information."""
+    try:
+        array = np.asarray(value)
+        result = array.astype(dtype)
+    except (TypeError, ValueError):
+        raise WorkloadError(f"{what} must be an array of numbers") from None
+    if array.dtype == object or array.dtype.kind not in "iuf" or not np.array_equal(array, result, equal_nan=True):
+        raise WorkloadError(f"{what} must be an array of {np.dtype(dtype).name}, got {array.dtype}")
+    result.setflags(write=False)
+    return result
