@@ -1,0 +1,28 @@
+"""Fixtures that all tests share."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import matplotlib
+import pytest
+
+matplotlib.use("Agg")
+
+#: Published profiles, recorded episodes and traces live beside the checkout; they are not part of it.
+SHARED = Path(os.environ.get("DECIMA_SHARED", Path(__file__).resolve().parents[2] / "shared"))
+
+
+@pytest.fixture(scope="session")
+def shared() -> Callable[[str], Path]:
+    """``shared("tpch")`` is a path under the shared data; the test is skipped where it is absent."""
+
+    def find(relative: str) -> Path:
+        path = SHARED / relative
+        if not path.exists():
+            pytest.skip(f"needs {relative} of the shared data (set DECIMA_SHARED to its folder)")
+        return path
+
+    return find
