@@ -1,0 +1,80 @@
+"""Hypothesis strategies for small workloads that reach the corners of the contract.
+
+They draw chains, forks, triangles (a parent that is also a grandparent) and edges that skip levels, stage
+numbers in no topological order, waves and levels without measurements, zero durations and plenty of ties.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import strategies as st
+
+from workloads.arrivals import JobSequence
+from workloads.job import JobProfile, StageProfile, TaskDurations
+
+#: Sets of parallelism levels: none that matters, one, the published simulator's, others.
+LEVEL_SETS = ((1,), (5,), (5, 10), (2, 3, 7), (5, 10, 20, 40, 50, 60, 80, 100))
+
+
+def durations_ms() -> st.SearchStrategy[float]:
+    """One duration: mostly small whole numbers, so that zeros and ties are common."""
+    return st.one_of(st.integers(0, 4).map(float), st.floats(0.0, 1000.0))
+
+
+@st.composite
+def task_durations(draw: st.DrawFn) -> TaskDurations:
+    """Constants by wave, one list for everything, or tables by wave and level with holes."""
+    kind = draw(st.sampled_from(("constant", "sampled", "tables")))
+    if kind == "constant":
+        return TaskDurations.constant(
+            draw(durations_ms()), first_ms=draw(durations_ms()), fresh_ms=draw(durations_ms())
+        )
+    if kind == "sampled":
+        return TaskDurations.sampled(draw(st.lists(durations_ms(), min_size=1, max_size=3)))
+    tables: list[dict[int, list[float]]] = [{}, {}, {}]
+    for level in draw(st.sampled_from(LEVEL_SETS)):
+        measured = draw(st.sets(st.integers(0, 2), min_size=1))
+        for wave in measured:
+            tables[wave][level] = draw(st.lists(durations_ms(), min_size=1, max_size=3))
+    mean_ms = draw(st.one_of(st.just(float("nan")), durations_ms()))
+    return TaskDurations.from_tables(*tables, mean_ms=mean_ms)
+
+
+def stage_profiles(max_tasks: int = 6) -> st.SearchStrategy[StageProfile]:
+    """One stage of 1 to ``max_tasks`` tasks, sometimes with unusual demands."""
+    return st.builds(
+        StageProfile,
+        num_tasks=st.integers(1, max_tasks),
+        durations=task_durations(),
+        name=st.text(st.characters(exclude_categories=["Cs"]), max_size=4),
+        cpu=st.one_of(st.just(1.0), st.floats(0.0, 4.0)),
+        memory=st.one_of(st.just(0.0), st.floats(0.0, 4.0)),
+    )
+
+
+@st.composite
+def job_profiles(
+    draw: st.DrawFn, max_stages: int = 6, max_tasks: int = 6, name: str | None = None
+) -> JobProfile:
+    """One job of 1 to ``max_stages`` stages; any DAG, also one in several parts."""
+    stages = draw(st.lists(stage_profiles(max_tasks), min_size=1, max_size=max_stages))
+    forward = [(parent, child) for child in range(len(stages)) for parent in range(child)]
+    chosen = draw(st.lists(st.sampled_from(forward), unique=True)) if forward else []
+    number = draw(st.permutations(range(len(stages))))
+    edges = [(number[parent], number[child]) for parent, child in chosen]
+    return JobProfile(
+        name=draw(st.text(st.characters(exclude_categories=["Cs"]), max_size=6)) if name is None else name,
+        stages=tuple(stages),
+        edges=np.array(edges, dtype=np.int64).reshape(-1, 2),
+    )
+
+
+@st.composite
+def job_sequences(draw: st.DrawFn, max_jobs: int = 4, max_stages: int = 6, max_tasks: int = 6) -> JobSequence:
+    """One to ``max_jobs`` jobs, some of the same profile, some arriving together."""
+    names = [f"job-{index}" for index in range(draw(st.integers(1, 3)))]
+    library = [draw(job_profiles(max_stages, max_tasks, name=name)) for name in names]
+    profiles = draw(st.lists(st.sampled_from(library), min_size=1, max_size=max_jobs))
+    time_ms = st.one_of(st.integers(0, 3).map(lambda seconds: 1000.0 * seconds), st.floats(0.0, 5000.0))
+    arrivals = sorted(draw(st.lists(time_ms, min_size=len(profiles), max_size=len(profiles))))
+    return JobSequence(tuple(profiles), np.array(arrivals), seed=draw(st.integers(0, 2**32)))
