@@ -15,7 +15,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from workloads.job import JobProfile, WorkloadError
 
-__all__ = ["JobSequence", "RandomStream", "batch_arrivals", "poisson_arrivals", "random_stream", "trace_arrivals"]
+__all__ = [
+    "JobSequence",
+    "RandomStream",
+    "batch_arrivals",
+    "poisson_arrivals",
+    "random_stream",
+    "trace_arrivals",
+]
 
 
 class RandomStream(IntEnum):
@@ -28,7 +35,12 @@ class RandomStream(IntEnum):
 
 
 def random_stream(seed: int, purpose: RandomStream, *path: int) -> np.random.Generator:
-    """The generator of one purpose; ``path`` names a part of it, such as one job's tasks."""
+    """The generator of one purpose; ``path`` names a part of it, such as one job's tasks.
+
+    Raises:
+        WorkloadError: a seed that is not a whole number, or negative.
+    """
+    _check_seed(seed)
     return np.random.default_rng([seed, int(purpose), *path])
 
 
@@ -54,14 +66,14 @@ class JobSequence:
         if not self.profiles:
             raise WorkloadError("a job sequence needs at least one job")
         if arrival.shape != (len(self.profiles),):
-            raise WorkloadError(f"{len(self.profiles)} jobs need as many arrival times, got shape {arrival.shape}")
+            expected = f"{len(self.profiles)} jobs need as many arrival times"
+            raise WorkloadError(f"{expected}, got shape {arrival.shape}")
         if not np.isfinite(arrival).all() or arrival[0] < 0:
             raise WorkloadError("arrival times must be finite and not negative")
         if (np.diff(arrival) < 0).any():
             late = int(np.flatnonzero(np.diff(arrival) < 0)[0]) + 1
             raise WorkloadError(f"arrival times must ascend, job {late} arrives before job {late - 1}")
-        if isinstance(self.seed, bool) or not isinstance(self.seed, int | np.integer) or self.seed < 0:
-            raise WorkloadError(f"the seed must be a whole number that is not negative, got {self.seed!r}")
+        _check_seed(self.seed)
         arrival.setflags(write=False)
         object.__setattr__(self, "profiles", tuple(self.profiles))
         object.__setattr__(self, "arrival_ms", arrival)
@@ -88,7 +100,7 @@ def poisson_arrivals(
     Args:
         profiles: what to draw from.
         num_jobs: how many.
-        mean_interval_ms: mean time between arrivals, ms (Decima, section 7.2: 45 s; the published code: 25 s).
+        mean_interval_ms: mean time between arrivals, ms (Decima, section 7.2: 45 s; its code: 25 s).
         seed: names the sequence.
 
     Raises:
@@ -100,7 +112,7 @@ def poisson_arrivals(
 
 
 def trace_arrivals(profiles: Sequence[JobProfile], arrival_ms: ArrayLike, seed: int = 0) -> JobSequence:
-    """The given jobs at the given times (float [num_jobs], ms), sorted by time; equal times keep their order."""
+    """The given jobs at the given times (float [num_jobs], ms), sorted by time, stably."""
     times = np.asarray(arrival_ms, dtype=np.float64)
     if times.shape != (len(profiles),):
         raise WorkloadError(f"{len(profiles)} jobs need as many arrival times, got shape {times.shape}")
@@ -108,7 +120,9 @@ def trace_arrivals(profiles: Sequence[JobProfile], arrival_ms: ArrayLike, seed: 
     return JobSequence(tuple(profiles[job] for job in order), times[order], seed)
 
 
-def _sampled(profiles: Sequence[JobProfile], num_jobs: int, seed: int, mean_interval_ms: float) -> JobSequence:
+def _sampled(
+    profiles: Sequence[JobProfile], num_jobs: int, seed: int, mean_interval_ms: float
+) -> JobSequence:
     if not profiles:
         raise WorkloadError("there are no job profiles to draw from")
     if num_jobs < 1:
@@ -118,3 +132,8 @@ def _sampled(profiles: Sequence[JobProfile], num_jobs: int, seed: int, mean_inte
     intervals = random.exponential(mean_interval_ms, size=num_jobs)
     intervals[0] = 0.0
     return JobSequence(tuple(profiles[index] for index in chosen), np.cumsum(intervals), seed)
+
+
+def _check_seed(seed: int) -> None:
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+        raise WorkloadError(f"the seed must be a whole number that is not negative, got {seed!r}")

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cached_property
+from typing import TypeVar
 
 import networkx as nx
 import numpy as np
@@ -19,6 +20,8 @@ __all__ = ["JobProfile", "StageProfile", "TaskDurations", "Wave", "WorkloadError
 
 #: The parallelism level of a duration that does not depend on parallelism.
 ANY_LEVEL = 1
+
+_Number = TypeVar("_Number", np.int64, np.float64)
 
 
 class WorkloadError(ValueError):
@@ -79,7 +82,8 @@ class TaskDurations:
         empty = (cells[..., 1] == cells[..., 0]).all(axis=0)
         if empty.any():
             raise WorkloadError(f"no durations in any wave at parallelism level {levels[empty][0]}")
-        mean = float(self.mean_ms) if self.mean_ms == self.mean_ms else float(values.mean())
+        with np.errstate(over="ignore"):  # refused below
+            mean = float(self.mean_ms) if self.mean_ms == self.mean_ms else float(values.mean())
         if not np.isfinite(mean) or mean < 0:
             raise WorkloadError(f"the mean task duration must be finite and not negative, got {mean}")
         for name, value in (("levels", levels), ("values", values), ("cells", cells), ("mean_ms", mean)):
@@ -89,7 +93,7 @@ class TaskDurations:
     def constant(
         cls, rest_ms: float, *, first_ms: float | None = None, fresh_ms: float | None = None
     ) -> TaskDurations:
-        """Every task of a wave takes the same time, whatever the parallelism; a wave left out equals the next.
+        """Every task of a wave takes the same time at any parallelism; a wave left out equals the next.
 
         The mean is that of the three waves.
         """
@@ -113,7 +117,7 @@ class TaskDurations:
         *,
         mean_ms: float = float("nan"),
     ) -> TaskDurations:
-        """Build from one ``level -> durations`` table per wave; a level missing in a table is an empty cell."""
+        """Build from one ``level -> durations`` table per wave; a level that a table lacks is an empty cell."""
         levels = sorted(set(fresh) | set(first) | set(rest))
         values: list[float] = []
         cells = np.zeros((3, len(levels), 2), dtype=np.int64)
@@ -122,7 +126,7 @@ class TaskDurations:
                 start = len(values)
                 values.extend(table.get(level, ()))
                 cells[wave, column] = start, len(values)
-        return cls(np.array(levels, dtype=np.int64), np.array(values, dtype=float), cells, mean_ms)
+        return cls(np.array(levels), np.array(values, dtype=float), cells, mean_ms)
 
     def table(self, wave: Wave) -> dict[int, NDArray[np.float64]]:
         """Durations of one wave as ``level -> float64 [n]``, ms; empty arrays where nothing was measured."""
@@ -237,7 +241,7 @@ class JobProfile:
 
     @cached_property
     def critical_path_ms(self) -> NDArray[np.float64]:
-        """Work on the critical path from each stage, float64 [num_stages], ms: cp(v) = work(v) + max cp(child).
+        """Work on the critical path from each stage: cp(v) = work(v) + max cp(child); float64 [num_stages], ms.
 
         Source: Decima, appendix G.
         """
@@ -263,14 +267,15 @@ class JobProfile:
         return tuple(tuple(sorted(found)) for found in lists)
 
 
-def _frozen_array(value: ArrayLike, dtype: type[np.generic], what: str) -> NDArray[np.generic]:
+def _frozen_array(value: ArrayLike, dtype: type[_Number], what: str) -> NDArray[_Number]:
     """Copy to a read-only array of ``dtype``, refusing what would lose information."""
     try:
         array = np.asarray(value)
-        result = array.astype(dtype)
+        with np.errstate(invalid="ignore"):  # NaN becomes some integer, which the comparison below refuses
+            result = array.astype(dtype)
     except (TypeError, ValueError):
         raise WorkloadError(f"{what} must be an array of numbers") from None
-    if array.dtype == object or array.dtype.kind not in "iuf" or not np.array_equal(array, result, equal_nan=True):
+    if array.dtype.kind not in "iuf" or not np.array_equal(array, result, equal_nan=True):
         raise WorkloadError(f"{what} must be an array of {np.dtype(dtype).name}, got {array.dtype}")
     result.setflags(write=False)
     return result
