@@ -117,7 +117,7 @@ class TaskDurations:
         *,
         mean_ms: float = float("nan"),
     ) -> TaskDurations:
-        """Build from one ``level -> durations`` table per wave; a level that a table lacks is an empty cell."""
+        """Build from one ``level -> durations`` table per wave; a level that a table lacks is empty."""
         levels = sorted(set(fresh) | set(first) | set(rest))
         values: list[float] = []
         cells = np.zeros((3, len(levels), 2), dtype=np.int64)
@@ -241,7 +241,7 @@ class JobProfile:
 
     @cached_property
     def critical_path_ms(self) -> NDArray[np.float64]:
-        """Work on the critical path from each stage: cp(v) = work(v) + max cp(child); float64 [num_stages], ms.
+        """Critical path from each stage: cp(v) = work(v) + max cp(child); float64 [num_stages], ms.
 
         Source: Decima, appendix G.
         """
