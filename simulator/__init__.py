@@ -1,0 +1,22 @@
+"""A discrete-event simulator of Spark clusters: what happens when jobs run under a scheduler."""
+
+from simulator.cluster import Cluster, SchedulingError
+from simulator.config import DECIMA_SIM, PAPER, ClusterConfig, ConfigError, ExecutorClass, Semantics
+from simulator.episode import run_episode
+from simulator.observation import Decision, Observation
+from simulator.record import EpisodeRecord
+
+__all__ = [
+    "DECIMA_SIM",
+    "PAPER",
+    "Cluster",
+    "ClusterConfig",
+    "ConfigError",
+    "Decision",
+    "EpisodeRecord",
+    "ExecutorClass",
+    "Observation",
+    "SchedulingError",
+    "Semantics",
+    "run_episode",
+]

@@ -1,0 +1,37 @@
+"""One scheduler, one cluster, one sequence of jobs: an episode from beginning to end."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from simulator.cluster import Cluster
+from simulator.config import ClusterConfig
+from simulator.observation import Decision, Observation
+from simulator.record import EpisodeRecord
+from workloads.arrivals import JobSequence
+
+__all__ = ["DecidesStages", "run_episode"]
+
+
+class DecidesStages(Protocol):
+    """What an episode needs of a scheduler."""
+
+    def reset(self, config: ClusterConfig, sequence: JobSequence) -> None:
+        """An episode begins."""
+
+    def decide(self, observation: Observation) -> Decision | None:
+        """Choose a schedulable stage and its job's parallelism limit, or leave the offered executors idle."""
+
+
+def run_episode(config: ClusterConfig, sequence: JobSequence, scheduler: DecidesStages) -> EpisodeRecord:
+    """Let a scheduler run a sequence of jobs. It is asked only where it has a choice.
+
+    Raises:
+        ConfigError: a stage that no executor class can run.
+        SchedulingError: the scheduler decides what cannot be done, or leaves everything idle for ever.
+    """
+    scheduler.reset(config, sequence)
+    cluster = Cluster(config, sequence)
+    while not cluster.done:
+        cluster.decide(scheduler.decide(cluster.observe()) if cluster.has_choice else None)
+    return cluster.record()
