@@ -1,0 +1,75 @@
+"""Files that a command writes: refused before the work begins, never left half-written."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+__all__ = ["OutputError", "atomic_path", "check_file", "make_folder"]
+
+
+class OutputError(OSError):
+    """An output that cannot be written. The message is one line that names it."""
+
+
+def make_folder(folder: Path) -> None:
+    """Make ``folder`` and its parents where they are missing, and prove that files can be written into it.
+
+    Raises:
+        OutputError: they cannot.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        _prove_writable(folder / "probe")
+    except OSError as error:
+        raise OutputError(f"cannot write into the folder {folder}: {error.strerror}") from None
+
+
+def check_file(path: Path) -> None:
+    """Prove that ``path`` can be written, without touching what is there.
+
+    Raises:
+        OutputError: it is a folder, or its folder is missing or cannot be written.
+    """
+    if path.is_dir():
+        raise OutputError(f"cannot write {path}: it is a folder")
+    try:
+        _prove_writable(path)
+    except OSError as error:
+        raise OutputError(f"cannot write {path}: {error.strerror}") from None
+
+
+@contextmanager
+def atomic_path(path: Path) -> Iterator[Path]:
+    """A path to write to; ``path`` is replaced in one step when the block ends well, and untouched otherwise.
+
+    What is not a regular file, such as ``/dev/stdout``, is written directly.
+    """
+    if _is_device(path):
+        yield path
+        return
+    partial = _beside(path)
+    try:
+        yield partial
+        partial.replace(path.resolve())
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _prove_writable(path: Path) -> None:
+    if not _is_device(path):
+        probe = _beside(path)
+        probe.touch()
+        probe.unlink()
+
+
+def _is_device(path: Path) -> bool:
+    return path.exists() and not path.is_file()
+
+
+def _beside(path: Path) -> Path:
+    """A name of this process's own beside the file; through symbolic links, so that they survive."""
+    target = path.resolve()
+    return target.with_name(f".{os.getpid()}.{target.name}")

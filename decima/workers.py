@@ -1,0 +1,128 @@
+"""Independent pieces of work in several processes, with clean ends: Ctrl-C, errors, a lost parent."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+__all__ = ["WorkerError", "Workers", "available_cpus"]
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+#: What every piece of work needs; sent to a worker once, when it starts.
+_shared: Any = None
+
+
+class WorkerError(RuntimeError):
+    """A worker process ended without an answer."""
+
+
+def available_cpus() -> int:
+    """Number of CPUs that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+class Workers:
+    """Calls ``function(shared, item)`` for many items; a context manager.
+
+    With one process everything happens in the caller's own. More processes are spawned, which is the same on
+    every platform and safe beside threads; a script that uses them therefore needs the customary
+    ``if __name__ == "__main__":``. Workers leave Ctrl-C to the caller: an exception inside the ``with`` block
+    ends them at once.
+
+    Args:
+        shared: handed to every call; picklable if there are several processes.
+        processes: at least 1.
+    """
+
+    def __init__(self, shared: Any, processes: int) -> None:
+        self._shared = shared
+        self._pool: ProcessPoolExecutor | None = None
+        if processes > 1:
+            self._others = set(multiprocessing.active_children())
+            self._pool = ProcessPoolExecutor(
+                processes,
+                mp_context=multiprocessing.get_context("spawn"),
+                initializer=_start_worker,
+                initargs=(shared,),
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._pool is None:
+            return
+        if error is not None:
+            for process in set(multiprocessing.active_children()) - self._others:
+                process.terminate()
+        self._pool.shutdown(cancel_futures=True)
+
+    def map(self, function: Callable[[Any, Item], Result], items: Iterable[Item]) -> Iterator[Result]:
+        """Results in the order in which they are ready; work begins in the order of ``items``.
+
+        Raises:
+            WorkerError: a worker process died.
+            Exception: whatever ``function`` raises first.
+        """
+        if self._pool is None:
+            for item in items:
+                yield function(self._shared, item)
+            return
+        try:
+            with _children_ignore_interrupt():  # submitting starts the processes
+                futures = [self._pool.submit(_work, function, item) for item in items]
+            for future in as_completed(futures):
+                yield future.result()
+        except BrokenProcessPool:
+            raise WorkerError(
+                "a worker process died before its work was done; was there enough memory?"
+            ) from None
+
+
+@contextmanager
+def _children_ignore_interrupt() -> Iterator[None]:
+    """Processes started here ignore Ctrl-C from their first instruction on.
+
+    Only the main thread may set handlers; from others, workers ignore it once they have begun.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+
+
+def _start_worker(shared: Any) -> None:
+    global _shared
+    _shared = shared
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """A killed parent cannot end its workers, and they would wait for work for ever."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+def _work(function: Callable[[Any, Item], Result], item: Item) -> Result:
+    return function(_shared, item)

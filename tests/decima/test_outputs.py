@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from decima.outputs import OutputError, atomic_path, check_file, make_folder
+
+
+def test_an_interrupted_write_leaves_the_old_file_and_no_litter(tmp_path: Path) -> None:
+    target = tmp_path / "results.json"
+    target.write_text("old")
+
+    def write_half_and_stop() -> None:
+        with atomic_path(target) as path:
+            path.write_text("ne")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_half_and_stop()
+    assert target.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_a_finished_write_replaces_the_target_of_a_symbolic_link(tmp_path: Path) -> None:
+    target, link = tmp_path / "results.json", tmp_path / "latest.json"
+    target.write_text("old")
+    link.symlink_to(target)
+    with atomic_path(link) as path:
+        path.write_text("new")
+    assert link.is_symlink()
+    assert target.read_text() == "new"
+
+
+def test_what_is_not_a_regular_file_is_written_directly() -> None:
+    check_file(Path("/dev/null"))
+    with atomic_path(Path("/dev/null")) as path:
+        assert path == Path("/dev/null")
+
+
+def test_checking_leaves_nothing_behind_and_touches_nothing(tmp_path: Path) -> None:
+    existing = tmp_path / "results.json"
+    existing.write_text("old")
+    check_file(existing)
+    check_file(tmp_path / "fresh.json")
+    make_folder(tmp_path / "a" / "b")
+    assert existing.read_text() == "old"
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["a", "b", "results.json"]
+
+
+def test_what_cannot_be_written_is_refused_in_one_line_that_names_it(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(OutputError, match=r"^cannot write into the folder .*file/sub: Not a directory$"):
+        make_folder(tmp_path / "file" / "sub")
+    with pytest.raises(OutputError, match=r"^cannot write into the folder .*file: File exists$"):
+        make_folder(tmp_path / "file")
+    with pytest.raises(OutputError, match=r"^cannot write .*missing/results.json: No such file"):
+        check_file(tmp_path / "missing" / "results.json")
+    with pytest.raises(OutputError, match="is a folder$"):
+        check_file(tmp_path)
