@@ -1,0 +1,221 @@
+"""Finds Spark's event logs and reads them line by line: plain, gzip or zstd, one file or rolled over several.
+
+Nothing is ever read whole: a log of any size is streamed through one line of memory.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import re
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from workloads.job import WorkloadError
+
+try:
+    import zstandard
+except ImportError:  # an optional extra: only zstd logs need it
+    zstandard = None  # type: ignore[assignment]
+
+__all__ = ["EventLog", "Problems", "events", "find_event_logs"]
+
+#: Longest line that is read whole, bytes. Spark writes plans of many megabytes, which nobody here needs.
+MAX_LINE = 64 * 2**20
+#: Longest beginning of a file that may be no event log at all, bytes.
+_PROBE = 4096
+
+_GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+_UNREADABLE = {b"LZ4Block": "lz4", b"\x82SNAPPY": "snappy", b"ZV": "lzf", b"PK\x03\x04": "zip"}
+_DAMAGE: tuple[type[Exception], ...] = (EOFError, OSError, zlib.error)
+if zstandard is not None:
+    _DAMAGE = (*_DAMAGE, zstandard.ZstdError)
+
+_EVENT_NAME = re.compile(rb'\s*\{\s*"Event"\s*:\s*"([^"\\]+)"')
+_ROLLED_FILE = re.compile(r"events_(\d+)_.+")
+
+
+@dataclass
+class Problems:
+    """What is wrong with a log: an error at once, or noted where what could be read is to be kept.
+
+    Args:
+        partial: note problems instead of raising them.
+        messages: one line each, in order; those after the first ``MAX_MESSAGES`` are only counted.
+        count: how many there were.
+    """
+
+    MAX_MESSAGES = 20
+
+    partial: bool
+    messages: list[str] = field(default_factory=list)
+    count: int = 0
+
+    def report(self, message: str) -> None:
+        """Raise ``message`` as a `WorkloadError`, or note it."""
+        if not self.partial:
+            raise WorkloadError(message)
+        self.count += 1
+        if len(self.messages) < self.MAX_MESSAGES:
+            self.messages.append(message)
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """The messages, and how many more there were."""
+        more = self.count - len(self.messages)
+        return (*self.messages, *([f"and {more} problems more"] if more else []))
+
+
+@dataclass(frozen=True)
+class EventLog:
+    """One log: a file, or the files that it was rolled over, oldest first."""
+
+    path: Path
+    files: tuple[Path, ...]
+    gaps: tuple[str, ...] = ()
+
+    @property
+    def in_progress(self) -> bool:
+        """Spark has not closed the log: the application runs, or its driver died."""
+        names = [self.path.name, *(file.name for file in self.path.glob("appstatus_*"))]
+        return any(name.endswith(".inprogress") for name in names)
+
+
+def find_event_logs(path: Path) -> list[EventLog]:
+    """The event logs at ``path``: a file, a rolled log's folder (``eventlog_v2_*``), or a folder of both.
+
+    Raises:
+        WorkloadError: nothing is there, or the folder holds no log.
+    """
+    if path.is_file():
+        return [EventLog(path, (path,))]
+    if not path.is_dir():
+        raise WorkloadError(f"{path}: no such file or folder")
+    if rolled := _rolled_log(path):
+        return [rolled]
+    entries = sorted(entry for entry in path.iterdir() if not entry.name.startswith((".", "_")))
+    rolled_logs = [_rolled_log(entry) for entry in entries if entry.is_dir()]
+    logs = [log for log in rolled_logs if log] + [
+        EventLog(entry, (entry,)) for entry in entries if entry.is_file()
+    ]
+    if not logs:
+        raise WorkloadError(f"{path}: the folder holds no event log")
+    return sorted(logs, key=lambda log: log.path)
+
+
+def events(log: EventLog, wanted: frozenset[str], problems: Problems) -> Iterator[tuple[str, str, Any]]:
+    """The log's events in order, as (place, name, event); the event is None where ``wanted`` lacks its name.
+
+    ``place`` is ``FILE:LINE``. Events that nobody wants are not parsed, only named.
+
+    Raises:
+        WorkloadError: a line that is no event, data that end early or are damaged, or a missing part of a
+            rolled log (unless ``problems`` only notes them); always for a file that is no event log.
+    """
+    for gap in log.gaps:
+        problems.report(f"{log.path}: {gap}")
+    for file in log.files:
+        for number, line in _lines(file, problems):
+            place = f"{file}:{number}"
+            try:
+                yield place, *_parse(line, wanted)
+            except (ValueError, RecursionError):
+                if number == 1:
+                    raise WorkloadError(
+                        f'{place}: not a Spark event log (expected {{"Event":...}})'
+                    ) from None
+                problems.report(f"{place}: {_describe_bad(line)}")
+
+
+def _parse(line: bytes, wanted: frozenset[str]) -> tuple[str, Any]:
+    """Name and content of one event; ValueError where the line is none."""
+    if match := _EVENT_NAME.match(line):
+        name = match[1].decode()
+        if name not in wanted:
+            return name, None
+        if len(line) >= MAX_LINE:
+            raise ValueError("too long")
+    event = json.loads(line)
+    if not isinstance(event, dict) or not isinstance(name := event.get("Event"), str):
+        raise ValueError("no event")
+    return name, event if name in wanted else None
+
+
+def _describe_bad(line: bytes) -> str:
+    if len(line) >= MAX_LINE:
+        return f"an event of more than {MAX_LINE >> 20} MiB"
+    if not line.endswith(b"\n"):
+        return "the log is cut off in mid-line (truncated, or still being written)"
+    return f"not an event: {line[:40].decode(errors='replace').strip()!r}"
+
+
+def _lines(path: Path, problems: Problems) -> Iterator[tuple[int, bytes]]:
+    """Numbered lines of a file; of a line longer than `MAX_LINE` only the beginning."""
+    with path.open("rb") as file, _decompressed(path, file) as stream:
+        number = 0
+        while True:
+            number += 1
+            try:
+                # The first line tells whether this is a log; a huge file of one line must not be read for it.
+                line = start = stream.readline(_PROBE if number == 1 else MAX_LINE)
+                if number == 1 and _EVENT_NAME.match(start):
+                    line = start if start.endswith(b"\n") else start + stream.readline(MAX_LINE)
+                rest = line
+                while len(rest) >= MAX_LINE and not rest.endswith(b"\n"):
+                    rest = stream.readline(MAX_LINE)
+            except _DAMAGE as error:
+                problems.report(f"{path}:{number}: the data end early or are damaged ({error})")
+                return
+            if not line:
+                if number == 1:
+                    raise WorkloadError(f"{path}:1: the file is empty, not a Spark event log")
+                return
+            if line.strip():
+                yield number, line
+
+
+def _decompressed(path: Path, file: io.BufferedReader) -> io.BufferedIOBase:
+    """The stream's plain content; compression is told by the first bytes, whatever the file is called."""
+    start = file.read(8)
+    file.seek(0)
+    if start.startswith(_GZIP):
+        return gzip.GzipFile(fileobj=file)
+    if start.startswith(_ZSTD):
+        if zstandard is None:
+            raise WorkloadError(f"{path}: zstd logs need the zstandard package: pip install 'decima[spark]'")
+        # Spark ends a frame at every flush; without read_across_frames only the first would be read.
+        reader = zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True)
+        return io.BufferedReader(reader)
+    for magic, name in _UNREADABLE.items():
+        if start.startswith(magic):
+            raise WorkloadError(
+                f"{path}: {name} compression is not supported; unpack it, or use gzip or zstd"
+            )
+    return file
+
+
+def _rolled_log(folder: Path) -> EventLog | None:
+    """The rolled log in ``folder``, from its last compaction on; None where it is no rolled log."""
+    numbered = [
+        (int(match[1]), file) for file in folder.iterdir() if (match := _ROLLED_FILE.fullmatch(file.name))
+    ]
+    if not numbered:
+        return None
+    # Compaction to file N replaces all files up to N, which Spark may not have deleted yet.
+    compacted = max((number for number, file in numbered if file.name.endswith(".compact")), default=0)
+    parts = {
+        number: file
+        for number, file in sorted(numbered)
+        if number > compacted or (number == compacted and file.name.endswith(".compact"))
+    }
+    gaps = []
+    if compacted:
+        gaps.append(f"compacted by Spark: the events of jobs that ended before file {compacted} are gone")
+    missing = sorted(set(range(max(compacted, 1), max(parts) + 1)) - set(parts))
+    if missing:
+        gaps.append(f"part {missing[0]} of the rolled log (events_{missing[0]}_...) is missing")
+    return EventLog(folder, tuple(parts.values()), tuple(gaps))
