@@ -1,0 +1,246 @@
+"""The reader of Spark's event logs, on small logs written for it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.workloads.spark_logs import LogBuilder, small_log, stage_info
+from workloads.job import Wave
+from workloads.spark_application import SparkApplication, SparkQuery
+from workloads.spark_eventlog import read_event_log
+
+
+@pytest.fixture
+def read(tmp_path):
+    def read_log(log: LogBuilder, *, partial: bool = False) -> SparkApplication:
+        [application] = read_event_log(log.write(tmp_path / "log"), partial=partial)
+        return application
+
+    return read_log
+
+
+def only_query(application: SparkApplication) -> SparkQuery:
+    [query] = application.queries
+    return query
+
+
+def test_a_small_log(read):
+    application = read(small_log(name="tiny", version="4.0.1"))
+    query = only_query(application)
+    assert (application.name, application.spark_version) == ("tiny", "4.0.1")
+    assert (application.start_ms, application.end_ms) == (1000.0, 9000.0)
+    assert [stage.num_tasks for stage in query.stages] == [3, 1]
+    assert query.stages[0].name == "Scan parquet > Exchange"
+    assert query.edges.tolist() == [[0, 1]]
+    assert query.name == "job 0"
+    assert (query.start_ms, query.wall_ms, query.span_ms) == (2000.0, 430.0, 430.0)
+    assert query.submission_lag_ms.tolist() == [10.0, 10.0]
+    assert query.tasks["stage"].tolist() == [0, 0, 0, 1]
+    assert query.tasks["launch_ms"].tolist() == [2010.0, 2110.0, 2210.0, 2320.0]
+    assert query.tasks["duration_ms"].tolist() == [100.0] * 4
+    assert application.report.lines() == []
+
+
+def test_waves_of_executors(read):
+    log = LogBuilder().executor("0").executor("1")
+    log.job(0, [stage_info(0, 4), stage_info(1, 2)], at=2000).submit(0, 2000).submit(1, 2000)
+    log.task(0, 0, "0", 2000, 2100).task(0, 1, "1", 2000, 2500)
+    log.task(0, 2, "0", 2100, 2200).task(1, 0, "0", 2200, 2300).task(0, 3, "0", 2300, 2400)
+    log.task(1, 1, "1", 2500, 2600).complete(0, 2500).complete(1, 2600)
+    tasks = only_query(read(log.job_end(0, 2600).end())).tasks
+    waves = tasks.set_index(["stage", "partition"])["wave"]
+    assert waves[0, 0] == waves[0, 1] == Wave.FRESH
+    assert waves[1, 0] == waves[1, 1] == Wave.FIRST
+    assert waves[0, 2] == waves[0, 3] == Wave.REST
+
+
+def test_a_failed_task_warms_its_executor_up(read):
+    log = LogBuilder().executor("0").job(0, [stage_info(0, 1)], at=2000).submit(0, 2000)
+    log.task(0, 0, "0", 2000, 2100, reason="ExceptionFailure").task(0, 0, "0", 2100, 2200, attempt=1)
+    application = read(log.complete(0, 2200).job_end(0, 2200).end())
+    assert only_query(application).tasks["wave"].tolist() == [Wave.REST]
+    assert (application.report.failed_tasks, application.report.retried_tasks) == (1, 1)
+
+
+def test_an_executor_with_several_cores_counts_as_several(read):
+    log = LogBuilder().add("EnvironmentUpdate", **{"Spark Properties": {"spark.task.cpus": "2"}})
+    log.executor("0", cores=4).job(0, [stage_info(0, 4)], at=2000).submit(0, 2000)
+    log.task(0, 0, "0", 2000, 2100).task(0, 1, "0", 2000, 2300)
+    log.task(0, 2, "0", 2100, 2250).task(0, 3, "0", 2250, 2400)
+    application = read(log.complete(0, 2400).job_end(0, 2400).end())
+    tasks = only_query(application).tasks
+    assert application.executors[0].slots == 2
+    assert tasks["slot"].tolist() == [0, 1, 0, 0]
+    assert tasks["wave"].tolist() == [Wave.FRESH, Wave.FRESH, Wave.REST, Wave.REST]
+    assert tasks["level"].tolist() == [2] * 4
+
+
+def test_the_level_follows_the_executors(read):
+    log = LogBuilder().executor("0", at=1000).executor("1", at=2150).remove("0", at=2350)
+    log.job(0, [stage_info(0, 4)], at=2000).submit(0, 2000)
+    for task, executor in enumerate("0011"):
+        log.task(0, task, executor, 2000 + 100 * task, 2100 + 100 * task)
+    log.job(1, [stage_info(1, 1)], at=2400).run(1, 2400, 2500, executor="1").complete(0, 2400)
+    application = read(log.job_end(0, 2400).job_end(1, 2500).end())
+    assert [query.tasks["level"].tolist() for query in application.queries] == [[1, 1, 2, 2], [1]]
+    assert application.report.lost_executors == 0
+
+
+def test_start_up_of_executors(read):
+    times = {"Request Time": 1200, "Registration Time": 3700}
+    log = small_log().executor("1", at=3701, **times).executor("2", at=4000)
+    log.events.insert(0, {"Event": "RunMeta", "query": 3, "executors": {"2": {"granted": 1500}}})
+    application = read(log)
+    delays = {executor.name: executor.startup_ms for executor in application.executors}
+    assert delays["1"] == 2500.0
+    assert delays["2"] == 2500.0
+    assert np.isnan(delays["0"])
+    assert application.recording["query"] == 3
+
+
+def test_bytes_and_times_of_tasks(read):
+    metrics = {
+        "Executor Run Time": 80,
+        "Executor CPU Time": 60_000_000,
+        "Executor Deserialize CPU Time": 5_000_000,
+        "Input Metrics": {"Bytes Read": 100},
+        "Shuffle Read Metrics": {"Remote Bytes Read": 20, "Local Bytes Read": 3},
+        "Shuffle Write Metrics": {"Shuffle Bytes Written": 7},
+    }
+    log = LogBuilder().executor("0").job(0, [stage_info(0, 1)], at=2000).submit(0, 2000)
+    log.task(0, 0, "0", 2000, 2100, metrics=metrics).complete(0, 2100).job_end(0, 2100)
+    task = only_query(read(log.end())).tasks.iloc[0]
+    assert (task["run_ms"], task["cpu_ms"]) == (80.0, 65.0)
+    assert task["input_bytes"] == 100
+    assert task["shuffle_read_bytes"] == 23
+    assert task["shuffle_write_bytes"] == 7
+
+
+def two_job_query(kind: str) -> LogBuilder:
+    """Job 0 runs stages 0 -> 1; job 1 reads the shuffle of 0 (as the skipped 2) in 3, then 4 follows."""
+    log = LogBuilder().executor("0").sql(5, 1900, "count it")
+    log.job(0, [stage_info(0, 2, rdd=3), stage_info(1, 1, (0,), rdd=8)], at=2000, sql=5)
+    log.run(0, 2000, 2200, "ShuffleMapTask").run(1, 2210, 2300, kind).job_end(0, 2310)
+    skipped = stage_info(2, 2, rdd=3)
+    log.job(1, [skipped, stage_info(3, 2, (2,), rdd=9), stage_info(4, 1, (3,), rdd=12)], at=2400, sql=5)
+    log.run(3, 2400, 2500, "ShuffleMapTask").run(4, 2500, 2600).job_end(1, 2600)
+    return log.sql_end(5, 2700).end()
+
+
+def test_jobs_of_one_query_are_merged(read):
+    query = only_query(read(two_job_query("ResultTask")))
+    assert query.name == "count it"
+    assert (query.num_jobs, query.num_skipped) == (2, 1)
+    assert [stage.stage_id for stage in query.stages] == [0, 1, 3, 4]
+    assert query.dag.shuffle_edges.tolist() == [[0, 1], [2, 3]]
+    assert query.dag.reused_edges.tolist() == [[0, 2]]
+    assert query.dag.barrier_edges.tolist() == [[1, 2]]
+    assert query.edges.tolist() == [[0, 1], [1, 2], [2, 3]]  # 0 -> 2 is implied
+    assert (query.start_ms, query.submitted_ms, query.wall_ms, query.span_ms) == (1900, 2000, 800, 600)
+    assert query.submission_lag_ms.tolist() == [0, 10, 100, 0]
+
+
+def test_a_job_that_only_writes_a_shuffle_is_no_barrier(read):
+    query = only_query(read(two_job_query("ShuffleMapTask")))
+    assert query.dag.barrier_edges.tolist() == []
+    assert query.edges.tolist() == [[0, 1], [0, 2], [2, 3]]
+
+
+def test_a_job_waits_only_for_the_latest_of_those_before(read):
+    log = LogBuilder().executor("0").sql(0, 1900)
+    for job, start, end in ((0, 2000, 2100), (1, 2200, 2300), (2, 2205, 2350), (3, 2400, 2500)):
+        log.job(job, [stage_info(job, 1)], at=start, sql=0).run(job, start, end).job_end(job, end)
+    query = only_query(read(log.sql_end(0, 2600).end()))
+    assert query.edges.tolist() == [[0, 1], [0, 2], [1, 3], [2, 3]]
+
+
+def test_a_nested_execution_belongs_to_its_root(read):
+    log = small_log()
+    properties = {"spark.sql.execution.id": "8", "spark.sql.execution.root.id": "7", "spark.jobGroup.id": "g"}
+    log.events[3]["Properties"] = properties
+    query = only_query(read(log.sql(7, 1990).sql_end(7, 2500)))
+    assert (query.name, query.start_ms, query.end_ms) == ("g", 1990.0, 2500.0)
+
+
+def test_a_shuffle_of_another_query_is_counted_not_linked(read):
+    log = LogBuilder().executor("0")
+    log.job(0, [stage_info(0, 1, rdd=3), stage_info(1, 1, (0,), rdd=4)], at=2000)
+    log.run(0, 2000, 2100, "ShuffleMapTask").run(1, 2100, 2200).job_end(0, 2200)
+    log.job(1, [stage_info(2, 1, rdd=3), stage_info(3, 1, (2,), rdd=5)], at=2300)
+    application = read(log.run(3, 2300, 2400).job_end(1, 2400).end())
+    assert [len(query.stages) for query in application.queries] == [2, 1]
+    assert application.report.outside_parents == 1
+
+
+def test_a_stage_without_tasks_is_bridged(read):
+    log = LogBuilder().executor("0")
+    log.job(0, [stage_info(0, 1), stage_info(1, 0, (0,)), stage_info(2, 1, (1,))], at=2000)
+    log.run(0, 2000, 2100, "ShuffleMapTask").run(1, 2100, 2100).run(2, 2100, 2200)
+    query = only_query(read(log.job_end(0, 2200).end()))
+    assert [stage.stage_id for stage in query.stages] == [0, 2]
+    assert query.edges.tolist() == [[0, 1]]
+    assert query.num_skipped == 0
+
+
+def test_speculation_counts_the_faster_copy(read):
+    log = LogBuilder().executor("0").executor("1").job(0, [stage_info(0, 1)], at=2000).submit(0, 2000)
+    log.task(0, 0, "0", 2000, 2900, reason="TaskKilled")
+    log.task(0, 0, "1", 2500, 2600, attempt=1, speculative=True)
+    application = read(log.complete(0, 2600).job_end(0, 2600).end())
+    assert only_query(application).tasks["duration_ms"].tolist() == [100.0]
+    report = application.report
+    assert (report.killed_tasks, report.speculative_tasks, report.retried_tasks) == (1, 1, 0)
+    assert report.lines() == ["1 killed tasks, 1 speculative tasks"]
+
+
+def test_a_lost_executor_repeats_tasks_in_a_new_attempt_of_the_stage(read):
+    """The fetch failure of stage 1 makes Spark run the lost half of stage 0 again, as its task number 0."""
+    log = LogBuilder().executor("0").executor("1")
+    log.job(0, [stage_info(0, 2), stage_info(1, 1, (0,))], at=2000).submit(0, 2000)
+    log.task(0, 0, "0", 2000, 2100, kind="ShuffleMapTask").task(0, 1, "1", 2000, 2120, kind="ShuffleMapTask")
+    log.complete(0, 2120).submit(1, 2130).remove("1", 2140, "worker lost")
+    log.task(0, 1, "1", 2000, 2120, reason="Resubmitted")
+    log.task(1, 0, "0", 2130, 2200, reason="FetchFailed").complete(1, 2200, failure="fetch")
+    log.submit(0, 2210, attempt=1)
+    log.task(0, 0, "0", 2210, 2300, kind="ShuffleMapTask", partition=1, stage_attempt=1).complete(0, 2300)
+    log.submit(1, 2310, attempt=1).task(1, 0, "0", 2310, 2400, stage_attempt=1).complete(1, 2400)
+    application = read(log.job_end(0, 2400).end())
+    query, report = only_query(application), application.report
+    assert [(stage.num_tasks, stage.submitted_ms) for stage in query.stages] == [(2, 2000.0), (1, 2130.0)]
+    assert sorted(query.tasks["duration_ms"]) == [90.0, 100.0, 120.0]
+    assert (report.failed_tasks, report.repeated_tasks, report.stage_retries) == (1, 1, 2)
+    assert (report.lost_executors, report.missing_tasks, report.unfinished_tasks) == (1, 0, 0)
+    assert [executor.lost for executor in application.executors] == [False, True]
+
+
+def test_dropped_events_are_counted(read):
+    log = small_log()
+    dropped = [event for event in log.events if event["Event"].endswith("TaskEnd")][1]
+    log.events.remove(dropped)
+    report = read(log).report
+    assert (report.missing_tasks, report.unfinished_tasks) == (1, 1)
+
+
+def test_a_failed_query_is_left_out_and_counted(read):
+    log = LogBuilder().executor("0")
+    log.job(0, [stage_info(0, 1)], at=2000).run(0, 2000, 2100).job_end(0, 2100)
+    log.sql(0, 2200).job(1, [stage_info(1, 1), stage_info(2, 1, (1,))], at=2200, sql=0)
+    log.run(1, 2200, 2300).submit(2, 2300).task(2, 0, "0", 2300, 2400, reason="ExceptionFailure")
+    log.job_end(1, 2400, "JobFailed").sql_end(0, 2500, error="boom").end()
+    application = read(log)
+    assert [query.name for query in application.queries] == ["job 0"]
+    assert application.report.failed_queries == 1
+    kept = read(log, partial=True).queries[1]
+    assert not kept.complete
+    assert [stage.stage_id for stage in kept.stages] == [1]
+
+
+def test_a_cancelled_job_does_not_fail_its_query(read):
+    log = LogBuilder().executor("0").sql(0, 1900)
+    log.job(0, [stage_info(0, 2)], at=2000, sql=0).submit(0, 2000)
+    log.task(0, 0, "0", 2000, 2100).task(0, 1, "0", 2100, 2150, reason="TaskKilled")
+    log.job_end(0, 2150, "JobFailed").job(1, [stage_info(1, 1)], at=2200, sql=0).run(1, 2200, 2300)
+    query = only_query(read(log.job_end(1, 2300).sql_end(0, 2400).end()))
+    assert [stage.stage_id for stage in query.stages] == [1]
+    assert query.complete
