@@ -1,0 +1,150 @@
+"""The reader on 88 recorded runs of the TPC-H queries, against a table made from them by another program."""
+
+from __future__ import annotations
+
+import gzip
+import heapq
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from workloads.job import Wave, WorkloadError
+from workloads.spark_application import SparkQuery
+from workloads.spark_eventlog import read_event_log
+from workloads.spark_profile import to_profile
+
+
+@pytest.fixture(scope="module")
+def recordings(shared):
+    """Application name -> the application."""
+    applications = read_event_log(shared("spark/eventlogs"))
+    return {application.name: application for application in applications}
+
+
+@pytest.fixture(scope="module")
+def summary(shared):
+    return pd.read_csv(shared("spark/summary.csv")).set_index("app")
+
+
+def row_of(query: SparkQuery) -> dict[str, int]:
+    return {
+        "jobs": query.num_jobs,
+        "stages": len(query.stages),
+        "skipped": query.num_skipped,
+        "edges": len(query.edges),
+        "shuffle_edges": len(query.dag.shuffle_edges),
+        "reused_edges": len(query.dag.reused_edges),
+        "barrier_edges": len(query.dag.barrier_edges),
+        "tasks": len(query.tasks),
+    }
+
+
+def test_stages_edges_and_tasks(recordings, summary):
+    rows = {name: row_of(application.queries[0]) for name, application in recordings.items()}
+    ours = pd.DataFrame.from_dict(rows, orient="index").loc[summary.index]
+    pd.testing.assert_frame_equal(ours, summary[ours.columns], check_names=False)
+    assert len(ours) == 88
+    assert all(len(application.queries) == 1 for application in recordings.values())
+
+
+def test_durations_waves_and_start_up(recordings, summary):
+    for name, application in recordings.items():
+        row, query = summary.loc[name], application.queries[0]
+        tasks = query.tasks
+        mean = tasks.groupby("wave")["duration_ms"].mean()
+        assert tasks["duration_ms"].sum() / 1e3 == pytest.approx(row["task_s"], abs=1e-3)
+        assert tasks["run_ms"].sum() / 1e3 == pytest.approx(row["task_run_s"], abs=1e-3)
+        assert tasks["cpu_ms"].sum() / 1e3 == pytest.approx(row["task_cpu_s"], abs=1e-3)
+        assert query.span_ms / 1e3 == pytest.approx(row["span_s"], abs=1e-3)
+        for wave, column in ((Wave.FRESH, "fresh_ms"), (Wave.FIRST, "first_ms"), (Wave.REST, "rest_ms")):
+            assert mean[wave] == pytest.approx(row[column], abs=0.051)
+        startup = np.mean([executor.startup_ms for executor in application.executors])
+        assert startup == pytest.approx(row["jvm_start_ms"], abs=6)
+        assert (tasks["level"] == row["n"]).all()
+        assert query.span_ms <= query.wall_ms <= 1e3 * row["wall_s"]
+        assert application.report.lines() == []
+
+
+def list_schedule_ms(query: SparkQuery, num_executors: int) -> float:
+    """Span of the run if a free executor always takes the next task of the open stage with the lowest id.
+
+    Tasks keep their durations, in order of launch; a stage opens its lag after its last parent's end.
+    """
+    durations = [
+        query.tasks.loc[query.tasks["stage"] == stage, "duration_ms"] for stage in range(len(query.stages))
+    ]
+    todo = [found.tolist()[::-1] for found in durations]
+    left = [len(found) for found in durations]
+    parents = [set(query.edges[query.edges[:, 1] == stage, 0].tolist()) for stage in range(len(query.stages))]
+    order = sorted(range(len(query.stages)), key=lambda stage: query.stages[stage].stage_id)
+    opening = [(query.submission_lag_ms[stage], stage) for stage in order if not parents[stage]]
+    heapq.heapify(opening)
+    running: list[tuple[float, int]] = []
+    open_stages: set[int] = set()
+    now = 0.0
+    while opening or running:
+        if opening and (not running or opening[0] < running[0]):
+            now, stage = heapq.heappop(opening)
+            open_stages.add(stage)
+        else:
+            now, stage = heapq.heappop(running)
+            left[stage] -= 1
+            for child in order if not left[stage] else ():
+                if stage in parents[child]:
+                    parents[child].remove(stage)
+                    if not parents[child]:
+                        heapq.heappush(opening, (now + query.submission_lag_ms[child], child))
+        for stage in order:
+            while stage in open_stages and todo[stage] and len(running) < num_executors:
+                heapq.heappush(running, (now + todo[stage].pop(), stage))
+    return now
+
+
+def test_list_scheduling_a_run_gives_its_span(recordings):
+    """All that a simulator needs of a run is there: DAG, durations and the driver's delays."""
+    errors = []
+    for application in recordings.values():
+        [query] = application.queries
+        errors.append(list_schedule_ms(query, len(application.executors)) / query.span_ms - 1)
+    assert np.abs(errors).max() < 0.035
+    assert np.abs(errors).mean() < 0.01
+
+
+def test_runs_of_a_query_read_the_same_bytes_in_the_same_stages(recordings):
+    """Stages of different runs match by their place, though Spark numbers them differently."""
+    sizes = ["input_bytes", "shuffle_read_bytes", "shuffle_write_bytes"]
+    for number in range(1, 23):
+        runs = [
+            application.queries[0]
+            for name, application in recordings.items()
+            if name.startswith(f"q{number:02d}_")
+        ]
+        assert len(runs) == 4
+        totals = np.array([run.tasks.groupby("stage")[sizes].sum().to_numpy() for run in runs])
+        np.testing.assert_allclose(totals, totals[:1].repeat(4, axis=0), rtol=0.02, atol=2000)
+
+
+def test_a_recording_cut_off_in_the_middle(shared, tmp_path):
+    text = gzip.decompress((shared("spark/eventlogs") / "q09_sf1_n2_r2.json.gz").read_bytes())
+    path = tmp_path / "log"
+    path.write_bytes(text[: len(text) * 2 // 3])
+    with pytest.raises(WorkloadError, match="mid-line"):
+        read_event_log(path)
+    [application] = read_event_log(path, partial=True)
+    [query] = application.queries
+    assert not query.complete
+    assert 80 < len(query.tasks) < 160
+    assert application.report.unfinished_queries == 1
+    assert len(application.report.problems) == 2
+
+
+def test_profiles_pool_the_runs(recordings):
+    runs = [recordings[f"q11_sf1_n{n}"].queries[0] for n in ("1_r1", "2_r2", "2_r3", "4_r1")]
+    profile = to_profile(runs, name="q11")
+    assert (profile.name, profile.num_stages, profile.num_tasks) == ("q11", 12, 123)
+    assert np.array_equal(profile.edges, runs[0].edges)
+    scan = profile.stages[0].durations
+    assert scan.levels.tolist() == [1, 2, 4]
+    pooled = sum(len(scan.table(wave)[2]) for wave in Wave)
+    assert pooled == 2 * profile.stages[0].num_tasks

@@ -1,0 +1,94 @@
+"""Job profiles from measured runs on Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import networkx as nx
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from workloads.job import JobProfile, StageProfile, TaskDurations, Wave, WorkloadError
+from workloads.spark_application import SparkQuery
+from workloads.spark_dag import without_implied
+
+__all__ = ["to_profile"]
+
+
+def to_profile(runs: Sequence[SparkQuery], *, name: str | None = None) -> JobProfile:
+    """Pool runs of one query into a job profile: durations by wave and by the number of executors held.
+
+    Stages are matched by their operators, numbers of tasks and data edges. A barrier is kept if all runs
+    obeyed it: where jobs are submitted at once, one may by chance end before another begins.
+
+    Args:
+        runs: at least one.
+        name: name of the profile; that of the first run if omitted.
+
+    Raises:
+        WorkloadError: no runs, runs whose stages do not match, or a stage of which no task ended.
+    """
+    if not runs:
+        raise WorkloadError("a job profile needs at least one run of the query")
+    matchings = [_matching(runs[0], run) for run in runs]
+    tasks = pd.concat(
+        [
+            run.tasks.assign(stage=run.tasks["stage"].map(places))
+            for run, places in zip(runs, matchings, strict=True)
+        ]
+    )
+    stages = []
+    for place, stage in enumerate(runs[0].stages):
+        rows = tasks[tasks["stage"] == place]
+        if rows.empty:
+            raise WorkloadError(f"{runs[0].name}: no task of stage {stage.stage_id} ended")
+        tables = (_durations_by_level(rows[rows["wave"] == wave]) for wave in Wave)
+        stages.append(StageProfile(stage.num_tasks, TaskDurations.from_tables(*tables), stage.name))
+    edges = _common_edges(runs, matchings)
+    return JobProfile(runs[0].name if name is None else name, tuple(stages), edges)
+
+
+def _durations_by_level(rows: pd.DataFrame) -> dict[int, list[float]]:
+    levels, durations = rows["level"].to_numpy(), rows["duration_ms"].to_numpy()
+    return {int(level): durations[levels == level].tolist() for level in np.unique(levels)}
+
+
+def _matching(model: SparkQuery, run: SparkQuery) -> dict[int, int]:
+    """The place in ``model`` of each stage of ``run``."""
+    ours, theirs = _data_graph(run), _data_graph(model)
+    if ours.nodes.data() == theirs.nodes.data() and ours.edges == theirs.edges:
+        return {place: place for place in theirs}
+    # Jobs that are submitted at the same time (broadcasts) number their RDDs as it happens.
+    matching: dict[int, int] | None = nx.vf2pp_isomorphism(ours, theirs, node_label="shape")
+    if matching is None:
+        raise WorkloadError(
+            f"{run.name} of {run.application_id} has another DAG than {model.name} of {model.application_id}"
+        )
+    return matching
+
+
+def _data_graph(query: SparkQuery) -> nx.DiGraph[int]:
+    """Shuffle and reused edges, without the barriers, which depend on timing."""
+    graph: nx.DiGraph[int] = nx.DiGraph()
+    for place, stage in enumerate(query.stages):
+        graph.add_node(place, shape=(stage.name, stage.num_tasks))
+    graph.add_edges_from([*query.dag.shuffle_edges.tolist(), *query.dag.reused_edges.tolist()])
+    return graph
+
+
+def _common_edges(runs: Sequence[SparkQuery], matchings: Sequence[dict[int, int]]) -> NDArray[np.int64]:
+    """The data edges, and those barriers that hold in every run, as places in the first."""
+    graphs: list[nx.DiGraph[int]] = []
+    barriers: set[tuple[int, int]] = set()
+    for run, places in zip(runs, matchings, strict=True):
+        graph: nx.DiGraph[int] = nx.DiGraph()
+        graph.add_nodes_from(places.values())
+        graph.add_edges_from((places[parent], places[child]) for parent, child in run.edges.tolist())
+        graphs.append(graph)
+        barriers |= {(places[parent], places[child]) for parent, child in run.dag.barrier_edges.tolist()}
+    obeyed = {edge for edge in barriers if all(nx.has_path(graph, *edge) for graph in graphs)}
+    shuffle = {(parent, child) for parent, child in runs[0].dag.shuffle_edges.tolist()}
+    reused = {(parent, child) for parent, child in runs[0].dag.reused_edges.tolist()}
+    edges = sorted(without_implied(shuffle, reused | obeyed))
+    return np.array(edges, dtype=np.int64).reshape(-1, 2)
