@@ -54,7 +54,7 @@ def test_what_cannot_be_written_is_refused_in_one_line_that_names_it(tmp_path: P
         make_folder(tmp_path / "file" / "sub")
     with pytest.raises(OutputError, match=r"^cannot write into the folder .*file: File exists$"):
         make_folder(tmp_path / "file")
-    with pytest.raises(OutputError, match=r"^cannot write .*missing/results.json: No such file"):
+    with pytest.raises(OutputError, match=r"^cannot write .*missing/results\.json: No such file"):
         check_file(tmp_path / "missing" / "results.json")
-    with pytest.raises(OutputError, match="is a folder$"):
+    with pytest.raises(OutputError, match=r"is a folder$"):
         check_file(tmp_path)

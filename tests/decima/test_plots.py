@@ -1,4 +1,4 @@
-"""Pictures against stored ones. ``DECIMA_NEW_BASELINES=1 pytest tests/decima/test_plots.py`` stores new ones."""
+"""Pictures against stored ones. To store new ones, run this with DECIMA_NEW_BASELINES=1 set."""
 
 from __future__ import annotations
 

@@ -1,0 +1,294 @@
+"""The command ``decima``. It parses, shows and saves; what it shows is computed elsewhere in the library.
+
+Modules that take long to import are imported inside the commands, so that ``decima --help`` is quick.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from decima.compare import Comparison
+    from decima.experiments import ExperimentSettings
+    from workloads import Workload
+
+__all__ = ["cli", "main"]
+
+#: Exit status of a command that was interrupted: 128 + SIGINT, as shells have it.
+INTERRUPTED = 130
+DEFAULT_SCHEDULERS = "fifo,sjf-cp,fair,naive-weighted-fair,weighted-fair,tuned-weighted-fair"
+#: Options that change what a command shows or how fast, never its results.
+PRESENTATION = ("processes", "json_file", "out")
+
+
+def default_workload() -> Workload:
+    """What is compared on if the user names nothing."""
+    from workloads import Workload, synthetic_profiles
+
+    return Workload(synthetic_profiles(), None, "synthetic")
+
+
+class OneLineErrors(click.Group):
+    """A group that tells every error in one line on stderr and ends with a status that is not 0."""
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        **extra: Any,
+    ) -> Any:
+        """As ``click.Group.main``, but errors end the command in one line."""
+        run = partial(super().main, args, prog_name, complete_var, standalone_mode=False, **extra)
+        if not standalone_mode:
+            return run()
+        try:
+            status: Any = run()
+        except click.ClickException as error:
+            _end(f"error: {error.format_message()}", error.exit_code)
+        except click.Abort:
+            _end("interrupted", INTERRUPTED)
+        sys.exit(status if isinstance(status, int) else 0)
+
+
+@click.group(cls=OneLineErrors, invoke_without_command=True)
+@click.version_option(package_name="decima", message="decima %(version)s")
+@click.pass_context
+def cli(context: click.Context) -> None:
+    """Schedule data-processing clusters: simulate them, compare schedulers, learn better ones."""
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
+
+
+def main() -> NoReturn:
+    """Entry point of the command ``decima``."""
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="replace")  # type: ignore[union-attr]  # a terminal may lack a character
+    sys.exit(cli(prog_name="decima"))
+
+
+@cli.command()
+def schedulers() -> None:
+    """List the schedulers that come with the project."""
+    from rich.table import Table
+
+    from decima.report import scheduler_summaries
+
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True, style="bold")
+    for name, summary in scheduler_summaries().items():
+        table.add_row(name, summary)
+    _console().print(table)
+
+
+@cli.command(context_settings={"show_default": True})
+@click.option(
+    "--profiles",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Draw jobs from the published TPC-H profiles in this folder.",
+)
+@click.option(
+    "--workload",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Draw jobs from the profiles of this file; if it says which jobs arrive when, replay them just so, "
+    "each experiment with other task noise.  [default: random DAGs]",
+)
+@click.option(
+    "--arrivals", type=click.Choice(["batch", "poisson"]), default="batch", help="When jobs arrive."
+)
+@click.option("--interval", type=float, default=45.0, help="Mean seconds between Poisson arrivals.")
+@click.option("--jobs", type=click.IntRange(min=1), default=20, help="Jobs in each experiment.")
+@click.option("--executors", type=click.IntRange(min=1), default=50, help="Executors of the cluster.")
+@click.option(
+    "--moving-delay",
+    type=click.FloatRange(min=0),
+    default=2.0,
+    help="Seconds that an executor needs to move to another job.",
+)
+@click.option(
+    "--semantics",
+    type=click.Choice(["paper", "decima-sim"]),
+    default="paper",
+    help="Spark as the Decima paper or as its published simulator models it.",
+)
+@click.option(
+    "--schedulers",
+    "scheduler_names",
+    default=DEFAULT_SCHEDULERS,
+    metavar="A,B,..",
+    help="What to compare: names that 'decima schedulers' lists, or module:Class for your own.",
+)
+@click.option("--seeds", type=click.IntRange(min=1), default=10, help="Number of experiments.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, help="Seed of the first experiment.")
+@click.option("--training", type=click.IntRange(min=1), default=5, help="Sequences to tune weighted-fair on.")
+@click.option("--processes", type=click.IntRange(min=1), help="Parallel processes.  [default: all CPUs]")
+@click.option(
+    "--json", "json_file", type=click.Path(path_type=Path), help="Write the results to this file too."
+)
+@click.option("--out", type=click.Path(path_type=Path), default=Path("compare"), help="Folder for pictures.")
+@click.pass_context
+def compare(context: click.Context, /, **options: Any) -> int:
+    """Compare schedulers on the same job sequences with the same task noise.
+
+    Shows average job completion time (JCT), its 95 % confidence interval, p95 JCT, makespan, utilisation and
+    the paired difference to the best classic scheduler. Saves pictures of schedules and of the results.
+    Ctrl-C ends it early and keeps the experiments that have finished.
+    """
+    with _library_errors():
+        settings = _settings(options)
+        _refuse_without_effect(context, settings)
+        _check_outputs(options)
+        comparison, interrupted = _run(settings, options["processes"])
+        if comparison.experiments:
+            _report(comparison, options, _command_line(context, settings, options))
+    if interrupted:
+        finished = f"{len(comparison.experiments)} of {settings.num_experiments} experiments finished"
+        _end(f"interrupted, {finished}", INTERRUPTED)
+    return 0
+
+
+def _settings(options: dict[str, Any]) -> ExperimentSettings:
+    from decima.experiments import ExperimentSettings
+    from simulator import DECIMA_SIM, PAPER, ClusterConfig
+
+    sys.path.append(os.getcwd())  # noqa: PTH109  # for module:Class in the user's folder
+    return ExperimentSettings(
+        workload=_workload(options["profiles"], options["workload"]),
+        cluster=ClusterConfig(
+            num_executors=options["executors"],
+            moving_delay_ms=options["moving_delay"] * 1000,
+            semantics=DECIMA_SIM if options["semantics"] == "decima-sim" else PAPER,
+        ),
+        schedulers=tuple(name.strip() for name in options["scheduler_names"].split(",")),
+        arrivals=options["arrivals"],
+        interval_ms=options["interval"] * 1000,
+        num_jobs=options["jobs"],
+        num_experiments=options["seeds"],
+        num_training=options["training"],
+        seed=options["seed"],
+    )
+
+
+def _workload(profiles: Path | None, workload: Path | None) -> Workload:
+    from workloads import Workload, load_tpch, read_workload
+
+    if profiles is not None and workload is not None:
+        raise click.UsageError("--profiles and --workload exclude each other")
+    if profiles is not None:
+        return Workload(load_tpch(profiles), None, profiles.resolve().name)
+    return default_workload() if workload is None else read_workload(workload)
+
+
+def _without_effect(settings: ExperimentSettings) -> dict[str, str]:
+    """Options that these experiments ignore, and why."""
+    if settings.workload.sequence is not None:
+        return dict.fromkeys(
+            ("jobs", "arrivals", "interval"), "the workload file says which jobs arrive when"
+        )
+    return {} if settings.arrivals == "poisson" else {"interval": "it is for --arrivals poisson"}
+
+
+def _refuse_without_effect(context: click.Context, settings: ExperimentSettings) -> None:
+    """Giving an option that has no effect is a mistake."""
+    for name, reason in _without_effect(settings).items():
+        if context.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT:
+            raise click.UsageError(f"--{name} has no effect: {reason}")
+
+
+def _check_outputs(options: dict[str, Any]) -> None:
+    from decima.outputs import check_file, make_folder
+
+    if options["json_file"] is not None:
+        check_file(options["json_file"])
+    make_folder(options["out"])
+
+
+def _run(settings: ExperimentSettings, processes: int | None) -> tuple[Comparison, bool]:
+    """The comparison, and whether it was interrupted."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from decima.compare import Comparison
+
+    comparison = Comparison(settings)
+    console = Console(stderr=True)
+    columns = (TextColumn("Comparing"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    try:
+        with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+            bar = progress.add_task("", total=comparison.num_steps)
+            comparison.run(processes, on_step=lambda: progress.advance(bar))
+    except KeyboardInterrupt:
+        return comparison, True
+    return comparison, False
+
+
+def _report(comparison: Comparison, options: dict[str, Any], command: str) -> None:
+    """Save and show; the results first, so that trouble with a picture cannot lose them."""
+    from decima.outputs import atomic_path
+    from decima.report import comparison_notes, comparison_table
+
+    if options["json_file"] is not None:
+        with atomic_path(options["json_file"]) as path:
+            path.write_text(comparison.to_json(command=command), encoding="utf-8")
+    _console().print(comparison_table(comparison))
+    for note in comparison_notes(comparison):
+        click.echo(note)
+
+    from decima.plots import save_pictures
+
+    pictures = save_pictures(comparison, options["out"])
+    click.echo(f"{len(pictures)} pictures in {options['out']}")
+
+
+def _console() -> Console:
+    """Stdout; a file or pipe has no width to keep to."""
+    from rich.console import Console
+
+    console = Console()
+    if not console.is_terminal:
+        console.width = max(console.width, 120)
+    return console
+
+
+def _command_line(context: click.Context, settings: ExperimentSettings, options: dict[str, Any]) -> str:
+    """The command with every option that its results depend on, defaults too."""
+    words = ["decima", str(context.info_name)]
+    for parameter in context.command.params:
+        name = str(parameter.name)
+        if name not in PRESENTATION and name not in _without_effect(settings) and options[name] is not None:
+            words += [parameter.opts[0], str(options[name])]
+    return shlex.join(words)
+
+
+@contextmanager
+def _library_errors() -> Iterator[None]:
+    """What the library refuses becomes the command's error; anything else is a bug, with its traceback."""
+    from decima.experiments import CompareError
+    from decima.schedulers import SchedulerError
+    from decima.workers import WorkerError
+    from simulator import ConfigError
+    from workloads import WorkloadError
+
+    try:
+        yield
+    except BrokenPipeError:
+        raise  # whoever reads has read enough, as in "decima compare | head"
+    except (CompareError, ConfigError, OSError, SchedulerError, WorkerError, WorkloadError) as error:
+        raise click.ClickException(str(error)) from error
+
+
+def _end(message: str, status: int) -> NoReturn:
+    click.echo(f"decima: {' '.join(message.split())}", err=True)
+    sys.exit(status)

@@ -1,0 +1,34 @@
+"""Schedulers as a user may write them, right and wrong."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from decima.schedulers import Scheduler
+from simulator import Decision, Observation
+
+
+class Greedy(Scheduler):
+    """Gives the first schedulable stage everything."""
+
+    def decide(self, observation: Observation) -> Decision | None:
+        stage = int(np.flatnonzero(observation.schedulable)[0])
+        return Decision(stage, observation.num_executors)
+
+
+class Idle(Scheduler):
+    """Leaves everything idle for ever."""
+
+    def decide(self, observation: Observation) -> Decision | None:
+        return None
+
+
+class Faulty(Scheduler):
+    """Has a bug."""
+
+    def decide(self, observation: Observation) -> Decision | None:
+        return 1 // 0  # type: ignore[return-value]
+
+
+class Undecided:
+    """Is no scheduler."""
