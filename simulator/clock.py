@@ -11,15 +11,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from heapq import heappush
+from typing import Any
 
 import simpy
 from simpy.core import EmptySchedule
-from simpy.events import URGENT
+from simpy.events import NORMAL, URGENT, Event
 
 __all__ = ["Clock"]
 
-#: Order that no event has: everything at that time comes first.
-LAST = 2**62
+#: Comes before every insertion number.
+BEFORE_ALL = -1
 
 
 class _SharedCounter:
@@ -35,25 +37,32 @@ class _SharedCounter:
 
 
 class Clock(simpy.Environment):
-    """A SimPy environment in which processes of your own run beside the cluster.
+    """A SimPy environment in which processes of your own may run beside the cluster.
 
     Args:
         counter: int64 [1], the next insertion number.
-        advance: ``advance(limit_ms, limit_order)`` runs all tasks up to that point of the order and returns
-            ``(time_ms, executor, opened)`` of the first executor that found its stage dry, or a negative executor.
-        ran_dry: called with ``(executor, opened)`` at that time.
+        advance: ``advance(limit_ms, limit_order)`` runs all tasks up to that point of the order, or until an executor
+            ran dry, and returns ``(time_ms, stage, executor, what happened)``; executor -1 for "nothing".
+        ran_dry: called with ``(stage, executor, what happened)`` at that time.
     """
 
     def __init__(
         self,
         counter: memoryview[int],
-        advance: Callable[[float, int], tuple[float, int, bool]],
-        ran_dry: Callable[[int, bool], None],
+        advance: Callable[[float, int], tuple[float, int, int, int]],
+        ran_dry: Callable[[int, int, int], None],
     ):
         super().__init__(initial_time=0.0)  # type: ignore[arg-type]
         self._eid = _SharedCounter(counter)  # type: ignore[assignment]
         self._advance = advance
         self._ran_dry = ran_dry
+
+    def at(self, time_ms: float, order: int, callback: Callable[[Event], None], value: Any) -> None:
+        """Call ``callback`` with an event of that value, in the order of an insertion number drawn before."""
+        event = Event(self)
+        event._ok, event._value = True, value
+        event.callbacks = [callback]
+        heappush(self._queue, (time_ms, NORMAL, order, event))
 
     def step(self) -> None:
         """Let the next thing happen.
@@ -63,13 +72,13 @@ class Clock(simpy.Environment):
         """
         if self._queue:
             limit_ms, priority, order, _ = self._queue[0]
-            time_ms, executor, opened = self._advance(limit_ms, -1 if priority == URGENT else order)
+            time_ms, stage, executor, happened = self._advance(limit_ms, BEFORE_ALL if priority == URGENT else order)
         else:
-            time_ms, executor, opened = self._advance(math.inf, LAST)
+            time_ms, stage, executor, happened = self._advance(math.inf, 0)
             if executor < 0:
                 raise EmptySchedule
         if executor < 0:
             super().step()
         else:
             self._now = time_ms
-            self._ran_dry(executor, opened)
+            self._ran_dry(stage, executor, happened)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from workloads.arrivals import RandomStream, random_stream
 from workloads.job import TaskDurations, Wave
 
-__all__ = ["DurationTables", "draw_duration", "task_noise"]
+__all__ = ["LEVEL", "DurationTables", "draw_duration", "task_noise"]
 
 # Where an empty cell takes its durations from, in order.
 _FALLBACK = {
@@ -27,53 +27,56 @@ _FALLBACK = {
 }
 
 
+#: One parallelism level of one stage. Of each wave: where its durations begin, how many they are, and whether the
+#: warm-up delay is added.
+LEVEL = np.dtype(
+    [
+        ("level", np.int64),
+        ("first", np.int64, (3,)),
+        ("count", np.int64, (3,)),
+        ("cold", np.int64, (3,)),
+    ]
+)
+
+
 @dataclass(frozen=True, eq=False)
 class DurationTables:
-    """Durations of many stages in flat arrays that compiled code reads. L levels over all stages, V values.
+    """Durations of many stages in flat arrays that compiled code reads.
 
     Attributes:
-        values: float64 [V], ms.
-        levels: int64 [L], parallelism levels, stage by stage.
+        values: float64 [num_values], ms.
+        levels: ``LEVEL`` [num_levels], stage by stage.
         first_level: int64 [num_stages + 1], where a stage's levels begin.
-        cells: int64 [L, 3, 3]: of each (level, wave) the first value, the number of values, and whether the
-            warm-up delay is added.
     """
 
     values: NDArray[np.float64]
-    levels: NDArray[np.int64]
+    levels: NDArray[np.void]
     first_level: NDArray[np.int64]
-    cells: NDArray[np.int64]
 
     @classmethod
     def join(cls, tables: Sequence[DurationTables]) -> DurationTables:
         """One table after the other."""
         values_before = np.cumsum([0, *(len(table.values) for table in tables)])
         levels_before = np.cumsum([0, *(len(table.levels) for table in tables)])
-        cells = np.concatenate([table.cells for table in tables])
-        cells[:, :, 0] += np.repeat(values_before[:-1], np.diff(levels_before))[:, None]
-        return cls(
-            np.concatenate([table.values for table in tables]),
-            np.concatenate([table.levels for table in tables]),
-            np.concatenate(
-                [table.first_level[:-1] + before for table, before in zip(tables, levels_before, strict=False)]
-                + [levels_before[-1:]]
-            ),
-            cells,
-        )
+        levels = np.concatenate([table.levels for table in tables])
+        levels["first"] += np.repeat(values_before[:-1], np.diff(levels_before))[:, None]
+        first_level = [table.first_level[:-1] + before for table, before in zip(tables, levels_before, strict=False)]
+        values = np.concatenate([table.values for table in tables])
+        return cls(values, levels, np.concatenate([*first_level, levels_before[-1:]]))
 
     @classmethod
     def of_stage(cls, durations: TaskDurations) -> DurationTables:
         """The tables of one stage, with empty cells resolved."""
         start, stop = durations.cells[..., 0].T, durations.cells[..., 1].T
-        length = stop - start
-        cells = np.zeros((len(durations.levels), 3, 3), dtype=np.int64)
+        every = np.arange(len(durations.levels))
+        levels = np.zeros(len(every), dtype=LEVEL)
+        levels["level"] = durations.levels
         for wave, sources in _FALLBACK.items():
-            source = np.array(sources)[np.argmax(length[:, sources] > 0, axis=1)]
-            level = np.arange(len(durations.levels))
-            cells[:, wave, 0] = start[level, source]
-            cells[:, wave, 1] = length[level, source]
-            cells[:, wave, 2] = (wave == Wave.FRESH) & (source != Wave.FRESH)
-        return cls(durations.values, durations.levels, np.array([0, len(durations.levels)]), cells)
+            source = np.array(sources)[np.argmax((stop > start)[:, sources], axis=1)]
+            levels["first"][:, wave] = start[every, source]
+            levels["count"][:, wave] = (stop - start)[every, source]
+            levels["cold"][:, wave] = (wave == Wave.FRESH) & (source != Wave.FRESH)
+        return cls(durations.values, levels, np.array([0, len(every)]))
 
 
 def task_noise(seed: int, job: int, num_tasks: int) -> NDArray[np.float32]:
@@ -84,27 +87,26 @@ def task_noise(seed: int, job: int, num_tasks: int) -> NDArray[np.float32]:
     return random_stream(seed, RandomStream.TASK_DURATIONS, job).random((2, num_tasks), dtype=np.float32)
 
 
-@numba.njit(cache=True, inline="always")
-def _level_index(levels, first, last, parallelism, luck, nearest):  # type: ignore[no-untyped-def]
-    """Index of the level to use for ``parallelism`` executors; ``levels[first:last]`` are the stage's."""
+@numba.njit(cache=True)
+def _level_index(levels, first, end, parallelism, luck, nearest):  # type: ignore[no-untyped-def]
+    """Index of the level to use for ``parallelism`` executors; ``levels[first:end]`` are the stage's."""
     above = first
-    while above < last and levels[above] < parallelism:
+    while above < end and levels[above].level < parallelism:
         above += 1
-    if above == last:
-        return last - 1
-    if above == first or levels[above] == parallelism:
+    if above == end:
+        return end - 1
+    if above == first or levels[above].level == parallelism:
         return above
-    low, high = levels[above - 1], levels[above]
+    low, high = levels[above - 1].level, levels[above].level
     # The published simulator has this probability upside-down.
     chance_of_low = (high - parallelism if nearest else parallelism - low) / (high - low)
     return above - 1 if luck < chance_of_low else above
 
 
-@numba.njit(cache=True, inline="always")
+@numba.njit(cache=True)
 def draw_duration(  # type: ignore[no-untyped-def]
-    values, levels, cells, first, last, wave, parallelism, level_luck, luck, nearest, warmup_ms
+    values, levels, first, end, wave, parallelism, level_luck, luck, nearest, warmup_ms
 ):
     """Duration of a task, ms: the level for ``parallelism`` executors, then a value of the cell (level, wave)."""
-    level = _level_index(levels, first, last, parallelism, level_luck, nearest)
-    cell = cells[level, wave]
-    return values[cell[0] + int(luck * cell[1])] + cell[2] * warmup_ms
+    level = levels[_level_index(levels, first, end, parallelism, level_luck, nearest)]
+    return values[level.first[wave] + int(luck * level.count[wave])] + level.cold[wave] * warmup_ms

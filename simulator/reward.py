@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 from simulator.config import ClusterConfig
 
 __all__ = ["RewardMeter"]
@@ -20,27 +18,34 @@ class RewardMeter:
         self._scale_ms = config.reward_scale_ms
         self._makespan = config.reward == "makespan"
         self._all_jobs = config.semantics.reward_short_jobs
+        self._live: set[int] = set()
+        self._seen: set[int] = set()
         self._step_ms = 0.0
         self._counted_ms = 0.0
         self._jobs_ms = 0.0
-        self._seen: set[int] = set()
 
-    def count(self, now_ms: float, num_jobs: int) -> None:
-        """The number of jobs in the system is about to change from ``num_jobs``."""
-        self._jobs_ms += num_jobs * (now_ms - self._counted_ms)
-        self._counted_ms = now_ms
+    def add_job(self, now_ms: float, job: int) -> None:
+        """A job arrives."""
+        self._count(now_ms)
+        self._live.add(job)
 
-    def end_job(self, now_ms: float, num_jobs: int, job: int, arrival_ms: float) -> None:
+    def end_job(self, now_ms: float, job: int, arrival_ms: float) -> None:
         """A job completes."""
-        self.count(now_ms, num_jobs)
+        self._count(now_ms)
+        self._live.remove(job)
         if not self._all_jobs and job not in self._seen:
             self._jobs_ms -= now_ms - max(arrival_ms, self._step_ms)
 
-    def step(self, now_ms: float, live: Collection[int]) -> float:
+    def step(self, now_ms: float) -> float:
         """The reward since the last step."""
-        self.count(now_ms, len(live))
+        self._count(now_ms)
         lost_ms = now_ms - self._step_ms if self._makespan else self._jobs_ms
         self._step_ms, self._jobs_ms = now_ms, 0.0
         if not self._all_jobs:
-            self._seen = set(live)
+            self._seen |= self._live
         return -lost_ms / self._scale_ms
+
+    def _count(self, now_ms: float) -> None:
+        """Add the time that jobs spent in the system since the last change of their number."""
+        self._jobs_ms += len(self._live) * (now_ms - self._counted_ms)
+        self._counted_ms = now_ms

@@ -1,8 +1,9 @@
-"""The cluster's numbers: what compiled code changes and Python reads, in a few flat arrays.
+"""The cluster's numbers, which compiled code changes and Python reads: one record array for each kind of thing.
 
-A compiled function pays for each array that it is handed, so all integers lie in one array and the views of it,
-one per quantity, are made inside (:func:`views`). Python holds the same views and reads single numbers
-through ``memoryview``, which costs a fraction of indexing an array.
+Stages are numbered over the whole sequence, job by job; so are tasks. A pool is an ordered set of free executors
+of one class: that of a job is number job * classes + class, and the common pools come after those of all jobs.
+A source of commitments is a pool, or the executors of one class on a stage, numbered
+pools + stage * classes + class. -1 stands for "none" everywhere.
 """
 
 from __future__ import annotations
@@ -11,167 +12,135 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
 from simulator.config import ClusterConfig, ConfigError
-from simulator.durations import DurationTables
+from simulator.durations import LEVEL, DurationTables
 from workloads.arrivals import JobSequence
 from workloads.job import JobProfile
 
-__all__ = ["Arrays", "Views", "allocate", "views"]
+__all__ = ["State", "allocate"]
 
-# The integer array begins with the six sizes that `views` needs.
-_SIZES = 6
+_INT, _FLOAT = np.int64, np.float64
+
+#: The one record of the cluster as a whole.
+CLUSTER = np.dtype(
+    [
+        ("next_order", _INT),  # insertion number of the next event
+        ("heap_size", _INT),  # running tasks
+        ("num_opened", _INT),  # how many stages became ready: the next "open_order"
+        ("num_live", _INT),  # jobs in the system
+        ("num_departing", _INT),  # executors that left and whose arrival is not scheduled yet
+        ("departure_order", _INT),  # insertion number of the arrival that executors leaving now share
+        ("free_entry", _INT),  # first unused entry of the commitments
+        ("num_classes", _INT),
+        ("nearest_level", _INT),  # switches of `Semantics`
+        ("waiting_keeps_jvm", _INT),
+        ("warmup_ms", _FLOAT),
+    ]
+)
+
+#: One executor; and, as many as there are executors, one place in the heap of running tasks (first is the next to
+#: finish), one in the list of departing executors, and one entry of a source's linked list of commitments.
+EXECUTOR = np.dtype(
+    [
+        ("kind", _INT),  # its class
+        ("job", _INT),  # the job it is attached to
+        ("stage", _INT),  # the stage it is on: running a task, or just done with one and not placed yet
+        ("memory", _INT),  # the last stage, as far as it warms the next task; -1 for a cold JVM
+        ("target", _INT),  # the stage it moves to
+        ("pool", _INT),  # the pool it waits in
+        ("next", _INT),  # its neighbours there
+        ("previous", _INT),
+        ("heap_time", _FLOAT),  # finish time, ms
+        ("heap_order", _INT),  # insertion number: simultaneous events happen in this order
+        ("heap_executor", _INT),
+        ("departing", _INT),  # the executor
+        ("departing_order", _INT),  # insertion number of its arrival
+        ("entry_target", _INT),  # a stage, or -1 for idleness
+        ("entry_count", _INT),  # executors committed
+        ("entry_next", _INT),  # the next entry of the source, or the next unused one
+    ]
+)
+
+JOB = np.dtype(
+    [
+        ("live", _INT),  # the i-th job in the system, in order of arrival
+        ("attached", _INT),  # executors at the job: running, or waiting in its pool
+        ("executors", _INT),  # attached, plus moving to the job, plus committed to it from outside
+        ("unsaturated", _INT),  # its stages that are not saturated
+        ("incomplete", _INT),  # its stages that are not complete
+        ("first_stage", _INT),
+        ("end_stage", _INT),
+    ]
+)
+
+#: One class of executors on one stage, numbered stage * classes + class.
+STAFF = np.dtype([("running", _INT), ("fits", _INT)])  # executors on it; 1 if they cover its demand
+
+STAGE = np.dtype(
+    [
+        ("job", _INT),
+        ("num_tasks", _INT),
+        ("started", _INT),  # tasks handed out so far
+        ("finished", _INT),
+        ("claimed", _INT),  # executors committed to the stage or moving to it
+        ("selected", _INT),  # 1 if chosen in the open round
+        ("open_parents", _INT),  # parents that are not saturated
+        ("incomplete_parents", _INT),  # parents that are not complete
+        ("open_order", _INT),  # rank in which stages became ready (all parents complete)
+        ("first_task", _INT),
+        ("first_child", _INT),  # its children, ascending, in `children`
+        ("end_child", _INT),
+        ("first_level", _INT),  # in `levels`; jobs of one profile share them
+        ("end_level", _INT),
+    ]
+)
+
+#: A pool, or the executors of one class on a stage.
+SOURCE = np.dtype(
+    [
+        ("first_entry", _INT),  # its commitments
+        ("last_entry", _INT),
+        ("first_executor", _INT),  # who waits there, if it is a pool
+        ("last_executor", _INT),
+    ]
+)
+
+TASK = np.dtype(
+    [
+        ("start", _FLOAT),  # ms; NaN until it starts
+        ("finish", _FLOAT),
+        ("executor", np.int32),
+        ("parallelism", np.int32),  # executors attached to the job when it started
+        ("wave", np.int32),
+        ("level_luck", np.float32),  # see `task_noise`; drawn when the job arrives
+        ("luck", np.float32),
+        ("unused", np.int32),  # keeps records aligned
+    ]
+)
 
 
-class Views(NamedTuple):
-    """Views of the integer array, all int64: N executors, J jobs, S stages, K executor classes, L levels.
+class State(NamedTuple):
+    """All numbers of the cluster; record arrays, whose fields are described at their dtypes."""
 
-    Stages are numbered over the whole sequence, job by job; so are tasks.
-    """
-
-    next_order: NDArray[np.int64]
-    """[1] next insertion number of the event queue."""
-    heap_size: NDArray[np.int64]
-    """[1] running tasks."""
-    num_opened: NDArray[np.int64]
-    """[1] how many times a stage became ready: the next ``open_order``."""
-    heap_executor: NDArray[np.int64]
-    """[N] binary heap of running tasks, by finish time and insertion number: the executor."""
-    heap_order: NDArray[np.int64]
-    """[N] the insertion number."""
-    executor_class: NDArray[np.int64]
-    """[N]"""
-    executor_stage: NDArray[np.int64]
-    """[N] the stage it is on: running a task of it, or just done with one and not placed yet; -1 for none."""
-    executor_memory: NDArray[np.int64]
-    """[N] the last stage, as far as it warms the next task; -1 for a cold JVM."""
-    executor_task: NDArray[np.int64]
-    """[N] the task it runs or last ran."""
-    job_attached: NDArray[np.int64]
-    """[J] executors at the job: running, or waiting in its pool."""
-    job_executors: NDArray[np.int64]
-    """[J] attached, plus moving to the job, plus committed to it from outside."""
-    job_unsaturated: NDArray[np.int64]
-    """[J] its stages that are not saturated."""
-    job_incomplete: NDArray[np.int64]
-    """[J] its stages that are not complete."""
-    job_first_stage: NDArray[np.int64]
-    """[J]"""
-    job_num_stages: NDArray[np.int64]
-    """[J]"""
-    stage_job: NDArray[np.int64]
-    """[S]"""
-    num_tasks: NDArray[np.int64]
-    """[S]"""
-    started: NDArray[np.int64]
-    """[S] tasks handed out so far."""
-    finished: NDArray[np.int64]
-    """[S]"""
-    claimed: NDArray[np.int64]
-    """[S] executors committed to the stage or moving to it."""
-    selected: NDArray[np.int64]
-    """[S] 1 if chosen in the current round."""
-    open_parents: NDArray[np.int64]
-    """[S] parents that are not saturated."""
-    incomplete_parents: NDArray[np.int64]
-    """[S] parents that are not complete."""
-    open_order: NDArray[np.int64]
-    """[S] rank in which stages became ready (all parents complete); -1 if they did not."""
-    first_task: NDArray[np.int64]
-    """[S]"""
-    first_child: NDArray[np.int64]
-    """[S] where its children begin in ``children``."""
-    num_children: NDArray[np.int64]
-    """[S]"""
-    first_level: NDArray[np.int64]
-    """[S] where its levels begin in ``levels`` and ``cells``; jobs of one profile share them."""
-    last_level: NDArray[np.int64]
-    """[S] where they end."""
-    running: NDArray[np.int64]
-    """[K, S] executors on the stage, by class."""
-    fits: NDArray[np.int64]
-    """[K, S] 1 if the class covers the stage's demand."""
+    cluster: NDArray[np.void]
+    """[1]"""
+    executors: NDArray[np.void]
+    jobs: NDArray[np.void]
+    stages: NDArray[np.void]
+    staff: NDArray[np.void]
+    """[stages * classes]"""
+    sources: NDArray[np.void]
+    """[pools + stages * classes]"""
     children: NDArray[np.int64]
-    """[edges] each stage's children, ascending."""
-    levels: NDArray[np.int64]
-    """[L] parallelism levels."""
-    cells: NDArray[np.int64]
-    """[L, 3, 3] see ``DurationTables``."""
-
-
-class Arrays(NamedTuple):
-    """What compiled functions are handed. T tasks over the whole sequence, V durations."""
-
-    integers: NDArray[np.int64]
-    """Everything in ``Views``."""
-    heap_time: NDArray[np.float64]
-    """[N] finish times of the running tasks, ms."""
-    task_time: NDArray[np.float64]
-    """[2, T] start and finish, ms."""
-    task_run: NDArray[np.int32]
-    """[3, T] executor, wave, executors attached to the job at the start."""
-    noise: NDArray[np.float32]
-    """[2, T] see ``task_noise``; drawn when the job arrives."""
+    """[edges]"""
+    levels: NDArray[np.void]
+    """Of the distinct profiles."""
+    tasks: NDArray[np.void]
     values: NDArray[np.float64]
-    """[V] durations, ms."""
-
-
-@numba.njit(cache=True, inline="always")
-def views(integers):  # type: ignore[no-untyped-def]
-    """The views of the integer array."""
-    n, j, s, k, edges, levels = integers[0], integers[1], integers[2], integers[3], integers[4], integers[5]
-    counters = _SIZES
-    executors = counters + 3
-    jobs = executors + 6 * n
-    stages = jobs + 6 * j
-    by_class = stages + 14 * s
-    child = by_class + 2 * k * s
-    level = child + edges
-    cell = level + levels
-    end = cell + 9 * levels
-    executor = integers[executors:jobs].reshape(6, n)
-    job = integers[jobs:stages].reshape(6, j)
-    stage = integers[stages:by_class].reshape(14, s)
-    both = integers[by_class:child].reshape(2, k, s)
-    return Views(
-        integers[counters : counters + 1],
-        integers[counters + 1 : counters + 2],
-        integers[counters + 2 : counters + 3],
-        executor[0],
-        executor[1],
-        executor[2],
-        executor[3],
-        executor[4],
-        executor[5],
-        job[0],
-        job[1],
-        job[2],
-        job[3],
-        job[4],
-        job[5],
-        stage[0],
-        stage[1],
-        stage[2],
-        stage[3],
-        stage[4],
-        stage[5],
-        stage[6],
-        stage[7],
-        stage[8],
-        stage[9],
-        stage[10],
-        stage[11],
-        stage[12],
-        stage[13],
-        both[0],
-        both[1],
-        integers[child:level],
-        integers[level:cell],
-        integers[cell:end].reshape(levels, 3, 3),
-    )
+    """Durations of the distinct profiles, ms."""
 
 
 class _Packed(NamedTuple):
@@ -199,62 +168,61 @@ def _pack(profile: JobProfile) -> _Packed:
     )
 
 
-def allocate(config: ClusterConfig, sequence: JobSequence) -> tuple[Arrays, Views]:
-    """The arrays at time 0: nothing runs, parentless stages are ready, no job has any executor.
+def allocate(config: ClusterConfig, sequence: JobSequence) -> State:
+    """The state before time 0: executors are nowhere, no job has arrived, parentless stages are ready.
 
     Raises:
         ConfigError: a stage that no executor class can run.
     """
-    jobs = [_pack(profile) for profile in sequence.profiles]
-    fits = _fits(config, sequence, jobs)
-    num_stages = np.array([len(job.num_tasks) for job in jobs], dtype=np.int64)
-    first_stage = _starts(num_stages)
-    children = np.concatenate([job.children for job in jobs])
-    children += np.repeat(first_stage, [len(job.children) for job in jobs])
-
+    packed = [_pack(profile) for profile in sequence.profiles]
+    fits = _fits(config, sequence, packed)
     distinct = {profile: number for number, profile in enumerate(dict.fromkeys(sequence.profiles))}
     tables = DurationTables.join([_pack(profile).tables for profile in distinct])
-    before = _starts([profile.num_stages for profile in distinct])
-    twin = [before[distinct[profile]] + np.arange(profile.num_stages) for profile in sequence.profiles]
-    tables_of = np.concatenate(twin)
+    first_twin = _starts([profile.num_stages for profile in distinct])
+    twins = [first_twin[distinct[profile]] + np.arange(profile.num_stages) for profile in sequence.profiles]
+    tables_of = np.concatenate(twins)
 
-    n, j, s, k = config.num_executors, len(jobs), int(num_stages.sum()), len(config.executor_classes)
-    sizes = (n, j, s, k, len(children), len(tables.levels))
-    integers = np.zeros(_SIZES + 3 + 6 * n + 6 * j + (14 + 2 * k) * s + sizes[4] + 10 * sizes[5], dtype=np.int64)
-    integers[:_SIZES] = sizes
-    view = views(integers)
-    view.num_opened[0] = s
-    view.executor_class[:] = np.repeat(np.arange(k), [kind.count for kind in config.executor_classes])
-    view.executor_stage[:] = -1
-    view.executor_memory[:] = -1
-    view.job_unsaturated[:] = num_stages
-    view.job_incomplete[:] = num_stages
-    view.job_first_stage[:] = first_stage
-    view.job_num_stages[:] = num_stages
-    view.stage_job[:] = np.repeat(np.arange(j), num_stages)
-    view.num_tasks[:] = np.concatenate([job.num_tasks for job in jobs])
-    view.open_parents[:] = np.concatenate([job.num_parents for job in jobs])
-    view.incomplete_parents[:] = view.open_parents
-    view.open_order[:] = np.where(view.open_parents == 0, np.arange(s), -1)
-    view.first_task[:] = _starts(view.num_tasks)
-    view.num_children[:] = np.concatenate([job.num_children for job in jobs])
-    view.first_child[:] = _starts(view.num_children)
-    view.first_level[:] = tables.first_level[tables_of]
-    view.last_level[:] = tables.first_level[tables_of + 1]
-    view.fits[:] = fits
-    view.children[:] = children
-    view.levels[:] = tables.levels
-    view.cells[:] = tables.cells
-    num_tasks = int(view.num_tasks.sum())
-    arrays = Arrays(
-        integers,
-        np.zeros(n),
-        np.full((2, num_tasks), np.nan),
-        np.full((3, num_tasks), -1, dtype=np.int32),
-        np.empty((2, num_tasks), dtype=np.float32),
-        tables.values,
-    )
-    return arrays, view
+    jobs = np.zeros(len(packed), dtype=JOB)
+    num_stages = np.array([len(job.num_tasks) for job in packed])
+    jobs["unsaturated"] = jobs["incomplete"] = num_stages
+    jobs["first_stage"] = _starts(num_stages)
+    jobs["end_stage"] = jobs["first_stage"] + num_stages
+
+    stages = np.zeros(len(fits), dtype=STAGE)
+    stages["job"] = np.repeat(np.arange(len(packed)), num_stages)
+    stages["num_tasks"] = np.concatenate([job.num_tasks for job in packed])
+    stages["open_parents"] = np.concatenate([job.num_parents for job in packed])
+    stages["incomplete_parents"] = stages["open_parents"]
+    stages["open_order"] = np.where(stages["open_parents"] == 0, np.arange(len(stages)), -1)
+    stages["first_task"] = _starts(stages["num_tasks"])
+    num_children = np.concatenate([job.num_children for job in packed])
+    stages["first_child"] = _starts(num_children)
+    stages["end_child"] = stages["first_child"] + num_children
+    stages["first_level"] = tables.first_level[tables_of]
+    stages["end_level"] = tables.first_level[tables_of + 1]
+    children = np.concatenate([job.children for job in packed])
+    children += np.repeat(jobs["first_stage"], [len(job.children) for job in packed])
+
+    num_classes = len(config.executor_classes)
+    staff = np.zeros(fits.size, dtype=STAFF)
+    staff["fits"] = fits.ravel()
+    sources = np.full((len(jobs) + 1) * num_classes + staff.size, -1, dtype=SOURCE)
+    executors = np.full(config.num_executors, -1, dtype=EXECUTOR)
+    executors["kind"] = np.repeat(np.arange(num_classes), [kind.count for kind in config.executor_classes])
+    executors["entry_next"][:-1] = np.arange(1, len(executors))
+
+    cluster = np.zeros(1, dtype=CLUSTER)
+    cluster["num_opened"] = len(stages)
+    cluster["departure_order"] = -1
+    cluster["num_classes"] = num_classes
+    cluster["nearest_level"] = config.semantics.nearest_level
+    cluster["waiting_keeps_jvm"] = config.semantics.waiting_keeps_jvm
+    cluster["warmup_ms"] = config.warmup_delay_ms
+
+    tasks = np.zeros(int(stages["num_tasks"].sum()), dtype=TASK)
+    tasks["start"] = tasks["finish"] = np.nan
+    tasks["executor"] = tasks["wave"] = -1
+    return State(cluster, executors, jobs, stages, staff, sources, children, tables.levels, tasks, tables.values)
 
 
 def _starts(counts: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
@@ -262,15 +230,15 @@ def _starts(counts: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
     return np.cumsum(counts, dtype=np.int64) - np.asarray(counts, dtype=np.int64)
 
 
-def _fits(config: ClusterConfig, sequence: JobSequence, jobs: Sequence[_Packed]) -> NDArray[np.bool_]:
-    """Whether a class covers a stage's demand: bool [K, S]."""
+def _fits(config: ClusterConfig, sequence: JobSequence, packed: Sequence[_Packed]) -> NDArray[np.bool_]:
+    """Whether a class covers a stage's demand: bool [stages, classes]."""
     capacity = np.array([(kind.cpu, kind.memory) for kind in config.executor_classes])
-    fits = [(job.demands[None] <= capacity[:, None]).all(axis=-1) for job in jobs]
+    fits = [(job.demands[:, None] <= capacity).all(axis=-1) for job in packed]
     for number, (profile, fit) in enumerate(zip(sequence.profiles, fits, strict=True)):
-        if not fit.any(axis=0).all():
-            stage = int(np.argmin(fit.any(axis=0)))
+        if not fit.any(axis=1).all():
+            stage = int(np.argmin(fit.any(axis=1)))
             raise ConfigError(
                 f"no executor class can run stage {stage} of job {number} ({profile.name}), which needs"
                 f" cpu {profile.stages[stage].cpu:g} and memory {profile.stages[stage].memory:g}"
             )
-    return np.concatenate(fits, axis=1)
+    return np.concatenate(fits)

@@ -1,0 +1,219 @@
+"""Compiled: what Python calls. Each function is handed the cluster's ``State`` and does one step in bulk."""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+
+from simulator import executors, tasks
+
+__all__ = [
+    "IDLE",
+    "add_job",
+    "advance",
+    "arrive",
+    "can_schedule",
+    "commit",
+    "depart",
+    "end_job",
+    "fulfil",
+    "is_schedulable",
+    "num_running",
+    "observe",
+    "pool",
+    "reset",
+]
+
+IDLE = executors.IDLE
+
+# What `advance` says about the executor that ran dry, as bits.
+NEEDS_DECISION = 1
+"""Nothing is committed for it: a round opens."""
+OPENED = 2
+"""Its stage completed, and opened another."""
+JOB_COMPLETE = 4
+"""Its job completed."""
+
+
+@numba.njit(cache=True)
+def reset(state):  # type: ignore[no-untyped-def]
+    """All executors wait in the common pools, in order of their numbers."""
+    for executor in range(len(state.executors)):
+        executors.go_to_common_pool(state, executor)
+
+
+@numba.njit(cache=True)
+def add_job(state, job, level_luck, luck):  # type: ignore[no-untyped-def]
+    """A job arrives; with the noise of its tasks, float32 [tasks] each."""
+    state.jobs[state.cluster[0].num_live].live = job
+    state.cluster[0].num_live += 1
+    first = state.stages[state.jobs[job].first_stage].first_task
+    for task in range(len(luck)):
+        state.tasks[first + task].level_luck = level_luck[task]
+        state.tasks[first + task].luck = luck[task]
+
+
+@numba.njit(cache=True)
+def advance(state, limit_ms, limit_order):  # type: ignore[no-untyped-def]
+    """Run tasks until something happens that Python must see, at most up to (``limit_ms``, ``limit_order``).
+
+    Returns:
+        (time in ms, stage, executor that ran dry on it, bits). The executor is -1 if the limit was reached. Without
+        bits, executors have departed and their arrival must be scheduled.
+    """
+    while state.cluster[0].heap_size > 0:
+        now = state.executors[0].heap_time
+        if now > limit_ms or (now == limit_ms and state.executors[0].heap_order > limit_order):
+            break
+        executor = state.executors[0].heap_executor
+        stage = state.executors[executor].stage
+        state.stages[stage].finished += 1
+        if state.stages[stage].started < state.stages[stage].num_tasks:
+            tasks.next_task(state, stage, now)
+            continue
+        tasks.pop(state)
+        state.cluster[0].departure_order = -1
+        job = state.executors[executor].job
+        happened = 0
+        if state.stages[stage].finished == state.stages[stage].num_tasks and tasks.complete_stage(state, stage):
+            happened |= OPENED
+        source = executors.source_of(state, executor)
+        if state.sources[source].first_entry >= 0:
+            executors.carry_out_next(state, source, executor, now)
+        elif happened & OPENED:
+            executors.wait(state, executor)
+        else:
+            happened |= NEEDS_DECISION
+        if state.jobs[job].incomplete == 0:
+            happened |= JOB_COMPLETE
+        if happened or state.cluster[0].num_departing > 0:
+            return now, stage, executor, happened
+    return np.inf, -1, -1, 0
+
+
+@numba.njit(cache=True)
+def commit(state, executor, target, count):  # type: ignore[no-untyped-def]
+    """Commit executors of the source that ``executor`` stands for; to a stage, at most its unclaimed tasks.
+
+    Returns:
+        How many were committed.
+    """
+    if target >= 0:
+        count = min(count, state.stages[target].num_tasks - state.stages[target].started - state.stages[target].claimed)
+    executors.commit(state, executors.source_of(state, executor), state.executors[executor].job, target, count)
+    return count
+
+
+@numba.njit(cache=True)
+def fulfil(state, turn, chosen, now):  # type: ignore[no-untyped-def]
+    """A round is over: the executors in turn carry out the commitments of their source, oldest first.
+
+    Args:
+        state: the cluster.
+        turn: int64, the executors.
+        chosen: int64, the targets chosen in the round.
+        now: ms.
+    """
+    for target in chosen:
+        if target >= 0:
+            state.stages[target].selected = 0
+    state.cluster[0].departure_order = -1
+    source = executors.source_of(state, turn[0])
+    for executor in turn:
+        if state.sources[source].first_entry < 0:
+            break
+        executors.carry_out_next(state, source, executor, now)
+
+
+@numba.njit(cache=True)
+def depart(state):  # type: ignore[no-untyped-def]
+    """Executors that left since the last call, int64 each: executor, insertion number of the arrival, target."""
+    size = state.cluster[0].num_departing
+    state.cluster[0].num_departing = 0
+    moved = np.empty((3, size), dtype=np.int64)
+    for number in range(size):
+        executor = state.executors[number].departing
+        moved[0, number] = executor
+        moved[1, number] = state.executors[number].departing_order
+        moved[2, number] = state.executors[executor].target
+    return moved
+
+
+@numba.njit(cache=True)
+def arrive(state, moved, now):  # type: ignore[no-untyped-def]
+    """Executors (int64) come to the end of their moves."""
+    state.cluster[0].departure_order = -1
+    for executor in moved:
+        executors.arrive(state, executor, now)
+
+
+@numba.njit(cache=True)
+def end_job(state, job, last_executor):  # type: ignore[no-untyped-def]
+    """A job is complete; ``last_executor`` finished its last task."""
+    executors.end_job(state, job, last_executor)
+
+
+@numba.njit(cache=True)
+def pool(state, number):  # type: ignore[no-untyped-def]
+    """The executors in a pool, in order: int64."""
+    members = np.empty(len(state.executors), dtype=np.int64)
+    size = 0
+    executor = state.sources[number].first_executor
+    while executor >= 0:
+        members[size] = executor
+        size += 1
+        executor = state.executors[executor].next
+    return members[:size]
+
+
+@numba.njit(cache=True)
+def num_running(state, stage, kind):  # type: ignore[no-untyped-def]
+    """Executors of a class on a stage."""
+    return state.staff[tasks.staff_of(state, stage, kind)].running
+
+
+@numba.njit(cache=True)
+def can_schedule(state, kind):  # type: ignore[no-untyped-def]
+    """Whether any stage is schedulable for the class."""
+    return tasks.first_schedulable(state, kind) >= 0
+
+
+@numba.njit(cache=True)
+def is_schedulable(state, kind, stage):  # type: ignore[no-untyped-def]
+    """Whether executors of the class may be committed to a stage of a live job."""
+    return tasks.is_schedulable(state, kind, stage)
+
+
+@numba.njit(cache=True)
+def observe(state, kind):  # type: ignore[no-untyped-def]
+    """What a scheduler may see of the live jobs, as two int64 state; rows as in ``Observation``."""
+    num_live = state.cluster[0].num_live
+    total = 0
+    for number in range(num_live):
+        job = state.jobs[number].live
+        total += state.jobs[job].end_stage - state.jobs[job].first_stage
+    jobs = np.empty((5, num_live), dtype=np.int64)
+    stages = np.empty((9, total), dtype=np.int64)
+    column = 0
+    for number in range(num_live):
+        job = state.jobs[number].live
+        jobs[0, number] = job
+        jobs[1, number] = column
+        jobs[2, number] = state.jobs[job].executors
+        jobs[3, number] = state.jobs[job].unsaturated
+        jobs[4, number] = state.jobs[job].incomplete
+        for stage in range(state.jobs[job].first_stage, state.jobs[job].end_stage):
+            left = state.stages[stage].num_tasks - state.stages[stage].started
+            stages[0, column] = stage
+            stages[1, column] = number
+            stages[2, column] = state.stages[stage].num_tasks
+            stages[3, column] = left
+            stages[4, column] = max(left - state.stages[stage].claimed, 0)
+            stages[5, column] = 0
+            for other in range(state.cluster[0].num_classes):
+                stages[5, column] += state.staff[tasks.staff_of(state, stage, other)].running
+            stages[6, column] = state.stages[stage].finished
+            stages[7, column] = state.stages[stage].open_order if left > 0 else -1
+            stages[8, column] = tasks.is_schedulable(state, kind, stage)
+            column += 1
+    return jobs, stages

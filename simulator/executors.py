@@ -1,0 +1,290 @@
+"""Compiled: where executors are, and the commitments that say where they go next.
+
+An executor is on a stage, or waits in a pool, or moves to a stage. A pool is a linked list in order of entry.
+The commitments of a source are a linked list of entries (target, count), in order of insertion.
+"""
+
+from __future__ import annotations
+
+import numba
+
+from simulator.tasks import adjust, first_ready, first_schedulable, leave_stage, next_order, staff_of, start
+
+__all__ = [
+    "IDLE",
+    "arrive",
+    "carry_out_next",
+    "commit",
+    "end_job",
+    "enter_pool",
+    "go_to_common_pool",
+    "pool_of",
+    "source_of",
+    "wait",
+]
+
+#: Target of a commitment to idleness.
+IDLE = -1
+
+
+@numba.njit(cache=True)
+def source_of(state, executor):  # type: ignore[no-untyped-def]
+    """The source whose commitments an executor carries out: its stage, else its job's pool, else the common pool."""
+    stage, kind = state.executors[executor].stage, state.executors[executor].kind
+    if stage >= 0:
+        return pool_of(state, -1, 0) + state.cluster[0].num_classes + staff_of(state, stage, kind)
+    return pool_of(state, state.executors[executor].job, kind)
+
+
+@numba.njit(cache=True)
+def pool_of(state, job, kind):  # type: ignore[no-untyped-def]
+    """The pool of a job, or the common pool if ``job`` is -1."""
+    return (job if job >= 0 else len(state.jobs)) * state.cluster[0].num_classes + kind
+
+
+# Pools.
+
+
+@numba.njit(cache=True)
+def enter_pool(state, executor, pool):  # type: ignore[no-untyped-def]
+    """Go to the end of a pool."""
+    last = state.sources[pool].last_executor
+    state.executors[executor].pool = pool
+    state.executors[executor].previous = last
+    state.executors[executor].next = -1
+    if last >= 0:
+        state.executors[last].next = executor
+    else:
+        state.sources[pool].first_executor = executor
+    state.sources[pool].last_executor = executor
+
+
+@numba.njit(cache=True)
+def _leave_pool(state, executor):  # type: ignore[no-untyped-def]
+    pool = state.executors[executor].pool
+    if pool < 0:
+        return
+    before, after = state.executors[executor].previous, state.executors[executor].next
+    if before >= 0:
+        state.executors[before].next = after
+    else:
+        state.sources[pool].first_executor = after
+    if after >= 0:
+        state.executors[after].previous = before
+    else:
+        state.sources[pool].last_executor = before
+    state.executors[executor].pool = -1
+
+
+@numba.njit(cache=True)
+def _detach(state, executor):  # type: ignore[no-untyped-def]
+    """Leave stage and job; the JVM is gone."""
+    leave_stage(state, executor)
+    state.executors[executor].memory = -1
+    job = state.executors[executor].job
+    if job >= 0:
+        state.jobs[job].attached -= 1
+        state.jobs[job].executors -= 1
+        state.executors[executor].job = -1
+
+
+@numba.njit(cache=True)
+def wait(state, executor):  # type: ignore[no-untyped-def]
+    """Enter the pool of the executor's own job."""
+    leave_stage(state, executor)
+    if state.cluster[0].waiting_keeps_jvm == 0:
+        state.executors[executor].memory = -1
+    enter_pool(state, executor, pool_of(state, state.executors[executor].job, state.executors[executor].kind))
+
+
+@numba.njit(cache=True)
+def go_to_common_pool(state, executor):  # type: ignore[no-untyped-def]
+    """Leave the job and wait for another."""
+    _detach(state, executor)
+    enter_pool(state, executor, pool_of(state, -1, state.executors[executor].kind))
+
+
+# Moves.
+
+
+@numba.njit(cache=True)
+def _leave_for(state, executor, target):  # type: ignore[no-untyped-def]
+    """Begin a move. Executors that leave in a row share an arrival; simultaneous events keep their order."""
+    _detach(state, executor)
+    state.executors[executor].target = target
+    if state.cluster[0].departure_order < 0:
+        state.cluster[0].departure_order = next_order(state)
+    state.executors[state.cluster[0].num_departing].departing = executor
+    state.executors[state.cluster[0].num_departing].departing_order = state.cluster[0].departure_order
+    state.cluster[0].num_departing += 1
+
+
+@numba.njit(cache=True)
+def arrive(state, executor, now):  # type: ignore[no-untyped-def]
+    """The end of a move."""
+    target = state.executors[executor].target
+    state.executors[executor].target = -1
+    if target < 0:  # its job ended while it was on the way
+        _find_work(state, executor, now)
+        return
+    job = state.stages[target].job
+    state.executors[executor].job = job
+    state.jobs[job].attached += 1
+    _take_up(state, executor, target, now)
+
+
+@numba.njit(cache=True)
+def _take_up(state, executor, target, now):  # type: ignore[no-untyped-def]
+    """An executor is in the job of its target and gives up its claim: it starts, if the stage is ready."""
+    if state.stages[target].started == state.stages[target].num_tasks:
+        adjust(state, target, 0, -1)
+        _find_work(state, executor, now)
+    elif state.stages[target].incomplete_parents == 0:
+        start(state, executor, target, 1, now)
+    else:
+        adjust(state, target, 0, -1)
+        wait(state, executor)
+
+
+@numba.njit(cache=True)
+def _find_work(state, executor, now):  # type: ignore[no-untyped-def]
+    """The target of an executor turned out to be full, or its job to have ended: it helps itself."""
+    job, kind = state.executors[executor].job, state.executors[executor].kind
+    if job >= 0:
+        stage = first_ready(state, job, kind)
+        if stage >= 0:
+            start(state, executor, stage, 0, now)
+            return
+    stage = first_schedulable(state, kind)
+    if stage >= 0:
+        adjust(state, stage, 0, 1)
+        state.jobs[state.stages[stage].job].executors += 1
+        _leave_for(state, executor, stage)
+    elif job >= 0:
+        wait(state, executor)
+    else:
+        go_to_common_pool(state, executor)
+
+
+# Commitments.
+
+
+@numba.njit(cache=True)
+def commit(state, source, job, target, count):  # type: ignore[no-untyped-def]
+    """Commit executors of a source, which belongs to ``job`` (-1 for none), to a stage or to idleness."""
+    if target != IDLE:
+        adjust(state, target, 0, count)
+        if state.stages[target].job != job:
+            state.jobs[state.stages[target].job].executors += count
+        state.stages[target].selected = 1
+    entry = state.sources[source].first_entry
+    while entry >= 0:
+        if state.executors[entry].entry_target == target:
+            state.executors[entry].entry_count += count
+            return
+        entry = state.executors[entry].entry_next
+    entry = state.cluster[0].free_entry
+    if entry < 0:
+        raise RuntimeError("more commitments than executors")
+    state.cluster[0].free_entry = state.executors[entry].entry_next
+    state.executors[entry].entry_target = target
+    state.executors[entry].entry_count = count
+    state.executors[entry].entry_next = -1
+    if state.sources[source].first_entry < 0:
+        state.sources[source].first_entry = entry
+    else:
+        state.executors[state.sources[source].last_entry].entry_next = entry
+    state.sources[source].last_entry = entry
+
+
+@numba.njit(cache=True)
+def _drop_entry(state, source, before, entry):  # type: ignore[no-untyped-def]
+    """Take an entry, which follows ``before`` (-1: is first), out of its source's list; returns the next one."""
+    after = state.executors[entry].entry_next
+    if before < 0:
+        state.sources[source].first_entry = after
+    else:
+        state.executors[before].entry_next = after
+    if state.sources[source].last_entry == entry:
+        state.sources[source].last_entry = before
+    state.executors[entry].entry_next = state.cluster[0].free_entry
+    state.cluster[0].free_entry = entry
+    return after
+
+
+@numba.njit(cache=True)
+def carry_out_next(state, source, executor, now):  # type: ignore[no-untyped-def]
+    """An executor carries out the oldest commitment of its source."""
+    entry = state.sources[source].first_entry
+    target = state.executors[entry].entry_target
+    state.executors[entry].entry_count -= 1
+    if state.executors[entry].entry_count == 0:
+        _drop_entry(state, source, -1, entry)
+    _leave_pool(state, executor)
+    job = state.executors[executor].job
+    if target == IDLE:
+        if job >= 0 and _has_unstarted_tasks(state, job):
+            wait(state, executor)
+        else:
+            go_to_common_pool(state, executor)
+    elif state.stages[target].job == job:
+        _take_up(state, executor, target, now)
+    elif state.stages[target].started == state.stages[target].num_tasks:
+        adjust(state, target, 0, -1)
+        state.jobs[state.stages[target].job].executors -= 1
+        _find_work(state, executor, now)
+    else:  # the claim on the stage goes along
+        _leave_for(state, executor, target)
+
+
+@numba.njit(cache=True)
+def _has_unstarted_tasks(state, job):  # type: ignore[no-untyped-def]
+    for stage in range(state.jobs[job].first_stage, state.jobs[job].end_stage):
+        if state.stages[stage].started < state.stages[stage].num_tasks:
+            return True
+    return False
+
+
+# The end of a job.
+
+
+@numba.njit(cache=True)
+def end_job(state, job, last_executor):  # type: ignore[no-untyped-def]
+    """A job is complete: its executors are free, commitments and moves to it are void.
+
+    ``last_executor`` just finished the job's last task.
+    """
+    if state.executors[last_executor].stage >= 0 and state.executors[last_executor].job == job:
+        _detach(state, last_executor)
+    _void_commitments(state, job)
+    for kind in range(state.cluster[0].num_classes):
+        pool = pool_of(state, job, kind)
+        while state.sources[pool].first_executor >= 0:
+            executor = state.sources[pool].first_executor
+            _leave_pool(state, executor)
+            go_to_common_pool(state, executor)
+    for executor in range(len(state.executors)):
+        target = state.executors[executor].target
+        if target >= 0 and state.stages[target].job == job:
+            state.executors[executor].target = -1
+    live = state.cluster[0].num_live
+    place = 0
+    while state.jobs[place].live != job:
+        place += 1
+    for later in range(place + 1, live):
+        state.jobs[later - 1].live = state.jobs[later].live
+    state.cluster[0].num_live = live - 1
+
+
+@numba.njit(cache=True)
+def _void_commitments(state, job):  # type: ignore[no-untyped-def]
+    """Only sources that an executor stands for can have commitments."""
+    for executor in range(len(state.executors)):
+        source = source_of(state, executor)
+        before, entry = -1, state.sources[source].first_entry
+        while entry >= 0:
+            target = state.executors[entry].entry_target
+            if target != IDLE and state.stages[target].job == job:
+                entry = _drop_entry(state, source, before, entry)
+            else:
+                before, entry = entry, state.executors[entry].entry_next
