@@ -108,7 +108,7 @@ def schedulers() -> None:
 @click.option(
     "--arrivals", type=click.Choice(["batch", "poisson"]), default="batch", help="When jobs arrive."
 )
-@click.option("--interval", type=float, default=45.0, help="Mean seconds between Poisson arrivals.")
+@click.option("--interval", type=float, default=25.0, help="Mean seconds between Poisson arrivals.")
 @click.option("--jobs", type=click.IntRange(min=1), default=20, help="Jobs in each experiment.")
 @click.option("--executors", type=click.IntRange(min=1), default=50, help="Executors of the cluster.")
 @click.option(
@@ -253,12 +253,11 @@ def _report(comparison: Comparison, options: dict[str, Any], command: str) -> No
 
 
 def _console() -> Console:
-    """Stdout; a file or pipe has no width to keep to."""
+    """Stdout, never narrower than a table: a terminal may wrap its lines, a file has no width to keep to."""
     from rich.console import Console
 
     console = Console()
-    if not console.is_terminal:
-        console.width = max(console.width, 120)
+    console.width = max(console.width, 80 if console.is_terminal else 120)
     return console
 
 

@@ -78,7 +78,7 @@ class ExperimentSettings:
     cluster: ClusterConfig = field(default_factory=ClusterConfig)
     schedulers: tuple[str, ...] = PAPER_SCHEDULERS
     arrivals: Literal["batch", "poisson"] = "batch"
-    interval_ms: float = 45_000.0
+    interval_ms: float = 25_000.0
     num_jobs: int = 20
     num_experiments: int = 10
     num_training: int = 5
