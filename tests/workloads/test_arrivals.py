@@ -1,0 +1,138 @@
+"""Sequences of jobs: when they arrive, and that one seed names one sequence."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workloads.arrivals import (
+    JobSequence,
+    RandomStream,
+    batch_arrivals,
+    poisson_arrivals,
+    random_stream,
+    trace_arrivals,
+)
+from workloads.job import JobProfile, StageProfile, TaskDurations, WorkloadError
+
+JOBS = tuple(JobProfile(name, (StageProfile(2, TaskDurations.constant(1.0)),)) for name in "abcde")
+
+
+def names(sequence: JobSequence) -> str:
+    return "".join(profile.name for profile in sequence.profiles)
+
+
+def test_a_batch_is_there_from_the_beginning() -> None:
+    sequence = batch_arrivals(JOBS, 20, seed=3)
+    assert len(sequence) == 20
+    assert sequence.num_tasks == 40
+    assert sequence.seed == 3
+    assert not sequence.arrival_ms.any()
+
+
+def test_jobs_are_drawn_uniformly() -> None:
+    drawn = names(batch_arrivals(JOBS, 10_000, seed=0))
+    for name in "abcde":
+        assert drawn.count(name) == pytest.approx(2000, abs=4 * np.sqrt(10_000 * 0.2 * 0.8))
+
+
+def test_poisson_intervals() -> None:
+    sequence = poisson_arrivals(JOBS, 20_001, mean_interval_ms=25_000.0, seed=1)
+    intervals = np.diff(sequence.arrival_ms)
+    assert sequence.arrival_ms[0] == 0.0
+    # The bounds are four standard errors of an exponential distribution's statistics.
+    error = 4 / np.sqrt(intervals.size)
+    assert intervals.mean() == pytest.approx(25_000, rel=error)
+    assert intervals.std() == pytest.approx(25_000, rel=np.sqrt(2) * error)
+    assert (intervals > 25_000).mean() == pytest.approx(np.exp(-1), abs=error / 2)
+    assert np.corrcoef(intervals[1:], intervals[:-1])[0, 1] == pytest.approx(0, abs=error)
+
+
+@given(seed=st.integers(0, 2**64))
+def test_one_seed_names_one_sequence(seed: int) -> None:
+    one, other = (poisson_arrivals(JOBS, 10, 1000.0, seed) for _ in range(2))
+    assert one.profiles == other.profiles
+    assert one.arrival_ms.tolist() == other.arrival_ms.tolist()
+
+
+def test_the_interval_changes_when_jobs_come_but_not_which() -> None:
+    batch = batch_arrivals(JOBS, 50, seed=9)
+    slow, fast = (poisson_arrivals(JOBS, 50, mean_ms, seed=9) for mean_ms in (1000.0, 500.0))
+    assert names(batch) == names(slow) == names(fast)
+    assert slow.arrival_ms.tolist() == pytest.approx(2 * fast.arrival_ms)
+    assert names(batch) != names(batch_arrivals(JOBS, 50, seed=10))
+
+
+def test_a_trace_is_sorted_and_ties_keep_their_order() -> None:
+    sequence = trace_arrivals(JOBS, [5.0, 1.0, 5.0, 0.0, 1.0], seed=4)
+    assert names(sequence) == "dbeac"
+    assert sequence.arrival_ms.tolist() == [0, 1, 1, 5, 5]
+    assert sequence.seed == 4
+
+
+def test_streams_are_separate_by_seed_purpose_and_path() -> None:
+    seeds = (0, 1, 2**32, 2**32 + 1, 2**64)
+    paths = ((), (0,), (1,), (0, 0), (0, 1))
+    streams = [(seed, purpose, *path) for seed in seeds for purpose in RandomStream for path in paths]
+    draws = {random_stream(*stream).integers(2**62) for stream in streams}
+    assert len(draws) == len(streams)
+
+
+def test_a_stream_begins_anew_each_time() -> None:
+    one, other = (random_stream(5, RandomStream.POLICY, 2).random(3).tolist() for _ in range(2))
+    assert one == other
+
+
+def test_the_arrivals_of_a_sequence_cannot_be_changed() -> None:
+    times = np.array([0.0, 1.0])
+    sequence = JobSequence(JOBS[:2], times)
+    times[0] = 7.0
+    assert sequence.arrival_ms.tolist() == [0.0, 1.0]
+    with pytest.raises(ValueError, match="read-only"):
+        sequence.arrival_ms[0] = 7.0
+
+
+@pytest.mark.parametrize(
+    ("profiles", "arrival_ms", "seed", "message"),
+    [
+        ((), [], 0, "at least one job"),
+        (JOBS[:2], [0.0], 0, r"2 jobs need as many arrival times, got shape \(1,\)"),
+        (JOBS[:2], [[0.0, 1.0]], 0, r"2 jobs need as many arrival times, got shape \(1, 2\)"),
+        (JOBS[:2], [1.0, 0.0], 0, "arrival times must ascend, job 1 arrives before job 0"),
+        (JOBS[:2], [-1.0, 0.0], 0, "finite and not negative"),
+        (JOBS[:2], [0.0, np.nan], 0, "finite and not negative"),
+        (JOBS[:2], [0.0, np.inf], 0, "finite and not negative"),
+        (JOBS[:1], [0.0], -1, "the seed must be a whole number that is not negative, got -1"),
+        (JOBS[:1], [0.0], 0.5, "the seed must be a whole number that is not negative, got 0.5"),
+        (JOBS[:1], [0.0], True, "the seed must be a whole number that is not negative, got True"),
+    ],
+)
+def test_impossible_sequences(profiles: Any, arrival_ms: Any, seed: Any, message: str) -> None:
+    with pytest.raises(WorkloadError, match=message):
+        JobSequence(profiles, np.array(arrival_ms), seed)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"profiles": ()}, "no job profiles to draw from"),
+        ({"num_jobs": 0}, "at least one job, got 0"),
+        ({"mean_interval_ms": 0.0}, "must be positive, got 0.0 ms"),
+        ({"mean_interval_ms": float("nan")}, "must be positive, got nan ms"),
+        ({"mean_interval_ms": float("inf")}, "must be positive, got inf ms"),
+        ({"seed": -1}, "the seed must be a whole number that is not negative, got -1"),
+    ],
+)
+def test_what_cannot_be_drawn(arguments: dict[str, Any], message: str) -> None:
+    valid: dict[str, Any] = {"profiles": JOBS, "num_jobs": 2, "mean_interval_ms": 1.0, "seed": 0}
+    with pytest.raises(WorkloadError, match=message):
+        poisson_arrivals(**valid | arguments)
+
+
+def test_a_trace_needs_a_time_for_each_job() -> None:
+    with pytest.raises(WorkloadError, match=r"5 jobs need as many arrival times, got shape \(1,\)"):
+        trace_arrivals(JOBS, [0.0])
