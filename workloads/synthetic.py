@@ -1,0 +1,109 @@
+"""Synthetic jobs that behave like the TPC-H jobs of Decima's experiments, without any measured data.
+
+What schedulers find hard in those is kept: DAGs of varied shape; total work with a heavy tail, so that a few
+jobs bring most of it; executors that are slow in their first task at a job and at a stage; and *work
+inflation*, by which tasks take the longer the more executors their job holds, at each stage differently, so
+that every job has a parallelism beyond which more executors hardly help.
+
+Sources: Decima (SIGCOMM 2019), section 2 (figures 2 and 3), section 6.2, section 7.2 and appendix F. The
+numbers below were chosen so that jobs which arrive every 25 s on average keep 50 executors about 80% busy.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from workloads.arrivals import RandomStream, random_stream
+from workloads.job import JobProfile, StageProfile, TaskDurations, Wave, WorkloadError
+
+__all__ = ["random_dag", "synthetic_profiles"]
+
+#: Parallelism levels at which durations are given, as in the published profiles.
+LEVELS = np.array([5, 10, 20, 40, 50, 60, 80, 100])
+
+#: Input sizes, GB; tasks grow with the size in number and length.
+_SIZES = (2, 5, 10, 20, 50, 100)
+
+#: The level whose mean duration schedulers know: jobs that share a cluster seldom hold many more executors.
+_KNOWN_LEVEL = 10
+
+#: Durations per wave and level of a stage. They differ by the same factors in each.
+_NUM_SAMPLES = 12
+
+
+def synthetic_profiles(num_profiles: int = 100, seed: int = 0) -> tuple[JobProfile, ...]:
+    """Generate jobs of 2 to 18 stages; one seed names one endless list of jobs, of which these are the first.
+
+    Raises:
+        WorkloadError: no profiles are asked for, or the seed is negative.
+    """
+    if num_profiles < 1:
+        raise WorkloadError(f"expected at least one profile to generate, got {num_profiles}")
+    return tuple(_job(index, seed) for index in range(num_profiles))
+
+
+def random_dag(num_stages: int, random: np.random.Generator) -> NDArray[np.int64]:
+    """Draw a DAG: a chain, a tree, diamonds, forks and joins, or a mixture.
+
+    Stages are numbered in a topological order. Of most DAGs the last stage is the only one without children.
+
+    Args:
+        num_stages: at least 1.
+        random: the generator to draw from.
+
+    Returns:
+        int64 [num_edges, 2], (parent, child), ascending, none twice.
+    """
+    # How often a stage reads only input, reads two stages, and reads one that another may have read: a chain
+    # in one of ten DAGs, trees where the last is rare, diamonds where it is not.
+    limits = (0.0, 0.0, 0.0) if random.random() < 0.1 else (0.5, 0.8, 0.3)
+    source, join, reread = random.uniform(0.0, limits)
+    edges: list[tuple[int, int]] = []
+    unread: list[int] = [0]
+    for stage in range(1, num_stages):
+        parents: set[int] = set()
+        if stage == num_stages - 1 and random.random() < 0.9:
+            parents.update(unread)
+        elif random.random() >= source:
+            parents.add(_one_of(unread, random))
+            if random.random() < join:
+                parents.add(_one_of(unread, random))
+            if random.random() < reread:
+                parents.add(int(random.integers(stage)))
+        edges.extend((parent, stage) for parent in parents)
+        unread = [other for other in unread if other not in parents] + [stage]
+    return np.array(sorted(edges), dtype=np.int64).reshape(-1, 2)
+
+
+def _one_of(stages: list[int], random: np.random.Generator) -> int:
+    return stages[int(random.integers(len(stages)))]
+
+
+def _job(index: int, seed: int) -> JobProfile:
+    random = random_stream(seed, RandomStream.GENERATOR, index)
+    num_stages = 2 + int(random.binomial(16, random.beta(2.0, 2.4)))
+    edges = random_dag(num_stages, random)
+    size = random.choice(_SIZES) * random.lognormal(0.0, 0.5)
+    return JobProfile(f"synthetic-{index}", tuple(_stage(size, random) for _ in range(num_stages)), edges)
+
+
+def _stage(size: float, random: np.random.Generator) -> StageProfile:
+    num_tasks = int(np.clip(random.lognormal(np.log(2.8 * size**0.6), 1.2), 1, 500))
+    typical_ms = random.lognormal(np.log(330.0 * size**0.4), 0.65)
+    return StageProfile(num_tasks, _durations(typical_ms, random))
+
+
+def _durations(typical_ms: float, random: np.random.Generator) -> TaskDurations:
+    """Durations in whole ms around ``typical_ms``, which is that of later waves at the lowest level."""
+    noise = random.lognormal(0.0, random.uniform(0.1, 0.5), size=_NUM_SAMPLES)
+    inflation = 1.0 + random.lognormal(np.log(0.012), 0.6) * (LEVELS - LEVELS[0])
+    durations = np.empty((len(Wave), len(LEVELS), _NUM_SAMPLES))
+    durations[Wave.REST] = typical_ms * np.outer(inflation, noise)
+    durations[Wave.FIRST] = durations[Wave.REST] * random.uniform(1.2, 2.0)
+    durations[Wave.FRESH] = durations[Wave.FIRST] + random.uniform(500.0, 1500.0)
+    durations = np.maximum(1.0, np.rint(durations))
+    stops = np.arange(1, len(Wave) * len(LEVELS) + 1).reshape(len(Wave), len(LEVELS)) * _NUM_SAMPLES
+    cells = np.stack((stops - _NUM_SAMPLES, stops), axis=-1)
+    known_ms = float(durations[:, LEVELS == _KNOWN_LEVEL].mean())
+    return TaskDurations(LEVELS, durations.ravel(), cells, known_ms)
