@@ -1,0 +1,203 @@
+"""Jobs, stages and durations: what they compute, and what they refuse to be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import networkx as nx
+import numpy as np
+import pytest
+from hypothesis import given
+
+from tests.workloads.strategies import job_profiles
+from workloads.job import JobProfile, StageProfile, TaskDurations, Wave, WorkloadError
+
+SECOND = TaskDurations.constant(1000.0)
+
+
+def job(works_s: list[int], edges: list[tuple[int, int]]) -> JobProfile:
+    """A job whose stages have so many tasks of one second."""
+    return JobProfile("job", tuple(StageProfile(work, SECOND) for work in works_s), np.array(edges))
+
+
+def tables(durations: TaskDurations) -> list[dict[int, list[float]]]:
+    return [{level: cell.tolist() for level, cell in durations.table(wave).items()} for wave in Wave]
+
+
+# Durations
+
+
+def test_constant_durations_by_wave() -> None:
+    durations = TaskDurations.constant(1.0, first_ms=2.0, fresh_ms=6.0)
+    assert tables(durations) == [{1: [6.0]}, {1: [2.0]}, {1: [1.0]}]
+    assert durations.mean_ms == 3.0
+    assert durations.spread == (1.0, 6.0)
+
+
+def test_a_wave_left_out_of_constants_equals_the_next() -> None:
+    assert tables(TaskDurations.constant(1.0)) == [{1: [1.0]}] * 3
+    assert tables(TaskDurations.constant(1.0, first_ms=2.0)) == [{1: [2.0]}, {1: [2.0]}, {1: [1.0]}]
+    assert tables(TaskDurations.constant(1.0, fresh_ms=2.0)) == [{1: [2.0]}, {1: [1.0]}, {1: [1.0]}]
+
+
+def test_sampled_durations_hold_in_every_wave() -> None:
+    durations = TaskDurations.sampled([1, 2, 6])
+    assert tables(durations) == [{1: [1, 2, 6]}] * 3
+    assert durations.values.size == 3
+    assert durations.mean_ms == 3.0
+
+
+def test_tables_leave_holes_where_nothing_was_measured() -> None:
+    durations = TaskDurations.from_tables({10: [9]}, {}, {5: [1, 2], 10: [3]})
+    assert tables(durations) == [{5: [], 10: [9]}, {5: [], 10: []}, {5: [1, 2], 10: [3]}]
+    assert durations.mean_ms == (9 + 1 + 2 + 3) / 4
+    assert TaskDurations.from_tables({}, {}, {5: [1]}, mean_ms=7).mean_ms == 7
+
+
+@pytest.mark.parametrize(
+    ("levels", "values", "cells", "message"),
+    [
+        ([], [1], np.zeros((3, 0, 2)), r"levels must be ascending and at least 1, got \[\]"),
+        ([0], [1], [[[0, 1]]] * 3, r"levels must be ascending and at least 1, got \[0\]"),
+        ([5, 5], [1], [[[0, 1]] * 2] * 3, "levels must be ascending"),
+        ([10, 5], [1], [[[0, 1]] * 2] * 3, "levels must be ascending"),
+        ([5.5], [1], [[[0, 1]]] * 3, "levels must be an array of int64, got float64"),
+        ([[5]], [1], [[[0, 1]]] * 3, "levels must be ascending"),
+        (["5"], [1], [[[0, 1]]] * 3, "levels must be an array of int64"),
+        ([5], [], [[[0, 0]]] * 3, "at least one task duration"),
+        ([5], [[1]], [[[0, 1]]] * 3, "at least one task duration"),
+        ([5], [-1], [[[0, 1]]] * 3, "a task duration must be finite and not negative, got -1.0"),
+        ([5], [1, np.nan], [[[0, 1]]] * 3, "a task duration must be finite and not negative, got nan"),
+        ([5], [np.inf], [[[0, 1]]] * 3, "a task duration must be finite and not negative, got inf"),
+        ([5], ["1"], [[[0, 1]]] * 3, "durations must be an array of float64"),
+        ([5], [None], [[[0, 1]]] * 3, "durations must be an array of float64"),
+        ([5], [True], [[[0, 1]]] * 3, "durations must be an array of float64, got bool"),
+        ([5], [1], [[[0, 1]]], r"cells must have shape \(3, 1, 2\), got \(1, 1, 2\)"),
+        ([5], [1], [[[0, 2]]] * 3, "a cell lies outside the 1 durations"),
+        ([5], [1], [[[-1, 1]]] * 3, "a cell lies outside the 1 durations"),
+        ([5], [1], [[[1, 0]]] * 3, "a cell lies outside the 1 durations"),
+        ([5, 10], [1], [[[0, 1], [0, 0]]] * 3, "no durations in any wave at parallelism level 10"),
+        ([5], [1e308, 1e308], [[[0, 2]]] * 3, "the mean task duration must be finite"),
+    ],
+)
+def test_impossible_durations(levels: Any, values: Any, cells: Any, message: str) -> None:
+    with pytest.raises(WorkloadError, match=message) as caught:
+        TaskDurations(levels, values, cells)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("mean_ms", [-1.0, np.inf])
+def test_impossible_means(mean_ms: float) -> None:
+    with pytest.raises(WorkloadError, match="the mean task duration must be finite and not negative"):
+        TaskDurations.from_tables({}, {}, {5: [1]}, mean_ms=mean_ms)
+
+
+def test_fractional_levels_are_not_cut_off() -> None:
+    with pytest.raises(WorkloadError, match="levels must be an array of int64"):
+        TaskDurations.from_tables({}, {}, {5.5: [1]})  # type: ignore[dict-item]
+
+
+def test_durations_cannot_be_changed() -> None:
+    values = np.array([1.0, 2.0])
+    durations = TaskDurations.sampled(values)
+    values[0] = 5.0
+    assert durations.values.tolist() == [1.0, 2.0]
+    with pytest.raises(ValueError, match="read-only"):
+        durations.values[0] = 5.0
+
+
+# Stages
+
+
+def test_the_work_of_a_stage() -> None:
+    assert StageProfile(3, TaskDurations.sampled([1, 2])).work_ms == 4.5
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"num_tasks": 0}, "at least one task, got 0"),
+        ({"num_tasks": 2.0}, "must be a whole number, got 2.0"),
+        ({"num_tasks": True}, "must be a whole number, got True"),
+        ({"cpu": -1}, "the cpu demand must be finite and not negative, got -1"),
+        ({"memory": float("nan")}, "the memory demand must be finite and not negative, got nan"),
+    ],
+)
+def test_impossible_stages(arguments: dict[str, Any], message: str) -> None:
+    valid: dict[str, Any] = {"num_tasks": 1, "durations": SECOND}
+    with pytest.raises(WorkloadError, match=message):
+        StageProfile(**valid | arguments)
+
+
+# Jobs
+
+
+def test_neighbours_and_totals() -> None:
+    diamond = job([1, 2, 3, 4], [(0, 2), (0, 1), (2, 3), (1, 3)])
+    assert diamond.parents == ((), (0,), (0,), (1, 2))
+    assert diamond.children == ((1, 2), (3,), (3,), ())
+    assert (diamond.num_stages, diamond.num_tasks, diamond.work_ms) == (4, 10, 10_000.0)
+
+
+@pytest.mark.parametrize(
+    ("works_s", "edges", "expected_s"),
+    [
+        ([3], [], [3]),
+        ([1, 2, 3], [(0, 1), (1, 2)], [6, 5, 3]),
+        ([1, 2, 3, 4], [(0, 1), (0, 2), (1, 3), (2, 3)], [8, 6, 7, 4]),
+        ([5, 1, 1], [(2, 1), (1, 0)], [5, 6, 7]),
+        ([1, 9, 2], [(0, 1), (0, 2), (1, 2)], [12, 11, 2]),
+        ([1, 2, 3, 4], [(0, 1), (2, 3)], [3, 2, 7, 4]),
+    ],
+    ids=["one stage", "chain", "diamond", "numbered backwards", "triangle", "two parts"],
+)
+def test_critical_paths(works_s: list[int], edges: list[tuple[int, int]], expected_s: list[int]) -> None:
+    assert job(works_s, edges).critical_path_ms.tolist() == [1000 * second for second in expected_s]
+
+
+@given(job_profiles())
+def test_critical_paths_are_the_longest_paths(profile: JobProfile) -> None:
+    graph: nx.DiGraph[int | str] = nx.DiGraph()
+    graph.add_node("end")
+    for stage in range(profile.num_stages):
+        work_ms = profile.stages[stage].work_ms
+        for other in (*profile.children[stage], "end"):
+            graph.add_edge(stage, other, weight=work_ms)
+    for stage in range(profile.num_stages):
+        reached = graph.subgraph(nx.descendants(graph, stage) | {stage})
+        longest = nx.dag_longest_path_length(reached)
+        assert profile.critical_path_ms[stage] == pytest.approx(longest)
+
+
+def test_the_graph_carries_the_stages() -> None:
+    profile = job([1, 2], [(0, 1)])
+    assert list(profile.graph().edges) == [(0, 1)]
+    assert profile.graph().nodes[1]["profile"] is profile.stages[1]
+
+
+@pytest.mark.parametrize(
+    ("edges", "message"),
+    [
+        ([(0, 1), (1, 2), (2, 0)], "the stages form a cycle: 0 -> 1 -> 2"),
+        ([(1, 1)], "the stages form a cycle: 1"),
+        ([(0, 1), (0, 1)], "the same edge is given twice"),
+        ([(0, 3)], "edge 0 -> 3 leaves the 3 stages"),
+        ([(-1, 0)], "edge -1 -> 0 leaves the 3 stages"),
+        ([0, 1], r"edges must have shape \(number of edges, 2\), got \(2,\)"),
+        ([(0, 1, 2)], r"edges must have shape \(number of edges, 2\), got \(1, 3\)"),
+        ([(0, 0.5)], "edges must be an array of int64, got float64"),
+        ([(0, float("nan"))], "edges must be an array of int64, got float64"),
+        ([(0, 2**63)], "edges must be an array of int64"),
+        ([("0", "1")], "edges must be an array of int64"),
+        ([(0, 1), (2,)], "edges must be an array of numbers"),
+    ],
+)
+def test_impossible_dags(edges: Any, message: str) -> None:
+    with pytest.raises(WorkloadError, match=message) as caught:
+        JobProfile("job", (StageProfile(1, SECOND),) * 3, edges)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_job_without_stages() -> None:
+    with pytest.raises(WorkloadError, match="at least one stage"):
+        JobProfile("job", ())
