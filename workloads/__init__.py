@@ -1,0 +1,46 @@
+"""What runs on a cluster: jobs as DAGs of stages, when they arrive, and where they come from.
+
+Every source gives ``JobProfile`` objects, which are checked when they are built; ``batch_arrivals``,
+``poisson_arrivals`` or ``trace_arrivals`` turns them into the ``JobSequence`` that a simulator runs:
+
+>>> from workloads import poisson_arrivals, synthetic_profiles
+>>> jobs = poisson_arrivals(synthetic_profiles(), num_jobs=3, mean_interval_ms=25_000, seed=1)
+>>> len(jobs), jobs.arrival_ms[0]
+(3, np.float64(0.0))
+
+Whatever is malformed is refused with a ``WorkloadError`` of one line.
+"""
+
+from workloads.arrivals import (
+    JobSequence,
+    RandomStream,
+    batch_arrivals,
+    poisson_arrivals,
+    random_stream,
+    trace_arrivals,
+)
+from workloads.files import Workload, read_workload, write_workload
+from workloads.job import JobProfile, StageProfile, TaskDurations, Wave, WorkloadError
+from workloads.synthetic import random_dag, synthetic_profiles
+from workloads.tpch import load_tpch, load_tpch_job
+
+__all__ = [
+    "JobProfile",
+    "JobSequence",
+    "RandomStream",
+    "StageProfile",
+    "TaskDurations",
+    "Wave",
+    "Workload",
+    "WorkloadError",
+    "batch_arrivals",
+    "load_tpch",
+    "load_tpch_job",
+    "poisson_arrivals",
+    "random_dag",
+    "random_stream",
+    "read_workload",
+    "synthetic_profiles",
+    "trace_arrivals",
+    "write_workload",
+]
