@@ -5,8 +5,8 @@ Every source gives ``JobProfile`` objects, which are checked when they are built
 
 >>> from workloads import poisson_arrivals, synthetic_profiles
 >>> jobs = poisson_arrivals(synthetic_profiles(), num_jobs=3, mean_interval_ms=25_000, seed=1)
->>> len(jobs), jobs.arrival_ms[0]
-(3, np.float64(0.0))
+>>> len(jobs), jobs.num_tasks > 100
+(3, True)
 
 Whatever is malformed is refused with a ``WorkloadError`` of one line.
 """

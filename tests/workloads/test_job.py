@@ -157,7 +157,7 @@ def test_critical_paths(works_s: list[int], edges: list[tuple[int, int]], expect
 
 @given(job_profiles())
 def test_critical_paths_are_the_longest_paths(profile: JobProfile) -> None:
-    graph: nx.DiGraph[int | str] = nx.DiGraph()
+    graph: nx.DiGraph[object] = nx.DiGraph()
     graph.add_node("end")
     for stage in range(profile.num_stages):
         work_ms = profile.stages[stage].work_ms
