@@ -27,7 +27,7 @@ from simulator.durations import task_noise
 from simulator.observation import Decision, Observation
 from simulator.record import EpisodeRecord
 from simulator.reward import RewardMeter
-from simulator.state import allocate
+from simulator.state import State, allocate, view
 from workloads.arrivals import JobSequence
 
 __all__ = ["Cluster", "SchedulingError"]
@@ -53,7 +53,8 @@ class Cluster:
     def __init__(self, config: ClusterConfig, sequence: JobSequence):
         self.config = config
         self.sequence = sequence
-        self._state = allocate(config, sequence)
+        self._memory = allocate(config, sequence)
+        self._state: State = view.py_func(self._memory)
         self._mean_task_ms = np.array(
             [stage.durations.mean_ms for profile in sequence.profiles for stage in profile.stages]
         )
@@ -66,7 +67,6 @@ class Cluster:
         self._kind = 0
         self._budget = 0
         self._source_job: int | None = None
-        self._chosen: list[int] = []
         self._offers: Iterator[int] = iter(())
         self._last_call = False
         self._observation: Observation | None = None
@@ -80,7 +80,7 @@ class Cluster:
         self._ended = False
 
         counter = memoryview(self._state.cluster["next_order"])
-        self.clock = Clock(counter, partial(engine.advance, self._state), self._executor_ran_dry)
+        self.clock = Clock(counter, partial(engine.advance, self._memory), self._executor_ran_dry)
         self._reward = RewardMeter(config)
         self._reset()
 
@@ -90,11 +90,6 @@ class Cluster:
     def done(self) -> bool:
         """Whether the episode is over: all jobs complete and all executors arrived, or ``max_time_ms`` passed."""
         return self._ended
-
-    @property
-    def has_choice(self) -> bool:
-        """Whether any stage is schedulable; if not, the only answer is to leave the executors idle."""
-        return bool(engine.can_schedule(self._state, self._kind))
 
     @property
     def offered(self) -> int:
@@ -122,15 +117,15 @@ class Cluster:
         if self._ended:
             raise SchedulingError("the episode is over: there is nothing to decide")
         if self._observation is None:
-            jobs, stages = engine.observe(self._state, self._kind)
-            source = np.flatnonzero(jobs[0] == self._source_job) if self._source_job is not None else ()
+            source_job = -1 if self._source_job is None else self._source_job
+            jobs, stages, source = engine.observe(self._memory, self._kind, source_job)
             self._observation = Observation(
                 self.config,
                 self.sequence,
                 self.clock.now,
                 self._budget,
                 self._kind,
-                int(source[0]) if len(source) else -1,
+                source,
                 jobs,
                 stages,
                 self._mean_task_ms,
@@ -157,9 +152,9 @@ class Cluster:
         held = observation.held(int(observation.stage_job[place]))
         if limit <= held:
             raise SchedulingError(f"the limit must exceed the {held} executors that the job holds, got {limit}")
-        stage = int(observation.stages[0, place])
-        self._check_schedulable(stage)
-        return self._commit(stage, min(limit - held, self._budget))
+        if not observation.stages[8, place]:
+            raise SchedulingError(f"stage {place} is not schedulable")
+        return self._commit(int(observation.stages[0, place]), min(limit - held, self._budget))
 
     def commit(self, job: int, stage: int, count: int) -> float:
         """Commit ``count`` executors, clipped to the stage's unclaimed tasks, as the published simulator does.
@@ -180,7 +175,8 @@ class Cluster:
         if not 0 < count <= self._budget:
             raise SchedulingError(f"{count} executors asked for, {self._budget} offered")
         number = int(self._state.jobs["first_stage"][job]) + stage
-        self._check_schedulable(number)
+        if job not in self._live_jobs or not engine.is_schedulable(self._memory, self._kind, number):
+            raise SchedulingError(f"stage {stage} of job {job} is not schedulable")
         return self._commit(number, count)
 
     def record(self) -> EpisodeRecord:
@@ -212,22 +208,14 @@ class Cluster:
     def _first_stage_of(self, stage: int) -> int:
         return int(self._state.jobs["first_stage"][self._state.stages["job"][stage]])
 
-    def _check_schedulable(self, stage: int) -> None:
-        job = int(self._state.stages["job"][stage])
-        if job not in self._live_jobs or not engine.is_schedulable(self._state, self._kind, stage):
-            raise SchedulingError(f"stage {stage - self._first_stage_of(stage)} of job {job} is not schedulable")
-
     def _commit(self, target: int, count: int) -> float:
         """Record a commitment; when the round is decided, carry it out and go on to the next round."""
         if self._ended:
             raise SchedulingError("the episode is over: there is nothing to decide")
-        self._budget -= engine.commit(self._state, self._turn[0], target, count)
-        self._chosen.append(target)
+        self._budget = engine.commit(self._memory, self._turn, self._budget, target, count, self.clock.now)
         self._observation = None
         self._num_decisions += 1
         if not self._budget:
-            engine.fulfil(self._state, self._turn, np.array(self._chosen), self.clock.now)
-            self._chosen.clear()
             self._schedule_arrivals()
             self._open_next_offer()
             self._run()
@@ -261,7 +249,7 @@ class Cluster:
 
     def _open_pool(self, pool: int) -> bool:
         """Open a round of all executors in a pool; returns whether there are any."""
-        turn = engine.pool(self._state, pool)
+        turn = engine.pool(self._memory, pool)
         if turn.size:
             self._open_round(turn, turn.size, None if pool in self._common_pools else pool // self._num_classes)
         return bool(turn.size)
@@ -281,7 +269,7 @@ class Cluster:
         for pool in self._offers:
             if (
                 self._state.sources["first_executor"][pool] >= 0
-                and engine.can_schedule(self._state, pool % self._num_classes)
+                and engine.can_schedule(self._memory, pool % self._num_classes)
                 and self._open_pool(pool)
             ):
                 return
@@ -289,7 +277,7 @@ class Cluster:
     # Events.
 
     def _reset(self) -> None:
-        engine.reset(self._state)
+        engine.reset(self._memory)
         if math.isfinite(self.config.max_time_ms) and self.config.semantics.honour_max_time:
             self.clock.timeout(self.config.max_time_ms).callbacks.append(self._time_is_up)
         for job, arrival_ms in enumerate(self.sequence.arrival_ms.tolist()):
@@ -302,7 +290,7 @@ class Cluster:
 
     def _add_job(self, job: int) -> None:
         noise = task_noise(self.sequence.seed, job, self.sequence.profiles[job].num_tasks)
-        engine.add_job(self._state, job, *noise)
+        engine.add_job(self._memory, job, *noise)
         self._live_jobs[job] = None
         self._reward.add_job(self.clock.now, job)
 
@@ -314,7 +302,7 @@ class Cluster:
         """Executors have departed; those that left in a row arrive together."""
         if not self._num_departing[0]:
             return
-        moved, order, targets = engine.depart(self._state)
+        moved, order, targets = engine.depart(self._memory)
         now = self.clock.now
         self._moves.append((moved, targets, now))
         arrival_ms = now + self.config.moving_delay_ms
@@ -325,7 +313,7 @@ class Cluster:
             self.clock.at(arrival_ms, number, self._executors_arrive, moved[order == number])
 
     def _executors_arrive(self, event: Event) -> None:
-        engine.arrive(self._state, event.value, self.clock.now)
+        engine.arrive(self._memory, event.value, self.clock.now)
         self._schedule_arrivals()
 
     def _executor_ran_dry(self, stage: int, executor: int, happened: int) -> None:
@@ -337,13 +325,13 @@ class Cluster:
         pools: list[int] = []
         if happened & engine.NEEDS_DECISION:
             # All who work on the stage will run dry soon; this round settles where they go.
-            self._open_round(np.array([executor]), engine.num_running(self._state, stage, kind), job)
+            self._open_round(np.array([executor]), engine.num_running(self._memory, stage, kind), job)
         if happened & engine.OPENED:
             own = job * self._num_classes + kind
             pools = [job * self._num_classes + other for other in range(self._num_classes) if other != kind]
             self._open_pool(own)
         if happened & engine.JOB_COMPLETE:
-            engine.end_job(self._state, job, executor)
+            engine.end_job(self._memory, job, executor)
             self._reward.end_job(self.clock.now, job, self.sequence.arrival_ms[job])
             del self._live_jobs[job]
             self._completion_ms[job] = self.clock.now

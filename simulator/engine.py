@@ -1,4 +1,4 @@
-"""Compiled: what Python calls. Each function is handed the cluster's ``State`` and does one step in bulk."""
+"""Compiled: what Python calls. Each function is handed the cluster's ``Memory`` and does one step in bulk."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import numba
 import numpy as np
 
 from simulator import executors, tasks
+from simulator.state import view
 
 __all__ = [
     "IDLE",
@@ -16,7 +17,6 @@ __all__ = [
     "commit",
     "depart",
     "end_job",
-    "fulfil",
     "is_schedulable",
     "num_running",
     "observe",
@@ -36,15 +36,17 @@ JOB_COMPLETE = 4
 
 
 @numba.njit(cache=True)
-def reset(state):  # type: ignore[no-untyped-def]
+def reset(memory):  # type: ignore[no-untyped-def]
     """All executors wait in the common pools, in order of their numbers."""
+    state = view(memory)
     for executor in range(len(state.executors)):
         executors.go_to_common_pool(state, executor)
 
 
 @numba.njit(cache=True)
-def add_job(state, job, level_luck, luck):  # type: ignore[no-untyped-def]
+def add_job(memory, job, level_luck, luck):  # type: ignore[no-untyped-def]
     """A job arrives; with the noise of its tasks, float32 [tasks] each."""
+    state = view(memory)
     state.jobs[state.cluster[0].num_live].live = job
     state.cluster[0].num_live += 1
     first = state.stages[state.jobs[job].first_stage].first_task
@@ -54,13 +56,14 @@ def add_job(state, job, level_luck, luck):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True)
-def advance(state, limit_ms, limit_order):  # type: ignore[no-untyped-def]
+def advance(memory, limit_ms, limit_order):  # type: ignore[no-untyped-def]
     """Run tasks until something happens that Python must see, at most up to (``limit_ms``, ``limit_order``).
 
     Returns:
         (time in ms, stage, executor that ran dry on it, bits). The executor is -1 if the limit was reached. Without
         bits, executors have departed and their arrival must be scheduled.
     """
+    state = view(memory)
     while state.cluster[0].heap_size > 0:
         now = state.executors[0].heap_time
         if now > limit_ms or (now == limit_ms and state.executors[0].heap_order > limit_order):
@@ -92,42 +95,47 @@ def advance(state, limit_ms, limit_order):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True)
-def commit(state, executor, target, count):  # type: ignore[no-untyped-def]
-    """Commit executors of the source that ``executor`` stands for; to a stage, at most its unclaimed tasks.
+def commit(memory, turn, budget, target, count, now):  # type: ignore[no-untyped-def]
+    """Commit executors of the open round to a stage (at most its unclaimed tasks) or to idleness.
 
-    Returns:
-        How many were committed.
-    """
-    if target >= 0:
-        count = min(count, state.stages[target].num_tasks - state.stages[target].started - state.stages[target].claimed)
-    executors.commit(state, executors.source_of(state, executor), state.executors[executor].job, target, count)
-    return count
-
-
-@numba.njit(cache=True)
-def fulfil(state, turn, chosen, now):  # type: ignore[no-untyped-def]
-    """A round is over: the executors in turn carry out the commitments of their source, oldest first.
+    When that was the last of the budget, the executors in turn carry out the commitments of their source.
 
     Args:
-        state: the cluster.
-        turn: int64, the executors.
-        chosen: int64, the targets chosen in the round.
+        memory: the cluster.
+        turn: int64, the executors that act when the round closes; they are of one source.
+        budget: executors still to be committed.
+        target: a stage, or ``IDLE``.
+        count: executors wanted, from 1 to ``budget``.
         now: ms.
+
+    Returns:
+        The budget that is left.
     """
-    for target in chosen:
-        if target >= 0:
-            state.stages[target].selected = 0
-    state.cluster[0].departure_order = -1
+    state = view(memory)
     source = executors.source_of(state, turn[0])
+    if target >= 0:
+        stage = state.stages[target]
+        count = min(count, stage.num_tasks - stage.started - stage.claimed)
+    executors.commit(state, source, state.executors[turn[0]].job, target, count)
+    if count < budget:
+        return budget - count
+    entry = state.sources[source].first_entry
+    while entry >= 0:
+        if state.executors[entry].entry_target >= 0:
+            state.stages[state.executors[entry].entry_target].selected = 0
+        entry = state.executors[entry].entry_next
+    state.cluster[0].departure_order = -1
     for executor in turn:
         if state.sources[source].first_entry < 0:
             break
         executors.carry_out_next(state, source, executor, now)
+    return 0
 
 
 @numba.njit(cache=True)
-def depart(state):  # type: ignore[no-untyped-def]
+def depart(memory):  # type: ignore[no-untyped-def]
     """Executors that left since the last call, int64 each: executor, insertion number of the arrival, target."""
+    state = view(memory)
     size = state.cluster[0].num_departing
     state.cluster[0].num_departing = 0
     moved = np.empty((3, size), dtype=np.int64)
@@ -140,22 +148,25 @@ def depart(state):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True)
-def arrive(state, moved, now):  # type: ignore[no-untyped-def]
+def arrive(memory, moved, now):  # type: ignore[no-untyped-def]
     """Executors (int64) come to the end of their moves."""
+    state = view(memory)
     state.cluster[0].departure_order = -1
     for executor in moved:
         executors.arrive(state, executor, now)
 
 
 @numba.njit(cache=True)
-def end_job(state, job, last_executor):  # type: ignore[no-untyped-def]
+def end_job(memory, job, last_executor):  # type: ignore[no-untyped-def]
     """A job is complete; ``last_executor`` finished its last task."""
+    state = view(memory)
     executors.end_job(state, job, last_executor)
 
 
 @numba.njit(cache=True)
-def pool(state, number):  # type: ignore[no-untyped-def]
+def pool(memory, number):  # type: ignore[no-untyped-def]
     """The executors in a pool, in order: int64."""
+    state = view(memory)
     members = np.empty(len(state.executors), dtype=np.int64)
     size = 0
     executor = state.sources[number].first_executor
@@ -167,43 +178,61 @@ def pool(state, number):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True)
-def num_running(state, stage, kind):  # type: ignore[no-untyped-def]
+def num_running(memory, stage, kind):  # type: ignore[no-untyped-def]
     """Executors of a class on a stage."""
+    state = view(memory)
     return state.staff[tasks.staff_of(state, stage, kind)].running
 
 
 @numba.njit(cache=True)
-def can_schedule(state, kind):  # type: ignore[no-untyped-def]
+def can_schedule(memory, kind):  # type: ignore[no-untyped-def]
     """Whether any stage is schedulable for the class."""
+    state = view(memory)
     return tasks.first_schedulable(state, kind) >= 0
 
 
 @numba.njit(cache=True)
-def is_schedulable(state, kind, stage):  # type: ignore[no-untyped-def]
+def is_schedulable(memory, kind, stage):  # type: ignore[no-untyped-def]
     """Whether executors of the class may be committed to a stage of a live job."""
+    state = view(memory)
     return tasks.is_schedulable(state, kind, stage)
 
 
 @numba.njit(cache=True)
-def observe(state, kind):  # type: ignore[no-untyped-def]
-    """What a scheduler may see of the live jobs, as two int64 state; rows as in ``Observation``."""
+def observe(memory, kind, source_job):  # type: ignore[no-untyped-def]
+    """What a scheduler may see of the live jobs.
+
+    Returns:
+        (jobs, stages, source): two int64 arrays, rows as in ``Observation``, and the place of ``source_job`` among
+        the live jobs, or -1.
+    """
+    state = view(memory)
     num_live = state.cluster[0].num_live
     total = 0
     for number in range(num_live):
-        job = state.jobs[number].live
-        total += state.jobs[job].end_stage - state.jobs[job].first_stage
-    jobs = np.empty((5, num_live), dtype=np.int64)
+        job = state.jobs[state.jobs[number].live]
+        total += job.end_stage - job.first_stage
+    jobs = np.empty((6, num_live), dtype=np.int64)
     stages = np.empty((9, total), dtype=np.int64)
+    source = -1
     column = 0
     for number in range(num_live):
         job = state.jobs[number].live
+        if job == source_job:
+            source = number
         jobs[0, number] = job
         jobs[1, number] = column
         jobs[2, number] = state.jobs[job].executors
         jobs[3, number] = state.jobs[job].unsaturated
         jobs[4, number] = state.jobs[job].incomplete
+        next_stage, next_rank = -1, -1
         for stage in range(state.jobs[job].first_stage, state.jobs[job].end_stage):
             left = state.stages[stage].num_tasks - state.stages[stage].started
+            rank = state.stages[stage].open_order if left > 0 else -1
+            schedulable = tasks.is_schedulable(state, kind, stage)
+            # Ready stages come first, in the order in which they became ready; then the others.
+            if schedulable and (next_stage < 0 or (rank >= 0 and (next_rank < 0 or rank < next_rank))):
+                next_stage, next_rank = column, rank
             stages[0, column] = stage
             stages[1, column] = number
             stages[2, column] = state.stages[stage].num_tasks
@@ -213,7 +242,8 @@ def observe(state, kind):  # type: ignore[no-untyped-def]
             for other in range(state.cluster[0].num_classes):
                 stages[5, column] += state.staff[tasks.staff_of(state, stage, other)].running
             stages[6, column] = state.stages[stage].finished
-            stages[7, column] = state.stages[stage].open_order if left > 0 else -1
-            stages[8, column] = tasks.is_schedulable(state, kind, stage)
+            stages[7, column] = rank
+            stages[8, column] = schedulable
             column += 1
-    return jobs, stages
+        jobs[5, number] = next_stage
+    return jobs, stages, source

@@ -33,5 +33,6 @@ def run_episode(config: ClusterConfig, sequence: JobSequence, scheduler: Decides
     scheduler.reset(config, sequence)
     cluster = Cluster(config, sequence)
     while not cluster.done:
-        cluster.decide(scheduler.decide(cluster.observe()) if cluster.has_choice else None)
+        observation = cluster.observe()
+        cluster.decide(scheduler.decide(observation) if observation.has_choice else None)
     return cluster.record()

@@ -27,7 +27,7 @@ class Decision(NamedTuple):
     limit: int
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Observation:
     """The cluster at one decision. Stages of the live jobs stand job by job, jobs in order of arrival.
 
@@ -40,7 +40,7 @@ class Observation:
         offered: executors to be committed in this round, those that are still finishing a task included.
         executor_class: which class they are of.
         source: the live job (place in the job arrays) whose executors are offered; -1 for free executors.
-        jobs: int64 [5, J]; the properties name its rows.
+        jobs: int64 [6, J]; the properties name its rows.
         stages: int64 [9, S]; the properties name its rows.
     """
 
@@ -53,6 +53,11 @@ class Observation:
     jobs: NDArray[np.int64]
     stages: NDArray[np.int64]
     _mean_task_ms: NDArray[np.float64]
+
+    @property
+    def has_choice(self) -> bool:
+        """Whether any stage is schedulable; if not, the only answer is to leave the executors idle."""
+        return bool((self.jobs[5] >= 0).any())
 
     @property
     def num_executors(self) -> int:
@@ -83,6 +88,14 @@ class Observation:
     def job_incomplete_stages(self) -> NDArray[np.int64]:
         """[J] its stages that are not complete."""
         return self.jobs[4]
+
+    @property
+    def next_stage(self) -> NDArray[np.int64]:
+        """[J] the stage that the job runs next by the published simulator's rule, as a place in the stage arrays.
+
+        Of its schedulable stages the first that became ready; if none is ready, the first; -1 if none is schedulable.
+        """
+        return self.jobs[5]
 
     @property
     def stage_job(self) -> NDArray[np.int64]:

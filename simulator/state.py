@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
+import numba
 import numpy as np
 from numpy.typing import NDArray
 
@@ -20,7 +21,7 @@ from simulator.durations import LEVEL, DurationTables
 from workloads.arrivals import JobSequence
 from workloads.job import JobProfile
 
-__all__ = ["State", "allocate"]
+__all__ = ["Memory", "State", "allocate", "view"]
 
 _INT, _FLOAT = np.int64, np.float64
 
@@ -35,11 +36,14 @@ CLUSTER = np.dtype(
         ("departure_order", _INT),  # insertion number of the arrival that executors leaving now share
         ("free_entry", _INT),  # first unused entry of the commitments
         ("num_classes", _INT),
+        ("end", _INT, (9,)),  # where this and the other record arrays end in `Memory`, bytes
         ("nearest_level", _INT),  # switches of `Semantics`
         ("waiting_keeps_jvm", _INT),
         ("warmup_ms", _FLOAT),
     ]
 )
+
+_CLUSTER_BYTES = CLUSTER.itemsize
 
 #: One executor; and, as many as there are executors, one place in the heap of running tasks (first is the next to
 #: finish), one in the list of departing executors, and one entry of a source's linked list of commitments.
@@ -143,6 +147,33 @@ class State(NamedTuple):
     """Durations of the distinct profiles, ms."""
 
 
+class Memory(NamedTuple):
+    """What compiled functions are handed: they pay for each array at every call, so there are only two."""
+
+    records: NDArray[np.uint8]
+    values: NDArray[np.float64]
+
+
+@numba.njit(cache=True)
+def view(memory):  # type: ignore[no-untyped-def]
+    """The ``State`` that lies in ``Memory``."""
+    records, values = memory
+    cluster = records[:_CLUSTER_BYTES].view(CLUSTER)
+    end = cluster[0]["end"]
+    return State(
+        cluster,
+        records[end[0] : end[1]].view(EXECUTOR),
+        records[end[1] : end[2]].view(JOB),
+        records[end[2] : end[3]].view(STAGE),
+        records[end[3] : end[4]].view(STAFF),
+        records[end[4] : end[5]].view(SOURCE),
+        records[end[5] : end[6]].view(np.int64),
+        records[end[6] : end[7]].view(LEVEL),
+        records[end[7] : end[8]].view(TASK),
+        values,
+    )
+
+
 class _Packed(NamedTuple):
     """What a profile contributes, computed once: int64 [stages] unless said otherwise."""
 
@@ -168,7 +199,7 @@ def _pack(profile: JobProfile) -> _Packed:
     )
 
 
-def allocate(config: ClusterConfig, sequence: JobSequence) -> State:
+def allocate(config: ClusterConfig, sequence: JobSequence) -> Memory:
     """The state before time 0: executors are nowhere, no job has arrived, parentless stages are ready.
 
     Raises:
@@ -222,7 +253,9 @@ def allocate(config: ClusterConfig, sequence: JobSequence) -> State:
     tasks = np.zeros(int(stages["num_tasks"].sum()), dtype=TASK)
     tasks["start"] = tasks["finish"] = np.nan
     tasks["executor"] = tasks["wave"] = -1
-    return State(cluster, executors, jobs, stages, staff, sources, children, tables.levels, tasks, tables.values)
+    parts = (cluster, executors, jobs, stages, staff, sources, children, tables.levels, tasks)
+    cluster["end"] = np.cumsum([part.nbytes for part in parts])
+    return Memory(np.concatenate([part.view(np.uint8) for part in parts]), tables.values)
 
 
 def _starts(counts: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
