@@ -1,0 +1,91 @@
+"""Every scheduler that ships, by the name it has on the command line."""
+
+from __future__ import annotations
+
+import importlib
+import math
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from decima.schedulers.base import Scheduler, all_offered
+from decima.schedulers.fair import Fair, NaiveWeightedFair, WeightedFair
+from decima.schedulers.fifo import Fifo
+from decima.schedulers.random_choice import RandomChoice
+from decima.schedulers.sjf_cp import SjfCp
+
+__all__ = [
+    "SCHEDULERS",
+    "Fair",
+    "Fifo",
+    "NaiveWeightedFair",
+    "RandomChoice",
+    "Scheduler",
+    "SchedulerError",
+    "SjfCp",
+    "WeightedFair",
+    "all_offered",
+    "make_scheduler",
+]
+
+#: Name on the command line -> class.
+SCHEDULERS: dict[str, type[Scheduler]] = {
+    "random": RandomChoice,
+    "fifo": Fifo,
+    "sjf-cp": SjfCp,
+    "fair": Fair,
+    "naive-weighted-fair": NaiveWeightedFair,
+    "weighted-fair": WeightedFair,
+}
+
+
+class SchedulerError(ValueError):
+    """A name that is no scheduler's. The message is one line."""
+
+
+def make_scheduler(spec: str, seed: int = 0) -> Scheduler:
+    """The scheduler of a name.
+
+    Args:
+        spec: a name of ``SCHEDULERS``, ``weighted-fair:ALPHA``, or ``module:Class`` for a class of your own, which is
+            looked for in the current folder too and built without arguments.
+        seed: of the schedulers that draw random numbers.
+
+    Raises:
+        SchedulerError: there is no such scheduler, or it cannot be built.
+    """
+    name, colon, argument = spec.partition(":")
+    if name in SCHEDULERS and not colon:
+        return RandomChoice(seed) if name == "random" else SCHEDULERS[name]()
+    if name == "weighted-fair":
+        return WeightedFair(_alpha(spec, argument))
+    if not colon or name in SCHEDULERS:
+        known = ", ".join(SCHEDULERS)
+        raise SchedulerError(f"unknown scheduler {spec!r}: expected one of {known}, weighted-fair:ALPHA or module:Class")
+    return _own_scheduler(spec, name, argument)
+
+
+def _alpha(spec: str, text: str) -> float:
+    try:
+        alpha = float(text)
+    except ValueError:
+        alpha = math.nan
+    if not math.isfinite(alpha):
+        raise SchedulerError(f"scheduler {spec!r}: the exponent must be a finite number")
+    return alpha
+
+
+def _own_scheduler(spec: str, module_name: str, class_name: str) -> Scheduler:
+    folder = str(Path.cwd())
+    sys.path.insert(0, folder)
+    try:
+        factory: Callable[[], object] = getattr(importlib.import_module(module_name), class_name)
+        scheduler = factory()
+    except Exception as error:
+        reason = str(error).splitlines()[0] if str(error) else ""
+        raise SchedulerError(f"scheduler {spec!r} cannot be loaded: {type(error).__name__}: {reason}") from None
+    finally:
+        sys.path.remove(folder)
+    if not (callable(getattr(scheduler, "decide", None)) and callable(getattr(scheduler, "reset", None))):
+        raise SchedulerError(f"scheduler {spec!r} needs the methods decide and reset of decima.schedulers.Scheduler")
+    return scheduler  # type: ignore[return-value]

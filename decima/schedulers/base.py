@@ -1,0 +1,41 @@
+"""The interface of a scheduler."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from simulator import ClusterConfig, Decision, Observation
+from workloads.arrivals import JobSequence
+
+__all__ = ["Scheduler", "all_offered"]
+
+
+class Scheduler(ABC):
+    """Decides, at every scheduling event, which stage runs next and how many executors its job may hold.
+
+    A scheduler of your own implements :meth:`decide`, and :meth:`reset` if it remembers anything. On the command
+    line it goes by ``module:Class``.
+    """
+
+    def reset(self, config: ClusterConfig, sequence: JobSequence) -> None:  # noqa: B027
+        """An episode begins; whoever remembers anything forgets it here.
+
+        Args:
+            config: the cluster.
+            sequence: the jobs, to look up what is known of a profile before it runs. Their arrivals are the
+                future: a scheduler that uses them is clairvoyant and must say so.
+        """
+
+    @abstractmethod
+    def decide(self, observation: Observation) -> Decision | None:
+        """Choose a schedulable stage and its job's parallelism limit, or ``None`` to leave the executors idle.
+
+        It is asked while executors are offered and some stage is schedulable; again, until all executors of the
+        round are committed.
+        """
+
+
+def all_offered(observation: Observation, stage: int) -> Decision:
+    """Give a stage (place in the stage arrays) as many of the offered executors as it can use."""
+    job = int(observation.stage_job[stage])
+    return Decision(stage, observation.held(job) + observation.offered)

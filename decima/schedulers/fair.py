@@ -1,0 +1,75 @@
+"""Fair and weighted fair sharing of the executors among jobs (Decima, section 7.1, baselines 3 to 5)."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from decima.schedulers.base import Scheduler, all_offered
+from simulator import ClusterConfig, Decision, Observation
+from workloads.arrivals import JobSequence
+
+__all__ = ["Fair", "NaiveWeightedFair", "WeightedFair"]
+
+#: Keeps a share that is a whole number from being rounded up to the next one.
+_ROUNDING = 1e-9
+
+
+class WeightedFair(Scheduler):
+    """Job i may hold the share T_i^alpha / sum of T_j^alpha of the executors, T_i being its total work.
+
+    Shares are rounded up and taken over the jobs in the system that still have unclaimed tasks. Executors that
+    run dry stay with their job while it has work; otherwise the first job in order of arrival that is below
+    its share gets them. What nobody may claim goes to the job furthest below its share, rather than idle.
+    With alpha = 0 this is the published simulator's ``dynamic_partition``, with alpha = 1 naive weighted fair.
+
+    Args:
+        alpha: exponent of the total work; negative values favour short jobs.
+    """
+
+    def __init__(self, alpha: float = 0.0):
+        if not np.isfinite(alpha):
+            raise ValueError(f"alpha must be finite, got {alpha}")
+        self.alpha = alpha
+        self._weights: NDArray[np.float64] = np.zeros(0)
+
+    def reset(self, config: ClusterConfig, sequence: JobSequence) -> None:
+        """Look up the total work of the jobs."""
+        work = np.array([profile.work_ms for profile in sequence.profiles])
+        # Relative to the geometric mean, so that no exponent overflows; a job without work counts as tiny.
+        logarithm = np.log(np.maximum(work, 1e-3))
+        self._weights = np.exp(self.alpha * (logarithm - logarithm.mean()))
+
+    def decide(self, observation: Observation) -> Decision | None:
+        """The source job's next stage with all executors, else the next stage of a job below its share."""
+        stages = observation.next_stage
+        if observation.source >= 0 and stages[observation.source] >= 0:
+            return all_offered(observation, int(stages[observation.source]))
+        shares = self._shares(observation)
+        held = observation.job_executors
+        below = np.flatnonzero((stages >= 0) & (held < shares))
+        if below.size:
+            return Decision(int(stages[below[0]]), int(shares[below[0]]))
+        with_work = np.flatnonzero(stages >= 0)
+        neediest = with_work[np.argmin(held[with_work] / shares[with_work])]
+        return all_offered(observation, int(stages[neediest]))
+
+    def _shares(self, observation: Observation) -> NDArray[np.float64]:
+        """Executors that each live job may hold: float64 [J], whole numbers of at least 1."""
+        weights = self._weights[observation.job_id]
+        total = weights[observation.job_unsaturated_stages > 0].sum()
+        return np.maximum(np.ceil(observation.num_executors * weights / total - _ROUNDING), 1)
+
+
+class Fair(WeightedFair):
+    """Every job in the system gets an equal share of the executors."""
+
+    def __init__(self) -> None:
+        super().__init__(alpha=0.0)
+
+
+class NaiveWeightedFair(WeightedFair):
+    """Shares are proportional to the jobs' total work."""
+
+    def __init__(self) -> None:
+        super().__init__(alpha=1.0)

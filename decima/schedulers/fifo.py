@@ -1,0 +1,48 @@
+"""First in, first out: Spark's default (Decima, section 7.1, baseline 1)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from decima.schedulers.base import Scheduler, all_offered
+from simulator import ClusterConfig, Decision, Observation
+from workloads.arrivals import JobSequence
+
+__all__ = ["Fifo"]
+
+
+class Fifo(Scheduler):
+    """Jobs in order of arrival, each granted as many executors as it can use.
+
+    With the published simulator's semantics (``Semantics.fifo_reuses_grants`` off) this is its ``spark_fifo``:
+    executors stay with their job while it has work, and a job that was granted as many executors from outside
+    as the cluster has gets no more of them, even if it gave them back.
+    """
+
+    def __init__(self) -> None:
+        self._reuses_grants = True
+        self._granted: dict[int, int] = {}
+
+    def reset(self, config: ClusterConfig, sequence: JobSequence) -> None:
+        """Forget what was granted."""
+        self._reuses_grants = config.semantics.fifo_reuses_grants
+        self._granted = {}
+
+    def decide(self, observation: Observation) -> Decision | None:
+        """The next stage of the head job, with all executors offered."""
+        if not self._reuses_grants:
+            return self._decide_by_grants(observation)
+        head = int(np.argmax(observation.next_stage >= 0))
+        return all_offered(observation, int(observation.next_stage[head]))
+
+    def _decide_by_grants(self, observation: Observation) -> Decision | None:
+        if observation.source >= 0 and observation.next_stage[observation.source] >= 0:
+            return all_offered(observation, int(observation.next_stage[observation.source]))
+        for job in np.flatnonzero(observation.next_stage >= 0).tolist():
+            number, stage = int(observation.job_id[job]), int(observation.next_stage[job])
+            left = observation.num_executors - self._granted.get(number, 0)
+            if left > 0:
+                count = min(int(observation.unclaimed_tasks[stage]), left, observation.offered)
+                self._granted[number] = self._granted.get(number, 0) + count
+                return Decision(stage, observation.held(job) + count)
+        return None
