@@ -5,7 +5,6 @@ Modules that take long to import are imported inside the commands, so that ``dec
 
 from __future__ import annotations
 
-import os
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
@@ -130,9 +129,9 @@ def schedulers() -> None:
     metavar="A,B,..",
     help="What to compare: names that 'decima schedulers' lists, or module:Class for your own.",
 )
-@click.option("--seeds", type=click.IntRange(min=1), default=10, help="Number of experiments.")
+@click.option("--seeds", type=click.IntRange(min=1), default=20, help="Number of experiments.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, help="Seed of the first experiment.")
-@click.option("--training", type=click.IntRange(min=1), default=5, help="Sequences to tune weighted-fair on.")
+@click.option("--training", type=click.IntRange(min=1), default=6, help="Sequences to tune weighted-fair on.")
 @click.option("--processes", type=click.IntRange(min=1), help="Parallel processes.  [default: all CPUs]")
 @click.option(
     "--json", "json_file", type=click.Path(path_type=Path), help="Write the results to this file too."
@@ -163,7 +162,6 @@ def _settings(options: dict[str, Any]) -> ExperimentSettings:
     from decima.experiments import ExperimentSettings
     from simulator import DECIMA_SIM, PAPER, ClusterConfig
 
-    sys.path.append(os.getcwd())  # noqa: PTH109  # for module:Class in the user's folder
     return ExperimentSettings(
         workload=_workload(options["profiles"], options["workload"]),
         cluster=ClusterConfig(

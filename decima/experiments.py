@@ -80,8 +80,8 @@ class ExperimentSettings:
     arrivals: Literal["batch", "poisson"] = "batch"
     interval_ms: float = 25_000.0
     num_jobs: int = 20
-    num_experiments: int = 10
-    num_training: int = 5
+    num_experiments: int = 20
+    num_training: int = 6
     seed: int = 0
 
     def __post_init__(self) -> None:

@@ -32,11 +32,11 @@ STYLES: dict[str, tuple[str, str]] = {
     "fair": ("#009E73", "-"),
     "naive-weighted-fair": ("#CC79A7", "-"),
     "weighted-fair": ("#0072B2", "-"),
-    "tuned-weighted-fair": ("#0072B2", "--"),
+    "tuned-weighted-fair": ("#D55E00", "--"),
     "random": ("#999999", ":"),
 }
 #: For schedulers that are not named above, in the order in which they are drawn.
-OTHER_STYLES = (("#000000", "-"), ("#D55E00", "-"), ("#000000", "--"), ("#D55E00", "--"))
+OTHER_STYLES = tuple(("#000000", dashes) for dashes in ("-", "--", "-.", ":"))
 MOVE_COLOUR = "#d9d9d9"
 COMPLETION_COLOUR = "#D55E00"
 #: More completions than this are marked without a line through the schedule.
