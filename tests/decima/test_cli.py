@@ -292,5 +292,19 @@ def test_ctrl_c_keeps_the_experiments_that_have_finished(
     assert_group_ends(process.pid)
 
 
+def test_ctrl_c_before_anything_has_finished_leaves_old_results_alone(
+    run: Compare, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("decima.compare.Comparison.run", interrupted)
+    (tmp_path / "r.json").write_text("old")
+    result = run("--json", "r.json")
+    assert result.exit_code == 130
+    assert result.stderr == "decima: interrupted, 0 of 2 experiments finished\n"
+    assert (tmp_path / "r.json").read_text() == "old"
+
+
 def test_every_option_of_compare_has_a_help_text() -> None:
     assert all(option.help for option in compare_command.params if isinstance(option, click.Option))
