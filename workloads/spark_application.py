@@ -136,11 +136,11 @@ class SparkQuery:
         From the end of the last parent, or the first job's submission, to the stage's submission. It is what
         a list schedule of the tasks lacks of the real span: planning of jobs, broadcasts, start of stages.
         """
-        lag = np.array([stage.submitted_ms - self.submitted_ms for stage in self.stages])
+        ready = np.full(len(self.stages), self.submitted_ms)
         for parent, child in self.edges.tolist():
-            since_parent = self.stages[child].submitted_ms - self.stages[parent].completed_ms
-            lag[child] = min(lag[child], since_parent)
-        return np.maximum(lag, 0.0)
+            ready[child] = max(ready[child], self.stages[parent].completed_ms)
+        lag: NDArray[np.float64] = np.array([stage.submitted_ms for stage in self.stages]) - ready
+        return lag.clip(min=0.0)
 
 
 @dataclass(frozen=True)
