@@ -1,0 +1,90 @@
+"""TPC-H for Spark: the tables' schemas, their data made by tpchgen-cli, and the texts of the 22 queries.
+
+The queries have the standard's validation parameters and are written in the common subset of Spark SQL and
+other engines.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from importlib.resources import files
+from pathlib import Path
+
+__all__ = ["NUM_QUERIES", "SCHEMAS", "RecordingError", "generate_tables", "query_text", "tables_folder"]
+
+NUM_QUERIES = 22
+
+#: Table -> columns, as Spark SQL declares them; given, so that no Spark job has to find them out.
+SCHEMAS = {
+    "region": "r_regionkey BIGINT, r_name STRING, r_comment STRING",
+    "nation": "n_nationkey BIGINT, n_name STRING, n_regionkey BIGINT, n_comment STRING",
+    "supplier": (
+        "s_suppkey BIGINT, s_name STRING, s_address STRING, s_nationkey BIGINT, s_phone STRING, "
+        "s_acctbal DECIMAL(15,2), s_comment STRING"
+    ),
+    "customer": (
+        "c_custkey BIGINT, c_name STRING, c_address STRING, c_nationkey BIGINT, c_phone STRING, "
+        "c_acctbal DECIMAL(15,2), c_mktsegment STRING, c_comment STRING"
+    ),
+    "part": (
+        "p_partkey BIGINT, p_name STRING, p_mfgr STRING, p_brand STRING, p_type STRING, p_size INT, "
+        "p_container STRING, p_retailprice DECIMAL(15,2), p_comment STRING"
+    ),
+    "partsupp": (
+        "ps_partkey BIGINT, ps_suppkey BIGINT, ps_availqty INT, ps_supplycost DECIMAL(15,2), "
+        "ps_comment STRING"
+    ),
+    "orders": (
+        "o_orderkey BIGINT, o_custkey BIGINT, o_orderstatus STRING, o_totalprice DECIMAL(15,2), "
+        "o_orderdate DATE, o_orderpriority STRING, o_clerk STRING, o_shippriority INT, o_comment STRING"
+    ),
+    "lineitem": (
+        "l_orderkey BIGINT, l_partkey BIGINT, l_suppkey BIGINT, l_linenumber INT, l_quantity DECIMAL(15,2), "
+        "l_extendedprice DECIMAL(15,2), l_discount DECIMAL(15,2), l_tax DECIMAL(15,2), l_returnflag STRING, "
+        "l_linestatus STRING, l_shipdate DATE, l_commitdate DATE, l_receiptdate DATE, l_shipinstruct STRING, "
+        "l_shipmode STRING, l_comment STRING"
+    ),
+}
+
+
+class RecordingError(RuntimeError):
+    """A recording that cannot begin or go on. The message is one line."""
+
+
+def query_text(query: int, scale_factor: float) -> str:
+    """The text of query 1 to 22; one of its parameters (query 11) depends on the scale factor."""
+    text = (files("workloads") / "data" / "tpch_queries" / f"q{query:02d}.sql").read_text(encoding="utf-8")
+    return text.replace("{fraction}", f"{0.0001 / scale_factor:.10f}")
+
+
+def tables_folder(folder: Path, scale_factor: float) -> Path:
+    """Where in ``folder`` the tables of a scale factor are: one parquet file each."""
+    return folder / f"sf{scale_factor:g}"
+
+
+def generate_tables(folder: Path, scale_factor: float) -> Path:
+    """Make the tables of a scale factor (1 is about 1 GB of text) unless they are there; return their folder.
+
+    Raises:
+        RecordingError: tpchgen-cli is not installed, or failed.
+    """
+    target = tables_folder(folder, scale_factor)
+    if target.is_dir():
+        return target
+    beside_python = Path(sys.executable).with_name("tpchgen-cli")
+    program = str(beside_python) if beside_python.is_file() else shutil.which("tpchgen-cli")
+    if program is None:
+        raise RecordingError("tpchgen-cli is not installed: pip install 'decima[spark]'")
+    unfinished = target.with_name(target.name + ".part")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    unfinished.mkdir(parents=True)
+    command = [program, "parquet", "-s", f"{scale_factor:g}", "-o", str(unfinished), "--quiet"]
+    made = subprocess.run(command, capture_output=True, text=True, check=False)
+    missing = [table for table in SCHEMAS if not (unfinished / f"{table}.parquet").is_file()]
+    if made.returncode or missing:
+        reason = made.stderr.strip().splitlines()[-1:] or [f"no {', '.join(missing)}"]
+        raise RecordingError(f"tpchgen-cli failed: {reason[0]}")
+    unfinished.rename(target)
+    return target
