@@ -42,15 +42,15 @@ class Clock(simpy.Environment):
     Args:
         counter: int64 [1], the next insertion number.
         advance: ``advance(limit_ms, limit_order)`` runs all tasks up to that point of the order, or until an executor
-            ran dry, and returns ``(time_ms, stage, executor, what happened)``; executor -1 for "nothing".
-        ran_dry: called with ``(stage, executor, what happened)`` at that time.
+            ran dry, and returns ``(time_ms, executor, ...)``; executor -1 for "nobody".
+        ran_dry: called with what follows the time, at that time.
     """
 
     def __init__(
         self,
         counter: memoryview[int],
-        advance: Callable[[float, int], tuple[float, int, int, int]],
-        ran_dry: Callable[[int, int, int], None],
+        advance: Callable[[float, int], tuple[float, int, int, int, int]],
+        ran_dry: Callable[[int, int, int, int], None],
     ):
         super().__init__(initial_time=0.0)  # type: ignore[arg-type]
         self._eid = _SharedCounter(counter)  # type: ignore[assignment]
@@ -72,13 +72,13 @@ class Clock(simpy.Environment):
         """
         if self._queue:
             limit_ms, priority, order, _ = self._queue[0]
-            time_ms, stage, executor, happened = self._advance(limit_ms, BEFORE_ALL if priority == URGENT else order)
+            dry = self._advance(limit_ms, BEFORE_ALL if priority == URGENT else order)
         else:
-            time_ms, stage, executor, happened = self._advance(math.inf, 0)
-            if executor < 0:
+            dry = self._advance(math.inf, 0)
+            if dry[1] < 0:
                 raise EmptySchedule
-        if executor < 0:
+        if dry[1] < 0:
             super().step()
         else:
-            self._now = time_ms
-            self._ran_dry(stage, executor, happened)
+            self._now = dry[0]
+            self._ran_dry(*dry[1:])

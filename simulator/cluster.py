@@ -11,9 +11,8 @@ otherwise, ``Semantics`` decides.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import partial
-from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +30,10 @@ from simulator.state import State, allocate, view
 from workloads.arrivals import JobSequence
 
 __all__ = ["Cluster", "SchedulingError"]
+
+#: There are no free executors to be offered after the round.
+NO_OFFERS = -1
+
 
 class SchedulingError(RuntimeError):
     """A decision that the cluster cannot carry out. The message is one line."""
@@ -53,13 +56,15 @@ class Cluster:
     def __init__(self, config: ClusterConfig, sequence: JobSequence):
         self.config = config
         self.sequence = sequence
-        self._memory = allocate(config, sequence)
+        self._memory = tuple(allocate(config, sequence))  # compiled functions take a plain tuple faster
         self._state: State = view.py_func(self._memory)
         self._mean_task_ms = np.array(
             [stage.durations.mean_ms for profile in sequence.profiles for stage in profile.stages]
         )
         self._executor_class = self._state.executors["kind"].tolist()
         self._num_classes = len(config.executor_classes)
+        self._stage_job = self._state.stages["job"].tolist()
+        self._single = np.arange(config.num_executors)
         self._common_pools = range(len(sequence) * self._num_classes, (len(sequence) + 1) * self._num_classes)
 
         # The open round, and the pools whose executors are offered after it.
@@ -67,7 +72,8 @@ class Cluster:
         self._kind = 0
         self._budget = 0
         self._source_job: int | None = None
-        self._offers: Iterator[int] = iter(())
+        self._own_pools: list[int] = []
+        self._offer_place = NO_OFFERS
         self._last_call = False
         self._observation: Observation | None = None
 
@@ -106,7 +112,9 @@ class Cluster:
     def source(self) -> tuple[int | None, int | None]:
         """(job, stage in that job) whose executors are offered; no stage for a pool, no job for the common pool."""
         stage = int(self._state.executors["stage"][self._turn[0]])
-        return self._source_job, None if stage < 0 else stage - self._first_stage_of(stage)
+        if stage < 0:
+            return self._source_job, None
+        return self._source_job, stage - int(self._state.jobs["first_stage"][self._stage_job[stage]])
 
     def observe(self) -> Observation:
         """What the scheduler may see now. Between two decisions it is the same object.
@@ -205,9 +213,6 @@ class Cluster:
 
     # Rounds.
 
-    def _first_stage_of(self, stage: int) -> int:
-        return int(self._state.jobs["first_stage"][self._state.stages["job"][stage]])
-
     def _commit(self, target: int, count: int) -> float:
         """Record a commitment; when the round is decided, carry it out and go on to the next round."""
         if self._ended:
@@ -247,32 +252,30 @@ class Cluster:
         self._turn, self._budget, self._source_job = turn, budget, source_job
         self._kind = self._executor_class[turn[0]]
 
-    def _open_pool(self, pool: int) -> bool:
-        """Open a round of all executors in a pool; returns whether there are any."""
+    def _open_pool(self, pool: int) -> None:
+        """Open a round of all executors in a pool, if there are any."""
         turn = engine.pool(self._memory, pool)
         if turn.size:
-            self._open_round(turn, turn.size, None if pool in self._common_pools else pool // self._num_classes)
-        return bool(turn.size)
+            job = pool // self._num_classes
+            self._open_round(turn, turn.size, job if job < len(self.sequence) else None)
 
-    def _offer_next(self, pools: Iterable[int] = ()) -> None:
-        """After the round that is open: offer the executors in ``pools``, then, as the paper has it, all free ones."""
-        free: Iterable[int] = ()
-        if self.config.semantics.offer_idle_executors:
-            kinds = range(self._num_classes)
-            free = (*self._common_pools, *(job * self._num_classes + kind for job in self._live_jobs for kind in kinds))
-        self._offers = chain(pools, free)
+    def _offer_next(self, own_pools: Iterable[int] = ()) -> None:
+        """After the round that is open: offer the pools that an event concerns and, as the paper has it, all free executors."""
+        self._own_pools = list(own_pools)
+        self._offer_place = 0 if self.config.semantics.offer_idle_executors else NO_OFFERS
         if not self._budget:
             self._open_next_offer()
 
     def _open_next_offer(self) -> None:
-        """Open a round of the next free executors that could be used, if there are any."""
-        for pool in self._offers:
-            if (
-                self._state.sources["first_executor"][pool] >= 0
-                and engine.can_schedule(self._memory, pool % self._num_classes)
-                and self._open_pool(pool)
-            ):
-                return
+        """Open a round of the next free executors, if there are any."""
+        while self._own_pools and not self._budget:
+            self._open_pool(self._own_pools.pop(0))
+        if not self._budget and self._offer_place != NO_OFFERS:
+            turn, job, self._offer_place = engine.next_offer(self._memory, self._offer_place)
+            if turn.size:
+                self._open_round(turn, turn.size, job if job >= 0 else None)
+            else:
+                self._offer_place = NO_OFFERS
 
     # Events.
 
@@ -285,8 +288,8 @@ class Cluster:
                 self._add_job(job)
             else:
                 self.clock.timeout(arrival_ms, job).callbacks.append(self._job_arrives)
-        self._open_pool(self._common_pools[0])
-        self._offers = iter(self._common_pools[1:])
+        self._own_pools = list(self._common_pools)
+        self._open_next_offer()
 
     def _add_job(self, job: int) -> None:
         noise = task_noise(self.sequence.seed, job, self.sequence.profiles[job].num_tasks)
@@ -316,20 +319,18 @@ class Cluster:
         engine.arrive(self._memory, event.value, self.clock.now)
         self._schedule_arrivals()
 
-    def _executor_ran_dry(self, stage: int, executor: int, happened: int) -> None:
+    def _executor_ran_dry(self, executor: int, stage: int, happened: int, running: int) -> None:
         """An executor finished a task of a stage that has no more to hand out, and it concerns others."""
         self._schedule_arrivals()
         if not happened:
             return
-        job, kind = int(self._state.stages["job"][stage]), self._executor_class[executor]
-        pools: list[int] = []
+        job, pools = self._stage_job[stage], ()
         if happened & engine.NEEDS_DECISION:
             # All who work on the stage will run dry soon; this round settles where they go.
-            self._open_round(np.array([executor]), engine.num_running(self._memory, stage, kind), job)
+            self._open_round(self._single[executor : executor + 1], running, job)
         if happened & engine.OPENED:
-            own = job * self._num_classes + kind
-            pools = [job * self._num_classes + other for other in range(self._num_classes) if other != kind]
-            self._open_pool(own)
+            first, kind = job * self._num_classes, self._executor_class[executor]
+            pools = (first + kind, *(first + other for other in range(self._num_classes) if other != kind))
         if happened & engine.JOB_COMPLETE:
             engine.end_job(self._memory, job, executor)
             self._reward.end_job(self.clock.now, job, self.sequence.arrival_ms[job])

@@ -13,12 +13,11 @@ __all__ = [
     "add_job",
     "advance",
     "arrive",
-    "can_schedule",
     "commit",
     "depart",
     "end_job",
     "is_schedulable",
-    "num_running",
+    "next_offer",
     "observe",
     "pool",
     "reset",
@@ -60,15 +59,17 @@ def advance(memory, limit_ms, limit_order):  # type: ignore[no-untyped-def]
     """Run tasks until something happens that Python must see, at most up to (``limit_ms``, ``limit_order``).
 
     Returns:
-        (time in ms, stage, executor that ran dry on it, bits). The executor is -1 if the limit was reached. Without
-        bits, executors have departed and their arrival must be scheduled.
+        (time in ms, executor that ran dry, its stage, bits, executors of its class that were on the stage). The
+        executor is -1 if the limit was reached. Without bits, executors have departed and their arrival must be
+        scheduled.
     """
     state = view(memory)
-    while state.cluster[0].heap_size > 0:
-        now = state.executors[0].heap_time
-        if now > limit_ms or (now == limit_ms and state.executors[0].heap_order > limit_order):
+    cluster, first = state.cluster[0], state.executors[0]
+    while cluster.heap_size > 0:
+        now = first.heap_time
+        if now > limit_ms or (now == limit_ms and first.heap_order > limit_order):
             break
-        executor = state.executors[0].heap_executor
+        executor = first.heap_executor
         stage = state.executors[executor].stage
         state.stages[stage].finished += 1
         if state.stages[stage].started < state.stages[stage].num_tasks:
@@ -80,6 +81,7 @@ def advance(memory, limit_ms, limit_order):  # type: ignore[no-untyped-def]
         happened = 0
         if state.stages[stage].finished == state.stages[stage].num_tasks and tasks.complete_stage(state, stage):
             happened |= OPENED
+        running = state.staff[tasks.staff_of(state, stage, state.executors[executor].kind)].running
         source = executors.source_of(state, executor)
         if state.sources[source].first_entry >= 0:
             executors.carry_out_next(state, source, executor, now)
@@ -90,8 +92,8 @@ def advance(memory, limit_ms, limit_order):  # type: ignore[no-untyped-def]
         if state.jobs[job].incomplete == 0:
             happened |= JOB_COMPLETE
         if happened or state.cluster[0].num_departing > 0:
-            return now, stage, executor, happened
-    return np.inf, -1, -1, 0
+            return now, executor, stage, happened, running
+    return np.inf, -1, -1, 0, 0
 
 
 @numba.njit(cache=True)
@@ -166,7 +168,11 @@ def end_job(memory, job, last_executor):  # type: ignore[no-untyped-def]
 @numba.njit(cache=True)
 def pool(memory, number):  # type: ignore[no-untyped-def]
     """The executors in a pool, in order: int64."""
-    state = view(memory)
+    return _members(view(memory), number)
+
+
+@numba.njit(cache=True)
+def _members(state, number):  # type: ignore[no-untyped-def]
     members = np.empty(len(state.executors), dtype=np.int64)
     size = 0
     executor = state.sources[number].first_executor
@@ -178,24 +184,33 @@ def pool(memory, number):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True)
-def num_running(memory, stage, kind):  # type: ignore[no-untyped-def]
-    """Executors of a class on a stage."""
-    state = view(memory)
-    return state.staff[tasks.staff_of(state, stage, kind)].running
+def next_offer(memory, place):  # type: ignore[no-untyped-def]
+    """The next free executors that could be used: in the common pools, then in those of the live jobs.
 
-
-@numba.njit(cache=True)
-def can_schedule(memory, kind):  # type: ignore[no-untyped-def]
-    """Whether any stage is schedulable for the class."""
+    Returns:
+        (executors, job or -1, place to go on from); no executors if there are no more.
+    """
     state = view(memory)
-    return tasks.first_schedulable(state, kind) >= 0
+    num_classes = state.cluster[0].num_classes
+    usable = np.full(num_classes, -1)  # unknown
+    while place < (1 + state.cluster[0].num_live) * num_classes:
+        number, kind = divmod(place, num_classes)
+        job = state.jobs[number - 1].live if number > 0 else -1
+        place += 1
+        source = executors.pool_of(state, job, kind)
+        if state.sources[source].first_executor >= 0:
+            if usable[kind] < 0:
+                usable[kind] = tasks.first_schedulable(state, kind) >= 0
+            if usable[kind] == 1:
+                return _members(state, source), job, place
+    return np.empty(0, dtype=np.int64), -1, place
 
 
 @numba.njit(cache=True)
 def is_schedulable(memory, kind, stage):  # type: ignore[no-untyped-def]
     """Whether executors of the class may be committed to a stage of a live job."""
     state = view(memory)
-    return tasks.is_schedulable(state, kind, stage)
+    return tasks.is_schedulable(state.stages[stage], state.staff[tasks.staff_of(state, stage, kind)])
 
 
 @numba.njit(cache=True)
@@ -207,7 +222,7 @@ def observe(memory, kind, source_job):  # type: ignore[no-untyped-def]
         the live jobs, or -1.
     """
     state = view(memory)
-    num_live = state.cluster[0].num_live
+    num_live, num_classes = state.cluster[0].num_live, state.cluster[0].num_classes
     total = 0
     for number in range(num_live):
         job = state.jobs[state.jobs[number].live]
@@ -216,32 +231,36 @@ def observe(memory, kind, source_job):  # type: ignore[no-untyped-def]
     stages = np.empty((9, total), dtype=np.int64)
     source = -1
     column = 0
+    stages_, staff = state.stages, state.staff
     for number in range(num_live):
-        job = state.jobs[number].live
-        if job == source_job:
+        job_id = state.jobs[number].live
+        job = state.jobs[job_id]
+        if job_id == source_job:
             source = number
-        jobs[0, number] = job
-        jobs[1, number] = column
-        jobs[2, number] = state.jobs[job].executors
-        jobs[3, number] = state.jobs[job].unsaturated
-        jobs[4, number] = state.jobs[job].incomplete
         next_stage, next_rank = -1, -1
-        for stage in range(state.jobs[job].first_stage, state.jobs[job].end_stage):
-            left = state.stages[stage].num_tasks - state.stages[stage].started
-            rank = state.stages[stage].open_order if left > 0 else -1
-            schedulable = tasks.is_schedulable(state, kind, stage)
+        jobs[0, number] = job_id
+        jobs[1, number] = column
+        jobs[2, number] = job.executors
+        jobs[3, number] = job.unsaturated
+        jobs[4, number] = job.incomplete
+        for stage_id in range(job.first_stage, job.end_stage):
+            stage = stages_[stage_id]
+            left = stage.num_tasks - stage.started
+            rank = stage.open_order if left > 0 else -1
+            running = 0
+            for other in range(num_classes):
+                running += staff[stage_id * num_classes + other].running
+            schedulable = tasks.is_schedulable(stage, staff[stage_id * num_classes + kind])
             # Ready stages come first, in the order in which they became ready; then the others.
             if schedulable and (next_stage < 0 or (rank >= 0 and (next_rank < 0 or rank < next_rank))):
                 next_stage, next_rank = column, rank
-            stages[0, column] = stage
+            stages[0, column] = stage_id
             stages[1, column] = number
-            stages[2, column] = state.stages[stage].num_tasks
+            stages[2, column] = stage.num_tasks
             stages[3, column] = left
-            stages[4, column] = max(left - state.stages[stage].claimed, 0)
-            stages[5, column] = 0
-            for other in range(state.cluster[0].num_classes):
-                stages[5, column] += state.staff[tasks.staff_of(state, stage, other)].running
-            stages[6, column] = state.stages[stage].finished
+            stages[4, column] = max(left - stage.claimed, 0)
+            stages[5, column] = running
+            stages[6, column] = stage.finished
             stages[7, column] = rank
             stages[8, column] = schedulable
             column += 1

@@ -18,50 +18,49 @@ _FRESH, _FIRST, _REST = int(Wave.FRESH), int(Wave.FIRST), int(Wave.REST)
 
 
 @numba.njit(cache=True)
-def adjust(state, stage, started, claimed):  # type: ignore[no-untyped-def]
+def adjust(state, stage_id, started, claimed):  # type: ignore[no-untyped-def]
     """Change a stage's counts; where that saturates it, or ends its saturation, tell its children and its job."""
-    before = state.stages[stage].num_tasks - state.stages[stage].started - state.stages[stage].claimed
-    state.stages[stage].started += started
-    state.stages[stage].claimed += claimed
+    stages = state.stages
+    stage = stages[stage_id]
+    before = stage.num_tasks - stage.started - stage.claimed
+    stage.started += started
+    stage.claimed += claimed
     after = before - started - claimed
     if (before > 0) == (after > 0):
         return
     change = 1 if after > 0 else -1
-    state.jobs[state.stages[stage].job].unsaturated += change
-    for edge in range(state.stages[stage].first_child, state.stages[stage].end_child):
-        child = state.children[edge]
-        state.stages[child].open_parents += change
+    state.jobs[stage.job].unsaturated += change
+    for edge in range(stage.first_child, stage.end_child):
+        stages[state.children[edge]].open_parents += change
 
 
 @numba.njit(cache=True)
-def _run(state, executor, stage, now):  # type: ignore[no-untyped-def]
+def _run(state, executor, stage_id, now):  # type: ignore[no-untyped-def]
     """Hand the stage's next task to an executor; returns when it will be finished, ms."""
-    task = state.stages[stage].first_task + state.stages[stage].started
-    memory = state.executors[executor].memory
-    wave = _FRESH if memory < 0 else _REST if memory == stage else _FIRST
-    parallelism = state.jobs[state.stages[stage].job].attached
-    finish = now + draw_duration(
+    cluster, stage, runner = state.cluster[0], state.stages[stage_id], state.executors[executor]
+    task = state.tasks[stage.first_task + stage.started]
+    wave = _FRESH if runner.memory < 0 else _REST if runner.memory == stage_id else _FIRST
+    task.parallelism = state.jobs[stage.job].attached
+    task.executor = executor
+    task.wave = wave
+    task.start = now
+    task.finish = now + draw_duration(
         state.values,
         state.levels,
-        state.stages[stage].first_level,
-        state.stages[stage].end_level,
+        stage.first_level,
+        stage.end_level,
         wave,
-        parallelism,
-        state.tasks[task].level_luck,
-        state.tasks[task].luck,
-        state.cluster[0].nearest_level == 1,
-        state.cluster[0].warmup_ms,
+        task.parallelism,
+        task.level_luck,
+        task.luck,
+        cluster.nearest_level == 1,
+        cluster.warmup_ms,
     )
-    state.executors[executor].memory = stage
-    state.tasks[task].start = now
-    state.tasks[task].finish = finish
-    state.tasks[task].executor = executor
-    state.tasks[task].wave = wave
-    state.tasks[task].parallelism = parallelism
-    return finish
+    runner.memory = stage_id
+    return task.finish
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, inline="always")
 def next_order(state):  # type: ignore[no-untyped-def]
     """The insertion number of an event; simultaneous events happen in this order."""
     order = state.cluster[0].next_order
@@ -69,13 +68,13 @@ def next_order(state):  # type: ignore[no-untyped-def]
     return order
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, inline="always")
 def staff_of(state, stage, kind):  # type: ignore[no-untyped-def]
     """Number of the executors of one class on a stage."""
     return stage * state.cluster[0].num_classes + kind
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, inline="always")
 def leave_stage(state, executor):  # type: ignore[no-untyped-def]
     """An executor is not on its stage any more, if it was on any."""
     stage = state.executors[executor].stage
@@ -120,96 +119,97 @@ def complete_stage(state, stage):  # type: ignore[no-untyped-def]
     return opened
 
 
-@numba.njit(cache=True)
-def is_schedulable(state, kind, stage):  # type: ignore[no-untyped-def]
-    """Whether executors of the class may be committed to a stage of a live job."""
+@numba.njit(cache=True, inline="always")
+def is_schedulable(stage, staff):  # type: ignore[no-untyped-def]
+    """Whether executors of the class may be committed to a stage (record) of a live job; ``staff`` is that pair's."""
     return (
-        state.stages[stage].num_tasks > state.stages[stage].started + state.stages[stage].claimed
-        and state.stages[stage].open_parents == 0
-        and state.stages[stage].selected == 0
-        and state.staff[staff_of(state, stage, kind)].fits == 1
+        stage.num_tasks > stage.started + stage.claimed
+        and stage.open_parents == 0
+        and stage.selected == 0
+        and staff.fits == 1
     )
 
 
 @numba.njit(cache=True)
 def first_ready(state, job, kind):  # type: ignore[no-untyped-def]
     """The job's first stage, in the order in which they became ready, that is not saturated; -1 if none."""
-    best = -1
-    for stage in range(state.jobs[job].first_stage, state.jobs[job].end_stage):
+    best, best_order = -1, 0
+    for stage_id in range(state.jobs[job].first_stage, state.jobs[job].end_stage):
+        stage = state.stages[stage_id]
         if (
-            state.stages[stage].open_order >= 0
-            and state.stages[stage].num_tasks > state.stages[stage].started + state.stages[stage].claimed
-            and state.staff[staff_of(state, stage, kind)].fits == 1
-            and (best < 0 or state.stages[stage].open_order < state.stages[best].open_order)
+            stage.open_order >= 0
+            and stage.num_tasks > stage.started + stage.claimed
+            and state.staff[staff_of(state, stage_id, kind)].fits == 1
+            and (best < 0 or stage.open_order < best_order)
         ):
-            best = stage
+            best, best_order = stage_id, stage.open_order
     return best
 
 
 @numba.njit(cache=True)
 def first_schedulable(state, kind):  # type: ignore[no-untyped-def]
     """The first schedulable stage over the live jobs in order of arrival; -1 if none."""
+    jobs, stages, staff = state.jobs, state.stages, state.staff
     for place in range(state.cluster[0].num_live):
-        job = state.jobs[place].live
-        if state.jobs[job].unsaturated > 0:
-            for stage in range(state.jobs[job].first_stage, state.jobs[job].end_stage):
-                if is_schedulable(state, kind, stage):
-                    return stage
+        job = jobs[jobs[place].live]
+        if job.unsaturated > 0:
+            for stage_id in range(job.first_stage, job.end_stage):
+                if is_schedulable(stages[stage_id], staff[staff_of(state, stage_id, kind)]):
+                    return stage_id
     return -1
 
 
-@numba.njit(cache=True, inline="always")
-def _before(time, order, other_time, other_order):  # type: ignore[no-untyped-def]
-    return time < other_time or (time == other_time and order < other_order)
+# The heap of running tasks, by finish time and insertion number.
 
 
 @numba.njit(cache=True, inline="always")
-def _put(state, place, time, order, executor):  # type: ignore[no-untyped-def]
-    state.executors[place].heap_time = time
-    state.executors[place].heap_order = order
-    state.executors[place].heap_executor = executor
+def _before(time, order, other):  # type: ignore[no-untyped-def]
+    return time < other.heap_time or (time == other.heap_time and order < other.heap_order)
+
+
+@numba.njit(cache=True, inline="always")
+def _put(place, time, order, executor):  # type: ignore[no-untyped-def]
+    place.heap_time = time
+    place.heap_order = order
+    place.heap_executor = executor
 
 
 @numba.njit(cache=True)
 def _push(state, time, order, executor):  # type: ignore[no-untyped-def]
+    heap = state.executors
     place = state.cluster[0].heap_size
     state.cluster[0].heap_size += 1
     while place > 0:
-        parent = (place - 1) >> 1
-        if not _before(time, order, state.executors[parent].heap_time, state.executors[parent].heap_order):
+        parent = heap[(place - 1) >> 1]
+        if not _before(time, order, parent):
             break
-        _put(state, place, state.executors[parent].heap_time, state.executors[parent].heap_order, state.executors[parent].heap_executor)
-        place = parent
-    _put(state, place, time, order, executor)
+        _put(heap[place], parent.heap_time, parent.heap_order, parent.heap_executor)
+        place = (place - 1) >> 1
+    _put(heap[place], time, order, executor)
 
 
 @numba.njit(cache=True)
 def pop(state):  # type: ignore[no-untyped-def]
     """Take the first entry off the heap of running tasks."""
     state.cluster[0].heap_size -= 1
-    last = state.cluster[0].heap_size
-    if last > 0:
-        _sift_down(state, state.executors[last].heap_time, state.executors[last].heap_order, state.executors[last].heap_executor)
+    last = state.executors[state.cluster[0].heap_size]
+    if state.cluster[0].heap_size > 0:
+        _sift_down(state, last.heap_time, last.heap_order, last.heap_executor)
 
 
 @numba.njit(cache=True)
 def _sift_down(state, time, order, executor):  # type: ignore[no-untyped-def]
     """Replace the heap's first entry."""
-    size = state.cluster[0].heap_size
+    heap, size = state.executors, state.cluster[0].heap_size
     place = 0
     while True:
         child = 2 * place + 1
         if child >= size:
             break
-        if child + 1 < size and _before(
-            state.executors[child + 1].heap_time,
-            state.executors[child + 1].heap_order,
-            state.executors[child].heap_time,
-            state.executors[child].heap_order,
-        ):
+        if child + 1 < size and _before(heap[child + 1].heap_time, heap[child + 1].heap_order, heap[child]):
             child += 1
-        if not _before(state.executors[child].heap_time, state.executors[child].heap_order, time, order):
+        if _before(time, order, heap[child]):
             break
-        _put(state, place, state.executors[child].heap_time, state.executors[child].heap_order, state.executors[child].heap_executor)
+        _put(heap[place], heap[child].heap_time, heap[child].heap_order, heap[child].heap_executor)
         place = child
-    _put(state, place, time, order, executor)
+    _put(heap[place], time, order, executor)
