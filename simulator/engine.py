@@ -192,17 +192,13 @@ def next_offer(memory, place):  # type: ignore[no-untyped-def]
     """
     state = view(memory)
     num_classes = state.cluster[0].num_classes
-    usable = np.full(num_classes, -1)  # unknown
     while place < (1 + state.cluster[0].num_live) * num_classes:
         number, kind = divmod(place, num_classes)
         job = state.jobs[number - 1].live if number > 0 else -1
         place += 1
         source = executors.pool_of(state, job, kind)
-        if state.sources[source].first_executor >= 0:
-            if usable[kind] < 0:
-                usable[kind] = tasks.first_schedulable(state, kind) >= 0
-            if usable[kind] == 1:
-                return _members(state, source), job, place
+        if executors.is_free(state, source, job, kind):
+            return _members(state, source), job, place
     return np.empty(0, dtype=np.int64), -1, place
 
 

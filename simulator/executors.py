@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numba
 
-from simulator.tasks import adjust, first_ready, first_schedulable, leave_stage, next_order, staff_of, start
+from simulator.tasks import adjust, first_ready, first_schedulable, is_schedulable, leave_stage, next_order, staff_of, start
 
 __all__ = [
     "IDLE",
@@ -18,6 +18,7 @@ __all__ = [
     "end_job",
     "enter_pool",
     "go_to_common_pool",
+    "is_free",
     "pool_of",
     "source_of",
     "wait",
@@ -86,6 +87,30 @@ def _detach(state, executor):  # type: ignore[no-untyped-def]
         state.jobs[job].attached -= 1
         state.jobs[job].executors -= 1
         state.executors[executor].job = -1
+
+
+@numba.njit(cache=True)
+def is_free(state, pool, job, kind):  # type: ignore[no-untyped-def]
+    """Whether a pool, of ``job`` or common (-1), has executors that could be used now.
+
+    Executors that wait for a stage of their own job, all of whose parents' tasks are running, are not free: they
+    will be offered when it opens. Only where they are more than its tasks, some must be.
+    """
+    if state.sources[pool].first_executor < 0:
+        return False
+    if job >= 0:
+        awaited = 0
+        for stage_id in range(state.jobs[job].first_stage, state.jobs[job].end_stage):
+            stage = state.stages[stage_id]
+            if stage.incomplete_parents > 0 and is_schedulable(stage, state.staff[staff_of(state, stage_id, kind)]):
+                awaited += stage.num_tasks - stage.started - stage.claimed
+        executor = state.sources[pool].first_executor
+        while executor >= 0 and awaited > 0:
+            executor = state.executors[executor].next
+            awaited -= 1
+        if executor < 0:
+            return False
+    return first_schedulable(state, kind) >= 0
 
 
 @numba.njit(cache=True)
