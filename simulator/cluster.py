@@ -116,6 +116,11 @@ class Cluster:
             return self._source_job, None
         return self._source_job, stage - int(self._state.jobs["first_stage"][self._stage_job[stage]])
 
+    @property
+    def last_call(self) -> bool:
+        """Whether nothing is pending: unless executors are put to work now, the cluster stands still for ever."""
+        return self._last_call
+
     def observe(self) -> Observation:
         """What the scheduler may see now. Between two decisions it is the same object.
 
@@ -124,6 +129,10 @@ class Cluster:
         """
         if self._ended:
             raise SchedulingError("the episode is over: there is nothing to decide")
+        return self.snapshot()
+
+    def snapshot(self) -> Observation:
+        """As :meth:`observe`, also when the episode is over; nothing is offered then."""
         if self._observation is None:
             source_job = -1 if self._source_job is None else self._source_job
             jobs, stages, source = engine.observe(self._memory, self._kind, source_job)
@@ -219,6 +228,7 @@ class Cluster:
             raise SchedulingError("the episode is over: there is nothing to decide")
         self._budget = engine.commit(self._memory, self._turn, self._budget, target, count, self.clock.now)
         self._observation = None
+        self._last_call &= target == engine.IDLE
         self._num_decisions += 1
         if not self._budget:
             self._schedule_arrivals()
