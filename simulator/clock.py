@@ -42,20 +42,20 @@ class Clock(simpy.Environment):
     Args:
         counter: int64 [1], the next insertion number.
         advance: ``advance(limit_ms, limit_order)`` runs all tasks up to that point of the order, or until an executor
-            ran dry, and returns ``(time_ms, executor, ...)``; executor -1 for "nobody".
-        ran_dry: called with what follows the time, at that time.
+            something happened, and returns ``(time_ms, what happened, ...)``; 0 for "nothing".
+        happened: called with what follows the time, at that time.
     """
 
     def __init__(
         self,
         counter: memoryview[int],
         advance: Callable[[float, int], tuple[float, int, int, int, int]],
-        ran_dry: Callable[[int, int, int, int], None],
+        happened: Callable[[int, int, int, int], None],
     ):
         super().__init__(initial_time=0.0)  # type: ignore[arg-type]
         self._eid = _SharedCounter(counter)  # type: ignore[assignment]
         self._advance = advance
-        self._ran_dry = ran_dry
+        self._happened = happened
 
     def at(self, time_ms: float, order: int, callback: Callable[[Event], None], value: Any) -> None:
         """Call ``callback`` with an event of that value, in the order of an insertion number drawn before."""
@@ -72,13 +72,13 @@ class Clock(simpy.Environment):
         """
         if self._queue:
             limit_ms, priority, order, _ = self._queue[0]
-            dry = self._advance(limit_ms, BEFORE_ALL if priority == URGENT else order)
+            time_ms, *what = self._advance(limit_ms, BEFORE_ALL if priority == URGENT else order)
         else:
-            dry = self._advance(math.inf, 0)
-            if dry[1] < 0:
+            time_ms, *what = self._advance(math.inf, 0)
+            if not what[0]:
                 raise EmptySchedule
-        if dry[1] < 0:
-            super().step()
+        if what[0]:
+            self._now = time_ms
+            self._happened(*what)
         else:
-            self._now = dry[0]
-            self._ran_dry(*dry[1:])
+            super().step()

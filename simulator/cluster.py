@@ -79,7 +79,7 @@ class Cluster:
 
         self._live_jobs: dict[int, None] = {}
         self._num_departing = memoryview(self._state.cluster["num_departing"])
-        self._moves: list[tuple[NDArray[np.int64], NDArray[np.int64], float]] = []
+        self._moves: list[tuple[NDArray[np.int64], NDArray[np.float64]]] = []
         self._completion_ms = np.full(len(sequence), math.nan)
         self._num_completed = 0
         self._num_decisions = 0
@@ -135,7 +135,7 @@ class Cluster:
         """As :meth:`observe`, also when the episode is over; nothing is offered then."""
         if self._observation is None:
             source_job = -1 if self._source_job is None else self._source_job
-            jobs, stages, source = engine.observe(self._memory, self._kind, source_job)
+            jobs, stages, source, num_schedulable = engine.observe(self._memory, self._kind, source_job)
             self._observation = Observation(
                 self.config,
                 self.sequence,
@@ -143,6 +143,7 @@ class Cluster:
                 self._budget,
                 self._kind,
                 source,
+                num_schedulable,
                 jobs,
                 stages,
                 self._mean_task_ms,
@@ -201,9 +202,8 @@ class Cluster:
         tasks = self._state.tasks
         finish = tasks["finish"].copy()
         finish[finish > self.clock.now] = math.nan
-        moved = [executors for executors, _, _ in self._moves]
-        targets = [target for _, target, _ in self._moves]
-        depart_ms = np.array([time_ms for _, _, time_ms in self._moves])
+        moves = np.concatenate([np.zeros((3, 0), dtype=np.int64), *(moves for moves, _ in self._moves)], axis=1)
+        left_ms = np.concatenate([np.zeros(0), *(left_ms for _, left_ms in self._moves)])
         return EpisodeRecord(
             self.config,
             self.sequence,
@@ -213,9 +213,9 @@ class Cluster:
             task_wave=tasks["wave"].astype(np.int8),
             task_parallelism=tasks["parallelism"].copy(),
             completion_ms=self._completion_ms.copy(),
-            move_executor=np.concatenate([*moved, np.zeros(0)]).astype(np.int32),
-            move_job=self._state.stages["job"][np.concatenate([*targets, np.zeros(0)]).astype(np.int64)],
-            move_depart_ms=np.repeat(depart_ms, [len(executors) for executors in moved]),
+            move_executor=moves[0].astype(np.int32),
+            move_job=self._state.stages["job"][moves[1]],
+            move_depart_ms=left_ms,
             end_ms=float(self.clock.now),
             num_decisions=self._num_decisions,
         )
@@ -315,24 +315,24 @@ class Cluster:
         """Executors have departed; those that left in a row arrive together."""
         if not self._num_departing[0]:
             return
-        moved, order, targets = engine.depart(self._memory)
-        now = self.clock.now
-        self._moves.append((moved, targets, now))
-        arrival_ms = now + self.config.moving_delay_ms
-        if order[0] == order[-1]:
-            self.clock.at(arrival_ms, int(order[0]), self._executors_arrive, moved)
-            return
-        for number in np.unique(order).tolist():
-            self.clock.at(arrival_ms, number, self._executors_arrive, moved[order == number])
+        moves, left_ms = engine.depart(self._memory)
+        self._moves.append((moves, left_ms))
+        order, times = moves[2].tolist(), left_ms.tolist()
+        start = 0
+        for end in range(1, len(order) + 1):
+            if end == len(order) or order[end] != order[start]:
+                arrival_ms = times[start] + self.config.moving_delay_ms
+                self.clock.at(arrival_ms, order[start], self._executors_arrive, moves[0, start:end])
+                start = end
 
     def _executors_arrive(self, event: Event) -> None:
         engine.arrive(self._memory, event.value, self.clock.now)
         self._schedule_arrivals()
 
-    def _executor_ran_dry(self, executor: int, stage: int, happened: int, running: int) -> None:
+    def _executor_ran_dry(self, happened: int, executor: int, stage: int, running: int) -> None:
         """An executor finished a task of a stage that has no more to hand out, and it concerns others."""
         self._schedule_arrivals()
-        if not happened:
+        if happened == engine.DEPARTED:
             return
         job, pools = self._stage_job[stage], ()
         if happened & engine.NEEDS_DECISION:

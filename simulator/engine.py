@@ -32,6 +32,8 @@ OPENED = 2
 """Its stage completed, and opened another."""
 JOB_COMPLETE = 4
 """Its job completed."""
+DEPARTED = 8
+"""Executors have left, perhaps earlier ones; their arrivals must be scheduled."""
 
 
 @numba.njit(cache=True)
@@ -58,13 +60,15 @@ def add_job(memory, job, level_luck, luck):  # type: ignore[no-untyped-def]
 def advance(memory, limit_ms, limit_order):  # type: ignore[no-untyped-def]
     """Run tasks until something happens that Python must see, at most up to (``limit_ms``, ``limit_order``).
 
+    The limit comes nearer when executors leave: they may arrive before it.
+
     Returns:
-        (time in ms, executor that ran dry, its stage, bits, executors of its class that were on the stage). The
-        executor is -1 if the limit was reached. Without bits, executors have departed and their arrival must be
-        scheduled.
+        (time in ms, bits, executor that ran dry, its stage, executors of its class that were on the stage); no bits
+        if nothing happened, and no executor if nothing but departures did.
     """
     state = view(memory)
     cluster, first = state.cluster[0], state.executors[0]
+    departed_ms = 0.0
     while cluster.heap_size > 0:
         now = first.heap_time
         if now > limit_ms or (now == limit_ms and first.heap_order > limit_order):
@@ -91,9 +95,14 @@ def advance(memory, limit_ms, limit_order):  # type: ignore[no-untyped-def]
             happened |= NEEDS_DECISION
         if state.jobs[job].incomplete == 0:
             happened |= JOB_COMPLETE
-        if happened or state.cluster[0].num_departing > 0:
-            return now, executor, stage, happened, running
-    return np.inf, -1, -1, 0, 0
+        if happened:
+            return now, happened | (DEPARTED if cluster.num_departing > 0 else 0), executor, stage, running
+        if cluster.num_departing > 0:
+            departed_ms = now
+            arrival_ms = first.departing_time + cluster.moving_ms
+            if arrival_ms < limit_ms or (arrival_ms == limit_ms and first.departing_order < limit_order):
+                limit_ms, limit_order = arrival_ms, first.departing_order
+    return departed_ms, DEPARTED if cluster.num_departing > 0 else 0, -1, -1, 0
 
 
 @numba.njit(cache=True)
@@ -136,17 +145,23 @@ def commit(memory, turn, budget, target, count, now):  # type: ignore[no-untyped
 
 @numba.njit(cache=True)
 def depart(memory):  # type: ignore[no-untyped-def]
-    """Executors that left since the last call, int64 each: executor, insertion number of the arrival, target."""
+    """Executors that left since the last call, in order.
+
+    Returns:
+        (int64 [3, executors]: executor, target, insertion number of the arrival; float64 [executors]: when, ms).
+    """
     state = view(memory)
     size = state.cluster[0].num_departing
     state.cluster[0].num_departing = 0
     moved = np.empty((3, size), dtype=np.int64)
+    left_ms = np.empty(size)
     for number in range(size):
         executor = state.executors[number].departing
         moved[0, number] = executor
-        moved[1, number] = state.executors[number].departing_order
-        moved[2, number] = state.executors[executor].target
-    return moved
+        moved[1, number] = state.executors[executor].target
+        moved[2, number] = state.executors[number].departing_order
+        left_ms[number] = state.executors[number].departing_time
+    return moved, left_ms
 
 
 @numba.njit(cache=True)
@@ -214,8 +229,8 @@ def observe(memory, kind, source_job):  # type: ignore[no-untyped-def]
     """What a scheduler may see of the live jobs.
 
     Returns:
-        (jobs, stages, source): two int64 arrays, rows as in ``Observation``, and the place of ``source_job`` among
-        the live jobs, or -1.
+        (jobs, stages, source, num_schedulable): two int64 arrays, rows as in ``Observation``, the place of
+        ``source_job`` among the live jobs or -1, and the number of schedulable stages.
     """
     state = view(memory)
     num_live, num_classes = state.cluster[0].num_live, state.cluster[0].num_classes
@@ -225,9 +240,8 @@ def observe(memory, kind, source_job):  # type: ignore[no-untyped-def]
         total += job.end_stage - job.first_stage
     jobs = np.empty((6, num_live), dtype=np.int64)
     stages = np.empty((9, total), dtype=np.int64)
-    source = -1
-    column = 0
-    stages_, staff = state.stages, state.staff
+    source, num_schedulable, column = -1, 0, 0
+    all_stages, staff = state.stages, state.staff
     for number in range(num_live):
         job_id = state.jobs[number].live
         job = state.jobs[job_id]
@@ -240,7 +254,7 @@ def observe(memory, kind, source_job):  # type: ignore[no-untyped-def]
         jobs[3, number] = job.unsaturated
         jobs[4, number] = job.incomplete
         for stage_id in range(job.first_stage, job.end_stage):
-            stage = stages_[stage_id]
+            stage = all_stages[stage_id]
             left = stage.num_tasks - stage.started
             rank = stage.open_order if left > 0 else -1
             running = 0
@@ -259,6 +273,7 @@ def observe(memory, kind, source_job):  # type: ignore[no-untyped-def]
             stages[6, column] = stage.finished
             stages[7, column] = rank
             stages[8, column] = schedulable
+            num_schedulable += schedulable
             column += 1
         jobs[5, number] = next_stage
-    return jobs, stages, source
+    return jobs, stages, source, num_schedulable

@@ -34,5 +34,5 @@ def run_episode(config: ClusterConfig, sequence: JobSequence, scheduler: Decides
     cluster = Cluster(config, sequence)
     while not cluster.done:
         observation = cluster.observe()
-        cluster.decide(scheduler.decide(observation) if observation.has_choice else None)
+        cluster.decide(scheduler.decide(observation) if observation.num_schedulable else None)
     return cluster.record()

@@ -133,15 +133,18 @@ def go_to_common_pool(state, executor):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True)
-def _leave_for(state, executor, target):  # type: ignore[no-untyped-def]
+def _leave_for(state, executor, target, now):  # type: ignore[no-untyped-def]
     """Begin a move. Executors that leave in a row share an arrival; simultaneous events keep their order."""
     _detach(state, executor)
     state.executors[executor].target = target
-    if state.cluster[0].departure_order < 0:
-        state.cluster[0].departure_order = next_order(state)
-    state.executors[state.cluster[0].num_departing].departing = executor
-    state.executors[state.cluster[0].num_departing].departing_order = state.cluster[0].departure_order
-    state.cluster[0].num_departing += 1
+    cluster = state.cluster[0]
+    if cluster.departure_order < 0:
+        cluster.departure_order = next_order(state)
+    place = state.executors[cluster.num_departing]
+    place.departing = executor
+    place.departing_order = cluster.departure_order
+    place.departing_time = now
+    cluster.num_departing += 1
 
 
 @numba.njit(cache=True)
@@ -184,7 +187,7 @@ def _find_work(state, executor, now):  # type: ignore[no-untyped-def]
     if stage >= 0:
         adjust(state, stage, 0, 1)
         state.jobs[state.stages[stage].job].executors += 1
-        _leave_for(state, executor, stage)
+        _leave_for(state, executor, stage, now)
     elif job >= 0:
         wait(state, executor)
     else:
@@ -259,7 +262,7 @@ def carry_out_next(state, source, executor, now):  # type: ignore[no-untyped-def
         state.jobs[state.stages[target].job].executors -= 1
         _find_work(state, executor, now)
     else:  # the claim on the stage goes along
-        _leave_for(state, executor, target)
+        _leave_for(state, executor, target, now)
 
 
 @numba.njit(cache=True)

@@ -40,6 +40,7 @@ class Observation:
         offered: executors to be committed in this round, those that are still finishing a task included.
         executor_class: which class they are of.
         source: the live job (place in the job arrays) whose executors are offered; -1 for free executors.
+        num_schedulable: stages that may be chosen; if none, the only answer is to leave the executors idle.
         jobs: int64 [6, J]; the properties name its rows.
         stages: int64 [9, S]; the properties name its rows.
     """
@@ -50,14 +51,10 @@ class Observation:
     offered: int
     executor_class: int
     source: int
+    num_schedulable: int
     jobs: NDArray[np.int64]
     stages: NDArray[np.int64]
     _mean_task_ms: NDArray[np.float64]
-
-    @property
-    def has_choice(self) -> bool:
-        """Whether any stage is schedulable; if not, the only answer is to leave the executors idle."""
-        return bool((self.jobs[5] >= 0).any())
 
     @property
     def num_executors(self) -> int:

@@ -40,6 +40,7 @@ CLUSTER = np.dtype(
         ("nearest_level", _INT),  # switches of `Semantics`
         ("waiting_keeps_jvm", _INT),
         ("warmup_ms", _FLOAT),
+        ("moving_ms", _FLOAT),
     ]
 )
 
@@ -62,6 +63,7 @@ EXECUTOR = np.dtype(
         ("heap_executor", _INT),
         ("departing", _INT),  # the executor
         ("departing_order", _INT),  # insertion number of its arrival
+        ("departing_time", _FLOAT),  # when it left, ms
         ("entry_target", _INT),  # a stage, or -1 for idleness
         ("entry_count", _INT),  # executors committed
         ("entry_next", _INT),  # the next entry of the source, or the next unused one
@@ -249,6 +251,7 @@ def allocate(config: ClusterConfig, sequence: JobSequence) -> Memory:
     cluster["nearest_level"] = config.semantics.nearest_level
     cluster["waiting_keeps_jvm"] = config.semantics.waiting_keeps_jvm
     cluster["warmup_ms"] = config.warmup_delay_ms
+    cluster["moving_ms"] = config.moving_delay_ms
 
     tasks = np.zeros(int(stages["num_tasks"].sum()), dtype=TASK)
     tasks["start"] = tasks["finish"] = np.nan
