@@ -67,13 +67,13 @@ def advance(memory, limit_ms, limit_order):  # type: ignore[no-untyped-def]
         if nothing happened, and no executor if nothing but departures did.
     """
     state = view(memory)
-    cluster, first = state.cluster[0], state.executors[0]
+    cluster, first, departed = state.cluster[0], state.heap[0], state.executors[0]
     departed_ms = 0.0
     while cluster.heap_size > 0:
-        now = first.heap_time
-        if now > limit_ms or (now == limit_ms and first.heap_order > limit_order):
+        now = first.time
+        if now > limit_ms or (now == limit_ms and first.order > limit_order):
             break
-        executor = first.heap_executor
+        executor = first.executor
         stage = state.executors[executor].stage
         state.stages[stage].finished += 1
         if state.stages[stage].started < state.stages[stage].num_tasks:
@@ -99,9 +99,9 @@ def advance(memory, limit_ms, limit_order):  # type: ignore[no-untyped-def]
             return now, happened | (DEPARTED if cluster.num_departing > 0 else 0), executor, stage, running
         if cluster.num_departing > 0:
             departed_ms = now
-            arrival_ms = first.departing_time + cluster.moving_ms
-            if arrival_ms < limit_ms or (arrival_ms == limit_ms and first.departing_order < limit_order):
-                limit_ms, limit_order = arrival_ms, first.departing_order
+            arrival_ms = departed.departing_time + cluster.moving_ms
+            if arrival_ms < limit_ms or (arrival_ms == limit_ms and departed.departing_order < limit_order):
+                limit_ms, limit_order = arrival_ms, departed.departing_order
     return departed_ms, DEPARTED if cluster.num_departing > 0 else 0, -1, -1, 0
 
 

@@ -36,7 +36,7 @@ CLUSTER = np.dtype(
         ("departure_order", _INT),  # insertion number of the arrival that executors leaving now share
         ("free_entry", _INT),  # first unused entry of the commitments
         ("num_classes", _INT),
-        ("end", _INT, (9,)),  # where this and the other record arrays end in `Memory`, bytes
+        ("end", _INT, (10,)),  # where this and the other record arrays end in `Memory`, bytes
         ("nearest_level", _INT),  # switches of `Semantics`
         ("waiting_keeps_jvm", _INT),
         ("warmup_ms", _FLOAT),
@@ -46,8 +46,8 @@ CLUSTER = np.dtype(
 
 _CLUSTER_BYTES = CLUSTER.itemsize
 
-#: One executor; and, as many as there are executors, one place in the heap of running tasks (first is the next to
-#: finish), one in the list of departing executors, and one entry of a source's linked list of commitments.
+#: One executor; and, as many as there are executors, one place in the list of departing executors and one entry of
+#: a source's linked list of commitments.
 EXECUTOR = np.dtype(
     [
         ("kind", _INT),  # its class
@@ -58,15 +58,21 @@ EXECUTOR = np.dtype(
         ("pool", _INT),  # the pool it waits in
         ("next", _INT),  # its neighbours there
         ("previous", _INT),
-        ("heap_time", _FLOAT),  # finish time, ms
-        ("heap_order", _INT),  # insertion number: simultaneous events happen in this order
-        ("heap_executor", _INT),
         ("departing", _INT),  # the executor
         ("departing_order", _INT),  # insertion number of its arrival
         ("departing_time", _FLOAT),  # when it left, ms
         ("entry_target", _INT),  # a stage, or -1 for idleness
         ("entry_count", _INT),  # executors committed
         ("entry_next", _INT),  # the next entry of the source, or the next unused one
+    ]
+)
+
+#: One place in the binary heap of running tasks; the first is the next to finish.
+RUNNING = np.dtype(
+    [
+        ("time", _FLOAT),  # when it finishes, ms
+        ("order", _INT),  # insertion number: simultaneous events happen in this order
+        ("executor", _INT),
     ]
 )
 
@@ -128,12 +134,17 @@ TASK = np.dtype(
 )
 
 
+_NOT_STARTED = np.array((np.nan, np.nan, -1, 0, -1, 0.0, 0.0, 0), dtype=TASK)
+
+
 class State(NamedTuple):
     """All numbers of the cluster; record arrays, whose fields are described at their dtypes."""
 
     cluster: NDArray[np.void]
     """[1]"""
     executors: NDArray[np.void]
+    heap: NDArray[np.void]
+    """[executors]"""
     jobs: NDArray[np.void]
     stages: NDArray[np.void]
     staff: NDArray[np.void]
@@ -165,13 +176,14 @@ def view(memory):  # type: ignore[no-untyped-def]
     return State(
         cluster,
         records[end[0] : end[1]].view(EXECUTOR),
-        records[end[1] : end[2]].view(JOB),
-        records[end[2] : end[3]].view(STAGE),
-        records[end[3] : end[4]].view(STAFF),
-        records[end[4] : end[5]].view(SOURCE),
-        records[end[5] : end[6]].view(np.int64),
-        records[end[6] : end[7]].view(LEVEL),
-        records[end[7] : end[8]].view(TASK),
+        records[end[1] : end[2]].view(RUNNING),
+        records[end[2] : end[3]].view(JOB),
+        records[end[3] : end[4]].view(STAGE),
+        records[end[4] : end[5]].view(STAFF),
+        records[end[5] : end[6]].view(SOURCE),
+        records[end[6] : end[7]].view(np.int64),
+        records[end[7] : end[8]].view(LEVEL),
+        records[end[8] : end[9]].view(TASK),
         values,
     )
 
@@ -253,12 +265,15 @@ def allocate(config: ClusterConfig, sequence: JobSequence) -> Memory:
     cluster["warmup_ms"] = config.warmup_delay_ms
     cluster["moving_ms"] = config.moving_delay_ms
 
-    tasks = np.zeros(int(stages["num_tasks"].sum()), dtype=TASK)
-    tasks["start"] = tasks["finish"] = np.nan
-    tasks["executor"] = tasks["wave"] = -1
-    parts = (cluster, executors, jobs, stages, staff, sources, children, tables.levels, tasks)
-    cluster["end"] = np.cumsum([part.nbytes for part in parts])
-    return Memory(np.concatenate([part.view(np.uint8) for part in parts]), tables.values)
+    heap = np.zeros(len(executors), dtype=RUNNING)
+    parts = (cluster, executors, heap, jobs, stages, staff, sources, children, tables.levels)
+    num_tasks = int(stages["num_tasks"].sum())
+    cluster["end"] = np.cumsum([part.nbytes for part in (*parts, np.broadcast_to(_NOT_STARTED, num_tasks))])
+    records = np.empty(cluster["end"][0, -1], dtype=np.uint8)
+    np.concatenate([part.view(np.uint8) for part in parts], out=records[: cluster["end"][0, -2]])
+    # By far the largest part is filled where it lies.
+    records[cluster["end"][0, -2] :].view(TASK)[:] = _NOT_STARTED
+    return Memory(records, tables.values)
 
 
 def _starts(counts: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:

@@ -98,7 +98,7 @@ def start(state, executor, stage, claimed, now):  # type: ignore[no-untyped-def]
 @numba.njit(cache=True)
 def next_task(state, stage, now):  # type: ignore[no-untyped-def]
     """The executor at the top of the heap is done with a task of the stage and takes the next one."""
-    executor = state.executors[0].heap_executor
+    executor = state.heap[0].executor
     finish = _run(state, executor, stage, now)
     adjust(state, stage, 1, 0)
     _sift_down(state, finish, next_order(state), executor)
@@ -164,26 +164,26 @@ def first_schedulable(state, kind):  # type: ignore[no-untyped-def]
 
 @numba.njit(cache=True, inline="always")
 def _before(time, order, other):  # type: ignore[no-untyped-def]
-    return time < other.heap_time or (time == other.heap_time and order < other.heap_order)
+    return time < other.time or (time == other.time and order < other.order)
 
 
 @numba.njit(cache=True, inline="always")
 def _put(place, time, order, executor):  # type: ignore[no-untyped-def]
-    place.heap_time = time
-    place.heap_order = order
-    place.heap_executor = executor
+    place.time = time
+    place.order = order
+    place.executor = executor
 
 
 @numba.njit(cache=True)
 def _push(state, time, order, executor):  # type: ignore[no-untyped-def]
-    heap = state.executors
+    heap = state.heap
     place = state.cluster[0].heap_size
     state.cluster[0].heap_size += 1
     while place > 0:
         parent = heap[(place - 1) >> 1]
         if not _before(time, order, parent):
             break
-        _put(heap[place], parent.heap_time, parent.heap_order, parent.heap_executor)
+        _put(heap[place], parent.time, parent.order, parent.executor)
         place = (place - 1) >> 1
     _put(heap[place], time, order, executor)
 
@@ -192,24 +192,24 @@ def _push(state, time, order, executor):  # type: ignore[no-untyped-def]
 def pop(state):  # type: ignore[no-untyped-def]
     """Take the first entry off the heap of running tasks."""
     state.cluster[0].heap_size -= 1
-    last = state.executors[state.cluster[0].heap_size]
+    last = state.heap[state.cluster[0].heap_size]
     if state.cluster[0].heap_size > 0:
-        _sift_down(state, last.heap_time, last.heap_order, last.heap_executor)
+        _sift_down(state, last.time, last.order, last.executor)
 
 
 @numba.njit(cache=True)
 def _sift_down(state, time, order, executor):  # type: ignore[no-untyped-def]
     """Replace the heap's first entry."""
-    heap, size = state.executors, state.cluster[0].heap_size
+    heap, size = state.heap, state.cluster[0].heap_size
     place = 0
     while True:
         child = 2 * place + 1
         if child >= size:
             break
-        if child + 1 < size and _before(heap[child + 1].heap_time, heap[child + 1].heap_order, heap[child]):
+        if child + 1 < size and _before(heap[child + 1].time, heap[child + 1].order, heap[child]):
             child += 1
         if _before(time, order, heap[child]):
             break
-        _put(heap[place], heap[child].heap_time, heap[child].heap_order, heap[child].heap_executor)
+        _put(heap[place], heap[child].time, heap[child].order, heap[child].executor)
         place = child
     _put(heap[place], time, order, executor)
