@@ -41,8 +41,8 @@ class Clock(simpy.Environment):
 
     Args:
         counter: int64 [1], the next insertion number.
-        advance: ``advance(limit_ms, limit_order)`` runs all tasks up to that point of the order, or until an executor
-            something happened, and returns ``(time_ms, what happened, ...)``; 0 for "nothing".
+        advance: ``advance(limit_ms, limit_order)`` runs all tasks up to that point of the order, or until something
+            happened, and returns ``(time_ms, what happened, ...)``; 0 for "nothing", up to that time.
         happened: called with what follows the time, at that time.
     """
 
@@ -76,6 +76,7 @@ class Clock(simpy.Environment):
         else:
             time_ms, *what = self._advance(math.inf, 0)
             if not what[0]:
+                self._now = max(self._now, time_ms)
                 raise EmptySchedule
         if what[0]:
             self._now = time_ms

@@ -64,11 +64,12 @@ def advance(memory, limit_ms, limit_order):  # type: ignore[no-untyped-def]
 
     Returns:
         (time in ms, bits, executor that ran dry, its stage, executors of its class that were on the stage); no bits
-        if nothing happened, and no executor if nothing but departures did.
+        if nothing happened, and no executor if nothing but departures did. The time is then that of the last
+        executor that ran dry, or 0.
     """
     state = view(memory)
     cluster, first, departed = state.cluster[0], state.heap[0], state.executors[0]
-    departed_ms = 0.0
+    passed_ms = 0.0
     while cluster.heap_size > 0:
         now = first.time
         if now > limit_ms or (now == limit_ms and first.order > limit_order):
@@ -97,12 +98,12 @@ def advance(memory, limit_ms, limit_order):  # type: ignore[no-untyped-def]
             happened |= JOB_COMPLETE
         if happened:
             return now, happened | (DEPARTED if cluster.num_departing > 0 else 0), executor, stage, running
+        passed_ms = now
         if cluster.num_departing > 0:
-            departed_ms = now
             arrival_ms = departed.departing_time + cluster.moving_ms
             if arrival_ms < limit_ms or (arrival_ms == limit_ms and departed.departing_order < limit_order):
                 limit_ms, limit_order = arrival_ms, departed.departing_order
-    return departed_ms, DEPARTED if cluster.num_departing > 0 else 0, -1, -1, 0
+    return passed_ms, DEPARTED if cluster.num_departing > 0 else 0, -1, -1, 0
 
 
 @numba.njit(cache=True)
