@@ -2,6 +2,7 @@
 
 from simulator.cluster import Cluster, SchedulingError
 from simulator.config import DECIMA_SIM, PAPER, ClusterConfig, ConfigError, ExecutorClass, Semantics
+from simulator.env import ClusterEnv
 from simulator.episode import run_episode
 from simulator.observation import Decision, Observation
 from simulator.record import EpisodeRecord
@@ -11,6 +12,7 @@ __all__ = [
     "PAPER",
     "Cluster",
     "ClusterConfig",
+    "ClusterEnv",
     "ConfigError",
     "Decision",
     "EpisodeRecord",
