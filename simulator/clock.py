@@ -70,16 +70,16 @@ class Clock(simpy.Environment):
         Raises:
             simpy.core.EmptySchedule: nothing is going to happen any more.
         """
+        limit_ms, limit_order = math.inf, 0
         if self._queue:
-            limit_ms, priority, order, _ = self._queue[0]
-            time_ms, *what = self._advance(limit_ms, BEFORE_ALL if priority == URGENT else order)
-        else:
-            time_ms, *what = self._advance(math.inf, 0)
-            if not what[0]:
-                self._now = max(self._now, time_ms)
-                raise EmptySchedule
-        if what[0]:
+            limit_ms, priority, limit_order, _ = self._queue[0]
+            if priority == URGENT:
+                limit_order = BEFORE_ALL
+        time_ms, happened, executor, stage, running = self._advance(limit_ms, limit_order)
+        if happened:
             self._now = time_ms
-            self._happened(*what)
-        else:
+            self._happened(happened, executor, stage, running)
+        elif self._queue:
             super().step()
+        else:
+            raise EmptySchedule

@@ -47,18 +47,18 @@ class WeightedFair(Scheduler):
             return all_offered(observation, int(stages[observation.source]))
         shares = self._shares(observation)
         held = observation.job_executors
-        below = np.flatnonzero((stages >= 0) & (held < shares))
-        if below.size:
-            return Decision(int(stages[below[0]]), int(shares[below[0]]))
-        with_work = np.flatnonzero(stages >= 0)
-        neediest = with_work[np.argmin(held[with_work] / shares[with_work])]
+        below = (stages >= 0) & (held < shares)
+        first = int(below.argmax())
+        if below[first]:
+            return Decision(int(stages[first]), int(shares[first]))
+        neediest = int(np.where(stages >= 0, held / shares, np.inf).argmin())
         return all_offered(observation, int(stages[neediest]))
 
     def _shares(self, observation: Observation) -> NDArray[np.float64]:
         """Executors that each live job may hold: float64 [J], whole numbers of at least 1."""
         weights = self._weights[observation.job_id]
-        total = weights[observation.job_unsaturated_stages > 0].sum()
-        return np.maximum(np.ceil(observation.num_executors * weights / total - _ROUNDING), 1)
+        total = weights @ (observation.job_unsaturated_stages > 0)
+        return np.maximum(np.ceil(weights * (observation.num_executors / total) - _ROUNDING), 1)
 
 
 class Fair(WeightedFair):
