@@ -31,10 +31,10 @@ IDLE = -1
 @numba.njit(cache=True)
 def source_of(state, executor):  # type: ignore[no-untyped-def]
     """The source whose commitments an executor carries out: its stage, else its job's pool, else the common pool."""
-    stage, kind = state.executors[executor].stage, state.executors[executor].kind
-    if stage >= 0:
-        return pool_of(state, -1, 0) + state.cluster[0].num_classes + staff_of(state, stage, kind)
-    return pool_of(state, state.executors[executor].job, kind)
+    runner = state.executors[executor]
+    if runner.stage >= 0:
+        return pool_of(state, -1, 0) + state.cluster[0].num_classes + staff_of(state, runner.stage, runner.kind)
+    return pool_of(state, runner.job, runner.kind)
 
 
 @numba.njit(cache=True)
@@ -49,32 +49,34 @@ def pool_of(state, job, kind):  # type: ignore[no-untyped-def]
 @numba.njit(cache=True)
 def enter_pool(state, executor, pool):  # type: ignore[no-untyped-def]
     """Go to the end of a pool."""
-    last = state.sources[pool].last_executor
-    state.executors[executor].pool = pool
-    state.executors[executor].previous = last
-    state.executors[executor].next = -1
-    if last >= 0:
-        state.executors[last].next = executor
+    members, waiting = state.executors, state.sources[pool]
+    entering = members[executor]
+    entering.pool = pool
+    entering.previous = waiting.last_executor
+    entering.next = -1
+    if waiting.last_executor >= 0:
+        members[waiting.last_executor].next = executor
     else:
-        state.sources[pool].first_executor = executor
-    state.sources[pool].last_executor = executor
+        waiting.first_executor = executor
+    waiting.last_executor = executor
 
 
 @numba.njit(cache=True)
 def _leave_pool(state, executor):  # type: ignore[no-untyped-def]
-    pool = state.executors[executor].pool
-    if pool < 0:
+    members = state.executors
+    leaving = members[executor]
+    if leaving.pool < 0:
         return
-    before, after = state.executors[executor].previous, state.executors[executor].next
-    if before >= 0:
-        state.executors[before].next = after
+    waiting = state.sources[leaving.pool]
+    if leaving.previous >= 0:
+        members[leaving.previous].next = leaving.next
     else:
-        state.sources[pool].first_executor = after
-    if after >= 0:
-        state.executors[after].previous = before
+        waiting.first_executor = leaving.next
+    if leaving.next >= 0:
+        members[leaving.next].previous = leaving.previous
     else:
-        state.sources[pool].last_executor = before
-    state.executors[executor].pool = -1
+        waiting.last_executor = leaving.previous
+    leaving.pool = -1
 
 
 @numba.njit(cache=True)
@@ -117,9 +119,10 @@ def is_free(state, pool, job, kind):  # type: ignore[no-untyped-def]
 def wait(state, executor):  # type: ignore[no-untyped-def]
     """Enter the pool of the executor's own job."""
     leave_stage(state, executor)
+    runner = state.executors[executor]
     if state.cluster[0].waiting_keeps_jvm == 0:
-        state.executors[executor].memory = -1
-    enter_pool(state, executor, pool_of(state, state.executors[executor].job, state.executors[executor].kind))
+        runner.memory = -1
+    enter_pool(state, executor, pool_of(state, runner.job, runner.kind))
 
 
 @numba.njit(cache=True)
@@ -164,10 +167,11 @@ def arrive(state, executor, now):  # type: ignore[no-untyped-def]
 @numba.njit(cache=True)
 def _take_up(state, executor, target, now):  # type: ignore[no-untyped-def]
     """An executor is in the job of its target and gives up its claim: it starts, if the stage is ready."""
-    if state.stages[target].started == state.stages[target].num_tasks:
+    stage = state.stages[target]
+    if stage.started == stage.num_tasks:
         adjust(state, target, 0, -1)
         _find_work(state, executor, now)
-    elif state.stages[target].incomplete_parents == 0:
+    elif stage.incomplete_parents == 0:
         start(state, executor, target, 1, now)
     else:
         adjust(state, target, 0, -1)
@@ -205,24 +209,25 @@ def commit(state, source, job, target, count):  # type: ignore[no-untyped-def]
         if state.stages[target].job != job:
             state.jobs[state.stages[target].job].executors += count
         state.stages[target].selected = 1
-    entry = state.sources[source].first_entry
+    entries, origin = state.executors, state.sources[source]
+    entry = origin.first_entry
     while entry >= 0:
-        if state.executors[entry].entry_target == target:
-            state.executors[entry].entry_count += count
+        if entries[entry].entry_target == target:
+            entries[entry].entry_count += count
             return
-        entry = state.executors[entry].entry_next
+        entry = entries[entry].entry_next
     entry = state.cluster[0].free_entry
     if entry < 0:
         raise RuntimeError("more commitments than executors")
-    state.cluster[0].free_entry = state.executors[entry].entry_next
-    state.executors[entry].entry_target = target
-    state.executors[entry].entry_count = count
-    state.executors[entry].entry_next = -1
-    if state.sources[source].first_entry < 0:
-        state.sources[source].first_entry = entry
+    state.cluster[0].free_entry = entries[entry].entry_next
+    entries[entry].entry_target = target
+    entries[entry].entry_count = count
+    entries[entry].entry_next = -1
+    if origin.first_entry < 0:
+        origin.first_entry = entry
     else:
-        state.executors[state.sources[source].last_entry].entry_next = entry
-    state.sources[source].last_entry = entry
+        entries[origin.last_entry].entry_next = entry
+    origin.last_entry = entry
 
 
 @numba.njit(cache=True)
@@ -244,9 +249,10 @@ def _drop_entry(state, source, before, entry):  # type: ignore[no-untyped-def]
 def carry_out_next(state, source, executor, now):  # type: ignore[no-untyped-def]
     """An executor carries out the oldest commitment of its source."""
     entry = state.sources[source].first_entry
-    target = state.executors[entry].entry_target
-    state.executors[entry].entry_count -= 1
-    if state.executors[entry].entry_count == 0:
+    commitment = state.executors[entry]
+    target = commitment.entry_target
+    commitment.entry_count -= 1
+    if commitment.entry_count == 0:
         _drop_entry(state, source, -1, entry)
     _leave_pool(state, executor)
     job = state.executors[executor].job
@@ -255,11 +261,13 @@ def carry_out_next(state, source, executor, now):  # type: ignore[no-untyped-def
             wait(state, executor)
         else:
             go_to_common_pool(state, executor)
-    elif state.stages[target].job == job:
+        return
+    stage = state.stages[target]
+    if stage.job == job:
         _take_up(state, executor, target, now)
-    elif state.stages[target].started == state.stages[target].num_tasks:
+    elif stage.started == stage.num_tasks:
         adjust(state, target, 0, -1)
-        state.jobs[state.stages[target].job].executors -= 1
+        state.jobs[stage.job].executors -= 1
         _find_work(state, executor, now)
     else:  # the claim on the stage goes along
         _leave_for(state, executor, target, now)
