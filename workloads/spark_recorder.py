@@ -35,7 +35,7 @@ from workloads.job import WorkloadError
 from workloads.spark_cluster import StandaloneCluster, java_version, spark_home
 from workloads.spark_manifest import Manifest
 from workloads.spark_submission import Application, Driver, Layout
-from workloads.spark_tpch import NUM_QUERIES, RecordingError, generate_tables
+from workloads.spark_tpch import NUM_QUERIES, RecordingError, generate_tables, tpchgen_program
 
 __all__ = ["Mixture", "main", "random_mixtures", "record_mixture", "record_run", "single_runs"]
 
@@ -232,6 +232,7 @@ def _check_programs() -> None:
     """Refuse at once what would fail only after the tables are made."""
     java_version()
     spark_home()
+    tpchgen_program()
     if importlib.util.find_spec("psutil") is None:
         raise RecordingError("psutil is not installed: pip install 'decima[spark]'")
 

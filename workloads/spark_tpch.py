@@ -12,7 +12,15 @@ import sys
 from importlib.resources import files
 from pathlib import Path
 
-__all__ = ["NUM_QUERIES", "SCHEMAS", "RecordingError", "generate_tables", "query_text", "tables_folder"]
+__all__ = [
+    "NUM_QUERIES",
+    "SCHEMAS",
+    "RecordingError",
+    "generate_tables",
+    "query_text",
+    "tables_folder",
+    "tpchgen_program",
+]
 
 NUM_QUERIES = 22
 
@@ -64,6 +72,19 @@ def tables_folder(folder: Path, scale_factor: float) -> Path:
     return folder / f"sf{scale_factor:g}"
 
 
+def tpchgen_program() -> str:
+    """The path of tpchgen-cli.
+
+    Raises:
+        RecordingError: it is not installed.
+    """
+    beside_python = Path(sys.executable).with_name("tpchgen-cli")
+    program = str(beside_python) if beside_python.is_file() else shutil.which("tpchgen-cli")
+    if program is None:
+        raise RecordingError("tpchgen-cli is not installed: pip install 'decima[spark]'")
+    return program
+
+
 def generate_tables(folder: Path, scale_factor: float) -> Path:
     """Make the tables of a scale factor (1 is about 1 GB of text) unless they are there; return their folder.
 
@@ -73,10 +94,7 @@ def generate_tables(folder: Path, scale_factor: float) -> Path:
     target = tables_folder(folder, scale_factor)
     if target.is_dir():
         return target
-    beside_python = Path(sys.executable).with_name("tpchgen-cli")
-    program = str(beside_python) if beside_python.is_file() else shutil.which("tpchgen-cli")
-    if program is None:
-        raise RecordingError("tpchgen-cli is not installed: pip install 'decima[spark]'")
+    program = tpchgen_program()
     unfinished = target.with_name(target.name + ".part")
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.mkdir(parents=True)

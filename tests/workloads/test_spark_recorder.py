@@ -21,7 +21,14 @@ from workloads.spark_profile import to_profile
 from workloads.spark_recorder import main, random_mixtures, record_mixture, record_run, single_runs
 from workloads.spark_slim import slim_event_log
 from workloads.spark_submission import Application, Layout
-from workloads.spark_tpch import NUM_QUERIES, SCHEMAS, RecordingError, generate_tables, query_text
+from workloads.spark_tpch import (
+    NUM_QUERIES,
+    SCHEMAS,
+    RecordingError,
+    generate_tables,
+    query_text,
+    tpchgen_program,
+)
 
 LAYOUT = Layout("12m", 16)
 
@@ -318,6 +325,7 @@ def needs_spark() -> str | None:
         return f"needs {', '.join(missing)} of the extra [spark]"
     try:
         java_version()
+        tpchgen_program()
     except RecordingError as error:
         return str(error)
     return None
