@@ -1,0 +1,71 @@
+"""How fast the simulator is, in CPU time and as ratios within one run.
+
+Run alone: ``pytest -n 0 -m benchmark -s tests/benchmarks``.
+"""
+
+from __future__ import annotations
+
+import resource
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import simpy
+
+from decima.schedulers import Fair
+from simulator import ClusterConfig, run_episode
+from workloads import JobProfile, load_tpch, poisson_arrivals
+
+pytestmark = pytest.mark.benchmark
+
+
+@pytest.fixture(scope="module")
+def profiles(shared: Callable[[str], Path]) -> tuple[JobProfile, ...]:
+    return load_tpch(shared("tpch"))
+
+
+def simpy_rate(num_callbacks: int = 230_000) -> float:
+    """Callbacks of ``Timeout`` events that bare SimPy handles in a second of CPU time."""
+    environment = simpy.Environment()
+    left = num_callbacks
+
+    def go_on(_: object) -> None:
+        nonlocal left
+        left -= 1
+        if left > 0:
+            environment.timeout(1).callbacks.append(go_on)
+
+    started = time.process_time()
+    for delay in range(50):
+        environment.timeout(delay).callbacks.append(go_on)
+    environment.run()
+    return num_callbacks / (time.process_time() - started)
+
+
+def task_rate(profiles: tuple[JobProfile, ...], num_jobs: int, num_executors: int, interval_ms: float) -> float:
+    """Tasks simulated in a second of CPU time, everything included that comes after loading the profiles."""
+    started = time.process_time()
+    sequence = poisson_arrivals(profiles, num_jobs, interval_ms, seed=1)
+    run_episode(ClusterConfig(num_executors), sequence, Fair())
+    return sequence.num_tasks / (time.process_time() - started)
+
+
+def test_tasks_cost_at_most_two_simpy_callbacks(profiles: tuple[JobProfile, ...]) -> None:
+    task_rate(profiles, 20, 50, 25_000)  # compiles, or loads what was compiled
+    ratios = []
+    for _ in range(5):
+        callbacks, tasks = simpy_rate(), task_rate(profiles, 200, 50, 25_000)
+        ratios.append(tasks / callbacks)
+        print(f"\n{tasks:,.0f} tasks/s, {callbacks:,.0f} SimPy callbacks/s, ratio {tasks / callbacks:.2f}", end="")
+    assert sorted(ratios)[2] >= 0.5
+
+
+def test_ten_thousand_jobs_on_a_thousand_executors(profiles: tuple[JobProfile, ...]) -> None:
+    task_rate(profiles, 20, 50, 25_000)
+    small = max(task_rate(profiles, 200, 50, 25_000) for _ in range(3))
+    large = task_rate(profiles, 10_000, 1_000, 850)
+    memory_gb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    print(f"\n{1e6 / large:.2f} us per task instead of {1e6 / small:.2f}: {small / large:.2f} times; {memory_gb:.2f} GB", end="")
+    assert memory_gb < 2
+    assert small / large < 2
