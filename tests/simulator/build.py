@@ -1,0 +1,79 @@
+"""Jobs, clusters and decisions made by hand, in few words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from simulator import Cluster, ClusterConfig, Decision, EpisodeRecord, Observation
+from workloads.arrivals import JobSequence
+from workloads.job import JobProfile, StageProfile, TaskDurations
+
+
+def stage(
+    tasks: int,
+    rest_ms: float,
+    *,
+    first_ms: float | None = None,
+    fresh_ms: float | None = None,
+    cpu: float = 1.0,
+    memory: float = 0.0,
+) -> StageProfile:
+    """A stage whose tasks all take the same time, or the same in every wave."""
+    durations = TaskDurations.constant(rest_ms, first_ms=first_ms, fresh_ms=fresh_ms)
+    return StageProfile(tasks, durations, cpu=cpu, memory=memory)
+
+
+def job(*stages: StageProfile, edges: Sequence[tuple[int, int]] = (), name: str = "job") -> JobProfile:
+    """A job; ``edges`` are (parent, child)."""
+    return JobProfile(name, stages, np.array(edges, dtype=np.int64).reshape(-1, 2))
+
+
+def chain(*stages: StageProfile, name: str = "chain") -> JobProfile:
+    """Stages that run one after the other."""
+    return job(*stages, edges=[(parent, parent + 1) for parent in range(len(stages) - 1)], name=name)
+
+
+def jobs(*profiles: JobProfile, at: Sequence[float] | None = None, seed: int = 0) -> JobSequence:
+    """Jobs that arrive at 0, or at the times given."""
+    return JobSequence(profiles, np.zeros(len(profiles)) if at is None else np.array(at, float), seed)
+
+
+class Greedy:
+    """Gives the first schedulable stage, in order of arrival, all that is offered."""
+
+    def reset(self, config: ClusterConfig, sequence: JobSequence) -> None:
+        """Nothing to remember."""
+
+    def decide(self, observation: Observation) -> Decision:
+        """The first schedulable stage."""
+        return greedy(observation)
+
+
+def greedy(observation: Observation) -> Decision:
+    """All that is offered to the first schedulable stage."""
+    return give(observation, int(np.flatnonzero(observation.schedulable)[0]))
+
+
+def give(observation: Observation, stage: int, count: int | None = None) -> Decision:
+    """The decision that commits ``count`` executors (all that are offered by default) to a stage."""
+    held = observation.held(int(observation.stage_job[stage]))
+    return Decision(stage, held + (observation.offered if count is None else count))
+
+
+def finish(
+    cluster: Cluster, decide: Callable[[Observation], Decision | None] = greedy
+) -> tuple[EpisodeRecord, list[float]]:
+    """Let an episode run to its end; returns what happened and the rewards."""
+    rewards = []
+    while not cluster.done:
+        observation = cluster.observe()
+        rewards.append(cluster.decide(decide(observation) if observation.num_schedulable else None))
+    return cluster.record(), rewards
+
+
+def runs(record: EpisodeRecord) -> list[tuple[int, int, int, int, float, float]]:
+    """(job, stage, task, executor, start in ms, finish in ms) of all tasks."""
+    table = record.tasks()[["job", "stage", "task", "executor", "start_ms", "finish_ms"]]
+    return list(table.itertuples(index=False, name=None))

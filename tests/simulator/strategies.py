@@ -1,0 +1,45 @@
+"""Hypothesis strategies for clusters."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import fields
+
+from hypothesis import strategies as st
+
+from simulator import DECIMA_SIM, PAPER, ClusterConfig, ExecutorClass, Semantics
+
+#: Larger than all demands that the strategies for workloads draw.
+LARGE = {"cpu": 4.0, "memory": 4.0}
+
+
+def semantics() -> st.SearchStrategy[Semantics]:
+    """The paper's, the published simulator's, or any mixture of the switches."""
+    switches = {switch.name: st.booleans() for switch in fields(Semantics)}
+    return st.one_of(st.just(PAPER), st.just(DECIMA_SIM), st.builds(Semantics, **switches))
+
+
+@st.composite
+def executor_classes(draw: st.DrawFn) -> tuple[ExecutorClass, ...]:
+    """One class that can run everything, and perhaps another one, before or after it."""
+    classes = [ExecutorClass(draw(st.integers(1, 12)), **LARGE)]
+    if draw(st.booleans()):
+        size = st.sampled_from((0.0, 0.5, 1.0, 2.5, 4.0))
+        other = ExecutorClass(draw(st.integers(1, 6)), cpu=draw(size), memory=draw(size))
+        classes.insert(draw(st.integers(0, 1)), other)
+    return tuple(classes)
+
+
+@st.composite
+def clusters(draw: st.DrawFn, max_time: bool = False) -> ClusterConfig:
+    """Small clusters, with and without delays; ``max_time``: some episodes end early."""
+    max_time_ms = st.one_of(st.just(math.inf), st.sampled_from((1.0, 1000.0)), st.floats(0.5, 20_000.0))
+    return ClusterConfig(
+        executor_classes=draw(executor_classes()),
+        moving_delay_ms=draw(st.one_of(st.sampled_from((0.0, 1.0, 2.0, 1000.0)), st.floats(0.0, 3000.0))),
+        warmup_delay_ms=draw(st.sampled_from((0.0, 1.0, 1000.0))),
+        semantics=draw(semantics()),
+        max_time_ms=draw(max_time_ms) if max_time else math.inf,
+        reward=draw(st.sampled_from(("jct", "makespan"))),
+        reward_scale_ms=draw(st.sampled_from((1.0, 100_000.0))),
+    )
