@@ -119,7 +119,7 @@ def test_more_executors_than_tasks_that_they_wait_for_are_offered_to_a_job_that_
 
 @pytest.mark.parametrize(("semantics", "on"), with_and_without("offer_idle_executors"))
 def test_who_waits_for_a_stage_of_its_own_job_is_left_alone(semantics: Semantics, on: bool) -> None:
-    """Executor 1 waits in job 0 for the stage that opens at 10 s; job 1, which arrives at 2 s, has to wait."""
+    """Executor 1 waits in job 0 for the stage that opens at 10 s; job 1 arrives at 2 s and has to wait."""
     config = ClusterConfig(num_executors=2, moving_delay_ms=1000.0, semantics=semantics)
     sequence = jobs(chain(stage(1, 9000.0), stage(1, 1000.0)), job(stage(1, 5000.0)), at=[0.0, 2000.0])
     record, _ = finish(Cluster(config, sequence))
@@ -254,11 +254,11 @@ def test_the_head_job_goes_before_the_job_whose_executors_are_offered(semantics:
 
 @pytest.mark.parametrize("on", [True, False])
 def test_a_job_that_was_granted_all_executors_once_gets_no_more(on: bool) -> None:
-    """Job 0 is granted executor 0 for stage 0 and 1 for stage 1, where it waits; at 300 ms, executor 2 for stage 1.
+    """Job 0 is granted executors 0 for stage 0 and 1 for stage 1, where it waits; at 300 ms 2 for stage 1.
 
-    Then executor 1 is one too many and goes to job 1 until 1400 ms. That is the third grant: with a counter of
-    grants job 0, though it seems to have use for it, is given nobody any more, and executor 2 begins stage 1 as
-    soon as it opens, at 1500 ms. Without it, executor 1 is sent there and arrives at 1600 ms.
+    Then executor 1 is one too many and goes to job 1 until 1400 ms. With a counter of grants job 0, though it
+    seems to have use for it, is given nobody any more, and executor 2 begins stage 1 as soon as it opens, at
+    1500 ms. Without it, executor 1 is sent there and arrives at 1600 ms.
     """
     config = ClusterConfig(
         num_executors=3, moving_delay_ms=200.0, semantics=replace(PAPER, fifo_reuses_grants=on)
