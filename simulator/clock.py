@@ -52,7 +52,7 @@ class Clock(simpy.Environment):
         advance: Callable[[float, int], tuple[float, int, int, int, int]],
         happened: Callable[[int, int, int, int], None],
     ):
-        super().__init__(initial_time=0.0)  # type: ignore[arg-type]
+        super().__init__(initial_time=0.0)
         self._eid = _SharedCounter(counter)  # type: ignore[assignment]
         self._advance = advance
         self._happened = happened

@@ -26,7 +26,7 @@ from simulator.durations import task_noise
 from simulator.observation import Decision, Observation
 from simulator.record import EpisodeRecord
 from simulator.reward import RewardMeter
-from simulator.state import State, allocate, view
+from simulator.state import allocate, state_of
 from workloads.arrivals import JobSequence
 
 __all__ = ["Cluster", "SchedulingError"]
@@ -56,8 +56,8 @@ class Cluster:
     def __init__(self, config: ClusterConfig, sequence: JobSequence):
         self.config = config
         self.sequence = sequence
-        self._memory = tuple(allocate(config, sequence))  # compiled functions take a plain tuple faster
-        self._state: State = view.py_func(self._memory)
+        self._memory = allocate(config, sequence)
+        self._state = state_of(self._memory)
         self._mean_task_ms = np.array(
             [stage.durations.mean_ms for profile in sequence.profiles for stage in profile.stages]
         )
@@ -78,14 +78,14 @@ class Cluster:
         self._observation: Observation | None = None
 
         self._live_jobs: dict[int, None] = {}
-        self._num_departing = memoryview(self._state.cluster["num_departing"])
+        self._num_departing = self._state.cluster["num_departing"].data
         self._moves: list[tuple[NDArray[np.int64], NDArray[np.float64]]] = []
         self._completion_ms = np.full(len(sequence), math.nan)
         self._num_completed = 0
         self._num_decisions = 0
         self._ended = False
 
-        counter = memoryview(self._state.cluster["next_order"])
+        counter = self._state.cluster["next_order"].data
         self.clock = Clock(counter, partial(engine.advance, self._memory), self._executor_ran_dry)
         self._reward = RewardMeter(config)
         self._reset()
@@ -166,10 +166,14 @@ class Cluster:
         observation = self.observe()
         place, limit = decision
         if not 0 <= place < observation.stages.shape[1]:
-            raise SchedulingError(f"there is no stage {place}: the observation has {observation.stages.shape[1]}")
+            raise SchedulingError(
+                f"there is no stage {place}: the observation has {observation.stages.shape[1]}"
+            )
         held = observation.held(int(observation.stage_job[place]))
         if limit <= held:
-            raise SchedulingError(f"the limit must exceed the {held} executors that the job holds, got {limit}")
+            raise SchedulingError(
+                f"the limit must exceed the {held} executors that the job holds, got {limit}"
+            )
         if not observation.stages[8, place]:
             raise SchedulingError(f"stage {place} is not schedulable")
         return self._commit(int(observation.stages[0, place]), min(limit - held, self._budget))
@@ -202,7 +206,9 @@ class Cluster:
         tasks = self._state.tasks
         finish = tasks["finish"].copy()
         finish[finish > self.clock.now] = math.nan
-        moves = np.concatenate([np.zeros((3, 0), dtype=np.int64), *(moves for moves, _ in self._moves)], axis=1)
+        moves = np.concatenate(
+            [np.zeros((3, 0), dtype=np.int64), *(moves for moves, _ in self._moves)], axis=1
+        )
         left_ms = np.concatenate([np.zeros(0), *(left_ms for _, left_ms in self._moves)])
         return EpisodeRecord(
             self.config,
@@ -256,7 +262,9 @@ class Cluster:
             self._offer_next()
         if not self._budget:
             waiting = len(self.sequence) - self._num_completed
-            raise SchedulingError(f"all executors are idle and nothing is pending, but {waiting} jobs are not complete")
+            raise SchedulingError(
+                f"all executors are idle and nothing is pending, but {waiting} jobs are not complete"
+            )
 
     def _open_round(self, turn: NDArray[np.int64], budget: int, source_job: int | None) -> None:
         self._turn, self._budget, self._source_job = turn, budget, source_job
@@ -270,7 +278,7 @@ class Cluster:
             self._open_round(turn, turn.size, job if job < len(self.sequence) else None)
 
     def _offer_next(self, own_pools: Iterable[int] = ()) -> None:
-        """After the round that is open: offer the pools that an event concerns and, as the paper has it, all free executors."""
+        """After the open round, offer the pools that an event concerns and, as the paper has it, all free executors."""
         self._own_pools = list(own_pools)
         self._offer_place = 0 if self.config.semantics.offer_idle_executors else NO_OFFERS
         if not self._budget:
@@ -308,7 +316,8 @@ class Cluster:
         self._reward.add_job(self.clock.now, job)
 
     def _job_arrives(self, event: Event) -> None:
-        self._add_job(event.value)
+        job: int = event.value  # type: ignore[assignment]
+        self._add_job(job)
         self._offer_next(self._common_pools)
 
     def _schedule_arrivals(self) -> None:

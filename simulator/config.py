@@ -29,7 +29,9 @@ class ExecutorClass:
 
     def __post_init__(self) -> None:
         if isinstance(self.count, bool) or not isinstance(self.count, int) or self.count < 1:
-            raise ConfigError(f"the number of executors must be a whole number of at least 1, got {self.count!r}")
+            raise ConfigError(
+                f"the number of executors must be a whole number of at least 1, got {self.count!r}"
+            )
         for name in ("cpu", "memory"):
             size = getattr(self, name)
             if not math.isfinite(size) or size < 0:

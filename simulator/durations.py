@@ -60,7 +60,9 @@ class DurationTables:
         levels_before = np.cumsum([0, *(len(table.levels) for table in tables)])
         levels = np.concatenate([table.levels for table in tables])
         levels["first"] += np.repeat(values_before[:-1], np.diff(levels_before))[:, None]
-        first_level = [table.first_level[:-1] + before for table, before in zip(tables, levels_before, strict=False)]
+        first_level = [
+            table.first_level[:-1] + before for table, before in zip(tables, levels_before, strict=False)
+        ]
         values = np.concatenate([table.values for table in tables])
         return cls(values, levels, np.concatenate([*first_level, levels_before[-1:]]))
 

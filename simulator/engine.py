@@ -37,7 +37,7 @@ DEPARTED = 8
 
 
 @numba.njit(cache=True)
-def reset(memory):  # type: ignore[no-untyped-def]
+def reset(memory):
     """All executors wait in the common pools, in order of their numbers."""
     state = view(memory)
     for executor in range(len(state.executors)):
@@ -45,7 +45,7 @@ def reset(memory):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True)
-def add_job(memory, job, level_luck, luck):  # type: ignore[no-untyped-def]
+def add_job(memory, job, level_luck, luck):
     """A job arrives; with the noise of its tasks, float32 [tasks] each."""
     state = view(memory)
     state.jobs[state.cluster[0].num_live].live = job
@@ -57,7 +57,7 @@ def add_job(memory, job, level_luck, luck):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True)
-def advance(memory, limit_ms, limit_order):  # type: ignore[no-untyped-def]
+def advance(memory, limit_ms, limit_order):
     """Run tasks until something happens that Python must see, at most up to (``limit_ms``, ``limit_order``).
 
     The limit comes nearer when executors leave: they may arrive before it.
@@ -84,7 +84,9 @@ def advance(memory, limit_ms, limit_order):  # type: ignore[no-untyped-def]
         state.cluster[0].departure_order = -1
         job = state.executors[executor].job
         happened = 0
-        if state.stages[stage].finished == state.stages[stage].num_tasks and tasks.complete_stage(state, stage):
+        if state.stages[stage].finished == state.stages[stage].num_tasks and tasks.complete_stage(
+            state, stage
+        ):
             happened |= OPENED
         running = state.staff[tasks.staff_of(state, stage, state.executors[executor].kind)].running
         source = executors.source_of(state, executor)
@@ -107,7 +109,7 @@ def advance(memory, limit_ms, limit_order):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True)
-def commit(memory, turn, budget, target, count, now):  # type: ignore[no-untyped-def]
+def commit(memory, turn, budget, target, count, now):
     """Commit executors of the open round to a stage (at most its unclaimed tasks) or to idleness.
 
     When that was the last of the budget, the executors in turn carry out the commitments of their source.
@@ -145,7 +147,7 @@ def commit(memory, turn, budget, target, count, now):  # type: ignore[no-untyped
 
 
 @numba.njit(cache=True)
-def depart(memory):  # type: ignore[no-untyped-def]
+def depart(memory):
     """Executors that left since the last call, in order.
 
     Returns:
@@ -166,7 +168,7 @@ def depart(memory):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True)
-def arrive(memory, moved, now):  # type: ignore[no-untyped-def]
+def arrive(memory, moved, now):
     """Executors (int64) come to the end of their moves."""
     state = view(memory)
     state.cluster[0].departure_order = -1
@@ -175,20 +177,20 @@ def arrive(memory, moved, now):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True)
-def end_job(memory, job, last_executor):  # type: ignore[no-untyped-def]
+def end_job(memory, job, last_executor):
     """A job is complete; ``last_executor`` finished its last task."""
     state = view(memory)
     executors.end_job(state, job, last_executor)
 
 
 @numba.njit(cache=True)
-def pool(memory, number):  # type: ignore[no-untyped-def]
+def pool(memory, number):
     """The executors in a pool, in order: int64."""
     return _members(view(memory), number)
 
 
 @numba.njit(cache=True)
-def _members(state, number):  # type: ignore[no-untyped-def]
+def _members(state, number):
     members = np.empty(len(state.executors), dtype=np.int64)
     size = 0
     executor = state.sources[number].first_executor
@@ -200,7 +202,7 @@ def _members(state, number):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True)
-def next_offer(memory, place):  # type: ignore[no-untyped-def]
+def next_offer(memory, place):
     """The next free executors that could be used: in the common pools, then in those of the live jobs.
 
     Returns:
@@ -219,14 +221,14 @@ def next_offer(memory, place):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True)
-def is_schedulable(memory, kind, stage):  # type: ignore[no-untyped-def]
+def is_schedulable(memory, kind, stage):
     """Whether executors of the class may be committed to a stage of a live job."""
     state = view(memory)
     return tasks.is_schedulable(state.stages[stage], state.staff[tasks.staff_of(state, stage, kind)])
 
 
 @numba.njit(cache=True)
-def observe(memory, kind, source_job):  # type: ignore[no-untyped-def]
+def observe(memory, kind, source_job):
     """What a scheduler may see of the live jobs.
 
     Returns:

@@ -8,7 +8,16 @@ from __future__ import annotations
 
 import numba
 
-from simulator.tasks import adjust, first_ready, first_schedulable, is_schedulable, leave_stage, next_order, staff_of, start
+from simulator.tasks import (
+    adjust,
+    first_ready,
+    first_schedulable,
+    is_schedulable,
+    leave_stage,
+    next_order,
+    staff_of,
+    start,
+)
 
 __all__ = [
     "IDLE",
@@ -29,16 +38,18 @@ IDLE = -1
 
 
 @numba.njit(cache=True)
-def source_of(state, executor):  # type: ignore[no-untyped-def]
+def source_of(state, executor):
     """The source whose commitments an executor carries out: its stage, else its job's pool, else the common pool."""
     runner = state.executors[executor]
     if runner.stage >= 0:
-        return pool_of(state, -1, 0) + state.cluster[0].num_classes + staff_of(state, runner.stage, runner.kind)
+        return (
+            pool_of(state, -1, 0) + state.cluster[0].num_classes + staff_of(state, runner.stage, runner.kind)
+        )
     return pool_of(state, runner.job, runner.kind)
 
 
 @numba.njit(cache=True)
-def pool_of(state, job, kind):  # type: ignore[no-untyped-def]
+def pool_of(state, job, kind):
     """The pool of a job, or the common pool if ``job`` is -1."""
     return (job if job >= 0 else len(state.jobs)) * state.cluster[0].num_classes + kind
 
@@ -47,7 +58,7 @@ def pool_of(state, job, kind):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True)
-def enter_pool(state, executor, pool):  # type: ignore[no-untyped-def]
+def enter_pool(state, executor, pool):
     """Go to the end of a pool."""
     members, waiting = state.executors, state.sources[pool]
     entering = members[executor]
@@ -62,7 +73,7 @@ def enter_pool(state, executor, pool):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True)
-def _leave_pool(state, executor):  # type: ignore[no-untyped-def]
+def _leave_pool(state, executor):
     members = state.executors
     leaving = members[executor]
     if leaving.pool < 0:
@@ -80,7 +91,7 @@ def _leave_pool(state, executor):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True)
-def _detach(state, executor):  # type: ignore[no-untyped-def]
+def _detach(state, executor):
     """Leave stage and job; the JVM is gone."""
     leave_stage(state, executor)
     state.executors[executor].memory = -1
@@ -92,7 +103,7 @@ def _detach(state, executor):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True)
-def is_free(state, pool, job, kind):  # type: ignore[no-untyped-def]
+def is_free(state, pool, job, kind):
     """Whether a pool, of ``job`` or common (-1), has executors that could be used now.
 
     Executors that wait for a stage of their own job, all of whose parents' tasks are running, are not free: they
@@ -104,7 +115,9 @@ def is_free(state, pool, job, kind):  # type: ignore[no-untyped-def]
         awaited = 0
         for stage_id in range(state.jobs[job].first_stage, state.jobs[job].end_stage):
             stage = state.stages[stage_id]
-            if stage.incomplete_parents > 0 and is_schedulable(stage, state.staff[staff_of(state, stage_id, kind)]):
+            if stage.incomplete_parents > 0 and is_schedulable(
+                stage, state.staff[staff_of(state, stage_id, kind)]
+            ):
                 awaited += stage.num_tasks - stage.started - stage.claimed
         executor = state.sources[pool].first_executor
         while executor >= 0 and awaited > 0:
@@ -116,7 +129,7 @@ def is_free(state, pool, job, kind):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True)
-def wait(state, executor):  # type: ignore[no-untyped-def]
+def wait(state, executor):
     """Enter the pool of the executor's own job."""
     leave_stage(state, executor)
     runner = state.executors[executor]
@@ -126,7 +139,7 @@ def wait(state, executor):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True)
-def go_to_common_pool(state, executor):  # type: ignore[no-untyped-def]
+def go_to_common_pool(state, executor):
     """Leave the job and wait for another."""
     _detach(state, executor)
     enter_pool(state, executor, pool_of(state, -1, state.executors[executor].kind))
@@ -136,7 +149,7 @@ def go_to_common_pool(state, executor):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True)
-def _leave_for(state, executor, target, now):  # type: ignore[no-untyped-def]
+def _leave_for(state, executor, target, now):
     """Begin a move. Executors that leave in a row share an arrival; simultaneous events keep their order."""
     _detach(state, executor)
     state.executors[executor].target = target
@@ -151,7 +164,7 @@ def _leave_for(state, executor, target, now):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True)
-def arrive(state, executor, now):  # type: ignore[no-untyped-def]
+def arrive(state, executor, now):
     """The end of a move."""
     target = state.executors[executor].target
     state.executors[executor].target = -1
@@ -165,7 +178,7 @@ def arrive(state, executor, now):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True)
-def _take_up(state, executor, target, now):  # type: ignore[no-untyped-def]
+def _take_up(state, executor, target, now):
     """An executor is in the job of its target and gives up its claim: it starts, if the stage is ready."""
     stage = state.stages[target]
     if stage.started == stage.num_tasks:
@@ -179,7 +192,7 @@ def _take_up(state, executor, target, now):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True)
-def _find_work(state, executor, now):  # type: ignore[no-untyped-def]
+def _find_work(state, executor, now):
     """The target of an executor turned out to be full, or its job to have ended: it helps itself."""
     job, kind = state.executors[executor].job, state.executors[executor].kind
     if job >= 0:
@@ -202,7 +215,7 @@ def _find_work(state, executor, now):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True)
-def commit(state, source, job, target, count):  # type: ignore[no-untyped-def]
+def commit(state, source, job, target, count):
     """Commit executors of a source, which belongs to ``job`` (-1 for none), to a stage or to idleness."""
     if target != IDLE:
         adjust(state, target, 0, count)
@@ -231,7 +244,7 @@ def commit(state, source, job, target, count):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True)
-def _drop_entry(state, source, before, entry):  # type: ignore[no-untyped-def]
+def _drop_entry(state, source, before, entry):
     """Take an entry, which follows ``before`` (-1: is first), out of its source's list; returns the next one."""
     after = state.executors[entry].entry_next
     if before < 0:
@@ -246,7 +259,7 @@ def _drop_entry(state, source, before, entry):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True)
-def carry_out_next(state, source, executor, now):  # type: ignore[no-untyped-def]
+def carry_out_next(state, source, executor, now):
     """An executor carries out the oldest commitment of its source."""
     entry = state.sources[source].first_entry
     commitment = state.executors[entry]
@@ -274,7 +287,7 @@ def carry_out_next(state, source, executor, now):  # type: ignore[no-untyped-def
 
 
 @numba.njit(cache=True)
-def _has_unstarted_tasks(state, job):  # type: ignore[no-untyped-def]
+def _has_unstarted_tasks(state, job):
     for stage in range(state.jobs[job].first_stage, state.jobs[job].end_stage):
         if state.stages[stage].started < state.stages[stage].num_tasks:
             return True
@@ -285,7 +298,7 @@ def _has_unstarted_tasks(state, job):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True)
-def end_job(state, job, last_executor):  # type: ignore[no-untyped-def]
+def end_job(state, job, last_executor):
     """A job is complete: its executors are free, commitments and moves to it are void.
 
     ``last_executor`` just finished the job's last task.
@@ -313,7 +326,7 @@ def end_job(state, job, last_executor):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True)
-def _void_commitments(state, job):  # type: ignore[no-untyped-def]
+def _void_commitments(state, job):
     """Only sources that an executor stands for can have commitments."""
     for executor in range(len(state.executors)):
         source = source_of(state, executor)

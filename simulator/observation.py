@@ -126,7 +126,7 @@ class Observation:
 
     @property
     def ready_rank(self) -> NDArray[np.int64]:
-        """[S] ascending in the order in which stages became ready; -1 where parents are incomplete or no task is left."""
+        """[S] ascending in the order in which stages became ready; -1: parents incomplete, or no task left."""
         return self.stages[7]
 
     @cached_property

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gzip
 import sys
+import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -103,7 +104,9 @@ class Recording(BaseModel):
                 tuple(
                     StageProfile(
                         stage.num_tasks,
-                        TaskDurations.constant(stage.rest_ms, first_ms=stage.first_ms, fresh_ms=stage.fresh_ms),
+                        TaskDurations.constant(
+                            stage.rest_ms, first_ms=stage.first_ms, fresh_ms=stage.fresh_ms
+                        ),
                     )
                     for stage in job.stages
                 ),
@@ -128,7 +131,7 @@ def read_recording(path: Path) -> Recording:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"])
         raise RecordingError(f"{path}: {f'{place}: ' if place else ''}{first['msg']}") from None
-    except (OSError, EOFError, gzip.zlib.error) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise RecordingError(f"{path}: cannot be read: {error}") from None
 
 
@@ -253,7 +256,9 @@ def _events(
     for job, arrival_ms in enumerate(record.sequence.arrival_ms.tolist()):
         if arrival_ms > 0:
             yield arrival_ms, "job", job
-    for executor, depart_ms in zip(record.move_executor.tolist(), record.move_depart_ms.tolist(), strict=True):
+    for executor, depart_ms in zip(
+        record.move_executor.tolist(), record.move_depart_ms.tolist(), strict=True
+    ):
         yield depart_ms + record.config.moving_delay_ms, "executor", executor
 
 

@@ -21,7 +21,7 @@ from simulator.durations import LEVEL, DurationTables
 from workloads.arrivals import JobSequence
 from workloads.job import JobProfile
 
-__all__ = ["Memory", "State", "allocate", "view"]
+__all__ = ["Memory", "State", "allocate", "state_of", "view"]
 
 _INT, _FLOAT = np.int64, np.float64
 
@@ -160,15 +160,12 @@ class State(NamedTuple):
     """Durations of the distinct profiles, ms."""
 
 
-class Memory(NamedTuple):
-    """What compiled functions are handed: they pay for each array at every call, so there are only two."""
-
-    records: NDArray[np.uint8]
-    values: NDArray[np.float64]
+#: All records in one block, and the durations. Compiled functions are handed this: they pay for each array at every
+#: call, and more for a tuple with names.
+Memory = tuple[NDArray[np.uint8], NDArray[np.float64]]
 
 
-@numba.njit(cache=True)
-def view(memory):  # type: ignore[no-untyped-def]
+def state_of(memory: Memory) -> State:
     """The ``State`` that lies in ``Memory``."""
     records, values = memory
     cluster = records[:_CLUSTER_BYTES].view(CLUSTER)
@@ -186,6 +183,10 @@ def view(memory):  # type: ignore[no-untyped-def]
         records[end[8] : end[9]].view(TASK),
         values,
     )
+
+
+#: The same for compiled code.
+view = numba.njit(cache=True)(state_of)
 
 
 class _Packed(NamedTuple):
@@ -273,7 +274,7 @@ def allocate(config: ClusterConfig, sequence: JobSequence) -> Memory:
     np.concatenate([part.view(np.uint8) for part in parts], out=records[: cluster["end"][0, -2]])
     # By far the largest part is filled where it lies.
     records[cluster["end"][0, -2] :].view(TASK)[:] = _NOT_STARTED
-    return Memory(records, tables.values)
+    return records, tables.values
 
 
 def _starts(counts: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
@@ -284,10 +285,10 @@ def _starts(counts: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
 def _fits(config: ClusterConfig, sequence: JobSequence, packed: Sequence[_Packed]) -> NDArray[np.bool_]:
     """Whether a class covers a stage's demand: bool [stages, classes]."""
     capacity = np.array([(kind.cpu, kind.memory) for kind in config.executor_classes])
-    fits = [(job.demands[:, None] <= capacity).all(axis=-1) for job in packed]
+    fits = [np.all(job.demands[:, None] <= capacity, axis=-1) for job in packed]
     for number, (profile, fit) in enumerate(zip(sequence.profiles, fits, strict=True)):
-        if not fit.any(axis=1).all():
-            stage = int(np.argmin(fit.any(axis=1)))
+        if not np.any(fit, axis=1).all():
+            stage = int(np.argmin(np.any(fit, axis=1)))
             raise ConfigError(
                 f"no executor class can run stage {stage} of job {number} ({profile.name}), which needs"
                 f" cpu {profile.stages[stage].cpu:g} and memory {profile.stages[stage].memory:g}"

@@ -12,13 +12,25 @@ import numba
 from simulator.durations import draw_duration
 from workloads.job import Wave
 
-__all__ = ["adjust", "complete_stage", "first_ready", "first_schedulable", "is_schedulable", "leave_stage", "next_order", "next_task", "pop", "staff_of", "start"]
+__all__ = [
+    "adjust",
+    "complete_stage",
+    "first_ready",
+    "first_schedulable",
+    "is_schedulable",
+    "leave_stage",
+    "next_order",
+    "next_task",
+    "pop",
+    "staff_of",
+    "start",
+]
 
 _FRESH, _FIRST, _REST = int(Wave.FRESH), int(Wave.FIRST), int(Wave.REST)
 
 
 @numba.njit(cache=True)
-def adjust(state, stage_id, started, claimed):  # type: ignore[no-untyped-def]
+def adjust(state, stage_id, started, claimed):
     """Change a stage's counts; where that saturates it, or ends its saturation, tell its children and its job."""
     stages = state.stages
     stage = stages[stage_id]
@@ -35,7 +47,7 @@ def adjust(state, stage_id, started, claimed):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True)
-def _run(state, executor, stage_id, now):  # type: ignore[no-untyped-def]
+def _run(state, executor, stage_id, now):
     """Hand the stage's next task to an executor; returns when it will be finished, ms."""
     cluster, stage, runner = state.cluster[0], state.stages[stage_id], state.executors[executor]
     task = state.tasks[stage.first_task + stage.started]
@@ -61,7 +73,7 @@ def _run(state, executor, stage_id, now):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True, inline="always")
-def next_order(state):  # type: ignore[no-untyped-def]
+def next_order(state):
     """The insertion number of an event; simultaneous events happen in this order."""
     order = state.cluster[0].next_order
     state.cluster[0].next_order += 1
@@ -69,13 +81,13 @@ def next_order(state):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True, inline="always")
-def staff_of(state, stage, kind):  # type: ignore[no-untyped-def]
+def staff_of(state, stage, kind):
     """Number of the executors of one class on a stage."""
     return stage * state.cluster[0].num_classes + kind
 
 
 @numba.njit(cache=True, inline="always")
-def leave_stage(state, executor):  # type: ignore[no-untyped-def]
+def leave_stage(state, executor):
     """An executor is not on its stage any more, if it was on any."""
     stage = state.executors[executor].stage
     if stage >= 0:
@@ -84,7 +96,7 @@ def leave_stage(state, executor):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True)
-def start(state, executor, stage, claimed, now):  # type: ignore[no-untyped-def]
+def start(state, executor, stage, claimed, now):
     """An executor of the stage's job begins to work on the stage; ``claimed`` is 1 if that uses up a claim."""
     finish = _run(state, executor, stage, now)
     leave_stage(state, executor)
@@ -96,7 +108,7 @@ def start(state, executor, stage, claimed, now):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True)
-def next_task(state, stage, now):  # type: ignore[no-untyped-def]
+def next_task(state, stage, now):
     """The executor at the top of the heap is done with a task of the stage and takes the next one."""
     executor = state.heap[0].executor
     finish = _run(state, executor, stage, now)
@@ -105,7 +117,7 @@ def next_task(state, stage, now):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True)
-def complete_stage(state, stage):  # type: ignore[no-untyped-def]
+def complete_stage(state, stage):
     """All tasks of the stage are finished: its children may become ready; returns whether any did."""
     state.jobs[state.stages[stage].job].incomplete -= 1
     opened = False
@@ -120,7 +132,7 @@ def complete_stage(state, stage):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True, inline="always")
-def is_schedulable(stage, staff):  # type: ignore[no-untyped-def]
+def is_schedulable(stage, staff):
     """Whether executors of the class may be committed to a stage (record) of a live job; ``staff`` is that pair's."""
     return (
         stage.num_tasks > stage.started + stage.claimed
@@ -131,7 +143,7 @@ def is_schedulable(stage, staff):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True)
-def first_ready(state, job, kind):  # type: ignore[no-untyped-def]
+def first_ready(state, job, kind):
     """The job's first stage, in the order in which they became ready, that is not saturated; -1 if none."""
     best, best_order = -1, 0
     for stage_id in range(state.jobs[job].first_stage, state.jobs[job].end_stage):
@@ -147,7 +159,7 @@ def first_ready(state, job, kind):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True)
-def first_schedulable(state, kind):  # type: ignore[no-untyped-def]
+def first_schedulable(state, kind):
     """The first schedulable stage over the live jobs in order of arrival; -1 if none."""
     jobs, stages, staff = state.jobs, state.stages, state.staff
     for place in range(state.cluster[0].num_live):
@@ -163,19 +175,19 @@ def first_schedulable(state, kind):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True, inline="always")
-def _before(time, order, other):  # type: ignore[no-untyped-def]
+def _before(time, order, other):
     return time < other.time or (time == other.time and order < other.order)
 
 
 @numba.njit(cache=True, inline="always")
-def _put(place, time, order, executor):  # type: ignore[no-untyped-def]
+def _put(place, time, order, executor):
     place.time = time
     place.order = order
     place.executor = executor
 
 
 @numba.njit(cache=True)
-def _push(state, time, order, executor):  # type: ignore[no-untyped-def]
+def _push(state, time, order, executor):
     heap = state.heap
     place = state.cluster[0].heap_size
     state.cluster[0].heap_size += 1
@@ -189,7 +201,7 @@ def _push(state, time, order, executor):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True)
-def pop(state):  # type: ignore[no-untyped-def]
+def pop(state):
     """Take the first entry off the heap of running tasks."""
     state.cluster[0].heap_size -= 1
     last = state.heap[state.cluster[0].heap_size]
@@ -198,7 +210,7 @@ def pop(state):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True)
-def _sift_down(state, time, order, executor):  # type: ignore[no-untyped-def]
+def _sift_down(state, time, order, executor):
     """Replace the heap's first entry."""
     heap, size = state.heap, state.cluster[0].heap_size
     place = 0

@@ -61,7 +61,9 @@ def make_scheduler(spec: str, seed: int = 0) -> Scheduler:
         return WeightedFair(_alpha(spec, argument))
     if not colon or name in SCHEDULERS:
         known = ", ".join(SCHEDULERS)
-        raise SchedulerError(f"unknown scheduler {spec!r}: expected one of {known}, weighted-fair:ALPHA or module:Class")
+        raise SchedulerError(
+            f"unknown scheduler {spec!r}: expected one of {known}, weighted-fair:ALPHA or module:Class"
+        )
     return _own_scheduler(spec, name, argument)
 
 
@@ -83,9 +85,13 @@ def _own_scheduler(spec: str, module_name: str, class_name: str) -> Scheduler:
         scheduler = factory()
     except Exception as error:
         reason = str(error).splitlines()[0] if str(error) else ""
-        raise SchedulerError(f"scheduler {spec!r} cannot be loaded: {type(error).__name__}: {reason}") from None
+        raise SchedulerError(
+            f"scheduler {spec!r} cannot be loaded: {type(error).__name__}: {reason}"
+        ) from None
     finally:
         sys.path.remove(folder)
     if not (callable(getattr(scheduler, "decide", None)) and callable(getattr(scheduler, "reset", None))):
-        raise SchedulerError(f"scheduler {spec!r} needs the methods decide and reset of decima.schedulers.Scheduler")
+        raise SchedulerError(
+            f"scheduler {spec!r} needs the methods decide and reset of decima.schedulers.Scheduler"
+        )
     return scheduler  # type: ignore[return-value]

@@ -43,7 +43,9 @@ def simpy_rate(num_callbacks: int = 230_000) -> float:
     return num_callbacks / (time.process_time() - started)
 
 
-def task_rate(profiles: tuple[JobProfile, ...], num_jobs: int, num_executors: int, interval_ms: float) -> float:
+def task_rate(
+    profiles: tuple[JobProfile, ...], num_jobs: int, num_executors: int, interval_ms: float
+) -> float:
     """Tasks simulated in a second of CPU time, everything included that comes after loading the profiles."""
     started = time.process_time()
     sequence = poisson_arrivals(profiles, num_jobs, interval_ms, seed=1)
@@ -57,7 +59,10 @@ def test_tasks_cost_at_most_two_simpy_callbacks(profiles: tuple[JobProfile, ...]
     for _ in range(5):
         callbacks, tasks = simpy_rate(), task_rate(profiles, 200, 50, 25_000)
         ratios.append(tasks / callbacks)
-        print(f"\n{tasks:,.0f} tasks/s, {callbacks:,.0f} SimPy callbacks/s, ratio {tasks / callbacks:.2f}", end="")
+        print(
+            f"\n{tasks:,.0f} tasks/s, {callbacks:,.0f} SimPy callbacks/s, ratio {tasks / callbacks:.2f}",
+            end="",
+        )
     assert sorted(ratios)[2] >= 0.5
 
 
@@ -66,6 +71,9 @@ def test_ten_thousand_jobs_on_a_thousand_executors(profiles: tuple[JobProfile, .
     small = max(task_rate(profiles, 200, 50, 25_000) for _ in range(3))
     large = task_rate(profiles, 10_000, 1_000, 850)
     memory_gb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    print(f"\n{1e6 / large:.2f} us per task instead of {1e6 / small:.2f}: {small / large:.2f} times; {memory_gb:.2f} GB", end="")
+    print(
+        f"\n{1e6 / large:.2f} us per task instead of {1e6 / small:.2f}: {small / large:.2f} times; {memory_gb:.2f} GB",
+        end="",
+    )
     assert memory_gb < 2
     assert small / large < 2
