@@ -66,7 +66,8 @@ class ClusterEnv(gymnasium.Env[dict[str, Any], NDArray[np.int64]]):
     running_executors  int32    [max_stages]     executors at work on it
     mean_task_ms       float64  [max_stages]     mean duration of its tasks, ms
     edge_mask          int8     [max_edges]      1 where there is an edge
-    edges              int32    [max_edges, 2]   parent and child, as places in the stage arrays
+    edge_parent        int32    [max_edges]      the stage it begins at, as a place in the stage arrays
+    edge_child         int32    [max_edges]      the stage it ends at, which waits for the parent
     action_mask        int8     [max_stages+1]   1 for a stage that may be chosen; the last: idling is allowed
     =================  =======  ===============  ==========================================================
 
@@ -263,11 +264,11 @@ class _Room(NamedTuple):
     def space(self, config: ClusterConfig) -> spaces.Dict:
         """Observations of these shapes."""
 
-        def count(*shape: int, high: int = _MANY) -> spaces.Box:
-            return spaces.Box(0, high, shape, np.int32)
+        def count(length: int, high: int = _MANY) -> spaces.Box:
+            return spaces.Box(0, high, (length,), np.int32)
 
-        def time_ms(*shape: int) -> spaces.Box:
-            return spaces.Box(0.0, _LATE_MS, shape, np.float64)
+        def time_ms(length: int) -> spaces.Box:
+            return spaces.Box(0.0, _LATE_MS, (length,), np.float64)
 
         return spaces.Dict(
             {
@@ -287,7 +288,8 @@ class _Room(NamedTuple):
                 "running_executors": count(self.stages, high=config.num_executors),
                 "mean_task_ms": time_ms(self.stages),
                 "edge_mask": spaces.MultiBinary(self.edges),
-                "edges": count(self.edges, 2, high=self.stages - 1),
+                "edge_parent": count(self.edges, high=self.stages - 1),
+                "edge_child": count(self.edges, high=self.stages - 1),
                 "action_mask": spaces.MultiBinary(self.stages + 1),
             }
         )
@@ -323,7 +325,8 @@ class _Room(NamedTuple):
             "running_executors": _padded(observation.running_executors[:stages], self.stages, np.int32),
             "mean_task_ms": _padded(observation.mean_task_ms[:stages], self.stages, np.float64),
             "edge_mask": _padded(np.ones(len(edges)), self.edges, np.int8),
-            "edges": _padded(edges, self.edges, np.int32),
+            "edge_parent": _padded(edges[:, 0], self.edges, np.int32),
+            "edge_child": _padded(edges[:, 1], self.edges, np.int32),
             "action_mask": _padded(schedulable, self.stages + 1, np.int8),
         }
 
@@ -344,7 +347,7 @@ class _Room(NamedTuple):
 
 def _padded(values: NDArray[Any], length: int, dtype: type[np.generic]) -> NDArray[Any]:
     """``values``, followed by zeros."""
-    array = np.zeros((length, *values.shape[1:]), dtype=dtype)
+    array = np.zeros(length, dtype=dtype)
     array[: len(values)] = values
     return array
 

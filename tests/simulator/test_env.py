@@ -265,7 +265,8 @@ def test_the_arrays_are_the_observation_padded_with_zeros() -> None:
 def test_edges_are_between_places_of_the_stage_arrays() -> None:
     env = environment(DIAMOND, CHAIN, max_edges=8)
     observation, _ = env.reset(seed=0)
-    assert observation["edges"].tolist() == [[0, 1], [0, 2], [1, 3], [2, 3], [4, 5], [0, 0], [0, 0], [0, 0]]
+    assert observation["edge_parent"].tolist() == [0, 0, 1, 2, 4, 0, 0, 0]
+    assert observation["edge_child"].tolist() == [1, 2, 3, 3, 5, 0, 0, 0]
     assert observation["edge_mask"].tolist() == [1, 1, 1, 1, 1, 0, 0, 0]
 
 
