@@ -16,7 +16,6 @@ from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
-from simpy.core import EmptySchedule
 from simpy.events import Event
 
 from simulator import engine
@@ -79,6 +78,10 @@ class Cluster:
 
         self._live_jobs: dict[int, None] = {}
         self._num_departing = self._state.cluster["num_departing"].data
+        self._num_running = self._state.cluster["heap_size"].data
+        # Arrivals of jobs and executors to come. Processes beside the cluster do not keep an episode going.
+        self._num_pending = 0
+        self._has_end = math.isfinite(config.max_time_ms) and config.semantics.honour_max_time
         self._moves: list[tuple[NDArray[np.int64], NDArray[np.float64]]] = []
         self._completion_ms = np.full(len(sequence), math.nan)
         self._num_completed = 0
@@ -245,12 +248,11 @@ class Cluster:
     def _run(self) -> None:
         """Let time pass until a round opens or nothing is left to happen."""
         while not self._budget and not self._ended:
-            try:
+            if self._num_pending or self._num_running[0]:
                 self.clock.step()
-            except EmptySchedule:
-                self._nothing_pending()
-            else:
                 self._last_call = False
+            else:
+                self._nothing_pending()
 
     def _nothing_pending(self) -> None:
         if self._num_completed == len(self.sequence):
@@ -260,7 +262,10 @@ class Cluster:
             # Whoever left everything idle is asked once more before the cluster stands still for ever.
             self._last_call = True
             self._offer_next()
-        if not self._budget:
+        if self._has_end and not self._budget:
+            while not self._ended:
+                self.clock.step()
+        elif not self._budget:
             waiting = len(self.sequence) - self._num_completed
             raise SchedulingError(
                 f"all executors are idle and nothing is pending, but {waiting} jobs are not complete"
@@ -299,12 +304,13 @@ class Cluster:
 
     def _reset(self) -> None:
         engine.reset(self._memory)
-        if math.isfinite(self.config.max_time_ms) and self.config.semantics.honour_max_time:
+        if self._has_end:
             self.clock.timeout(self.config.max_time_ms).callbacks.append(self._time_is_up)
         for job, arrival_ms in enumerate(self.sequence.arrival_ms.tolist()):
             if arrival_ms == 0:
                 self._add_job(job)
             else:
+                self._num_pending += 1
                 self.clock.timeout(arrival_ms, job).callbacks.append(self._job_arrives)
         self._own_pools = list(self._common_pools)
         self._open_next_offer()
@@ -317,6 +323,7 @@ class Cluster:
 
     def _job_arrives(self, event: Event) -> None:
         job: int = event.value  # type: ignore[assignment]
+        self._num_pending -= 1
         self._add_job(job)
         self._offer_next(self._common_pools)
 
@@ -330,18 +337,20 @@ class Cluster:
         start = 0
         for end in range(1, len(order) + 1):
             if end == len(order) or order[end] != order[start]:
+                self._num_pending += 1
                 arrival_ms = times[start] + self.config.moving_delay_ms
                 self.clock.at(arrival_ms, order[start], self._executors_arrive, moves[0, start:end])
                 start = end
 
     def _executors_arrive(self, event: Event) -> None:
+        self._num_pending -= 1
         engine.arrive(self._memory, event.value, self.clock.now)
         self._schedule_arrivals()
 
     def _executor_ran_dry(self, happened: int, executor: int, stage: int, running: int) -> None:
         """An executor finished a task of a stage that has no more to hand out, and it concerns others."""
         self._schedule_arrivals()
-        if happened == engine.DEPARTED:
+        if executor < 0:
             return
         job, pools = self._stage_job[stage], ()
         if happened & engine.NEEDS_DECISION:

@@ -34,6 +34,8 @@ JOB_COMPLETE = 4
 """Its job completed."""
 DEPARTED = 8
 """Executors have left, perhaps earlier ones; their arrivals must be scheduled."""
+QUIET = 16
+"""No task is running any more."""
 
 
 @numba.njit(cache=True)
@@ -64,12 +66,11 @@ def advance(memory, limit_ms, limit_order):
 
     Returns:
         (time in ms, bits, executor that ran dry, its stage, executors of its class that were on the stage); no bits
-        if nothing happened, and no executor if nothing but departures did. The time is then that of the last
-        executor that ran dry, or 0.
+        if nothing happened, and no executor if it concerns none in particular.
     """
     state = view(memory)
     cluster, first, departed = state.cluster[0], state.heap[0], state.executors[0]
-    passed_ms = 0.0
+    departed_ms = 0.0
     while cluster.heap_size > 0:
         now = first.time
         if now > limit_ms or (now == limit_ms and first.order > limit_order):
@@ -100,12 +101,14 @@ def advance(memory, limit_ms, limit_order):
             happened |= JOB_COMPLETE
         if happened:
             return now, happened | (DEPARTED if cluster.num_departing > 0 else 0), executor, stage, running
-        passed_ms = now
         if cluster.num_departing > 0:
+            departed_ms = now
             arrival_ms = departed.departing_time + cluster.moving_ms
             if arrival_ms < limit_ms or (arrival_ms == limit_ms and departed.departing_order < limit_order):
                 limit_ms, limit_order = arrival_ms, departed.departing_order
-    return passed_ms, DEPARTED if cluster.num_departing > 0 else 0, -1, -1, 0
+        elif cluster.heap_size == 0:
+            return now, QUIET, -1, -1, 0
+    return departed_ms, DEPARTED if cluster.num_departing > 0 else 0, -1, -1, 0
 
 
 @numba.njit(cache=True)
