@@ -1,5 +1,6 @@
-"""The notebooks run, and print what is committed.
+"""The notebooks run, and print what is committed, but for cells with the tag "varies".
 
+Those learn: their numbers depend on the last digit of an exponential, which is not the same on every computer.
 ``python -m tests.test_notebooks`` runs them all again and stores what they print and draw.
 """
 
@@ -13,6 +14,7 @@ import pytest
 from nbclient import NotebookClient
 
 FOLDER = Path(__file__).resolve().parents[1] / "notebooks"
+VARIES = "varies"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 
 
@@ -45,7 +47,8 @@ def test_a_notebook_runs_and_prints_what_is_committed(path: Path) -> None:
     committed = nbformat.read(path, as_version=4)
     for before, now in zip(committed.cells, execute(path).cells, strict=True):
         assert printed(now, "stderr") == "", now.source
-        assert printed(now, "stdout") == printed(before, "stdout"), now.source
+        if VARIES not in now.metadata.get("tags", []):
+            assert printed(now, "stdout") == printed(before, "stdout"), now.source
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
