@@ -207,8 +207,6 @@ class Cluster:
     def record(self) -> EpisodeRecord:
         """What happened so far."""
         tasks = self._state.tasks
-        finish = tasks["finish"].copy()
-        finish[finish > self.clock.now] = math.nan
         moves = np.concatenate(
             [np.zeros((3, 0), dtype=np.int64), *(moves for moves, _ in self._moves)], axis=1
         )
@@ -217,7 +215,7 @@ class Cluster:
             self.config,
             self.sequence,
             task_start_ms=tasks["start"].copy(),
-            task_finish_ms=finish,
+            task_finish_ms=tasks["finish"].copy(),
             task_executor=tasks["executor"].copy(),
             task_wave=tasks["wave"].astype(np.int8),
             task_parallelism=tasks["parallelism"].copy(),
