@@ -53,7 +53,7 @@ class ClusterEnv(gymnasium.Env[dict[str, Any], NDArray[np.int64]]):
     time_ms            float64  [1]              the clock, ms
     offered            int32    [1]              executors to be committed; 0 when the episode is over
     executor_class     int64    []               which class they are of
-    source             int64    []               the job whose executors they are; ``max_jobs`` if free
+    source             int64    []               the job whose executors they are; ``max_jobs`` if none
     backlog            int32    [1]              live jobs that there was no room for
     job_mask           int8     [max_jobs]       1 where there is a job
     job_arrival_ms     float64  [max_jobs]       when it arrived, ms
