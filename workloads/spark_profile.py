@@ -13,7 +13,7 @@ from workloads.job import JobProfile, StageProfile, TaskDurations, Wave, Workloa
 from workloads.spark_application import SparkQuery
 from workloads.spark_dag import without_implied
 
-__all__ = ["to_profile"]
+__all__ = ["common_edges", "match_stages", "to_profile"]
 
 
 def to_profile(runs: Sequence[SparkQuery], *, name: str | None = None) -> JobProfile:
@@ -31,7 +31,7 @@ def to_profile(runs: Sequence[SparkQuery], *, name: str | None = None) -> JobPro
     """
     if not runs:
         raise WorkloadError("a job profile needs at least one run of the query")
-    matchings = [_matching(runs[0], run) for run in runs]
+    matchings = [match_stages(runs[0], run) for run in runs]
     tasks = pd.concat(
         [
             run.tasks.assign(stage=run.tasks["stage"].map(places))
@@ -45,7 +45,7 @@ def to_profile(runs: Sequence[SparkQuery], *, name: str | None = None) -> JobPro
             raise WorkloadError(f"{runs[0].name}: no task of stage {stage.stage_id} ended")
         tables = (_durations_by_level(rows[rows["wave"] == wave]) for wave in Wave)
         stages.append(StageProfile(stage.num_tasks, TaskDurations.from_tables(*tables), stage.name))
-    edges = _common_edges(runs, matchings)
+    edges = common_edges(runs, matchings)
     return JobProfile(runs[0].name if name is None else name, tuple(stages), edges)
 
 
@@ -54,9 +54,18 @@ def _durations_by_level(rows: pd.DataFrame) -> dict[int, list[float]]:
     return {int(level): durations[levels == level].tolist() for level in np.unique(levels)}
 
 
-def _matching(model: SparkQuery, run: SparkQuery) -> dict[int, int]:
-    """The place in ``model`` of each stage of ``run``."""
-    ours, theirs = _data_graph(run), _data_graph(model)
+def match_stages(model: SparkQuery, run: SparkQuery, *, same_tasks: bool = True) -> dict[int, int]:
+    """The place in ``model`` of each stage of ``run``.
+
+    Args:
+        model: one run of the query.
+        run: another.
+        same_tasks: stages that match have equally many tasks; not so where the runs read different data.
+
+    Raises:
+        WorkloadError: the runs have different DAGs.
+    """
+    ours, theirs = _data_graph(run, same_tasks), _data_graph(model, same_tasks)
     if ours.nodes.data() == theirs.nodes.data() and ours.edges == theirs.edges:
         return {place: place for place in theirs}
     # Jobs that are submitted at the same time (broadcasts) number their RDDs as it happens.
@@ -68,17 +77,25 @@ def _matching(model: SparkQuery, run: SparkQuery) -> dict[int, int]:
     return matching
 
 
-def _data_graph(query: SparkQuery) -> nx.DiGraph[int]:
+def _data_graph(query: SparkQuery, with_tasks: bool) -> nx.DiGraph[int]:
     """Shuffle and reused edges, without the barriers, which depend on timing."""
     graph: nx.DiGraph[int] = nx.DiGraph()
     for place, stage in enumerate(query.stages):
-        graph.add_node(place, shape=(stage.name, stage.num_tasks))
+        graph.add_node(place, shape=(stage.name, stage.num_tasks if with_tasks else None))
     graph.add_edges_from([*query.dag.shuffle_edges.tolist(), *query.dag.reused_edges.tolist()])
     return graph
 
 
-def _common_edges(runs: Sequence[SparkQuery], matchings: Sequence[dict[int, int]]) -> NDArray[np.int64]:
-    """The data edges, and those barriers that hold in every run, as places in the first."""
+def common_edges(runs: Sequence[SparkQuery], matchings: Sequence[dict[int, int]]) -> NDArray[np.int64]:
+    """The data edges, and those barriers that hold in every run, as places in the first.
+
+    Args:
+        runs: of one query, at least one.
+        matchings: of each run, what `match_stages` gave with the first as the model.
+
+    Returns:
+        int64 [num_edges, 2], (parent, child), ascending.
+    """
     graphs: list[nx.DiGraph[int]] = []
     barriers: set[tuple[int, int]] = set()
     for run, places in zip(runs, matchings, strict=True):
