@@ -135,23 +135,26 @@ class Cluster:
         return self.snapshot()
 
     def snapshot(self) -> Observation:
-        """As :meth:`observe`, also when the episode is over; nothing is offered then."""
-        if self._observation is None:
-            source_job = -1 if self._source_job is None else self._source_job
-            jobs, stages, source, num_schedulable = engine.observe(self._memory, self._kind, source_job)
-            self._observation = Observation(
-                self.config,
-                self.sequence,
-                self.clock.now,
-                self._budget,
-                self._kind,
-                source,
-                num_schedulable,
-                jobs,
-                stages,
-                self._mean_task_ms,
-            )
-        return self._observation
+        """As :meth:`observe`, also while time passes or when the episode is over; nothing is offered then."""
+        if self._observation is not None:
+            return self._observation
+        source_job = -1 if self._source_job is None else self._source_job
+        jobs, stages, source, num_schedulable = engine.observe(self._memory, self._kind, source_job)
+        observation = Observation(
+            self.config,
+            self.sequence,
+            self.clock.now,
+            self._budget,
+            self._kind,
+            source,
+            num_schedulable,
+            jobs,
+            stages,
+            self._mean_task_ms,
+        )
+        if self._budget:  # it is the same until the decision
+            self._observation = observation
+        return observation
 
     def decide(self, decision: Decision | None) -> float:
         """Carry out a decision on the current observation; ``None`` leaves the offered executors idle.
@@ -264,6 +267,7 @@ class Cluster:
             while not self._ended:
                 self.clock.step()
         elif not self._budget:
+            self._ended = True
             waiting = len(self.sequence) - self._num_completed
             raise SchedulingError(
                 f"all executors are idle and nothing is pending, but {waiting} jobs are not complete"
