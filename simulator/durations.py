@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from simulator.compiled import compiled
 from workloads.arrivals import RandomStream, random_stream
 from workloads.job import TaskDurations, Wave
 
@@ -89,7 +89,7 @@ def task_noise(seed: int, job: int, num_tasks: int) -> NDArray[np.float32]:
     return random_stream(seed, RandomStream.TASK_DURATIONS, job).random((2, num_tasks), dtype=np.float32)
 
 
-@numba.njit(cache=True)
+@compiled
 def _level_index(levels, first, end, parallelism, luck, nearest):  # type: ignore[no-untyped-def]
     """Index of the level to use for ``parallelism`` executors; ``levels[first:end]`` are the stage's."""
     above = first
@@ -105,7 +105,7 @@ def _level_index(levels, first, end, parallelism, luck, nearest):  # type: ignor
     return above - 1 if luck < chance_of_low else above
 
 
-@numba.njit(cache=True)
+@compiled
 def draw_duration(  # type: ignore[no-untyped-def]
     values, levels, first, end, wave, parallelism, level_luck, luck, nearest, warmup_ms
 ):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 
 from simulator import executors, tasks
+from simulator.compiled import compiled
 from simulator.state import view
 
 __all__ = [
@@ -38,7 +38,7 @@ QUIET = 16
 """No task is running any more."""
 
 
-@numba.njit(cache=True)
+@compiled
 def reset(memory):
     """All executors wait in the common pools, in order of their numbers."""
     state = view(memory)
@@ -46,7 +46,7 @@ def reset(memory):
         executors.go_to_common_pool(state, executor)
 
 
-@numba.njit(cache=True)
+@compiled
 def add_job(memory, job, level_luck, luck):
     """A job arrives; with the noise of its tasks, float32 [tasks] each."""
     state = view(memory)
@@ -58,7 +58,7 @@ def add_job(memory, job, level_luck, luck):
         state.tasks[first + task].luck = luck[task]
 
 
-@numba.njit(cache=True)
+@compiled
 def advance(memory, limit_ms, limit_order):
     """Run tasks until something happens that Python must see, at most up to (``limit_ms``, ``limit_order``).
 
@@ -111,7 +111,7 @@ def advance(memory, limit_ms, limit_order):
     return departed_ms, DEPARTED if cluster.num_departing > 0 else 0, -1, -1, 0
 
 
-@numba.njit(cache=True)
+@compiled
 def commit(memory, turn, budget, target, count, now):
     """Commit executors of the open round to a stage (at most its unclaimed tasks) or to idleness.
 
@@ -149,7 +149,7 @@ def commit(memory, turn, budget, target, count, now):
     return 0
 
 
-@numba.njit(cache=True)
+@compiled
 def depart(memory):
     """Executors that left since the last call, in order.
 
@@ -170,7 +170,7 @@ def depart(memory):
     return moved, left_ms
 
 
-@numba.njit(cache=True)
+@compiled
 def arrive(memory, moved, now):
     """Executors (int64) come to the end of their moves."""
     state = view(memory)
@@ -179,20 +179,20 @@ def arrive(memory, moved, now):
         executors.arrive(state, executor, now)
 
 
-@numba.njit(cache=True)
+@compiled
 def end_job(memory, job, last_executor):
     """A job is complete; ``last_executor`` finished its last task."""
     state = view(memory)
     executors.end_job(state, job, last_executor)
 
 
-@numba.njit(cache=True)
+@compiled
 def pool(memory, number):
     """The executors in a pool, in order: int64."""
     return _members(view(memory), number)
 
 
-@numba.njit(cache=True)
+@compiled
 def _members(state, number):
     members = np.empty(len(state.executors), dtype=np.int64)
     size = 0
@@ -204,7 +204,7 @@ def _members(state, number):
     return members[:size]
 
 
-@numba.njit(cache=True)
+@compiled
 def next_offer(memory, place):
     """The next free executors that could be used: in the common pools, then in those of the live jobs.
 
@@ -223,14 +223,14 @@ def next_offer(memory, place):
     return np.empty(0, dtype=np.int64), -1, place
 
 
-@numba.njit(cache=True)
+@compiled
 def is_schedulable(memory, kind, stage):
     """Whether executors of the class may be committed to a stage of a live job."""
     state = view(memory)
     return tasks.is_schedulable(state.stages[stage], state.staff[tasks.staff_of(state, stage, kind)])
 
 
-@numba.njit(cache=True)
+@compiled
 def observe(memory, kind, source_job):
     """What a scheduler may see of the live jobs.
 

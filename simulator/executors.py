@@ -6,8 +6,7 @@ The commitments of a source are a linked list of entries (target, count), in ord
 
 from __future__ import annotations
 
-import numba
-
+from simulator.compiled import compiled
 from simulator.tasks import (
     adjust,
     first_ready,
@@ -37,7 +36,7 @@ __all__ = [
 IDLE = -1
 
 
-@numba.njit(cache=True)
+@compiled
 def source_of(state, executor):
     """The source whose commitments an executor carries out: its stage, else its job's pool, else the common pool."""
     runner = state.executors[executor]
@@ -48,7 +47,7 @@ def source_of(state, executor):
     return pool_of(state, runner.job, runner.kind)
 
 
-@numba.njit(cache=True)
+@compiled
 def pool_of(state, job, kind):
     """The pool of a job, or the common pool if ``job`` is -1."""
     return (job if job >= 0 else len(state.jobs)) * state.cluster[0].num_classes + kind
@@ -57,7 +56,7 @@ def pool_of(state, job, kind):
 # Pools.
 
 
-@numba.njit(cache=True)
+@compiled
 def enter_pool(state, executor, pool):
     """Go to the end of a pool."""
     members, waiting = state.executors, state.sources[pool]
@@ -72,7 +71,7 @@ def enter_pool(state, executor, pool):
     waiting.last_executor = executor
 
 
-@numba.njit(cache=True)
+@compiled
 def _leave_pool(state, executor):
     members = state.executors
     leaving = members[executor]
@@ -90,7 +89,7 @@ def _leave_pool(state, executor):
     leaving.pool = -1
 
 
-@numba.njit(cache=True)
+@compiled
 def _detach(state, executor):
     """Leave stage and job; the JVM is gone."""
     leave_stage(state, executor)
@@ -102,7 +101,7 @@ def _detach(state, executor):
         state.executors[executor].job = -1
 
 
-@numba.njit(cache=True)
+@compiled
 def is_free(state, pool, job, kind):
     """Whether a pool, of ``job`` or common (-1), has executors that could be used now.
 
@@ -128,7 +127,7 @@ def is_free(state, pool, job, kind):
     return first_schedulable(state, kind) >= 0
 
 
-@numba.njit(cache=True)
+@compiled
 def wait(state, executor):
     """Enter the pool of the executor's own job."""
     leave_stage(state, executor)
@@ -138,7 +137,7 @@ def wait(state, executor):
     enter_pool(state, executor, pool_of(state, runner.job, runner.kind))
 
 
-@numba.njit(cache=True)
+@compiled
 def go_to_common_pool(state, executor):
     """Leave the job and wait for another."""
     _detach(state, executor)
@@ -148,7 +147,7 @@ def go_to_common_pool(state, executor):
 # Moves.
 
 
-@numba.njit(cache=True)
+@compiled
 def _leave_for(state, executor, target, now):
     """Begin a move. Executors that leave in a row share an arrival; simultaneous events keep their order."""
     _detach(state, executor)
@@ -163,7 +162,7 @@ def _leave_for(state, executor, target, now):
     cluster.num_departing += 1
 
 
-@numba.njit(cache=True)
+@compiled
 def arrive(state, executor, now):
     """The end of a move."""
     target = state.executors[executor].target
@@ -177,7 +176,7 @@ def arrive(state, executor, now):
     _take_up(state, executor, target, now)
 
 
-@numba.njit(cache=True)
+@compiled
 def _take_up(state, executor, target, now):
     """An executor is in the job of its target and gives up its claim: it starts, if the stage is ready."""
     stage = state.stages[target]
@@ -191,7 +190,7 @@ def _take_up(state, executor, target, now):
         wait(state, executor)
 
 
-@numba.njit(cache=True)
+@compiled
 def _find_work(state, executor, now):
     """The target of an executor turned out to be full, or its job to have ended: it helps itself."""
     job, kind = state.executors[executor].job, state.executors[executor].kind
@@ -214,7 +213,7 @@ def _find_work(state, executor, now):
 # Commitments.
 
 
-@numba.njit(cache=True)
+@compiled
 def commit(state, source, job, target, count):
     """Commit executors of a source, which belongs to ``job`` (-1 for none), to a stage or to idleness."""
     if target != IDLE:
@@ -243,7 +242,7 @@ def commit(state, source, job, target, count):
     origin.last_entry = entry
 
 
-@numba.njit(cache=True)
+@compiled
 def _drop_entry(state, source, before, entry):
     """Take an entry, which follows ``before`` (-1: is first), out of its source's list; returns the next one."""
     after = state.executors[entry].entry_next
@@ -258,7 +257,7 @@ def _drop_entry(state, source, before, entry):
     return after
 
 
-@numba.njit(cache=True)
+@compiled
 def carry_out_next(state, source, executor, now):
     """An executor carries out the oldest commitment of its source."""
     entry = state.sources[source].first_entry
@@ -286,7 +285,7 @@ def carry_out_next(state, source, executor, now):
         _leave_for(state, executor, target, now)
 
 
-@numba.njit(cache=True)
+@compiled
 def _has_unstarted_tasks(state, job):
     for stage in range(state.jobs[job].first_stage, state.jobs[job].end_stage):
         if state.stages[stage].started < state.stages[stage].num_tasks:
@@ -297,7 +296,7 @@ def _has_unstarted_tasks(state, job):
 # The end of a job.
 
 
-@numba.njit(cache=True)
+@compiled
 def end_job(state, job, last_executor):
     """A job is complete: its executors are free, commitments and moves to it are void.
 
@@ -325,7 +324,7 @@ def end_job(state, job, last_executor):
     state.cluster[0].num_live = live - 1
 
 
-@numba.njit(cache=True)
+@compiled
 def _void_commitments(state, job):
     """Only sources that an executor stands for can have commitments."""
     for executor in range(len(state.executors)):

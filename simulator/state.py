@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from simulator.compiled import compiled
 from simulator.config import ClusterConfig, ConfigError
 from simulator.durations import LEVEL, DurationTables
 from workloads.arrivals import JobSequence
@@ -186,7 +186,7 @@ def state_of(memory: Memory) -> State:
 
 
 #: The same for compiled code.
-view = numba.njit(cache=True)(state_of)
+view = compiled(state_of)
 
 
 class _Packed(NamedTuple):
