@@ -12,14 +12,15 @@ import sys
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import click
 import numpy as np
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from simulator.cluster import Cluster, SchedulingError
 from simulator.config import DECIMA_SIM, ClusterConfig, ConfigError
+from simulator.observation import Observation
 from simulator.record import EpisodeRecord
 from workloads.arrivals import JobSequence
 from workloads.job import JobProfile, StageProfile, TaskDurations, WorkloadError
@@ -34,8 +35,12 @@ class RecordingError(ValueError):
     """A file that is not a recorded episode. The message is one line that names the file and the place."""
 
 
+#: Whole numbers that a replay could still hold in memory.
+_Count = Annotated[int, Field(gt=-(10**6), lt=10**6)]
+
+
 class _Stage(BaseModel):
-    num_tasks: int
+    num_tasks: _Count
     fresh_ms: float
     first_ms: float
     rest_ms: float
@@ -44,7 +49,7 @@ class _Stage(BaseModel):
 class _Job(BaseModel):
     arrival_ms: float
     stages: list[_Stage]
-    edges: list[tuple[int, int]]
+    edges: list[tuple[_Count, _Count]]
 
 
 class _Features(BaseModel):
@@ -53,6 +58,9 @@ class _Features(BaseModel):
     node_order: list[tuple[int, int]]
     node_inputs: list[list[float]]
     min_level_per_job: list[int]
+    job_inputs: list[list[float]] | None = None
+    valid_nodes: list[int] | None = None
+    unfinished_nodes: list[int] | None = None
 
 
 class _Decision(BaseModel):
@@ -70,11 +78,18 @@ class _Decision(BaseModel):
     features: _Features | None = None
 
 
+_Event = (
+    tuple[float, Literal["task"], int, int, int, int]
+    | tuple[float, Literal["job"], int]
+    | tuple[float, Literal["executor"], int]
+)
+
+
 class Recording(BaseModel):
     """A recorded episode. Fields that are not needed for a replay are ignored."""
 
     format: Literal[1]
-    executors: int
+    executors: _Count
     moving_delay_ms: float
     reward_objective: Literal["mean", "makespan"]
     reward_scale: float
@@ -84,7 +99,7 @@ class Recording(BaseModel):
     makespan_ms: float
     avg_jct_ms: float
     tasks: list[tuple[int, int, int, int, float, float]] | None = None
-    events: list[list[Any]] | None = None
+    events: list[_Event] | None = None
 
     def config(self) -> ClusterConfig:
         """The cluster that was recorded."""
@@ -163,7 +178,7 @@ def differences(recording: Recording) -> Iterator[str]:
             yield f"decision {number}: reward {reward:.12g}, recorded {decision.reward:.12g}"
             return
     if not cluster.done:
-        yield f"after decision {len(recording.decisions) - 1}: the recording is over, the replay goes on"
+        yield f"after {len(recording.decisions)} decisions: the recording is over, the replay goes on"
         return
     yield from _outcome(cluster.record(), recording)
 
@@ -171,12 +186,7 @@ def differences(recording: Recording) -> Iterator[str]:
 def _decision_point(cluster: Cluster, decision: _Decision) -> Iterator[tuple[str, Any, Any]]:
     """(what, recorded, replayed) of everything that can be seen when a decision is asked for."""
     observation = cluster.observe()
-    names = [(int(observation.job_id[job]), 0) for job in range(len(observation.job_id))]
-    names = [
-        (job, stage)
-        for place, (job, _) in enumerate(names)
-        for stage in range(observation.stages_of(place).stop - observation.stages_of(place).start)
-    ]
+    names = _stage_names(observation)
     source_job, source_stage = cluster.source
     yield "the time in ms", decision.time_ms, observation.time_ms
     yield "the source job", decision.source_job, source_job
@@ -186,27 +196,72 @@ def _decision_point(cluster: Cluster, decision: _Decision) -> Iterator[tuple[str
     schedulable = [names[place] for place in np.flatnonzero(observation.schedulable)]
     yield "the list of schedulable stages", decision.schedulable, schedulable
     if decision.features is not None:
-        yield "the list of live jobs", decision.features.jobs, observation.job_id.tolist()
-        yield "the executors of the jobs", decision.features.exec_map, observation.job_executors.tolist()
-        limits = [observation.held(job) + 1 for job in range(len(observation.job_id))]
-        yield "the least limit of the jobs", decision.features.min_level_per_job, limits
-        yield "the order of stages", decision.features.node_order, names
-        left = [round(200 * inputs[4]) for inputs in decision.features.node_inputs]
-        yield "the number of remaining tasks", left, observation.remaining_tasks.tolist()
+        yield from _features(observation, decision.features)
+
+
+def _features(observation: Observation, features: _Features) -> Iterator[tuple[str, Any, Any]]:
+    """What the published agent computed from what it saw; see its numbers of the same names."""
+    live = range(len(observation.job_id))
+    limits = [observation.held(job) + 1 for job in live]
+    yield "the list of live jobs", features.jobs, observation.job_id.tolist()
+    yield "the executors of the jobs", features.exec_map, observation.job_executors.tolist()
+    yield "the least limit of the jobs", features.min_level_per_job, limits
+    yield "the order of stages", features.node_order, _stage_names(observation)
+    left = observation.remaining_tasks
+    jobs = np.array(
+        [
+            (
+                observation.job_executors[job] / 20,
+                2 if job == observation.source else -2,
+                observation.offered / 20,
+            )
+            for job in live
+        ]
+    ).reshape(-1, 3)
+    stages = np.column_stack(
+        [jobs[observation.stage_job], left * observation.mean_task_ms / 100_000, left / 200]
+    )
+    yield "the input of the stages", _rounded(features.node_inputs), _rounded(stages.tolist())
+    if features.job_inputs is not None:
+        yield "the input of the jobs", _rounded(features.job_inputs), _rounded(jobs.tolist())
+    if features.valid_nodes is not None:
+        allowed = np.array(limits, dtype=np.int64)[observation.stage_job] <= observation.num_executors
+        yield (
+            "the mask of stages",
+            features.valid_nodes,
+            np.flatnonzero(observation.schedulable & allowed).tolist(),
+        )
+    if features.unfinished_nodes is not None:
+        unfinished = observation.finished_tasks < observation.num_tasks
+        yield "the unfinished stages", features.unfinished_nodes, unfinished.astype(int).tolist()
+
+
+def _rounded(rows: list[list[float]]) -> list[list[float]]:
+    return [[round(value, 9) for value in row] for row in rows]
+
+
+def _stage_names(observation: Observation) -> list[tuple[int, int]]:
+    """(job, stage in that job) of each stage of the observation."""
+    stages = zip(observation.stage_job.tolist(), range(len(observation.stage_job)), strict=True)
+    return [
+        (int(observation.job_id[job]), place - int(observation.job_first_stage[job])) for job, place in stages
+    ]
 
 
 def _act(cluster: Cluster, decision: _Decision) -> tuple[float, int]:
     """Carry out a recorded decision; returns its reward and the number of executors really committed."""
     offered = cluster.offered
     if decision.job is None or decision.stage is None:
+        if decision.num_executors != offered:
+            raise SchedulingError(f"{decision.num_executors} executors left idle, {offered} offered")
         return cluster.decide(None), offered
     observation = cluster.observe()
     jobs = np.flatnonzero(observation.job_id == decision.job)
     if not jobs.size:
         raise SchedulingError(f"job {decision.job} is not in the system")
-    stage = observation.stages_of(int(jobs[0])).start + decision.stage
-    committed = min(decision.num_executors, int(observation.unclaimed_tasks[stage]))
-    return cluster.commit(decision.job, decision.stage, decision.num_executors), committed
+    unclaimed = observation.unclaimed_tasks[observation.stages_of(int(jobs[0]))].tolist()
+    reward = cluster.commit(decision.job, decision.stage, decision.num_executors)
+    return reward, min(decision.num_executors, unclaimed[decision.stage])
 
 
 def _outcome(record: EpisodeRecord, recording: Recording) -> Iterator[str]:
@@ -230,9 +285,12 @@ def _outcome(record: EpisodeRecord, recording: Recording) -> Iterator[str]:
     if recording.tasks is not None and sorted(recording.tasks) != runs:
         yield f"task runs: {_first_difference(sorted(recording.tasks), runs)}"
     if recording.events is not None:
-        recorded_events = sorted((tuple(event) for event in recording.events), key=str)
+        times = [event[0] for event in recording.events]
+        recorded_events = sorted(recording.events, key=str)
         events = sorted(_events(record, runs), key=str)
-        if recorded_events != events:
+        if times != sorted(times):
+            yield "events: they are not in order of time"
+        elif recorded_events != events:
             yield f"events: {_first_difference(recorded_events, events)}"
 
 
