@@ -221,9 +221,9 @@ def _features(observation: Observation, features: _Features) -> Iterator[tuple[s
     stages = np.column_stack(
         [jobs[observation.stage_job], left * observation.mean_task_ms / 100_000, left / 200]
     )
-    yield "the input of the stages", _rounded(features.node_inputs), _rounded(stages.tolist())
+    yield "the input of the stages", features.node_inputs, _snapped(stages.tolist(), features.node_inputs)
     if features.job_inputs is not None:
-        yield "the input of the jobs", _rounded(features.job_inputs), _rounded(jobs.tolist())
+        yield "the input of the jobs", features.job_inputs, _snapped(jobs.tolist(), features.job_inputs)
     if features.valid_nodes is not None:
         allowed = np.array(limits, dtype=np.int64)[observation.stage_job] <= observation.num_executors
         yield (
@@ -236,8 +236,13 @@ def _features(observation: Observation, features: _Features) -> Iterator[tuple[s
         yield "the unfinished stages", features.unfinished_nodes, unfinished.astype(int).tolist()
 
 
-def _rounded(rows: list[list[float]]) -> list[list[float]]:
-    return [[round(value, 9) for value in row] for row in rows]
+def _snapped(rows: list[list[float]], to: list[list[float]]) -> list[list[float]]:
+    """``rows``, or ``to`` if they are equal up to rounding."""
+    equal = len(rows) == len(to) and all(
+        len(row) == len(other) and all(abs(a - b) <= TOLERANCE for a, b in zip(row, other, strict=True))
+        for row, other in zip(rows, to, strict=True)
+    )
+    return to if equal else rows
 
 
 def _stage_names(observation: Observation) -> list[tuple[int, int]]:
