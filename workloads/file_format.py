@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, JsonValue, Tag, ValidationError
 
 from workloads.job import ANY_LEVEL, JobProfile, StageProfile, TaskDurations, Wave, WorkloadError
 
@@ -96,6 +96,7 @@ class WorkloadFile(_Model):
     version: Literal[1]
     profiles: Annotated[dict[str, _Profile], Field(min_length=1)]
     name: str = ""
+    about: dict[str, JsonValue] = Field(default_factory=dict)
     jobs: Annotated[list[_Job], Field(min_length=1)] = Field(default_factory=list)
     seed: Annotated[int, Field(ge=0, lt=2**128)] = 0
 

@@ -25,6 +25,7 @@ A complete workload::
 ``format`` and ``version`` are as above. Further keys of the file, of which only ``profiles`` is required:
 
 * ``name``: shown to people; by default the file's name without its suffix.
+* ``about``: an object that says for people where the profiles come from; any JSON.
 * ``profiles``: job name -> ``{"stages": [..]}``, in which the stages' order is their numbering, from 0.
 * ``jobs``: which job arrives when (``arrival_ms``, by default 0), in any order; jobs that arrive together
   keep theirs. Without it, the profiles are a library that arrivals can be drawn from.
@@ -61,9 +62,10 @@ import os
 import tomllib
 import zlib
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -84,6 +86,7 @@ class Workload:
         profiles: at least one; their names differ.
         sequence: jobs among ``profiles``, or None where the profiles are a library to draw from.
         name: shown to people; any string.
+        about: where the profiles come from, for people: what JSON can hold.
 
     Raises:
         WorkloadError: no profiles, two of the same name, or a job whose profile is not among them.
@@ -92,6 +95,7 @@ class Workload:
     profiles: tuple[JobProfile, ...]
     sequence: JobSequence | None = None
     name: str = ""
+    about: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "profiles", tuple(self.profiles))
@@ -131,7 +135,8 @@ def write_workload(path: str | Path, workload: Workload) -> None:
     A file that is already there is replaced only once the new one is complete.
 
     Raises:
-        WorkloadError: the file cannot be written, or should be TOML, which is only read.
+        WorkloadError: the file cannot be written, or should be TOML, which is only read; ``about`` holds what
+            JSON cannot.
     """
     path = Path(path)
     if _suffix(path) == ".toml":
@@ -140,6 +145,8 @@ def write_workload(path: str | Path, workload: Workload) -> None:
         data = _layout(workload).encode()
     except UnicodeEncodeError:
         raise WorkloadError(f"{path}: a name holds a character that UTF-8 cannot write") from None
+    except (TypeError, ValueError) as error:
+        raise WorkloadError(f"{path}: about: expected what JSON can hold: {error}") from None
     _replace(path, gzip.compress(data, mtime=0) if _suffix(path) == ".json.gz" else data)
 
 
@@ -158,7 +165,7 @@ def _build_workload(file: WorkloadFile, default_name: str) -> Workload:
         arrivals = [job.arrival_ms for job in file.jobs]
         sequence = trace_arrivals([profiles[job.profile] for job in file.jobs], arrivals, file.seed)
     name = file.name if "name" in file.model_fields_set else default_name
-    return Workload(tuple(profiles.values()), sequence, name)
+    return Workload(tuple(profiles.values()), sequence, name, file.about)
 
 
 class _Repeated:
@@ -237,7 +244,11 @@ def _layout(workload: Workload) -> str:
         for profile in workload.profiles
     ]
     text = '{\n  "format": "decima-workload",\n  "version": 1,\n'
-    text += f'  "name": {_json(workload.name)},\n  "profiles": {{\n' + ",\n".join(profiles) + "\n  }"
+    text += f'  "name": {_json(workload.name)},\n'
+    if workload.about:
+        about = json.dumps(workload.about, ensure_ascii=False, allow_nan=False, indent=2)
+        text += '  "about": ' + about.replace("\n", "\n  ") + ",\n"
+    text += '  "profiles": {\n' + ",\n".join(profiles) + "\n  }"
     if workload.sequence is not None:
         jobs = [
             {"profile": profile.name, "arrival_ms": arrival}

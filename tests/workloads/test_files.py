@@ -195,6 +195,17 @@ def test_round_trip_of_a_library_and_its_bytes(tmp_path: Path, profile: JobProfi
     assert path.read_bytes() == text
 
 
+def test_round_trip_of_what_a_workload_says_about_itself(tmp_path: Path) -> None:
+    about = {"source": "a\nlog", "runs": [1, 2.5, None], "model": {"rate": 3}}
+    profiles = (JobProfile("j", (StageProfile(1, TASK),)),)
+    write_workload(tmp_path / "w.json", Workload(profiles, about=about))
+    assert read_workload(tmp_path / "w.json").about == about
+    for wrong in (object(), float("nan")):
+        with pytest.raises(WorkloadError, match=r"w.json: about: expected what JSON can hold: "):
+            write_workload(tmp_path / "w.json", Workload(profiles, about={"a": wrong}))
+    assert read_workload(tmp_path / "w.json").about == about
+
+
 def test_round_trip_of_published_profiles(shared: Any, tmp_path: Path) -> None:
     library = load_tpch(shared("tpch"), sizes=["2g"], queries=range(1, 8))
     write_workload(tmp_path / "w.json.gz", Workload(library, batch_arrivals(library, 20, seed=7)))
