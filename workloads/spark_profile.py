@@ -13,7 +13,7 @@ from workloads.job import JobProfile, StageProfile, TaskDurations, Wave, Workloa
 from workloads.spark_application import SparkQuery
 from workloads.spark_dag import without_implied
 
-__all__ = ["common_edges", "match_stages", "to_profile"]
+__all__ = ["common_edges", "match_stages", "same_dag", "to_profile"]
 
 
 def to_profile(runs: Sequence[SparkQuery], *, name: str | None = None) -> JobProfile:
@@ -75,6 +75,15 @@ def match_stages(model: SparkQuery, run: SparkQuery, *, same_tasks: bool = True)
             f"{run.name} of {run.application_id} has another DAG than {model.name} of {model.application_id}"
         )
     return matching
+
+
+def same_dag(one: SparkQuery, other: SparkQuery, *, same_tasks: bool = True) -> bool:
+    """Whether `match_stages` can match two runs."""
+    try:
+        match_stages(one, other, same_tasks=same_tasks)
+    except WorkloadError:
+        return False
+    return True
 
 
 def _data_graph(query: SparkQuery, with_tasks: bool) -> nx.DiGraph[int]:

@@ -1,0 +1,92 @@
+"""Makes runs of queries whose tasks take as long as a model says, for the tests of fitting and scaling."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from workloads.job import Wave
+from workloads.spark_application import TASK_COLUMNS, SparkQuery, SparkStage
+from workloads.spark_dag import StageDag
+from workloads.spark_model import SparkModel
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A stage of a made run; what a task reads varies by half around the mean, from the first to the last."""
+
+    num_tasks: int
+    input_mb: float = 0.0
+    shuffle_mb: float = 0.0
+    parents: tuple[int, ...] = ()
+    rate: float = 1.0
+    name: str = ""
+
+
+def make_run(
+    model: SparkModel, stages: list[Stage], executors: int = 1, *, slower: float = 1.0, name: str = "q"
+) -> SparkQuery:
+    """One run: every executor's first task of a stage is in the first wave, in the first stage a fresh one.
+
+    These tasks read as much as the stage's do on average.
+    """
+    edges = np.array(
+        [(parent, child) for child, stage in enumerate(stages) for parent in stage.parents], dtype=np.int64
+    ).reshape(-1, 2)
+    none = np.zeros((0, 2), dtype=np.int64)
+    tables = [_tasks(model, place, stage, executors, slower) for place, stage in enumerate(stages)]
+    return SparkQuery(
+        name=name,
+        application_id=f"app-{name}",
+        stages=tuple(
+            SparkStage(place, stage.name or f"stage {place}", stage.num_tasks, 0.0, 1.0)
+            for place, stage in enumerate(stages)
+        ),
+        dag=StageDag(tuple(range(len(stages))), edges, edges, none, none, 0),
+        tasks=pd.concat(tables, ignore_index=True),
+        start_ms=0.0,
+        submitted_ms=0.0,
+        last_job_end_ms=1.0,
+        end_ms=1.0,
+        num_jobs=1,
+        num_skipped=0,
+        complete=True,
+    )
+
+
+def _tasks(model: SparkModel, place: int, stage: Stage, executors: int, slower: float) -> pd.DataFrame:
+    number = np.arange(stage.num_tasks)
+    vary = np.linspace(0.5, 1.5, stage.num_tasks) if stage.num_tasks > 1 else np.ones(1)
+    early = Wave.FIRST if place else Wave.FRESH
+    rank = np.argsort(np.argsort(np.abs(vary - 1), kind="stable"))
+    wave = np.where(rank < executors, early, Wave.REST)
+    duration = _durations(model, stage, vary, executors)
+    duration = duration + np.where(wave == Wave.FIRST, model.first_ms, 0.0)
+    duration = duration + np.where(wave == Wave.FRESH, model.fresh_ms, 0.0)
+    columns = {
+        "stage": place,
+        "partition": number,
+        "executor": number % executors,
+        "slot": 0,
+        "launch_ms": 0.0,
+        "duration_ms": duration * slower,
+        "wave": wave,
+        "level": executors,
+        "run_ms": 0.0,
+        "cpu_ms": 0.0,
+        "input_bytes": np.rint(stage.input_mb * vary * 1e6).astype(np.int64),
+        "shuffle_read_bytes": np.rint(stage.shuffle_mb * vary * 1e6).astype(np.int64),
+        "shuffle_write_bytes": 0,
+    }
+    return pd.DataFrame(columns)[list(TASK_COLUMNS)]
+
+
+def _durations(
+    model: SparkModel, stage: Stage, vary: NDArray[np.float64], executors: int
+) -> NDArray[np.float64]:
+    return model.task_ms(
+        stage.input_mb * vary, stage.shuffle_mb * vary, bool(stage.parents), executors, stage.rate
+    )

@@ -1,0 +1,148 @@
+"""The model of task durations: its formula, and that a fit finds the parameters that made the runs."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.workloads.spark_runs import Stage, make_run
+from workloads.job import WorkloadError
+from workloads.spark_eventlog import read_event_log
+from workloads.spark_measurements import Sample, matched_tasks, stage_measurements
+from workloads.spark_model import SparkModel, fit
+
+TRUE = SparkModel(
+    scan_overhead_ms=40,
+    scan_ms_per_mb=10,
+    shuffle_overhead_ms=20,
+    shuffle_ms_per_mb=25,
+    remote_ms_per_mb=8,
+    connection_ms=1.5,
+    first_ms=100,
+    fresh_ms=900,
+)
+#: Queries of a scan and two stages that read shuffles; their stages compute more or less than typical ones.
+QUERIES = [
+    [
+        Stage(20, input_mb=2.0 + query, rate=rate),
+        Stage(24, shuffle_mb=0.5 + query, parents=(0,), rate=rate),
+        Stage(24, shuffle_mb=0.2 * (query + 1), parents=(1,), rate=1 / rate),
+    ]
+    for query, rate in enumerate((0.5, 0.8, 1.0, 1.25, 2.0))
+]
+
+
+def sampled(
+    executors: tuple[int, ...], slower: dict[int, float] | None = None, made_by: SparkModel = TRUE
+) -> list[list[Sample]]:
+    slower = slower or {}
+    return [
+        [Sample(make_run(made_by, stages, held, slower=slower.get(held, 1.0))) for held in executors]
+        for stages in QUERIES
+    ]
+
+
+def values(model: SparkModel) -> dict[str, float]:
+    return {parameter.name: parameter.value for parameter in model.parameters()}
+
+
+def test_the_formula():
+    assert TRUE.task_ms(3.0, 0.0, False, 1) == 40 + 30
+    assert TRUE.task_ms(3.0, 0.0, False, 50) == 40 + 30
+    assert TRUE.task_ms(0.0, 2.0, True, 1) == 20 + 50
+    assert TRUE.task_ms(0.0, 2.0, True, 4, rate=2.0) == 20 + 100 + 3 * 1.5 + 0.75 * 16
+    assert TRUE.task_ms(0.0, [1.0, 2.0], True, 1).tolist() == [45.0, 70.0]
+
+
+def test_a_fit_finds_the_parameters():
+    model = fit(sampled((1, 2, 4)))
+    assert values(model) == pytest.approx(values(TRUE), rel=0.01)
+    assert not model.contention
+
+
+def test_a_machine_that_is_shared_is_told_from_inflation():
+    queries = sampled((1, 2, 4), slower={2: 1.8, 4: 4.5})
+    model = fit(queries, shared_machine=True)
+    assert values(model) == pytest.approx(values(TRUE), rel=0.02)
+    assert dict(model.contention) == pytest.approx({1: 1.0, 2: 1.8, 4: 4.5}, rel=0.01)
+    assert fit(queries).connection_ms > 5 * TRUE.connection_ms
+
+
+def test_stages_unlike_the_others_do_not_decide():
+    queries = sampled((1, 2))
+    strange = make_run(TRUE, [Stage(20, input_mb=3.0), Stage(24, shuffle_mb=1.0, parents=(0,))], slower=20.0)
+    model = fit([*queries, [Sample(strange)]])
+    assert values(model) == pytest.approx(values(TRUE), rel=0.15)
+
+
+def test_what_the_runs_do_not_tell_keeps_its_default():
+    default = SparkModel()
+    model = fit(sampled((2,)))
+    assert (model.connection_ms, model.remote_ms_per_mb) == (default.connection_ms, default.remote_ms_per_mb)
+    assert model.scan_overhead_ms == pytest.approx(TRUE.scan_overhead_ms, rel=0.01)
+    lonely = fit([[Sample(make_run(TRUE, [Stage(1, input_mb=1.0)]))]], shared_machine=True)
+    assert values(lonely) == values(default)
+
+
+def test_inflation_is_never_negative():
+    model = fit(sampled((1, 4), slower={4: 0.3}))
+    assert (model.connection_ms, model.remote_ms_per_mb) == (0.0, 0.0)
+
+
+def test_parameters_can_be_set_by_hand():
+    model = TRUE.having({"first_ms": 7, "connection_ms": 0})
+    assert (model.first_ms, model.connection_ms, model.fresh_ms) == (7, 0, 900)
+    with pytest.raises(WorkloadError, match=r"no parameter 'warmth' .* expected scan_overhead_ms, "):
+        TRUE.having({"warmth": 1})
+    with pytest.raises(WorkloadError, match="fresh_ms must be finite and not negative, got -1"):
+        TRUE.having({"fresh_ms": -1})
+    with pytest.raises(WorkloadError, match="first_ms must be finite"):
+        SparkModel(first_ms=float("nan"))
+
+
+def test_a_model_is_told_in_three_digits():
+    model = SparkModel(fresh_ms=1234.5, contention={2: 1.98765})
+    assert model.rounded().fresh_ms == 1230
+    assert model.to_json()["contention"] == {"2": 1.99}
+
+
+def test_measurements_of_a_stage():
+    runs = [make_run(TRUE, QUERIES[0], 2), make_run(TRUE, QUERIES[0], 4)]
+    tasks = matched_tasks([Sample(run, size_gb=3.0) for run in runs])
+    assert len(tasks) == 2 * 68
+    table = stage_measurements(tasks).set_index(["sample", "stage"])
+    assert len(table) == 6
+    scan = table.loc[(0, 0)]
+    assert (scan["num_tasks"], scan["num_rest"], scan["level"], scan["size_gb"]) == (20, 18, 2, 3.0)
+    assert not scan["reads_shuffle"]
+    assert scan["input_mb"] == pytest.approx(2.0)
+    assert scan["first"] != scan["first"]  # a stage that comes first has fresh tasks only
+    assert scan["fresh"] > TRUE.fresh_ms > scan["rest"]
+    assert table.loc[(1, 1), "reads_shuffle"]
+
+
+def test_nothing_to_fit():
+    with pytest.raises(WorkloadError, match="at least one run"):
+        fit([])
+    with pytest.raises(WorkloadError, match="at least one run"):
+        fit([[]])
+    other = make_run(TRUE, QUERIES[0][:2])
+    with pytest.raises(WorkloadError, match="another DAG"):
+        fit([[Sample(make_run(TRUE, QUERIES[0])), Sample(other)]])
+
+
+def test_real_recordings(shared):
+    """Parameters as the recordings give them, within what a change of the fit may move."""
+    logs = shared("spark/eventlogs")
+    queries = []
+    for query in (3, 7, 9, 10, 18, 21):
+        runs = [read_event_log(path)[0].queries[0] for path in sorted(logs.glob(f"q{query:02d}_*"))]
+        queries.append([Sample(run) for run in runs])
+    model = fit(queries, shared_machine=True)
+    assert model.contention[2] == pytest.approx(2.0, rel=0.2)
+    assert 15 < model.shuffle_overhead_ms < 40
+    assert 15 < model.scan_overhead_ms < 60
+    assert 5 < model.scan_ms_per_mb < 30
+    assert 10 < model.shuffle_ms_per_mb < 60
+    assert 0 < model.connection_ms < 4
+    assert 50 < model.first_ms < 300
+    assert 1000 < model.fresh_ms < 2000

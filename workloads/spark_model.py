@@ -1,0 +1,297 @@
+"""A model of how long a Spark task takes, and its parameters as fitted to measured runs.
+
+For a task of a stage's later waves, with bytes in MB and ``n`` executors held by the job::
+
+    scan stage:     scan_overhead_ms + rate * scan_ms_per_mb * input
+    shuffle stage:  shuffle_overhead_ms + rate * shuffle_ms_per_mb * shuffle read
+                    + connection_ms * (n - 1) + remote_ms_per_mb * (1 - 1/n) * shuffle read
+
+``rate`` is 1 for a typical stage; others compute more or less for a byte. The part that grows with ``n`` is
+the *work inflation* of Decima (SIGCOMM 2019), section 6.2: a task opens a connection to every executor that
+holds a part of its input, and of what it reads the share 1 - 1/n lies with other executors. Scans do not
+inflate: what they read does not depend on who else reads.
+
+The first task of a stage on an executor takes ``first_ms`` longer, since the JVM has yet to load and compile
+the stage's code, and the first task in a new JVM ``fresh_ms`` longer; neither depends on the bytes.
+
+**Machines that are shared.** Executors that together have more threads than the machine has cores slow each
+other down. That is no work inflation: on a cluster it would not happen. Scans tell it apart, as they do not
+inflate, and so what scan stages lose at a level, all stages are relieved of: the model's ``contention``.
+
+**The fit.** Every parameter is the median of what single stages say, or a fit by absolute errors, so that a
+few stages unlike the others do not decide. Overheads come from the tasks of one stage that read more and less
+than others: the duration at which the line through them meets no bytes. Rates are what is left per byte, and
+inflation what the tasks of one stage take longer where the job held more executors.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
+
+from workloads.job import Wave, WorkloadError
+from workloads.spark_measurements import Sample, matched_tasks, stage_measurements
+
+__all__ = ["Parameter", "SparkModel", "fit"]
+
+#: Stages with fewer tasks in their later waves say too little about the model.
+_ENOUGH_TASKS = 3
+
+#: A line through the tasks of a stage needs so many, and such a standard deviation of their bytes / mean.
+_TASKS_OF_A_LINE = 8
+_SPREAD_OF_A_LINE = 0.1
+
+#: Where tasks read less, the overhead hides what the bytes take, MB.
+_MUCH_MB = 0.1
+
+
+class Parameter(NamedTuple):
+    """One parameter of a model, for people: name, value, unit and meaning."""
+
+    name: str
+    value: float
+    unit: str
+    meaning: str
+
+
+def _parameter(default: float, unit: str, meaning: str) -> Any:
+    return field(default=default, metadata={"unit": unit, "meaning": meaning})
+
+
+@dataclass(frozen=True)
+class SparkModel:
+    """The parameters; the defaults are those fitted to the recordings of the embedded TPC-H set.
+
+    Raises:
+        WorkloadError: a parameter that is negative or not finite.
+    """
+
+    scan_overhead_ms: float = _parameter(30.0, "ms", "a scan's task that reads nothing")
+    scan_ms_per_mb: float = _parameter(12.0, "ms/MB", "a scan's task, for its input")
+    shuffle_overhead_ms: float = _parameter(22.0, "ms", "a task that reads an empty shuffle")
+    shuffle_ms_per_mb: float = _parameter(29.0, "ms/MB", "a task, for the shuffle that it reads")
+    remote_ms_per_mb: float = _parameter(2.0, "ms/MB", "more for shuffle read that other executors hold")
+    connection_ms: float = _parameter(1.4, "ms", "more for each further executor, if a task reads a shuffle")
+    first_ms: float = _parameter(110.0, "ms", "more for the first task of a stage on an executor")
+    fresh_ms: float = _parameter(1300.0, "ms", "more for the first task in a new JVM")
+    contention: Mapping[int, float] = field(default_factory=dict)
+    """Level -> how many times slower the machine was; 1 where nothing stands."""
+
+    def __post_init__(self) -> None:
+        for parameter in self.parameters():
+            if not np.isfinite(parameter.value) or parameter.value < 0:
+                raise WorkloadError(
+                    f"{parameter.name} must be finite and not negative, got {parameter.value}"
+                )
+        object.__setattr__(self, "contention", MappingProxyType(dict(self.contention)))
+
+    def parameters(self) -> Iterator[Parameter]:
+        """The parameters, in the order in which they are printed."""
+        for entry in fields(self):
+            if "unit" in entry.metadata:
+                yield Parameter(
+                    entry.name, getattr(self, entry.name), entry.metadata["unit"], entry.metadata["meaning"]
+                )
+
+    def having(self, values: Mapping[str, float]) -> SparkModel:
+        """The model with other values of some parameters.
+
+        Raises:
+            WorkloadError: an unknown parameter, or a value that is negative or not finite.
+        """
+        names = [parameter.name for parameter in self.parameters()]
+        for name in values:
+            if name not in names:
+                raise WorkloadError(f"no parameter {name!r} of the model, expected {', '.join(names)}")
+        return _with(self, values)
+
+    def rounded(self) -> SparkModel:
+        """The model with three significant digits of each parameter, as far as they are known anyway."""
+        contention = {level: float(f"{factor:.3g}") for level, factor in self.contention.items()}
+        values = {parameter.name: float(f"{parameter.value:.3g}") for parameter in self.parameters()}
+        return SparkModel(**values, contention=contention)
+
+    def to_json(self) -> dict[str, Any]:
+        """The parameters by name, and the contention by level, rounded, for a file that people read."""
+        rounded = self.rounded()
+        values: dict[str, Any] = {parameter.name: parameter.value for parameter in rounded.parameters()}
+        return values | {"contention": {str(level): factor for level, factor in rounded.contention.items()}}
+
+    def task_ms(
+        self,
+        input_mb: ArrayLike,
+        shuffle_mb: ArrayLike,
+        reads_shuffle: ArrayLike,
+        executors: ArrayLike,
+        rate: ArrayLike = 1.0,
+    ) -> NDArray[np.float64]:
+        """Mean duration of a task in a stage's later waves; the arguments are broadcast.
+
+        Args:
+            input_mb: what it reads from storage, MB.
+            shuffle_mb: what it reads of shuffles, MB.
+            reads_shuffle: whether its stage reads shuffles, bool.
+            executors: executors held by the job, at least 1.
+            rate: how much more a byte takes than in a typical stage.
+        """
+        overhead = np.where(reads_shuffle, self.shuffle_overhead_ms, self.scan_overhead_ms)
+        inflation = self.inflation_ms(shuffle_mb, reads_shuffle, executors)
+        return np.asarray(overhead + inflation + np.asarray(rate) * self.bytes_ms(input_mb, shuffle_mb))
+
+    def bytes_ms(self, input_mb: ArrayLike, shuffle_mb: ArrayLike) -> NDArray[np.float64]:
+        """What a typical stage's task takes for its bytes; the arguments as in `task_ms`."""
+        return self.scan_ms_per_mb * np.asarray(input_mb) + self.shuffle_ms_per_mb * np.asarray(shuffle_mb)
+
+    def inflation_ms(
+        self, shuffle_mb: ArrayLike, reads_shuffle: ArrayLike, executors: ArrayLike
+    ) -> NDArray[np.float64]:
+        """What a task takes longer than with one executor; the arguments as in `task_ms`."""
+        held = np.asarray(executors, dtype=float)
+        remote = self.remote_ms_per_mb * np.asarray(shuffle_mb) * (1 - 1 / held)
+        return np.asarray(remote + np.where(reads_shuffle, self.connection_ms * (held - 1), 0.0))
+
+
+def fit(queries: Sequence[Sequence[Sample]], *, shared_machine: bool = False) -> SparkModel:
+    """Fit a model to measured runs; see the module's text.
+
+    A parameter that the runs do not tell (such as inflation, where all held equally many executors) keeps its
+    default.
+
+    Args:
+        queries: the samples of each query.
+        shared_machine: the executors shared a machine's cores; see the module's text.
+
+    Raises:
+        WorkloadError: no runs, or runs of a query that do not match.
+    """
+    if not queries:
+        raise WorkloadError("a model needs at least one run of a query")
+    by_query = [matched_tasks(samples) for samples in queries]
+    tasks = pd.concat(
+        [table.assign(query=number) for number, table in enumerate(by_query)], ignore_index=True
+    )
+    stages = pd.concat(
+        [stage_measurements(table).assign(query=number) for number, table in enumerate(by_query)],
+        ignore_index=True,
+    )
+    stages = stages[stages["num_rest"] >= _ENOUGH_TASKS]
+    contention = _contention(stages) if shared_machine else {}
+    for table, columns in ((tasks, ["duration_ms"]), (stages, ["fresh", "first", "rest"])):
+        table[columns] = table[columns].div(table["level"].map(contention).fillna(1.0), axis=0)
+    model = SparkModel(contention=contention)
+    for step in (_fit_inflation, _fit_overheads, _fit_rates, _fit_surpluses):
+        found = step(model, tasks, stages)
+        model = _with(model, {name: value for name, value in found.items() if math.isfinite(value)})
+    return model
+
+
+def _with(model: SparkModel, values: Mapping[str, Any]) -> SparkModel:
+    return replace(model, **values)
+
+
+def _contention(stages: pd.DataFrame) -> dict[int, float]:
+    """How many times longer scans took at each level than at the lowest one: the median over the stages."""
+    scans = stages[~stages["reads_shuffle"]].assign(log=np.log(stages["rest"].clip(lower=1.0)))
+    by_level = scans.pivot_table(index=["query", "size_gb", "stage"], columns="level", values="log")
+    lowest = stages["level"].min()
+    if lowest not in by_level:
+        return {}
+    ratios = np.exp(by_level.sub(by_level[lowest], axis=0).median())
+    return {int(level): float(ratio) for level, ratio in ratios.items() if np.isfinite(ratio)}
+
+
+def _fit_inflation(model: SparkModel, tasks: pd.DataFrame, stages: pd.DataFrame) -> dict[str, float]:
+    """From the differences between a stage's durations at a level and at the lowest that it was measured at."""
+    shuffles = stages[stages["reads_shuffle"]]
+    stage = ["query", "size_gb", "stage"]
+    cells = shuffles.groupby([*stage, "level"], as_index=False)[["rest", "shuffle_mb"]].mean()
+    lowest = cells.groupby(stage)[["level", "rest"]].transform("first")
+    pairs = cells["level"] > lowest["level"]
+    held, low, read_mb = (
+        column[pairs].to_numpy(dtype=float)
+        for column in (cells["level"], lowest["level"], cells["shuffle_mb"])
+    )
+    terms = {"connection_ms": held - low, "remote_ms_per_mb": read_mb * (1 / low - 1 / held)}
+    scale = lowest["rest"][pairs].clip(lower=1.0).to_numpy()
+    return _fit_terms(terms, (cells["rest"] - lowest["rest"])[pairs].to_numpy(), scale)
+
+
+def _fit_terms(
+    terms: dict[str, NDArray[np.float64]], measured: NDArray[np.float64], scale: NDArray[np.float64]
+) -> dict[str, float]:
+    """Coefficients, not negative, of the terms whose sum comes near to what was measured; {} of too few.
+
+    What is made small is the sum of absolute errors relative to ``scale``: least squares, repeated with
+    weights.
+
+    Args:
+        terms: float64 [n] by coefficient.
+        measured: float64 [n].
+        scale: float64 [n], positive.
+    """
+    if not terms or len(measured) < 2 * len(terms):
+        return {}
+    columns, names = np.column_stack(list(terms.values())), list(terms)
+    coefficients = np.zeros(len(names))
+    for _ in range(_ITERATIONS):
+        error = np.abs(measured - columns @ coefficients) / scale
+        weights = 1 / (scale * np.sqrt(error.clip(min=_SMALL_ERROR)))
+        coefficients, *_ = np.linalg.lstsq(columns * weights[:, None], measured * weights, rcond=None)
+    if (coefficients < 0).any():
+        wrong = names[int(np.argmin(coefficients * columns.mean(axis=0)))]
+        others = {name: term for name, term in terms.items() if name != wrong}
+        return {wrong: 0.0} | _fit_terms(others, measured, scale)
+    return dict(zip(names, coefficients.tolist(), strict=True))
+
+
+_ITERATIONS = 100
+#: Relative errors below this count as equal.
+_SMALL_ERROR = 0.02
+
+
+def _fit_overheads(model: SparkModel, tasks: pd.DataFrame, stages: pd.DataFrame) -> dict[str, float]:
+    """Where the line through a stage's tasks, duration over bytes, meets no bytes; the median of the stages."""
+    rest = tasks[tasks["wave"] == Wave.REST]
+    inflation = model.inflation_ms(rest["shuffle_mb"], rest["reads_shuffle"], rest["level"])
+    rest = rest.assign(
+        read_mb=rest["input_mb"] + rest["shuffle_mb"], alone_ms=rest["duration_ms"] - inflation
+    )
+    intercepts: dict[bool, list[float]] = {False: [], True: []}
+    for _, rows in rest.groupby(["query", "stage", "level"]):
+        read_mb, alone_ms = rows["read_mb"].to_numpy(), rows["alone_ms"].to_numpy()
+        if len(rows) >= _TASKS_OF_A_LINE and read_mb.std() > _SPREAD_OF_A_LINE * read_mb.mean():
+            offset = read_mb - read_mb.mean()
+            slope = float(offset @ alone_ms / (offset @ offset))
+            intercept = float(alone_ms.mean()) - slope * float(read_mb.mean())
+            intercepts[bool(rows["reads_shuffle"].iloc[0])].append(max(intercept, 0.0))
+    names = {"scan_overhead_ms": intercepts[False], "shuffle_overhead_ms": intercepts[True]}
+    return {name: float(np.median(found)) for name, found in names.items() if found}
+
+
+def _fit_rates(model: SparkModel, tasks: pd.DataFrame, stages: pd.DataFrame) -> dict[str, float]:
+    """What a stage's tasks take per MB beyond the overhead; the median of the stages."""
+    rates = {}
+    for name, reads, other in (
+        ("scan_ms_per_mb", "input_mb", "shuffle_mb"),
+        ("shuffle_ms_per_mb", "shuffle_mb", "input_mb"),
+    ):
+        rows = stages[(stages[reads] > _MUCH_MB) & (stages[other] == 0)]
+        per_byte = rows["rest"] - model.task_ms(0.0, 0.0, rows["reads_shuffle"], rows["level"])
+        per_byte -= model.remote_ms_per_mb * rows["shuffle_mb"] * (1 - 1 / rows["level"])
+        rates[name] = float((per_byte / rows[reads]).clip(lower=0.0).median())
+    return rates
+
+
+def _fit_surpluses(model: SparkModel, tasks: pd.DataFrame, stages: pd.DataFrame) -> dict[str, float]:
+    """How much longer first tasks took than later ones of the same stage; the median of the stages."""
+    return {
+        f"{wave}_ms": float((stages[wave] - stages["rest"]).clip(lower=0.0).median())
+        for wave in ("first", "fresh")
+    }
