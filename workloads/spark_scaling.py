@@ -1,0 +1,290 @@
+"""From measured runs of a query to its job profile at other parallelism levels and on other sizes of input.
+
+The model (`workloads.spark_model`) tells how the tasks of a stage change; where they start from is measured:
+
+* **Rate.** What a byte takes in a stage is its own. A stage that reads too little to tell is a typical one.
+* **Level.** The measured duration divided by the model's is the stage's factor at that level. Between
+  measured levels it is interpolated, beyond them it stays what it is at the nearest. So what was measured
+  comes out as measured.
+* **Waves.** The surplus of the first task of a stage is the stage's own, where it was measured, else the
+  model's; that of a new JVM likewise.
+* **Spread.** Tasks of a stage scatter around their mean as its measured ones do.
+* **Bytes.** A stage reads ``size ** growth`` times as much of a larger input. Growth is between 0 and 1 and
+  comes from the samples, if they are of several sizes; else it is 1, except for scans that read almost
+  nothing (tables that do not grow, such as a list of countries).
+* **Tasks.** A scan has as many as its table has splits. A stage that reads shuffles has
+  ``shuffle_partitions``, unless its measured number of tasks was another than that of the run's setting, as
+  in a result stage; then that stays.
+
+What is not modelled: memory (spilling, garbage collection of large heaps), plans that change with the size,
+skew beyond that of the sample, a network or disks that are shared.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from workloads.job import JobProfile, StageProfile, TaskDurations, Wave, WorkloadError
+from workloads.spark_measurements import Sample, matched_tasks, stage_measurements
+from workloads.spark_model import SparkModel
+from workloads.spark_profile import common_edges, match_stages, to_profile
+from workloads.tpch import LEVELS
+
+__all__ = ["modelled_profile", "scaled_profile"]
+
+#: A scan in one task that reads less does not grow with the input, MB.
+_CONSTANT_TABLE_MB = 0.064
+
+#: Durations that stand for the spread of a cell.
+_NUM_QUANTILES = 8
+
+#: The level at which a scaled profile's mean durations hold: jobs that share a cluster seldom hold many more.
+_KNOWN_LEVEL = 10
+
+#: Stages that read next to nothing differ by about this share of the overhead.
+_SCATTER = 0.25
+
+#: Least of a measured duration over the model's: the clock of Spark's logs has steps of 1 ms.
+_SMALLEST_FACTOR = 0.01
+
+_Tables = tuple[dict[int, list[float]], dict[int, list[float]], dict[int, list[float]]]
+
+
+def modelled_profile(
+    model: SparkModel, samples: Sequence[Sample], *, levels: Iterable[int] = LEVELS, name: str | None = None
+) -> JobProfile:
+    """A job profile as measured, completed by the model at those ``levels`` that were not measured.
+
+    The mean duration of a stage, which is what schedulers may know, is that of its measured tasks.
+
+    Args:
+        model: fitted to these samples, or to others like them.
+        samples: of one query, all on the same input and cut alike.
+        levels: parallelism levels that the profile shall have at least.
+        name: name of the profile; that of the first run if omitted.
+
+    Raises:
+        WorkloadError: no samples, or samples whose stages do not match.
+    """
+    measured = to_profile([sample.run for sample in samples], name=name)
+    stages = []
+    for profile, stage in zip(measured.stages, _stages(model, samples), strict=True):
+        tables = [
+            {
+                level: (durations / model.contention.get(level, 1.0)).tolist()
+                for level, durations in profile.durations.table(wave).items()
+                if durations.size
+            }
+            for wave in Wave
+        ]
+        mean_ms = float(np.mean([value for table in tables for cell in table.values() for value in cell]))
+        missing = sorted(set(levels) - set(profile.durations.levels.tolist()))
+        for table, added in zip(tables, stage.tables(model, stage.load, missing), strict=True):
+            table.update(added)
+        durations = TaskDurations.from_tables(*tables, mean_ms=mean_ms)
+        stages.append(StageProfile(profile.num_tasks, durations, profile.name))
+    return JobProfile(measured.name, tuple(stages), measured.edges)
+
+
+def scaled_profile(
+    model: SparkModel,
+    samples: Sequence[Sample],
+    *,
+    size_gb: float,
+    split_mb: float,
+    shuffle_partitions: int,
+    levels: Iterable[int] = LEVELS,
+    name: str | None = None,
+) -> JobProfile:
+    """The job profile of a query on another size of input, cut into tasks in another way.
+
+    The mean duration of a stage, which is what schedulers may know, is that of its tasks on 10 executors that
+    have run other stages of the job before.
+
+    Args:
+        model: fitted to these samples, or to others like them.
+        samples: of one query, on one size of input or several.
+        size_gb: size of the input, in the unit of the samples'.
+        split_mb: most that a task of a scan reads, MB.
+        shuffle_partitions: tasks of a stage that reads shuffles.
+        levels: parallelism levels of the profile.
+        name: name of the profile; that of the first run if omitted.
+
+    Raises:
+        WorkloadError: no samples, or samples whose stages do not match.
+    """
+    levels, runs = sorted(levels), [sample.run for sample in samples]
+    stages = []
+    for number, stage in enumerate(_stages(model, samples)):
+        load = stage.on(size_gb, split_mb, shuffle_partitions)
+        [known_ms] = stage.rest_ms(model, load, [_KNOWN_LEVEL]).tolist()
+        known_ms += stage.first_ms * min(_KNOWN_LEVEL, load.num_tasks) / load.num_tasks
+        durations = TaskDurations.from_tables(*stage.tables(model, load, levels), mean_ms=round(known_ms, 1))
+        stages.append(StageProfile(load.num_tasks, durations, runs[0].stages[number].name))
+    edges = common_edges(runs, [match_stages(runs[0], run, same_tasks=False) for run in runs])
+    return JobProfile(runs[0].name if name is None else name, tuple(stages), edges)
+
+
+@dataclass(frozen=True)
+class _Load:
+    """What a stage has to do: tasks, and what each reads, MB."""
+
+    num_tasks: int
+    input_mb: float
+    shuffle_mb: float
+    reads_shuffle: bool
+
+
+@dataclass(frozen=True, eq=False)
+class _Stage:
+    """A measured stage, as far as it differs from the model.
+
+    Args:
+        load: in a sample on the largest input.
+        size_gb: of that input.
+        split_mb: largest split of a scan there, NaN if not known.
+        partitions: tasks of a stage that reads shuffles there, 0 if not known.
+        growth: exponent of the bytes read.
+        rate: how much more a byte takes than in a typical stage.
+        levels: measured ones, float64 [n], ascending.
+        factors: measured mean duration over the model's at these levels, float64 [n].
+        first_ms: surplus of the first task on an executor.
+        fresh_ms: surplus of the first task in a JVM.
+        spread: durations of later tasks over their mean, float64 [at most 8], of mean 1.
+    """
+
+    load: _Load
+    size_gb: float
+    split_mb: float
+    partitions: int
+    growth: float
+    rate: float
+    levels: NDArray[np.float64]
+    factors: NDArray[np.float64]
+    first_ms: float
+    fresh_ms: float
+    spread: NDArray[np.float64]
+
+    def on(self, size_gb: float, split_mb: float, partitions: int) -> _Load:
+        """What the stage has to do on another size of input, cut otherwise."""
+        load, larger = self.load, (size_gb / self.size_gb) ** self.growth
+        num_tasks = load.num_tasks
+        if not load.reads_shuffle:
+            # What a task reads is less than its split: columns and row groups that nobody needs are skipped.
+            # The last split is half full on average.
+            several = num_tasks > 1 and math.isfinite(self.split_mb)
+            table_mb = (num_tasks - 0.5) * self.split_mb if several else num_tasks * load.input_mb
+            num_tasks = max(1, math.ceil(table_mb * larger / split_mb))
+        elif num_tasks == self.partitions:
+            num_tasks = partitions
+        share = larger * load.num_tasks / num_tasks
+        return _Load(num_tasks, load.input_mb * share, load.shuffle_mb * share, load.reads_shuffle)
+
+    def rest_ms(self, model: SparkModel, load: _Load, levels: Iterable[int]) -> NDArray[np.float64]:
+        """Mean duration of later tasks at each level, float64 [num_levels], ms."""
+        held = np.array(list(levels), dtype=float)
+        task_ms = model.task_ms(load.input_mb, load.shuffle_mb, load.reads_shuffle, held, self.rate)
+        return np.asarray(task_ms * np.interp(held, self.levels, self.factors))
+
+    def tables(self, model: SparkModel, load: _Load, levels: Sequence[int]) -> _Tables:
+        """Durations by level for each wave, whole ms."""
+        means = dict(zip(levels, self.rest_ms(model, load, levels).tolist(), strict=True))
+        fresh = {level: [float(round(mean + self.fresh_ms))] for level, mean in means.items()}
+        first = {level: [float(round(mean + self.first_ms))] for level, mean in means.items()}
+        rest = {level: np.rint(mean * self.spread).tolist() for level, mean in means.items()}
+        return fresh, first, rest
+
+
+def _stages(model: SparkModel, samples: Sequence[Sample]) -> list[_Stage]:
+    """What the samples tell of each stage."""
+    tasks = matched_tasks(samples)
+    tasks["duration_ms"] /= tasks["level"].map(dict(model.contention)).fillna(1.0)
+    table, spreads = stage_measurements(tasks), _spreads(tasks)
+    found = []
+    for place in range(len(samples[0].run.stages)):
+        rows = table[table["stage"] == place]
+        if rows.empty:
+            raise WorkloadError(f"{samples[0].run.name}: no task of stage {place} ended")
+        found.append(_stage(model, rows, samples, spreads.get(place, np.ones(1))))
+    return found
+
+
+def _stage(
+    model: SparkModel, rows: pd.DataFrame, samples: Sequence[Sample], spread: NDArray[np.float64]
+) -> _Stage:
+    """One stage, from its measurements."""
+    task = rows["input_mb"], rows["shuffle_mb"], rows["reads_shuffle"], rows["level"]
+    idle, typical = model.task_ms(*task, rate=0.0), model.task_ms(*task)
+    rest = (
+        rows["rest"]
+        .fillna(rows["first"] * typical / (typical + model.first_ms))
+        .fillna(rows["fresh"] * typical / (typical + model.fresh_ms))
+    )
+    sure = rows["rest"].notna() if rows["rest"].notna().any() else rest.notna()
+    # A ridge: the rate is 1 where the bytes take no longer than stages differ anyway.
+    of_bytes, scatter = typical - idle, _SCATTER * idle
+    above_typical = of_bytes * (rest - typical) / (of_bytes**2 + scatter**2)
+    rate = max(0.0, 1.0 + _mean(above_typical[sure], 0.0))
+    factor = (rest / model.task_ms(*task, rate))[sure].clip(lower=_SMALLEST_FACTOR)
+    factors = np.exp(np.log(factor).groupby(rows["level"]).mean())
+    first_ms = _mean((rows["first"] - rest).clip(lower=0.0), model.first_ms)
+    largest = rows.iloc[int(rows["size_gb"].to_numpy().argmax())]
+    sample = samples[int(largest["sample"])]
+    return _Stage(
+        load=_Load(
+            num_tasks=int(largest["num_tasks"]),
+            input_mb=float(largest["input_mb"]),
+            shuffle_mb=float(largest["shuffle_mb"]),
+            reads_shuffle=bool(largest["reads_shuffle"]),
+        ),
+        size_gb=sample.size_gb,
+        split_mb=sample.split_mb,
+        partitions=sample.shuffle_partitions,
+        growth=_growth(rows),
+        rate=rate,
+        levels=factors.index.to_numpy(dtype=float),
+        factors=factors.to_numpy(),
+        first_ms=first_ms,
+        fresh_ms=max(_mean((rows["fresh"] - rest).clip(lower=0.0), model.fresh_ms), first_ms),
+        spread=spread,
+    )
+
+
+def _mean(measured: pd.Series[float], default: float) -> float:
+    mean = float(measured.mean())
+    return default if math.isnan(mean) else mean
+
+
+def _growth(rows: pd.DataFrame) -> float:
+    """The exponent with which a stage's bytes grow with the size of the input."""
+    read_mb = rows["num_tasks"] * (rows["input_mb"] + rows["shuffle_mb"])
+    if not (read_mb > 0).all():
+        return 0.0
+    if rows["size_gb"].min() < rows["size_gb"].max():
+        slope = np.polyfit(np.log(rows["size_gb"]), np.log(read_mb), 1)[0]
+        return float(np.clip(slope, 0.0, 1.0))
+    constant = not rows["reads_shuffle"].any() and read_mb.max() < _CONSTANT_TABLE_MB
+    return 0.0 if constant else 1.0
+
+
+def _spreads(tasks: pd.DataFrame) -> dict[int, NDArray[np.float64]]:
+    """Of each stage with later tasks the quantiles of their durations over the mean."""
+    rest = tasks[tasks["wave"] == Wave.REST]
+    mean = rest.groupby(["sample", "stage", "level"])["duration_ms"].transform("mean")
+    relative = (rest["duration_ms"] / mean.clip(lower=1.0)).to_numpy()
+    stage = rest["stage"].to_numpy()
+    return {place: _quantiles(relative[stage == place]) for place in np.unique(stage).tolist()}
+
+
+def _quantiles(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """A few values of mean 1 that are spread as these are."""
+    count = min(_NUM_QUANTILES, len(values))
+    quantiles = np.quantile(values, (np.arange(count) + 0.5) / count)
+    mean = float(quantiles.mean())
+    return quantiles / mean if mean > 0 else np.ones(1)
