@@ -1,0 +1,143 @@
+"""Event logs of any Spark cluster as a workload: a job profile for each query in them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from workloads.files import Workload
+from workloads.job import WorkloadError
+from workloads.spark_application import SparkApplication, SparkQuery
+from workloads.spark_eventlog import read_event_log
+from workloads.spark_measurements import Sample
+from workloads.spark_model import SparkModel, fit
+from workloads.spark_profile import same_dag
+from workloads.spark_scaling import modelled_profile
+from workloads.tpch import LEVELS
+
+__all__ = ["SparkImport", "import_event_logs", "median_startup_ms"]
+
+
+@dataclass(frozen=True, eq=False)
+class SparkImport:
+    """What came out of event logs.
+
+    Args:
+        workload: a profile for each query; ``about`` says where they come from.
+        model: fitted to the queries, with the parameters that were set by hand.
+        notes: what was counted and what was wrong, for people, a line each.
+    """
+
+    workload: Workload
+    model: SparkModel
+    notes: tuple[str, ...]
+
+
+def import_event_logs(
+    paths: Iterable[str | Path],
+    *,
+    partial: bool = False,
+    shared_machine: bool = False,
+    levels: Iterable[int] = LEVELS,
+    parameters: Mapping[str, float] | None = None,
+    name: str = "",
+) -> SparkImport:
+    """Read event logs, pool the runs of each query, and complete what was measured by a model.
+
+    Runs belong to one query if they have its name and the same DAG with the same numbers of tasks. Others of
+    that name become queries of their own, with a number behind the name.
+
+    Args:
+        paths: logs and folders of logs; see `workloads.spark_eventlog.read_event_log`.
+        partial: keep what can be read of damaged logs, and queries as far as they ran.
+        shared_machine: the executors shared the cores of one machine; see `workloads.spark_model`.
+        levels: parallelism levels that every profile shall have.
+        parameters: of the model, to be used instead of the fitted ones.
+        name: the workload's.
+
+    Raises:
+        WorkloadError: one line: a log that cannot be used, no queries, an unknown parameter.
+    """
+    applications = [app for path in paths for app in read_event_log(path, partial=partial)]
+    groups = _groups([query for app in applications for query in app.queries])
+    if not groups:
+        raise WorkloadError("the logs hold no query of which a task ended")
+    samples = [[Sample(run) for run in group] for group in groups.values()]
+    ended = [group for group in samples if group[0].run.complete]
+    model = fit(ended or samples, shared_machine=shared_machine).having(parameters or {})
+    profiles = [
+        modelled_profile(model, group, levels=levels, name=name)
+        for name, group in zip(groups, samples, strict=True)
+    ]
+    workload = Workload(tuple(profiles), None, name, _about(applications, model))
+    return SparkImport(workload, model, tuple(_notes(applications)))
+
+
+def median_startup_ms(applications: Iterable[SparkApplication]) -> float:
+    """What it took to start an executor: the median, ms; NaN if no log tells."""
+    known = [
+        executor.startup_ms
+        for app in applications
+        for executor in app.executors
+        if np.isfinite(executor.startup_ms)
+    ]
+    return float(np.median(known)) if known else float("nan")
+
+
+def _groups(queries: Sequence[SparkQuery]) -> dict[str, list[SparkQuery]]:
+    """Runs of the same query, under names that differ."""
+    by_name: dict[str, list[list[SparkQuery]]] = {}
+    for query in queries:
+        alike = by_name.setdefault(query.name if query.complete else f"{query.name} (incomplete)", [])
+        for group in alike:
+            if same_dag(group[0], query):
+                group.append(query)
+                break
+        else:
+            alike.append([query])
+    groups: dict[str, list[SparkQuery]] = {}
+    for name, alike in by_name.items():
+        for number, group in enumerate(alike, start=1):
+            groups[_unused(name if number == 1 else f"{name} ({number})", groups)] = group
+    return groups
+
+
+def _unused(name: str, taken: Mapping[str, object]) -> str:
+    while name in taken:
+        name += "'"
+    return name
+
+
+def _about(applications: Sequence[SparkApplication], model: SparkModel) -> dict[str, Any]:
+    days = sorted(
+        datetime.fromtimestamp(app.start_ms / 1000, UTC).date().isoformat()
+        for app in applications
+        if np.isfinite(app.start_ms)
+    )
+    queries = [query for app in applications for query in app.queries]
+    measured = sorted({level for query in queries for level in query.tasks["level"].unique().tolist()})
+    startup_ms = median_startup_ms(applications)
+    return {
+        "source": "Spark event logs",
+        "spark": sorted({app.spark_version for app in applications}),
+        "recorded": sorted({*days[:1], *days[-1:]}),
+        "applications": len(applications),
+        "queries": len(queries),
+        "executor_startup_ms": round(startup_ms) if np.isfinite(startup_ms) else None,
+        "measured_levels": measured,
+        "model": model.to_json(),
+    }
+
+
+def _notes(applications: Sequence[SparkApplication]) -> Iterable[str]:
+    for app in applications:
+        for line in app.report.lines():
+            yield f"{app.name}: {line}"
+    startup_ms = median_startup_ms(applications)
+    if np.isfinite(startup_ms):
+        yield f"an executor took {startup_ms / 1000:.1f} s to start (median): the cluster's moving delay"
