@@ -3,8 +3,8 @@
 Every source gives ``JobProfile`` objects, which are checked when they are built; ``batch_arrivals``,
 ``poisson_arrivals`` or ``trace_arrivals`` turns them into the ``JobSequence`` that a simulator runs:
 
->>> from workloads import poisson_arrivals, synthetic_profiles
->>> jobs = poisson_arrivals(synthetic_profiles(), num_jobs=3, mean_interval_ms=25_000, seed=1)
+>>> from workloads import embedded_tpch, poisson_arrivals
+>>> jobs = poisson_arrivals(embedded_tpch(), num_jobs=3, mean_interval_ms=25_000, seed=1)
 >>> len(jobs), jobs.num_tasks > 100
 (3, True)
 
@@ -21,24 +21,34 @@ from workloads.arrivals import (
 )
 from workloads.files import Workload, read_workload, write_workload
 from workloads.job import JobProfile, StageProfile, TaskDurations, Wave, WorkloadError
+from workloads.spark_eventlog import read_event_log
+from workloads.spark_import import SparkImport, import_event_logs
+from workloads.spark_model import SparkModel
 from workloads.synthetic import random_dag, synthetic_profiles
 from workloads.tpch import load_tpch, load_tpch_job
+from workloads.tpch_spark import embedded_tpch, embedded_workload
 
 __all__ = [
     "JobProfile",
     "JobSequence",
     "RandomStream",
+    "SparkImport",
+    "SparkModel",
     "StageProfile",
     "TaskDurations",
     "Wave",
     "Workload",
     "WorkloadError",
     "batch_arrivals",
+    "embedded_tpch",
+    "embedded_workload",
+    "import_event_logs",
     "load_tpch",
     "load_tpch_job",
     "poisson_arrivals",
     "random_dag",
     "random_stream",
+    "read_event_log",
     "read_workload",
     "synthetic_profiles",
     "trace_arrivals",
