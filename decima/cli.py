@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
+from decima.workload_cli import workload as workload_commands
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     from decima.experiments import ExperimentSettings
     from workloads import Workload
 
-__all__ = ["cli", "main"]
+__all__ = ["cli", "library_errors", "main", "make_console"]
 
 #: Exit status of a command that was interrupted: 128 + SIGINT, as shells have it.
 INTERRUPTED = 130
@@ -33,9 +35,9 @@ PRESENTATION = ("processes", "json_file", "out")
 
 def default_workload() -> Workload:
     """What is compared on if the user names nothing."""
-    from workloads import Workload, synthetic_profiles
+    from workloads import embedded_workload
 
-    return Workload(synthetic_profiles(), None, "synthetic")
+    return embedded_workload()
 
 
 class OneLineErrors(click.Group):
@@ -71,6 +73,9 @@ def cli(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
+cli.add_command(workload_commands)
+
+
 def main() -> NoReturn:
     """Entry point of the command ``decima``."""
     for stream in (sys.stdout, sys.stderr):
@@ -89,7 +94,7 @@ def schedulers() -> None:
     table.add_column(no_wrap=True, style="bold")
     for name, summary in scheduler_summaries().items():
         table.add_row(name, summary)
-    _console().print(table)
+    make_console().print(table)
 
 
 @cli.command(context_settings={"show_default": True})
@@ -102,7 +107,7 @@ def schedulers() -> None:
     "--workload",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Draw jobs from the profiles of this file; if it says which jobs arrive when, replay them just so, "
-    "each experiment with other task noise.  [default: random DAGs]",
+    "each experiment with other task noise.  [default: TPC-H, measured on Spark]",
 )
 @click.option(
     "--arrivals", type=click.Choice(["batch", "poisson"]), default="batch", help="When jobs arrive."
@@ -145,7 +150,7 @@ def compare(context: click.Context, /, **options: Any) -> int:
     the paired difference to the best classic scheduler. Saves pictures of schedules and of the results.
     Ctrl-C ends it early and keeps the experiments that have finished.
     """
-    with _library_errors():
+    with library_errors():
         settings = _settings(options)
         _refuse_without_effect(context, settings)
         _check_outputs(options)
@@ -240,7 +245,7 @@ def _report(comparison: Comparison, options: dict[str, Any], command: str) -> No
     if options["json_file"] is not None:
         with atomic_path(options["json_file"]) as path:
             path.write_text(comparison.to_json(command=command), encoding="utf-8")
-    _console().print(comparison_table(comparison))
+    make_console().print(comparison_table(comparison))
     for note in comparison_notes(comparison):
         click.echo(note)
 
@@ -250,7 +255,7 @@ def _report(comparison: Comparison, options: dict[str, Any], command: str) -> No
     click.echo(f"{len(pictures)} pictures in {options['out']}")
 
 
-def _console() -> Console:
+def make_console() -> Console:
     """Stdout, never narrower than a table: a terminal may wrap its lines, a file has no width to keep to."""
     from rich.console import Console
 
@@ -270,7 +275,7 @@ def _command_line(context: click.Context, settings: ExperimentSettings, options:
 
 
 @contextmanager
-def _library_errors() -> Iterator[None]:
+def library_errors() -> Iterator[None]:
     """What the library refuses becomes the command's error; anything else is a bug, with its traceback."""
     from decima.experiments import CompareError
     from decima.schedulers import SchedulerError
