@@ -1,0 +1,151 @@
+"""Job profiles that hold the driver's time as well: to replay a measured run, and to predict other runs.
+
+Between the stages of a query the driver plans, broadcasts and submits jobs, and the cluster waits for it. A
+profile of the tasks alone lacks that time. Here it is made of stages too. Their tasks demand no core, and the
+tasks of the executors no memory, so that a cluster with two classes of executors keeps them apart: one with
+cores, and one without, of which each executor is a thread of a driver.
+
+A profile begins with a stage of the driver, its planning before the first job, which has a task for each of
+its `DRIVER_THREADS` and so brings all of them to the job at once. Then come the stages in the order of Spark's
+numbers, the order in which Spark serves those that are ready.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+import networkx as nx
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from workloads.job import JobProfile, StageProfile, TaskDurations
+from workloads.spark_application import SparkQuery
+from workloads.spark_profile import match_stages
+
+__all__ = ["DRIVER_THREADS", "in_submission_order", "replay_profile", "with_driver"]
+
+#: Delays that one driver can have at the same time; broadcasts, for one, are computed side by side.
+DRIVER_THREADS = 8
+
+
+def replay_profile(run: SparkQuery, planning_ms: float | None = None) -> JobProfile:
+    """One run as it was: each task lasts what it lasted, and tasks start in the order in which they did.
+
+    A profile draws durations at random, except where there is only one to draw. So every task is a stage here,
+    with one duration, and a stage of the driver's stands between those of a Spark stage and its parents'.
+
+    Args:
+        run: the run.
+        planning_ms: before the first job, ms; by default the time from the query's start to its first job.
+    """
+    builder = _Builder()
+    planning = builder.add_planning(_planning_ms(run) if planning_ms is None else planning_ms)
+    tasks = {stage: rows["duration_ms"].tolist() for stage, rows in run.tasks.groupby("stage")}
+    numbers: dict[int, list[int]] = {}
+    for place in _submission_order(run, run.edges):
+        before = [number for parent in _parents(run.edges, place) for number in numbers[parent]]
+        opened = builder.add_driver_stage([run.submission_lag_ms[place]], before or [planning])
+        name = run.stages[place].name
+        numbers[place] = [
+            builder.add(_on_executors(StageProfile(1, TaskDurations.constant(duration), name)), [opened])
+            for duration in tasks[place]
+        ]
+    return builder.profile(run.name)
+
+
+def with_driver(
+    profile: JobProfile, runs: Sequence[SparkQuery], planning_ms: ArrayLike | None = None
+) -> JobProfile:
+    """A profile with the driver's delays, which are drawn from those of the runs.
+
+    Args:
+        profile: made from the runs by `workloads.spark_profile.to_profile`.
+        runs: at least one.
+        planning_ms: before the first job, float [n], ms, of which one is drawn; by default the time from the
+            query's start to its first job, of each run.
+
+    Raises:
+        WorkloadError: runs whose stages do not match.
+    """
+    builder = _Builder()
+    planned_ms = [_planning_ms(run) for run in runs] if planning_ms is None else planning_ms
+    planning = builder.add_planning(planned_ms)
+    lags = _lags(runs)
+    numbers: dict[int, int] = {}
+    for place in _submission_order(runs[0], profile.edges):
+        parents = [numbers[parent] for parent in profile.parents[place]] or [planning]
+        if lags[:, place].any():
+            parents = [builder.add_driver_stage(lags[:, place], parents)]
+        numbers[place] = builder.add(_on_executors(profile.stages[place]), parents)
+    return builder.profile(profile.name)
+
+
+def in_submission_order(profile: JobProfile, run: SparkQuery) -> JobProfile:
+    """A profile of the tasks alone, with the demands and the order of stages of `with_driver`.
+
+    Args:
+        profile: made by `workloads.spark_profile.to_profile`.
+        run: the first of the runs that it was made from.
+    """
+    builder = _Builder()
+    numbers: dict[int, int] = {}
+    for place in _submission_order(run, profile.edges):
+        parents = [numbers[parent] for parent in profile.parents[place]]
+        numbers[place] = builder.add(_on_executors(profile.stages[place]), parents)
+    return builder.profile(profile.name)
+
+
+class _Builder:
+    """Collects stages; a stage's parents must have been added before."""
+
+    def __init__(self) -> None:
+        self._stages: list[StageProfile] = []
+        self._edges: list[tuple[int, int]] = []
+
+    def add(self, stage: StageProfile, parents: Iterable[int]) -> int:
+        """Add a stage; return its number."""
+        number = len(self._stages)
+        self._stages.append(stage)
+        self._edges.extend((parent, number) for parent in parents)
+        return number
+
+    def add_driver_stage(self, delay_ms: ArrayLike, parents: Iterable[int], num_tasks: int = 1) -> int:
+        stage = StageProfile(num_tasks, TaskDurations.sampled(delay_ms), "driver", cpu=0.0, memory=1.0)
+        return self.add(stage, parents)
+
+    def add_planning(self, delay_ms: ArrayLike) -> int:
+        return self.add_driver_stage(delay_ms, (), DRIVER_THREADS)
+
+    def profile(self, name: str) -> JobProfile:
+        return JobProfile(name, tuple(self._stages), np.array(self._edges, dtype=np.int64).reshape(-1, 2))
+
+
+def _on_executors(stage: StageProfile) -> StageProfile:
+    return replace(stage, cpu=1.0, memory=0.0)
+
+
+def _planning_ms(run: SparkQuery) -> float:
+    return run.submitted_ms - run.start_ms
+
+
+def _lags(runs: Sequence[SparkQuery]) -> NDArray[np.float64]:
+    """The driver's delay before each stage in each run, float64 [num_runs, num_stages], ms."""
+    lags = np.zeros((len(runs), len(runs[0].stages)))
+    for row, run in zip(lags, runs, strict=True):
+        places = match_stages(runs[0], run)
+        row[[places[place] for place in range(row.size)]] = run.submission_lag_ms
+    return lags
+
+
+def _submission_order(run: SparkQuery, edges: NDArray[np.int64]) -> list[int]:
+    """Places of the stages by Spark's numbers, parents first."""
+    graph: nx.DiGraph[int] = nx.DiGraph()
+    graph.add_nodes_from(range(len(run.stages)))
+    graph.add_edges_from(edges.tolist())
+    return list(nx.lexicographical_topological_sort(graph, key=lambda place: run.stages[place].stage_id))
+
+
+def _parents(edges: NDArray[np.int64], place: int) -> list[int]:
+    parents: list[int] = edges[edges[:, 1] == place, 0].tolist()
+    return parents
