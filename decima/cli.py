@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
+from decima.reproduce.commands import reproduce
 from decima.workload_cli import workload as workload_commands
 
 if TYPE_CHECKING:
@@ -73,6 +74,7 @@ def cli(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
+cli.add_command(reproduce)
 cli.add_command(workload_commands)
 
 

@@ -1,0 +1,223 @@
+"""Figure 18 of the Decima paper: is the simulator true to Spark?
+
+Every recorded run of a query is predicted from the durations of other runs of it. The runs with the wanted
+number of executors are cut into two halves, and each half predicts the other. Mixtures of applications that
+share the cluster are predicted from all runs of their queries alone on it. Each prediction is made again
+without an effect that the simulator models, to show what that effect is for.
+
+Three more figures tell what an error means. *Replay*: the simulator on a run's own durations, in their order;
+what it is off is the simulator's own fault. *Rerun*: a run predicted by how long another run of the same query
+took; no simulator fed with other runs can be expected to do much better. *Tasks alone*: the driver's work, of
+which the paper's simulator does not know, left out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from decima.reproduce.prediction import Effects, predict_mixture, predict_run, replay, replay_mixture
+from decima.reproduce.recordings import QueryKey, Recordings, Run
+from workloads import WorkloadError
+
+__all__ = ["ALL", "PAPER_MEAN_ERROR", "VARIANTS", "Fidelity", "measure_fidelity"]
+
+#: Mean error of the paper's simulator (appendix D): jobs alone on the cluster, jobs that share it.
+PAPER_MEAN_ERROR = {"alone": 0.05, "sharing": 0.09}
+
+ALL = "predicted"
+#: The predictions, by what they leave out.
+VARIANTS: dict[str, Effects] = {
+    ALL: Effects(),
+    "no waves": Effects(waves=False),
+    "no parallelism": Effects(parallelism=False),
+    "no moving": Effects(moving=False),
+    "tasks alone": Effects(driver=False),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Fidelity:
+    """What was measured and predicted. Times are ms; a figure that could not be had is NaN.
+
+    Args:
+        executors: that a query alone had.
+        num_seeds: draws of the durations that a prediction is the mean of.
+        runs: one row for each predicted run, columns
+
+            ======================================= ======= ===============================================
+            data                                    str     scale factor and layout into tasks
+            query                                   str     as in q01
+            run                                     str     the application's name
+            real                                    float64 the query's wall time
+            replay                                  float64 from its own durations
+            rerun                                   float64 mean wall time of the other half
+            predicted, no waves, no parallelism,
+            tasks alone                             float64 from the other half
+            ======================================= ======= ===============================================
+        applications: one row for each application of a mixture, columns mixture, sharing (FIFO or FAIR),
+            data, query (str), real (job completion time), replay, and those of `VARIANTS` (float64).
+    """
+
+    executors: int
+    num_seeds: int
+    runs: pd.DataFrame
+    applications: pd.DataFrame = field(default_factory=pd.DataFrame)
+
+    def queries(self) -> pd.DataFrame:
+        """One row per query, indexed by data and query.
+
+        Columns: ``runs`` (how many were predicted), ``real`` and ``predicted`` (means, ms), and the mean error
+        without its sign, a fraction, of ``predicted`` and each other column of ``runs``, as ``NAME error``.
+        """
+        return _by_group(self.runs, ["data", "query"])
+
+    def mixtures(self) -> pd.DataFrame:
+        """One row per mixture, indexed by its name; columns as in `queries`, ``runs`` being applications.
+
+        There are also ``sharing``, and ``mean JCT error``: that of the mean over the applications.
+        """
+        if self.applications.empty:
+            return pd.DataFrame()
+        table = _by_group(self.applications, ["mixture"])
+        sharing = self.applications.groupby("mixture")["sharing"].first()
+        return table.assign(sharing=sharing, **{"mean JCT error": (table[ALL] / table["real"] - 1).abs()})
+
+    def summary(self) -> pd.DataFrame:
+        """Errors without their sign, fractions: a row for each prediction, columns mean, p95 and max.
+
+        The index has two levels: ``alone`` or ``sharing``, and the prediction.
+        """
+        parts = {"alone": _errors(self.runs)}
+        if not self.applications.empty:
+            parts["sharing"] = _errors(self.applications)
+        tables = {
+            where: pd.DataFrame({"mean": part.mean(), "p95": part.quantile(0.95), "max": part.max()})
+            for where, part in parts.items()
+        }
+        return pd.concat(tables, names=["where", "prediction"])
+
+    def to_json(self, **provenance: Any) -> str:
+        """Everything as JSON text; ``provenance`` is added as it is."""
+        content = {
+            **provenance,
+            "executors": self.executors,
+            "num_seeds": self.num_seeds,
+            "paper_mean_error": PAPER_MEAN_ERROR,
+            "summary": _records(self.summary().reset_index()),
+            "runs": _records(self.runs),
+            "applications": _records(self.applications),
+        }
+        return json.dumps(content, indent=1) + "\n"
+
+
+def measure_fidelity(
+    recordings: Recordings,
+    executors: int = 2,
+    num_seeds: int = 10,
+    on_step: Callable[[int, int], None] = lambda done, total: None,
+) -> Fidelity:
+    """Predict all runs that have a counterpart, and all mixtures.
+
+    Args:
+        recordings: at least two runs of a query with ``executors`` executors, or nothing can be predicted.
+        executors: that a query alone had.
+        num_seeds: draws of the durations that a prediction is the mean of, at least 1.
+        on_step: called with the number of steps done and of all steps.
+
+    Raises:
+        WorkloadError: no query has two such runs, or a mixture has a query of which there is no single run.
+    """
+    by_query = recordings.by_query()
+    halves = [
+        (run, half, [other for other in group if other.executors != executors])
+        for group in by_query.values()
+        for run, half in _other_halves([run for run in group if run.executors == executors])
+    ]
+    if not halves:
+        raise WorkloadError(
+            f"nothing to predict: expected two runs of a query with {executors} executors among the "
+            f"{len(recordings.runs)} recorded runs"
+        )
+    total = len(halves) + len(recordings.mixtures)
+    rows = []
+    for done, (run, half, others) in enumerate(halves):
+        on_step(done, total)
+        rows.append(_run_row(run, half, others, num_seeds))
+    applications: list[dict[str, Any]] = []
+    for done, mixture in enumerate(recordings.mixtures, start=len(halves)):
+        on_step(done, total)
+        predicted = {
+            name: predict_mixture(mixture, by_query, effects, num_seeds) for name, effects in VARIANTS.items()
+        }
+        replayed = replay_mixture(mixture)
+        applications += [
+            {
+                "mixture": mixture.name,
+                "sharing": mixture.sharing,
+                **_labels(key),
+                "real": mixture.jct_ms[place],
+                "replay": replayed[place],
+                **{name: jct_ms[place] for name, jct_ms in predicted.items()},
+            }
+            for place, key in enumerate(mixture.keys)
+        ]
+    on_step(total, total)
+    return Fidelity(executors, num_seeds, pd.DataFrame(rows), pd.DataFrame(applications))
+
+
+def _other_halves(runs: Sequence[Run]) -> Iterator[tuple[Run, list[Run]]]:
+    """Each run with the runs of the other half; no half is empty."""
+    if len(runs) > 1:
+        for place, run in enumerate(runs):
+            yield run, list(runs[1 - place % 2 :: 2])
+
+
+def _run_row(run: Run, half: list[Run], others: list[Run], num_seeds: int) -> dict[str, Any]:
+    return {
+        **_labels(run.key),
+        "run": run.name,
+        "real": run.query.wall_ms,
+        "replay": replay(run),
+        "rerun": float(np.mean([other.query.wall_ms for other in half])),
+        **{
+            name: predict_run([*half, *others], run.executors, effects, num_seeds)
+            for name, effects in VARIANTS.items()
+            if effects.moving  # all executors are there when the query starts
+        },
+    }
+
+
+def _labels(key: QueryKey) -> dict[str, str]:
+    return {"data": f"SF {key.scale_factor:g}, {key.layout}", "query": f"q{key.query:02d}"}
+
+
+def _by_group(table: pd.DataFrame, by: list[str]) -> pd.DataFrame:
+    groups = table.groupby(by)
+    errors = pd.concat([_errors(table), table[by]], axis=1).groupby(by).mean()
+    means = groups[["real", ALL]].mean()
+    return pd.concat([groups.size().rename("runs"), means, errors.add_suffix(" error")], axis=1)
+
+
+def _errors(table: pd.DataFrame) -> pd.DataFrame:
+    """Of each prediction in a table, without the sign, as a fraction."""
+    predictions = [name for name in ("replay", "rerun", *VARIANTS) if name in table]
+    errors: pd.DataFrame = table[predictions].div(table["real"], axis=0).sub(1).abs()
+    return errors
+
+
+def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
+    return [
+        {str(name): value if isinstance(value, str) else _number(value) for name, value in row.items()}
+        for row in table.to_dict("records")
+    ]
+
+
+def _number(value: float) -> float | None:
+    """JSON has no NaN."""
+    return None if np.isnan(value) else round(float(value), 4)
