@@ -181,7 +181,7 @@ def fit(queries: Sequence[Sequence[Sample]], *, shared_machine: bool = False) ->
         [stage_measurements(table).assign(query=number) for number, table in enumerate(by_query)],
         ignore_index=True,
     )
-    stages = stages[stages["num_rest"] >= _ENOUGH_TASKS]
+    stages = stages[stages["num_rest"] >= _ENOUGH_TASKS].copy()
     contention = _contention(stages) if shared_machine else {}
     for table, columns in ((tasks, ["duration_ms"]), (stages, ["fresh", "first", "rest"])):
         table[columns] = table[columns].div(table["level"].map(contention).fillna(1.0), axis=0)

@@ -50,7 +50,8 @@ _KNOWN_LEVEL = 10
 #: Stages that read next to nothing differ by about this share of the overhead.
 _SCATTER = 0.25
 
-#: Least of a measured duration over the model's: the clock of Spark's logs has steps of 1 ms.
+#: The clock of Spark's logs has steps of 1 ms, so a task may have taken none.
+_SHORTEST_MS = 1.0
 _SMALLEST_FACTOR = 0.01
 
 _Tables = tuple[dict[int, list[float]], dict[int, list[float]], dict[int, list[float]]]
@@ -190,7 +191,7 @@ class _Stage:
         """Mean duration of later tasks at each level, float64 [num_levels], ms."""
         held = np.array(list(levels), dtype=float)
         task_ms = model.task_ms(load.input_mb, load.shuffle_mb, load.reads_shuffle, held, self.rate)
-        return np.asarray(task_ms * np.interp(held, self.levels, self.factors))
+        return np.asarray(task_ms.clip(min=_SHORTEST_MS) * np.interp(held, self.levels, self.factors))
 
     def tables(self, model: SparkModel, load: _Load, levels: Sequence[int]) -> _Tables:
         """Durations by level for each wave, whole ms."""
@@ -220,7 +221,7 @@ def _stage(
 ) -> _Stage:
     """One stage, from its measurements."""
     task = rows["input_mb"], rows["shuffle_mb"], rows["reads_shuffle"], rows["level"]
-    idle, typical = model.task_ms(*task, rate=0.0), model.task_ms(*task)
+    idle, typical = (model.task_ms(*task, rate).clip(min=_SHORTEST_MS) for rate in (0.0, 1.0))
     rest = (
         rows["rest"]
         .fillna(rows["first"] * typical / (typical + model.first_ms))
@@ -231,7 +232,7 @@ def _stage(
     of_bytes, scatter = typical - idle, _SCATTER * idle
     above_typical = of_bytes * (rest - typical) / (of_bytes**2 + scatter**2)
     rate = max(0.0, 1.0 + _mean(above_typical[sure], 0.0))
-    factor = (rest / model.task_ms(*task, rate))[sure].clip(lower=_SMALLEST_FACTOR)
+    factor = (rest / model.task_ms(*task, rate).clip(min=_SHORTEST_MS))[sure].clip(lower=_SMALLEST_FACTOR)
     factors = np.exp(np.log(factor).groupby(rows["level"]).mean())
     first_ms = _mean((rows["first"] - rest).clip(lower=0.0), model.first_ms)
     largest = rows.iloc[int(rows["size_gb"].to_numpy().argmax())]

@@ -146,6 +146,14 @@ def test_a_stage_of_which_only_first_tasks_are_known():
     assert rest_ms(profile, 4, 1) == pytest.approx(MODEL.task_ms(0.0, 0.0001, True, 1), rel=0.1)
 
 
+def test_a_model_in_which_stages_take_no_time():
+    """Whatever parameters somebody sets, measured durations stay what they are."""
+    nothing = MODEL.having({parameter.name: 0.0 for parameter in MODEL.parameters()})
+    profile = modelled_profile(nothing, [sample()], levels=(1, 50))
+    for stage in (0, 2, 3):
+        assert rest_ms(profile, stage, 50) == pytest.approx(rest_ms(profile, stage, 1), abs=1)
+
+
 def test_durations_are_whole_and_spread_as_measured():
     cell = scaled(1.0).stages[0].durations.table(Wave.REST)[1]
     assert np.array_equal(cell, np.rint(cell))
