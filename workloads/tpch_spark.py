@@ -11,7 +11,7 @@ quiet machine of 2 cores. Adaptive execution and broadcast joins were off, so th
 each run, and of the same kind as in the profiles that Decima's authors published. Measured on one executor are
 the DAGs with the barriers between the Spark jobs of a query, the bytes that each stage reads and how they grow
 from 1 to 2 GB, what a byte takes in each stage, the durations of first tasks in a JVM and in a stage, and how
-the tasks of a stage scatter. The machine's memory held all data, as clusters with fast disks do.
+the tasks of a stage scatter. The page cache held all tables.
 
 **What is extrapolated**, by `workloads.spark_scaling` and the model that `workloads.spark_model` describes:
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from decima.cli import default_workload
 from decima.schedulers import make_scheduler
 from simulator import ClusterConfig, run_episode
 from workloads import JobProfile, batch_arrivals, embedded_tpch
@@ -28,3 +29,9 @@ def test_speed_up_saturates_and_later_on_larger_inputs(query: int) -> None:
         gain[profile.name] = times[40] / times[100]
     assert gain[small.name] < 1.15
     assert gain[large.name] > gain[small.name]
+
+
+def test_schedulers_are_compared_on_it_by_default() -> None:
+    workload = default_workload()
+    assert workload.name == "tpch (measured on Spark)"
+    assert workload.profiles == embedded_tpch()
