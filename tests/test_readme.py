@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +13,7 @@ import pytest
 README = Path(__file__).parents[1] / "README.md"
 SHARED = Path(os.environ.get("DECIMA_SHARED", README.parents[1] / "shared"))
 #: Makes a comparison quick; later options win.
-FEW = ["--seeds", "1", "--training", "1", "--processes", "1"]
+FEW = "--seeds 1 --training 1 --processes 1"
 
 
 def blocks(language: str) -> list[tuple[str, str]]:
@@ -23,7 +22,6 @@ def blocks(language: str) -> list[tuple[str, str]]:
 
 
 INSTALL, *OTHERS = [text.strip().splitlines() for _, text in blocks("sh")]
-COMMANDS = [line for lines in OTHERS for line in lines]
 
 
 @pytest.fixture
@@ -36,15 +34,12 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run(line: str, folder: Path, extra: list[str]) -> subprocess.CompletedProcess[str]:
-    words = shlex.split(line)
-    assert words[0].startswith(".venv/bin/")
-    if "../shared" in line:
-        if not SHARED.exists():
-            pytest.skip("needs the published profiles of the shared data (set DECIMA_SHARED to their folder)")
-        words = [word.replace("../shared", str(SHARED)) for word in words]
-    words[0] = str(Path(sys.executable).parent / words[0].removeprefix(".venv/bin/"))
-    return subprocess.run([*words, *extra], cwd=folder, capture_output=True, text=True, timeout=540)
+def run(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run a command line of the README, where ``.venv`` is the environment of the tests."""
+    if "../shared" in line and not SHARED.exists():
+        pytest.skip("needs data that lie beside the checkout (set DECIMA_SHARED to their folder)")
+    line = line.replace("../shared", str(SHARED)).replace(".venv/bin/", f"{Path(sys.executable).parent}/")
+    return subprocess.run(["bash", "-c", line], cwd=folder, capture_output=True, text=True, timeout=540)
 
 
 def test_the_first_two_lines_install_run_and_test() -> None:
@@ -54,23 +49,27 @@ def test_the_first_two_lines_install_run_and_test() -> None:
     assert INSTALL[1].endswith("&& .venv/bin/pytest")
 
 
-@pytest.mark.parametrize("line", COMMANDS)
-def test_command_runs(line: str, folder: Path) -> None:
+@pytest.mark.parametrize("lines", OTHERS, ids=lambda lines: lines[0])
+def test_commands_run(lines: list[str], folder: Path) -> None:
     """Comparisons with fewer experiments than the README's."""
-    done = run(line, folder, FEW if "compare" in line and "--help" not in line else [])
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip()
+    for line in lines:
+        done = run(f"{line} {FEW}" if " compare " in line and "--help" not in line else line, folder)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.strip()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("line", COMMANDS)
-def test_command_runs_as_it_stands(line: str, folder: Path) -> None:
-    done = run(line, folder, [])
-    assert done.returncode == 0, done.stderr
+@pytest.mark.parametrize("lines", OTHERS, ids=lambda lines: lines[0])
+def test_commands_run_as_they_stand(lines: list[str], folder: Path) -> None:
+    for line in lines:
+        done = run(line, folder)
+        assert done.returncode == 0, done.stderr
 
 
 def test_python_runs(folder: Path) -> None:
     code = "\n".join(text for name, text in blocks("python") if not name)
-    done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, timeout=300
+    )
     assert done.returncode == 0, done.stderr
     assert "utilisation" in done.stdout
