@@ -7,25 +7,28 @@ without an effect that the simulator models, to show what that effect is for.
 
 Three more figures tell what an error means. *Replay*: the simulator on a run's own durations, in their order;
 what it is off is the simulator's own fault. *Rerun*: a run predicted by how long another run of the same query
-took; no simulator fed with other runs can be expected to do much better. *Tasks alone*: the driver's work, of
+took; no simulator fed with other runs can be expected to do much better. *No driver*: the driver's work, of
 which the paper's simulator does not know, left out.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
 
 from decima.reproduce.prediction import Effects, predict_mixture, predict_run, replay, replay_mixture
-from decima.reproduce.recordings import QueryKey, Recordings, Run
+from decima.reproduce.recordings import Mixture, QueryKey, Recordings, Run
 from workloads import WorkloadError
 
 __all__ = ["ALL", "PAPER_MEAN_ERROR", "VARIANTS", "Fidelity", "measure_fidelity"]
+
+_T = TypeVar("_T")
 
 #: Mean error of the paper's simulator (appendix D): jobs alone on the cluster, jobs that share it.
 PAPER_MEAN_ERROR = {"alone": 0.05, "sharing": 0.09}
@@ -37,7 +40,7 @@ VARIANTS: dict[str, Effects] = {
     "no waves": Effects(waves=False),
     "no parallelism": Effects(parallelism=False),
     "no moving": Effects(moving=False),
-    "tasks alone": Effects(driver=False),
+    "no driver": Effects(driver=False),
 }
 
 
@@ -55,18 +58,22 @@ class Fidelity:
             query                                   str     as in q01
             run                                     str     the application's name
             real                                    float64 the query's wall time
+            busy_cores                              float64 of the machine, on average; see `Run`
             replay                                  float64 from its own durations
             rerun                                   float64 mean wall time of the other half
             predicted, no waves, no parallelism,
-            tasks alone                             float64 from the other half
+            no driver                             float64 from the other half
             ======================================= ======= ===============================================
+        replays: all recorded single runs, predicted or not: columns run, executors, real, replay.
         applications: one row for each application of a mixture, columns mixture, sharing (FIFO or FAIR),
-            data, query (str), real (job completion time), replay, and those of `VARIANTS` (float64).
+            data, query, run (str), real (job completion time), busy_cores, replay, and those of `VARIANTS`
+            (float64).
     """
 
     executors: int
     num_seeds: int
     runs: pd.DataFrame
+    replays: pd.DataFrame
     applications: pd.DataFrame = field(default_factory=pd.DataFrame)
 
     def queries(self) -> pd.DataFrame:
@@ -111,6 +118,7 @@ class Fidelity:
             "paper_mean_error": PAPER_MEAN_ERROR,
             "summary": _records(self.summary().reset_index()),
             "runs": _records(self.runs),
+            "replays": _records(self.replays),
             "applications": _records(self.applications),
         }
         return json.dumps(content, indent=1) + "\n"
@@ -144,31 +152,27 @@ def measure_fidelity(
             f"nothing to predict: expected two runs of a query with {executors} executors among the "
             f"{len(recordings.runs)} recorded runs"
         )
-    total = len(halves) + len(recordings.mixtures)
-    rows = []
-    for done, (run, half, others) in enumerate(halves):
-        on_step(done, total)
-        rows.append(_run_row(run, half, others, num_seeds))
-    applications: list[dict[str, Any]] = []
-    for done, mixture in enumerate(recordings.mixtures, start=len(halves)):
-        on_step(done, total)
-        predicted = {
-            name: predict_mixture(mixture, by_query, effects, num_seeds) for name, effects in VARIANTS.items()
-        }
-        replayed = replay_mixture(mixture)
-        applications += [
-            {
-                "mixture": mixture.name,
-                "sharing": mixture.sharing,
-                **_labels(key),
-                "real": mixture.jct_ms[place],
-                "replay": replayed[place],
-                **{name: jct_ms[place] for name, jct_ms in predicted.items()},
-            }
-            for place, key in enumerate(mixture.keys)
-        ]
+    total = len(recordings.runs) + len(halves) + len(recordings.mixtures)
+    steps = itertools.count()
+
+    def told(rows: Iterable[_T]) -> Iterator[_T]:
+        for row in rows:
+            on_step(next(steps), total)
+            yield row
+
+    replays = {run.name: replay(run) for run in told(recordings.runs)}
+    rows = [_run_row(run, half, others, num_seeds) for run, half, others in told(halves)]
+    applications = [
+        row for mixture in told(recordings.mixtures) for row in _mixture_rows(mixture, by_query, num_seeds)
+    ]
     on_step(total, total)
-    return Fidelity(executors, num_seeds, pd.DataFrame(rows), pd.DataFrame(applications))
+    return Fidelity(
+        executors,
+        num_seeds,
+        pd.DataFrame([{**row, "replay": replays[row["run"]]} for row in rows]),
+        pd.DataFrame([_replay_row(run, replays[run.name]) for run in recordings.runs]),
+        pd.DataFrame(applications),
+    )
 
 
 def _other_halves(runs: Sequence[Run]) -> Iterator[tuple[Run, list[Run]]]:
@@ -183,7 +187,7 @@ def _run_row(run: Run, half: list[Run], others: list[Run], num_seeds: int) -> di
         **_labels(run.key),
         "run": run.name,
         "real": run.query.wall_ms,
-        "replay": replay(run),
+        "busy_cores": run.busy_cores,
         "rerun": float(np.mean([other.query.wall_ms for other in half])),
         **{
             name: predict_run([*half, *others], run.executors, effects, num_seeds)
@@ -191,6 +195,32 @@ def _run_row(run: Run, half: list[Run], others: list[Run], num_seeds: int) -> di
             if effects.moving  # all executors are there when the query starts
         },
     }
+
+
+def _replay_row(run: Run, replayed_ms: float) -> dict[str, Any]:
+    return {"run": run.name, "executors": run.executors, "real": run.query.wall_ms, "replay": replayed_ms}
+
+
+def _mixture_rows(
+    mixture: Mixture, by_query: Mapping[QueryKey, Sequence[Run]], num_seeds: int
+) -> list[dict[str, Any]]:
+    predicted = {
+        name: predict_mixture(mixture, by_query, effects, num_seeds) for name, effects in VARIANTS.items()
+    }
+    replayed = replay_mixture(mixture)
+    return [
+        {
+            "mixture": mixture.name,
+            "sharing": mixture.sharing,
+            **_labels(run.key),
+            "run": run.name,
+            "real": mixture.jct_ms[place],
+            "busy_cores": run.busy_cores,
+            "replay": replayed[place],
+            **{name: jct_ms[place] for name, jct_ms in predicted.items()},
+        }
+        for place, run in enumerate(mixture.runs)
+    ]
 
 
 def _labels(key: QueryKey) -> dict[str, str]:

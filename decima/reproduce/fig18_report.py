@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -22,8 +23,8 @@ _QUERY_ERRORS = {
     "Rerun": "rerun error",
     "Replay": "replay error",
     "No waves": "no waves error",
-    "No parall.": "no parallelism error",
-    "Tasks alone": "tasks alone error",
+    "No par.": "no parallelism error",
+    "No driver": "no driver error",
 }
 _MIXTURE_ERRORS = {
     "Error": f"{ALL} error",
@@ -31,8 +32,8 @@ _MIXTURE_ERRORS = {
     "Replay": "replay error",
     "No moving": "no moving error",
     "No waves": "no waves error",
-    "No parall.": "no parallelism error",
-    "Tasks alone": "tasks alone error",
+    "No par.": "no parallelism error",
+    "No driver": "no driver error",
 }
 _REAL, _SIMULATED = "#0072B2", "#E69F00"
 _SHARING = {"FIFO": ("o", "#009E73"), "FAIR": ("s", "#CC79A7")}
@@ -43,7 +44,7 @@ def fidelity_tables(fidelity: Fidelity) -> list[Table]:
     """Queries alone on the cluster, and mixtures if there are any; times in seconds, errors in percent."""
     queries = fidelity.queries()
     labels = [f"{query}  {data}" for data, query in queries.index]
-    title = f"Queries alone on {fidelity.executors} executors"
+    title = f"Queries alone on {fidelity.executors} executors, {len(fidelity.runs)} runs"
     tables = [_table(title, "Query", labels, queries, _QUERY_ERRORS)]
     mixtures = fidelity.mixtures()
     if not mixtures.empty:
@@ -63,13 +64,26 @@ def fidelity_notes(fidelity: Fidelity) -> list[str]:
                 f"{what}: mean error {figures['mean']:.1%} (paper: at most {PAPER_MEAN_ERROR[where]:.0%}), "
                 f"95th percentile {figures['p95']:.1%}."
             )
-    rerun, replayed = summary["alone", "rerun"], summary["alone", "replay"]
+    rerun, replays = summary["alone", "rerun"], fidelity.replays
+    off = (replays["replay"] / replays["real"] - 1).abs()
     return [
         *notes,
         f"Rerun: predicted by the other runs' wall time, {rerun['mean']:.1%}: how much Spark itself varies.",
-        f"Replay: simulated from a run's own durations, {replayed['mean']:.1%}, at most {replayed['max']:.1%}.",
-        "Tasks alone: without the driver's time. Errors are means of absolute values over runs.",
+        f"Replay: simulated from a run's own durations; of all {len(off)} runs alone {off.mean():.1%}, "
+        f"at most {off.max():.1%}.",
+        *_load_notes(fidelity),
+        "No driver: without the driver's time. Errors are means of absolute values over runs.",
     ]
+
+
+def _load_notes(fidelity: Fidelity) -> list[str]:
+    """How far the machine was loaded, which is what runs alone cannot tell of mixtures."""
+    tables = {"alone": fidelity.runs}
+    if not fidelity.applications.empty:
+        tables["sharing"] = fidelity.applications
+    busy = {where: table["busy_cores"].mean() for where, table in tables.items()}
+    known = [f"{cores:.2f} {where}" for where, cores in busy.items() if not math.isnan(cores)]
+    return [f"Cores of the machine that were busy: {', '.join(known)}."] if known else []
 
 
 def plot_fidelity(fidelity: Fidelity) -> Figure:
@@ -87,7 +101,7 @@ def plot_fidelity(fidelity: Fidelity) -> Figure:
         axes = figure.add_subplot(grid[row, :])
         _plot_queries(axes, queries.loc[data])
         axes.set_title(f"Alone on {fidelity.executors} executors, {data}", loc="left")
-    figure.axes[0].legend(ncols=2, loc="upper right", **LEGEND)
+    figure.axes[0].legend(ncols=2, loc="lower right", bbox_to_anchor=(1, 1), **LEGEND)
     if mixed:
         _plot_mixtures(figure.add_subplot(grid[-1, 0]), fidelity.applications)
     _plot_effects(figure.add_subplot(grid[-1, 1 if mixed else slice(None)]), fidelity.summary()["mean"])

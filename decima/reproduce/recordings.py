@@ -41,6 +41,7 @@ class Run:
         startup_ms: request of the first executor to registration of the last, ms; NaN where it is not known.
         opened_ms: when the driver began to register with the cluster, ms since the epoch; NaN likewise.
         requested_ms: when the first executor was granted, likewise.
+        busy_cores: cores of the machine that were busy on average while the query ran; NaN likewise.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Run:
     startup_ms: float
     opened_ms: float
     requested_ms: float
+    busy_cores: float
 
     @property
     def preparation_ms(self) -> float:
@@ -138,9 +140,11 @@ def _run(application: SparkApplication, folder: Path) -> Run:
         raise WorkloadError(f"{folder}: {application.name}: expected one query, found {found}")
     noted = application.recording
     try:
-        key = _key(noted if "query" in noted else {**noted, **noted["runs"][0]})
+        noted = noted if "query" in noted else {**noted, **noted["runs"][0]}
+        key = _key(noted)
         opened_ms = 1000 * float(noted.get("opened", "nan"))
-    except (LookupError, TypeError, ValueError):
+        busy_cores = float(noted.get("busy_cpu_s", "nan")) / float(noted.get("wall", "nan"))
+    except (ArithmeticError, LookupError, TypeError, ValueError):
         raise WorkloadError(
             f"{folder}: {application.name} was not recorded by workloads.spark_recorder: its log does not say "
             "which query ran on how much data"
@@ -155,6 +159,7 @@ def _run(application: SparkApplication, folder: Path) -> Run:
         startup_ms=registered_ms - requested_ms,
         opened_ms=opened_ms,
         requested_ms=requested_ms,
+        busy_cores=busy_cores,
     )
 
 

@@ -29,7 +29,8 @@ def recording(
     log = LogBuilder(app=f"app-{name}", name=name)
     granted = {str(executor): {"granted": 1000} for executor in range(executors)}
     meta = {"name": name, "query": 1, "sf": 2.0, "n": executors, "layout": "12m/16", "opened": 0.5}
-    log.events.insert(0, {"Event": "RunMeta", **meta, "executors": granted, **noted})
+    load = {"wall": 0.6, "busy_cpu_s": 0.9}
+    log.events.insert(0, {"Event": "RunMeta", **meta, **load, "executors": granted, **noted})
     for executor in granted:
         log.executor(executor, at=1500)
     scan, last = stage_info(0, 4), stage_info(1, 2, parents=(0,))
