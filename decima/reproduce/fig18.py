@@ -1,14 +1,16 @@
 """Figure 18 of the Decima paper: is the simulator true to Spark?
 
 Every recorded run of a query is predicted from the durations of other runs of it. The runs with the wanted
-number of executors are cut into two halves, and each half predicts the other. Mixtures of applications that
-share the cluster are predicted from all runs of their queries alone on it. Each prediction is made again
-without an effect that the simulator models, to show what that effect is for.
+number of executors are cut into two halves, and each half predicts the other. So are the recordings of each
+mixture of applications that share the cluster; one that was recorded once is predicted from all runs of its
+queries alone. Each prediction is made again without an effect that the simulator models, to show what that
+effect is for.
 
-Three more figures tell what an error means. *Replay*: the simulator on a run's own durations, in their order;
-what it is off is the simulator's own fault. *Rerun*: a run predicted by how long another run of the same query
-took; no simulator fed with other runs can be expected to do much better. *No driver*: the driver's work, of
-which the paper's simulator does not know, left out.
+More figures tell what an error means. *Replay*: the simulator on a run's own durations, in their order; what it
+is off is the simulator's own fault. *Rerun*: a run predicted by how long the other half took; no simulator fed
+with those runs can be expected to do much better. *From alone*: a mixture predicted from runs alone, which do
+not tell how much applications slow each other down on one machine. *No driver*: without the driver's work, of
+which the paper's simulator does not know.
 """
 
 from __future__ import annotations
@@ -22,11 +24,11 @@ from typing import Any, TypeVar
 import numpy as np
 import pandas as pd
 
-from decima.reproduce.prediction import Effects, predict_mixture, predict_run, replay, replay_mixture
+from decima.reproduce.prediction import Effects, Source, predict_mixture, predict_run, replay, replay_mixture
 from decima.reproduce.recordings import Mixture, QueryKey, Recordings, Run
 from workloads import WorkloadError
 
-__all__ = ["ALL", "PAPER_MEAN_ERROR", "VARIANTS", "Fidelity", "measure_fidelity"]
+__all__ = ["ALL", "FROM_ALONE", "PAPER_MEAN_ERROR", "VARIANTS", "Fidelity", "measure_fidelity"]
 
 _T = TypeVar("_T")
 
@@ -34,6 +36,8 @@ _T = TypeVar("_T")
 PAPER_MEAN_ERROR = {"alone": 0.05, "sharing": 0.09}
 
 ALL = "predicted"
+#: Mixtures predicted from runs of their queries alone.
+FROM_ALONE = "from alone"
 #: The predictions, by what they leave out.
 VARIANTS: dict[str, Effects] = {
     ALL: Effects(),
@@ -66,8 +70,8 @@ class Fidelity:
             ======================================= ======= ===============================================
         replays: all recorded single runs, predicted or not: columns run, executors, real, replay.
         applications: one row for each application of a mixture, columns mixture, sharing (FIFO or FAIR),
-            data, query, run (str), real (job completion time), busy_cores, replay, and those of `VARIANTS`
-            (float64).
+            data, query, run (str), real (job completion time), busy_cores, replay, those of `VARIANTS`, and
+            from alone and, where a mixture was recorded again, rerun (float64).
     """
 
     executors: int
@@ -139,20 +143,23 @@ def measure_fidelity(
         on_step: called with the number of steps done and of all steps.
 
     Raises:
-        WorkloadError: no query has two such runs, or a mixture has a query of which there is no single run.
+        WorkloadError: no query has two such runs, or a mixture was recorded once and has a query of which
+            there is no single run.
     """
     by_query = recordings.by_query()
-    halves = [
-        (run, half, [other for other in group if other.executors != executors])
-        for group in by_query.values()
-        for run, half in _other_halves([run for run in group if run.executors == executors])
+    pairs = [
+        (run, Source(half, [other for other in runs if other.executors != executors]))
+        for runs in by_query.values()
+        for run, half in _other_halves([run for run in runs if run.executors == executors])
+        if half
     ]
-    if not halves:
+    if not pairs:
         raise WorkloadError(
             f"nothing to predict: expected two runs of a query with {executors} executors among the "
             f"{len(recordings.runs)} recorded runs"
         )
-    total = len(recordings.runs) + len(halves) + len(recordings.mixtures)
+    mixtures = [pair for group in recordings.by_mixture() for pair in _other_halves(group)]
+    total = len(recordings.runs) + len(pairs) + len(mixtures)
     steps = itertools.count()
 
     def told(rows: Iterable[_T]) -> Iterator[_T]:
@@ -161,9 +168,9 @@ def measure_fidelity(
             yield row
 
     replays = {run.name: replay(run) for run in told(recordings.runs)}
-    rows = [_run_row(run, half, others, num_seeds) for run, half, others in told(halves)]
+    rows = [_run_row(run, source, num_seeds) for run, source in told(pairs)]
     applications = [
-        row for mixture in told(recordings.mixtures) for row in _mixture_rows(mixture, by_query, num_seeds)
+        row for mixture, half in told(mixtures) for row in _mixture_rows(mixture, half, by_query, num_seeds)
     ]
     on_step(total, total)
     return Fidelity(
@@ -175,22 +182,21 @@ def measure_fidelity(
     )
 
 
-def _other_halves(runs: Sequence[Run]) -> Iterator[tuple[Run, list[Run]]]:
-    """Each run with the runs of the other half; no half is empty."""
-    if len(runs) > 1:
-        for place, run in enumerate(runs):
-            yield run, list(runs[1 - place % 2 :: 2])
+def _other_halves(items: Sequence[_T]) -> Iterator[tuple[_T, list[_T]]]:
+    """Each item with those of the other half; there are none for a single item."""
+    for place, item in enumerate(items):
+        yield item, list(items[1 - place % 2 :: 2])
 
 
-def _run_row(run: Run, half: list[Run], others: list[Run], num_seeds: int) -> dict[str, Any]:
+def _run_row(run: Run, source: Source, num_seeds: int) -> dict[str, Any]:
     return {
         **_labels(run.key),
         "run": run.name,
         "real": run.query.wall_ms,
         "busy_cores": run.busy_cores,
-        "rerun": float(np.mean([other.query.wall_ms for other in half])),
+        "rerun": float(np.mean([other.query.wall_ms for other in source.same])),
         **{
-            name: predict_run([*half, *others], run.executors, effects, num_seeds)
+            name: predict_run(source, run.executors, effects, num_seeds)
             for name, effects in VARIANTS.items()
             if effects.moving  # all executors are there when the query starts
         },
@@ -202,12 +208,29 @@ def _replay_row(run: Run, replayed_ms: float) -> dict[str, Any]:
 
 
 def _mixture_rows(
-    mixture: Mixture, by_query: Mapping[QueryKey, Sequence[Run]], num_seeds: int
+    mixture: Mixture, half: Sequence[Mixture], by_query: Mapping[QueryKey, Sequence[Run]], num_seeds: int
 ) -> list[dict[str, Any]]:
-    predicted = {
-        name: predict_mixture(mixture, by_query, effects, num_seeds) for name, effects in VARIANTS.items()
+    """A row for each application, predicted from the other half of the mixture's recordings if there is one."""
+    alone = _sources_alone(mixture, by_query)
+    if alone is None and not half:
+        wanted = f"{mixture.slots} executors"
+        raise WorkloadError(f"{mixture.name}: expected a single run of each of its queries with {wanted}")
+    sources = alone
+    if half:
+        sources = [
+            Source([other.runs[place] for other in half], by_query.get(run.key, ()))
+            for place, run in enumerate(mixture.runs)
+        ]
+    columns = {
+        name: predict_mixture(mixture, sources or (), effects, num_seeds, alone=not half)
+        for name, effects in VARIANTS.items()
     }
-    replayed = replay_mixture(mixture)
+    columns[FROM_ALONE] = np.full(len(mixture.runs), np.nan)
+    if alone is not None:
+        columns[FROM_ALONE] = predict_mixture(mixture, alone, Effects(), num_seeds, alone=True)
+    if half:
+        columns["rerun"] = np.mean([other.jct_ms for other in half], axis=0)
+    columns["replay"] = replay_mixture(mixture)
     return [
         {
             "mixture": mixture.name,
@@ -216,11 +239,26 @@ def _mixture_rows(
             "run": run.name,
             "real": mixture.jct_ms[place],
             "busy_cores": run.busy_cores,
-            "replay": replayed[place],
-            **{name: jct_ms[place] for name, jct_ms in predicted.items()},
+            **{name: jct_ms[place] for name, jct_ms in columns.items()},
         }
         for place, run in enumerate(mixture.runs)
     ]
+
+
+def _sources_alone(mixture: Mixture, by_query: Mapping[QueryKey, Sequence[Run]]) -> list[Source] | None:
+    """The single runs of a mixture's queries, if all were recorded.
+
+    The cluster is one machine, on which applications slow each other down. So the runs that count are those
+    on as many executors as the cluster has, even where an application holds fewer.
+    """
+    sources = []
+    for key in mixture.keys:
+        runs = by_query.get(key, ())
+        same = [run for run in runs if run.executors == mixture.slots]
+        if not same:
+            return None
+        sources.append(Source(same, [run for run in runs if run.executors != mixture.slots]))
+    return sources
 
 
 def _labels(key: QueryKey) -> dict[str, str]:
@@ -236,7 +274,7 @@ def _by_group(table: pd.DataFrame, by: list[str]) -> pd.DataFrame:
 
 def _errors(table: pd.DataFrame) -> pd.DataFrame:
     """Of each prediction in a table, without the sign, as a fraction."""
-    predictions = [name for name in ("replay", "rerun", *VARIANTS) if name in table]
+    predictions = [name for name in ("replay", "rerun", *VARIANTS, FROM_ALONE) if name in table]
     errors: pd.DataFrame = table[predictions].div(table["real"], axis=0).sub(1).abs()
     return errors
 

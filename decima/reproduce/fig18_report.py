@@ -13,7 +13,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from decima.plots import LEGEND
-from decima.reproduce.fig18 import ALL, PAPER_MEAN_ERROR, VARIANTS, Fidelity
+from decima.reproduce.fig18 import ALL, FROM_ALONE, PAPER_MEAN_ERROR, VARIANTS, Fidelity
 
 __all__ = ["fidelity_notes", "fidelity_tables", "plot_fidelity"]
 
@@ -29,7 +29,9 @@ _QUERY_ERRORS = {
 _MIXTURE_ERRORS = {
     "Error": f"{ALL} error",
     "Mean JCT": "mean JCT error",
+    "Rerun": "rerun error",
     "Replay": "replay error",
+    "From alone": f"{FROM_ALONE} error",
     "No moving": "no moving error",
     "No waves": "no waves error",
     "No par.": "no parallelism error",
@@ -49,7 +51,10 @@ def fidelity_tables(fidelity: Fidelity) -> list[Table]:
     mixtures = fidelity.mixtures()
     if not mixtures.empty:
         labels = [f"{name}  {sharing}" for name, sharing in mixtures["sharing"].items()]
-        tables.append(_table("Applications that share it", "Mixture", labels, mixtures, _MIXTURE_ERRORS))
+        # Mixtures recorded once are predicted from runs alone anyway.
+        hidden = set() if "rerun error" in mixtures else {"Rerun", "From alone"}
+        errors = {heading: name for heading, name in _MIXTURE_ERRORS.items() if heading not in hidden}
+        tables.append(_table("Applications that share it", "Mixture", labels, mixtures, errors))
     return tables
 
 
@@ -68,22 +73,25 @@ def fidelity_notes(fidelity: Fidelity) -> list[str]:
     off = (replays["replay"] / replays["real"] - 1).abs()
     return [
         *notes,
-        f"Rerun: predicted by the other runs' wall time, {rerun['mean']:.1%}: how much Spark itself varies.",
+        f"Rerun: predicted by the other half's wall time, {rerun['mean']:.1%}: how much Spark itself varies.",
         f"Replay: simulated from a run's own durations; of all {len(off)} runs alone {off.mean():.1%}, "
         f"at most {off.max():.1%}.",
-        *_load_notes(fidelity),
+        *(_sharing_notes(fidelity) if not fidelity.applications.empty else ()),
         "No driver: without the driver's time. Errors are means of absolute values over runs.",
     ]
 
 
-def _load_notes(fidelity: Fidelity) -> list[str]:
-    """How far the machine was loaded, which is what runs alone cannot tell of mixtures."""
-    tables = {"alone": fidelity.runs}
-    if not fidelity.applications.empty:
-        tables["sharing"] = fidelity.applications
-    busy = {where: table["busy_cores"].mean() for where, table in tables.items()}
-    known = [f"{cores:.2f} {where}" for where, cores in busy.items() if not math.isnan(cores)]
-    return [f"Cores of the machine that were busy: {', '.join(known)}."] if known else []
+def _sharing_notes(fidelity: Fidelity) -> list[str]:
+    """What mixtures are predicted from, and what runs alone do not tell of them: how loaded the machine is."""
+    from_alone = "From alone: from single runs, which do not tell how much applications slow each other down"
+    busy = [table["busy_cores"].mean() for table in (fidelity.runs, fidelity.applications)]
+    if not any(map(math.isnan, busy)):
+        from_alone += (
+            f" ({busy[0]:.2f} cores of the machine were busy with one, {busy[1]:.2f} when they shared it)"
+        )
+    repeated = "rerun" in fidelity.applications
+    source = "other recordings of the same mixture" if repeated else "single runs"
+    return [f"Applications that share the cluster are predicted from {source}.", f"{from_alone}."]
 
 
 def plot_fidelity(fidelity: Fidelity) -> Figure:
@@ -143,7 +151,7 @@ def _plot_mixtures(axes: Axes, applications: pd.DataFrame) -> None:
 
 def _plot_effects(axes: Axes, mean_errors: pd.Series[float]) -> None:
     """One pair of bars for each prediction."""
-    predictions = ("replay", "rerun", *VARIANTS)
+    predictions = ("replay", "rerun", *VARIANTS, FROM_ALONE)
     place = np.arange(len(predictions))
     for offset, (where, colour) in zip((-0.2, 0.2), _WHERE.items(), strict=True):
         if where in mean_errors.index.get_level_values("where"):
@@ -165,7 +173,7 @@ def _table(
 ) -> Table:
     table = Table(title=title, title_justify="left", title_style="", box=SIMPLE_HEAD, pad_edge=False)
     table.add_column(heading, no_wrap=True)
-    for column in ("Real", "Simulated", *errors):
+    for column in ("Real", "Sim.", *errors):
         table.add_column(column, justify="right")
     for label, (_, row) in zip(labels, results.iterrows(), strict=True):
         table.add_row(label, *_cells(row, errors))
@@ -176,4 +184,4 @@ def _table(
 
 def _cells(row: pd.Series[Any], errors: dict[str, str]) -> list[str]:
     times = [f"{row[name] / 1000:.1f}" for name in ("real", ALL)]
-    return [*times, *(f"{row[column]:.1%}" for column in errors.values())]
+    return [*times, *("-" if np.isnan(row[column]) else f"{row[column]:.1%}" for column in errors.values())]

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from decima.reproduce.recordings import Mixture, QueryKey, Run
+from decima.reproduce.recordings import Mixture, Run
 from decima.schedulers.standalone import SparkStandalone
 from simulator import ClusterConfig, ExecutorClass, run_episode
-from workloads import JobProfile, JobSequence, TaskDurations, Wave, WorkloadError
+from workloads import JobProfile, JobSequence, TaskDurations, Wave
 from workloads.spark_application import SparkQuery
 from workloads.spark_profile import to_profile
 from workloads.spark_replay import in_submission_order, replay_profile, with_driver
 
-__all__ = ["Effects", "predict_mixture", "predict_run", "replay", "replay_mixture"]
+__all__ = ["Effects", "Source", "predict_mixture", "predict_run", "replay", "replay_mixture"]
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,18 @@ class Effects:
     driver: bool = True
 
 
+class Source(NamedTuple):
+    """Runs of one query that a prediction is made from.
+
+    Args:
+        same: at least one; run in the same way as what is predicted, so that their durations hold for it.
+        others: run on other numbers of executors; their durations are used where these do not matter.
+    """
+
+    same: Sequence[Run]
+    others: Sequence[Run]
+
+
 def replay(run: Run) -> float:
     """How long the query takes in the simulator from the run's own durations in their order, ms.
 
@@ -46,25 +59,6 @@ def replay(run: Run) -> float:
     """
     setting = _Setting(run.executors, run.executors)
     return float(setting.completion_ms([replay_profile(run.query)])[0])
-
-
-def predict_run(training: Sequence[Run], executors: int, effects: Effects, num_seeds: int) -> float:
-    """How long the query takes on so many executors, all of which are there when it starts, ms.
-
-    Args:
-        training: other runs of the query; those with as many executors alone tell the durations, unless
-            ``effects`` leaves parallelism out.
-        executors: at least 1.
-        effects: what is taken into account; nobody moves here.
-        num_seeds: the mean is over so many draws of the durations.
-
-    Raises:
-        WorkloadError: none of ``training`` had so many executors.
-    """
-    profile = _profile(training, executors, effects, overlapped=False)
-    same = [run for run in training if run.executors == executors]
-    setting = _Setting(executors, executors, warmup_ms=_warmup_ms(same))
-    return float(np.mean([setting.completion_ms([profile], seed=seed) for seed in range(num_seeds)]))
 
 
 def replay_mixture(mixture: Mixture) -> NDArray[np.float64]:
@@ -75,45 +69,57 @@ def replay_mixture(mixture: Mixture) -> NDArray[np.float64]:
     application gets executors is the simulator's.
     """
     profiles = [replay_profile(run.query, max(0.0, run.preparation_ms)) for run in mixture.runs]
-    moving_ms = _known_mean([run.startup_ms for run in mixture.runs])
-    # Those who found free executors; the others waited as well.
-    registration_ms = min(run.registration_ms for run in mixture.runs)
+    moving_ms = float(np.mean(_known(run.startup_ms for run in mixture.runs) or 0.0))
     setting = _Setting(mixture.slots, mixture.executors_max, moving_ms=moving_ms)
-    return setting.completion_ms(profiles, mixture.submit_ms + registration_ms) - mixture.submit_ms
+    return (
+        setting.completion_ms(profiles, mixture.submit_ms + _registration_ms(mixture.runs))
+        - mixture.submit_ms
+    )
+
+
+def predict_run(source: Source, executors: int, effects: Effects, num_seeds: int) -> float:
+    """How long the query takes on so many executors, all of which are there when it starts, ms.
+
+    Args:
+        source: other runs of the query.
+        executors: at least 1.
+        effects: what is taken into account; nobody moves here.
+        num_seeds: the mean is over so many draws of the durations.
+    """
+    setting = _Setting(executors, executors, warmup_ms=_warmup_ms(source.same))
+    profile = _profile(source, effects)
+    return float(np.mean([setting.completion_ms([profile], seed=seed) for seed in range(num_seeds)]))
 
 
 def predict_mixture(
-    mixture: Mixture, runs: Mapping[QueryKey, Sequence[Run]], effects: Effects, num_seeds: int
+    mixture: Mixture, sources: Sequence[Source], effects: Effects, num_seeds: int, *, alone: bool
 ) -> NDArray[np.float64]:
-    """Job completion times of a mixture's applications, from single runs of their queries.
+    """Job completion times of a mixture's applications from other runs of their queries.
 
     An application arrives when it has registered with the master, and its executors take the moving delay;
-    meanwhile its driver prepares the first job. Both delays are those of the single runs.
+    meanwhile its driver prepares the first job. Both delays are those of the other runs.
 
-    The cluster is one machine, which applications slow down for each other. So durations are those of single
-    runs on as many executors as the cluster has, even where an application holds fewer.
+    Args:
+        mixture: what is predicted; only the times of submission are taken from it.
+        sources: of each application.
+        effects: what is taken into account.
+        num_seeds: the mean is over so many draws of the durations.
+        alone: the other runs were alone on the cluster, and began when they had executors; else they were
+            parts of a mixture themselves.
 
     Returns:
-        float64 [num_applications], ms, means over ``num_seeds`` draws of the durations.
-
-    Raises:
-        WorkloadError: a query was not recorded alone with so many executors.
+        float64 [num_applications], ms.
     """
-    busy = mixture.slots
-    missing = [key for key in mixture.keys if all(run.executors != busy for run in runs.get(key, ()))]
-    if missing:
-        raise WorkloadError(f"{mixture.name}: no single run of {missing[0]} with {busy} executors")
-    same = [run for key in dict.fromkeys(mixture.keys) for run in runs[key] if run.executors == busy]
-    profiles = {key: _profile(runs[key], busy, effects, overlapped=True) for key in mixture.keys}
-    setting = _Setting(
-        mixture.slots,
-        mixture.executors_max,
-        moving_ms=_known_mean([run.startup_ms for run in same]) if effects.moving else 0.0,
-        warmup_ms=_warmup_ms(same),
-    )
-    jobs = [profiles[key] for key in mixture.keys]
-    arrival_ms = mixture.submit_ms + _known_mean([run.registration_ms for run in same])
-    draws = [setting.completion_ms(jobs, arrival_ms, seed) for seed in range(num_seeds)]
+    used = list(dict.fromkeys(run for source in sources for run in source.same))
+    moving_ms = float(np.mean(_known(run.startup_ms for run in used) or 0.0)) if effects.moving else 0.0
+    profiles = []
+    for source in sources:
+        driver_ms = [run.preparation_ms + (0.0 if alone else run.startup_ms) for run in source.same]
+        planning_ms = [max(0.0, driver - moving_ms) for driver in _known(driver_ms)] or [0.0]
+        profiles.append(_profile(source, effects, planning_ms))
+    setting = _Setting(mixture.slots, mixture.executors_max, moving_ms=moving_ms, warmup_ms=_warmup_ms(used))
+    arrival_ms = mixture.submit_ms + _registration_ms(used)
+    draws = [setting.completion_ms(profiles, arrival_ms, seed) for seed in range(num_seeds)]
     predicted: NDArray[np.float64] = np.mean(draws, axis=0) - mixture.submit_ms
     return predicted
 
@@ -147,37 +153,34 @@ class _Setting:
         return (ExecutorClass(threads, cpu=0.0, memory=1.0), with_cores) if threads else (with_cores,)
 
 
-def _known_mean(values: Sequence[float]) -> float:
-    """Their mean without those that are not known (NaN); 0 if none is."""
-    known = [value for value in values if not math.isnan(value)]
-    return float(np.mean(known)) if known else 0.0
+def _known(values: Iterable[float]) -> list[float]:
+    """Those that are not NaN."""
+    return [value for value in values if not math.isnan(value)]
 
 
-def _profile(runs: Sequence[Run], executors: int, effects: Effects, *, overlapped: bool) -> JobProfile:
-    """What the runs tell of the query on so many executors.
+def _registration_ms(runs: Iterable[Run]) -> float:
+    """Of those who found free executors: the others waited for them as well."""
+    return min(_known(run.registration_ms for run in runs), default=0.0)
 
-    ``overlapped``: the driver prepares the first job while the executors start, else once they are there.
-    """
-    same = [run for run in runs if run.executors == executors]
-    if not same:
-        raise WorkloadError(f"there is no other run of {runs[0].key} with {executors} executors")
-    # The others tell which barriers between jobs are none, but came about by chance.
-    others = [run for run in runs if run.executors != executors]
-    queries = [run.query if effects.parallelism else _on_level(run.query, executors) for run in same + others]
-    profile = _at_level(to_profile(queries), executors)
+
+def _profile(source: Source, effects: Effects, planning_ms: Sequence[float] | None = None) -> JobProfile:
+    """What the runs tell of the query; the driver's planning is that of the runs if it is not given."""
+    measured, other = 1, 1 if not effects.parallelism else 2
+    queries = [
+        *(_on_level(run.query, measured) for run in source.same),
+        # These tell at least which barriers between jobs are none, but came about by chance.
+        *(_on_level(run.query, other) for run in source.others),
+    ]
+    profile = _at_level(to_profile(queries), measured)
     if not effects.waves:
         profile = _without_waves(profile)
     if not effects.driver:
         return in_submission_order(profile, queries[0])
-    planning_ms = None
-    if overlapped:
-        # What is not known (NaN) is not waited for: max keeps its first argument then.
-        planning_ms = [max(0.0, run.preparation_ms - run.startup_ms * effects.moving) for run in same]
-    return with_driver(profile, queries[: len(same)], planning_ms)
+    return with_driver(profile, queries[: len(source.same)], planning_ms)
 
 
 def _on_level(query: SparkQuery, level: int) -> SparkQuery:
-    """As if the tasks had been measured with so many executors."""
+    """As if all tasks had been measured with so many executors."""
     return replace(query, tasks=query.tasks.assign(level=level))
 
 

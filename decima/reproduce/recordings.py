@@ -114,6 +114,13 @@ class Recordings:
             groups.setdefault(run.key, []).append(run)
         return groups
 
+    def by_mixture(self) -> list[list[Mixture]]:
+        """The recordings of each mixture, that is of the same applications under one name."""
+        groups: dict[tuple[object, ...], list[Mixture]] = {}
+        for mixture in self.mixtures:
+            groups.setdefault((mixture.name, mixture.slots, mixture.keys), []).append(mixture)
+        return list(groups.values())
+
 
 def load_recordings(folders: Iterable[str | Path]) -> Recordings:
     """Read folders of recordings: what the recorder wrote, or event logs of single runs alone.
