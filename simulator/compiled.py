@@ -44,9 +44,10 @@ def compiled(function: Callable[..., Any] | None = None, /, **options: Any) -> A
     """Compile a function at its first call, as ``numba.njit`` does with the same options."""
     if function is None:
         return lambda function: compiled(function, **options)
-    elsewhere = numba.config.CACHE_DIR
-    numba.config.CACHE_DIR = _FOLDER
+    settings: Any = numba.config
+    elsewhere = settings.CACHE_DIR
+    settings.CACHE_DIR = _FOLDER
     try:
         return numba.njit(cache=True, **options)(function)
     finally:
-        numba.config.CACHE_DIR = elsewhere
+        settings.CACHE_DIR = elsewhere
