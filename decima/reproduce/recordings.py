@@ -126,11 +126,16 @@ def load_recordings(folders: Iterable[str | Path]) -> Recordings:
     """Read folders of recordings: what the recorder wrote, or event logs of single runs alone.
 
     Raises:
-        WorkloadError: one line; a log or manifest that cannot be used, or a log that is no recording.
+        WorkloadError: one line; a log or manifest that cannot be used, a log that is no recording, or a
+            folder that is given twice.
     """
     runs: list[Run] = []
     mixtures: list[Mixture] = []
+    known: set[Path] = set()
     for folder in map(Path, folders):
+        if folder.resolve() in known:
+            raise WorkloadError(f"{folder}: given twice; a run cannot predict itself")
+        known.add(folder.resolve())
         logs = folder / "eventlogs"
         applications = read_event_log(logs if logs.is_dir() else folder)
         found = {application.name: _run(application, folder) for application in applications}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -137,7 +138,8 @@ def test_halves_predict_each_other(recordings: Recordings) -> None:
 
 
 def test_recordings_of_a_mixture_predict_each_other(folder: Path) -> None:
-    once, twice = load_recordings([folder]), load_recordings([folder, folder])
+    again = Path(shutil.copytree(folder, folder / "again"))
+    once, twice = load_recordings([folder]), load_recordings([folder, again])
     alone = measure_fidelity(once, num_seeds=1).applications
     assert (alone["predicted"] == alone["from alone"]).all()
     assert "rerun" not in alone
@@ -164,6 +166,11 @@ def test_a_mixture_whose_log_is_lost(folder: Path) -> None:
     (folder / "eventlogs" / "mix_n2_a1.json").unlink()
     with pytest.raises(WorkloadError, match="mix_n2: there is no event log of mix_n2_a1"):
         load_recordings([folder])
+
+
+def test_a_folder_given_twice(folder: Path) -> None:
+    with pytest.raises(WorkloadError, match="given twice; a run cannot predict itself"):
+        load_recordings([folder, folder / ".." / folder.name])
 
 
 def test_a_log_of_somebody_else(tmp_path: Path) -> None:
