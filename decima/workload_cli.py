@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from workloads import JobProfile, Workload
-    from workloads.spark_model import SparkModel
+    from workloads.spark.model import SparkModel
 
 __all__ = ["workload"]
 
@@ -93,7 +93,7 @@ def _import_spark(out: Path, logs: Sequence[Path], **options: Any) -> None:
     from decima.cli import make_console
     from decima.outputs import check_file
     from workloads import write_workload
-    from workloads.spark_import import import_event_logs
+    from workloads.spark.importing import import_event_logs
 
     check_file(out)
     imported = import_event_logs(logs, name=out.name.split(".")[0], **options)

@@ -21,9 +21,9 @@ from workloads.arrivals import (
 )
 from workloads.files import Workload, read_workload, write_workload
 from workloads.job import JobProfile, StageProfile, TaskDurations, Wave, WorkloadError
-from workloads.spark_eventlog import read_event_log
-from workloads.spark_import import SparkImport, import_event_logs
-from workloads.spark_model import SparkModel
+from workloads.spark.eventlog import read_event_log
+from workloads.spark.importing import SparkImport, import_event_logs
+from workloads.spark.model import SparkModel
 from workloads.synthetic import random_dag, synthetic_profiles
 from workloads.tpch import load_tpch, load_tpch_job
 from workloads.tpch_spark import embedded_tpch, embedded_workload

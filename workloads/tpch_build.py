@@ -2,7 +2,7 @@
 
     python -m workloads.tpch_build DIR... --out workloads/data/tpch-spark.json.gz
 
-DIR is a folder that `workloads.spark_recorder` wrote, or one of event logs that it wrote. Runs at several
+DIR is a folder that `workloads.spark.recorder` wrote, or one of event logs that it wrote. Runs at several
 scale factors tell how each stage grows; runs with several executors tell work inflation. The same recordings
 and options give the same file, byte for byte. `workloads.tpch_spark` says what the file is.
 """
@@ -20,13 +20,13 @@ from typing import Any
 
 from workloads.files import Workload, write_workload
 from workloads.job import WorkloadError
-from workloads.spark_application import SparkApplication
-from workloads.spark_eventlog import read_event_log
-from workloads.spark_import import median_startup_ms
-from workloads.spark_measurements import Sample
-from workloads.spark_model import SparkModel, fit
-from workloads.spark_profile import same_dag
-from workloads.spark_scaling import scaled_profile
+from workloads.spark.application import SparkApplication
+from workloads.spark.eventlog import read_event_log
+from workloads.spark.importing import median_startup_ms
+from workloads.spark.measurements import Sample
+from workloads.spark.model import SparkModel, fit
+from workloads.spark.profile import same_dag
+from workloads.spark.scaling import scaled_profile
 from workloads.tpch import LEVELS
 
 __all__ = ["build", "main", "read_recordings"]
@@ -136,7 +136,7 @@ def _sample(application: SparkApplication) -> tuple[int, Sample]:
         return int(noted["query"]), Sample(run, float(noted["sf"]), _megabytes(split), partitions)
     except (KeyError, IndexError, TypeError, ValueError):
         raise WorkloadError(
-            f"{application.name}: not a recording of one TPC-H query by workloads.spark_recorder"
+            f"{application.name}: not a recording of one TPC-H query by workloads.spark.recorder"
         ) from None
 
 
@@ -155,7 +155,7 @@ def _megabytes(size: str) -> float:
 
 
 def _manifest(folder: Path) -> dict[str, Any]:
-    """What `workloads.spark_manifest.Manifest` wrote; empty if there is no such file."""
+    """What `workloads.spark.manifest.Manifest` wrote; empty if there is no such file."""
     path = folder / "manifest.json"
     if not path.exists():
         return {}

@@ -13,7 +13,7 @@ the DAGs with the barriers between the Spark jobs of a query, the bytes that eac
 from 1 to 2 GB, what a byte takes in each stage, the durations of first tasks in a JVM and in a stage, and how
 the tasks of a stage scatter. The page cache held all tables.
 
-**What is extrapolated**, by `workloads.spark_scaling` and the model that `workloads.spark_model` describes:
+**What is extrapolated**, by `workloads.spark.scaling` and the model that `workloads.spark.model` describes:
 
 * *Size.* 2 GB is a measured size, 5 to 100 GB are not. From 1 GB the model foretells the work of a query at 2 GB
   with a mean error of 7 %, at most 16 %. At 100 GB a task reads up to eight times what it was measured with,
@@ -30,7 +30,7 @@ the tasks of a stage scatter. The page cache held all tables.
 work. Their work is a third (2 GB) to a sixth (100 GB) of it: a newer machine, parquet instead of text, and no
 spilling. Moving an executor costs what it did, so it weighs more here, most of all in small jobs.
 
-Regenerate it with ``python -m workloads.spark_recorder`` and ``python -m workloads.tpch_build``.
+Regenerate it with ``python -m workloads.spark.recorder`` and ``python -m workloads.tpch_build``.
 """
 
 from __future__ import annotations

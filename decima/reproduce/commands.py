@@ -21,7 +21,7 @@ def reproduce() -> None:
     "folders",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     multiple=True,
-    help="Folder that python -m workloads.spark_recorder wrote, or of event logs of single runs; may be "
+    help="Folder that python -m workloads.spark.recorder wrote, or of event logs of single runs; may be "
     "given several times.",
 )
 @click.option("--executors", type=click.IntRange(min=1), default=2, help="Executors of a query alone.")
@@ -41,7 +41,7 @@ def fig18(folders: tuple[Path, ...], executors: int, seeds: int, json_file: Path
     """
     if not folders:
         raise click.UsageError(
-            "fig18 needs runs on real Spark: --recordings DIR; python -m workloads.spark_recorder makes them"
+            "fig18 needs runs on real Spark: --recordings DIR; python -m workloads.spark.recorder makes them"
         )
     from decima.cli import library_errors
 

@@ -15,9 +15,9 @@ from decima.reproduce.recordings import Mixture, Run
 from decima.schedulers.standalone import SparkStandalone
 from simulator import ClusterConfig, ExecutorClass, run_episode
 from workloads import JobProfile, JobSequence, TaskDurations, Wave
-from workloads.spark_application import SparkQuery
-from workloads.spark_profile import to_profile
-from workloads.spark_replay import in_submission_order, replay_profile, with_driver
+from workloads.spark.application import SparkQuery
+from workloads.spark.profile import to_profile
+from workloads.spark.replay import in_submission_order, replay_profile, with_driver
 
 __all__ = ["Effects", "Source", "predict_mixture", "predict_run", "replay", "replay_mixture"]
 

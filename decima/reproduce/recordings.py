@@ -1,4 +1,4 @@
-"""Runs of TPC-H queries that `workloads.spark_recorder` recorded, ready to be compared with simulated ones."""
+"""Runs of TPC-H queries that `workloads.spark.recorder` recorded, ready to be compared with simulated ones."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from workloads import WorkloadError
-from workloads.spark_application import SparkApplication, SparkQuery
-from workloads.spark_eventlog import read_event_log
+from workloads.spark.application import SparkApplication, SparkQuery
+from workloads.spark.eventlog import read_event_log
 
 __all__ = ["Mixture", "QueryKey", "Recordings", "Run", "load_recordings"]
 
@@ -158,7 +158,7 @@ def _run(application: SparkApplication, folder: Path) -> Run:
         busy_cores = float(noted.get("busy_cpu_s", "nan")) / float(noted.get("wall", "nan"))
     except (ArithmeticError, LookupError, TypeError, ValueError):
         raise WorkloadError(
-            f"{folder}: {application.name} was not recorded by workloads.spark_recorder: its log does not say "
+            f"{folder}: {application.name} was not recorded by workloads.spark.recorder: its log does not say "
             "which query ran on how much data"
         ) from None
     requested_ms = min(executor.requested_ms for executor in application.executors)
@@ -185,7 +185,7 @@ def _key(noted: Mapping[str, Any]) -> QueryKey:
 
 
 def _mixtures(manifest: Path, runs: Mapping[str, Run]) -> list[Mixture]:
-    """The mixtures of a manifest (see `workloads.spark_manifest.Manifest`); none if there is no such file."""
+    """The mixtures of a manifest (see `workloads.spark.manifest.Manifest`); none if there is no such file."""
     if not manifest.exists():
         return []
     try:

@@ -19,7 +19,7 @@ class SparkStandalone(Scheduler):
     stays with the application, idle or not. A free executor takes the task of the stage with the lowest number
     whose parents are complete.
 
-    Executors without cores are threads of drivers, which the profiles of `workloads.spark_replay` ask for:
+    Executors without cores are threads of drivers, which the profiles of `workloads.spark.replay` ask for:
     every application has some from its arrival on, whether it was granted executors or has to wait.
 
     Args:

@@ -21,7 +21,7 @@ from decima.reproduce.fig18_report import fidelity_notes, fidelity_tables, plot_
 from decima.reproduce.prediction import Effects, Source, predict_mixture, predict_run, replay, replay_mixture
 from decima.reproduce.recordings import Mixture, QueryKey, Recordings, load_recordings
 from tests.decima.test_plots import difference
-from tests.workloads.spark_recordings import WALL_MS, recording, write_recordings
+from tests.workloads.spark.recordings import WALL_MS, recording, write_recordings
 from workloads import WorkloadError
 
 KEY = QueryKey(1, 2.0, "12m/16")
@@ -176,7 +176,7 @@ def test_a_folder_given_twice(folder: Path) -> None:
 def test_a_log_of_somebody_else(tmp_path: Path) -> None:
     log = recording("q01_n2_r1")
     del log.events[0]["sf"]
-    with pytest.raises(WorkloadError, match=r"q01_n2_r1 was not recorded by workloads.spark_recorder"):
+    with pytest.raises(WorkloadError, match=r"q01_n2_r1 was not recorded by workloads.spark.recorder"):
         load_recordings([write_recordings(tmp_path, log)])
 
 

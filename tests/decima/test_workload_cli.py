@@ -9,7 +9,7 @@ from click.testing import CliRunner, Result
 from PIL import Image
 
 from decima.cli import cli
-from tests.workloads.spark_logs import LogBuilder, small_log
+from tests.workloads.spark.logs import LogBuilder, small_log
 from workloads import Workload, read_workload, synthetic_profiles, trace_arrivals, write_workload
 
 

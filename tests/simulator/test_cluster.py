@@ -258,12 +258,15 @@ def test_without_an_effect_max_time_leaves_the_episode_as_it_is() -> None:
 
 
 def test_an_episode_waits_for_executors_that_are_on_their_way_in_vain() -> None:
-    """Executor 1 leaves for a task at 0 that executor 0 does first: the job ends at 30, the move at 50."""
-    subject = cluster(2, job(stage(1, 30.0)), job(stage(2, 1.0)), moving_delay_ms=50.0)
-    subject.decide(give(subject.observe(), 1, 2))
-    record, _ = finish(subject)
-    assert record.completion_ms.tolist() == [131.0, 51.0]
-    assert record.end_ms == max(record.moves()["arrive_ms"].max(), 131.0)
+    """Executor 1 leaves for job 0 at 55 ms, where executor 0 does the last task before it arrives, at 105 ms."""
+    profiles = job(stage(3, 10.0)), job(stage(1, 5.0))
+    subject = cluster(2, *profiles, moving_delay_ms=50.0, reward="makespan", reward_scale_ms=1.0)
+    rewards = [subject.decide(Decision(0, 1)), subject.decide(Decision(1, 1))]
+    record, more = finish(subject)
+    assert record.completion_ms.tolist() == [80.0, 55.0]
+    assert record.moves()["depart_ms"].tolist() == [0.0, 0.0, 55.0]
+    assert record.end_ms == 105.0
+    assert sum([*rewards, *more]) == -105.0
 
 
 # Clusters that cannot be.

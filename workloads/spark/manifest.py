@@ -13,8 +13,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from workloads.spark_cluster import java_version
-from workloads.spark_tpch import RecordingError
+from workloads.spark.cluster import java_version
+from workloads.spark.tpch import RecordingError
 
 __all__ = ["Manifest"]
 
@@ -24,7 +24,7 @@ class Manifest:
 
     * format: 1
     * sessions: one for each start of the recorder: date, command, machine, versions
-    * runs: name -> what the driver measured (see `workloads.spark_driver`), log, session
+    * runs: name -> what the driver measured (see `workloads.spark.driver`), log, session
     * mixtures: name -> number, executors, makespan_s, session, and the applications: the same as a run, and
       ``submit_s``, when it was submitted since the first, and ``done_s``, when its query had ended
     """

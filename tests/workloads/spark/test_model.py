@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tests.workloads.spark_runs import Stage, make_run
+from tests.workloads.spark.runs import Stage, make_run
 from workloads.job import WorkloadError
-from workloads.spark_eventlog import read_event_log
-from workloads.spark_measurements import Sample, matched_tasks, stage_measurements
-from workloads.spark_model import SparkModel, fit
+from workloads.spark.eventlog import read_event_log
+from workloads.spark.measurements import Sample, matched_tasks, stage_measurements
+from workloads.spark.model import SparkModel, fit
 
 TRUE = SparkModel(
     scan_overhead_ms=40,

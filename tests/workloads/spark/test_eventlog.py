@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.workloads.spark_logs import LogBuilder, small_log, stage_info
+from tests.workloads.spark.logs import LogBuilder, small_log, stage_info
 from workloads.job import Wave
-from workloads.spark_application import SparkApplication, SparkQuery
-from workloads.spark_eventlog import read_event_log
+from workloads.spark.application import SparkApplication, SparkQuery
+from workloads.spark.eventlog import read_event_log
 
 
 @pytest.fixture

@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from workloads.job import JobProfile, StageProfile, TaskDurations
-from workloads.spark_application import SparkQuery
-from workloads.spark_profile import match_stages
+from workloads.spark.application import SparkQuery
+from workloads.spark.profile import match_stages
 
 __all__ = ["DRIVER_THREADS", "in_submission_order", "replay_profile", "with_driver"]
 
@@ -60,7 +60,7 @@ def with_driver(
     """A profile with the driver's delays, which are drawn from those of the runs.
 
     Args:
-        profile: made from the runs by `workloads.spark_profile.to_profile`.
+        profile: made from the runs by `workloads.spark.profile.to_profile`.
         runs: at least one.
         planning_ms: before the first job, float [n], ms, of which one is drawn; by default the time from the
             query's start to its first job, of each run.
@@ -85,7 +85,7 @@ def in_submission_order(profile: JobProfile, run: SparkQuery) -> JobProfile:
     """A profile of the tasks alone, with the demands and the order of stages of `with_driver`.
 
     Args:
-        profile: made by `workloads.spark_profile.to_profile`.
+        profile: made by `workloads.spark.profile.to_profile`.
         run: the first of the runs that it was made from.
     """
     builder = _Builder()

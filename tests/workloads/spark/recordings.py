@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tests.workloads.spark_logs import LogBuilder, stage_info
+from tests.workloads.spark.logs import LogBuilder, stage_info
 
 #: Of the query below on two executors, with the default durations.
 WALL_MS = 580.0

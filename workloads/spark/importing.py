@@ -12,12 +12,12 @@ import numpy as np
 
 from workloads.files import Workload
 from workloads.job import WorkloadError
-from workloads.spark_application import SparkApplication, SparkQuery
-from workloads.spark_eventlog import read_event_log
-from workloads.spark_measurements import Sample
-from workloads.spark_model import SparkModel, fit
-from workloads.spark_profile import same_dag
-from workloads.spark_scaling import modelled_profile
+from workloads.spark.application import SparkApplication, SparkQuery
+from workloads.spark.eventlog import read_event_log
+from workloads.spark.measurements import Sample
+from workloads.spark.model import SparkModel, fit
+from workloads.spark.profile import same_dag
+from workloads.spark.scaling import modelled_profile
 from workloads.tpch import LEVELS
 
 __all__ = ["SparkImport", "import_event_logs", "median_startup_ms"]
@@ -53,9 +53,9 @@ def import_event_logs(
     that name become queries of their own, with a number behind the name.
 
     Args:
-        paths: logs and folders of logs; see `workloads.spark_eventlog.read_event_log`.
+        paths: logs and folders of logs; see `workloads.spark.eventlog.read_event_log`.
         partial: keep what can be read of damaged logs, and queries as far as they ran.
-        shared_machine: the executors shared the cores of one machine; see `workloads.spark_model`.
+        shared_machine: the executors shared the cores of one machine; see `workloads.spark.model`.
         levels: parallelism levels that every profile shall have.
         parameters: of the model, to be used instead of the fitted ones.
         name: the workload's.

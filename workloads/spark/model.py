@@ -37,7 +37,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from workloads.job import Wave, WorkloadError
-from workloads.spark_measurements import Sample, matched_tasks, stage_measurements
+from workloads.spark.measurements import Sample, matched_tasks, stage_measurements
 
 __all__ = ["Parameter", "SparkModel", "fit"]
 

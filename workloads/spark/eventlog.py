@@ -1,7 +1,7 @@
 """Reads the event logs that Spark writes (3.x and 4.x): the DAG, tasks and executors of every query in them.
 
 A query is a SQL execution with all Spark jobs that it started, or a single Spark job outside of SQL. Its
-stages are those that ran; `workloads.spark_dag` tells how they depend on each other.
+stages are those that ran; `workloads.spark.dag` tells how they depend on each other.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from workloads.job import WorkloadError
-from workloads.spark_application import (
+from workloads.spark.application import (
     TASK_COLUMNS,
     LogReport,
     SparkApplication,
@@ -24,10 +24,10 @@ from workloads.spark_application import (
     SparkQuery,
     SparkStage,
 )
-from workloads.spark_dag import stage_dag, stages_by_output
-from workloads.spark_events import EVENT_NAMES, EventTables, Execution, Job, Stage, TaskOutcome
-from workloads.spark_logfile import EventLog, Problems, events, find_event_logs
-from workloads.spark_tasks import measured_runs, slots, successful_tasks
+from workloads.spark.dag import stage_dag, stages_by_output
+from workloads.spark.events import EVENT_NAMES, EventTables, Execution, Job, Stage, TaskOutcome
+from workloads.spark.logfile import EventLog, Problems, events, find_event_logs
+from workloads.spark.tasks import measured_runs, slots, successful_tasks
 
 __all__ = ["LogReport", "SparkApplication", "SparkExecutor", "SparkQuery", "SparkStage", "read_event_log"]
 

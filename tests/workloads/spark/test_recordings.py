@@ -10,9 +10,9 @@ import pandas as pd
 import pytest
 
 from workloads.job import Wave, WorkloadError
-from workloads.spark_application import SparkQuery
-from workloads.spark_eventlog import read_event_log
-from workloads.spark_profile import to_profile
+from workloads.spark.application import SparkQuery
+from workloads.spark.eventlog import read_event_log
+from workloads.spark.profile import to_profile
 
 
 @pytest.fixture(scope="module")

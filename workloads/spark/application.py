@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from workloads.spark_dag import StageDag
+from workloads.spark.dag import StageDag
 
 __all__ = ["TASK_COLUMNS", "LogReport", "SparkApplication", "SparkExecutor", "SparkQuery", "SparkStage"]
 
@@ -76,7 +76,7 @@ class SparkQuery:
         name: the description that the application gave it, else Spark's.
         application_id: the application that ran it.
         stages: the stages that ran, ordered by their last RDD; parents come before their children.
-        dag: their edges; see `workloads.spark_dag.StageDag`.
+        dag: their edges; see `workloads.spark.dag.StageDag`.
         tasks: one row for each task, in order of launch:
 
             ============================ ======== ==================================================

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import pandas as pd
 
 from workloads.job import Wave, WorkloadError
-from workloads.spark_application import SparkQuery
-from workloads.spark_profile import match_stages
+from workloads.spark.application import SparkQuery
+from workloads.spark.profile import match_stages
 
 __all__ = ["Sample", "matched_tasks", "stage_measurements"]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.workloads.spark_runs import Stage, make_run
+from tests.workloads.spark.runs import Stage, make_run
 from workloads.job import JobProfile, Wave, WorkloadError
-from workloads.spark_measurements import Sample
-from workloads.spark_model import SparkModel
-from workloads.spark_scaling import modelled_profile, scaled_profile
+from workloads.spark.measurements import Sample
+from workloads.spark.model import SparkModel
+from workloads.spark.scaling import modelled_profile, scaled_profile
 
 MODEL = SparkModel(connection_ms=2, remote_ms_per_mb=10, first_ms=100, fresh_ms=1000)
 SPLIT_MB = 10.0

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.workloads.spark_logs import LogBuilder, small_log, stage_info
+from tests.workloads.spark.logs import LogBuilder, small_log, stage_info
 from workloads.job import WorkloadError
-from workloads.spark_import import import_event_logs
+from workloads.spark.importing import import_event_logs
 
 
 def test_runs_of_a_query_are_pooled(tmp_path):

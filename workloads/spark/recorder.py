@@ -1,6 +1,6 @@
 """Records the 22 TPC-H queries on a real Spark cluster on this machine: event logs and a manifest.
 
-    python -m workloads.spark_recorder --scale-factors 0.5,1,2 --executors 1,2 --runs 2 --out DIR
+    python -m workloads.spark.recorder --scale-factors 0.5,1,2 --executors 1,2 --runs 2 --out DIR
 
 Every query is an application of its own, with new executors, and begins when all of them have registered.
 Adaptive execution and broadcast joins are off, and the numbers of tasks depend on the data only, so that all
@@ -32,10 +32,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from workloads.job import WorkloadError
-from workloads.spark_cluster import StandaloneCluster, java_version, spark_home
-from workloads.spark_manifest import Manifest
-from workloads.spark_submission import Application, Driver, Layout
-from workloads.spark_tpch import NUM_QUERIES, RecordingError, generate_tables, tpchgen_program
+from workloads.spark.cluster import StandaloneCluster, java_version, spark_home
+from workloads.spark.manifest import Manifest
+from workloads.spark.submission import Application, Driver, Layout
+from workloads.spark.tpch import NUM_QUERIES, RecordingError, generate_tables, tpchgen_program
 
 __all__ = ["Mixture", "main", "random_mixtures", "record_mixture", "record_run", "single_runs"]
 
@@ -169,7 +169,7 @@ def main(arguments: Sequence[str]) -> int:
     """Record what the command line asks for; return the exit status: 1 if something failed, 130 on Ctrl-C."""
     options = _parser().parse_args(arguments)
     try:
-        return _record(options, ["python", "-m", "workloads.spark_recorder", *arguments])
+        return _record(options, ["python", "-m", "workloads.spark.recorder", *arguments])
     except (RecordingError, WorkloadError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
@@ -256,7 +256,7 @@ def _told(name: str, measured: dict[str, Any]) -> str:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m workloads.spark_recorder", description="Record TPC-H queries on a real Spark cluster."
+        prog="python -m workloads.spark.recorder", description="Record TPC-H queries on a real Spark cluster."
     )
     parser.add_argument("--out", type=Path, required=True, help="folder of the recordings")
     parser.add_argument("--tables", type=Path, help="folder of the TPC-H tables (default: OUT/tables)")

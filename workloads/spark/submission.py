@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from workloads.spark_cluster import StandaloneCluster, start_process, stop_process
-from workloads.spark_slim import slim_event_log
-from workloads.spark_tpch import RecordingError, query_text, tables_folder
+from workloads.spark.cluster import StandaloneCluster, start_process, stop_process
+from workloads.spark.slim import slim_event_log
+from workloads.spark.tpch import RecordingError, query_text, tables_folder
 
 __all__ = ["Application", "Driver", "Layout"]
 
@@ -123,7 +123,7 @@ class Driver:
             "text": query_text(application.query, application.scale_factor),
         }
         description.write_text(json.dumps(settings), encoding="utf-8")
-        command = [sys.executable, "-m", "workloads.spark_driver", str(description)]
+        command = [sys.executable, "-m", "workloads.spark.driver", str(description)]
         self._process = start_process(command, self._log, cluster.environment(), piped=True)
 
     @classmethod

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from workloads.spark_tpch import RecordingError
+from workloads.spark.tpch import RecordingError
 
 __all__ = ["StandaloneCluster", "java_version", "spark_home", "start_process", "stop_process"]
 

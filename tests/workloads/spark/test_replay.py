@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.workloads.spark_recordings import recording
+from tests.workloads.spark.recordings import recording
 from workloads.job import Wave
-from workloads.spark_application import SparkQuery
-from workloads.spark_eventlog import read_event_log
-from workloads.spark_profile import to_profile
-from workloads.spark_replay import DRIVER_THREADS, in_submission_order, replay_profile, with_driver
+from workloads.spark.application import SparkQuery
+from workloads.spark.eventlog import read_event_log
+from workloads.spark.profile import to_profile
+from workloads.spark.replay import DRIVER_THREADS, in_submission_order, replay_profile, with_driver
 
 
 @pytest.fixture

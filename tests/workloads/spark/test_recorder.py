@@ -12,16 +12,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.workloads.spark_logs import small_log
-from workloads import spark_cluster, spark_recorder, spark_submission, spark_tpch
-from workloads.spark_cluster import StandaloneCluster, java_version
-from workloads.spark_eventlog import read_event_log
-from workloads.spark_manifest import Manifest
-from workloads.spark_profile import to_profile
-from workloads.spark_recorder import main, random_mixtures, record_mixture, record_run, single_runs
-from workloads.spark_slim import slim_event_log
-from workloads.spark_submission import Application, Layout
-from workloads.spark_tpch import (
+from tests.workloads.spark.logs import small_log
+from workloads.spark import cluster as spark_cluster
+from workloads.spark import recorder as spark_recorder
+from workloads.spark import submission as spark_submission
+from workloads.spark import tpch as spark_tpch
+from workloads.spark.cluster import StandaloneCluster, java_version
+from workloads.spark.eventlog import read_event_log
+from workloads.spark.manifest import Manifest
+from workloads.spark.profile import to_profile
+from workloads.spark.recorder import main, random_mixtures, record_mixture, record_run, single_runs
+from workloads.spark.slim import slim_event_log
+from workloads.spark.submission import Application, Layout
+from workloads.spark.tpch import (
     NUM_QUERIES,
     SCHEMAS,
     RecordingError,
@@ -112,8 +115,8 @@ def test_slimming_keeps_all_that_is_read(tmp_path):
 
 
 def test_the_manifest_goes_on(tmp_path, monkeypatch):
-    monkeypatch.setattr("workloads.spark_manifest._machine", dict)
-    monkeypatch.setattr("workloads.spark_manifest._versions", dict)
+    monkeypatch.setattr("workloads.spark.manifest._machine", dict)
+    monkeypatch.setattr("workloads.spark.manifest._versions", dict)
     first = Manifest(tmp_path / "manifest.json")
     first.begin_session(["record", "a b"])
     first.add("runs", "q01", {"wall": 1.0})
@@ -337,7 +340,7 @@ def test_a_query_on_real_spark(tmp_path):
     command = [
         sys.executable,
         "-m",
-        "workloads.spark_recorder",
+        "workloads.spark.recorder",
         "--out",
         str(tmp_path / "out"),
         "--queries",

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.workloads.spark_logs import LogBuilder, small_log, stage_info
-from workloads import spark_logfile
+from tests.workloads.spark.logs import LogBuilder, small_log, stage_info
 from workloads.job import WorkloadError
-from workloads.spark_eventlog import read_event_log
+from workloads.spark import logfile as spark_logfile
+from workloads.spark.eventlog import read_event_log
 
 
 def refusal(path: Path) -> str:

@@ -10,8 +10,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from workloads.job import JobProfile, StageProfile, TaskDurations, Wave, WorkloadError
-from workloads.spark_application import SparkQuery
-from workloads.spark_dag import without_implied
+from workloads.spark.application import SparkQuery
+from workloads.spark.dag import without_implied
 
 __all__ = ["common_edges", "match_stages", "same_dag", "to_profile"]
 

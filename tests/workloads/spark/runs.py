@@ -9,9 +9,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from workloads.job import Wave
-from workloads.spark_application import TASK_COLUMNS, SparkQuery, SparkStage
-from workloads.spark_dag import StageDag
-from workloads.spark_model import SparkModel
+from workloads.spark.application import TASK_COLUMNS, SparkQuery, SparkStage
+from workloads.spark.dag import StageDag
+from workloads.spark.model import SparkModel
 
 
 @dataclass(frozen=True)

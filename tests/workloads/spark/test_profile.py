@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tests.workloads.spark_logs import LogBuilder, stage_info
+from tests.workloads.spark.logs import LogBuilder, stage_info
 from workloads.job import Wave, WorkloadError
-from workloads.spark_application import SparkQuery
-from workloads.spark_eventlog import read_event_log
-from workloads.spark_profile import to_profile
+from workloads.spark.application import SparkQuery
+from workloads.spark.eventlog import read_event_log
+from workloads.spark.profile import to_profile
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from workloads.job import Wave
-from workloads.spark_events import EventTables, Executor, TaskOutcome
+from workloads.spark.events import EventTables, Executor, TaskOutcome
 
 __all__ = ["measured_runs", "slots", "successful_tasks"]
 
@@ -21,7 +21,7 @@ def measured_runs(tables: EventTables) -> pd.DataFrame:
     """Every run of a task that ended, in order of launch.
 
     To the columns of `EventTables.task_runs` come duration_ms and cpu_ms (float64), slot, wave and level
-    (int64); see `workloads.spark_application.SparkQuery`.
+    (int64); see `workloads.spark.application.SparkQuery`.
     """
     runs = tables.task_runs().sort_values("launch_ms", kind="stable", ignore_index=True)
     slot, wave = _slots_and_waves(runs, [slots(executor, tables) for executor in tables.executors.values()])

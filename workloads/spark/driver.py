@@ -1,4 +1,4 @@
-"""The driver of one recorded application: a process that runs one query for `workloads.spark_recorder`.
+"""The driver of one recorded application: a process that runs one query for `workloads.spark.recorder`.
 
 It talks with the recorder in JSON lines. Once its JVM is up it says ``{"state": "ready"}`` and waits for a
 line; only then it registers with the cluster, runs the query and answers with what it measured. So many
@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from workloads.spark_tpch import SCHEMAS
+from workloads.spark.tpch import SCHEMAS
 
 __all__ = ["main"]
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from workloads.job import WorkloadError
-from workloads.spark_events import Job, Stage
+from workloads.spark.events import Job, Stage
 
 __all__ = ["StageDag", "stage_dag", "stages_by_output", "without_implied"]
 

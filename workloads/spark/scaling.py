@@ -1,6 +1,6 @@
 """From measured runs of a query to its job profile at other parallelism levels and on other sizes of input.
 
-The model (`workloads.spark_model`) tells how the tasks of a stage change; where they start from is measured:
+The model (`workloads.spark.model`) tells how the tasks of a stage change; where they start from is measured:
 
 * **Rate.** What a byte takes in a stage is its own. A stage that reads too little to tell is a typical one.
 * **Level.** The measured duration divided by the model's is the stage's factor at that level. Between
@@ -31,9 +31,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from workloads.job import JobProfile, StageProfile, TaskDurations, Wave, WorkloadError
-from workloads.spark_measurements import Sample, matched_tasks, stage_measurements
-from workloads.spark_model import SparkModel
-from workloads.spark_profile import common_edges, match_stages, to_profile
+from workloads.spark.measurements import Sample, matched_tasks, stage_measurements
+from workloads.spark.model import SparkModel
+from workloads.spark.profile import common_edges, match_stages, to_profile
 from workloads.tpch import LEVELS
 
 __all__ = ["modelled_profile", "scaled_profile"]
