@@ -172,9 +172,9 @@ def _provenance(folder: Path, applications: Sequence[SparkApplication]) -> dict[
     """What was recorded where and with what, as far as the folder tells."""
     noted = [application.recording for application in applications]
     started = [datetime.fromtimestamp(app.start_ms / 1000, UTC).date().isoformat() for app in applications]
-    sessions = [
-        {**session, "command": re.sub(r"(--(?:out|tables)[= ])\S+", r"\1DIR", session["command"])}
-        for session in _manifest(folder).get("sessions", [])
+    campaigns = [
+        {**campaign, "command": re.sub(r"(--(?:out|tables)[= ])\S+", r"\1DIR", campaign["command"])}
+        for campaign in _manifest(folder).get("campaigns", [])
     ]
     return {
         "runs": len(applications),
@@ -184,7 +184,7 @@ def _provenance(folder: Path, applications: Sequence[SparkApplication]) -> dict[
         "dates": sorted(set(started)),
         "spark": sorted({application.spark_version for application in applications}),
         "executor_startup_ms": round(median_startup_ms(applications)),
-        **({"sessions": sessions} if sessions else {}),
+        **({"campaigns": campaigns} if campaigns else {}),
     }
 
 

@@ -116,7 +116,7 @@ def test_the_same_recordings_give_the_same_file(few_recordings, tmp_path, capsys
 def test_applications_of_mixtures_are_left_out(few_recordings, tmp_path):
     (tmp_path / "eventlogs").symlink_to(few_recordings / "eventlogs")
     mixed = {"mixtures": {"m": {"applications": [{"name": "q01_sf1_n1_r1"}]}}}
-    (tmp_path / "manifest.json").write_text(json.dumps({"format": 1, "sessions": [], "runs": {}, **mixed}))
+    (tmp_path / "manifest.json").write_text(json.dumps({"format": 1, "campaigns": [], "runs": {}, **mixed}))
     names = [application.name for application in read_recordings(tmp_path)]
     assert len(names) == 11
     assert "q01_sf1_n1_r1" not in names

@@ -23,9 +23,9 @@ class Manifest:
     """The file's content:
 
     * format: 1
-    * sessions: one for each start of the recorder: date, command, machine, versions
-    * runs: name -> what the driver measured (see `workloads.spark.driver`), log, session
-    * mixtures: name -> number, executors, makespan_s, session, and the applications: the same as a run, and
+    * campaigns: one for each start of the recorder: date, command, machine, versions
+    * runs: name -> what the driver measured (see `workloads.spark.driver`), log, campaign
+    * mixtures: name -> number, executors, makespan_s, campaign, and the applications: the same as a run, and
       ``submit_s``, when it was submitted since the first, and ``done_s``, when its query had ended
     """
 
@@ -36,7 +36,7 @@ class Manifest:
             RecordingError: the file is no manifest.
         """
         self.path = path
-        self.content: dict[str, Any] = {"format": 1, "sessions": [], "runs": {}, "mixtures": {}}
+        self.content: dict[str, Any] = {"format": 1, "campaigns": [], "runs": {}, "mixtures": {}}
         if path.exists():
             try:
                 self.content = json.loads(path.read_text(encoding="utf-8"))
@@ -45,15 +45,15 @@ class Manifest:
             except (ValueError, KeyError, TypeError):
                 raise RecordingError(f"{path}: not a manifest of recordings; move it away") from None
 
-    def begin_session(self, command: Sequence[str]) -> None:
+    def begin_campaign(self, command: Sequence[str]) -> None:
         """Note what the next recordings are made with."""
-        session = {
+        campaign = {
             "date": datetime.now(UTC).isoformat(timespec="seconds"),
             "command": shlex.join(command),
             "machine": _machine(),
             "versions": _versions(),
         }
-        self.content["sessions"].append(session)
+        self.content["campaigns"].append(campaign)
 
     def has(self, kind: str, name: str) -> bool:
         """Whether a run or mixture (``kind``: "runs" or "mixtures") is recorded."""
@@ -61,7 +61,7 @@ class Manifest:
 
     def add(self, kind: str, name: str, record: dict[str, Any]) -> None:
         """Add a record and write the file, whole or not at all."""
-        self.content[kind][name] = {**record, "session": len(self.content["sessions"]) - 1}
+        self.content[kind][name] = {**record, "campaign": len(self.content["campaigns"]) - 1}
         unfinished = self.path.with_name(self.path.name + ".part")
         unfinished.write_text(json.dumps(self.content, indent=1) + "\n", encoding="utf-8")
         unfinished.replace(self.path)

@@ -210,7 +210,7 @@ def _record(options: argparse.Namespace, command: list[str]) -> int:
     for scale_factor in options.scale_factors:
         _read_once(generate_tables(tables, scale_factor))
     num_slots = max(*options.executors, *options.mixture_executors)
-    manifest.begin_session(command)
+    manifest.begin_campaign(command)
     failures = 0
     with StandaloneCluster(out / "cluster", num_slots, pin=options.pin) as cluster:
         for number, (kind, name, record) in enumerate(todo, start=1):

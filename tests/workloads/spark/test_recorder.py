@@ -118,17 +118,17 @@ def test_the_manifest_goes_on(tmp_path, monkeypatch):
     monkeypatch.setattr("workloads.spark.manifest._machine", dict)
     monkeypatch.setattr("workloads.spark.manifest._versions", dict)
     first = Manifest(tmp_path / "manifest.json")
-    first.begin_session(["record", "a b"])
+    first.begin_campaign(["record", "a b"])
     first.add("runs", "q01", {"wall": 1.0})
     second = Manifest(tmp_path / "manifest.json")
-    second.begin_session(["record"])
+    second.begin_campaign(["record"])
     second.add("mixtures", "mix", {"makespan_s": 2.0})
     assert second.has("runs", "q01")
     assert not second.has("runs", "mix")
     content = json.loads((tmp_path / "manifest.json").read_text())
-    assert content["runs"] == {"q01": {"wall": 1.0, "session": 0}}
-    assert content["mixtures"] == {"mix": {"makespan_s": 2.0, "session": 1}}
-    assert content["sessions"][0]["command"] == "record 'a b'"
+    assert content["runs"] == {"q01": {"wall": 1.0, "campaign": 0}}
+    assert content["mixtures"] == {"mix": {"makespan_s": 2.0, "campaign": 1}}
+    assert content["campaigns"][0]["command"] == "record 'a b'"
 
 
 @pytest.mark.parametrize("content", ["x", "[]", "{}", '{"format": 2}'])
@@ -354,7 +354,7 @@ def test_a_query_on_real_spark(tmp_path):
     [(name, run)] = content["runs"].items()
     assert name == "q06_sf0.01_4mx2_n1_r1"
     assert run["rows"] == 1
-    assert content["sessions"][0]["machine"]["cores"] == os.cpu_count()
+    assert content["campaigns"][0]["machine"]["cores"] == os.cpu_count()
     [application] = read_event_log(tmp_path / "out" / "eventlogs")
     [query] = application.queries
     assert query.name == "q06"
