@@ -7,28 +7,22 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
+from decima.console import INTERRUPTED, OneLineErrors, end, library_errors, make_console
 from decima.reproduce.commands import reproduce
 from decima.workload_cli import workload as workload_commands
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from decima.compare import Comparison
     from decima.experiments import ExperimentSettings
     from workloads import Workload
 
-__all__ = ["cli", "library_errors", "main", "make_console"]
+__all__ = ["cli", "main"]
 
-#: Exit status of a command that was interrupted: 128 + SIGINT, as shells have it.
-INTERRUPTED = 130
 DEFAULT_SCHEDULERS = "fifo,sjf-cp,fair,naive-weighted-fair,weighted-fair,tuned-weighted-fair"
 #: Options that change what a command shows or how fast, never its results.
 PRESENTATION = ("processes", "json_file", "out")
@@ -39,30 +33,6 @@ def default_workload() -> Workload:
     from workloads import embedded_workload
 
     return embedded_workload()
-
-
-class OneLineErrors(click.Group):
-    """A group that tells every error in one line on stderr and ends with a status that is not 0."""
-
-    def main(
-        self,
-        args: Sequence[str] | None = None,
-        prog_name: str | None = None,
-        complete_var: str | None = None,
-        standalone_mode: bool = True,
-        **extra: Any,
-    ) -> Any:
-        """As ``click.Group.main``, but errors end the command in one line."""
-        run = partial(super().main, args, prog_name, complete_var, standalone_mode=False, **extra)
-        if not standalone_mode:
-            return run()
-        try:
-            status: Any = run()
-        except click.ClickException as error:
-            _end(f"error: {error.format_message()}", error.exit_code)
-        except click.Abort:
-            _end("interrupted", INTERRUPTED)
-        sys.exit(status if isinstance(status, int) else 0)
 
 
 @click.group(cls=OneLineErrors, invoke_without_command=True)
@@ -161,7 +131,7 @@ def compare(context: click.Context, /, **options: Any) -> int:
             _report(comparison, options, _command_line(context, settings, options))
     if interrupted:
         finished = f"{len(comparison.experiments)} of {settings.num_experiments} experiments finished"
-        _end(f"interrupted, {finished}", INTERRUPTED)
+        end(f"interrupted, {finished}", INTERRUPTED)
     return 0
 
 
@@ -257,15 +227,6 @@ def _report(comparison: Comparison, options: dict[str, Any], command: str) -> No
     click.echo(f"{len(pictures)} pictures in {options['out']}")
 
 
-def make_console() -> Console:
-    """Stdout, never narrower than a table: a terminal may wrap its lines, a file has no width to keep to."""
-    from rich.console import Console
-
-    console = Console()
-    console.width = max(console.width, 80 if console.is_terminal else 120)
-    return console
-
-
 def _command_line(context: click.Context, settings: ExperimentSettings, options: dict[str, Any]) -> str:
     """The command with every option that its results depend on, defaults too."""
     words = ["decima", str(context.info_name)]
@@ -274,25 +235,3 @@ def _command_line(context: click.Context, settings: ExperimentSettings, options:
         if name not in PRESENTATION and name not in _without_effect(settings) and options[name] is not None:
             words += [parameter.opts[0], str(options[name])]
     return shlex.join(words)
-
-
-@contextmanager
-def library_errors() -> Iterator[None]:
-    """What the library refuses becomes the command's error; anything else is a bug, with its traceback."""
-    from decima.experiments import CompareError
-    from decima.schedulers import SchedulerError
-    from decima.workers import WorkerError
-    from simulator import ConfigError
-    from workloads import WorkloadError
-
-    try:
-        yield
-    except BrokenPipeError:
-        raise  # whoever reads has read enough, as in "decima compare | head"
-    except (CompareError, ConfigError, OSError, SchedulerError, WorkerError, WorkloadError) as error:
-        raise click.ClickException(str(error)) from error
-
-
-def _end(message: str, status: int) -> NoReturn:
-    click.echo(f"decima: {' '.join(message.split())}", err=True)
-    sys.exit(status)

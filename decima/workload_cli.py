@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from decima.console import library_errors, make_console
+
 if TYPE_CHECKING:
     from rich.table import Table
 
@@ -83,14 +85,11 @@ def spark(out: Path, **options: Any) -> None:
     Runs of the same query are pooled. Numbers of executors that were never measured follow a model of task
     durations, whose parameters are fitted to the logs and shown.
     """
-    from decima.cli import library_errors
-
     with library_errors():
         _import_spark(out, **options)
 
 
 def _import_spark(out: Path, logs: Sequence[Path], **options: Any) -> None:
-    from decima.cli import make_console
     from decima.outputs import check_file
     from workloads import write_workload
     from workloads.spark.importing import import_event_logs
@@ -117,14 +116,11 @@ def show(file: Path | None, names: Sequence[str], out: Path | None) -> None:
     For each profile: stages, tasks, total work, critical path (both in executor time, at the mean durations),
     and the numbers of executors for which durations are known.
     """
-    from decima.cli import library_errors
-
     with library_errors():
         _show(file, names, out)
 
 
 def _show(file: Path | None, names: Sequence[str], out: Path | None) -> None:
-    from decima.cli import make_console
     from decima.outputs import atomic_path, check_file
     from workloads import read_workload
     from workloads.tpch_spark import embedded_workload

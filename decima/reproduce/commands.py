@@ -7,6 +7,8 @@ from pathlib import Path
 
 import click
 
+from decima.console import library_errors, make_console
+
 __all__ = ["reproduce"]
 
 
@@ -43,7 +45,6 @@ def fig18(folders: tuple[Path, ...], executors: int, seeds: int, json_file: Path
         raise click.UsageError(
             "fig18 needs runs on real Spark: --recordings DIR; python -m workloads.spark.recorder makes them"
         )
-    from decima.cli import library_errors
 
     with library_errors():
         _fig18(folders, executors, seeds, json_file, out)
@@ -53,7 +54,6 @@ def _fig18(folders: tuple[Path, ...], executors: int, seeds: int, json_file: Pat
     from rich.console import Console
     from rich.progress import Progress
 
-    from decima.cli import make_console
     from decima.outputs import atomic_path, check_file, make_folder
     from decima.reproduce.fig18 import measure_fidelity
     from decima.reproduce.fig18_report import fidelity_notes, fidelity_tables, plot_fidelity

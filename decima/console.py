@@ -1,0 +1,75 @@
+"""How commands speak: every error in one line with a status that is not 0, tables that are not cut."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+__all__ = ["INTERRUPTED", "OneLineErrors", "end", "library_errors", "make_console"]
+
+#: Exit status of a command that was interrupted: 128 + SIGINT, as shells have it.
+INTERRUPTED = 130
+
+
+class OneLineErrors(click.Group):
+    """A group that tells every error in one line on stderr and ends with a status that is not 0."""
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        **extra: Any,
+    ) -> Any:
+        """As ``click.Group.main``, but errors end the command in one line."""
+        run = partial(super().main, args, prog_name, complete_var, standalone_mode=False, **extra)
+        if not standalone_mode:
+            return run()
+        try:
+            status: Any = run()
+        except click.ClickException as error:
+            end(f"error: {error.format_message()}", error.exit_code)
+        except click.Abort:
+            end("interrupted", INTERRUPTED)
+        sys.exit(status if isinstance(status, int) else 0)
+
+
+@contextmanager
+def library_errors() -> Iterator[None]:
+    """What the library refuses becomes the command's error; anything else is a bug, with its traceback."""
+    from decima.experiments import CompareError
+    from decima.schedulers import SchedulerError
+    from decima.workers import WorkerError
+    from simulator import ConfigError
+    from workloads import WorkloadError
+
+    try:
+        yield
+    except BrokenPipeError:
+        raise  # whoever reads has read enough, as in "decima compare | head"
+    except (CompareError, ConfigError, OSError, SchedulerError, WorkerError, WorkloadError) as error:
+        raise click.ClickException(str(error)) from error
+
+
+def make_console() -> Console:
+    """Stdout, never narrower than a table: a terminal may wrap its lines, a file has no width to keep to."""
+    from rich.console import Console
+
+    console = Console()
+    console.width = max(console.width, 80 if console.is_terminal else 120)
+    return console
+
+
+def end(message: str, status: int) -> NoReturn:
+    """End the program with a line on stderr."""
+    click.echo(f"decima: {' '.join(message.split())}", err=True)
+    sys.exit(status)
