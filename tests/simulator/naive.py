@@ -428,6 +428,29 @@ def _check_executors(record: EpisodeRecord) -> None:
             previous = run
 
 
+def check_waves(record: EpisodeRecord) -> None:
+    """A task is fresh after a move, of the rest after another one of its stage, else of the first wave."""
+    waits_cold = not record.config.semantics.waiting_keeps_jvm
+    tasks, moves = record.tasks(), record.moves()
+    for executor in range(record.config.num_executors):
+        mine = tasks[(tasks["executor"] == executor) & tasks["start_ms"].notna()].sort_values("start_ms")
+        if mine["start_ms"].duplicated().any():
+            continue  # the order is not known
+        here = moves[moves["executor"] == executor]
+        previous = None
+        for run in mine.itertuples():
+            since = -1.0 if previous is None else previous.finish_ms
+            moved = ((here["depart_ms"] >= since) & (here["arrive_ms"] <= run.start_ms)).any()
+            if moved:
+                expected = {Wave.FRESH}
+            elif (previous.job, previous.stage) == (run.job, run.stage):
+                expected = {Wave.REST}
+            else:
+                expected = {Wave.FIRST, Wave.FRESH} if waits_cold else {Wave.FIRST}
+            assert run.wave in expected
+            previous = run
+
+
 def check_durations(record: EpisodeRecord) -> None:
     """Every task takes as long as the tables of its stage and its luck say."""
     config = record.config

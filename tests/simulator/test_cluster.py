@@ -329,6 +329,34 @@ def test_classes_count_for_the_number_of_executors() -> None:
     assert ClusterConfig(num_executors=7).executor_classes == (ExecutorClass(7),)
 
 
+# What happens at the same time happens in the order in which it was caused.
+
+
+@BOTH
+def test_a_job_arrives_before_anybody_is_done_at_that_time(semantics: Semantics) -> None:
+    subject = cluster(2, job(stage(1, 10.0)), job(stage(2, 10.0)), at=[0.0, 10.0], semantics=semantics)
+    subject.decide(greedy(subject.observe()))
+    subject.decide(None)
+    assert (subject.clock.now, subject.turn, subject.source) == (10.0, [1], (None, None))
+    assert subject.observe().job_id.tolist() == [0, 1]
+
+
+@BOTH
+@pytest.mark.parametrize(("task_ms", "tasks", "last"), [(30.0, 3, 1), (60.0, 2, 0)])
+def test_who_set_out_before_a_task_began_arrives_before_it_ends(
+    semantics: Semantics, task_ms: float, tasks: int, last: int
+) -> None:
+    """Executor 1 leaves for job 0 at 60 ms and arrives at 110 ms, when executor 0 is done with its second task of
+    30 ms, begun at 80; or with its first of 60 ms, begun at 50. One task is left: who comes first takes it.
+    """
+    profiles = job(stage(tasks, task_ms)), job(stage(1, 10.0))
+    subject = cluster(2, *profiles, moving_delay_ms=50.0, semantics=semantics)
+    subject.decide(Decision(0, 1))
+    record, _ = finish(subject)
+    assert runs(record)[tasks - 1] == (0, 0, tasks - 1, last, 110.0, 110.0 + task_ms)
+    assert record.moves()["depart_ms"].tolist() == [0.0, 0.0, 60.0]
+
+
 # Two classes of executors.
 
 

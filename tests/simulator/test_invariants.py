@@ -11,7 +11,14 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from simulator import Cluster, ClusterConfig, EpisodeRecord, SchedulingError
-from tests.simulator.naive import Books, check_books, check_durations, check_observation, check_record
+from tests.simulator.naive import (
+    Books,
+    check_books,
+    check_durations,
+    check_observation,
+    check_record,
+    check_waves,
+)
 from tests.simulator.strategies import clusters
 from tests.workloads.strategies import job_sequences
 from workloads.arrivals import JobSequence
@@ -123,6 +130,7 @@ def test_every_task_runs_once_and_the_books_are_right_at_every_decision(
         assert np.isfinite(record.task_finish_ms).all()
         assert np.isfinite(record.completion_ms).all()
         check_durations(record)
+        check_waves(record)
 
 
 @MANY
