@@ -163,7 +163,7 @@ def _plot_effects(axes: Axes, mean_errors: pd.Series[float]) -> None:
     axes.set_yticks(place, predictions, fontsize="small")
     axes.invert_yaxis()
     axes.set(xlabel="Mean error (%); dashed: the paper's")
-    axes.set_title("With and without each effect", loc="left")
+    axes.set_title("With and without effects", loc="left")
     axes.legend(ncols=2, loc="lower right", bbox_to_anchor=(1, 1), **LEGEND)
     axes.spines[["top", "right"]].set_visible(False)
 
