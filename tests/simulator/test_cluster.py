@@ -357,6 +357,63 @@ def test_who_set_out_before_a_task_began_arrives_before_it_ends(
     assert record.moves()["depart_ms"].tolist() == [0.0, 0.0, 60.0]
 
 
+@BOTH
+def test_executors_that_leave_one_after_the_other_arrive_so(semantics: Semantics) -> None:
+    """Stages 1 and 2 of job 0 open at 15 ms. Executor 1 leaves for job 1, 2 begins stage 1, 0 leaves for job 1.
+
+    Executor 2 is done when the others arrive, at 20 ms: after executor 1 has begun stage 0 of job 1, before
+    executor 0 begins stage 1.
+    """
+    first = job(stage(1, 10.0), stage(1, 5.0), stage(1, 5.0), edges=[(0, 1), (0, 2)])
+    subject = cluster(3, first, job(stage(2, 10.0), stage(2, 10.0)), moving_delay_ms=5.0, semantics=semantics)
+    for place in (0, 1, 2):
+        subject.decide(give(subject.observe(), place, 1))
+    assert (subject.clock.now, subject.turn, subject.source) == (15.0, [1, 2, 0], (0, None))
+    for place in (3, 1, 4):
+        subject.decide(give(subject.observe(), place, 1))
+    assert (subject.clock.now, subject.turn, subject.source) == (20.0, [2], (0, 1))
+    assert subject.observe().remaining_tasks.tolist() == [0, 0, 1, 1, 2]
+
+
+@BOTH
+def test_who_finds_its_stage_full_takes_the_one_that_has_been_ready_longest(semantics: Semantics) -> None:
+    """Stage 3 opens at 15 ms, stage 2 at 25 ms. Executor 3 sets out for stage 4 at 28 ms, whose last task
+    executor 2 takes at 30 ms; at 33 ms it finds nothing left and helps itself. The others are left idle.
+    """
+    sizes_and_times = ((1, 10.0), (1, 20.0), (3, 7.0), (3, 7.0), (2, 25.0))
+    first = job(*(stage(size, time_ms) for size, time_ms in sizes_and_times), edges=[(1, 2), (0, 3)])
+    subject = cluster(4, first, job(stage(1, 23.0)), moving_delay_ms=5.0, semantics=semantics)
+    for place in (0, 1, 4, 5):
+        subject.decide(give(subject.observe(), place, 1))
+
+    def decide(observation: Observation) -> Decision | None:
+        if observation.time_ms == 28.0 and subject.turn == [3]:
+            return give(observation, 4)
+        return None if observation.time_ms < 33.0 else greedy(observation)
+
+    record, _ = finish(subject, decide)
+    starts = {run[:3]: (run[3], run[4]) for run in runs(record)}
+    assert starts[0, 4, 1] == (2, 30.0)
+    assert starts[0, 3, 0] == (3, 33.0)
+
+
+@BOTH
+def test_who_finds_its_stage_full_and_nothing_else_in_its_job_goes_where_there_is_work(
+    semantics: Semantics,
+) -> None:
+    """Executor 1 leaves for job 0 at 60 ms; at 110 ms nothing is left there. It goes on to job 2, unasked."""
+    profiles = job(stage(2, 40.0)), job(stage(1, 10.0)), job(stage(2, 500.0))
+    subject = cluster(2, *profiles, moving_delay_ms=50.0, semantics=semantics)
+    subject.decide(Decision(0, 1))
+    subject.decide(Decision(1, 1))
+    subject.decide(give(subject.observe(), 0))
+    record, _ = finish(
+        subject, lambda seen: None if seen.time_ms < 160.0 and seen.source >= 0 else greedy(seen)
+    )
+    assert (1, 60.0) in record.moves()[["executor", "depart_ms"]].itertuples(index=False, name=None)
+    assert (2, 0, 0, 1, 160.0, 660.0) in runs(record)
+
+
 # Two classes of executors.
 
 
