@@ -26,11 +26,12 @@ INSTALL, *OTHERS = [text.strip().splitlines() for _, text in blocks("sh")]
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A folder with the files that the README shows."""
+    """A folder with the files that the README shows, beside the recordings."""
     for language in ("json", "python"):
         for name, text in blocks(language):
             if name:
                 (tmp_path / name).write_text(text)
+    (tmp_path / "recordings").symlink_to(README.parent / "recordings")
     return tmp_path
 
 
