@@ -100,6 +100,11 @@ def test_the_published_fifo_counts_grants_and_never_takes_them_back() -> None:
     assert [fifo.decide(observation) for _ in range(3)] == [Decision(0, 3), Decision(1, 3), None]
     fifo.reset(config, sequence)
     assert fifo.decide(observation) == Decision(0, 3)
+    # After two, one more.
+    narrow = one_stage(2, 50)
+    fifo.reset(config, narrow)
+    offer = Cluster(config, narrow).observe()
+    assert [fifo.decide(offer) for _ in range(4)] == [Decision(0, 2), Decision(0, 1), Decision(1, 3), None]
     plain = ClusterConfig(num_executors=3)
     fifo.reset(plain, sequence)
     assert [fifo.decide(observation) for _ in range(3)] == [Decision(0, 3)] * 3

@@ -658,6 +658,25 @@ def test_a_process_can_wait_for_what_happens_in_the_cluster() -> None:
     assert seen == [(0.0, 0), (9.0, 0), (11.0, 1), (29.0, 2), (31.0, 3)]
 
 
+def test_a_process_that_is_started_begins_at_once() -> None:
+    """Before the task that ends at the same time, though that was settled earlier."""
+    subject, seen = cluster(1, job(stage(2, 10.0))), []
+
+    def look() -> Iterator[Event]:
+        seen.append((subject.clock.now, int(subject.snapshot().finished_tasks.sum())))
+        yield subject.clock.timeout(0.0)
+        seen.append((subject.clock.now, int(subject.snapshot().finished_tasks.sum())))
+
+    def start() -> Iterator[Event]:
+        yield subject.clock.timeout(10.0)
+        subject.clock.process(look())
+
+    subject.clock.process(start())
+    subject.clock.step()  # its timeout comes before the task
+    finish(subject)
+    assert seen == [(10.0, 0), (10.0, 1)]
+
+
 # Size.
 
 

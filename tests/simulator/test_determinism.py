@@ -54,7 +54,7 @@ def test_one_seed_is_one_episode_in_every_process() -> None:
     root = Path(__file__).resolve().parents[2]
     others = [
         subprocess.run(
-            [sys.executable, "-W", "error", "-c", PROGRAM],
+            [sys.executable, "-c", PROGRAM],
             cwd=root,
             capture_output=True,
             text=True,

@@ -117,17 +117,17 @@ def test_more_executors_than_tasks_that_they_wait_for_are_offered_to_a_job_that_
     assert asked_before(cluster, 9000.0) == ([dry, *waiting] if on else [dry])
 
 
-@pytest.mark.parametrize(("semantics", "on"), with_and_without("offer_idle_executors"))
-def test_who_waits_for_a_stage_of_its_own_job_is_left_alone(semantics: Semantics, on: bool) -> None:
-    """Executor 1 waits in job 0 for the stage that opens at 10 s; job 1 arrives at 2 s and has to wait."""
-    config = ClusterConfig(num_executors=2, moving_delay_ms=1000.0, semantics=semantics)
-    sequence = jobs(chain(stage(1, 9000.0), stage(1, 1000.0)), job(stage(1, 5000.0)), at=[0.0, 2000.0])
-    record, _ = finish(Cluster(config, sequence))
-    assert runs(record) == [
-        (0, 0, 0, 0, 1000.0, 10_000.0),
-        (0, 1, 0, 1, 10_000.0, 11_000.0),
-        (1, 0, 0, 0, 11_000.0, 16_000.0),
-    ]
+@pytest.mark.parametrize("waiting", [1, 2, 3])
+@pytest.mark.parametrize("semantics", [PAPER, DECIMA_SIM])
+def test_who_waits_for_a_stage_of_its_own_job_is_left_alone(semantics: Semantics, waiting: int) -> None:
+    """Some wait in job 0 for as many tasks, which open at 10 s; job 1, which arrives at 2 s, has to wait too."""
+    config = ClusterConfig(num_executors=1 + waiting, moving_delay_ms=1000.0, semantics=semantics)
+    sequence = jobs(chain(stage(1, 9000.0), stage(waiting, 1000.0)), job(stage(5, 5000.0)), at=[0.0, 2000.0])
+    cluster = Cluster(config, sequence)
+    cluster.decide(give(cluster.observe(), 0, 1))
+    cluster.decide(give(cluster.observe(), 1, waiting))
+    assert (cluster.clock.now, cluster.source) == (10_000.0, (0, None))
+    assert cluster.turn == [*range(1, waiting + 1), 0]
 
 
 # Parallelism levels.
