@@ -434,8 +434,9 @@ def check_waves(record: EpisodeRecord) -> None:
     tasks, moves = record.tasks(), record.moves()
     for executor in range(record.config.num_executors):
         mine = tasks[(tasks["executor"] == executor) & tasks["start_ms"].notna()].sort_values("start_ms")
-        if mine["start_ms"].duplicated().any():
-            continue  # the order is not known
+        instant = not record.config.moving_delay_ms and (mine["start_ms"] == mine["finish_ms"]).any()
+        if instant or mine["start_ms"].duplicated().any():
+            continue  # the order of moves and tasks is not known
         here = moves[moves["executor"] == executor]
         previous = None
         for run in mine.itertuples():
