@@ -434,10 +434,12 @@ def check_waves(record: EpisodeRecord) -> None:
     tasks, moves = record.tasks(), record.moves()
     for executor in range(record.config.num_executors):
         mine = tasks[(tasks["executor"] == executor) & tasks["start_ms"].notna()].sort_values("start_ms")
-        instant = not record.config.moving_delay_ms and (mine["start_ms"] == mine["finish_ms"]).any()
+        here = moves[moves["executor"] == executor]
+        instant = (here["arrive_ms"] == here["depart_ms"]).any() and (
+            mine["start_ms"] == mine["finish_ms"]
+        ).any()
         if instant or mine["start_ms"].duplicated().any():
             continue  # the order of moves and tasks is not known
-        here = moves[moves["executor"] == executor]
         previous = None
         for run in mine.itertuples():
             since = -1.0 if previous is None else previous.finish_ms
