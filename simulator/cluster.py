@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from functools import partial
+from operator import index
 
 import numpy as np
 from numpy.typing import NDArray
@@ -170,7 +171,7 @@ class Cluster:
         if decision is None:
             return self._commit(engine.IDLE, self._budget)
         observation = self.observe()
-        place, limit = decision
+        place, limit = _whole_numbers("a decision is a stage and a limit", *decision)
         if not 0 <= place < observation.stages.shape[1]:
             raise SchedulingError(
                 f"there is no stage {place}: the observation has {observation.stages.shape[1]}"
@@ -198,6 +199,7 @@ class Cluster:
         Raises:
             SchedulingError: the stage is not schedulable or the count is out of range; nothing changes.
         """
+        job, stage, count = _whole_numbers("a commitment is a job, a stage and a count", job, stage, count)
         if not (0 <= job < len(self.sequence) and 0 <= stage < self.sequence.profiles[job].num_stages):
             raise SchedulingError(f"there is no stage {stage} of job {job}")
         if not 0 < count <= self._budget:
@@ -371,3 +373,12 @@ class Cluster:
 
     def _time_is_up(self, _: Event) -> None:
         self._ended = True
+
+
+def _whole_numbers(what: str, *values: int) -> tuple[int, ...]:
+    """Plain integers; fractions of an executor would spoil the books."""
+    try:
+        return tuple(index(value) for value in values)
+    except TypeError:
+        given = ", ".join(str(value) for value in values)
+        raise SchedulingError(f"{what}, all of them whole numbers, got {given}") from None

@@ -58,6 +58,9 @@ def everything(cluster: Cluster) -> list[bytes]:
         (Decision(2, 5), "stage 2 is not schedulable"),
         (Decision(0, 0), "the limit must exceed the 0 executors that the job holds, got 0"),
         (Decision(0, -7), "the limit must exceed the 0 executors that the job holds, got -7"),
+        (Decision(0, 2.5), "a decision is a stage and a limit, all of them whole numbers, got 0, 2.5"),
+        (Decision(0, math.nan), "a decision is a stage and a limit, all of them whole numbers, got 0, nan"),
+        (Decision(0.0, 2), "a decision is a stage and a limit, all of them whole numbers, got 0.0, 2"),
     ],
 )
 def test_a_decision_that_cannot_be_carried_out_is_refused_and_changes_nothing(
@@ -81,6 +84,7 @@ def test_a_decision_that_cannot_be_carried_out_is_refused_and_changes_nothing(
         (-1, 0, 1, "there is no stage 0 of job -1"),
         (2, 0, 1, "there is no stage 0 of job 2"),
         (0, 0, 0, "0 executors asked for, 3 offered"),
+        (0, 0, 1.5, "a commitment is a job, a stage and a count, all of them whole numbers, got 0, 0, 1.5"),
         (0, 0, -1, "-1 executors asked for, 3 offered"),
         (0, 0, 4, "4 executors asked for, 3 offered"),
         (0, 1, 1, "stage 1 of job 0 is not schedulable"),
@@ -88,7 +92,7 @@ def test_a_decision_that_cannot_be_carried_out_is_refused_and_changes_nothing(
     ],
 )
 def test_a_commitment_that_cannot_be_made_is_refused_and_changes_nothing(
-    job_number: int, stage_number: int, count: int, message: str
+    job_number: int, stage_number: int, count: float, message: str
 ) -> None:
     # Job 1 has not arrived.
     subject = cluster(3, chain(stage(2, 10.0), stage(1, 10.0)), job(stage(1, 10.0)), at=[0.0, 50.0])
