@@ -1,0 +1,1 @@
+"""The neural scheduler of Decima (SIGCOMM 2019, section 5)."""

@@ -1,0 +1,207 @@
+"""What a policy is made of: its input features, its networks, and how it limits parallelism.
+
+All of it is stored with the weights, so that a policy works on any cluster without further settings.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+__all__ = ["DECIMA_SIM_POLICY", "PAPER_POLICY", "PRESETS", "SHORTCUT_POLICY", "Feature", "PolicyConfig"]
+
+FeatureName = Literal[
+    "unclaimed_tasks",
+    "remaining_tasks",
+    "mean_task_ms",
+    "unclaimed_work_ms",
+    "remaining_work_ms",
+    "job_executors",
+    "offered_executors",
+    "local",
+]
+#: Their place is their number in the compiled code.
+FEATURE_NAMES: tuple[str, ...] = get_args(FeatureName)
+#: Those that say nothing of a single stage.
+JOB_FEATURE_NAMES = ("job_executors", "offered_executors", "local")
+
+
+class Feature(BaseModel):
+    """One number that the network sees of a stage or a job: ``value / scale``, or ``log(1 + value / scale)``.
+
+    Attributes:
+        name: what it is. ``unclaimed`` counts the tasks that no executor is committed to, ``remaining`` those
+            that have not started; work is tasks times their mean duration; ``local`` is 1 if the executors
+            offered belong to the job, else -1; ``job_executors`` and ``offered_executors`` are counts.
+        scale: what it is divided by, in its own unit.
+        log: whether to compress it.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: FeatureName
+    scale: float = Field(1.0, gt=0, allow_inf_nan=False)
+    log: bool = False
+
+    @model_validator(mode="after")
+    def _check(self) -> Feature:
+        if self.log and self.name == "local":
+            raise ValueError("the feature local is negative at times: it has no logarithm")
+        return self
+
+
+class PolicyConfig(BaseModel):
+    """The shape of a policy.
+
+    Source: Decima (SIGCOMM 2019), sections 5.1 and 5.2, and its appendix on the network.
+
+    Attributes:
+        stage_features: of each stage, F in number.
+        job_features: of each job, for the heads that have a shortcut.
+        embedding: width D of the stage, job and global embeddings.
+        hidden: widths of the hidden layers of the six embedding networks and of the one that lifts the features.
+        head_hidden: widths of the hidden layers of the two heads.
+        activate_embeddings: whether the embedding networks end in an activation.
+        message_order: ``height``: every stage hears from all its children once, when they have heard from theirs;
+            ``decima-sim``: the order of the published code, in which some stages are updated more than once.
+        aggregate: whether a non-linear ``g`` follows the sum over children; the paper says why it should.
+        summary_aggregate: the same for the sums over stages and jobs.
+        shortcut: whether the job summary and the heads see the raw features beside the embeddings.
+        graph: without it there are no embeddings at all and the heads see the raw features only.
+        finished_stages: whether finished stages take part in the messages. They change no other stage's embedding.
+        limit: ``input``: the score of a limit is a function of it (section 5.2); ``outputs``: a separate output for
+            each limit; ``stage``: limits are those of single stages; ``none``: a stage gets all that is offered.
+        limit_scale: the limit is divided by this where it is an input.
+        num_limits: number of separate outputs; more executors than that cannot be given to a job.
+        all_limits: offer limits up to the number of executors; else only those that differ in what they
+            do: up to what the job holds and the chosen stage can get now.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    stage_features: tuple[Feature, ...] = Field(min_length=1)
+    job_features: tuple[Feature, ...] = ()
+    embedding: int = Field(16, ge=1)
+    hidden: tuple[int, ...] = (32, 16)
+    head_hidden: tuple[int, ...] = (32, 16)
+    activate_embeddings: bool = False
+    message_order: Literal["height", "decima-sim"] = "height"
+    aggregate: bool = True
+    summary_aggregate: bool = True
+    shortcut: bool = False
+    graph: bool = True
+    finished_stages: bool = False
+    limit: Literal["input", "outputs", "stage", "none"] = "input"
+    limit_scale: float = Field(50.0, gt=0, allow_inf_nan=False)
+    num_limits: int = Field(50, ge=1)
+    all_limits: bool = False
+
+    @model_validator(mode="after")
+    def _check(self) -> PolicyConfig:
+        if min((1, *self.hidden, *self.head_hidden)) < 1:
+            raise ValueError("a layer needs at least one unit")
+        wrong = [feature.name for feature in self.job_features if feature.name not in JOB_FEATURE_NAMES]
+        if wrong:
+            raise ValueError(f"{wrong[0]} is no feature of a job, only of a stage")
+        if self.message_order == "decima-sim" and not self.finished_stages:
+            raise ValueError("the order of messages decima-sim needs finished_stages")
+        if self.limit == "stage" and self.all_limits:
+            raise ValueError("limits of stages have no all_limits")
+        return self
+
+    @property
+    def layers(self) -> dict[str, tuple[int, ...]]:
+        """Widths of each network, input first; its name is that of its weights in a policy file.
+
+        ``stage_input`` lifts the features; then come the paper's f and g of each level (``message`` and
+        ``aggregate`` for stages, ``job_summary``, ``job_aggregate``, ``global_summary``, ``global_aggregate``)
+        and the two heads, q (``stage_head``) and w (``limit_head``).
+        """
+        width, raw = self.embedding, len(self.stage_features)
+        extra_stage = raw if self.shortcut or not self.graph else 0
+        extra_job = len(self.job_features) if self.shortcut or not self.graph else 0
+        nets: dict[str, tuple[int, ...]] = {}
+        if self.graph:
+            nets["stage_input"] = (raw, *self.hidden, width)
+            nets["message"] = (width, *self.hidden, width)
+            if self.aggregate:
+                nets["aggregate"] = (width, *self.hidden, width)
+            nets["job_summary"] = (width + (raw if self.shortcut else 0), *self.hidden, width)
+            if self.summary_aggregate:
+                nets["job_aggregate"] = (width, *self.hidden, width)
+            nets["global_summary"] = (width, *self.hidden, width)
+            if self.summary_aggregate:
+                nets["global_aggregate"] = (width, *self.hidden, width)
+        embedded = width if self.graph else 0
+        nets["stage_head"] = (extra_stage + 3 * embedded, *self.head_hidden, 1)
+        if self.limit == "input":
+            nets["limit_head"] = (extra_job + 2 * embedded + 1, *self.head_hidden, 1)
+        elif self.limit == "outputs":
+            nets["limit_head"] = (extra_job + 2 * embedded, *self.head_hidden, self.num_limits)
+        elif self.limit == "stage":
+            nets["limit_head"] = (extra_stage + 3 * embedded + 1, *self.head_hidden, 1)
+        if any(widths[0] < 1 for widths in nets.values()):
+            raise ValueError("without a graph, the limits need job_features")
+        return nets
+
+
+_STAGE = (
+    Feature(name="unclaimed_tasks", scale=200.0),
+    Feature(name="unclaimed_work_ms", scale=100_000.0),
+    Feature(name="job_executors", scale=20.0),
+    Feature(name="offered_executors", scale=20.0),
+    Feature(name="local"),
+)
+_JOB = (
+    Feature(name="job_executors", scale=20.0),
+    Feature(name="local"),
+    Feature(name="offered_executors", scale=20.0),
+)
+
+#: The network of the paper: 12,802 parameters (the paper: 12,736).
+PAPER_POLICY = PolicyConfig(stage_features=_STAGE, all_limits=True)
+
+#: The paper's network with compressed features, a shortcut for the raw ones, and no limits that do the same.
+SHORTCUT_POLICY = PolicyConfig(
+    stage_features=(
+        Feature(name="unclaimed_tasks", scale=5.0, log=True),
+        Feature(name="mean_task_ms", scale=1000.0, log=True),
+        Feature(name="job_executors", scale=20.0),
+        Feature(name="offered_executors", scale=20.0),
+        Feature(name="local"),
+    ),
+    job_features=_JOB,
+    shortcut=True,
+)
+
+#: The network of the published code: 4,770 parameters.
+DECIMA_SIM_POLICY = PolicyConfig(
+    stage_features=(
+        Feature(name="job_executors", scale=20.0),
+        Feature(name="local", scale=0.5),
+        Feature(name="offered_executors", scale=20.0),
+        Feature(name="remaining_work_ms", scale=100_000.0),
+        Feature(name="remaining_tasks", scale=200.0),
+    ),
+    job_features=(
+        Feature(name="job_executors", scale=20.0),
+        Feature(name="local", scale=0.5),
+        Feature(name="offered_executors", scale=20.0),
+    ),
+    embedding=8,
+    hidden=(16, 8),
+    head_hidden=(32, 16, 8),
+    activate_embeddings=True,
+    message_order="decima-sim",
+    summary_aggregate=False,
+    shortcut=True,
+    finished_stages=True,
+    all_limits=True,
+)
+
+PRESETS: dict[str, PolicyConfig] = {
+    "paper": PAPER_POLICY,
+    "shortcut": SHORTCUT_POLICY,
+    "decima-sim": DECIMA_SIM_POLICY,
+}
