@@ -69,12 +69,6 @@ class Graphs:
     def __len__(self) -> int:
         return self.first_stage.size - 1
 
-    @property
-    def only_one_answer(self) -> bool:
-        """Whether a single observation leaves no choice."""
-        choices = self.high - self.low
-        return int(choices.sum()) == 1
-
     @staticmethod
     def concatenate(parts: Sequence[Graphs]) -> Graphs:
         """All observations of ``parts``, which are not empty, in order."""
@@ -138,6 +132,10 @@ class Featurizer:
 
     def graph(self, observation: Observation) -> Graphs:
         """The one graph of an observation."""
+        return self.graph_and_answers(observation)[0]
+
+    def graph_and_answers(self, observation: Observation) -> tuple[Graphs, int]:
+        """The one graph of an observation, and how many different decisions the policy has there."""
         config = self.config
         jobs, stages = observation.jobs, observation.stages
         size, num_messages = kernels.build_size(jobs, stages, self._first_message, config.finished_stages)
@@ -147,7 +145,7 @@ class Featurizer:
         stage_job, place, low, high = np.empty((4, size), np.int32)
         unfinished = np.empty(size, np.bool_)
         messages = np.empty((num_messages, 3), np.int32)
-        num_messages, _ = kernels.build(
+        num_messages, num_answers = kernels.build(
             jobs,
             stages,
             observation._mean_task_ms,
@@ -185,7 +183,7 @@ class Featurizer:
             low,
             high,
             messages[:num_messages],
-        )
+        ), num_answers
 
 
 @lru_cache(maxsize=10_000)

@@ -103,7 +103,7 @@ def build(
     high,
     messages,
 ):
-    """Fill the arrays of one graph; returns the number of messages and of stages that may be chosen."""
+    """Fill the arrays of one graph; returns the number of messages and of different answers."""
     num_stages = stages.shape[1]
     kept = np.full(num_stages, -1, dtype=np.int32)
     count = 0
@@ -142,7 +142,7 @@ def build(
             if limit_kind == OUTPUTS:
                 highest = min(highest, num_limits)
             high[count] = max(highest, lowest)
-            choices += high[count] > lowest
+            choices += min(high[count] - lowest, 1) if limit_kind == NONE else high[count] - lowest
         count += 1
     for job in range(jobs.shape[1]):
         local = 1.0 if job == source else -1.0

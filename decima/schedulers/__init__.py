@@ -11,6 +11,7 @@ from pathlib import Path
 from decima.schedulers.base import Scheduler, all_offered
 from decima.schedulers.fair import Fair, NaiveWeightedFair, WeightedFair
 from decima.schedulers.fifo import Fifo
+from decima.schedulers.job_order import JobOrder
 from decima.schedulers.random_choice import RandomChoice
 from decima.schedulers.sjf_cp import SjfCp
 
@@ -18,6 +19,7 @@ __all__ = [
     "SCHEDULERS",
     "Fair",
     "Fifo",
+    "JobOrder",
     "NaiveWeightedFair",
     "RandomChoice",
     "Scheduler",

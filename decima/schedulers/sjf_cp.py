@@ -9,7 +9,7 @@ from decima.schedulers.base import Scheduler, all_offered
 from simulator import ClusterConfig, Decision, Observation
 from workloads.arrivals import JobSequence
 
-__all__ = ["SjfCp"]
+__all__ = ["SjfCp", "on_critical_path"]
 
 
 class SjfCp(Scheduler):
@@ -32,9 +32,21 @@ class SjfCp(Scheduler):
         """The smallest job's stage on its critical path, with all executors offered."""
         jobs = np.flatnonzero(observation.next_stage >= 0)
         job = int(jobs[np.argmin(self._work_ms[observation.job_id[jobs]])])
-        stages = observation.stages_of(job)
-        candidates = np.flatnonzero(observation.schedulable[stages])
-        path = self._critical_path_ms[observation.job_id[job]][candidates]
-        ready = observation.ready_rank[stages][candidates] >= 0
-        best = candidates[np.lexsort((-candidates, path, ready))[-1]]
-        return all_offered(observation, stages.start + int(best))
+        return on_critical_path(observation, job, self._critical_path_ms[observation.job_id[job]])
+
+
+def on_critical_path(observation: Observation, job: int, critical_path_ms: NDArray[np.float64]) -> Decision:
+    """Give the stage of a job that has the longest critical path as many of the offered executors as it can use.
+
+    Stages that can start at once go before those whose parents are still finishing; on a tie the first goes.
+
+    Args:
+        observation: what is offered.
+        job: a live job (place in the job arrays) with a schedulable stage.
+        critical_path_ms: of its stages, float64 [stages of the job], ms.
+    """
+    stages = observation.stages_of(job)
+    candidates = np.flatnonzero(observation.schedulable[stages])
+    ready = observation.ready_rank[stages][candidates] >= 0
+    best = candidates[np.lexsort((-candidates, critical_path_ms[candidates], ready))[-1]]
+    return all_offered(observation, stages.start + int(best))

@@ -1,0 +1,233 @@
+"""The best order of a batch's jobs, by branch and bound; the near-optimal rival of Decima's Figure 21.
+
+The setting is the simplified one of the appendix "Optimality of Decima": executors move at once and every task
+takes the mean of its stage, so that a schedule is a matter of order alone. The paper tries all n! orders of the
+jobs. Here every order that is tried is run by the simulator too, but most need not be tried:
+
+Until the first task of any other job starts, an episode is determined by the jobs that come first in the order.
+So one run of an order tells, for each of its *prefixes*, what all orders with that prefix have in common: how
+much executor time each job still needs at the moment from which on they may differ. However they go on, the k
+jobs that complete first have at least the k smallest of these needs behind them, and the cluster gives no more
+than one ms of executor time per executor and ms; and a job that has not started yet needs at least as long as it
+would alone. That bounds the average JCT of all orders with the prefix, of whatever schedule in fact; a prefix
+whose bound is no better than a known order is pruned with all its orders.
+
+Prefixes are tried in the order of their bounds, so that the search can stop at any time and say how much better
+than what it has found an order could be at most.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import math
+from dataclasses import dataclass
+
+import networkx as nx
+import numpy as np
+from numpy.typing import NDArray
+
+from decima.schedulers import JobOrder
+from simulator import ClusterConfig, EpisodeRecord, run_episode
+from workloads import JobProfile, JobSequence
+
+__all__ = ["OrderSearch", "search_orders", "simplified_cluster"]
+
+_Order = tuple[int, ...]
+
+#: What a later order must save to count as better, relative to the average JCT: more than rounding.
+_TOLERANCE = 1e-9
+
+
+@dataclass(frozen=True)
+class OrderSearch:
+    """What a search found, and how much of all orders it has settled.
+
+    Attributes:
+        order: numbers of the jobs, the most urgent first, for ``JobOrder``.
+        ahead: as in ``JobOrder``.
+        mean_jct_ms: average JCT under ``order``, ms.
+        lower_bound_ms: no order has a lower average JCT, ms; ``mean_jct_ms`` itself if that is proven best.
+        num_orders: all orders, n!.
+        num_evaluated: different orders that the simulator ran.
+        num_pruned: orders in the subtrees that their bound ruled out; a few of them may have been run as well.
+        num_open: orders in the subtrees that were not looked at any more; 0 if the result is proven best.
+    """
+
+    order: _Order
+    ahead: bool
+    mean_jct_ms: float
+    lower_bound_ms: float
+    num_orders: int
+    num_evaluated: int
+    num_pruned: int
+    num_open: int
+
+    @property
+    def proven(self) -> bool:
+        """Whether no order is better."""
+        return self.num_open == 0
+
+    @property
+    def gap(self) -> float:
+        """By what fraction of its average JCT the order found may miss the best one; 0 if it is proven best."""
+        return 1.0 - self.lower_bound_ms / self.mean_jct_ms if self.mean_jct_ms else 0.0
+
+
+def simplified_cluster(num_executors: int = 50) -> ClusterConfig:
+    """The cluster of the simplified setting: executors move and warm up in no time."""
+    return ClusterConfig(num_executors=num_executors, moving_delay_ms=0.0, warmup_delay_ms=0.0)
+
+
+def search_orders(
+    sequence: JobSequence, num_executors: int = 50, *, ahead: bool = True, max_evaluations: int = 2000
+) -> OrderSearch:
+    """Find the order of a batch's jobs with the lowest average JCT.
+
+    A descent comes first: from the order of ``SjfCp``, single jobs are moved to other places until that helps no
+    more. Then branch and bound, as the module describes.
+
+    Args:
+        sequence: jobs that are all there at 0, of ``simplified`` profiles.
+        num_executors: at least 1.
+        ahead: as in ``JobOrder``.
+        max_evaluations: when to give up proving, in orders run; a prefix is finished first, so that it may be
+            exceeded by the number of jobs.
+
+    Raises:
+        ValueError: a job that arrives later, or a stage whose tasks may take different times.
+    """
+    if sequence.arrival_ms.any():
+        raise ValueError("orders are searched for batches: expected all jobs at 0")
+    for profile in sequence.profiles:
+        spreads = (stage.durations.spread for stage in profile.stages)
+        if any(shortest < longest for shortest, longest in spreads):
+            raise ValueError(f"{profile.name}: expected a simplified profile, in which tasks do not vary")
+    search = _Search(sequence, simplified_cluster(num_executors), ahead, max_evaluations)
+    search.run(tuple(np.argsort([job.work_ms for job in sequence.profiles], kind="stable").tolist()))
+    search.descend()
+    return search.branch_and_bound()
+
+
+class _Search:
+    """Orders run so far, and the best of them."""
+
+    def __init__(self, sequence: JobSequence, cluster: ClusterConfig, ahead: bool, max_evaluations: int):
+        self._sequence = sequence
+        self._cluster = cluster
+        self._ahead = ahead
+        self._max_evaluations = max_evaluations
+        self._alone_ms = np.array([_alone_ms(profile, cluster.num_executors) for profile in sequence.profiles])
+        #: Of every order that was run, the bounds of its prefixes.
+        self._known: dict[_Order, NDArray[np.float64]] = {}
+        self._best: _Order = ()
+        self._best_ms = math.inf
+
+    def run(self, order: _Order) -> NDArray[np.float64]:
+        """Run an order, unless that was done before; bounds as ``_prefix_bounds_ms`` gives them."""
+        if order not in self._known:
+            record = run_episode(self._cluster, self._sequence, JobOrder(order, self._ahead))
+            self._known[order] = _prefix_bounds_ms(record, order, self._alone_ms)
+            if self._is_better(record.mean_jct_ms):
+                self._best, self._best_ms = order, record.mean_jct_ms
+        return self._known[order]
+
+    def descend(self) -> None:
+        """Move single jobs of the best order to other places as long as the average JCT falls."""
+        before = math.inf
+        while self._best_ms < before:
+            before = self._best_ms
+            for job, place in itertools.permutations(range(len(self._sequence)), 2):
+                if self._exhausted:
+                    return
+                self.run(_moved(self._best, self._best.index(job), place))
+
+    def branch_and_bound(self) -> OrderSearch:
+        """Settle all orders, or as many as there are evaluations for."""
+        num_jobs, num_pruned = len(self._sequence), 0
+        # (bound in ms, length of the prefix, an order that has it)
+        nodes = [(float(self.run(self._best)[0]), 0, self._best)]
+        while nodes and self._is_better(nodes[0][0]) and not self._exhausted:
+            bound, length, order = heapq.heappop(nodes)
+            before = self._best_ms
+            for place in range(length, num_jobs):
+                child = _moved(order, place, length)
+                bounds = self.run(child)
+                if num_jobs - length <= 2:  # one job is left, which has no choice
+                    continue
+                child_bound = max(bound, float(bounds[length + 1]))
+                if self._is_better(child_bound):
+                    heapq.heappush(nodes, (child_bound, length + 1, child))
+                else:
+                    num_pruned += math.factorial(num_jobs - length - 1)
+            if self._best_ms < before:
+                self.descend()
+        left = {True: 0, False: 0}
+        for bound, length, _ in nodes:
+            left[self._is_better(bound)] += math.factorial(num_jobs - length)
+        return OrderSearch(
+            order=self._best,
+            ahead=self._ahead,
+            mean_jct_ms=self._best_ms,
+            lower_bound_ms=min(nodes)[0] if left[True] else self._best_ms,
+            num_orders=math.factorial(num_jobs),
+            num_evaluated=len(self._known),
+            num_pruned=num_pruned + left[False],
+            num_open=left[True],
+        )
+
+    @property
+    def _exhausted(self) -> bool:
+        return len(self._known) >= self._max_evaluations
+
+    def _is_better(self, mean_jct_ms: float) -> bool:
+        """Whether an order with this average JCT would be an improvement, by more than rounding."""
+        return mean_jct_ms < self._best_ms * (1.0 - _TOLERANCE)
+
+
+def _moved(order: _Order, origin: int, place: int) -> _Order:
+    """The order with one job taken out and put in at another place."""
+    jobs = list(order)
+    jobs.insert(place, jobs.pop(origin))
+    return tuple(jobs)
+
+
+def _alone_ms(profile: JobProfile, num_executors: int) -> float:
+    """A time that the job needs even if all executors are its own: the longest path, each stage in full waves."""
+    finish = np.zeros(profile.num_stages)
+    for number in nx.topological_sort(profile.graph()):
+        stage = profile.stages[number]
+        waves = math.ceil(stage.num_tasks / num_executors)
+        start = max((finish[parent] for parent in profile.parents[number]), default=0.0)
+        finish[number] = start + waves * stage.durations.spread[0]
+    return float(finish.max())
+
+
+def _prefix_bounds_ms(
+    record: EpisodeRecord, order: _Order, alone_ms: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """What the average JCT cannot fall below for orders that begin as this one did.
+
+    Args:
+        record: the order's episode, of a batch.
+        order: the numbers of the jobs.
+        alone_ms: what each job needs at least, float64 [num_jobs], ms.
+
+    Returns:
+        float64 [num_jobs], ms; entry k holds for all orders that agree in the first k jobs.
+    """
+    start, finish = record.task_start_ms[:, None], record.task_finish_ms[:, None]
+    first_task = np.searchsorted(record.task_job, np.arange(len(order)))
+    job_start = np.minimum.reduceat(start, first_task)
+    # When the first task of a job outside the prefix starts; from then on episodes may differ. Below, there is a
+    # column for each prefix and a row for each task or job.
+    known_until = np.minimum.accumulate(job_start[list(order), 0][::-1])[::-1]
+    need = np.maximum(finish, known_until) - np.maximum(start, known_until)
+    needs = np.sort(np.add.reduceat(need, first_task), axis=0)
+    by_capacity = known_until + np.cumsum(needs, axis=0) / record.config.num_executors
+    by_path = known_until + np.where(job_start >= known_until, alone_ms[:, None], 0.0)
+    completion = np.maximum(by_capacity, np.sort(by_path, axis=0)).sum(axis=0)
+    # Jobs that were complete by then need nothing and stand first, at that time; but they had completed earlier.
+    completion -= np.maximum(known_until - record.completion_ms[:, None], 0.0).sum(axis=0)
+    bounds: NDArray[np.float64] = completion / len(order)
+    return bounds

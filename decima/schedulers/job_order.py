@@ -1,0 +1,62 @@
+"""A fixed order of jobs: what an exhaustive search tries one after the other (Decima, "Optimality of Decima")."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from decima.schedulers.base import Scheduler
+from decima.schedulers.sjf_cp import on_critical_path
+from simulator import ClusterConfig, Decision, Observation
+from workloads.arrivals import JobSequence
+
+__all__ = ["JobOrder"]
+
+
+class JobOrder(Scheduler):
+    """Executors go to the first job of the order that can use them; inside it along the critical path.
+
+    With the jobs by total work this is ``SjfCp``.
+
+    Args:
+        order: numbers of the jobs in the sequence, each once, the most urgent first.
+        ahead: whether a job also gets executors for stages whose parents are still finishing. They wait there
+            while others might use them; but then no long task of another job is in the way when the stage opens.
+
+    Raises:
+        ValueError: the order is no permutation.
+    """
+
+    def __init__(self, order: Sequence[int], ahead: bool = True):
+        numbers = np.array(order)
+        if not np.array_equal(np.sort(numbers), np.arange(numbers.size)):
+            expected = f"expected each of the numbers 0 to {numbers.size - 1} once"
+            raise ValueError(f"{expected} as the order of the jobs, got {list(order)}")
+        self.ahead = ahead
+        self._rank: NDArray[np.int64] = np.argsort(numbers)
+        self._critical_path_ms: list[NDArray[np.float64]] = []
+
+    def reset(self, config: ClusterConfig, sequence: JobSequence) -> None:
+        """Look up the critical paths.
+
+        Raises:
+            ValueError: the sequence has another number of jobs than the order.
+        """
+        if len(sequence) != self._rank.size:
+            raise ValueError(f"an order of {self._rank.size} jobs does not fit a sequence of {len(sequence)}")
+        self._critical_path_ms = [profile.critical_path_ms for profile in sequence.profiles]
+
+    def decide(self, observation: Observation) -> Decision | None:
+        """The stage on the critical path of the first job that can use executors, with all that are offered."""
+        stages = observation.next_stage
+        usable = stages >= 0
+        if not self.ahead:
+            # A job's next stage is one that can start at once, if there is any.
+            usable &= observation.ready_rank[stages] >= 0
+        jobs = np.flatnonzero(usable)
+        if not jobs.size:
+            return None
+        job = int(jobs[np.argmin(self._rank[observation.job_id[jobs]])])
+        return on_critical_path(observation, job, self._critical_path_ms[observation.job_id[job]])
