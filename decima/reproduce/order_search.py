@@ -117,7 +117,9 @@ class _Search:
         self._cluster = cluster
         self._ahead = ahead
         self._max_evaluations = max_evaluations
-        self._alone_ms = np.array([_alone_ms(profile, cluster.num_executors) for profile in sequence.profiles])
+        self._alone_ms = np.array(
+            [_alone_ms(profile, cluster.num_executors) for profile in sequence.profiles]
+        )
         #: Of every order that was run, the bounds of its prefixes.
         self._known: dict[_Order, NDArray[np.float64]] = {}
         self._best: _Order = ()
