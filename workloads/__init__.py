@@ -21,6 +21,7 @@ from workloads.arrivals import (
 )
 from workloads.files import Workload, read_workload, write_workload
 from workloads.job import JobProfile, StageProfile, TaskDurations, Wave, WorkloadError
+from workloads.simplify import simplified
 from workloads.spark.eventlog import read_event_log
 from workloads.spark.importing import SparkImport, import_event_logs
 from workloads.spark.model import SparkModel
@@ -50,6 +51,7 @@ __all__ = [
     "random_stream",
     "read_event_log",
     "read_workload",
+    "simplified",
     "synthetic_profiles",
     "trace_arrivals",
     "write_workload",
