@@ -4,13 +4,13 @@ The setting is the simplified one of the appendix "Optimality of Decima": execut
 takes the mean of its stage, so that a schedule is a matter of order alone. The paper tries all n! orders of the
 jobs. Here every order that is tried is run by the simulator too, but most need not be tried:
 
-Until the first task of any other job starts, an episode is determined by the jobs that come first in the order.
-So one run of an order tells, for each of its *prefixes*, what all orders with that prefix have in common: how
-much executor time each job still needs at the moment from which on they may differ. However they go on, the k
-jobs that complete first have at least the k smallest of these needs behind them, and the cluster gives no more
+Until the first executor is given to any other job, an episode is determined by the jobs that come first in the
+order. So one run of an order tells, for each of its *prefixes*, what all orders with that prefix have in common:
+how much executor time each job still needs at the moment from which on they may differ. However they go on, the
+k jobs that complete first have at least the k smallest of these needs behind them, and the cluster gives no more
 than one ms of executor time per executor and ms; and a job that has not started yet needs at least as long as it
-would alone. That bounds the average JCT of all orders with the prefix, of whatever schedule in fact; a prefix
-whose bound is no better than a known order is pruned with all its orders.
+would alone. That bounds the average JCT of all orders with the prefix; one whose bound is no better than a known
+order is pruned with all its orders.
 
 Prefixes are tried in the order of their bounds, so that the search can stop at any time and say how much better
 than what it has found an order could be at most.
@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decima.schedulers import JobOrder
-from simulator import ClusterConfig, EpisodeRecord, run_episode
+from simulator import ClusterConfig, Decision, EpisodeRecord, Observation, run_episode
 from workloads import JobProfile, JobSequence
 
 __all__ = ["OrderSearch", "search_orders", "simplified_cluster"]
@@ -47,7 +47,8 @@ class OrderSearch:
         order: numbers of the jobs, the most urgent first, for ``JobOrder``.
         ahead: as in ``JobOrder``.
         mean_jct_ms: average JCT under ``order``, ms.
-        lower_bound_ms: no order has a lower average JCT, ms; ``mean_jct_ms`` itself if that is proven best.
+        lower_bound_ms: no order has a lower average JCT (but for rounding), ms; ``mean_jct_ms`` itself if that is
+            proven best.
         num_orders: all orders, n!.
         num_evaluated: different orders that the simulator ran.
         num_pruned: orders in the subtrees that their bound ruled out; a few of them may have been run as well.
@@ -84,8 +85,9 @@ def search_orders(
 ) -> OrderSearch:
     """Find the order of a batch's jobs with the lowest average JCT.
 
-    A descent comes first: from the order of ``SjfCp``, single jobs are moved to other places until that helps no
-    more. Then branch and bound, as the module describes.
+    A descent comes first: from the jobs by total work (``SjfCp``) or from those by the time that they need alone,
+    whichever is better, single jobs are moved and pairs exchanged until that helps no more. Then branch and bound,
+    as the module describes.
 
     Args:
         sequence: jobs that are all there at 0, of ``simplified`` profiles.
@@ -104,7 +106,6 @@ def search_orders(
         if any(shortest < longest for shortest, longest in spreads):
             raise ValueError(f"{profile.name}: expected a simplified profile, in which tasks do not vary")
     search = _Search(sequence, simplified_cluster(num_executors), ahead, max_evaluations)
-    search.run(tuple(np.argsort([job.work_ms for job in sequence.profiles], kind="stable").tolist()))
     search.descend()
     return search.branch_and_bound()
 
@@ -117,9 +118,8 @@ class _Search:
         self._cluster = cluster
         self._ahead = ahead
         self._max_evaluations = max_evaluations
-        self._alone_ms = np.array(
-            [_alone_ms(profile, cluster.num_executors) for profile in sequence.profiles]
-        )
+        profiles = sequence.profiles
+        self._alone_ms = np.array([_alone_ms(profile, cluster.num_executors) for profile in profiles])
         #: Of every order that was run, the bounds of its prefixes.
         self._known: dict[_Order, NDArray[np.float64]] = {}
         self._best: _Order = ()
@@ -128,21 +128,28 @@ class _Search:
     def run(self, order: _Order) -> NDArray[np.float64]:
         """Run an order, unless that was done before; bounds as ``_prefix_bounds_ms`` gives them."""
         if order not in self._known:
-            record = run_episode(self._cluster, self._sequence, JobOrder(order, self._ahead))
-            self._known[order] = _prefix_bounds_ms(record, order, self._alone_ms)
+            scheduler = _WatchedOrder(order, self._ahead)
+            record = run_episode(self._cluster, self._sequence, scheduler)
+            # A job that the cluster itself served, with executors whose target had filled up, was given none.
+            granted_ms = np.array([scheduler.first_grant_ms.get(job, record.end_ms) for job in order])
+            self._known[order] = _prefix_bounds_ms(record, granted_ms, self._alone_ms)
             if self._is_better(record.mean_jct_ms):
                 self._best, self._best_ms = order, record.mean_jct_ms
         return self._known[order]
 
     def descend(self) -> None:
-        """Move single jobs of the best order to other places as long as the average JCT falls."""
+        """Change the best order, one job or two at a time, as long as the average JCT falls."""
+        if not self._best:
+            for key in ([profile.work_ms for profile in self._sequence.profiles], self._alone_ms):
+                self.run(tuple(np.argsort(key, kind="stable").tolist()))
         before = math.inf
         while self._best_ms < before:
             before = self._best_ms
             for job, place in itertools.permutations(range(len(self._sequence)), 2):
-                if self._exhausted:
-                    return
-                self.run(_moved(self._best, self._best.index(job), place))
+                for change in (_moved, _exchanged):
+                    if self._exhausted:
+                        return
+                    self.run(change(self._best, self._best.index(job), place))
 
     def branch_and_bound(self) -> OrderSearch:
         """Settle all orders, or as many as there are evaluations for."""
@@ -164,18 +171,19 @@ class _Search:
                     num_pruned += math.factorial(num_jobs - length - 1)
             if self._best_ms < before:
                 self.descend()
-        left = {True: 0, False: 0}
-        for bound, length, _ in nodes:
-            left[self._is_better(bound)] += math.factorial(num_jobs - length)
+        hopeful = [node for node in nodes if self._is_better(node[0])]
+        num_left, num_open = (
+            sum(math.factorial(num_jobs - length) for _, length, _ in some) for some in (nodes, hopeful)
+        )
         return OrderSearch(
             order=self._best,
             ahead=self._ahead,
             mean_jct_ms=self._best_ms,
-            lower_bound_ms=min(nodes)[0] if left[True] else self._best_ms,
+            lower_bound_ms=min(hopeful)[0] if hopeful else self._best_ms,
             num_orders=math.factorial(num_jobs),
             num_evaluated=len(self._known),
-            num_pruned=num_pruned + left[False],
-            num_open=left[True],
+            num_pruned=num_pruned + num_left - num_open,
+            num_open=num_open,
         )
 
     @property
@@ -194,6 +202,28 @@ def _moved(order: _Order, origin: int, place: int) -> _Order:
     return tuple(jobs)
 
 
+def _exchanged(order: _Order, one: int, other: int) -> _Order:
+    """The order with two jobs in each other's place."""
+    jobs = list(order)
+    jobs[one], jobs[other] = jobs[other], jobs[one]
+    return tuple(jobs)
+
+
+class _WatchedOrder(JobOrder):
+    """Remembers when each job was given executors for the first time, ms."""
+
+    def __init__(self, order: _Order, ahead: bool):
+        super().__init__(order, ahead)
+        self.first_grant_ms: dict[int, float] = {}
+
+    def decide(self, observation: Observation) -> Decision | None:
+        decision = super().decide(observation)
+        if decision is not None:
+            job = int(observation.job_id[observation.stage_job[decision.stage]])
+            self.first_grant_ms.setdefault(job, observation.time_ms)
+        return decision
+
+
 def _alone_ms(profile: JobProfile, num_executors: int) -> float:
     """A time that the job needs even if all executors are its own: the longest path, each stage in full waves."""
     finish = np.zeros(profile.num_stages)
@@ -206,30 +236,29 @@ def _alone_ms(profile: JobProfile, num_executors: int) -> float:
 
 
 def _prefix_bounds_ms(
-    record: EpisodeRecord, order: _Order, alone_ms: NDArray[np.float64]
+    record: EpisodeRecord, granted_ms: NDArray[np.float64], alone_ms: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """What the average JCT cannot fall below for orders that begin as this one did.
 
     Args:
         record: the order's episode, of a batch.
-        order: the numbers of the jobs.
-        alone_ms: what each job needs at least, float64 [num_jobs], ms.
+        granted_ms: when the first, second, .. job of the order was given its first executor, float64 [num_jobs], ms.
+        alone_ms: what each job of the sequence needs at least, float64 [num_jobs], ms.
 
     Returns:
         float64 [num_jobs], ms; entry k holds for all orders that agree in the first k jobs.
     """
+    # Until a job outside the prefix is given an executor, episodes do not differ. Below, there is a column for each
+    # prefix and a row for each task or job.
+    until = np.minimum.accumulate(granted_ms[::-1])[::-1]
     start, finish = record.task_start_ms[:, None], record.task_finish_ms[:, None]
-    first_task = np.searchsorted(record.task_job, np.arange(len(order)))
-    job_start = np.minimum.reduceat(start, first_task)
-    # When the first task of a job outside the prefix starts; from then on episodes may differ. Below, there is a
-    # column for each prefix and a row for each task or job.
-    known_until = np.minimum.accumulate(job_start[list(order), 0][::-1])[::-1]
-    need = np.maximum(finish, known_until) - np.maximum(start, known_until)
-    needs = np.sort(np.add.reduceat(need, first_task), axis=0)
-    by_capacity = known_until + np.cumsum(needs, axis=0) / record.config.num_executors
-    by_path = known_until + np.where(job_start >= known_until, alone_ms[:, None], 0.0)
+    first_task = np.searchsorted(record.task_job, np.arange(granted_ms.size))
+    need = np.add.reduceat(np.maximum(finish, until) - np.maximum(start, until), first_task)
+    by_capacity = until + np.cumsum(np.sort(need, axis=0), axis=0) / record.config.num_executors
+    untouched = np.minimum.reduceat(start, first_task) >= until
+    by_path = until + np.where(untouched, alone_ms[:, None], 0.0)
     completion = np.maximum(by_capacity, np.sort(by_path, axis=0)).sum(axis=0)
     # Jobs that were complete by then need nothing and stand first, at that time; but they had completed earlier.
-    completion -= np.maximum(known_until - record.completion_ms[:, None], 0.0).sum(axis=0)
-    bounds: NDArray[np.float64] = completion / len(order)
+    completion -= np.maximum(until - record.completion_ms[:, None], 0.0).sum(axis=0)
+    bounds: NDArray[np.float64] = completion / granted_ms.size
     return bounds
