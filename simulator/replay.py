@@ -10,7 +10,7 @@ from __future__ import annotations
 import gzip
 import sys
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -25,7 +25,17 @@ from simulator.record import EpisodeRecord
 from workloads.arrivals import JobSequence
 from workloads.job import JobProfile, StageProfile, TaskDurations, WorkloadError
 
-__all__ = ["Recording", "RecordingError", "differences", "read_recording"]
+__all__ = [
+    "DepartureError",
+    "RecordedDecision",
+    "Recording",
+    "RecordingError",
+    "carry_out",
+    "differences",
+    "read_recording",
+    "replay_files",
+    "stage_names",
+]
 
 #: Sums of rewards may be taken in another order.
 TOLERANCE = 1e-9
@@ -33,6 +43,10 @@ TOLERANCE = 1e-9
 
 class RecordingError(ValueError):
     """A file that is not a recorded episode. The message is one line that names the file and the place."""
+
+
+class DepartureError(RuntimeError):
+    """Whoever decides in a replay decides otherwise than was recorded. The message is one line that says how."""
 
 
 #: Whole numbers that a replay could still hold in memory.
@@ -63,7 +77,16 @@ class _Features(BaseModel):
     unfinished_nodes: list[int] | None = None
 
 
-class _Decision(BaseModel):
+class RecordedDecision(BaseModel):
+    """What was offered, what was decided, and what the published network made of it where it was that decided.
+
+    Attributes:
+        node_order: (job, stage) of all stages of the live jobs; with ``stage_probabilities``.
+        stage_probabilities: of each of them to be chosen.
+        limit_probabilities: of the limits 1, 2, .. for the chosen stage's job.
+        limit: the chosen one.
+    """
+
     time_ms: float
     source_job: int | None
     source_stage: int | None
@@ -76,6 +99,10 @@ class _Decision(BaseModel):
     num_committed: int
     reward: float
     features: _Features | None = None
+    node_order: list[tuple[int, int]] | None = None
+    stage_probabilities: list[float] | None = None
+    limit_probabilities: list[float] | None = None
+    limit: _Count | None = None
 
 
 _Event = (
@@ -86,7 +113,11 @@ _Event = (
 
 
 class Recording(BaseModel):
-    """A recorded episode. Fields that are not needed for a replay are ignored."""
+    """A recorded episode. Fields that are not needed for a replay are ignored.
+
+    Attributes:
+        msg_paths: for each job and each step of the published network's messages, (receiver, sender) stages.
+    """
 
     format: Literal[1]
     executors: _Count
@@ -94,12 +125,13 @@ class Recording(BaseModel):
     reward_objective: Literal["mean", "makespan"]
     reward_scale: float
     jobs: list[_Job]
-    decisions: list[_Decision]
+    decisions: list[RecordedDecision]
     completions_ms: list[float]
     makespan_ms: float
     avg_jct_ms: float
     tasks: list[tuple[int, int, int, int, float, float]] | None = None
     events: list[_Event] | None = None
+    msg_paths: list[list[list[tuple[_Count, _Count]]]] | None = None
 
     def config(self) -> ClusterConfig:
         """The cluster that was recorded."""
@@ -150,8 +182,38 @@ def read_recording(path: Path) -> Recording:
         raise RecordingError(f"{path}: cannot be read: {error}") from None
 
 
-def differences(recording: Recording) -> Iterator[str]:
+def carry_out(cluster: Cluster, decision: RecordedDecision) -> tuple[float, int]:
+    """Decide as was recorded.
+
+    Returns:
+        The reward, and the number of executors really committed.
+
+    Raises:
+        SchedulingError: it cannot be done.
+    """
+    offered = cluster.offered
+    if decision.job is None or decision.stage is None:
+        if decision.num_executors != offered:
+            raise SchedulingError(f"{decision.num_executors} executors left idle, {offered} offered")
+        return cluster.decide(None), offered
+    observation = cluster.observe()
+    jobs = np.flatnonzero(observation.job_id == decision.job)
+    if not jobs.size:
+        raise SchedulingError(f"job {decision.job} is not in the system")
+    unclaimed = observation.unclaimed_tasks[observation.stages_of(int(jobs[0]))].tolist()
+    reward = cluster.commit(decision.job, decision.stage, decision.num_executors)
+    return reward, min(decision.num_executors, unclaimed[decision.stage])
+
+
+def differences(
+    recording: Recording, decide: Callable[[Cluster, RecordedDecision], tuple[float, int]] = carry_out
+) -> Iterator[str]:
     """Replay a recording; yields a line per difference, the first decision that differs and then the outcome's.
+
+    Args:
+        recording: the episode.
+        decide: decides in the open round, and returns what :func:`carry_out` does; it is shown what was recorded
+            there, and raises ``DepartureError`` if it would decide otherwise.
 
     Raises:
         WorkloadError: its jobs are not jobs.
@@ -167,8 +229,8 @@ def differences(recording: Recording) -> Iterator[str]:
                 yield f"decision {number} at {decision.time_ms:g} ms: {what} is {replayed}, recorded {recorded}"
                 return
         try:
-            reward, committed = _act(cluster, decision)
-        except SchedulingError as error:
+            reward, committed = decide(cluster, decision)
+        except (SchedulingError, DepartureError) as error:
             yield f"decision {number} at {decision.time_ms:g} ms: {error}"
             return
         if committed != decision.num_committed:
@@ -183,10 +245,10 @@ def differences(recording: Recording) -> Iterator[str]:
     yield from _outcome(cluster.record(), recording)
 
 
-def _decision_point(cluster: Cluster, decision: _Decision) -> Iterator[tuple[str, Any, Any]]:
+def _decision_point(cluster: Cluster, decision: RecordedDecision) -> Iterator[tuple[str, Any, Any]]:
     """(what, recorded, replayed) of everything that can be seen when a decision is asked for."""
     observation = cluster.observe()
-    names = _stage_names(observation)
+    names = stage_names(observation)
     source_job, source_stage = cluster.source
     yield "the time in ms", decision.time_ms, observation.time_ms
     yield "the source job", decision.source_job, source_job
@@ -206,7 +268,7 @@ def _features(observation: Observation, features: _Features) -> Iterator[tuple[s
     yield "the list of live jobs", features.jobs, observation.job_id.tolist()
     yield "the executors of the jobs", features.exec_map, observation.job_executors.tolist()
     yield "the least limit of the jobs", features.min_level_per_job, limits
-    yield "the order of stages", features.node_order, _stage_names(observation)
+    yield "the order of stages", features.node_order, stage_names(observation)
     left = observation.remaining_tasks
     jobs = np.array(
         [
@@ -245,28 +307,12 @@ def _snapped(rows: list[list[float]], to: list[list[float]]) -> list[list[float]
     return to if equal else rows
 
 
-def _stage_names(observation: Observation) -> list[tuple[int, int]]:
+def stage_names(observation: Observation) -> list[tuple[int, int]]:
     """(job, stage in that job) of each stage of the observation."""
     stages = zip(observation.stage_job.tolist(), range(len(observation.stage_job)), strict=True)
     return [
         (int(observation.job_id[job]), place - int(observation.job_first_stage[job])) for job, place in stages
     ]
-
-
-def _act(cluster: Cluster, decision: _Decision) -> tuple[float, int]:
-    """Carry out a recorded decision; returns its reward and the number of executors really committed."""
-    offered = cluster.offered
-    if decision.job is None or decision.stage is None:
-        if decision.num_executors != offered:
-            raise SchedulingError(f"{decision.num_executors} executors left idle, {offered} offered")
-        return cluster.decide(None), offered
-    observation = cluster.observe()
-    jobs = np.flatnonzero(observation.job_id == decision.job)
-    if not jobs.size:
-        raise SchedulingError(f"job {decision.job} is not in the system")
-    unclaimed = observation.unclaimed_tasks[observation.stages_of(int(jobs[0]))].tolist()
-    reward = cluster.commit(decision.job, decision.stage, decision.num_executors)
-    return reward, min(decision.num_executors, unclaimed[decision.stage])
 
 
 def _outcome(record: EpisodeRecord, recording: Recording) -> Iterator[str]:
@@ -332,10 +378,33 @@ def _first_difference(recorded: Sequence[Any], replayed: Sequence[Any]) -> str:
     return f"{len(replayed)} of them, recorded {len(recorded)}"
 
 
-def _replay(path: Path) -> str | None:
+def replay_files(
+    files: Sequence[Path], find_differences: Callable[[Recording], Iterator[str]] = differences
+) -> bool:
+    """Replay recorded episodes; prints the first difference of each that has one, and how many have none.
+
+    Args:
+        files: where they are.
+        find_differences: yields a line per difference of a recording.
+
+    Returns:
+        Whether all episodes match.
+    """
+    matching = 0
+    for path in files:
+        difference = _first_difference_in(path, find_differences)
+        if difference is None:
+            matching += 1
+        else:
+            click.echo(f"{path}: {difference}")
+    click.echo(f"{matching} of {len(files)} episodes match")
+    return matching == len(files)
+
+
+def _first_difference_in(path: Path, find_differences: Callable[[Recording], Iterator[str]]) -> str | None:
     """The first difference, or what is wrong with the file; None if the episode matches."""
     try:
-        return next(differences(read_recording(path)), None)
+        return next(find_differences(read_recording(path)), None)
     except RecordingError as error:
         return str(error).removeprefix(f"{path}: ")
     except (WorkloadError, ConfigError, SchedulingError) as error:
@@ -346,15 +415,7 @@ def _replay(path: Path) -> str | None:
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
 def main(files: tuple[Path, ...]) -> None:
     """Entry point; the exit status is 0 only if all episodes match."""
-    matching = 0
-    for path in files:
-        difference = _replay(path)
-        if difference is None:
-            matching += 1
-        else:
-            click.echo(f"{path}: {difference}")
-    click.echo(f"{matching} of {len(files)} episodes match")
-    sys.exit(0 if matching == len(files) else 1)
+    sys.exit(0 if replay_files(files) else 1)
 
 
 if __name__ == "__main__":
