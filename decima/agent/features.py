@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
+from typing import Any
 
 import networkx as nx
 import numpy as np
@@ -74,7 +75,7 @@ class Graphs:
         """All observations of ``parts``, which are not empty, in order."""
         if len(parts) == 1:
             return parts[0]
-        arrays = {}
+        arrays: dict[str, NDArray[Any]] = {}
         for name in _POINTERS:
             pieces = [getattr(part, name) for part in parts]
             ends = np.cumsum([piece[-1] for piece in pieces])
@@ -86,7 +87,7 @@ class Graphs:
 
     def select(self, chosen: NDArray[np.int64]) -> Graphs:
         """The observations of these numbers, in this order."""
-        arrays = {}
+        arrays: dict[str, NDArray[Any]] = {}
         for pointer, names in _POINTERS.items():
             first = getattr(self, pointer)
             new = np.zeros(chosen.size + 1, dtype=np.int64)
@@ -114,13 +115,17 @@ class Featurizer:
     Args:
         config: which features.
         sequence: the jobs.
+        messages: of each job, as :func:`message_order` has them; by default in the order that ``config`` names.
     """
 
-    def __init__(self, config: PolicyConfig, sequence: JobSequence) -> None:
+    def __init__(
+        self, config: PolicyConfig, sequence: JobSequence, messages: Sequence[NDArray[np.int32]] | None = None
+    ) -> None:
         self.config = config
         self.sequence = sequence
-        order = published_message_order if config.message_order == "decima-sim" else message_order
-        messages = [order(profile) for profile in sequence.profiles]
+        if messages is None:
+            order = published_message_order if config.message_order == "decima-sim" else message_order
+            messages = [order(profile) for profile in sequence.profiles]
         self._first_message = np.zeros(len(messages) + 1, dtype=np.int64)
         np.cumsum([len(each) for each in messages], out=self._first_message[1:])
         self._messages = np.concatenate([*messages, np.zeros((0, 3), dtype=np.int32)])
@@ -196,7 +201,7 @@ def message_order(profile: JobProfile) -> NDArray[np.int32]:
         int32 [number of edges, 3]: step, receiver (parent), sender (child).
     """
     height = np.zeros(profile.num_stages, dtype=np.int64)
-    for stage in reversed(list(nx.topological_sort(profile.graph()))):
+    for stage in _children_first(profile):
         height[stage] = max((height[child] + 1 for child in profile.children[stage]), default=0)
     messages = [
         (height[stage] - 1, stage, child)
@@ -208,35 +213,42 @@ def message_order(profile: JobProfile) -> NDArray[np.int32]:
 
 @lru_cache(maxsize=10_000)
 def published_message_order(profile: JobProfile) -> NDArray[np.int32]:
-    """The order of the published code, at most 8 steps; a stage may be updated in several.
+    """The order of the published code, which passes messages 8 times at most.
 
-    The first senders are the stages that 8 moves along child edges lead to, where leaves stay put. In a step, a
-    stage whose children are all among the senders hears from them if its level (1 + the highest of theirs) rises. The
-    next senders are those, and of the old ones those with a parent that has no level yet.
+    In a DAG of paths of at most 8 edges it is that of :func:`message_order`. In a deeper one the first senders are
+    the stages that 8 moves along child edges lead to, where leaves stay put. In a step, a stage whose children
+    are all among the senders hears from them if its level (1 + the highest of theirs) rises. The next senders are
+    those, and of the old ones those with a parent that has no level yet. A level may count those that rose in the
+    same step: here children go first; the published code takes stages as they happen to lie in memory, so that its
+    order in deep DAGs is not reproducible.
 
     Returns:
         As :func:`message_order`.
     """
     children, parents = profile.children, profile.parents
-    senders = set(range(profile.num_stages))
+    upwards = _children_first(profile)
+    senders = set(upwards)
     for _ in range(PUBLISHED_STEPS):
         senders = {child for stage in senders for child in (children[stage] or (stage,))}
     level = dict.fromkeys(senders, 0)
     messages = []
     for step in range(PUBLISHED_STEPS):
-        rises = {}
-        for stage in sorted({parent for sender in senders for parent in parents[sender]}):
-            if all(child in senders for child in children[stage]):
+        risen = set()
+        for stage in upwards:
+            if children[stage] and all(child in senders for child in children[stage]):
                 new = 1 + max(level[child] for child in children[stage])
-                if new > level.get(stage, -1):
-                    rises[stage] = new
-        if not rises:
-            break
-        messages += [(step, stage, child) for stage in rises for child in children[stage]]
-        level.update(rises)
+                if new > level.get(stage, 0):
+                    level[stage] = new
+                    risen.add(stage)
+        messages += [(step, stage, child) for stage in risen for child in children[stage]]
         waiting = {sender for sender in senders if any(parent not in level for parent in parents[sender])}
-        senders = set(rises) | waiting
+        senders = risen | waiting
     return _sorted(messages)
+
+
+def _children_first(profile: JobProfile) -> list[int]:
+    """The stages, every one behind its children."""
+    return list(reversed(list(nx.topological_sort(profile.graph()))))
 
 
 def _sorted(messages: list[tuple[int, int, int]]) -> NDArray[np.int32]:
