@@ -41,7 +41,7 @@ class Feature(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: FeatureName
-    scale: float = Field(1.0, gt=0, allow_inf_nan=False)
+    scale: float = Field(default=1.0, gt=0, allow_inf_nan=False)
     log: bool = False
 
     @model_validator(mode="after")
@@ -64,7 +64,7 @@ class PolicyConfig(BaseModel):
         head_hidden: widths of the hidden layers of the two heads.
         activate_embeddings: whether the embedding networks end in an activation.
         message_order: ``height``: every stage hears from all its children once, when they have heard from theirs;
-            ``decima-sim``: the order of the published code, in which some stages are updated more than once.
+            ``decima-sim``: the order of the published code, which differs in DAGs of paths of more than 8 edges.
         aggregate: whether a non-linear ``g`` follows the sum over children; the paper says why it should.
         summary_aggregate: the same for the sums over stages and jobs.
         shortcut: whether the job summary and the heads see the raw features beside the embeddings.
@@ -82,7 +82,7 @@ class PolicyConfig(BaseModel):
 
     stage_features: tuple[Feature, ...] = Field(min_length=1)
     job_features: tuple[Feature, ...] = ()
-    embedding: int = Field(16, ge=1)
+    embedding: int = Field(default=16, ge=1)
     hidden: tuple[int, ...] = (32, 16)
     head_hidden: tuple[int, ...] = (32, 16)
     activate_embeddings: bool = False
@@ -93,8 +93,8 @@ class PolicyConfig(BaseModel):
     graph: bool = True
     finished_stages: bool = False
     limit: Literal["input", "outputs", "stage", "none"] = "input"
-    limit_scale: float = Field(50.0, gt=0, allow_inf_nan=False)
-    num_limits: int = Field(50, ge=1)
+    limit_scale: float = Field(default=50.0, gt=0, allow_inf_nan=False)
+    num_limits: int = Field(default=50, ge=1)
     all_limits: bool = False
 
     @model_validator(mode="after")

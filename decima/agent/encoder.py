@@ -121,7 +121,7 @@ def make_network(widths: tuple[int, ...], *, activate_last: bool = False) -> nn.
     return nn.Sequential(*layers)
 
 
-class StageMessages(MessagePassing):
+class StageMessages(MessagePassing):  # type: ignore[misc]  # PyG has no types
     """One step of messages: ``g(sum over children of f(e_child))`` for every receiver.
 
     Args:
@@ -160,14 +160,15 @@ class Encoder(nn.Module):
 
     def __init__(self, config: PolicyConfig, networks: nn.ModuleDict) -> None:
         super().__init__()
-        identity = nn.Identity()
+        present = dict(networks.items())
+        nothing = nn.Identity()
         self.shortcut = config.shortcut
         self.stage_input = networks["stage_input"]
-        self.stage_messages = StageMessages(networks["message"], _get(networks, "aggregate", identity))
+        self.stage_messages = StageMessages(networks["message"], present.get("aggregate", nothing))
         self.job_summary = networks["job_summary"]
-        self.job_aggregate = _get(networks, "job_aggregate", identity)
+        self.job_aggregate = present.get("job_aggregate", nothing)
         self.global_summary = networks["global_summary"]
-        self.global_aggregate = _get(networks, "global_aggregate", identity)
+        self.global_aggregate = present.get("global_aggregate", nothing)
 
     def embed_stages(self, graphs: GraphTensors) -> Tensor:
         """Per-stage embeddings, float [S, D]."""
@@ -186,7 +187,3 @@ class Encoder(nn.Module):
         summaries = self.global_summary(jobs)
         total = scatter(summaries, graphs.job_graph, dim_size=graphs.num_graphs, reduce="sum")
         return Embeddings(stages, jobs, self.global_aggregate(total))
-
-
-def _get(networks: nn.ModuleDict, name: str, otherwise: nn.Module) -> nn.Module:
-    return networks[name] if name in networks else otherwise

@@ -1,8 +1,8 @@
 """Policies as files: plain arrays in a NumPy archive, which never executes code.
 
-Each layer is ``NETWORK.LAYER.weight`` (float32, outputs x inputs) and ``NETWORK.LAYER.bias``; ``policy`` is a text, JSON,
-with the version of the format, the policy's shape and whatever its maker says about it. An archive without that text
-has the layout of the published Decima weights.
+Each layer is ``NETWORK.LAYER.weight`` (float32, outputs x inputs) and ``NETWORK.LAYER.bias``; ``policy`` is a text,
+JSON, with the version of the format, the policy's shape and whatever its maker says about it. An archive without
+that text has the layout of the published Decima weights.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from pydantic import ValidationError
-from torch import nn
 
 from decima.agent.config import DECIMA_SIM_POLICY, PolicyConfig
 from decima.agent.policy import Policy
@@ -43,8 +42,9 @@ def save_policy(path: Path, policy: Policy, about: Mapping[str, Any] | None = No
     text = json.dumps(
         {"version": VERSION, "config": policy.config.model_dump(mode="json"), "about": dict(about or {})}
     )
+    arrays: dict[str, Any] = {"policy": np.array(text), **_arrays(policy)}
     with atomic_path(path) as partial, partial.open("wb") as file:
-        np.savez_compressed(file, policy=np.array(text), **_arrays(policy))
+        np.savez_compressed(file, **arrays)
 
 
 def load_policy(path: Path) -> Policy:
@@ -72,7 +72,7 @@ def load_policy(path: Path) -> Policy:
         if name not in expected:
             raise PolicyFileError(f"{path}: there should be no array {name}")
     with torch.no_grad():
-        for network, layer, linear in _layers(policy):
+        for network, layer, linear in policy.layers():
             linear.weight.copy_(torch.from_numpy(arrays[f"{network}.{layer}.weight"].astype(np.float32)))
             linear.bias.copy_(torch.from_numpy(arrays[f"{network}.{layer}.bias"].astype(np.float32)))
     return policy
@@ -88,18 +88,9 @@ def read_about(path: Path) -> dict[str, Any]:
     return _head(path, arrays)[1] if "policy" in arrays else {}
 
 
-def _layers(policy: Policy) -> list[tuple[str, int, nn.Linear]]:
-    """Every layer, with the name of its network and its number there."""
-    return [
-        (name, number, layer)
-        for name, network in policy.networks.items()
-        for number, layer in enumerate(each for each in network if isinstance(each, nn.Linear))  # type: ignore[attr-defined]
-    ]
-
-
 def _arrays(policy: Policy) -> dict[str, NDArray[np.float32]]:
     arrays = {}
-    for network, layer, linear in _layers(policy):
+    for network, layer, linear in policy.layers():
         arrays[f"{network}.{layer}.weight"] = linear.weight.detach().float().cpu().numpy()
         arrays[f"{network}.{layer}.bias"] = linear.bias.detach().float().cpu().numpy()
     return arrays

@@ -6,7 +6,9 @@ over the stages that may be chosen, then over the limits that the chosen stage's
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -85,13 +87,24 @@ class Policy(nn.Module):
                 }
             )
         self.encoder = Encoder(config, self.networks) if config.graph else None
-        self._packed: tuple[NDArray[np.float32], ...] | None = None
-        self._packed_version = ()
+        self._packed: tuple[NDArray[Any], ...] = ()
+        self._packed_version: tuple[int, ...] = ()
 
     @property
     def num_parameters(self) -> int:
         """Number of weights and biases."""
         return sum(parameter.numel() for parameter in self.parameters())
+
+    def layers(self) -> Iterator[tuple[str, int, nn.Linear]]:
+        """Every layer of weights: the name of its network, its number there, and itself."""
+        for name in self.networks:
+            linear = (layer for layer in self._network(name) if isinstance(layer, nn.Linear))
+            yield from ((name, number, layer) for number, layer in enumerate(linear))
+
+    def _network(self, name: str) -> nn.Sequential:
+        network = self.networks[name]
+        assert isinstance(network, nn.Sequential)
+        return network
 
     # With gradients, on any device.
 
@@ -196,17 +209,18 @@ class Policy(nn.Module):
             parts = [raw] if self.config.shortcut or embeddings is None else []
             inputs = torch.cat([*parts, *(_of_jobs(batch, embeddings, jobs) if embeddings else ())], dim=1)
         rows = self._move(row)
-        head = self.networks["limit_head"]
+        head = self._network("limit_head")
         if self.config.limit == "outputs":
             scores: Tensor = head(inputs)[rows, self._move(limit) - 1]
             return scores
         # The first layer is linear: what does not depend on the limit need be multiplied only once.
-        first: nn.Linear = head[0]
+        first = head[0]
+        assert isinstance(first, nn.Linear)
         scaled = self._move(limit).to(inputs.dtype) / self.config.limit_scale
         fixed = nn.functional.linear(inputs, first.weight[:, :-1], first.bias)
         hidden = fixed.index_select(0, rows) + scaled[:, None] * first.weight[:, -1]
-        scores = head[1:](hidden)
-        return scores.squeeze(1)
+        limit_scores: Tensor = head[1:](hidden)
+        return limit_scores.squeeze(1)
 
     def _move(self, array: NDArray[np.int64]) -> Tensor:
         return torch.from_numpy(array).to(next(self.parameters()).device)
@@ -255,29 +269,30 @@ class Policy(nn.Module):
         )
         return Choices(stage, count, log_probability)
 
-    def _pack(self) -> tuple[NDArray[np.float32], ...]:
-        """The weights in one array, inputs x outputs, each layer's bias behind them; anew when they changed."""
+    def _pack(self) -> tuple[NDArray[Any], ...]:
+        """The weights in one array, inputs x outputs, each layer's bias behind them; anew when they changed.
+
+        Then where the layers of each network begin, int64 [networks + 1]; inputs, outputs and offset in the
+        weights of each layer, int64 [layers, 3]; and which of the networks each of ``NETWORKS`` is, int64 [9].
+        """
         version = tuple(parameter._version for parameter in self.parameters())
-        if self._packed is None or version != self._packed_version:
+        if not self._packed or version != self._packed_version:
+            names = list(self.networks)
             pieces: list[NDArray[np.float32]] = []
             layers: list[tuple[int, int, int]] = []
-            first_layer = [0]
+            num_layers = [0] * len(names)
             offset = 0
-            for network in self.networks.values():
-                for layer in network:
-                    if isinstance(layer, nn.Linear):
-                        weight = layer.weight.detach().float().cpu().numpy()
-                        layers.append((weight.shape[1], weight.shape[0], offset))
-                        pieces += [weight.T.reshape(-1), layer.bias.detach().float().cpu().numpy()]
-                        offset += weight.size + weight.shape[0]
-                first_layer.append(len(layers))
-            names = list(self.networks)
-            nets = [names.index(name) if name in names else -1 for name in NETWORKS]
+            for name, _, layer in self.layers():
+                weight = layer.weight.detach().float().cpu().numpy()
+                layers.append((weight.shape[1], weight.shape[0], offset))
+                pieces += [weight.T.reshape(-1), layer.bias.detach().float().cpu().numpy()]
+                offset += weight.size + weight.shape[0]
+                num_layers[names.index(name)] += 1
             self._packed = (
                 np.concatenate(pieces),
-                np.array(first_layer),
+                np.cumsum([0, *num_layers]),
                 np.array(layers),
-                np.array(nets),
+                np.array([names.index(name) if name in names else -1 for name in NETWORKS]),
             )
             self._packed_version = version
         return self._packed
@@ -295,7 +310,7 @@ def _limits(
     """All limits of several jobs, one after the other: the job of each, and the limit."""
     row = np.repeat(np.arange(low.size), num_limits)
     start = np.cumsum(num_limits) - num_limits
-    return row, np.arange(row.size) - start[row] + low[row] + 1
+    return row, np.arange(row.size) - start[row] + low[row].astype(np.int64) + 1
 
 
 def _choose(scores: Tensor, group: Tensor, chosen: Tensor, num_groups: int) -> tuple[Tensor, Tensor]:
