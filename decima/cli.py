@@ -14,6 +14,7 @@ import click
 
 from decima.console import INTERRUPTED, OneLineErrors, end, library_errors, make_console
 from decima.reproduce.commands import reproduce
+from decima.train_cli import train
 from decima.workload_cli import workload as workload_commands
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ def cli(context: click.Context) -> None:
 
 
 cli.add_command(reproduce)
+cli.add_command(train)
 cli.add_command(workload_commands)
 
 

@@ -48,6 +48,7 @@ def library_errors() -> Iterator[None]:
     """What the library refuses becomes the command's error; anything else is a bug, with its traceback."""
     from decima.experiments import CompareError
     from decima.schedulers import SchedulerError
+    from decima.training.config import TrainingError
     from decima.workers import WorkerError
     from simulator import ConfigError
     from workloads import WorkloadError
@@ -56,7 +57,15 @@ def library_errors() -> Iterator[None]:
         yield
     except BrokenPipeError:
         raise  # whoever reads has read enough, as in "decima compare | head"
-    except (CompareError, ConfigError, OSError, SchedulerError, WorkerError, WorkloadError) as error:
+    except (
+        CompareError,
+        ConfigError,
+        OSError,
+        SchedulerError,
+        TrainingError,
+        WorkerError,
+        WorkloadError,
+    ) as error:
         raise click.ClickException(str(error)) from error
 
 

@@ -32,6 +32,7 @@ class RandomStream(IntEnum):
     TASK_DURATIONS = 1
     POLICY = 2
     GENERATOR = 3
+    TRAINING = 4
 
 
 def random_stream(seed: int, purpose: RandomStream, *path: int) -> np.random.Generator:

@@ -51,4 +51,5 @@ def _at(times: NDArray[np.float64], curve: Curve) -> NDArray[np.float64]:
     known, returns, end_ms = curve
     if not known.size:
         return np.zeros_like(times)
-    return np.interp(times, np.append(known, end_ms), np.append(returns, 0.0))
+    expected: NDArray[np.float64] = np.interp(times, np.append(known, end_ms), np.append(returns, 0.0))
+    return expected

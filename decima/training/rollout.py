@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from decima.agent.config import PolicyConfig
 from decima.agent.features import Featurizer, Graphs
 from decima.agent.policy import Policy
 from decima.agent.scheduler import decision_of
 from decima.schedulers import Scheduler
-from simulator import Cluster, ClusterConfig, Decision, Observation
+from simulator import Cluster, ClusterConfig, Decision, EpisodeRecord, Observation
 from workloads import JobSequence
 
-__all__ = ["EpisodeSpec", "Trajectories", "roll_out", "roll_out_scheduler"]
+__all__ = ["EpisodeSpec", "Trajectories", "play", "roll_out", "roll_out_scheduler"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,8 +88,7 @@ class Trajectories:
         if len(parts) == 1:
             return parts[0]
         lengths = np.concatenate([np.diff(part.first) for part in parts])
-        names = ("stage", "count", "log_probability", "time_ms", "reward")
-        names += ("end_ms", "num_decisions", "mean_jct_ms", "num_completed")
+        names = [field.name for field in fields(Trajectories) if field.name not in ("graphs", "first")]
         return Trajectories(
             graphs=Graphs.concatenate([part.graphs for part in parts]),
             first=np.concatenate([[0], np.cumsum(lengths)]),
@@ -96,10 +97,13 @@ class Trajectories:
 
 
 class _Episode:
-    """A simulator, and the samples taken from it so far."""
+    """A simulator, and the samples taken from it so far, unless they are not wanted."""
 
-    def __init__(self, config: ClusterConfig, featurizer: Featurizer, spec: EpisodeSpec) -> None:
+    def __init__(
+        self, config: ClusterConfig, featurizer: Featurizer, spec: EpisodeSpec, *, keep: bool = True
+    ) -> None:
         self.spec = spec
+        self.keep = keep
         self.cluster = Cluster(replace(config, max_time_ms=spec.end_ms), spec.sequence)
         self.featurizer = featurizer
         self.observation: Observation | None = None
@@ -125,12 +129,13 @@ class _Episode:
     def choose(self, graph: Graphs, stage: int, count: int, log_probability: float) -> None:
         """Take a sample: carry out this choice."""
         assert self.observation is not None
-        self.graphs.append(graph)
-        self.stage.append(stage)
-        self.count.append(count)
-        self.log_probability.append(log_probability)
-        self.time_ms.append(self.observation.time_ms)
-        self.reward.append(0.0)
+        if self.keep:
+            self.graphs.append(graph)
+            self.stage.append(stage)
+            self.count.append(count)
+            self.log_probability.append(log_probability)
+            self.time_ms.append(self.observation.time_ms)
+            self.reward.append(0.0)
         self.decide(decision_of(self.observation, int(graph.place[stage]), count))
 
     def decide(self, decision: Decision | None) -> None:
@@ -156,11 +161,27 @@ def roll_out(policy: Policy, config: ClusterConfig, specs: Sequence[EpisodeSpec]
     """
     featurizers = {id(spec.sequence): Featurizer(policy.config, spec.sequence) for spec in specs}
     episodes = [_Episode(config, featurizers[id(spec.sequence)], spec) for spec in specs]
+    _run(policy, episodes)
+    return _gather(policy.config, episodes)
+
+
+def play(policy: Policy, config: ClusterConfig, sequences: Sequence[JobSequence]) -> list[EpisodeRecord]:
+    """The likeliest choices of a policy on whole sequences, in lock-step; only what happened is kept."""
+    episodes = [
+        _Episode(config, Featurizer(policy.config, sequence), EpisodeSpec(sequence), keep=False)
+        for sequence in sequences
+    ]
+    _run(policy, episodes)
+    return [episode.cluster.record() for episode in episodes]
+
+
+def _run(policy: Policy, episodes: Sequence[_Episode]) -> None:
+    """Bring episodes to their end; either all of them sample, or none."""
     waiting = list(episodes)
     while True:
         seen = [(episode, graph) for episode in waiting if (graph := episode.advance()) is not None]
         if not seen:
-            return _gather(episodes)
+            return
         waiting = [episode for episode, _ in seen]
         uniforms = np.zeros((len(seen), 2))
         for row, episode in enumerate(waiting):
@@ -199,19 +220,19 @@ def roll_out_scheduler(
                 continue
             wanted = decision.limit - observation.held(int(observation.stage_job[decision.stage]))
             episode.choose(graph, stage, min(wanted, int(graph.high[stage] - graph.low[stage])), 0.0)
-    return _gather(episodes)
+    return _gather(policy.config, episodes)
 
 
-def _gather(episodes: Sequence[_Episode]) -> Trajectories:
+def _gather(config: PolicyConfig, episodes: Sequence[_Episode]) -> Trajectories:
     graphs = [graph for episode in episodes for graph in episode.graphs]
     jct = [episode.cluster.record().jct_ms for episode in episodes]
     completed = [each[np.isfinite(each)] for each in jct]
 
-    def joined(name: str, dtype: type) -> NDArray[np.generic]:
+    def joined(name: str, dtype: type) -> NDArray[Any]:
         return np.array([value for episode in episodes for value in getattr(episode, name)], dtype=dtype)
 
     return Trajectories(
-        graphs=Graphs.concatenate(graphs),
+        graphs=Graphs.concatenate(graphs or [_no_graphs(config)]),
         stage=joined("stage", np.int32),
         count=joined("count", np.int32),
         log_probability=joined("log_probability", np.float32),
@@ -222,4 +243,22 @@ def _gather(episodes: Sequence[_Episode]) -> Trajectories:
         num_decisions=np.array([episode.num_decisions for episode in episodes]),
         mean_jct_ms=np.array([each.mean() if each.size else math.nan for each in completed]),
         num_completed=np.array([each.size for each in completed]),
+    )
+
+
+def _no_graphs(config: PolicyConfig) -> Graphs:
+    """What is seen where there is nothing to choose."""
+    pointer, numbers = np.zeros(1, np.int64), np.zeros(0, np.int32)
+    return Graphs(
+        first_stage=pointer,
+        first_job=pointer,
+        first_message=pointer,
+        features=np.zeros((0, len(config.stage_features)), np.float32),
+        job_features=np.zeros((0, len(config.job_features)), np.float32),
+        stage_job=numbers,
+        unfinished=np.zeros(0, np.bool_),
+        place=numbers,
+        low=numbers,
+        high=numbers,
+        messages=np.zeros((0, 3), np.int32),
     )

@@ -1,0 +1,123 @@
+"""Where a training run stands, as a file to go on from.
+
+There are no states of random number generators in it: whatever is drawn in an iteration is drawn from the
+run's seed and the iteration's number. The file holds tensors, numbers and texts only and is read without
+executing anything.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from decima.agent.policy import Policy
+from decima.outputs import atomic_path
+from decima.training.config import TrainingConfig, TrainingError, parse_config
+
+__all__ = ["Checkpoint", "load_checkpoint", "save_checkpoint"]
+
+FORMAT, VERSION = "decima-checkpoint", 1
+
+
+@dataclass
+class Checkpoint:
+    """Where a training run stands.
+
+    Attributes:
+        config: its settings.
+        iteration: iterations that are over.
+        policy: weights by name.
+        optimiser: state of Adam.
+        reference: float64 [validation sequences, 42], ms; see ``validation.reference_row``.
+        best_policy: weights of the best policy so far.
+        best_iteration: when it was found.
+        best_outcome: float64 [2, validation sequences]; its mean JCT and makespan, ms.
+        best_improvement: over the tuned weighted fair.
+        window: float64 [n, 2]; rewards and durations (ms) that differential returns average.
+        curve: [iteration, validation JCT or makespan in s, improvement] of each validation.
+        cpu_s: CPU time since the training began, over all processes, s.
+    """
+
+    config: TrainingConfig
+    iteration: int
+    policy: dict[str, Tensor]
+    optimiser: dict[str, Any]
+    reference: Tensor
+    best_policy: dict[str, Tensor]
+    best_iteration: int
+    best_outcome: Tensor
+    best_improvement: float
+    window: Tensor
+    curve: list[list[float]] = field(default_factory=list)
+    cpu_s: float = 0.0
+
+
+def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
+    """Write a checkpoint, in one step."""
+    document = {
+        "format": FORMAT,
+        "version": VERSION,
+        **vars(checkpoint),
+        "config": checkpoint.config.model_dump_json(),
+    }
+    with atomic_path(path) as partial:
+        torch.save(document, partial)
+
+
+def load_checkpoint(path: Path) -> Checkpoint:
+    """Read a checkpoint.
+
+    Raises:
+        TrainingError: it is missing, cut off, no checkpoint, of another version, or does not fit its own settings.
+    """
+    try:
+        document = torch.load(path, map_location="cpu", weights_only=True)
+    except OSError as error:
+        raise TrainingError(f"{path}: {error.strerror or error}, expected a checkpoint") from None
+    except Exception:  # whatever the many formats that PyTorch tries may raise
+        raise TrainingError(f"{path}: not a checkpoint, or cut off") from None
+    if not isinstance(document, dict) or document.pop("format", None) != FORMAT:
+        raise TrainingError(f"{path}: not a checkpoint of a training run")
+    if (version := document.pop("version", None)) != VERSION:
+        raise TrainingError(f"{path}: format version {VERSION} expected, got {version!r}")
+    expected = set(Checkpoint.__dataclass_fields__)
+    if document.keys() != expected:
+        raise TrainingError(f"{path}: {sorted(document.keys() ^ expected)[0]} is missing or unknown")
+    try:
+        document["config"] = parse_config(json.loads(document["config"]), f"{path}: config")
+        checkpoint = Checkpoint(**document)
+        _check(checkpoint)
+    except TrainingError:
+        raise
+    except (KeyError, RuntimeError, TypeError, ValueError, AttributeError) as error:
+        reason = " ".join(str(error).split())
+        raise TrainingError(f"{path}: does not fit its own settings: {reason:.200}") from None
+    return checkpoint
+
+
+def _check(checkpoint: Checkpoint) -> None:
+    """Raise if anything has another shape than the settings ask for, or is not finite."""
+    policy = Policy(checkpoint.config.policy.build())
+    for weights in (checkpoint.best_policy, checkpoint.policy):
+        policy.load_state_dict(weights)
+        if not all(torch.isfinite(weight).all() for weight in weights.values()):
+            raise ValueError("weights that are not finite")
+    optimiser = torch.optim.Adam(policy.parameters())
+    optimiser.load_state_dict(checkpoint.optimiser)
+    for parameter, state in optimiser.state.items():
+        for name in ("exp_avg", "exp_avg_sq"):
+            if state[name].shape != parameter.shape:
+                raise ValueError("the optimiser's state has another shape than the weights")
+    sequences = checkpoint.config.validation.sequences
+    for name, shape in (("reference", (sequences, 42)), ("best_outcome", (2, sequences))):
+        if getattr(checkpoint, name).shape != shape:
+            raise ValueError(f"{name} must have shape {shape}")
+    if checkpoint.window.ndim != 2 or checkpoint.window.shape[1] != 2:
+        raise ValueError("window must have two columns")
+    if checkpoint.iteration < 0:
+        raise ValueError("the iteration is negative")

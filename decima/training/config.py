@@ -1,0 +1,386 @@
+"""What is trained, on what, and how: the settings of a training run, and the YAML files that hold them.
+
+A file gives those that differ from the defaults, under the names below (``cluster:`` with ``executors: 50`` under it);
+a few such files come with the project, see ``recipe_names``. Times are seconds, as everywhere that people write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from decima.agent.config import PRESETS, PolicyConfig
+from decima.experiments import CompareError, ExperimentSettings
+from decima.schedulers import SchedulerError, make_scheduler
+from simulator import DECIMA_SIM, PAPER, ClusterConfig
+from workloads import Workload, WorkloadError, embedded_workload, load_tpch, read_workload
+from workloads.file_format import first_error, place_name
+
+__all__ = ["TrainingConfig", "TrainingError", "parse_config", "read_config", "recipe_names"]
+
+#: More would reach the seeds of another run.
+MAX_SEQUENCES = 800_000_000
+
+Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+PositiveSeconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=1)]
+Share = Annotated[float, Field(ge=0, le=1)]
+Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class TrainingError(ValueError):
+    """A training that cannot be begun or gone on with. The message is one line that names the file and the place."""
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class PolicySection(_Section):
+    """The shape of the policy."""
+
+    preset: Literal["shortcut", "paper", "decima-sim"] = Field(
+        default="shortcut", description="what to begin with; see decima.agent.config.PRESETS"
+    )
+    overrides: dict[str, Any] = Field(
+        default_factory=dict,
+        description="fields of decima.agent.config.PolicyConfig that differ from the preset",
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> PolicySection:
+        try:
+            _ = self.build().layers
+        except ValidationError as error:
+            raise ValueError(f"overrides.{first_error(error)}") from None
+        return self
+
+    def build(self) -> PolicyConfig:
+        """The shape with all its fields."""
+        return PolicyConfig.model_validate({**PRESETS[self.preset].model_dump(), **self.overrides})
+
+
+class ClusterSection(_Section):
+    """The cluster that the policy learns on, and what it is to achieve."""
+
+    executors: Count = Field(default=50, description="executors")
+    moving_delay: Seconds = Field(
+        default=2.0, description="time that an executor needs to move to another job, s"
+    )
+    reward: Literal["jct", "makespan"] = Field(
+        default="jct", description="what is to be short: the average job completion time, or the makespan"
+    )
+    semantics: Literal["paper", "decima-sim"] = Field(
+        default="paper", description="Spark as the paper or as its published simulator models it"
+    )
+
+    def build(self) -> ClusterConfig:
+        """As the simulator wants it."""
+        return ClusterConfig(
+            num_executors=self.executors,
+            moving_delay_ms=self.moving_delay * 1000,
+            reward=self.reward,
+            semantics=DECIMA_SIM if self.semantics == "decima-sim" else PAPER,
+        )
+
+
+class WorkloadSection(_Section):
+    """What runs. Without ``profiles`` and ``file``, the embedded TPC-H set."""
+
+    profiles: Path | None = Field(default=None, description="folder of the published TPC-H profiles")
+    file: Path | None = Field(
+        default=None,
+        description="workload file; if it says which jobs arrive when, they do, each time with other task noise",
+    )
+    arrivals: Literal["batch", "poisson"] = Field(
+        default="batch", description="all jobs at time 0, or a Poisson process"
+    )
+    jobs: Count = Field(default=20, description="jobs in each sequence")
+    interval: PositiveSeconds = Field(default=25.0, description="mean time between Poisson arrivals, s")
+
+    @model_validator(mode="after")
+    def _check(self) -> WorkloadSection:
+        if self.profiles is not None and self.file is not None:
+            raise ValueError("profiles and file exclude each other")
+        return self
+
+    def read(self) -> Workload:
+        """The jobs.
+
+        Raises:
+            WorkloadError: they cannot be read.
+        """
+        if self.profiles is not None:
+            if not self.profiles.is_dir():
+                raise WorkloadError(f"{self.profiles}: there is no such folder, expected TPC-H profiles")
+            return Workload(load_tpch(self.profiles), None, self.profiles.resolve().name)
+        return embedded_workload() if self.file is None else read_workload(self.file)
+
+
+class EpisodesSection(_Section):
+    """The episodes of an iteration. Source: Decima, section 5.3 (its code: 16 of one sequence)."""
+
+    sequences: Count = Field(default=2, description="job sequences in an iteration")
+    per_sequence: Count = Field(default=8, description="episodes of each sequence")
+    fixed_sequences: bool = Field(
+        default=True,
+        description="false: every episode draws a sequence of its own, while the baseline still averages over "
+        "per_sequence of them (the ablation of Figure 14)",
+    )
+
+
+class CurriculumSection(_Section):
+    """Episodes end early, at a random time without memory, later and later as training goes on (section 5.3, 1)."""
+
+    start: PositiveSeconds = Field(default=500.0, description="mean end at the beginning, s")
+    end: PositiveSeconds = Field(default=5000.0, description="mean end after the growth, s")
+    growth: Share = Field(default=1.0, description="share of the training in which the mean grows, linearly")
+
+
+class ReturnsSection(_Section):
+    """What a decision is held to account for."""
+
+    kind: Literal["total", "discounted", "differential"] = Field(
+        default="total",
+        description="all rewards that follow; discounted by time; or less the average reward per time",
+    )
+    horizon: PositiveSeconds = Field(
+        default=1000.0, description="discounted: a reward this much later counts 1/e, s"
+    )
+    window: Count = Field(
+        default=100_000, description="differential: samples that the average reward is taken over"
+    )
+
+
+class BaselineSection(_Section):
+    """What is expected, so that only what a decision changed is learned from."""
+
+    kind: Literal["sequence", "heuristic", "none"] = Field(
+        default="sequence",
+        description="the mean of the other episodes of the sequence; a scheduler's run on it; or nothing",
+    )
+    scheduler: str = Field(
+        default="weighted-fair:-1", description="heuristic: the scheduler, as decima compare names it"
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> BaselineSection:
+        if self.kind == "heuristic":
+            _check_scheduler(self.scheduler)
+        return self
+
+
+class UpdateSection(_Section):
+    """How the policy follows the advantages."""
+
+    algorithm: Literal["ppo", "reinforce"] = Field(default="ppo", description="or Algorithm 1 of the paper")
+    learning_rate: Positive = Field(default=1e-3, description="of Adam, at the beginning")
+    final_learning_rate: Positive = Field(default=1e-4, description="at the end; linear in between")
+    entropy_start: Weight = Field(
+        default=0.02, description="weight of the entropy in the objective at the beginning"
+    )
+    entropy_end: Weight = Field(default=0.0, description="after its decay")
+    entropy_decay: Annotated[float, Field(gt=0, le=1)] = Field(
+        default=0.8, description="share of the training in which the weight decays, linearly"
+    )
+    normalise: Literal["std", "none"] = Field(
+        default="std", description="std: advantages of an iteration get mean 0 and standard deviation 1"
+    )
+    max_gradient_norm: Positive = Field(default=0.5, description="longer gradients are cut")
+    clip: Positive = Field(default=0.2, description="ppo: how far the ratio of probabilities may leave 1")
+    epochs: Count = Field(default=2, description="ppo: how often each sample is used at most")
+    minibatches: Count = Field(default=6, description="ppo: gradient steps per epoch")
+    max_kl: Positive = Field(default=0.02, description="ppo: no further epoch beyond this divergence, nats")
+
+
+class ImitationSection(_Section):
+    """Before reinforcement learning, the choices of a classic scheduler are learned."""
+
+    scheduler: str = Field(
+        default="weighted-fair:-1", description="whose choices, as decima compare names it"
+    )
+    sequences: Count = Field(default=40, description="job sequences that it runs")
+    epochs: Count = Field(default=5, description="how often each choice is used")
+    learning_rate: Positive = Field(default=2e-3, description="of an Adam of its own")
+    minibatch: Count = Field(default=256, description="choices per gradient step")
+    entropy: Weight = Field(
+        default=0.05, description="weight of the entropy, so that the policy stays curious"
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> ImitationSection:
+        _check_scheduler(self.scheduler)
+        return self
+
+
+class ValidationSection(_Section):
+    """How the best policy is found: by its likeliest choices on sequences that no training meets."""
+
+    every: Count = Field(default=10, description="iterations from one validation to the next")
+    sequences: Count = Field(default=20, description="number of sequences, always the same")
+
+
+class TrainingConfig(_Section):
+    """A training run. Everything it does follows from these settings, bit for bit on a CPU."""
+
+    seed: int = Field(
+        default=0, ge=0, lt=1_000_000, description="of the first weights, the sequences and the choices"
+    )
+    iterations: Count = Field(default=300, description="rounds of episodes and update")
+    policy: PolicySection = PolicySection()
+    cluster: ClusterSection = ClusterSection()
+    workload: WorkloadSection = WorkloadSection()
+    episodes: EpisodesSection = EpisodesSection()
+    curriculum: CurriculumSection | None = None
+    returns: ReturnsSection = ReturnsSection()
+    baseline: BaselineSection = BaselineSection()
+    update: UpdateSection = UpdateSection()
+    imitation: ImitationSection | None = None
+    validation: ValidationSection = ValidationSection()
+    checkpoint_every: Count = Field(default=10, description="iterations from one checkpoint to the next")
+
+    @model_validator(mode="after")
+    def _check(self) -> TrainingConfig:
+        if self.iterations * self.episodes.sequences * self.episodes.per_sequence > MAX_SEQUENCES:
+            raise ValueError(f"iterations: there are seeds for {MAX_SEQUENCES} episodes only")
+        return self
+
+    def settings(self) -> ExperimentSettings:
+        """The cluster, and how sequences are drawn, as experiments have it.
+
+        Raises:
+            WorkloadError: the workload cannot be read, or no jobs can be drawn from it.
+            ConfigError: no such cluster can be simulated.
+        """
+        return ExperimentSettings(
+            workload=self.workload.read(),
+            cluster=self.cluster.build(),
+            schedulers=("fair",),
+            arrivals=self.workload.arrivals,
+            interval_ms=self.workload.interval * 1000,
+            num_jobs=self.workload.jobs,
+        )
+
+    def to_yaml(self) -> str:
+        """All settings; ``read_config`` reads them back."""
+        return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False)
+
+
+def recipe_names() -> list[str]:
+    """The recipes that come with the project."""
+    return sorted(path.name.removesuffix(".yaml") for path in _recipes().iterdir())
+
+
+def read_config(source: str | Path, overrides: Sequence[str] = ()) -> TrainingConfig:
+    """Read the settings of a training run.
+
+    Args:
+        source: the name of a recipe, or a YAML file (any path, or a name that ends in .yaml or .yml).
+        overrides: ``section.key=value``, where the value is YAML; they win over the file.
+
+    Raises:
+        TrainingError: there is no such file or recipe, it is malformed, or a key is unknown or has a wrong value.
+    """
+    text = _read(source)
+    try:
+        document = yaml.load(text, Loader=_Loader)
+    except yaml.YAMLError as error:
+        raise TrainingError(f"{source}: {_yaml_problem(error)}") from None
+    document = {} if document is None else document
+    if not isinstance(document, dict):
+        raise TrainingError(f"{source}: expected keys and values, such as iterations: 100")
+    for override in overrides:
+        _override(document, override)
+    where = f"{source} with {' '.join(overrides)}" if overrides else str(source)
+    return parse_config(document, where)
+
+
+def parse_config(document: dict[str, Any], where: str) -> TrainingConfig:
+    """Settings from what YAML or JSON holds.
+
+    Args:
+        document: keys and values.
+        where: named in errors.
+
+    Raises:
+        TrainingError: a key is unknown or has a wrong value.
+    """
+    try:
+        return TrainingConfig.model_validate(document)
+    except ValidationError as error:
+        raise TrainingError(f"{where}: {_first_error(error)}") from None
+
+
+def _first_error(error: ValidationError) -> str:
+    first = error.errors()[0]
+    if first["type"] != "value_error":
+        return first_error(error)
+    place, problem = place_name(first["loc"]), str(first["ctx"]["error"])
+    return f"{place}: {problem}" if place else problem
+
+
+def _check_scheduler(spec: str) -> None:
+    try:
+        make_scheduler(spec)
+    except (SchedulerError, CompareError) as error:
+        raise ValueError(f"scheduler: {error}") from None
+
+
+def _recipes() -> Any:
+    return resources.files("decima.training") / "recipes"
+
+
+def _read(source: str | Path) -> str:
+    is_file = isinstance(source, Path) or "/" in source or source.endswith((".yaml", ".yml"))
+    if not is_file and source not in recipe_names():
+        known = ", ".join(recipe_names())
+        raise TrainingError(f"unknown recipe {source!r}: expected one of {known}, or a YAML file")
+    path = Path(source) if is_file else _recipes() / f"{source}.yaml"
+    try:
+        return str(path.read_text(encoding="utf-8"))
+    except UnicodeDecodeError as error:
+        raise TrainingError(f"{source}: byte {error.start}: expected UTF-8 text") from None
+    except OSError as error:
+        raise TrainingError(f"{source}: {error.strerror}, expected a YAML file") from None
+
+
+def _override(document: dict[str, Any], text: str) -> None:
+    key, equals, value = text.partition("=")
+    names = key.strip().split(".")
+    if not equals or not all(names):
+        raise TrainingError(f"{text!r} is not of the form section.key=value")
+    for place, name in enumerate(names[:-1]):
+        inner = document.get(name)
+        document[name] = document = {} if inner is None else inner
+        if not isinstance(document, dict):
+            raise TrainingError(f"{text!r}: {'.'.join(names[: place + 1])} has no keys")
+    try:
+        document[names[-1]] = yaml.load(value, Loader=_Loader)
+    except yaml.YAMLError as error:
+        raise TrainingError(f"{text!r}: {_yaml_problem(error)}") from None
+
+
+def _yaml_problem(error: yaml.YAMLError) -> str:
+    mark = getattr(error, "problem_mark", None)
+    problem = " ".join(str(getattr(error, "problem", None) or error).split())
+    return f"line {mark.line + 1}, column {mark.column + 1}: {problem}" if mark is not None else problem
+
+
+class _Loader(yaml.SafeLoader):
+    """Plain values only; a key that is given twice is an error."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if key.value in seen:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key {key.value!r} is given more than once", key.start_mark
+                )
+            seen.add(key.value)
+        return super().construct_mapping(node, deep)

@@ -1,0 +1,89 @@
+"""How good a policy is: its likeliest choices against the classic schedulers on sequences that no training meets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from decima.agent.policy import Policy
+from decima.experiments import ALPHAS, ExperimentSettings
+from decima.schedulers import make_scheduler
+from decima.training.rollout import play
+from simulator import EpisodeRecord, run_episode
+
+__all__ = ["Outcome", "Reference", "judge", "reference_row"]
+
+
+class Outcome(NamedTuple):
+    """How a policy did.
+
+    Attributes:
+        jct_ms: float64 [n], mean JCT of each sequence, ms.
+        makespan_ms: float64 [n].
+    """
+
+    jct_ms: NDArray[np.float64]
+    makespan_ms: NDArray[np.float64]
+
+    def objective(self, settings: ExperimentSettings) -> NDArray[np.float64]:
+        """What the reward asks to be short, float64 [n], ms."""
+        return self.makespan_ms if settings.cluster.reward == "makespan" else self.jct_ms
+
+
+@dataclass(frozen=True, eq=False)
+class Reference:
+    """How the classic schedulers did, by what the reward asks to be short.
+
+    Attributes:
+        fair: float64 [n], ms.
+        sweep: float64 [n, 41], ms; weighted fair with each of ``ALPHAS``.
+    """
+
+    fair: NDArray[np.float64]
+    sweep: NDArray[np.float64]
+
+    @property
+    def alpha(self) -> float:
+        """The best one for all sequences."""
+        return ALPHAS[int(self.sweep.mean(axis=0).argmin())]
+
+    @property
+    def tuned(self) -> NDArray[np.float64]:
+        """With the best alpha of each sequence, known only in hindsight: the strongest baseline, float64 [n], ms."""
+        lowest: NDArray[np.float64] = self.sweep.min(axis=1)
+        return lowest
+
+    def results(self) -> Mapping[str, NDArray[np.float64]]:
+        """By the name that is shown, float64 [n], ms."""
+        best = self.sweep[:, int(self.sweep.mean(axis=0).argmin())]
+        return {"fair": self.fair, f"weighted-fair:{self.alpha:g}": best, "tuned-weighted-fair": self.tuned}
+
+    def improvement(self, outcome: NDArray[np.float64]) -> float:
+        """By how much a policy (float64 [n], ms) is below the tuned weighted fair: 1 - ratio of the means."""
+        return float(1 - outcome.mean() / self.tuned.mean())
+
+
+def judge(settings: ExperimentSettings, policy: Policy, seeds: list[int]) -> Outcome:
+    """Let a policy run these sequences to their end."""
+    records = play(policy, settings.cluster, [settings.sequence(seed) for seed in seeds])
+    return Outcome(
+        np.array([record.mean_jct_ms for record in records]),
+        np.array([record.makespan_ms for record in records]),
+    )
+
+
+def reference_row(settings: ExperimentSettings, seed: int) -> NDArray[np.float64]:
+    """Fair, and weighted fair with each of ``ALPHAS``, on one sequence, float64 [42], ms."""
+    sequence = settings.sequence(seed)
+    names = ["fair", *(f"weighted-fair:{alpha:g}" for alpha in ALPHAS)]
+    return np.array(
+        [_objective(run_episode(settings.cluster, sequence, make_scheduler(name))) for name in names]
+    )
+
+
+def _objective(record: EpisodeRecord) -> float:
+    return record.makespan_ms if record.config.reward == "makespan" else record.mean_jct_ms
