@@ -9,6 +9,7 @@ probability.
 
 from __future__ import annotations
 
+import copy
 import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -40,7 +41,7 @@ __all__ = ["TIE", "TOLERANCE", "AgentReplay"]
 
 #: More than rounding ever does to a probability.
 TOLERANCE = 1e-4
-#: Of two choices whose probabilities are closer, rounding decides which is the likelier.
+#: Of two choices whose probabilities are closer, rounding to single precision decides which is the likelier.
 TIE = 2e-5
 
 
@@ -48,7 +49,7 @@ class AgentReplay:
     """Replays recordings with the decisions of a policy.
 
     Args:
-        policy: decides; its compiled code chooses, its tensors say how likely everything is.
+        policy: decides; its compiled code chooses, its tensors, in double precision, say how likely everything is.
 
     Attributes:
         largest_difference: of a probability so far; NaN before the first.
@@ -56,6 +57,7 @@ class AgentReplay:
 
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
+        self._exact = copy.deepcopy(policy).double()
         self.largest_difference = math.nan
 
     def differences(self, recording: Recording) -> Iterator[str]:
@@ -98,7 +100,7 @@ class AgentReplay:
         if theirs not in names:
             raise DepartureError(f"recorded {_named(theirs)}, which is not in the system")
         with torch.no_grad():
-            of_nodes, of_limits = self.policy.probabilities(graphs)
+            of_nodes, of_limits = self._exact.probabilities(graphs)
         of_stages = np.zeros(len(names))
         of_stages[graphs.place] = of_nodes
         place = names.index(theirs)
