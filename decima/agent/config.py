@@ -167,6 +167,7 @@ SHORTCUT_POLICY = PolicyConfig(
     stage_features=(
         Feature(name="unclaimed_tasks", scale=5.0, log=True),
         Feature(name="mean_task_ms", scale=1000.0, log=True),
+        Feature(name="unclaimed_work_ms", scale=100_000.0),
         Feature(name="job_executors", scale=20.0),
         Feature(name="offered_executors", scale=20.0),
         Feature(name="local"),

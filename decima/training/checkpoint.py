@@ -18,6 +18,7 @@ from torch import Tensor
 from decima.agent.policy import Policy
 from decima.outputs import atomic_path
 from decima.training.config import TrainingConfig, TrainingError, parse_config
+from decima.training.critic import NUM_SUMS
 
 __all__ = ["Checkpoint", "load_checkpoint", "save_checkpoint"]
 
@@ -39,6 +40,7 @@ class Checkpoint:
         best_outcome: float64 [2, validation sequences]; its mean JCT and makespan, ms.
         best_improvement: over the tuned weighted fair.
         window: float64 [n, 2]; rewards and durations (ms) that differential returns average.
+        critic: float64 [7, 8]; ``LinearCritic.moments``, zeros where there is none.
         curve: [iteration, validation JCT or makespan in s, improvement] of each validation.
         cpu_s: CPU time since the training began, over all processes, s.
     """
@@ -53,6 +55,7 @@ class Checkpoint:
     best_outcome: Tensor
     best_improvement: float
     window: Tensor
+    critic: Tensor
     curve: list[list[float]] = field(default_factory=list)
     cpu_s: float = 0.0
 
@@ -119,5 +122,7 @@ def _check(checkpoint: Checkpoint) -> None:
             raise ValueError(f"{name} must have shape {shape}")
     if checkpoint.window.ndim != 2 or checkpoint.window.shape[1] != 2:
         raise ValueError("window must have two columns")
+    if checkpoint.critic.shape != (NUM_SUMS, NUM_SUMS + 1):
+        raise ValueError("critic has another shape")
     if checkpoint.iteration < 0:
         raise ValueError("the iteration is negative")

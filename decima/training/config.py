@@ -176,6 +176,17 @@ class BaselineSection(_Section):
         return self
 
 
+class CriticSection(_Section):
+    """What a decision earned is judged by how the expected return changed; see ``decima.training.critic``."""
+
+    trace: PositiveSeconds = Field(
+        default=60.0, description="how soon the expectation takes the place of what is earned later, s"
+    )
+    memory: Annotated[float, Field(ge=0, lt=1)] = Field(
+        default=0.95, description="how much an iteration still counts in the next one's expectation"
+    )
+
+
 class UpdateSection(_Section):
     """How the policy follows the advantages."""
 
@@ -240,6 +251,7 @@ class TrainingConfig(_Section):
     curriculum: CurriculumSection | None = None
     returns: ReturnsSection = ReturnsSection()
     baseline: BaselineSection = BaselineSection()
+    critic: CriticSection | None = None
     update: UpdateSection = UpdateSection()
     imitation: ImitationSection | None = None
     validation: ValidationSection = ValidationSection()

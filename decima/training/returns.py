@@ -5,22 +5,23 @@ Rewards are spread over the time from one sample to the next, which is not the s
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import deque
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["DifferentialReturns", "DiscountedReturns", "Returns", "TotalReturns"]
+__all__ = ["DifferentialReturns", "DiscountedReturns", "Returns", "TotalReturns", "accumulate"]
 
 
-class Returns(Protocol):
+class Returns(ABC):
     """A kind of return."""
 
-    def __call__(
+    @abstractmethod
+    def steps(
         self, reward: NDArray[np.float64], time_ms: NDArray[np.float64], end_ms: float
-    ) -> NDArray[np.float64]:
-        """The returns of one episode.
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """What counts of each step of an episode.
 
         Args:
             reward: float64 [n], from each sample to the next.
@@ -28,21 +29,27 @@ class Returns(Protocol):
             end_ms: when the episode was over, ms.
 
         Returns:
-            float64 [n], from each sample on.
+            float64 [n], the rewards; and float64 [n], how much all that comes after each of them counts.
         """
-
-
-class TotalReturns:
-    """The sum of all that follows: for batches of jobs (Decima, section 5.3)."""
 
     def __call__(
         self, reward: NDArray[np.float64], time_ms: NDArray[np.float64], end_ms: float
     ) -> NDArray[np.float64]:
+        """The returns of one episode, float64 [n], from each sample on."""
+        return accumulate(*self.steps(reward, time_ms, end_ms))
+
+
+class TotalReturns(Returns):
+    """The sum of all that follows: for batches of jobs (Decima, section 5.3)."""
+
+    def steps(
+        self, reward: NDArray[np.float64], time_ms: NDArray[np.float64], end_ms: float
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """See ``Returns``."""
-        return np.cumsum(reward[::-1])[::-1]
+        return reward, np.ones_like(reward)
 
 
-class DiscountedReturns:
+class DiscountedReturns(Returns):
     """Sum of ``exp(-dt / horizon)`` times the reward, dt later, in continuous time.
 
     A reward counts as spread evenly over the time in which it was earned.
@@ -54,24 +61,17 @@ class DiscountedReturns:
     def __init__(self, horizon_ms: float) -> None:
         self.horizon_ms = horizon_ms
 
-    def __call__(
+    def steps(
         self, reward: NDArray[np.float64], time_ms: NDArray[np.float64], end_ms: float
-    ) -> NDArray[np.float64]:
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """See ``Returns``."""
         ages = np.diff(time_ms, append=end_ms) / self.horizon_ms
-        factors = np.exp(-ages)
         # The mean of exp(-x) over [0, age]; 1 for no time at all.
         spread = np.divide(-np.expm1(-ages), ages, out=np.ones_like(ages), where=ages > 0)
-        now = (reward * spread).tolist()
-        result = np.empty(len(now))
-        later = 0.0
-        for place in range(len(now) - 1, -1, -1):
-            later = now[place] + float(factors[place]) * later
-            result[place] = later
-        return result
+        return reward * spread, np.exp(-ages)
 
 
-class DifferentialReturns:
+class DifferentialReturns(Returns):
     """Sum of what follows, relative to the average reward per time (Decima, appendix on the average reward).
 
     The average is that of the last samples of all episodes seen so far; those that took no time do not count.
@@ -95,9 +95,29 @@ class DifferentialReturns:
         duration = sum(duration for _, duration in self.recent)
         return sum(reward for reward, _ in self.recent) / duration if duration > 0 else 0.0
 
-    def __call__(
+    def steps(
         self, reward: NDArray[np.float64], time_ms: NDArray[np.float64], end_ms: float
-    ) -> NDArray[np.float64]:
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """See ``Returns``."""
         durations = np.diff(time_ms, append=end_ms)
-        return np.cumsum((reward - self.rate * durations)[::-1])[::-1]
+        return reward - self.rate * durations, np.ones_like(reward)
+
+
+def accumulate(values: NDArray[np.float64], factors: NDArray[np.float64]) -> NDArray[np.float64]:
+    """From each place on, the sum of values, each times the factors of the places before it.
+
+    Args:
+        values: float64 [n].
+        factors: float64 [n]; ``factors[k]`` is how much counts what comes after k.
+
+    Returns:
+        float64 [n].
+    """
+    if (factors == 1.0).all():
+        return np.cumsum(values[::-1])[::-1]
+    result = np.empty(values.size)
+    later = 0.0
+    for place, (value, factor) in enumerate(zip(values[::-1].tolist(), factors[::-1].tolist(), strict=True)):
+        later = value + factor * later
+        result[place] = later
+    return result[::-1]

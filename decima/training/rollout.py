@@ -19,6 +19,7 @@ from decima.agent.features import Featurizer, Graphs
 from decima.agent.policy import Policy
 from decima.agent.scheduler import decision_of
 from decima.schedulers import Scheduler
+from decima.training.critic import NUM_SUMS, load_of
 from simulator import Cluster, ClusterConfig, Decision, EpisodeRecord, Observation
 from workloads import JobSequence
 
@@ -51,6 +52,7 @@ class Trajectories:
         log_probability: float32 [n]; with which it was chosen.
         time_ms: float64 [n].
         reward: float64 [n]; from this sample to the next one of the episode, or to its end.
+        load: float64 [n, 7]; see ``critic.load_of``.
         first: int64 [E + 1]; the samples of episode e are ``first[e]:first[e + 1]``.
         end_ms: float64 [E]; when the episode was over.
         num_decisions: int64 [E]; with those that had only one answer.
@@ -64,6 +66,7 @@ class Trajectories:
     log_probability: NDArray[np.float32]
     time_ms: NDArray[np.float64]
     reward: NDArray[np.float64]
+    load: NDArray[np.float64]
     first: NDArray[np.int64]
     end_ms: NDArray[np.float64]
     num_decisions: NDArray[np.int64]
@@ -113,6 +116,7 @@ class _Episode:
         self.log_probability: list[float] = []
         self.time_ms: list[float] = []
         self.reward: list[float] = []
+        self.load: list[NDArray[np.float64]] = []
         self.num_decisions = 0
 
     def advance(self) -> Graphs | None:
@@ -136,6 +140,7 @@ class _Episode:
             self.log_probability.append(log_probability)
             self.time_ms.append(self.observation.time_ms)
             self.reward.append(0.0)
+        self.load.append(load_of(self.observation))
         self.decide(decision_of(self.observation, int(graph.place[stage]), count))
 
     def decide(self, decision: Decision | None) -> None:
@@ -238,6 +243,7 @@ def _gather(config: PolicyConfig, episodes: Sequence[_Episode]) -> Trajectories:
         log_probability=joined("log_probability", np.float32),
         time_ms=joined("time_ms", np.float64),
         reward=joined("reward", np.float64),
+        load=joined("load", np.float64).reshape(-1, NUM_SUMS),
         first=np.cumsum([0, *(len(episode.stage) for episode in episodes)]),
         end_ms=np.array([float(episode.cluster.clock.now) for episode in episodes]),
         num_decisions=np.array([episode.num_decisions for episode in episodes]),

@@ -27,6 +27,7 @@ from decima.schedulers import make_scheduler
 from decima.training.baselines import Curve, NoBaseline, SequenceBaseline, curve_baseline
 from decima.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from decima.training.config import TrainingConfig, TrainingError
+from decima.training.critic import NUM_SUMS, LinearCritic
 from decima.training.curriculum import (
     EpisodePlan,
     episode_specs,
@@ -154,6 +155,11 @@ class Trainer:
         self._policy = Policy(config.policy.build(), seed=config.seed).to(device)
         self._optimiser = torch.optim.Adam(self._policy.parameters(), lr=config.update.learning_rate)
         self._returns = _make_returns(config)
+        self._critic = (
+            LinearCritic(config.critic.trace * 1000, config.critic.memory)
+            if config.critic is not None
+            else None
+        )
         self._cpu_s = 0.0
         self._reference: Reference | None = None
         if self._checkpoint is not None:
@@ -238,6 +244,8 @@ class Trainer:
         self._optimiser.load_state_dict(checkpoint.optimiser)
         if isinstance(self._returns, DifferentialReturns):
             self._returns.recent.extend((reward, time) for reward, time in checkpoint.window.tolist())
+        if self._critic is not None:
+            self._critic.moments = checkpoint.critic.numpy().copy()
         table = checkpoint.reference.numpy()
         self._reference = Reference(table[:, 0], table[:, 1:])
         self._cpu_s = checkpoint.cpu_s
@@ -346,6 +354,9 @@ class Trainer:
         for episode in episodes:
             end_ms = float(samples.end_ms[episode])
             curves.append((times[episode], self._returns(rewards[episode], times[episode], end_ms), end_ms))
+        if self._critic is not None:
+            self._critic.observe(samples.load, np.concatenate([returns for _, returns, _ in curves]))
+            curves = [self._judged(samples, episode) for episode in episodes]
         advantages = []
         for group in groups:
             own = [curves[plan.episode] for plan in group]
@@ -355,6 +366,17 @@ class Trainer:
             ]
         total = float(np.mean([reward.sum() for reward in rewards]))
         return np.concatenate(advantages), total
+
+    def _judged(self, samples: Trajectories, episode: int) -> Curve:
+        """What the critic thinks of an episode; a baseline takes from it what its sequence does to all."""
+        assert self._critic is not None
+        own, end_ms = samples.samples(episode), float(samples.end_ms[episode])
+        times = samples.time_ms[own]
+        return (
+            times,
+            self._critic.advantages(self._returns, samples.load[own], samples.reward[own], times, end_ms),
+            end_ms,
+        )
 
     def _expected(self, group: Sequence[EpisodePlan], curves: list[Curve]) -> list[NDArray[np.float64]]:
         """The baseline of the episodes of a group."""
@@ -371,7 +393,11 @@ class Trainer:
                 make_scheduler(baseline.scheduler, seed), self._policy, self._settings.cluster, [spec]
             )
             end_ms = float(run.end_ms[0])
-            known[seed] = (run.time_ms, self._returns(run.reward, run.time_ms, end_ms), end_ms)
+            known[seed] = (
+                self._judged(run, 0)
+                if self._critic is not None
+                else (run.time_ms, self._returns(run.reward, run.time_ms, end_ms), end_ms)
+            )
         return [
             curve_baseline([curve], known[spec.sequence.seed])[0]
             for curve, spec in zip(curves, specs, strict=True)
@@ -445,6 +471,7 @@ class Trainer:
                 best_outcome=torch.from_numpy(np.array(outcome)),
                 best_improvement=improvement,
                 window=torch.zeros(0, 2),
+                critic=torch.zeros(NUM_SUMS, NUM_SUMS + 1),
                 curve=old.curve if old is not None else [],
             )
         assert best is not None
@@ -466,12 +493,14 @@ class Trainer:
         metrics["cpu_s"] = self._cpu_s
         log.write({"iteration": metrics["iteration"], **metrics})
         recent = self._returns.recent if isinstance(self._returns, DifferentialReturns) else ()
+        moments = LinearCritic(math.inf).moments if self._critic is None else self._critic.moments
         self._checkpoint = replace(
             best,
             iteration=int(metrics["iteration"]),
             policy=_state(self._policy),
             optimiser=_optimiser_state(self._optimiser),
             window=torch.tensor(list(recent), dtype=torch.float64).reshape(-1, 2),
+            critic=torch.from_numpy(moments.copy()),
             cpu_s=self._cpu_s,
         )
         if on_iteration is not None:
