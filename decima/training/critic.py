@@ -96,6 +96,7 @@ class LinearCritic:
         reward: NDArray[np.float64],
         time_ms: NDArray[np.float64],
         end_ms: float,
+        beyond: float = 0.0,
     ) -> NDArray[np.float64]:
         """How much more each decision of an episode earned than was expected, float64 [n].
 
@@ -105,8 +106,9 @@ class LinearCritic:
             reward: float64 [n], from each sample to the next.
             time_ms: float64 [n], ms.
             end_ms: when the episode was over, ms.
+            beyond: what would have followed, had the episode not been cut off.
         """
         now, factor = returns.steps(reward, time_ms, end_ms)
-        expected = np.append(self.expect(load), 0.0)
+        expected = np.append(self.expect(load), beyond)
         surprise = now + factor * expected[1:] - expected[:-1]
         return accumulate(surprise, factor * np.exp(-np.diff(time_ms, append=end_ms) / self.trace_ms))

@@ -33,10 +33,17 @@ class Returns(ABC):
         """
 
     def __call__(
-        self, reward: NDArray[np.float64], time_ms: NDArray[np.float64], end_ms: float
+        self,
+        reward: NDArray[np.float64],
+        time_ms: NDArray[np.float64],
+        end_ms: float,
+        beyond: float = 0.0,
     ) -> NDArray[np.float64]:
-        """The returns of one episode, float64 [n], from each sample on."""
-        return accumulate(*self.steps(reward, time_ms, end_ms))
+        """The returns of one episode, float64 [n], from each sample on.
+
+        ``beyond`` is what would have followed, had the episode not been cut off.
+        """
+        return accumulate(*self.steps(reward, time_ms, end_ms), beyond)
 
 
 class TotalReturns(Returns):
@@ -103,20 +110,21 @@ class DifferentialReturns(Returns):
         return reward - self.rate * durations, np.ones_like(reward)
 
 
-def accumulate(values: NDArray[np.float64], factors: NDArray[np.float64]) -> NDArray[np.float64]:
+def accumulate(
+    values: NDArray[np.float64], factors: NDArray[np.float64], beyond: float = 0.0
+) -> NDArray[np.float64]:
     """From each place on, the sum of values, each times the factors of the places before it.
 
     Args:
         values: float64 [n].
         factors: float64 [n]; ``factors[k]`` is how much counts what comes after k.
+        beyond: what comes after the last one.
 
     Returns:
         float64 [n].
     """
-    if (factors == 1.0).all():
-        return np.cumsum(values[::-1])[::-1]
     result = np.empty(values.size)
-    later = 0.0
+    later = beyond
     for place, (value, factor) in enumerate(zip(values[::-1].tolist(), factors[::-1].tolist(), strict=True)):
         later = value + factor * later
         result[place] = later

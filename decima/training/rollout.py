@@ -55,6 +55,7 @@ class Trajectories:
         load: float64 [n, 7]; see ``critic.load_of``.
         first: int64 [E + 1]; the samples of episode e are ``first[e]:first[e + 1]``.
         end_ms: float64 [E]; when the episode was over.
+        end_load: float64 [E, 7]; the load that was left then, all 0 if none was.
         num_decisions: int64 [E]; with those that had only one answer.
         mean_jct_ms: float64 [E]; over the jobs that were completed.
         num_completed: int64 [E].
@@ -69,6 +70,7 @@ class Trajectories:
     load: NDArray[np.float64]
     first: NDArray[np.int64]
     end_ms: NDArray[np.float64]
+    end_load: NDArray[np.float64]
     num_decisions: NDArray[np.int64]
     mean_jct_ms: NDArray[np.float64]
     num_completed: NDArray[np.int64]
@@ -246,6 +248,7 @@ def _gather(config: PolicyConfig, episodes: Sequence[_Episode]) -> Trajectories:
         load=joined("load", np.float64).reshape(-1, NUM_SUMS),
         first=np.cumsum([0, *(len(episode.stage) for episode in episodes)]),
         end_ms=np.array([float(episode.cluster.clock.now) for episode in episodes]),
+        end_load=np.array([_end_load(episode.cluster) for episode in episodes]),
         num_decisions=np.array([episode.num_decisions for episode in episodes]),
         mean_jct_ms=np.array([each.mean() if each.size else math.nan for each in completed]),
         num_completed=np.array([each.size for each in completed]),
@@ -268,3 +271,9 @@ def _no_graphs(config: PolicyConfig) -> Graphs:
         high=numbers,
         messages=np.zeros((0, 3), np.int32),
     )
+
+
+def _end_load(cluster: Cluster) -> NDArray[np.float64]:
+    """What is left of the load where an episode is cut off; all 0 if it ran to its end."""
+    is_complete = cluster.clock.now < cluster.config.max_time_ms
+    return np.zeros(NUM_SUMS) if is_complete else load_of(cluster.snapshot())

@@ -353,7 +353,10 @@ class Trainer:
         curves: list[Curve] = []
         for episode in episodes:
             end_ms = float(samples.end_ms[episode])
-            curves.append((times[episode], self._returns(rewards[episode], times[episode], end_ms), end_ms))
+            beyond = self._beyond(samples, episode)
+            curves.append(
+                (times[episode], self._returns(rewards[episode], times[episode], end_ms, beyond), end_ms)
+            )
         if self._critic is not None:
             self._critic.observe(samples.load, np.concatenate([returns for _, returns, _ in curves]))
             curves = [self._judged(samples, episode) for episode in episodes]
@@ -367,6 +370,10 @@ class Trainer:
         total = float(np.mean([reward.sum() for reward in rewards]))
         return np.concatenate(advantages), total
 
+    def _beyond(self, samples: Trajectories, episode: int) -> float:
+        """What would have followed, had the episode not been cut off; unknown, so 0, without a critic."""
+        return 0.0 if self._critic is None else float(self._critic.expect(samples.end_load[episode]))
+
     def _judged(self, samples: Trajectories, episode: int) -> Curve:
         """What the critic thinks of an episode; a baseline takes from it what its sequence does to all."""
         assert self._critic is not None
@@ -374,7 +381,14 @@ class Trainer:
         times = samples.time_ms[own]
         return (
             times,
-            self._critic.advantages(self._returns, samples.load[own], samples.reward[own], times, end_ms),
+            self._critic.advantages(
+                self._returns,
+                samples.load[own],
+                samples.reward[own],
+                times,
+                end_ms,
+                self._beyond(samples, episode),
+            ),
             end_ms,
         )
 
