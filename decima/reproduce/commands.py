@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from decima.console import library_errors, make_console
+from decima.reproduce.study_commands import STUDY_COMMANDS
 
 __all__ = ["reproduce"]
 
@@ -15,6 +16,10 @@ __all__ = ["reproduce"]
 @click.group()
 def reproduce() -> None:
     """Make figures of the Decima paper again."""
+
+
+for _name, _study in STUDY_COMMANDS.items():
+    reproduce.add_command(_study, _name)
 
 
 @reproduce.command(context_settings={"show_default": True})

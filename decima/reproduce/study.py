@@ -1,0 +1,282 @@
+"""What the studies of learned policies share: their size, the policies that they train, and where those are kept.
+
+A study names policies (``Variant``) and conditions to compare them under. Policies are trained into a folder each, by
+name, and used again by every study that asks for the same name with the same settings; what was cut off goes on.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+import decima
+from decima.experiments import ExperimentSettings
+from decima.reproduce.evaluation import POLICY, Condition, Evaluation, evaluate
+from decima.schedulers import make_scheduler
+from decima.training.checkpoint import load_checkpoint
+from decima.training.config import TrainingConfig, TrainingError, read_config
+from decima.training.trainer import CHECKPOINT, Trainer
+from decima.training.trainer import POLICY as POLICY_FILE
+from simulator import ClusterConfig, run_episode
+from workloads import Workload, WorkloadError, poisson_arrivals
+
+__all__ = ["Study", "Variant", "interval_for_load", "train_variants"]
+
+#: The mean interval between arrivals that the recipe for streams is written for, s: what it says of time scales.
+RECIPE_INTERVAL_S = 25.0
+#: Names the streams on which loads are measured; neither experiments nor training meet them.
+LOAD_SEED = 4_000_000
+LOAD_JOBS, LOAD_ROUNDS = 1000, 5
+
+#: Told what goes on, how much of it is done, and how much there is.
+Tell = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True, eq=False)
+class Variant:
+    """A policy to be trained.
+
+    Attributes:
+        name: of the folder; the same in all studies that mean the same policy.
+        config: how.
+    """
+
+    name: str
+    config: TrainingConfig
+
+
+@dataclass(frozen=True, eq=False)
+class Study:
+    """A study's size and means.
+
+    Attributes:
+        workload: whose profiles jobs are drawn from.
+        source: the same for training: keys of the section ``workload`` (``profiles`` or ``file``); none for the
+            embedded TPC-H set.
+        executors: of the cluster.
+        budget: 1 is full size. Iterations, experiments, validation sequences and the length of streams are
+            multiplied by it.
+        seed: the first experiment's.
+        num_experiments: instead of the study's own number.
+        num_jobs: of each experiment, instead of the study's own number.
+        policies: folder of the trained ones.
+        checkpoint: policy file that stands for the full policy, which is not trained then.
+        processes: how many work at once.
+        command: the command line, kept in what is written.
+        tell: told how far it is.
+    """
+
+    workload: Workload
+    source: Mapping[str, str] = field(default_factory=dict)
+    executors: int = 50
+    budget: float = 1.0
+    seed: int = 0
+    num_experiments: int | None = None
+    num_jobs: int | None = None
+    policies: Path = Path("reproduce/policies")
+    checkpoint: Path | None = None
+    processes: int = 1
+    command: str = ""
+    tell: Tell = lambda what, done, total: None
+
+    def __post_init__(self) -> None:
+        if self.workload.sequence is not None:
+            raise WorkloadError(
+                f"{self.workload.name}: says which jobs arrive when; studies draw jobs and expect profiles alone"
+            )
+
+    def scaled(self, full: int, least: int = 1) -> int:
+        """A full size, times the budget."""
+        return max(least, round(full * self.budget))
+
+    # What is trained.
+
+    def config(self, recipe: str, **settings: Any) -> TrainingConfig:
+        """A recipe for this cluster and workload, at this study's size.
+
+        Args:
+            recipe: its name.
+            settings: further ones that differ, with ``__`` where a dotted key has a dot.
+
+        Raises:
+            TrainingError: there is no such setting.
+        """
+        full = read_config(recipe)
+        stream = full.workload.arrivals == "poisson"
+        values: dict[str, Any] = {
+            "iterations": self.scaled(full.iterations),
+            "validation.sequences": self.scaled(full.validation.sequences, least=2),
+            "cluster.executors": self.executors,
+            **{f"workload.{key}": value for key, value in self.source.items()},
+        }
+        if stream:
+            values["workload.jobs"] = min(full.workload.jobs, self.scaled(full.workload.jobs, least=20))
+        elif self.num_jobs is not None:
+            values["workload.jobs"] = self.num_jobs
+        values |= {name.replace("__", "."): value for name, value in settings.items()}
+        interval = values.get("workload.interval", full.workload.interval)
+        if stream and interval != RECIPE_INTERVAL_S:
+            # Time scales of a stream are those of its arrivals.
+            scale = interval / RECIPE_INTERVAL_S
+            values["returns.horizon"] = round(full.returns.horizon * scale, 3)
+            if full.curriculum is not None:
+                values["curriculum.start"] = round(full.curriculum.start * scale, 3)
+                values["curriculum.end"] = round(full.curriculum.end * scale, 3)
+        return read_config(recipe, [f"{key}={json.dumps(value)}" for key, value in values.items()])
+
+    def train(self, *variants: Variant) -> dict[str, str]:
+        """Train what has not been trained yet.
+
+        Returns:
+            Variant -> scheduler, as ``evaluate`` wants it.
+
+        Raises:
+            TrainingError: a folder holds a policy of other settings.
+            KeyboardInterrupt: Ctrl-C; what was learned is kept.
+        """
+        files = train_variants(
+            variants, self.policies, processes=self.processes, command=self.command, tell=self.tell
+        )
+        return {name: f"{POLICY}{file}" for name, file in files.items()}
+
+    def full_policy(self, variant: Variant, shipped: Literal["batch", "stream"] | None = None) -> str:
+        """The policy that a study is about, as ``evaluate`` wants it.
+
+        Args:
+            variant: how it is trained, if it is not given.
+            shipped: the one that comes with the project and may stand for it, on the cluster that it was made for.
+        """
+        if self.checkpoint is not None:
+            return f"{POLICY}{self.checkpoint}"
+        file = self._shipped(shipped) if shipped is not None else None
+        return f"{POLICY}{file}" if file is not None else self.train(variant)[variant.name]
+
+    def _shipped(self, kind: str) -> Path | None:
+        if self.executors != 50 or self.num_jobs is not None or "file" in self.source:
+            return None
+        name = f"tpch-{kind}" if "profiles" in self.source else f"embedded-{kind}"
+        path = Path(decima.__file__).parent / "policies" / f"{name}.npz"
+        return path if path.exists() else None
+
+    # What is compared.
+
+    def settings(
+        self,
+        *,
+        num_experiments: int,
+        num_jobs: int,
+        interval_s: float | None = None,
+        **cluster: Any,
+    ) -> ExperimentSettings:
+        """Experiments of this study's size.
+
+        Args:
+            num_experiments: at full size.
+            num_jobs: at full size; only streams are scaled.
+            interval_s: mean time between Poisson arrivals, s; a batch without it.
+            cluster: settings of ``ClusterConfig`` that are not this study's.
+        """
+        stream = interval_s is not None
+        jobs = self.num_jobs or (self.scaled(num_jobs, least=20) if stream else num_jobs)
+        return ExperimentSettings(
+            workload=self.workload,
+            cluster=ClusterConfig(**{"num_executors": self.executors, **cluster}),
+            schedulers=("fair",),
+            arrivals="poisson" if stream else "batch",
+            interval_ms=1000 * (interval_s or RECIPE_INTERVAL_S),
+            num_jobs=jobs,
+            num_experiments=self.num_experiments or self.scaled(num_experiments, least=2),
+            seed=self.seed,
+        )
+
+    def evaluate(self, *conditions: Condition) -> Evaluation:
+        """Run the schedulers."""
+        return evaluate(
+            conditions, self.processes, lambda done, total: self.tell("comparing schedulers", done, total)
+        )
+
+    def interval_for_load(self, load: float) -> float:
+        """Seconds between arrivals, for a load; see the function of that name."""
+        return interval_for_load(self.workload, self.executors, load)
+
+
+def interval_for_load(workload: Workload, executors: int, load: float) -> float:
+    """Find the mean time between Poisson arrivals that keeps executors busy for this share of the time.
+
+    What a job costs depends on how many executors it is given, so the load is measured: executor time spent on tasks
+    over that of all executors until the last arrival, under fair sharing.
+
+    Args:
+        workload: whose profiles jobs are drawn from, uniformly.
+        executors: of the cluster.
+        load: more than 0, less than 1.
+
+    Returns:
+        Seconds, three digits of them.
+    """
+    work_ms = float(np.mean([profile.work_ms for profile in workload.profiles]))
+    interval_ms = work_ms / (load * executors)
+    cluster = ClusterConfig(num_executors=executors)
+    for _ in range(LOAD_ROUNDS):
+        sequence = poisson_arrivals(workload.profiles, LOAD_JOBS, interval_ms, LOAD_SEED)
+        record = run_episode(cluster, sequence, make_scheduler("fair"))
+        measured = float(record.busy_ms.sum()) / (executors * float(sequence.arrival_ms[-1]))
+        interval_ms *= measured / load
+    return float(f"{interval_ms / 1000:.3g}")
+
+
+def train_variants(
+    variants: Sequence[Variant],
+    folder: Path,
+    *,
+    processes: int = 1,
+    command: str = "",
+    tell: Tell = lambda what, done, total: None,
+) -> dict[str, Path]:
+    """Train policies one after the other, each into a folder of its name.
+
+    What is complete stays as it is, and what was cut off goes on, bit for bit as if it had not been.
+
+    Args:
+        variants: what to train.
+        folder: holds their folders.
+        processes: how many run episodes.
+        command: kept in the policy files.
+        tell: told how far it is.
+
+    Returns:
+        Variant -> policy file.
+
+    Raises:
+        TrainingError: a folder holds a policy of other settings, or a training fails.
+        KeyboardInterrupt: Ctrl-C; what was learned is kept.
+    """
+    files = {}
+    for variant in variants:
+        out = folder / variant.name
+        files[variant.name] = out / POLICY_FILE
+        if _complete(variant.config, out):
+            continue
+        what = f"training {variant.name}"
+        try:
+            trainer = Trainer(variant.config, out, resume=True, processes=processes, command=command)
+        except TrainingError as error:
+            raise TrainingError(f"{error}; another folder for this study: --policies DIR") from None
+        tell(what, 0, variant.config.iterations)
+        result = trainer.run(lambda report, what=what: tell(what, report.iteration, report.iterations))  # type: ignore[misc]
+        if result.interrupted:
+            raise KeyboardInterrupt
+    return files
+
+
+def _complete(config: TrainingConfig, out: Path) -> bool:
+    """Whether the folder holds the policy that these settings lead to."""
+    if not ((out / CHECKPOINT).exists() and (out / POLICY_FILE).exists()):
+        return False
+    checkpoint = load_checkpoint(out / CHECKPOINT)
+    return checkpoint.config == config and checkpoint.iteration == config.iterations
