@@ -280,7 +280,7 @@ def _pick(scores, count, uniform, greedy):
     if not greedy:
         threshold = uniform * total
         running = 0.0
-        best = -1
+        best = 0  # scores that are no numbers choose something too
         for i in range(count):
             weight = math.exp(scores[i] - top)
             running += weight
