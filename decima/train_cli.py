@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 import sys
 import time
@@ -128,7 +129,7 @@ def _progress(config: TrainingConfig) -> Iterator[tuple[Any, Any]]:
 
     console = Console(stderr=True)
     if not console.is_terminal:
-        yield _Lines(), lambda words: click.echo(words, err=True)
+        yield _Lines(config.cluster.reward), lambda words: click.echo(words, err=True)
         return
     columns = (
         TextColumn("{task.description}"),
@@ -150,8 +151,9 @@ def _progress(config: TrainingConfig) -> Iterator[tuple[Any, Any]]:
 class _Lines:
     """Tells of an iteration in a line, if it was validated or the last line was long ago."""
 
-    def __init__(self) -> None:
-        self.last = -QUIET_S
+    def __init__(self, reward: str) -> None:
+        self.reward = reward
+        self.last = -math.inf
 
     def __call__(self, report: IterationReport) -> None:
         metrics = report.metrics
@@ -162,9 +164,9 @@ class _Lines:
         if "jct_s" in metrics:
             parts.append(f"training JCT {metrics['jct_s']:.1f} s, entropy {metrics.get('entropy', 0):.2f}")
         if "improvement" in metrics:
-            parts.append(
-                f"validation JCT {metrics['validation_jct_s']:.1f} s, {_versus(metrics['improvement'])}"
-            )
+            objective = self.reward.upper() if self.reward == "jct" else self.reward
+            value = metrics[f"validation_{self.reward}_s"]
+            parts.append(f"validation {objective} {value:.1f} s, {_versus(metrics['improvement'])}")
         parts.append(f"best: {_versus(report.improvement)}")
         click.echo("; ".join(parts), err=True)
         sys.stderr.flush()

@@ -23,7 +23,11 @@ from decima.training.critic import NUM_SUMS, load_of
 from simulator import Cluster, ClusterConfig, Decision, EpisodeRecord, Observation
 from workloads import JobSequence
 
-__all__ = ["EpisodeSpec", "Trajectories", "play", "roll_out", "roll_out_scheduler"]
+__all__ = ["EpisodeSpec", "NotFiniteError", "Trajectories", "play", "roll_out", "roll_out_scheduler"]
+
+
+class NotFiniteError(ArithmeticError):
+    """A probability, loss or gradient that is no number. The message is one line that says which."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,7 +168,10 @@ def roll_out(policy: Policy, config: ClusterConfig, specs: Sequence[EpisodeSpec]
     Args:
         policy: decides.
         config: the cluster.
-        specs: the episodes.
+        specs: the episodes; either all of them have random numbers, or none.
+
+    Raises:
+        NotFiniteError: the policy gives probabilities that are no numbers.
     """
     featurizers = {id(spec.sequence): Featurizer(policy.config, spec.sequence) for spec in specs}
     episodes = [_Episode(config, featurizers[id(spec.sequence)], spec) for spec in specs]
@@ -173,7 +180,11 @@ def roll_out(policy: Policy, config: ClusterConfig, specs: Sequence[EpisodeSpec]
 
 
 def play(policy: Policy, config: ClusterConfig, sequences: Sequence[JobSequence]) -> list[EpisodeRecord]:
-    """The likeliest choices of a policy on whole sequences, in lock-step; only what happened is kept."""
+    """The likeliest choices of a policy on whole sequences, in lock-step; only what happened is kept.
+
+    Raises:
+        NotFiniteError: the policy gives probabilities that are no numbers.
+    """
     episodes = [
         _Episode(config, Featurizer(policy.config, sequence), EpisodeSpec(sequence), keep=False)
         for sequence in sequences
@@ -196,6 +207,8 @@ def _run(policy: Policy, episodes: Sequence[_Episode]) -> None:
                 uniforms[row] = episode.spec.random.random(2)
         greedy = waiting[0].spec.random is None
         choices = policy.act(Graphs.concatenate([graph for _, graph in seen]), None if greedy else uniforms)
+        if not np.isfinite(choices.log_probability).all():
+            raise NotFiniteError("the policy gives probabilities that are no numbers")
         for (episode, graph), stage, count, log_probability in zip(
             seen,
             choices.stage.tolist(),

@@ -40,8 +40,8 @@ from decima.training.curriculum import (
 )
 from decima.training.metrics import MetricsLog
 from decima.training.returns import DifferentialReturns, DiscountedReturns, Returns, TotalReturns
-from decima.training.rollout import EpisodeSpec, Trajectories, roll_out, roll_out_scheduler
-from decima.training.updates import NotFiniteError, UpdateReport, imitate, ppo, reinforce
+from decima.training.rollout import EpisodeSpec, NotFiniteError, Trajectories, roll_out, roll_out_scheduler
+from decima.training.updates import UpdateReport, imitate, ppo, reinforce
 from decima.training.validation import Outcome, Reference, judge, reference_row
 from decima.workers import Workers
 

@@ -12,13 +12,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from decima.agent.policy import Policy
-from decima.training.rollout import Trajectories
+from decima.training.rollout import NotFiniteError, Trajectories
 
-__all__ = ["NotFiniteError", "UpdateReport", "imitate", "ppo", "reinforce"]
-
-
-class NotFiniteError(ArithmeticError):
-    """A loss or gradient that is no number. The message is one line that says where."""
+__all__ = ["UpdateReport", "imitate", "ppo", "reinforce"]
 
 
 @dataclass(frozen=True)
