@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from decima.compare import Comparison
     from simulator import EpisodeRecord
 
-__all__ = ["plot_jct_cdf", "plot_jobs_in_system", "plot_schedule", "save_pictures"]
+__all__ = ["draw_schedule", "plot_jct_cdf", "plot_jobs_in_system", "plot_schedule", "save_pictures"]
 
 #: Okabe and Ito's colour-blind-safe palette; a scheduler has the same colour and dashes in all pictures.
 STYLES: dict[str, tuple[str, str]] = {
@@ -56,20 +56,35 @@ def plot_schedule(record: EpisodeRecord, title: str = "", end_s: float | None = 
         title: names the scheduler; the average JCT is added.
         end_s: right end of the time axis, seconds, to compare pictures; the episode's end if omitted.
     """
-    end_ms = record.end_ms if end_s is None else end_s * 1000
     figure = Figure(figsize=(8, 4), dpi=DPI, layout="constrained")
     axes = figure.add_subplot()
+    draw_schedule(axes, record, end_s)
+    axes.set_title(f"{title}: average JCT {record.mean_jct_ms / 1000:.1f} s".removeprefix(": "), loc="left")
+    return figure
+
+
+def draw_schedule(
+    axes: Axes, record: EpisodeRecord, end_s: float | None = None, *, legend: bool = True
+) -> None:
+    """Draw a schedule, as ``plot_schedule`` describes, without a title.
+
+    Args:
+        axes: empty ones.
+        record: the episode.
+        end_s: right end of the time axis, seconds; the episode's end if omitted.
+        legend: whether to say what is what.
+    """
+    end_ms = record.end_ms if end_s is None else end_s * 1000
     moves = np.column_stack([record.move_depart_ms, np.minimum(record.move_arrive_ms, record.end_ms)])
     _bars(axes, record.move_executor, moves, MOVE_COLOUR)
     executor, job, span = _busy_spans(record, gap_ms=end_ms / 4000)
     _bars(axes, executor, span, _job_colours(len(record.sequence))[job])
     completed = _mark_completions(axes, record)
-    moving = Patch(color=MOVE_COLOUR, label="executor moves")
-    axes.legend(handles=[moving, completed], ncols=2, loc="lower right", bbox_to_anchor=(1, 1), **LEGEND)
+    if legend:
+        moving = Patch(color=MOVE_COLOUR, label="executor moves")
+        axes.legend(handles=[moving, completed], ncols=2, loc="lower right", bbox_to_anchor=(1, 1), **LEGEND)
     axes.set(xlim=(0, end_ms / 1000), ylim=(0, record.config.num_executors))
     axes.set(xlabel="Time (s)", ylabel="Executor")
-    axes.set_title(f"{title}: average JCT {record.mean_jct_ms / 1000:.1f} s".removeprefix(": "), loc="left")
-    return figure
 
 
 def plot_jct_cdf(per_seed_avg_jct_s: Mapping[str, Sequence[float] | NDArray[np.float64]]) -> Figure:

@@ -127,6 +127,8 @@ class Study:
             if full.curriculum is not None:
                 values["curriculum.start"] = round(full.curriculum.start * scale, 3)
                 values["curriculum.end"] = round(full.curriculum.end * scale, 3)
+            if full.critic is not None:
+                values["critic.trace"] = round(full.critic.trace * scale, 3)
         return read_config(recipe, [f"{key}={json.dumps(value)}" for key, value in values.items()])
 
     def train(self, *variants: Variant) -> dict[str, str]:

@@ -132,8 +132,99 @@ def fig9b(context: click.Context, /, load: float, interval: float | None, **opti
     _run(context, options, study, {"fig9b": fig9.plot_fig9, "fig10": fig9.plot_fig10})
 
 
+@_command()
+def fig13(context: click.Context, /, **options: Any) -> None:
+    """Compare policies learned for different objectives.
+
+    The average JCT with the moving delay, the same with moves that take no time, and the makespan (Decima, Figure 13).
+    """
+    from decima.reproduce import fig13
+
+    _run(context, options, fig13.fig13, {"fig13": fig13.plot_fig13})
+
+
+@_command(
+    click.option(
+        "--load",
+        "loads",
+        type=click.FloatRange(0, 1, min_open=True, max_open=True),
+        multiple=True,
+        default=(0.55, 0.65, 0.75, 0.85),
+        help="Share of the time that executors are to be busy; may be given several times. All policies are trained "
+        "at the highest.",
+    )
+)
+def fig14(context: click.Context, /, loads: tuple[float, ...], **options: Any) -> None:
+    """Measure what each idea of Decima is for, as the load grows.
+
+    Without parallelism control, without graph embedding, trained on unfixed sequences, trained on batches (Decima,
+    Figure 14).
+    """
+    from decima.reproduce import fig14
+
+    _run(context, options, partial(fig14.fig14, loads=loads), {"fig14": fig14.plot_fig14})
+
+
+@_command(_LOAD)
+def fig15a(context: click.Context, /, load: float, **options: Any) -> None:
+    """Compare how parallelism limits are encoded, by how fast they are learned.
+
+    As an input of one function, as separate outputs, and for single stages (Decima, Figure 15a).
+    """
+    from decima.reproduce import fig15
+
+    if options["checkpoint"] is not None:
+        raise click.UsageError("--checkpoint has no effect: a policy file has no learning curve")
+    _run(context, options, partial(fig15.fig15a, load=load), {"fig15a": fig15.plot_fig15a})
+
+
+@_command()
+def fig21(context: click.Context, /, **options: Any) -> None:
+    """Compare Decima with the best order of jobs.
+
+    Executors move at once and tasks do not vary, so that order is all that matters; of all orders of 10 jobs the best
+    is searched (Decima, Figure 21).
+    """
+    from decima.reproduce import fig21, study_report
+
+    _run(context, options, fig21.fig21, {"fig21": study_report.plot_bars})
+
+
+@_command()
+def fig22(context: click.Context, /, **options: Any) -> None:
+    """Measure what it costs not to know how long tasks take.
+
+    On batches of 20 jobs (Decima, Figure 22).
+    """
+    from decima.reproduce import fig22, study_report
+
+    _run(context, options, fig22.fig22, {"fig22": study_report.plot_bars})
+
+
+@_command(_LOAD)
+def table2(context: click.Context, /, load: float, **options: Any) -> None:
+    """Measure how policies generalise.
+
+    To more arrivals than in training, more jobs, more executors; and to smaller and larger clusters (Decima, Tables 2
+    and 3).
+    """
+    from decima.reproduce import study_report, table2
+
+    _run(context, options, partial(table2.table2, load=load), {"table2": study_report.plot_bars})
+
+
 #: Name -> command.
-STUDY_COMMANDS: dict[str, click.Command] = {"fig9a": fig9a, "fig9b": fig9b, "fig10": fig9b}
+STUDY_COMMANDS: dict[str, click.Command] = {
+    "fig9a": fig9a,
+    "fig9b": fig9b,
+    "fig10": fig9b,
+    "fig13": fig13,
+    "fig14": fig14,
+    "fig15a": fig15a,
+    "fig21": fig21,
+    "fig22": fig22,
+    "table2": table2,
+}
 
 
 def _run(
@@ -255,5 +346,6 @@ def _command_line(context: click.Context) -> str:
         name = str(parameter.name)
         value = context.params[name]
         if name not in PRESENTATION and value is not None:
-            words += [parameter.opts[0], str(value)]
+            for each in value if isinstance(value, tuple) else (value,):
+                words += [parameter.opts[0], str(each)]
     return shlex.join(words)

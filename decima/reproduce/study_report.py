@@ -70,20 +70,20 @@ class Outcome:
     curves: Mapping[str, Sequence[Mapping[str, float]]] = field(default_factory=dict)
 
 
-def summary(evaluation: Evaluation) -> pd.DataFrame:
-    """One row per condition and scheduler, which are the index; means over the seeds, seconds.
+def summary(evaluation: Evaluation) -> dict[tuple[str, str], dict[str, float]]:
+    """Means over the seeds, seconds, by condition and scheduler.
 
-    Columns: ``mean_jct_s``, ``makespan_s`` with half of their 95 % confidence intervals ``*_ci95_s`` (Student's t;
-    NaN with one seed), ``p95_jct_s``, ``utilisation``, ``load``, ``alpha`` (median, NaN without), and ``change``, by
-    what fraction the mean JCT is above that of ``tuned-weighted-fair`` in the same condition, with ``change_ci95`` of
-    the paired differences; NaN where that did not take part.
+    Entries: ``mean_jct_s``, ``makespan_s`` with half of their 95 % confidence intervals ``mean_jct_ci95`` and
+    ``makespan_ci95`` (Student's t; NaN with one seed), ``p95_jct_s``, ``utilisation``, ``load``, ``alpha`` (median,
+    NaN without), and ``change``, by what fraction the mean JCT is above that of ``tuned-weighted-fair`` in the same
+    condition, with ``change_ci95`` of the paired differences; NaN where that did not take part.
     """
     rows = {}
     for condition in evaluation.conditions:
         reference = _reference(evaluation, condition)
         for name in condition.schedulers:
             rows[condition.name, name] = _summary(evaluation.of(condition.name, name), reference)
-    return pd.DataFrame.from_dict(rows, orient="index").rename_axis(["condition", "scheduler"])
+    return rows
 
 
 def _reference(evaluation: Evaluation, condition: Condition) -> pd.Series[float] | None:
@@ -96,7 +96,7 @@ def _reference(evaluation: Evaluation, condition: Condition) -> pd.Series[float]
 def _summary(runs: pd.DataFrame, reference: pd.Series[float] | None) -> dict[str, float]:
     row = {}
     for column in ("mean_jct_s", "makespan_s"):
-        row[column], row[column.removesuffix("_s") + "_ci95_s"] = mean_and_half_width(runs[column])
+        row[column], row[column.removesuffix("_s") + "_ci95"] = mean_and_half_width(runs[column])
     for column in ("p95_jct_s", "utilisation", "load"):
         row[column] = float(runs[column].mean())
     row["alpha"] = float(runs["alpha"].median())
@@ -127,27 +127,34 @@ def study_table(outcome: Outcome) -> Table:
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("Paper", justify="right")
     shown = ""
-    for index, row in summary(outcome.evaluation).iterrows():
-        condition, scheduler = map(str, index)  # type: ignore[arg-type]  # the stubs know no index of two levels
+    for (condition, scheduler), row in summary(outcome.evaluation).items():
         if several and shown and condition != shown:
             table.add_section()
         cells = [condition if condition != shown else ""] if several else []
         shown = condition
-        cells += [scheduler, _interval(row["mean_jct_s"], row["mean_jct_ci95_s"]), f"{row['p95_jct_s']:.1f}"]
+        cells += [
+            scheduler,
+            _interval(row["mean_jct_s"], row["mean_jct_ci95"]),
+            _number(row["p95_jct_s"], ".1f"),
+        ]
         if outcome.makespan:
-            cells.append(_interval(row["makespan_s"], row["makespan_ci95_s"]))
-        cells += [f"{row['utilisation']:.1%}", _change(row)]
+            cells.append(_interval(row["makespan_s"], row["makespan_ci95"]))
+        cells += [_number(row["utilisation"], ".1%"), "" if scheduler == HINDSIGHT else _change(row)]
         paper = outcome.paper.get((condition, scheduler), UNKNOWN)
         table.add_row(*cells, paper, style="bold" if scheduler == FULL else None)
     return table
 
 
 def _interval(mean: float, half_width: float) -> str:
-    return f"{mean:.1f}" if math.isnan(half_width) else f"{mean:.1f} ± {half_width:.1f}"
+    return _number(mean, ".1f") + ("" if math.isnan(half_width) else f" ± {half_width:.1f}")
 
 
-def _change(row: pd.Series[float]) -> str:
-    if math.isnan(row["change"]) or row["change"] == 0:
+def _number(value: float, form: str) -> str:
+    return UNKNOWN if math.isnan(value) else f"{value:{form}}"
+
+
+def _change(row: Mapping[str, float]) -> str:
+    if math.isnan(row["change"]):
         return ""
     half_width = "" if math.isnan(row["change_ci95"]) else f" ± {row['change_ci95']:.1%}"
     return f"{row['change']:+.1%}{half_width}"
@@ -161,12 +168,13 @@ def study_notes(outcome: Outcome) -> list[str]:
         f"Paper: what Decima (SIGCOMM 2019) reports, on its own cluster and profiles; {UNKNOWN} if it gives no figure.",
         *outcome.notes,
     ]
-    for name, about in _policies(outcome.evaluation).items():
-        if "iterations_trained" in about:
-            notes.append(
-                f"{name}: the best of {about['iterations_trained']} iterations of training, "
-                f"{about['training_cpu_s'] / 60:.1f} minutes of CPU time."
-            )
+    trained = [
+        f"{' / '.join(about['schedulers'])} {about['iterations_trained']} ({about['training_cpu_s'] / 60:.1f})"
+        for about in _policies(outcome.evaluation).values()
+        if "iterations_trained" in about
+    ]
+    if trained:
+        notes.append(f"Iterations of training (minutes of CPU time): {'; '.join(trained)}.")
     return notes
 
 
@@ -188,7 +196,7 @@ def study_json(outcome: Outcome, **provenance: Any) -> str:
             runs = evaluation.of(condition.name, name)
             schedulers[name] = {
                 "scheduler": spec,
-                **{key: _finite(value) for key, value in table.loc[(condition.name, name)].items()},
+                **{key: _finite(value) for key, value in table[condition.name, name].items()},
                 "paper": outcome.paper.get((condition.name, name)),
                 "per_seed": {
                     column: [_finite(value) for value in runs[column]]
@@ -245,14 +253,15 @@ def _processor() -> str:
 
 
 def _policies(evaluation: Evaluation) -> dict[str, dict[str, Any]]:
-    """Scheduler -> what its policy file says of itself."""
-    files = {
-        name: spec.removeprefix(POLICY)
-        for condition in evaluation.conditions
-        for name, spec in condition.schedulers.items()
-        if spec.startswith(POLICY)
-    }
-    return {name: {"file": file, **read_about(Path(file))} for name, file in files.items()}
+    """Policy file -> what it says of itself, and the schedulers that it is."""
+    names: dict[str, list[str]] = {}
+    for condition in evaluation.conditions:
+        for name, spec in condition.schedulers.items():
+            if spec.startswith(POLICY):
+                known = names.setdefault(spec.removeprefix(POLICY), [])
+                if name not in known:
+                    known.append(name)
+    return {file: {"schedulers": known, **read_about(Path(file))} for file, known in names.items()}
 
 
 def _finite(value: Any) -> float | None:
@@ -306,8 +315,8 @@ def plot_bars(outcome: Outcome) -> Figure:
     axes = figure.add_subplot()
     drawn: set[str] = set()
     for place, condition_name, name in places:
-        row = table.loc[(condition_name, name)]
-        error = 0.0 if math.isnan(row["mean_jct_ci95_s"]) else row["mean_jct_ci95_s"]
+        row = table[condition_name, name]
+        error = 0.0 if math.isnan(row["mean_jct_ci95"]) else row["mean_jct_ci95"]
         label = "" if name in drawn else name
         drawn.add(name)
         axes.bar(
