@@ -14,9 +14,11 @@ from decima.schedulers.fifo import Fifo
 from decima.schedulers.job_order import JobOrder
 from decima.schedulers.random_choice import RandomChoice
 from decima.schedulers.sjf_cp import SjfCp
+from decima.schedulers.srpt import CappedSrpt
 
 __all__ = [
     "SCHEDULERS",
+    "CappedSrpt",
     "Fair",
     "Fifo",
     "JobOrder",
@@ -38,6 +40,7 @@ SCHEDULERS: dict[str, type[Scheduler]] = {
     "fair": Fair,
     "naive-weighted-fair": NaiveWeightedFair,
     "weighted-fair": WeightedFair,
+    "capped-srpt": CappedSrpt,
 }
 
 
@@ -49,8 +52,8 @@ def make_scheduler(spec: str, seed: int = 0) -> Scheduler:
     """The scheduler of a name.
 
     Args:
-        spec: a name of ``SCHEDULERS``, ``weighted-fair:ALPHA``, or ``module:Class`` for a class of your own, which is
-            looked for in the current folder too and built without arguments.
+        spec: a name of ``SCHEDULERS``, ``weighted-fair:ALPHA``, ``capped-srpt:COEFFICIENT``, or ``module:Class`` for
+            a class of your own, which is looked for in the current folder too and built without arguments.
         seed: of the schedulers that draw random numbers.
 
     Raises:
@@ -60,23 +63,26 @@ def make_scheduler(spec: str, seed: int = 0) -> Scheduler:
     if name in SCHEDULERS and not colon:
         return RandomChoice(seed) if name == "random" else SCHEDULERS[name]()
     if name == "weighted-fair":
-        return WeightedFair(_alpha(spec, argument))
+        return WeightedFair(_number(spec, argument, "exponent"))
+    if name == "capped-srpt":
+        return CappedSrpt(_number(spec, argument, "coefficient"))
     if not colon or name in SCHEDULERS:
         known = ", ".join(SCHEDULERS)
         raise SchedulerError(
-            f"unknown scheduler {spec!r}: expected one of {known}, weighted-fair:ALPHA or module:Class"
+            f"unknown scheduler {spec!r}: expected one of {known}, weighted-fair:ALPHA, "
+            "capped-srpt:COEFFICIENT or module:Class"
         )
     return _own_scheduler(spec, name, argument)
 
 
-def _alpha(spec: str, text: str) -> float:
+def _number(spec: str, text: str, what: str) -> float:
     try:
-        alpha = float(text)
+        number = float(text)
     except ValueError:
-        alpha = math.nan
-    if not math.isfinite(alpha):
-        raise SchedulerError(f"scheduler {spec!r}: the exponent must be a finite number")
-    return alpha
+        number = math.nan
+    if not math.isfinite(number):
+        raise SchedulerError(f"scheduler {spec!r}: the {what} must be a finite number")
+    return number
 
 
 def _own_scheduler(spec: str, module_name: str, class_name: str) -> Scheduler:
