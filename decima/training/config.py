@@ -38,6 +38,11 @@ class TrainingError(ValueError):
     """A training that cannot be begun or gone on with. The message is one line that names the file and the place."""
 
 
+def _share_of(progress: float, part: float) -> float:
+    """How much of a first part of the training is over, 0 to 1."""
+    return min(1.0, progress / part) if part > 0 else 1.0
+
+
 class _Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -142,6 +147,10 @@ class CurriculumSection(_Section):
     end: PositiveSeconds = Field(default=5000.0, description="mean end after the growth, s")
     growth: Share = Field(default=1.0, description="share of the training in which the mean grows, linearly")
 
+    def mean_end_s(self, progress: float) -> float:
+        """Mean end when this share of the training is over, s."""
+        return self.start + (self.end - self.start) * _share_of(progress, self.growth)
+
 
 class ReturnsSection(_Section):
     """What a decision is held to account for."""
@@ -197,7 +206,7 @@ class UpdateSection(_Section):
         default=0.02, description="weight of the entropy in the objective at the beginning"
     )
     entropy_end: Weight = Field(default=0.0, description="after its decay")
-    entropy_decay: Annotated[float, Field(gt=0, le=1)] = Field(
+    entropy_decay: Share = Field(
         default=0.8, description="share of the training in which the weight decays, linearly"
     )
     normalise: Literal["std", "none"] = Field(
@@ -208,6 +217,15 @@ class UpdateSection(_Section):
     epochs: Count = Field(default=2, description="ppo: how often each sample is used at most")
     minibatches: Count = Field(default=6, description="ppo: gradient steps per epoch")
     max_kl: Positive = Field(default=0.02, description="ppo: no further epoch beyond this divergence, nats")
+
+    def learning_rate_at(self, progress: float) -> float:
+        """The learning rate when this share of the training is over."""
+        return self.learning_rate + (self.final_learning_rate - self.learning_rate) * progress
+
+    def entropy_weight_at(self, progress: float) -> float:
+        """The weight of the entropy when this share of the training is over."""
+        decayed = _share_of(progress, self.entropy_decay)
+        return self.entropy_start + (self.entropy_end - self.entropy_start) * decayed
 
 
 class ImitationSection(_Section):
@@ -261,6 +279,8 @@ class TrainingConfig(_Section):
     def _check(self) -> TrainingConfig:
         if self.iterations * self.episodes.sequences * self.episodes.per_sequence > MAX_SEQUENCES:
             raise ValueError(f"iterations: there are seeds for {MAX_SEQUENCES} episodes only")
+        if self.curriculum is not None and self.cluster.semantics == "decima-sim":
+            raise ValueError("curriculum: no episode ends early with the semantics decima-sim")
         return self
 
     def settings(self) -> ExperimentSettings:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from decima.experiments import ExperimentSettings
-from decima.training.config import CurriculumSection, TrainingConfig
+from decima.training.config import TrainingConfig
 from decima.training.rollout import EpisodeSpec
 from workloads.arrivals import RandomStream, random_stream
 
@@ -22,7 +22,6 @@ __all__ = [
     "episode_specs",
     "imitation_seeds",
     "imitation_shuffling",
-    "mean_end_ms",
     "plan_iteration",
     "shuffling",
     "validation_seeds",
@@ -56,12 +55,6 @@ class EpisodePlan:
     episode: int
 
 
-def mean_end_ms(curriculum: CurriculumSection, progress: float) -> float:
-    """Mean of the ends when this share of the training is over, ms."""
-    grown = min(1.0, progress / curriculum.growth) if curriculum.growth else 1.0
-    return 1000 * (curriculum.start + (curriculum.end - curriculum.start) * grown)
-
-
 def plan_iteration(config: TrainingConfig, iteration: int) -> list[list[EpisodePlan]]:
     """The episodes of an iteration, in groups that have one baseline and one end.
 
@@ -73,9 +66,9 @@ def plan_iteration(config: TrainingConfig, iteration: int) -> list[list[EpisodeP
     for group in range(episodes.sequences):
         end_ms = math.inf
         if config.curriculum is not None:
-            mean = mean_end_ms(config.curriculum, iteration / config.iterations)
+            mean_ms = 1000 * config.curriculum.mean_end_s(iteration / config.iterations)
             stream = random_stream(config.seed, RandomStream.TRAINING, ENDS, iteration, group)
-            end_ms = max(float(stream.exponential(mean)), 1.0)
+            end_ms = max(float(stream.exponential(mean_ms)), 1.0)
         plans = []
         for place in range(episodes.per_sequence):
             number = group * episodes.per_sequence + place

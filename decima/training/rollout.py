@@ -146,7 +146,7 @@ class _Episode:
             self.log_probability.append(log_probability)
             self.time_ms.append(self.observation.time_ms)
             self.reward.append(0.0)
-        self.load.append(load_of(self.observation))
+            self.load.append(load_of(self.observation))
         self.decide(decision_of(self.observation, int(graph.place[stage]), count))
 
     def decide(self, decision: Decision | None) -> None:

@@ -46,6 +46,16 @@ class Reference:
     fair: NDArray[np.float64]
     sweep: NDArray[np.float64]
 
+    @staticmethod
+    def of(table: NDArray[np.float64]) -> Reference:
+        """From float64 [n, 42], ms, rows as ``reference_row`` gives them."""
+        return Reference(table[:, 0], table[:, 1:])
+
+    @property
+    def table(self) -> NDArray[np.float64]:
+        """What ``of`` takes."""
+        return np.column_stack([self.fair, self.sweep])
+
     @property
     def alpha(self) -> float:
         """The best one for all sequences."""
