@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib import colormaps
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
@@ -58,21 +59,22 @@ def plot_schedule(record: EpisodeRecord, title: str = "", end_s: float | None = 
     """
     figure = Figure(figsize=(8, 4), dpi=DPI, layout="constrained")
     axes = figure.add_subplot()
-    draw_schedule(axes, record, end_s)
+    handles = draw_schedule(axes, record, end_s)
+    axes.legend(handles=handles, ncols=2, loc="lower right", bbox_to_anchor=(1, 1), **LEGEND)
     axes.set_title(f"{title}: average JCT {record.mean_jct_ms / 1000:.1f} s".removeprefix(": "), loc="left")
     return figure
 
 
-def draw_schedule(
-    axes: Axes, record: EpisodeRecord, end_s: float | None = None, *, legend: bool = True
-) -> None:
+def draw_schedule(axes: Axes, record: EpisodeRecord, end_s: float | None = None) -> list[Artist]:
     """Draw a schedule, as ``plot_schedule`` describes, without a title.
 
     Args:
         axes: empty ones.
         record: the episode.
         end_s: right end of the time axis, seconds; the episode's end if omitted.
-        legend: whether to say what is what.
+
+    Returns:
+        What a legend has to explain.
     """
     end_ms = record.end_ms if end_s is None else end_s * 1000
     moves = np.column_stack([record.move_depart_ms, np.minimum(record.move_arrive_ms, record.end_ms)])
@@ -80,11 +82,9 @@ def draw_schedule(
     executor, job, span = _busy_spans(record, gap_ms=end_ms / 4000)
     _bars(axes, executor, span, _job_colours(len(record.sequence))[job])
     completed = _mark_completions(axes, record)
-    if legend:
-        moving = Patch(color=MOVE_COLOUR, label="executor moves")
-        axes.legend(handles=[moving, completed], ncols=2, loc="lower right", bbox_to_anchor=(1, 1), **LEGEND)
     axes.set(xlim=(0, end_ms / 1000), ylim=(0, record.config.num_executors))
     axes.set(xlabel="Time (s)", ylabel="Executor")
+    return [Patch(color=MOVE_COLOUR, label="executor moves"), completed]
 
 
 def plot_jct_cdf(per_seed_avg_jct_s: Mapping[str, Sequence[float] | NDArray[np.float64]]) -> Figure:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from matplotlib.figure import Figure
 
 from decima.experiments import HINDSIGHT
-from decima.plots import DPI, draw_schedule
+from decima.plots import DPI, LEGEND, draw_schedule
 from decima.reproduce.evaluation import MAKESPAN_HINDSIGHT, Condition
 from decima.reproduce.fig9 import batch_variant
 from decima.reproduce.study import Study, Variant
@@ -66,6 +66,7 @@ def plot_fig13(outcome: Outcome) -> Figure:
         axes = figure.add_subplot(3, 1, place + 1)
         jct_s, makespan_s = record.mean_jct_ms / 1000, record.makespan_ms / 1000
         title = f"{scheduler}: average JCT {jct_s:.1f} s, makespan {makespan_s:.1f} s"
-        draw_schedule(axes, record, end_s=end_s, legend=place == 0)
+        handles = draw_schedule(axes, record, end_s)
         axes.set_title(f"{title} ({condition})", loc="left", fontsize="medium")
+    figure.legend(handles=handles, ncols=2, loc="outside lower right", **LEGEND)
     return figure

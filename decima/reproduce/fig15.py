@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from decima.experiments import HINDSIGHT
 from decima.plots import DPI, LEGEND, STYLES
@@ -69,5 +70,6 @@ def plot_fig15a(outcome: Outcome) -> Figure:
     tuned = judged[0]["validation_jct_s"] / (1 - judged[0]["improvement"])
     axes.axhline(tuned, label=HINDSIGHT, color=STYLES[HINDSIGHT][0], linestyle="--", linewidth=1)
     finish_axes(axes, xlabel="Iterations", ylabel="Average job completion time (s)", ylim=(0, None))
-    axes.legend(loc="upper right", **LEGEND)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.legend(loc="upper left", bbox_to_anchor=(1, 1), **LEGEND)
     return figure

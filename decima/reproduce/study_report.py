@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import os
@@ -273,18 +274,14 @@ def _finite(value: Any) -> float | None:
 
 
 def styles(names: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Colour and dashes of lines: black for the full policy, as everywhere for classic schedulers."""
-    variants = [name for name in names if name not in STYLES and name != FULL]
-    looks = {}
+    """Colour and dashes of lines: as in all pictures for classic schedulers, black for the full policy."""
+    looks = {name: STYLES[name] for name in names if name in STYLES} | {FULL: ("#000000", "-")}
+    taken = [colour for colour, _ in looks.values()]
+    free = itertools.cycle([colour for colour in VARIANT_COLOURS if colour not in taken])
     for name in names:
-        if name in STYLES:
-            colour, dashes = STYLES[name]
-        elif name == FULL:
-            colour, dashes = "#000000", "-"
-        else:
-            colour, dashes = VARIANT_COLOURS[variants.index(name) % len(VARIANT_COLOURS)], "-"
-        looks[name] = {"color": colour, "linestyle": dashes}
-    return looks
+        if name not in looks:
+            looks[name] = (next(free), "-")
+    return {name: {"color": looks[name][0], "linestyle": looks[name][1]} for name in names}
 
 
 def finish_axes(axes: Axes, **labels: Any) -> None:
@@ -324,7 +321,7 @@ def plot_bars(outcome: Outcome) -> Figure:
         )
     axes.set_xticks([tick for tick, _ in ticks], [text.replace(", ", ",\n") for _, text in ticks])
     axes.tick_params(axis="x", length=0)
-    finish_axes(axes, ylabel="Average job completion time (s)")
+    finish_axes(axes, ylabel="Average job completion time (s)", ylim=(0, None))
     axes.grid(visible=False, axis="x")
     axes.legend(loc="upper left", bbox_to_anchor=(1, 1), **LEGEND)
     return figure
