@@ -6,8 +6,6 @@ checkpoint ends, on a CPU, with the very bits of one that was not; nor does the 
 
 from __future__ import annotations
 
-import math
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -19,23 +17,14 @@ import torch
 from numpy.typing import NDArray
 
 from decima.agent.files import save_policy
-from decima.agent.policy import Policy
 from decima.outputs import atomic_path, make_folder
-from decima.schedulers import make_scheduler
-from decima.training.advantages import Advantages
 from decima.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from decima.training.config import TrainingConfig, TrainingError
-from decima.training.curriculum import (
-    imitation_seeds,
-    imitation_shuffling,
-    plan_iteration,
-    shuffling,
-    validation_seeds,
-)
+from decima.training.curriculum import validation_seeds
+from decima.training.learner import Learner
 from decima.training.metrics import MetricsLog
-from decima.training.rollout import EpisodeSpec, NotFiniteError, Trajectories, roll_out_scheduler
+from decima.training.rollout import NotFiniteError
 from decima.training.simulation import Simulation, policy_of, weights_of
-from decima.training.updates import UpdateReport, imitate, ppo, reinforce
 from decima.training.validation import Outcome, Reference
 
 __all__ = ["CHECKPOINT", "CONFIG", "POLICY", "IterationReport", "Trainer", "TrainingResult"]
@@ -43,10 +32,6 @@ __all__ = ["CHECKPOINT", "CONFIG", "POLICY", "IterationReport", "Trainer", "Trai
 CHECKPOINT, CONFIG, POLICY = "checkpoint.pt", "config.yaml", "policy.npz"
 #: Settings that a run may be gone on with although they differ: how long it is, and how it is watched over.
 MAY_CHANGE = ("iterations", "checkpoint_every")
-#: Samples per pass of REINFORCE, which bounds memory.
-CHUNK = 1024
-#: Added to the standard deviation that advantages are divided by.
-TINY = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,13 +121,11 @@ class Trainer:
         path = self.out / CHECKPOINT
         if path.exists() and not resume:
             raise TrainingError(f"{self.out}: holds a training run already; --resume goes on with it")
-        self._policy = Policy(config.policy.build(), seed=config.seed).to(device)
-        self._optimiser = torch.optim.Adam(self._policy.parameters(), lr=config.update.learning_rate)
-        self._advantages = Advantages(config, self._settings)
+        self._learner = Learner(config, self._settings, device)
         self._reference: Reference | None = None
         self._best: _Best | None = None
         self._curve: list[list[float]] = []
-        self._cpu_s = 0.0  # without that of the episodes since this trainer began
+        self._cpu_s = 0.0  # before this trainer took over
         # Where the run stands after its last whole iteration, whatever has become of the above since.
         self._checkpoint: Checkpoint | None = None
         if path.exists():
@@ -170,7 +153,7 @@ class Trainer:
         interrupted = False
         with _one_thread(), MetricsLog(self.out, start) as log:
             try:
-                with Simulation(self._settings, self._policy.config, self.processes) as simulation:
+                with Simulation(self._settings, self._learner.policy.config, self.processes) as simulation:
                     for metrics in self._iterations(simulation, start, say):
                         self._finish(metrics, simulation, log)
                         if on_iteration is not None:
@@ -200,118 +183,24 @@ class Trainer:
             self._reference = simulation.reference(validation_seeds(config))
             if config.imitation is not None:
                 say(f"imitation of {config.imitation.scheduler}")
-                self._imitate()
+                self._learner.imitate(config.imitation)
             yield {"iteration": 0, **self._validate(simulation, 0)}
         say("training")
         for iteration in range(max(start, 0), config.iterations):
             done = iteration + 1
-            metrics = {"iteration": done, **self._learn(simulation, iteration)}
+            metrics = {"iteration": done, **self._learner.learn(simulation, iteration)}
             if done % config.validation.every == 0 or done == config.iterations:
                 metrics |= self._validate(simulation, done)
             yield metrics
 
-    def _imitate(self) -> None:
-        """Learn the choices of a classic scheduler."""
-        imitation = self.config.imitation
-        assert imitation is not None
-        begun = time.process_time()
-        specs = [EpisodeSpec(self._settings.sequence(seed)) for seed in imitation_seeds(self.config)]
-        scheduler = make_scheduler(imitation.scheduler, self.config.seed)
-        samples = roll_out_scheduler(scheduler, self._policy, self._settings.cluster, specs)
-        optimiser = torch.optim.Adam(self._policy.parameters(), lr=imitation.learning_rate)
-        epochs = imitate(
-            self._policy,
-            optimiser,
-            samples,
-            imitation_shuffling(self.config),
-            entropy_weight=imitation.entropy,
-            max_gradient_norm=self.config.update.max_gradient_norm,
-            epochs=imitation.epochs if len(samples) else 0,
-            minibatch=imitation.minibatch,
-        )
-        for _ in epochs:
-            pass
-        self._cpu_s += time.process_time() - begun
-
-    def _learn(self, simulation: Simulation, iteration: int) -> dict[str, float]:
-        """Run an iteration's episodes and follow their advantages; what was measured."""
-        config, progress = self.config, iteration / self.config.iterations
-        groups = plan_iteration(config, iteration)
-        before = simulation.cpu_s
-        samples = simulation.roll_out(self._policy, [plan for group in groups for plan in group])
-        rollout_s = simulation.cpu_s - before
-        begun = time.process_time()
-        advantage = self._advantages(self._policy, samples, groups)
-        spread = float(advantage.std()) if len(samples) else math.nan
-        if config.update.normalise == "std" and len(samples):
-            advantage = (advantage - advantage.mean()) / (spread + TINY)
-        report = self._update(samples, advantage, iteration)
-        update_s = time.process_time() - begun
-        self._cpu_s += update_s
-        completed = samples.mean_jct_ms[samples.num_completed > 0]
-        num_decisions = int(samples.num_decisions.sum())
-        metrics = {
-            "jct_s": float(completed.mean()) / 1000 if completed.size else math.nan,
-            "return": float(samples.reward.sum()) / samples.num_episodes,
-            "advantage_std": spread,
-            "learning_rate": config.update.learning_rate_at(progress),
-            "entropy_weight": config.update.entropy_weight_at(progress),
-            "samples": len(samples),
-            "decisions": num_decisions,
-            "completed_jobs": int(samples.num_completed.sum()),
-            "rollout_cpu_s": rollout_s,
-            "update_cpu_s": update_s,
-            "rollout_ms_per_decision": 1000 * rollout_s / max(1, num_decisions),
-        }
-        if config.curriculum is not None:
-            metrics["mean_end_s"] = config.curriculum.mean_end_s(progress)
-        if report is not None:
-            metrics |= vars(report)
-            if config.update.algorithm != "ppo":
-                del metrics["kl"], metrics["clipped"]
-        return metrics
-
-    def _update(
-        self, samples: Trajectories, advantage: NDArray[np.float64], iteration: int
-    ) -> UpdateReport | None:
-        """Follow the advantages; nothing if there was nothing to choose."""
-        update, progress = self.config.update, iteration / self.config.iterations
-        for group in self._optimiser.param_groups:
-            group["lr"] = update.learning_rate_at(progress)
-        if not len(samples):
-            return None
-        if update.algorithm == "reinforce":
-            return reinforce(
-                self._policy,
-                self._optimiser,
-                samples,
-                advantage,
-                entropy_weight=update.entropy_weight_at(progress),
-                max_gradient_norm=update.max_gradient_norm,
-                chunk=CHUNK,
-            )
-        return ppo(
-            self._policy,
-            self._optimiser,
-            samples,
-            advantage,
-            shuffling(self.config, iteration),
-            entropy_weight=update.entropy_weight_at(progress),
-            max_gradient_norm=update.max_gradient_norm,
-            clip=update.clip,
-            epochs=update.epochs,
-            minibatches=update.minibatches,
-            max_kl=update.max_kl,
-        )
-
     def _validate(self, simulation: Simulation, iteration: int) -> dict[str, float]:
         """Judge the policy and keep it if it is the best; what was measured."""
         assert self._reference is not None
-        outcome = simulation.judge(self._policy, validation_seeds(self.config))
+        outcome = simulation.judge(self._learner.policy, validation_seeds(self.config))
         objective = outcome.objective(self._settings)
         improvement = self._reference.improvement(objective)
         if self._best is None or improvement > self._best.improvement:
-            self._best = _Best(weights_of(self._policy), iteration, outcome, improvement)
+            self._best = _Best(weights_of(self._learner.policy), iteration, outcome, improvement)
         self._curve = [*self._curve, [float(iteration), float(objective.mean()) / 1000, improvement]]
         return {
             "validation_jct_s": float(outcome.jct_ms.mean()) / 1000,
@@ -323,21 +212,21 @@ class Trainer:
         """An iteration is over: from here on, it is what the run goes on from."""
         assert self._best is not None
         assert self._reference is not None
-        cpu_s = self._cpu_s + simulation.cpu_s
+        cpu_s = self._cpu_s + self._learner.cpu_s + simulation.cpu_s
         metrics |= {"best_improvement": self._best.improvement, "cpu_s": cpu_s}
         log.write(metrics)
         iteration = int(metrics["iteration"])
         self._checkpoint = Checkpoint(
             config=self.config,
             iteration=iteration,
-            policy=weights_of(self._policy),
-            optimiser=_optimiser_state(self._optimiser),
+            policy=weights_of(self._learner.policy),
+            optimiser=self._learner.optimiser_state(),
             reference=torch.from_numpy(self._reference.table),
             best_policy=self._best.weights,
             best_iteration=self._best.iteration,
             best_outcome=torch.from_numpy(np.array(self._best.outcome)),
             best_improvement=self._best.improvement,
-            **self._advantages.state(),
+            **self._learner.advantages.state(),
             curve=self._curve,
             cpu_s=cpu_s,
         )
@@ -357,9 +246,9 @@ class Trainer:
                 f"{path}: {checkpoint.iteration} iterations are over, more than the "
                 f"{self.config.iterations} asked for"
             )
-        self._policy.load_state_dict(checkpoint.policy)
-        self._optimiser.load_state_dict(checkpoint.optimiser)
-        self._advantages.restore({"window": checkpoint.window, "critic": checkpoint.critic})
+        self._learner.policy.load_state_dict(checkpoint.policy)
+        self._learner.optimiser.load_state_dict(checkpoint.optimiser)
+        self._learner.advantages.restore({"window": checkpoint.window, "critic": checkpoint.critic})
         self._reference = Reference.of(checkpoint.reference.numpy())
         self._best = _Best(
             checkpoint.best_policy,
@@ -374,7 +263,7 @@ class Trainer:
     def _save(self, checkpoint: Checkpoint) -> None:
         """Write the checkpoint and the best policy."""
         save_checkpoint(self.out / CHECKPOINT, checkpoint)
-        best = policy_of(self._policy.config, checkpoint.best_policy)
+        best = policy_of(self._learner.policy.config, checkpoint.best_policy)
         save_policy(self.out / POLICY, best, self._about(checkpoint))
 
     def _about(self, checkpoint: Checkpoint) -> dict[str, Any]:
@@ -457,15 +346,3 @@ def _difference(old: Mapping[str, Any], new: Mapping[str, Any], path: str = "") 
             _difference(one, other, f"{key}.") if isinstance(one, dict) and isinstance(other, dict) else key
         )
     return ""
-
-
-def _optimiser_state(optimiser: torch.optim.Optimizer) -> dict[str, Any]:
-    """A copy of what an optimiser knows, on the CPU."""
-    state = optimiser.state_dict()
-    return {
-        "state": {
-            number: {name: value.detach().cpu().clone() for name, value in each.items()}
-            for number, each in state["state"].items()
-        },
-        "param_groups": [dict(group) for group in state["param_groups"]],
-    }
