@@ -8,7 +8,6 @@ from matplotlib.ticker import MaxNLocator
 from decima.experiments import HINDSIGHT
 from decima.plots import DPI, LEGEND, STYLES
 from decima.reproduce.evaluation import Condition
-from decima.reproduce.fig9 import stream_variant
 from decima.reproduce.study import Study, Variant
 from decima.reproduce.study_report import FULL, Outcome, finish_axes, styles
 from decima.training.metrics import read_metrics
@@ -26,17 +25,22 @@ def fig15a(study: Study, load: float = 0.85) -> Outcome:
         load: what the executors are to be busy with, on streams.
     """
     interval_s = study.interval_for_load(load)
-    full = stream_variant(study, interval_s)
-    shape = {"policy__overrides__limit": "outputs", "policy__overrides__num_limits": study.executors}
+    shapes: dict[str, tuple[str, dict[str, object]]] = {
+        FULL: ("input", {}),
+        OUTPUTS: ("outputs", {"limit": "outputs", "num_limits": study.executors}),
+        STAGES: ("stage-limits", {"limit": "stage"}),
+    }
     variants = {
-        FULL: full,
-        OUTPUTS: Variant(
-            f"{full.name}-outputs", study.config("stream", workload__interval=interval_s, **shape)
-        ),
-        STAGES: Variant(
-            f"{full.name}-stage-limits",
-            study.config("stream", workload__interval=interval_s, policy__overrides__limit="stage"),
-        ),
+        name: Variant(
+            f"stream-{interval_s:g}s-scratch-{suffix}",
+            study.config(
+                "stream",
+                workload__interval=interval_s,
+                imitation=None,
+                **{f"policy__overrides__{key}": value for key, value in overrides.items()},
+            ),
+        )
+        for name, (suffix, overrides) in shapes.items()
     }
     trained = study.train(*variants.values())
     settings = study.settings(num_experiments=10, num_jobs=400, interval_s=interval_s)
@@ -49,6 +53,7 @@ def fig15a(study: Study, load: float = 0.85) -> Outcome:
         notes=(
             f"{FULL}: the limit is an input of one function; {OUTPUTS}: of the job, chosen among separate outputs; "
             f"{STAGES}: each stage has its own.",
+            "All learn by reward from the first iteration on, without imitation.",
             "The paper: separate outputs have more parameters and learn more slowly, as do limits of stages, which "
             "have more policies to explore; no figures.",
         ),

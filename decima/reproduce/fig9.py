@@ -29,11 +29,19 @@ def stream_variant(study: Study, interval_s: float) -> Variant:
     return Variant(f"stream-{interval_s:g}s", study.config("stream", workload__interval=interval_s))
 
 
+def _teacher(variant: Variant) -> dict[str, str]:
+    """The scheduler whose choices the policy learned first, if any: what learning by reward has to beat."""
+    imitation = variant.config.imitation
+    return {} if imitation is None else {imitation.scheduler: imitation.scheduler}
+
+
 def fig9a(study: Study) -> Outcome:
     """100 batches of 20 jobs."""
+    variant = batch_variant(study)
     schedulers = {
         **{name: name for name in ("fifo", "sjf-cp", "fair", "naive-weighted-fair", HINDSIGHT)},
-        FULL: study.full_policy(batch_variant(study), "batch"),
+        **_teacher(variant),
+        FULL: study.full_policy(variant, "batch"),
     }
     settings = study.settings(num_experiments=100, num_jobs=20)
     return Outcome(
@@ -57,9 +65,11 @@ def fig9b(study: Study, load: float = 0.85, interval_s: float | None = None) -> 
         interval_s: that interval itself, s, instead of a load.
     """
     interval_s = interval_s or study.interval_for_load(load)
+    variant = stream_variant(study, interval_s)
     schedulers = {
         **{name: name for name in ("fifo", "sjf-cp", "fair", HINDSIGHT)},
-        FULL: study.full_policy(stream_variant(study, interval_s), "stream"),
+        **_teacher(variant),
+        FULL: study.full_policy(variant, "stream"),
     }
     settings = study.settings(num_experiments=10, num_jobs=1000, interval_s=interval_s)
     evaluation = study.evaluate(Condition("", settings, schedulers, keep=True))
@@ -125,7 +135,7 @@ def plot_fig10(outcome: Outcome) -> Figure:
         by_size.scatter(size, record.jct_ms / 1000, **dots)
         executors.scatter(size, _executors(record), **dots)
     jobs.yaxis.set_major_locator(MaxNLocator(integer=True))
-    jobs.legend(loc="upper left", **LEGEND)
+    figure.legend(*jobs.get_legend_handles_labels(), ncols=2, loc="outside upper left", **LEGEND)
     finish_axes(jobs, xlabel="Time (s)", ylabel="Jobs in the system", ylim=(0, None))
     finish_axes(jct, xlabel="Completion (s)", ylabel="Average JCT (s)", ylim=(0, None))
     finish_axes(by_size, xlabel="Size of the job (executor s)", ylabel="JCT (s)", xscale="log", yscale="log")

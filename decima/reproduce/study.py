@@ -59,8 +59,8 @@ class Study:
         source: the same for training: keys of the section ``workload`` (``profiles`` or ``file``); none for the
             embedded TPC-H set.
         executors: of the cluster.
-        budget: 1 is full size. Iterations, experiments, validation sequences and the length of streams are
-            multiplied by it.
+        budget: 1 is full size. Iterations, sequences to imitate and to validate on, experiments and the length of
+            streams are multiplied by it.
         seed: the first experiment's.
         num_experiments: instead of the study's own number.
         num_jobs: of each experiment, instead of the study's own number.
@@ -118,6 +118,8 @@ class Study:
             values["workload.jobs"] = min(full.workload.jobs, self.scaled(full.workload.jobs, least=20))
         elif self.num_jobs is not None:
             values["workload.jobs"] = self.num_jobs
+        if full.imitation is not None and "imitation" not in settings:
+            values["imitation.sequences"] = self.scaled(full.imitation.sequences)
         values |= {name.replace("__", "."): value for name, value in settings.items()}
         interval = values.get("workload.interval", full.workload.interval)
         if stream and interval != RECIPE_INTERVAL_S:

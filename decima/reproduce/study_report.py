@@ -169,9 +169,14 @@ def study_notes(outcome: Outcome) -> list[str]:
         f"Paper: what Decima (SIGCOMM 2019) reports, on its own cluster and profiles; {UNKNOWN} if it gives no figure.",
         *outcome.notes,
     ]
+    policies = _policies(outcome.evaluation).values()
+    teachers = [(about.get("config") or {}).get("imitation") for about in policies]
+    names = dict.fromkeys(teacher["scheduler"] for teacher in teachers if teacher)
+    if names:
+        notes.append(f"Training begins with the choices of {', '.join(names)}, before it goes on by reward.")
     trained = [
         f"{' / '.join(about['schedulers'])} {about['iterations_trained']} ({about['training_cpu_s'] / 60:.1f})"
-        for about in _policies(outcome.evaluation).values()
+        for about in policies
         if "iterations_trained" in about
     ]
     if trained:

@@ -16,6 +16,10 @@ from decima.experiments import HINDSIGHT
 from decima.reproduce import fig9, fig13, fig14, fig15, fig21, fig22, table2
 from decima.reproduce.study import Study
 from decima.reproduce.study_report import Outcome, plot_bars, study_json, study_notes, study_table
+from decima.training.config import read_config
+
+#: Whom the policy for batches imitates first.
+TEACHER = read_config("batch").imitation.scheduler
 
 
 def rows(outcome: Outcome) -> list[tuple[str, str]]:
@@ -43,14 +47,16 @@ def names(outcome: Outcome) -> list[str]:
 
 def test_fig9a(study: Study) -> None:
     outcome = fig9.fig9a(study)
-    assert names(outcome) == ["fifo", "sjf-cp", "fair", "naive-weighted-fair", HINDSIGHT, "decima"]
+    assert names(outcome) == ["fifo", "sjf-cp", "fair", "naive-weighted-fair", HINDSIGHT, TEACHER, "decima"]
     assert outcome.paper["", "decima"] == "-21%"
-    assert len(fig9.plot_fig9(outcome).axes[0].lines) == 6
+    assert len(fig9.plot_fig9(outcome).axes[0].lines) == 7
+    assert any(TEACHER in note for note in study_notes(outcome))
 
 
 def test_fig9b_and_fig10(study: Study) -> None:
     outcome = fig9.fig9b(study, interval_s=4.0)
-    assert names(outcome) == ["fifo", "sjf-cp", "fair", HINDSIGHT, "decima"]
+    assert names(outcome)[:4] == ["fifo", "sjf-cp", "fair", HINDSIGHT]
+    assert names(outcome)[-1] == "decima"
     heuristic, learned = (outcome.evaluation.records["", name] for name in (HINDSIGHT, "decima"))
     assert fig9.busy_speedup(heuristic, heuristic) == 1
     assert outcome.extra["busy_period_speedup"] == fig9.busy_speedup(heuristic, learned)
@@ -98,6 +104,7 @@ def test_fig15a(study: Study) -> None:
     outcome = fig15.fig15a(study, load=0.7)
     assert names(outcome) == [HINDSIGHT, "decima", fig15.OUTPUTS, fig15.STAGES]
     assert list(outcome.curves) == ["decima", fig15.OUTPUTS, fig15.STAGES]
+    assert not any(note.startswith("Training begins") for note in study_notes(outcome))
     for curve in outcome.curves.values():
         assert [row["iteration"] for row in curve] == list(range(len(curve)))
         assert "validation_jct_s" in curve[-1]
@@ -159,7 +166,7 @@ def test_the_command(study: Study, workload_file: Path, tmp_path: Path) -> None:
     assert "Batches of 4 tiny jobs, 5 executors, 2 experiments" in shown
     assert f"picture: {out / 'fig9a.png'}" in shown
     assert (out / "fig9a.png").stat().st_size > 1000
-    assert "comparing schedulers: 1 of 12" in told
+    assert "comparing schedulers: 1 of 14" in told
     content = json.loads(results.read_text())
     expected = ["decima", "reproduce", "fig9a", "--workload", str(workload_file), *size, "--seed", "0"]
     assert shlex.split(content["command"]) == expected
