@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from decima.agent.policy import Policy
+from decima.experiments import ALPHAS
 from decima.outputs import atomic_path
 from decima.training.config import TrainingConfig, TrainingError, parse_config
 from decima.training.critic import NUM_SUMS
@@ -117,12 +118,15 @@ def _check(checkpoint: Checkpoint) -> None:
             if state[name].shape != parameter.shape:
                 raise ValueError("the optimiser's state has another shape than the weights")
     sequences = checkpoint.config.validation.sequences
-    for name, shape in (("reference", (sequences, 42)), ("best_outcome", (2, sequences))):
+    shapes = {
+        "reference": (sequences, 1 + len(ALPHAS)),
+        "best_outcome": (2, sequences),
+        "critic": (NUM_SUMS, NUM_SUMS + 1),
+    }
+    for name, shape in shapes.items():
         if getattr(checkpoint, name).shape != shape:
             raise ValueError(f"{name} must have shape {shape}")
     if checkpoint.window.ndim != 2 or checkpoint.window.shape[1] != 2:
         raise ValueError("window must have two columns")
-    if checkpoint.critic.shape != (NUM_SUMS, NUM_SUMS + 1):
-        raise ValueError("critic has another shape")
     if checkpoint.iteration < 0:
         raise ValueError("the iteration is negative")

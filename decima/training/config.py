@@ -12,10 +12,19 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from decima.agent.config import PRESETS, PolicyConfig
-from decima.experiments import CompareError, ExperimentSettings
+from decima.experiments import ExperimentSettings
 from decima.schedulers import SchedulerError, make_scheduler
 from simulator import DECIMA_SIM, PAPER, ClusterConfig
 from workloads import Workload, WorkloadError, embedded_workload, load_tpch, read_workload
@@ -26,11 +35,21 @@ __all__ = ["TrainingConfig", "TrainingError", "parse_config", "read_config", "re
 #: More would reach the seeds of another run.
 MAX_SEQUENCES = 800_000_000
 
+
+def _check_scheduler(spec: str) -> str:
+    try:
+        make_scheduler(spec)
+    except SchedulerError as error:
+        raise ValueError(error) from None
+    return spec
+
+
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 PositiveSeconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+SchedulerSpec = Annotated[str, AfterValidator(_check_scheduler)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
@@ -58,17 +77,22 @@ class PolicySection(_Section):
         description="fields of decima.agent.config.PolicyConfig that differ from the preset",
     )
 
-    @model_validator(mode="after")
-    def _check(self) -> PolicySection:
+    @field_validator("overrides")
+    @classmethod
+    def _check(cls, overrides: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
         try:
-            _ = self.build().layers
+            _ = _policy(info.data.get("preset", "shortcut"), overrides).layers
         except ValidationError as error:
-            raise ValueError(f"overrides.{first_error(error)}") from None
-        return self
+            raise ValueError(_first_error(error)) from None
+        return overrides
 
     def build(self) -> PolicyConfig:
         """The shape with all its fields."""
-        return PolicyConfig.model_validate({**PRESETS[self.preset].model_dump(), **self.overrides})
+        return _policy(self.preset, self.overrides)
+
+
+def _policy(preset: str, overrides: dict[str, Any]) -> PolicyConfig:
+    return PolicyConfig.model_validate({**PRESETS[preset].model_dump(), **overrides})
 
 
 class ClusterSection(_Section):
@@ -174,15 +198,9 @@ class BaselineSection(_Section):
         default="sequence",
         description="the mean of the other episodes of the sequence; a scheduler's run on it; or nothing",
     )
-    scheduler: str = Field(
+    scheduler: SchedulerSpec = Field(
         default="weighted-fair:-1", description="heuristic: the scheduler, as decima compare names it"
     )
-
-    @model_validator(mode="after")
-    def _check(self) -> BaselineSection:
-        if self.kind == "heuristic":
-            _check_scheduler(self.scheduler)
-        return self
 
 
 class CriticSection(_Section):
@@ -231,7 +249,7 @@ class UpdateSection(_Section):
 class ImitationSection(_Section):
     """Before reinforcement learning, the choices of a classic scheduler are learned."""
 
-    scheduler: str = Field(
+    scheduler: SchedulerSpec = Field(
         default="weighted-fair:-1", description="whose choices, as decima compare names it"
     )
     sequences: Count = Field(default=40, description="job sequences that it runs")
@@ -241,11 +259,6 @@ class ImitationSection(_Section):
     entropy: Weight = Field(
         default=0.05, description="weight of the entropy, so that the policy stays curious"
     )
-
-    @model_validator(mode="after")
-    def _check(self) -> ImitationSection:
-        _check_scheduler(self.scheduler)
-        return self
 
 
 class ValidationSection(_Section):
@@ -355,13 +368,6 @@ def _first_error(error: ValidationError) -> str:
         return first_error(error)
     place, problem = place_name(first["loc"]), str(first["ctx"]["error"])
     return f"{place}: {problem}" if place else problem
-
-
-def _check_scheduler(spec: str) -> None:
-    try:
-        make_scheduler(spec)
-    except (SchedulerError, CompareError) as error:
-        raise ValueError(f"scheduler: {error}") from None
 
 
 def _recipes() -> Any:
