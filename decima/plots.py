@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -35,6 +36,7 @@ STYLES: dict[str, tuple[str, str]] = {
     "weighted-fair": ("#0072B2", "-"),
     "tuned-weighted-fair": ("#D55E00", "--"),
     "random": ("#999999", ":"),
+    "decima": ("#000000", "-"),
 }
 #: For schedulers that are not named above, in the order in which they are drawn.
 OTHER_STYLES = tuple(("#000000", dashes) for dashes in ("-", "--", "-.", ":"))
@@ -203,8 +205,9 @@ def _job_colours(num_jobs: int) -> NDArray[np.float64]:
 
 
 def _styles(names: Mapping[str, object]) -> list[tuple[str, str]]:
-    others = [name for name in names if name not in STYLES]
-    return [STYLES.get(name) or OTHER_STYLES[others.index(name) % len(OTHER_STYLES)] for name in names]
+    taken = [STYLES[name] for name in names if name in STYLES]
+    free = itertools.cycle([style for style in OTHER_STYLES if style not in taken])
+    return [STYLES[name] if name in STYLES else next(free) for name in names]
 
 
 def _finish(axes: Axes) -> None:

@@ -279,8 +279,8 @@ def _finite(value: Any) -> float | None:
 
 
 def styles(names: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Colour and dashes of lines: as in all pictures for classic schedulers, black for the full policy."""
-    looks = {name: STYLES[name] for name in names if name in STYLES} | {FULL: ("#000000", "-")}
+    """Colour and dashes of lines: as in all pictures for those that are known, a colour of its own for each variant."""
+    looks = {name: STYLES[name] for name in names if name in STYLES}
     taken = [colour for colour, _ in looks.values()]
     free = itertools.cycle([colour for colour in VARIANT_COLOURS if colour not in taken])
     for name in names:

@@ -188,6 +188,7 @@ def test_all_studies_have_a_command() -> None:
         (["fig9a", "--budget", "0"], "0"),
         (["fig9b", "--load", "1"], "--load"),
         (["fig9b", "--interval", "-1"], "--interval"),
+        (["fig10", "--interval", "25", "--load", "0.5"], "exclude each other"),
         (["fig9a", "--checkpoint", "{file}"], "not a"),
         (["fig15a", "--checkpoint", "{file}"], "--checkpoint has no effect"),
         (["fig9a", "--workload", "{file}", "--profiles", "{folder}"], "exclude each other"),
