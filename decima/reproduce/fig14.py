@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from matplotlib.figure import Figure
 
@@ -36,17 +37,18 @@ def fig14(study: Study, loads: Sequence[float] = LOADS) -> Outcome:
     intervals = {load: study.interval_for_load(load) for load in loads}
     interval_s = intervals[loads[-1]]
 
+    full = stream_variant(study, interval_s)
+
     def without(name: str, **settings: object) -> Variant:
         return Variant(
             f"{full.name}-{name}", study.config("stream", workload__interval=interval_s, **settings)
         )
 
-    full = stream_variant(study, interval_s)
     variants = {
         NO_LIMITS: without("no-limits", policy__overrides__limit="none"),
         NO_GRAPH: without("no-graph", policy__overrides__graph=False),
         UNFIXED: without("unfixed", episodes__fixed_sequences=False),
-        BATCH: batch_variant(study),
+        BATCH: batch_variant(replace(study, num_jobs=None)),  # how long streams are says nothing of batches
     }
     # Of equal training, so the policy that comes with the project does not stand for the full one.
     schedulers = {HINDSIGHT: HINDSIGHT, FULL: study.full_policy(full)}
@@ -54,7 +56,7 @@ def fig14(study: Study, loads: Sequence[float] = LOADS) -> Outcome:
     schedulers |= {name: trained[variant.name] for name, variant in variants.items()}
     conditions = [
         Condition(
-            f"load {load:.0%}",
+            f"load {100 * load:g}%",
             study.settings(num_experiments=10, num_jobs=400, interval_s=intervals[load]),
             schedulers,
         )

@@ -20,8 +20,9 @@ BUSY = 0.9
 
 
 def batch_variant(study: Study) -> Variant:
-    """The full policy for batches of 20 jobs."""
-    return Variant("batch", study.config("batch"))
+    """The full policy for batches: of 20 jobs, unless the study says how many."""
+    config = study.config("batch")
+    return Variant(f"batch-{config.workload.jobs}-jobs", config)
 
 
 def stream_variant(study: Study, interval_s: float) -> Variant:

@@ -122,15 +122,15 @@ def test_a_training_that_was_cut_off_goes_on(
 
     with pytest.raises(KeyboardInterrupt):
         make_study(tmp_path, tell=cut).train(variant)
-    assert told[-1] == ("training batch", 1, variant.config.iterations)
+    assert told[-1] == ("training batch-4-jobs", 1, variant.config.iterations)
     told.clear()
     again = make_study(tmp_path, tell=lambda *what: told.append(what))
-    assert again.train(variant) == {"batch": f"decima:{tmp_path}/batch/policy.npz"}
+    assert again.train(variant) == {"batch-4-jobs": f"decima:{tmp_path}/batch-4-jobs/policy.npz"}
     assert min(done for _, done, _ in told if done) == 2
-    whole = Path(study.train(variant)["batch"].removeprefix(POLICY))
+    whole = Path(study.train(variant)["batch-4-jobs"].removeprefix(POLICY))
     for one, other in zip(
         load_policy(whole).parameters(),
-        load_policy(tmp_path / "batch" / "policy.npz").parameters(),
+        load_policy(tmp_path / "batch-4-jobs" / "policy.npz").parameters(),
         strict=True,
     ):
         assert (one == other).all()
@@ -141,7 +141,7 @@ def test_a_training_that_was_cut_off_goes_on(
 
 def test_a_folder_of_another_training(study: Study) -> None:
     study.train(batch_variant(study))
-    other = Variant("batch", study.config("batch", workload__jobs=3))
+    other = Variant("batch-4-jobs", study.config("batch", workload__jobs=3))
     with pytest.raises(TrainingError, match=r"another workload.jobs; .*--policies DIR$"):
         study.train(other)
 
