@@ -51,8 +51,8 @@ class Graphs:
         place: int32 [S]; where the stage stands in the observation's arrays.
         low: int32 [S]; executors that its job (or the stage, where limits are those of stages) holds.
         high: int32 [S]; the largest limit; above ``low`` if and only if the stage may be chosen.
-        messages: int32 [M, 3]; step, receiver, sender; in each job ascending by step, those of a receiver
-            together.
+        messages: int32 [M, 3]; step, receiver, sender; in each observation ascending by step, those of a
+            receiver together.
     """
 
     first_stage: NDArray[np.int64]
@@ -76,11 +76,12 @@ class Graphs:
         if len(parts) == 1:
             return parts[0]
         arrays: dict[str, NDArray[Any]] = {}
+        lengths = [len(part) for part in parts]
         for name in _POINTERS:
             pieces = [getattr(part, name) for part in parts]
-            ends = np.cumsum([piece[-1] for piece in pieces])
-            rest = [piece[1:] + start for piece, start in zip(pieces[1:], ends, strict=False)]
-            arrays[name] = np.concatenate([pieces[0], *rest])
+            starts = np.cumsum([0, *(piece[-1] for piece in pieces[:-1])])
+            arrays[name] = np.concatenate([pieces[0][:1], *(piece[1:] for piece in pieces)])
+            arrays[name][1:] += np.repeat(starts, lengths)
         for name in _ROWS:
             arrays[name] = np.concatenate([getattr(part, name) for part in parts])
         return Graphs(**arrays)

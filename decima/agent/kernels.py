@@ -151,16 +151,29 @@ def build(
                 feature_names[k], 0.0, 0.0, 0.0, float(jobs[JOB_EXECUTORS, job]), float(offered), local
             )
             job_features[job, k - num_stage_features] = _scaled(value, feature_scales[k], feature_logs[k])
-    num_messages = 0
+    # Step by step over all jobs, so that the network sees many stages at once.
+    num_steps = 0
+    for job in range(jobs.shape[1]):
+        for m in range(first_message[jobs[0, job]], first_message[jobs[0, job] + 1]):
+            num_steps = max(num_steps, all_messages[m, 0] + 1)
+    next_row = np.zeros(num_steps + 1, dtype=np.int64)
+    for job in range(jobs.shape[1]):
+        for m in range(first_message[jobs[0, job]], first_message[jobs[0, job] + 1]):
+            if kept[jobs[JOB_FIRST, job] + all_messages[m, 1]] >= 0:
+                next_row[all_messages[m, 0] + 1] += 1
+    for step in range(num_steps):
+        next_row[step + 1] += next_row[step]
+    num_messages = next_row[num_steps]
     for job in range(jobs.shape[1]):
         first = jobs[JOB_FIRST, job]
         for m in range(first_message[jobs[0, job]], first_message[jobs[0, job] + 1]):
-            receiver = kept[first + all_messages[m, 1]]
+            step, receiver = all_messages[m, 0], kept[first + all_messages[m, 1]]
             if receiver >= 0:  # then its children are not finished either
-                messages[num_messages, 0] = all_messages[m, 0]
-                messages[num_messages, 1] = receiver
-                messages[num_messages, 2] = kept[first + all_messages[m, 2]]
-                num_messages += 1
+                row = next_row[step]
+                next_row[step] += 1
+                messages[row, 0] = step
+                messages[row, 1] = receiver
+                messages[row, 2] = kept[first + all_messages[m, 2]]
     return num_messages, choices
 
 
@@ -327,6 +340,7 @@ def act(
     widest = 1
     for layer in range(layers.shape[0]):
         widest = max(widest, layers[layer, 0], layers[layer, 1])
+    widest = (widest + 15) // 16 * 16  # rows begin where vectors do
     rows, most_jobs, most_messages = 1, 1, 1
     for graph in range(first_stage.size - 1):
         rows = max(rows, first_stage[graph + 1] - first_stage[graph])

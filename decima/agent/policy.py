@@ -87,6 +87,8 @@ class Policy(nn.Module):
                 }
             )
         self.encoder = Encoder(config, self.networks) if config.graph else None
+        # To look for the parameters anew at every decision would take longer than a small network.
+        self._weights = tuple(self.parameters())
         self._packed: tuple[NDArray[Any], ...] = ()
         self._packed_version: tuple[int, ...] = ()
 
@@ -275,7 +277,7 @@ class Policy(nn.Module):
         Then where the layers of each network begin, int64 [networks + 1]; inputs, outputs and offset in the
         weights of each layer, int64 [layers, 3]; and which of the networks each of ``NETWORKS`` is, int64 [9].
         """
-        version = tuple(parameter._version for parameter in self.parameters())
+        version = tuple(parameter._version for parameter in self._weights)
         if not self._packed or version != self._packed_version:
             names = list(self.networks)
             pieces: list[NDArray[np.float32]] = []
