@@ -173,8 +173,8 @@ class Encoder(nn.Module):
     def embed_stages(self, graphs: GraphTensors) -> Tensor:
         """Per-stage embeddings, float [S, D]."""
         embeddings: Tensor = self.stage_input(graphs.features)
-        for step in graphs.steps:
-            embeddings = embeddings.index_add(0, step.receivers, self.stage_messages(embeddings, step))
+        for step in graphs.steps:  # in place: gradients need none of the values that are overwritten
+            embeddings.index_add_(0, step.receivers, self.stage_messages(embeddings, step))
         return embeddings
 
     def forward(self, graphs: GraphTensors) -> Embeddings:
