@@ -5,7 +5,7 @@ All of it is stored with the weights, so that a policy works on any cluster with
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Annotated, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -25,6 +25,10 @@ FeatureName = Literal[
 FEATURE_NAMES: tuple[str, ...] = get_args(FeatureName)
 #: Those that say nothing of a single stage.
 JOB_FEATURE_NAMES = ("job_executors", "offered_executors", "local")
+
+
+#: Units of a layer; more than that no file shall make us allocate.
+_Width = Annotated[int, Field(ge=1, le=1024)]
 
 
 class Feature(BaseModel):
@@ -80,11 +84,11 @@ class PolicyConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    stage_features: tuple[Feature, ...] = Field(min_length=1)
-    job_features: tuple[Feature, ...] = ()
-    embedding: int = Field(default=16, ge=1)
-    hidden: tuple[int, ...] = (32, 16)
-    head_hidden: tuple[int, ...] = (32, 16)
+    stage_features: tuple[Feature, ...] = Field(min_length=1, max_length=64)
+    job_features: tuple[Feature, ...] = Field(default=(), max_length=64)
+    embedding: _Width = 16
+    hidden: tuple[_Width, ...] = Field(default=(32, 16), max_length=8)
+    head_hidden: tuple[_Width, ...] = Field(default=(32, 16), max_length=8)
     activate_embeddings: bool = False
     message_order: Literal["height", "decima-sim"] = "height"
     aggregate: bool = True
@@ -94,13 +98,11 @@ class PolicyConfig(BaseModel):
     finished_stages: bool = False
     limit: Literal["input", "outputs", "stage", "none"] = "input"
     limit_scale: float = Field(default=50.0, gt=0, allow_inf_nan=False)
-    num_limits: int = Field(default=50, ge=1)
+    num_limits: int = Field(default=50, ge=1, le=10_000)
     all_limits: bool = False
 
     @model_validator(mode="after")
     def _check(self) -> PolicyConfig:
-        if min((1, *self.hidden, *self.head_hidden)) < 1:
-            raise ValueError("a layer needs at least one unit")
         wrong = [feature.name for feature in self.job_features if feature.name not in JOB_FEATURE_NAMES]
         if wrong:
             raise ValueError(f"{wrong[0]} is no feature of a job, only of a stage")
@@ -108,6 +110,8 @@ class PolicyConfig(BaseModel):
             raise ValueError("the order of messages decima-sim needs finished_stages")
         if self.limit == "stage" and self.all_limits:
             raise ValueError("limits of stages have no all_limits")
+        if any(widths[0] < 1 for widths in self.layers.values()):
+            raise ValueError("without a graph, the limits need job_features")
         return self
 
     @property
@@ -141,8 +145,6 @@ class PolicyConfig(BaseModel):
             nets["limit_head"] = (extra_job + 2 * embedded, *self.head_hidden, self.num_limits)
         elif self.limit == "stage":
             nets["limit_head"] = (extra_stage + 3 * embedded + 1, *self.head_hidden, 1)
-        if any(widths[0] < 1 for widths in nets.values()):
-            raise ValueError("without a graph, the limits need job_features")
         return nets
 
 
