@@ -20,6 +20,7 @@ FeatureName = Literal[
     "job_executors",
     "offered_executors",
     "local",
+    "running_executors",
 ]
 #: Their place is their number in the compiled code.
 FEATURE_NAMES: tuple[str, ...] = get_args(FeatureName)
@@ -37,7 +38,8 @@ class Feature(BaseModel):
     Attributes:
         name: what it is. ``unclaimed`` counts the tasks that no executor is committed to, ``remaining`` those
             that have not started; work is tasks times their mean duration; ``local`` is 1 if the executors
-            offered belong to the job, else -1; ``job_executors`` and ``offered_executors`` are counts.
+            offered belong to the job, else -1; ``job_executors``, ``offered_executors`` and
+            ``running_executors`` (at work on the stage) are counts.
         scale: what it is divided by, in its own unit.
         log: whether to compress it.
     """
@@ -170,6 +172,7 @@ SHORTCUT_POLICY = PolicyConfig(
         Feature(name="unclaimed_tasks", scale=5.0, log=True),
         Feature(name="mean_task_ms", scale=1000.0, log=True),
         Feature(name="unclaimed_work_ms", scale=100_000.0),
+        Feature(name="running_executors", scale=20.0),
         Feature(name="job_executors", scale=20.0),
         Feature(name="offered_executors", scale=20.0),
         Feature(name="local"),

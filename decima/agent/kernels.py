@@ -53,7 +53,7 @@ def build_size(jobs, stages, first_message, keep_finished):
 
 
 @compiled
-def _feature(name, unclaimed, remaining, mean_ms, executors, offered, local):
+def _feature(name, unclaimed, remaining, mean_ms, executors, offered, local, running):
     if name == 0:
         return unclaimed
     if name == 1:
@@ -68,7 +68,9 @@ def _feature(name, unclaimed, remaining, mean_ms, executors, offered, local):
         return executors
     if name == 6:
         return offered
-    return local
+    if name == 7:
+        return local
+    return running
 
 
 @compiled
@@ -127,6 +129,7 @@ def build(
                 float(executors),
                 float(offered),
                 local,
+                float(stages[RUNNING, place]),
             )
             features[count, k] = _scaled(value, feature_scales[k], feature_logs[k])
         stage_job[count] = job
@@ -148,7 +151,7 @@ def build(
         local = 1.0 if job == source else -1.0
         for k in range(num_stage_features, feature_names.size):
             value = _feature(
-                feature_names[k], 0.0, 0.0, 0.0, float(jobs[JOB_EXECUTORS, job]), float(offered), local
+                feature_names[k], 0.0, 0.0, 0.0, float(jobs[JOB_EXECUTORS, job]), float(offered), local, 0.0
             )
             job_features[job, k - num_stage_features] = _scaled(value, feature_scales[k], feature_logs[k])
     # Step by step over all jobs, so that the network sees many stages at once.

@@ -1,43 +1,43 @@
-"""Shortest remaining work first, with few executors for each job."""
+"""Shortest remaining work first, with no more executors for a job than it uses well."""
 
 from __future__ import annotations
 
+import math
+from abc import abstractmethod
+from dataclasses import replace
+from functools import lru_cache
+
 import numpy as np
+from numpy.typing import NDArray
 
 from decima.schedulers.base import Scheduler
-from simulator import Decision, Observation
+from simulator import ClusterConfig, Decision, Observation, run_episode
+from workloads.arrivals import JobSequence
+from workloads.job import JobProfile
 
-__all__ = ["CappedSrpt"]
+__all__ = ["CappedSrpt", "ProfiledSrpt", "best_parallelism"]
 
 #: Work in units of this, ms.
 UNIT_MS = 100_000.0
 FEWEST = 4
+#: Parallelism that a profile is tried with, up to the number of executors.
+PARALLELISM = (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 25, 30, 40, 50, 60, 80, 100)
 
 
-class CappedSrpt(Scheduler):
-    """Shortest remaining work first; no job gets more than it can use well, while others wait.
+class _LimitedSrpt(Scheduler):
+    """Shortest remaining work (tasks times their mean duration) first, below limits.
 
-    Tasks take longer the more executors their job holds, so a job is limited to ``coefficient`` times the root of
-    its remaining work (in 100 s, tasks times their mean duration), but at least to 4 executors and to its share
-    of the cluster. Executors that are left when every job has reached its limit go to the shortest job all the same.
-
-    Args:
-        coefficient: executors for a job with 100 s of work left.
+    A job may always have its share of the cluster. Executors that are left when every job has reached its limit go
+    to the shortest one all the same.
     """
-
-    def __init__(self, coefficient: float = 5.0) -> None:
-        self.coefficient = coefficient
 
     def decide(self, observation: Observation) -> Decision | None:
         """The shortest job below its limit, else the shortest one."""
-        jobs = observation.job_executors.size
+        jobs, most = observation.job_executors.size, observation.num_executors
         work = np.bincount(
             observation.stage_job, observation.remaining_tasks * observation.mean_task_ms, minlength=jobs
-        )
-        most = observation.num_executors
-        limit = np.clip(self.coefficient * np.sqrt(work / UNIT_MS), max(FEWEST, most // jobs), most).astype(
-            np.int64
-        )
+        ).astype(np.float64)
+        limit = np.clip(self.limits(observation, work), max(1, most // jobs), most).astype(np.int64)
         held = observation.job_executors.copy()
         if observation.source >= 0:
             held[observation.source] -= observation.offered
@@ -48,3 +48,72 @@ class CappedSrpt(Scheduler):
                 job = chosen[np.argmin(work[chosen])]
                 return Decision(int(observation.next_stage[job]), int(bound[job]))
         return None
+
+    @abstractmethod
+    def limits(self, observation: Observation, work: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Executors that each live job uses well, [J]; ``work`` is what is left of them, float64 [J], ms."""
+
+
+class CappedSrpt(_LimitedSrpt):
+    """Shortest remaining work first; the more work a job has left, the more executors it may have.
+
+    Tasks take longer the more executors their job holds, so a job is limited to ``coefficient`` times the root of
+    its remaining work, but at least to 4 executors and to its share of the cluster, while other jobs want more.
+
+    Args:
+        coefficient: executors for a job with 100 s of work left.
+    """
+
+    def __init__(self, coefficient: float = 5.0) -> None:
+        self.coefficient = coefficient
+
+    def limits(self, observation: Observation, work: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Proportional to the root of the work."""
+        return np.maximum(self.coefficient * np.sqrt(work / UNIT_MS), FEWEST)
+
+
+class ProfiledSrpt(_LimitedSrpt):
+    """Shortest remaining work first; each job is limited to what its profile uses well, or to its share.
+
+    Before an episode every profile is run alone with more and more executors, see :func:`best_parallelism`. So it knows
+    more than other schedulers do: the durations of all tasks at every parallelism.
+
+    Args:
+        thrift: how much the executors that a job occupies count, beside the time that it takes.
+    """
+
+    def __init__(self, thrift: float = 2.5) -> None:
+        self.thrift = thrift
+        self._limit: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+
+    def reset(self, config: ClusterConfig, sequence: JobSequence) -> None:
+        """Find the limits of the sequence's jobs."""
+        alone = replace(config, max_time_ms=math.inf)
+        self._limit = np.array([best_parallelism(each, alone, self.thrift) for each in sequence.profiles])
+
+    def limits(self, observation: Observation, work: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Those of the profiles."""
+        return self._limit[observation.job_id].astype(np.float64)
+
+
+@lru_cache(maxsize=10_000)
+def best_parallelism(profile: JobProfile, config: ClusterConfig, thrift: float) -> int:
+    """The limit k with the least ``time * (k * time) ** thrift``, where the job takes that time alone with k."""
+    jobs = JobSequence((profile,), np.zeros(1))
+    limits = [limit for limit in PARALLELISM if limit <= config.num_executors]
+    times = np.array([run_episode(config, jobs, _Alone(limit)).mean_jct_ms for limit in limits])
+    cost = np.log(np.maximum(times, 1.0)) * (1 + thrift) + np.log(limits) * thrift
+    return limits[int(np.argmin(cost))]
+
+
+class _Alone(Scheduler):
+    """Runs the only job with at most so many executors."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+
+    def decide(self, observation: Observation) -> Decision | None:
+        """As many as the limit leaves."""
+        if observation.next_stage[0] < 0 or observation.held(0) >= self.limit:
+            return None
+        return Decision(int(observation.next_stage[0]), self.limit)

@@ -34,6 +34,7 @@ class Checkpoint:
         config: its settings.
         iteration: iterations that are over.
         policy: weights by name.
+        average: the same, averaged over the last iterations.
         optimiser: state of Adam.
         reference: float64 [validation sequences, 42], ms; see ``validation.reference_row``.
         best_policy: weights of the best policy so far.
@@ -49,6 +50,7 @@ class Checkpoint:
     config: TrainingConfig
     iteration: int
     policy: dict[str, Tensor]
+    average: dict[str, Tensor]
     optimiser: dict[str, Any]
     reference: Tensor
     best_policy: dict[str, Tensor]
@@ -107,7 +109,7 @@ def load_checkpoint(path: Path) -> Checkpoint:
 def _check(checkpoint: Checkpoint) -> None:
     """Raise if anything has another shape than the settings ask for, or is not finite."""
     policy = Policy(checkpoint.config.policy.build())
-    for weights in (checkpoint.best_policy, checkpoint.policy):
+    for weights in (checkpoint.best_policy, checkpoint.average, checkpoint.policy):
         policy.load_state_dict(weights)
         if not all(torch.isfinite(weight).all() for weight in weights.values()):
             raise ValueError("weights that are not finite")

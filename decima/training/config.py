@@ -231,6 +231,11 @@ class UpdateSection(_Section):
         default="std", description="std: advantages of an iteration get mean 0 and standard deviation 1"
     )
     max_gradient_norm: Positive = Field(default=0.5, description="longer gradients are cut")
+    averaging: Annotated[float, Field(ge=0, lt=1)] = Field(
+        default=0.9,
+        description="the policy that is judged and kept averages the weights over the last iterations; how much of "
+        "the average remains in each",
+    )
     clip: Positive = Field(default=0.2, description="ppo: how far the ratio of probabilities may leave 1")
     epochs: Count = Field(default=2, description="ppo: how often each sample is used at most")
     minibatches: Count = Field(default=6, description="ppo: gradient steps per epoch")

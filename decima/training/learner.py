@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import time
 from typing import Any
@@ -38,6 +39,7 @@ class Learner:
 
     Attributes:
         policy: what is learned.
+        average: its weights averaged over the last iterations, which is steadier and is what is judged and kept.
         optimiser: Adam; its state goes on from iteration to iteration.
         advantages: with what they know of past rewards.
         cpu_s: CPU time of all updates so far, s.
@@ -46,6 +48,7 @@ class Learner:
     def __init__(self, config: TrainingConfig, settings: ExperimentSettings, device: str) -> None:
         self.config = config
         self.policy = Policy(config.policy.build(), seed=config.seed).to(device)
+        self.average = copy.deepcopy(self.policy)
         self.optimiser = torch.optim.Adam(self.policy.parameters(), lr=config.update.learning_rate)
         self.advantages = Advantages(config, settings)
         self.cpu_s = 0.0
@@ -74,6 +77,7 @@ class Learner:
         )
         for _ in epochs:
             pass
+        self.average.load_state_dict(self.policy.state_dict())
         self.cpu_s += time.process_time() - begun
 
     def learn(self, simulation: Simulation, iteration: int) -> dict[str, float]:
@@ -97,6 +101,7 @@ class Learner:
         if config.update.normalise == "std" and len(samples):
             advantage = (advantage - advantage.mean()) / (spread + TINY)
         report = self._update(samples, advantage, iteration)
+        self._follow()
         update_s = time.process_time() - begun
         self.cpu_s += update_s
         completed = samples.mean_jct_ms[samples.num_completed > 0]
@@ -154,6 +159,13 @@ class Learner:
             minibatches=update.minibatches,
             max_kl=update.max_kl,
         )
+
+    @torch.no_grad()
+    def _follow(self) -> None:
+        """Let the average follow the policy."""
+        share = 1 - self.config.update.averaging
+        for mean, weight in zip(self.average.parameters(), self.policy.parameters(), strict=True):
+            mean.lerp_(weight, share)
 
     def optimiser_state(self) -> dict[str, Any]:
         """A copy of what the optimiser knows, on the CPU."""

@@ -196,11 +196,11 @@ class Trainer:
     def _validate(self, simulation: Simulation, iteration: int) -> dict[str, float]:
         """Judge the policy and keep it if it is the best; what was measured."""
         assert self._reference is not None
-        outcome = simulation.judge(self._learner.policy, validation_seeds(self.config))
+        outcome = simulation.judge(self._learner.average, validation_seeds(self.config))
         objective = outcome.objective(self._settings)
         improvement = self._reference.improvement(objective)
         if self._best is None or improvement > self._best.improvement:
-            self._best = _Best(weights_of(self._learner.policy), iteration, outcome, improvement)
+            self._best = _Best(weights_of(self._learner.average), iteration, outcome, improvement)
         self._curve = [*self._curve, [float(iteration), float(objective.mean()) / 1000, improvement]]
         return {
             "validation_jct_s": float(outcome.jct_ms.mean()) / 1000,
@@ -220,6 +220,7 @@ class Trainer:
             config=self.config,
             iteration=iteration,
             policy=weights_of(self._learner.policy),
+            average=weights_of(self._learner.average),
             optimiser=self._learner.optimiser_state(),
             reference=torch.from_numpy(self._reference.table),
             best_policy=self._best.weights,
@@ -247,6 +248,7 @@ class Trainer:
                 f"{self.config.iterations} asked for"
             )
         self._learner.policy.load_state_dict(checkpoint.policy)
+        self._learner.average.load_state_dict(checkpoint.average)
         self._learner.optimiser.load_state_dict(checkpoint.optimiser)
         self._learner.advantages.restore({"window": checkpoint.window, "critic": checkpoint.critic})
         self._reference = Reference.of(checkpoint.reference.numpy())

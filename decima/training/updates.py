@@ -155,13 +155,16 @@ def imitate(
     epochs: int,
     minibatch: int,
 ) -> Iterator[UpdateReport]:
-    """Make the choices of the samples likely; a report per epoch.
+    """Make the choices of the samples likely; a report per epoch. The learning rate falls linearly to a tenth.
 
     Raises:
         NotFiniteError: a loss or its gradient is no number.
     """
-    for _ in range(epochs):
+    first_rates = [group["lr"] for group in optimiser.param_groups]
+    for epoch in range(epochs):
         meter = _Meter()
+        for group, rate in zip(optimiser.param_groups, first_rates, strict=True):
+            group["lr"] = rate * (1 - 0.9 * epoch / max(1, epochs - 1))
         for part in _parts(random.permutation(len(samples)), minibatch):
             seen = policy(samples.graphs.select(part), samples.stage[part], samples.count[part])
             loss, entropy = -seen.log_probability.mean(), seen.entropy.mean()
