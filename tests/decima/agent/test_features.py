@@ -1,0 +1,185 @@
+"""What the network sees of a cluster, number by number."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from decima.agent.config import FEATURE_NAMES, JOB_FEATURE_NAMES, PAPER_POLICY, Feature, PolicyConfig
+from decima.agent.features import Featurizer, Graphs, message_order, published_message_order
+from simulator import Cluster, ClusterConfig, Decision, Observation
+from tests.decima.agent.examples import VARIANTS, changed, episode
+from tests.simulator.build import chain, job, jobs, stage
+from workloads import JobProfile, random_dag
+
+EVERYTHING = PolicyConfig(
+    stage_features=tuple(Feature(name=name) for name in FEATURE_NAMES),
+    job_features=tuple(Feature(name=name) for name in JOB_FEATURE_NAMES),
+)
+
+
+def in_the_middle() -> Observation:
+    """Ten executors, 100 ms to move. Two jobs: stages of 12 tasks and 3 tasks in a row; one stage of 8 tasks.
+
+    Seven executors are sent to the first job. Its first seven tasks begin at 100 ms and end at 200 ms; at 100 ms the
+    other three are on their way to the second job, whose first tasks end at 150 ms. At 200 ms the first seven go
+    on with five tasks; one of the two that are left over is what the observation offers, with the five.
+    """
+    first = chain(stage(12, 100), stage(3, 40))
+    cluster = Cluster(ClusterConfig(10, moving_delay_ms=100), jobs(first, chain(stage(8, 50))))
+    cluster.decide(Decision(0, 7))
+    cluster.decide(Decision(2, 3))
+    while cluster.observe().time_ms < 200:
+        cluster.decide(None)
+    return cluster.observe()
+
+
+def test_features_are_what_they_are_called() -> None:
+    seen = in_the_middle()
+    assert (seen.time_ms, seen.source) == (200, 0)
+    graph = Featurizer(EVERYTHING, seen.sequence).graph(seen)
+    unclaimed, remaining, mean, unclaimed_work, remaining_work, executors, offered, local = graph.features.T
+    np.testing.assert_array_equal(unclaimed, seen.unclaimed_tasks[graph.place])
+    np.testing.assert_array_equal(remaining, seen.remaining_tasks[graph.place])
+    np.testing.assert_array_equal(mean, [100, 40, 50])
+    np.testing.assert_array_equal(unclaimed_work, unclaimed * mean)
+    np.testing.assert_array_equal(remaining_work, remaining * mean)
+    np.testing.assert_array_equal(executors, [7, 7, 3])
+    np.testing.assert_array_equal(offered, [seen.offered] * 3)
+    np.testing.assert_array_equal(local, [1, 1, -1])
+    np.testing.assert_array_equal(graph.job_features, [[7, seen.offered, 1], [3, seen.offered, -1]])
+
+
+def test_features_are_divided_and_compressed() -> None:
+    seen = in_the_middle()
+    features = (
+        Feature(name="mean_task_ms", scale=10.0),
+        Feature(name="mean_task_ms", scale=10.0, log=True),
+        Feature(name="local", scale=0.5),
+    )
+    graph = Featurizer(PolicyConfig(stage_features=features), seen.sequence).graph(seen)
+    expected = [[value, math.log(1 + value), 2 * at] for value, at in ((10, 1), (4, 1), (5, -1))]
+    np.testing.assert_allclose(graph.features, expected, rtol=1e-6)
+
+
+def test_limits_begin_above_what_the_job_holds_without_the_offered() -> None:
+    seen = in_the_middle()
+    schedulable = seen.schedulable.tolist()
+    assert True in schedulable
+
+    def limits(**changes: object) -> list[tuple[int, int] | None]:
+        graph = Featurizer(changed(PAPER_POLICY, **changes), seen.sequence).graph(seen)
+        pairs = zip(graph.low.tolist(), graph.high.tolist(), strict=True)
+        return [(low, high) if high > low else None for low, high in pairs]
+
+    held = [seen.held(place) for place in seen.stage_job.tolist()]
+    gets = [min(seen.offered, count) for count in seen.unclaimed_tasks.tolist()]
+    running = seen.running_executors.tolist()
+
+    def expected(low: list[int], high: list[int]) -> list[tuple[int, int] | None]:
+        rows = zip(schedulable, low, high, strict=True)
+        return [(low, high) if may and high > low else None for may, low, high in rows]
+
+    assert limits() == expected(held, [10] * 3)
+    able = [have + gets for have, gets in zip(held, gets, strict=True)]
+    assert limits(all_limits=False) == expected(held, able)
+    assert limits(limit="outputs", num_limits=3) == expected(held, [3] * 3)
+    of_stages = [have + gets for have, gets in zip(running, gets, strict=True)]
+    assert limits(limit="stage", all_limits=False) == expected(running, of_stages)
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_graphs_hold_the_unfinished_stages_and_their_messages(seed: int) -> None:
+    seen = episode(np.random.default_rng(seed))
+    featurizer = Featurizer(PAPER_POLICY, seen[0].sequence)
+    for observation in seen:
+        graph = featurizer.graph(observation)
+        unfinished = observation.finished_tasks < observation.num_tasks
+        assert graph.place.tolist() == np.flatnonzero(unfinished).tolist()
+        assert graph.unfinished.all()
+        np.testing.assert_array_equal(graph.stage_job, observation.stage_job[graph.place])
+        expected = set()
+        for at, number in enumerate(observation.job_id):
+            first = observation.job_first_stage[at]
+            edges = observation.sequence.profiles[number].edges + first
+            expected |= {(parent, child) for parent, child in edges.tolist() if unfinished[parent]}
+        steps = graph.messages[:, 0].tolist()
+        receivers, senders = graph.place[graph.messages[:, 1:]].T.tolist()
+        assert sorted(zip(receivers, senders, strict=True)) == sorted(expected)
+        # Whoever sends has heard before.
+        last_heard = dict(zip(receivers, steps, strict=True))
+        for step, sender in zip(steps, senders, strict=True):
+            assert last_heard.get(sender, -1) < step
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), size=st.integers(1, 9))
+def test_up_to_nine_stages_the_published_order_is_the_papers(seed: int, size: int) -> None:
+    random = np.random.default_rng(seed)
+    edges = random.permutation(size)[random_dag(size, random)]
+    profile = JobProfile("job", (stage(1, 1),) * size, edges)
+    assert published_message_order(profile).tolist() == message_order(profile).tolist()
+
+
+def test_a_stage_hears_in_the_step_of_its_longest_path() -> None:
+    bypass = job(*(stage(1, 1) for _ in range(4)), edges=[(3, 0), (0, 1), (3, 1), (1, 2), (3, 2)])
+    assert message_order(bypass).tolist() == [[0, 1, 2], [1, 0, 1], [2, 3, 0], [2, 3, 1], [2, 3, 2]]
+
+
+def test_every_decision_counts_as_an_answer() -> None:
+    seen = in_the_middle()
+    for name, config in VARIANTS.items():
+        graph, num_answers = Featurizer(config, seen.sequence).graph_and_answers(seen)
+        span = graph.high - graph.low
+        assert num_answers == (np.count_nonzero(span) if config.limit == "none" else span.sum()), name
+
+
+def test_observations_are_put_together_and_taken_apart() -> None:
+    seen = episode(np.random.default_rng(2))
+    featurizer = Featurizer(PAPER_POLICY, seen[0].sequence)
+    parts = [featurizer.graph(observation) for observation in seen]
+    batch = Graphs.concatenate(parts)
+    assert len(batch) == len(parts)
+    for at, part in enumerate(parts):
+        again = batch.select(np.array([at]))
+        for name in vars(part):
+            np.testing.assert_array_equal(getattr(again, name), getattr(part, name))
+    twice = batch.select(np.array([3, 0, 3]))
+    assert twice.first_stage[-1] == 2 * len(parts[3].place) + len(parts[0].place)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"stage_features": []}, "at least 1 item"),
+        ({"stage_features": [{"name": "colour"}]}, "Input should be 'unclaimed_tasks'"),
+        ({"stage_features": [{"name": "local", "scale": 0}]}, "greater than 0"),
+        ({"stage_features": [{"name": "local", "scale": math.inf}]}, "finite"),
+        ({"stage_features": [{"name": "local", "log": True}]}, "it has no logarithm"),
+        ({"stage_features": [{"name": "local", "unit": "ms"}]}, "Extra inputs are not permitted"),
+        ({"job_features": [{"name": "mean_task_ms"}]}, "mean_task_ms is no feature of a job"),
+        ({"embedding": 0}, "greater than or equal to 1"),
+        ({"embedding": 10**9}, "less than or equal to 1024"),
+        ({"hidden": (4, 0)}, "greater than or equal to 1"),
+        ({"hidden": (10**9,)}, "less than or equal to 1024"),
+        ({"hidden": (1,) * 9}, "at most 8 items"),
+        ({"head_hidden": (0,)}, "greater than or equal to 1"),
+        ({"limit": "some"}, "Input should be 'input', 'outputs', 'stage' or 'none'"),
+        ({"limit": "stage"}, "limits of stages have no all_limits"),
+        ({"limit_scale": -1.0}, "greater than 0"),
+        ({"num_limits": 0}, "greater than or equal to 1"),
+        ({"num_limits": 10**9}, "less than or equal to 10000"),
+        ({"message_order": "decima-sim"}, "needs finished_stages"),
+        ({"graph": False, "limit": "outputs"}, "without a graph, the limits need job_features"),
+        ({"depth": 3}, "Extra inputs are not permitted"),
+    ],
+)
+def test_policies_that_cannot_be_are_refused(changes: dict[str, object], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        changed(PAPER_POLICY, **changes)
