@@ -11,6 +11,8 @@ import pytest
 from hypothesis import settings
 
 matplotlib.use("Agg")
+# The tests run side by side; PyTorch's own threads would only wait for each other. It is imported later.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # Whoever develops meets new examples at every run; the suite that guards the main branch is the same every time.
 settings.register_profile("ci", derandomize=True, database=None)
