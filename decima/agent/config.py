@@ -21,11 +21,12 @@ FeatureName = Literal[
     "offered_executors",
     "local",
     "running_executors",
+    "job_work_ms",
 ]
 #: Their place is their number in the compiled code.
 FEATURE_NAMES: tuple[str, ...] = get_args(FeatureName)
 #: Those that say nothing of a single stage.
-JOB_FEATURE_NAMES = ("job_executors", "offered_executors", "local")
+JOB_FEATURE_NAMES = ("job_executors", "offered_executors", "local", "job_work_ms")
 
 
 #: Units of a layer; more than that no file shall make us allocate.
@@ -37,7 +38,8 @@ class Feature(BaseModel):
 
     Attributes:
         name: what it is. ``unclaimed`` counts the tasks that no executor is committed to, ``remaining`` those
-            that have not started; work is tasks times their mean duration; ``local`` is 1 if the executors
+            that have not started; work is tasks times their mean duration,
+            ``job_work`` that of all the job's tasks that have not started; ``local`` is 1 if the executors
             offered belong to the job, else -1; ``job_executors``, ``offered_executors`` and
             ``running_executors`` (at work on the stage) are counts.
         scale: what it is divided by, in its own unit.
@@ -176,8 +178,9 @@ SHORTCUT_POLICY = PolicyConfig(
         Feature(name="job_executors", scale=20.0),
         Feature(name="offered_executors", scale=20.0),
         Feature(name="local"),
+        Feature(name="job_work_ms", scale=10_000.0, log=True),
     ),
-    job_features=_JOB,
+    job_features=(*_JOB, Feature(name="job_work_ms", scale=10_000.0, log=True)),
     shortcut=True,
 )
 

@@ -53,7 +53,7 @@ def build_size(jobs, stages, first_message, keep_finished):
 
 
 @compiled
-def _feature(name, unclaimed, remaining, mean_ms, executors, offered, local, running):
+def _feature(name, unclaimed, remaining, mean_ms, executors, offered, local, running, job_work):
     if name == 0:
         return unclaimed
     if name == 1:
@@ -70,7 +70,9 @@ def _feature(name, unclaimed, remaining, mean_ms, executors, offered, local, run
         return offered
     if name == 7:
         return local
-    return running
+    if name == 8:
+        return running
+    return job_work
 
 
 @compiled
@@ -107,6 +109,11 @@ def build(
 ):
     """Fill the arrays of one graph; returns the number of messages and of different answers."""
     num_stages = stages.shape[1]
+    job_work = np.zeros(jobs.shape[1])
+    for place in range(num_stages):
+        job_work[stages[STAGE_JOB, place]] += (
+            stages[REMAINING, place] * mean_task_ms[stages[STAGE_NUMBER, place]]
+        )
     kept = np.full(num_stages, -1, dtype=np.int32)
     count = 0
     choices = 0
@@ -130,6 +137,7 @@ def build(
                 float(offered),
                 local,
                 float(stages[RUNNING, place]),
+                job_work[job],
             )
             features[count, k] = _scaled(value, feature_scales[k], feature_logs[k])
         stage_job[count] = job
@@ -151,7 +159,15 @@ def build(
         local = 1.0 if job == source else -1.0
         for k in range(num_stage_features, feature_names.size):
             value = _feature(
-                feature_names[k], 0.0, 0.0, 0.0, float(jobs[JOB_EXECUTORS, job]), float(offered), local, 0.0
+                feature_names[k],
+                0.0,
+                0.0,
+                0.0,
+                float(jobs[JOB_EXECUTORS, job]),
+                float(offered),
+                local,
+                0.0,
+                job_work[job],
             )
             job_features[job, k - num_stage_features] = _scaled(value, feature_scales[k], feature_logs[k])
     # Step by step over all jobs, so that the network sees many stages at once.
