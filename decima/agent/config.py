@@ -22,6 +22,7 @@ FeatureName = Literal[
     "local",
     "running_executors",
     "job_work_ms",
+    "ready",
 ]
 #: Their place is their number in the compiled code.
 FEATURE_NAMES: tuple[str, ...] = get_args(FeatureName)
@@ -38,10 +39,10 @@ class Feature(BaseModel):
 
     Attributes:
         name: what it is. ``unclaimed`` counts the tasks that no executor is committed to, ``remaining`` those
-            that have not started; work is tasks times their mean duration,
-            ``job_work`` that of all the job's tasks that have not started; ``local`` is 1 if the executors
-            offered belong to the job, else -1; ``job_executors``, ``offered_executors`` and
-            ``running_executors`` (at work on the stage) are counts.
+            that have not started; work is tasks times their mean duration, ``job_work`` that of all the job's tasks
+            that have not started; ``local`` is 1 if the executors offered belong to the job, else -1; ``ready`` is 1
+            if the stage's parents are complete, so that nobody need wait there, else -1; ``job_executors``,
+            ``offered_executors`` and ``running_executors`` (at work on the stage) are counts.
         scale: what it is divided by, in its own unit.
         log: whether to compress it.
     """
@@ -54,8 +55,8 @@ class Feature(BaseModel):
 
     @model_validator(mode="after")
     def _check(self) -> Feature:
-        if self.log and self.name == "local":
-            raise ValueError("the feature local is negative at times: it has no logarithm")
+        if self.log and self.name in ("local", "ready"):
+            raise ValueError(f"the feature {self.name} is negative at times: it has no logarithm")
         return self
 
 
@@ -178,6 +179,7 @@ SHORTCUT_POLICY = PolicyConfig(
         Feature(name="job_executors", scale=20.0),
         Feature(name="offered_executors", scale=20.0),
         Feature(name="local"),
+        Feature(name="ready"),
         Feature(name="job_work_ms", scale=10_000.0, log=True),
     ),
     job_features=(*_JOB, Feature(name="job_work_ms", scale=10_000.0, log=True)),

@@ -25,16 +25,8 @@ INPUT, OUTPUTS, STAGE, NONE = 0, 1, 2, 3
 
 # Rows of Observation.jobs and Observation.stages.
 JOB_FIRST, JOB_EXECUTORS = 1, 2
-STAGE_NUMBER, STAGE_JOB, NUM_TASKS, REMAINING, UNCLAIMED, RUNNING, FINISHED, SCHEDULABLE = (
-    0,
-    1,
-    2,
-    3,
-    4,
-    5,
-    6,
-    8,
-)
+STAGE_NUMBER, STAGE_JOB, NUM_TASKS, REMAINING, UNCLAIMED, RUNNING, FINISHED = 0, 1, 2, 3, 4, 5, 6
+READY_RANK, SCHEDULABLE = 7, 8
 
 
 # Observations to graphs.
@@ -53,7 +45,7 @@ def build_size(jobs, stages, first_message, keep_finished):
 
 
 @compiled
-def _feature(name, unclaimed, remaining, mean_ms, executors, offered, local, running, job_work):
+def _feature(name, unclaimed, remaining, mean_ms, executors, offered, local, running, job_work, ready):
     if name == 0:
         return unclaimed
     if name == 1:
@@ -72,7 +64,9 @@ def _feature(name, unclaimed, remaining, mean_ms, executors, offered, local, run
         return local
     if name == 8:
         return running
-    return job_work
+    if name == 9:
+        return job_work
+    return ready
 
 
 @compiled
@@ -138,6 +132,7 @@ def build(
                 local,
                 float(stages[RUNNING, place]),
                 job_work[job],
+                1.0 if stages[READY_RANK, place] >= 0 else -1.0,
             )
             features[count, k] = _scaled(value, feature_scales[k], feature_logs[k])
         stage_job[count] = job
@@ -168,6 +163,7 @@ def build(
                 local,
                 0.0,
                 job_work[job],
+                0.0,
             )
             job_features[job, k - num_stage_features] = _scaled(value, feature_scales[k], feature_logs[k])
     # Step by step over all jobs, so that the network sees many stages at once.
