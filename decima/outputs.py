@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["OutputError", "atomic_path", "check_file", "make_folder"]
+__all__ = ["OutputError", "atomic_path", "check_file", "make_folder", "uninterrupted"]
 
 
 class OutputError(OSError):
@@ -56,6 +58,30 @@ def atomic_path(path: Path) -> Iterator[Path]:
         partial.replace(path.resolve())
     finally:
         partial.unlink(missing_ok=True)
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Ctrl-C waits until the block is over: files that belong together are written together.
+
+    Only in the main thread, which is where Ctrl-C strikes.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    struck = False
+
+    def wait(number: int, frame: object) -> None:
+        nonlocal struck
+        struck = True
+
+    handler = signal.signal(signal.SIGINT, wait)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+        if struck:
+            signal.raise_signal(signal.SIGINT)
 
 
 def _prove_writable(path: Path) -> None:

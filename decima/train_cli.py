@@ -28,6 +28,30 @@ DEFAULT_RECIPE = "batch"
 QUIET_S = 60.0
 
 
+def _explain(context: click.Context, option: click.Parameter, wanted: bool) -> None:
+    """Show all settings and metrics, and end."""
+    if not wanted:
+        return
+    from rich.table import Table
+
+    from decima.training.config import describe_settings
+    from decima.training.metrics import METRICS
+
+    settings, metrics = (Table(box=None, padding=(0, 2, 0, 0)) for _ in range(2))
+    for table, headings in ((settings, ("setting", "default", "meaning")), (metrics, ("metric", "meaning"))):
+        for heading in headings:
+            table.add_column(heading, no_wrap=heading != "meaning")
+    for row in describe_settings():
+        settings.add_row(*row)
+    for pair in METRICS.items():
+        metrics.add_row(*pair)
+    console = make_console()
+    console.print(settings)
+    console.print()
+    console.print(metrics)
+    context.exit()
+
+
 @click.command(context_settings={"show_default": True})
 @click.option(
     "--config",
@@ -62,6 +86,14 @@ QUIET_S = 60.0
     "--device", default="cpu", help="Where updates are computed: cpu or cuda. Episodes run on CPUs."
 )
 @click.option("--processes", type=click.IntRange(min=1), default=1, help="Processes that run episodes.")
+@click.option(
+    "--explain",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_explain,
+    help="Show all settings and all metrics, and end.",
+)
 def train(out: Path, resume: bool, device: str, processes: int, **options: Any) -> int:
     """Learn a scheduling policy from a workload (Decima, SIGCOMM 2019).
 

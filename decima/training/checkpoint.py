@@ -7,6 +7,7 @@ executing anything.
 
 from __future__ import annotations
 
+import io
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -82,9 +83,11 @@ def load_checkpoint(path: Path) -> Checkpoint:
         TrainingError: it is missing, cut off, no checkpoint, of another version, or does not fit its own settings.
     """
     try:
-        document = torch.load(path, map_location="cpu", weights_only=True)
+        data = path.read_bytes()
     except OSError as error:
-        raise TrainingError(f"{path}: {error.strerror or error}, expected a checkpoint") from None
+        raise TrainingError(f"{path}: {error.strerror}, expected a checkpoint") from None
+    try:
+        document = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
     except Exception:  # whatever the many formats that PyTorch tries may raise
         raise TrainingError(f"{path}: not a checkpoint, or cut off") from None
     if not isinstance(document, dict) or document.pop("format", None) != FORMAT:

@@ -6,10 +6,11 @@ a few such files come with the project, see ``recipe_names``. Times are seconds,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterator, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import yaml
 from pydantic import (
@@ -30,7 +31,14 @@ from simulator import DECIMA_SIM, PAPER, ClusterConfig
 from workloads import Workload, WorkloadError, embedded_workload, load_tpch, read_workload
 from workloads.file_format import first_error, place_name
 
-__all__ = ["TrainingConfig", "TrainingError", "parse_config", "read_config", "recipe_names"]
+__all__ = [
+    "TrainingConfig",
+    "TrainingError",
+    "describe_settings",
+    "parse_config",
+    "read_config",
+    "recipe_names",
+]
 
 #: More would reach the seeds of another run.
 MAX_SEQUENCES = 800_000_000
@@ -73,7 +81,7 @@ class PolicySection(_Section):
         default="shortcut", description="what to begin with; see decima.agent.config.PRESETS"
     )
     overrides: dict[str, Any] = Field(
-        default_factory=dict,
+        default={},
         description="fields of decima.agent.config.PolicyConfig that differ from the preset",
     )
 
@@ -320,6 +328,26 @@ class TrainingConfig(_Section):
     def to_yaml(self) -> str:
         """All settings; ``read_config`` reads them back."""
         return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False)
+
+
+def describe_settings() -> list[tuple[str, str, str]]:
+    """Every setting: its dotted key, its default as YAML writes it, and what it means."""
+    return list(_described(TrainingConfig, ""))
+
+
+def _described(section: type[BaseModel], prefix: str) -> Iterator[tuple[str, str, str]]:
+    for name, field in section.model_fields.items():
+        inner = [
+            kind
+            for kind in (field.annotation, *get_args(field.annotation))
+            if isinstance(kind, type) and issubclass(kind, _Section)
+        ]
+        if not inner:
+            yield f"{prefix}{name}", json.dumps(field.default), str(field.description)
+            continue
+        default = "null" if field.default is None else ""
+        yield f"{prefix}{name}", default, " ".join((inner[0].__doc__ or "").split())
+        yield from _described(inner[0], f"{prefix}{name}.")
 
 
 def recipe_names() -> list[str]:

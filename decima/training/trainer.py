@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 
 from decima.agent.files import save_policy
-from decima.outputs import atomic_path, make_folder
+from decima.outputs import atomic_path, make_folder, uninterrupted
 from decima.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from decima.training.config import TrainingConfig, TrainingError
 from decima.training.curriculum import validation_seeds
@@ -155,7 +155,8 @@ class Trainer:
             try:
                 with Simulation(self._settings, self._learner.policy.config, self.processes) as simulation:
                     for metrics in self._iterations(simulation, start, say):
-                        self._finish(metrics, simulation, log)
+                        with uninterrupted():
+                            self._finish(metrics, simulation, log)
                         if on_iteration is not None:
                             on_iteration(self._report(metrics))
             except KeyboardInterrupt:
@@ -167,7 +168,8 @@ class Trainer:
                 raise TrainingError(f"iteration {done + 1}: {error}; {self._kept()}") from None
             finally:
                 if self._checkpoint is not None:
-                    self._save(self._checkpoint)
+                    with uninterrupted():
+                        self._save(self._checkpoint)
         assert self._checkpoint is not None
         return self._result(self._checkpoint, interrupted)
 
