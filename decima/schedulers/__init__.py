@@ -6,23 +6,31 @@ import importlib
 import math
 import sys
 from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from decima.policies import SHIPPED
 from decima.schedulers.base import Scheduler, all_offered
 from decima.schedulers.fair import Fair, NaiveWeightedFair, WeightedFair
 from decima.schedulers.fifo import Fifo
 from decima.schedulers.job_order import JobOrder
 from decima.schedulers.random_choice import RandomChoice
 from decima.schedulers.sjf_cp import SjfCp
-from decima.schedulers.srpt import CappedSrpt
+from decima.schedulers.srpt import CappedSrpt, ProfiledSrpt
+
+if TYPE_CHECKING:
+    from decima.agent.policy import Policy
 
 __all__ = [
+    "LEARNED",
     "SCHEDULERS",
     "CappedSrpt",
     "Fair",
     "Fifo",
     "JobOrder",
     "NaiveWeightedFair",
+    "ProfiledSrpt",
     "RandomChoice",
     "Scheduler",
     "SchedulerError",
@@ -32,7 +40,12 @@ __all__ = [
     "make_scheduler",
 ]
 
-#: Name on the command line -> class.
+#: Name of the scheduler that learned: alone, or before the policy that it follows.
+LEARNED = "decima"
+#: The policy that it follows where nobody says which, nor what for.
+DEFAULT_POLICY = "embedded-batch"
+
+#: Name on the command line -> class, of the classic schedulers.
 SCHEDULERS: dict[str, type[Scheduler]] = {
     "random": RandomChoice,
     "fifo": Fifo,
@@ -41,6 +54,7 @@ SCHEDULERS: dict[str, type[Scheduler]] = {
     "naive-weighted-fair": NaiveWeightedFair,
     "weighted-fair": WeightedFair,
     "capped-srpt": CappedSrpt,
+    "profiled-srpt": ProfiledSrpt,
 }
 
 
@@ -52,8 +66,11 @@ def make_scheduler(spec: str, seed: int = 0) -> Scheduler:
     """The scheduler of a name.
 
     Args:
-        spec: a name of ``SCHEDULERS``, ``weighted-fair:ALPHA``, ``capped-srpt:COEFFICIENT``, or ``module:Class`` for
-            a class of your own, which is looked for in the current folder too and built without arguments.
+        spec: a name of ``SCHEDULERS``, ``weighted-fair:ALPHA``, ``capped-srpt:COEFFICIENT`` or
+            ``profiled-srpt:THRIFT``; ``decima:POLICY`` for the neural one, with the name of a policy that ships (see
+            ``decima.policies``) or a file, or ``decima`` for the one that learned from batches of embedded TPC-H
+            jobs; or ``module:Class`` for a class of your own, which is looked for in the current folder too and
+            built without arguments.
         seed: of the schedulers that draw random numbers.
 
     Raises:
@@ -66,11 +83,15 @@ def make_scheduler(spec: str, seed: int = 0) -> Scheduler:
         return WeightedFair(_number(spec, argument, "exponent"))
     if name == "capped-srpt":
         return CappedSrpt(_number(spec, argument, "coefficient"))
+    if name == "profiled-srpt":
+        return ProfiledSrpt(_number(spec, argument, "thrift"))
+    if name == LEARNED:
+        return _learned(spec, argument if colon else DEFAULT_POLICY)
     if not colon or name in SCHEDULERS:
         known = ", ".join(SCHEDULERS)
         raise SchedulerError(
             f"unknown scheduler {spec!r}: expected one of {known}, weighted-fair:ALPHA, "
-            "capped-srpt:COEFFICIENT or module:Class"
+            "capped-srpt:COEFFICIENT, profiled-srpt:THRIFT, decima:POLICY or module:Class"
         )
     return _own_scheduler(spec, name, argument)
 
@@ -83,6 +104,32 @@ def _number(spec: str, text: str, what: str) -> float:
     if not math.isfinite(number):
         raise SchedulerError(f"scheduler {spec!r}: the {what} must be a finite number")
     return number
+
+
+def _learned(spec: str, name: str) -> Scheduler:
+    """Decima with a policy; a name that ships goes before a file of that name."""
+    path = SHIPPED.get(name, Path(name))
+    if not path.is_file():
+        what = "does not come with this installation" if name in SHIPPED else "is no file, nor does it ship"
+        raise SchedulerError(
+            f"scheduler {spec!r}: the policy {name!r} {what}: expected a policy file or one of {', '.join(SHIPPED)}"
+        )
+    # The agent stands above this floor, and takes PyTorch along, for which only those should wait who use it.
+    from decima.agent.files import PolicyFileError
+    from decima.agent.scheduler import NeuralScheduler
+
+    try:
+        return NeuralScheduler(_policy(path, path.stat().st_mtime_ns))
+    except PolicyFileError as error:
+        raise SchedulerError(f"scheduler {spec!r}: {error}") from None
+
+
+@lru_cache(maxsize=16)
+def _policy(path: Path, changed_ns: int) -> Policy:
+    """Read once in a process, however many episodes it runs, unless the file was changed."""
+    from decima.agent.files import load_policy
+
+    return load_policy(path)
 
 
 def _own_scheduler(spec: str, module_name: str, class_name: str) -> Scheduler:
