@@ -112,6 +112,8 @@ def _children_ignore_interrupt() -> Iterator[None]:
 def _start_worker(shared: Any) -> None:
     global _shared
     _shared = shared
+    # A process is one CPU's work. PyTorch, if it is imported here, would start as many threads as there are CPUs.
+    os.environ["OMP_NUM_THREADS"] = "1"
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
