@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from decima.console import INTERRUPTED, OneLineErrors, end, library_errors, make_console
+from decima.policies import all_shipped
 from decima.reproduce.commands import reproduce
 from decima.train_cli import train
 from decima.workload_cli import workload as workload_commands
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 __all__ = ["cli", "main"]
 
 DEFAULT_SCHEDULERS = "fifo,sjf-cp,fair,naive-weighted-fair,weighted-fair,tuned-weighted-fair"
+if all_shipped():
+    DEFAULT_SCHEDULERS += ",decima"
 #: Options that change what a command shows or how fast, never its results.
 PRESENTATION = ("processes", "json_file", "out")
 
@@ -108,6 +111,11 @@ def schedulers() -> None:
     metavar="A,B,..",
     help="What to compare: names that 'decima schedulers' lists, or module:Class for your own.",
 )
+@click.option(
+    "--checkpoint",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Compare decima too, with the policy in this file.  [default: a policy that ships, by workload and arrivals]",
+)
 @click.option("--seeds", type=click.IntRange(min=1), default=20, help="Number of experiments.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, help="Seed of the first experiment.")
 @click.option("--training", type=click.IntRange(min=1), default=6, help="Sequences to tune weighted-fair on.")
@@ -139,8 +147,13 @@ def compare(context: click.Context, /, **options: Any) -> int:
 
 def _settings(options: dict[str, Any]) -> ExperimentSettings:
     from decima.experiments import ExperimentSettings
+    from decima.schedulers import LEARNED
     from simulator import DECIMA_SIM, PAPER, ClusterConfig
 
+    schedulers = [name.strip() for name in options["scheduler_names"].split(",")]
+    checkpoint: Path | None = options["checkpoint"]
+    if checkpoint is not None and LEARNED not in schedulers:
+        schedulers.append(LEARNED)
     return ExperimentSettings(
         workload=_workload(options["profiles"], options["workload"]),
         cluster=ClusterConfig(
@@ -148,13 +161,14 @@ def _settings(options: dict[str, Any]) -> ExperimentSettings:
             moving_delay_ms=options["moving_delay"] * 1000,
             semantics=DECIMA_SIM if options["semantics"] == "decima-sim" else PAPER,
         ),
-        schedulers=tuple(name.strip() for name in options["scheduler_names"].split(",")),
+        schedulers=tuple(schedulers),
         arrivals=options["arrivals"],
         interval_ms=options["interval"] * 1000,
         num_jobs=options["jobs"],
         num_experiments=options["seeds"],
         num_training=options["training"],
         seed=options["seed"],
+        policy=None if checkpoint is None else str(checkpoint),
     )
 
 

@@ -25,7 +25,7 @@ from decima.experiments import (
     sweep_alphas,
 )
 from decima.intervals import mean_and_half_width
-from decima.schedulers import SCHEDULERS
+from decima.schedulers import LEARNED, SCHEDULERS
 from decima.workers import Workers, available_cpus
 from simulator import DECIMA_SIM, PAPER, EpisodeRecord
 
@@ -124,7 +124,7 @@ class Comparison:
         """The classic scheduler with the lowest average JCT over the finished experiments.
 
         Classic are the schedulers that come with the project, ``weighted-fair:ALPHA`` included; not the
-        user's own, and not ``tuned-weighted-fair``, which has hindsight. ``None`` if none took part.
+        user's own or ``decima``, and not ``tuned-weighted-fair``, which has hindsight. ``None`` if none took part.
         """
         classic = [name for name in self.settings.schedulers if name.split(":")[0] in SCHEDULERS]
         classic = [name for name in classic if name != HINDSIGHT]
@@ -196,6 +196,8 @@ class Comparison:
         summary = self.summary(scheduler).items()
         entry: dict[str, Any] = {name: None if math.isnan(value) else value for name, value in summary}
         entry["per_seed_avg_jct_s"] = self.per_seed_avg_jct_s(scheduler).tolist()
+        if scheduler == LEARNED:
+            entry["policy"] = self.settings.learned_policy
         if scheduler == TUNED_ONCE:
             entry["alpha"] = self.alpha
         if scheduler == HINDSIGHT:

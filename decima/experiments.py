@@ -20,7 +20,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from decima.schedulers import SchedulerError, make_scheduler
+from decima.policies import default_policy
+from decima.schedulers import LEARNED, SchedulerError, make_scheduler
 from simulator import ClusterConfig, ConfigError, EpisodeRecord, SchedulingError, run_episode
 from workloads import JobSequence, Workload, WorkloadError, batch_arrivals, poisson_arrivals
 
@@ -60,13 +61,16 @@ class ExperimentSettings:
             with the task noise of each experiment's seed; ``arrivals``, ``interval_ms`` and ``num_jobs`` then
             have no meaning.
         cluster: the cluster; its episodes must end when all jobs are complete.
-        schedulers: names for ``decima.schedulers.make_scheduler``, or one of the two tuned ones above.
+        schedulers: names for ``decima.schedulers.make_scheduler``, or one of the two tuned ones above. Plain
+            ``decima`` follows ``policy``.
         arrivals: all jobs at time 0, or a Poisson process.
         interval_ms: mean time between Poisson arrivals, ms.
         num_jobs: jobs in each sequence.
         num_experiments: seeds ``seed``, ``seed + 1``, .. that the schedulers are compared on.
         num_training: sequences that ``weighted-fair`` is tuned on; their seeds begin at ``seed + 1,000,000``.
         seed: the first seed.
+        policy: name or file of the policy that ``decima`` follows; by default the one that ships and was trained on
+            what is most like these experiments.
 
     Raises:
         CompareError: a number out of range, no schedulers, or one of them twice.
@@ -83,6 +87,7 @@ class ExperimentSettings:
     num_experiments: int = 20
     num_training: int = 6
     seed: int = 0
+    policy: str | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "schedulers", tuple(self.schedulers))
@@ -116,6 +121,15 @@ class ExperimentSettings:
             return poisson_arrivals(self.workload.profiles, self.num_jobs, self.interval_ms, seed)
         return batch_arrivals(self.workload.profiles, self.num_jobs, seed)
 
+    @property
+    def learned_policy(self) -> str:
+        """Name or file of the policy that ``decima`` follows."""
+        return self.policy or default_policy(self.workload, self.arrivals)
+
+    def spec(self, scheduler: str) -> str:
+        """One of the schedulers as ``make_scheduler`` wants it."""
+        return f"{LEARNED}:{self.learned_policy}" if scheduler == LEARNED else scheduler
+
     def _check_schedulers(self) -> None:
         if not self.schedulers:
             raise CompareError("name at least one scheduler")
@@ -123,7 +137,7 @@ class ExperimentSettings:
             if name in self.schedulers[:place]:
                 raise CompareError(f"the scheduler {name} is named twice")
             if name not in (TUNED_ONCE, HINDSIGHT):
-                make_scheduler(name, self.seed)
+                make_scheduler(self.spec(name), self.seed)
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,7 +187,10 @@ def run_experiment(
         CompareError: a scheduler failed; names it, the seed and the reason.
     """
     sequence = settings.sequence(seed)
-    fixed = {name: _weighted_fair(alpha) if name == TUNED_ONCE else name for name in settings.schedulers}
+    fixed = {
+        name: _weighted_fair(alpha) if name == TUNED_ONCE else settings.spec(name)
+        for name in settings.schedulers
+    }
     fixed.pop(HINDSIGHT, None)
     records = {name: _run(settings, sequence, spec) for name, spec in fixed.items()}
     alphas = {TUNED_ONCE: alpha}

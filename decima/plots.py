@@ -39,7 +39,7 @@ STYLES: dict[str, tuple[str, str]] = {
     "decima": ("#000000", "-"),
 }
 #: For schedulers that are not named above, in the order in which they are drawn.
-OTHER_STYLES = tuple(("#000000", dashes) for dashes in ("-", "--", "-.", ":"))
+OTHER_STYLES = tuple(("#000000", dashes) for dashes in ("--", "-.", ":"))
 MOVE_COLOUR = "#d9d9d9"
 COMPLETION_COLOUR = "#D55E00"
 #: More completions than this are marked without a line through the schedule.

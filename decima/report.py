@@ -11,7 +11,8 @@ from rich.table import Table
 
 from decima.compare import Comparison
 from decima.experiments import HINDSIGHT, TUNED_ONCE
-from decima.schedulers import SCHEDULERS
+from decima.policies import SHIPPED
+from decima.schedulers import LEARNED, SCHEDULERS
 
 __all__ = ["comparison_notes", "comparison_table", "scheduler_summaries"]
 
@@ -56,6 +57,8 @@ def comparison_notes(comparison: Comparison) -> list[str]:
             f"{HINDSIGHT}: the best alpha of each experiment, known only in hindsight; "
             f"{min(alphas):g} to {max(alphas):g}, median {median_low(alphas):g}."
         )
+    if LEARNED in schedulers:
+        notes.append(f"{LEARNED}: the policy {comparison.settings.learned_policy}.")
     return notes
 
 
@@ -68,6 +71,8 @@ def scheduler_summaries() -> dict[str, str]:
         f"{TUNED_ONCE}:ALPHA": weighted,
         TUNED_ONCE: "The same, alpha tuned once on separate training sequences.",
         HINDSIGHT: "The same with the best alpha of each experiment: hindsight, the paper's baseline.",
+        LEARNED: "A graph neural network that learned to schedule jobs like those at hand.",
+        f"{LEARNED}:POLICY": f"The same with a policy file of decima train, or one of {', '.join(SHIPPED)}.",
     }
 
 
