@@ -14,10 +14,11 @@ import pytest
 from click.testing import CliRunner, Result
 
 import decima
-from decima.cli import DEFAULT_SCHEDULERS, cli
+from decima.cli import cli
 from decima.cli import compare as compare_command
 from decima.experiments import PAPER_SCHEDULERS
 from decima.report import scheduler_summaries
+from decima.schedulers import SCHEDULERS
 from tests.decima.test_compare import LIBRARY, OWN
 from workloads import Workload, write_workload
 
@@ -124,7 +125,7 @@ def test_a_scheduler_in_the_users_folder_is_found(run: Compare, tmp_path: Path) 
 def test_schedulers_are_listed_with_what_they_do() -> None:
     result = CliRunner().invoke(cli, ["schedulers"])
     names = [line.split()[0] for line in result.stdout.splitlines() if not line.startswith(" ")]
-    assert {*PAPER_SCHEDULERS, "random", "weighted-fair:ALPHA"} == set(names)
+    assert {*SCHEDULERS, *PAPER_SCHEDULERS, "weighted-fair:ALPHA", "decima", "decima:POLICY"} == set(names)
     assert all(scheduler_summaries().values())
 
 
@@ -132,10 +133,6 @@ def test_version_and_help_are_told() -> None:
     assert CliRunner().invoke(cli, ["--version"]).stdout == f"decima {decima.__version__}\n"
     assert "compare" in CliRunner().invoke(cli, []).stdout
     assert "--moving-delay" in CliRunner().invoke(cli, ["compare", "--help"]).stdout
-
-
-def test_the_default_schedulers_are_the_papers() -> None:
-    assert tuple(DEFAULT_SCHEDULERS.split(",")) == PAPER_SCHEDULERS
 
 
 def test_help_imports_nothing_heavy() -> None:
