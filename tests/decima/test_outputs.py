@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import signal
+import threading
 from pathlib import Path
 
 import pytest
 
-from decima.outputs import OutputError, atomic_path, check_file, make_folder
+from decima.outputs import OutputError, atomic_path, check_file, make_folder, uninterrupted
 
 
 def test_an_interrupted_write_leaves_the_old_file_and_no_litter(tmp_path: Path) -> None:
@@ -58,3 +60,32 @@ def test_what_cannot_be_written_is_refused_in_one_line_that_names_it(tmp_path: P
         check_file(tmp_path / "missing" / "results.json")
     with pytest.raises(OutputError, match=r"is a folder$"):
         check_file(tmp_path)
+
+
+def test_ctrl_c_waits_until_what_belongs_together_is_written() -> None:
+    done = []
+
+    def write() -> None:
+        with uninterrupted():
+            signal.raise_signal(signal.SIGINT)
+            done.append("the rest")
+
+    with pytest.raises(KeyboardInterrupt):
+        write()
+    assert done == ["the rest"]
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
+
+
+def test_without_ctrl_c_nothing_happens_even_in_other_threads() -> None:
+    done = []
+
+    def work() -> None:
+        with uninterrupted():
+            done.append(threading.current_thread())
+
+    work()
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert done == [threading.main_thread(), thread]

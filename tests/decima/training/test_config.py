@@ -83,7 +83,10 @@ def test_all_settings_can_be_written_and_read_again(recipe: str, tmp_path: Path)
         ("update: {algorithm: a2c}", "update.algorithm: expected 'ppo' or 'reinforce'"),
         ("returns: {horizon: -1}", "returns.horizon: "),
         ("policy: {overrides: {embeding: 3}}", "policy.overrides: embeding: unknown key"),
-        ("policy: {overrides: {hidden: [0]}}", "policy.overrides: a layer needs at least one unit"),
+        (
+            "policy: {overrides: {hidden: [0]}}",
+            "policy.overrides: hidden[0]: expected greater than or equal to 1",
+        ),
         ("baseline: {kind: heuristic, scheduler: nobody}", "baseline.scheduler: unknown scheduler 'nobody'"),
         ("imitation: {scheduler: 'weighted-fair:x'}", "imitation.scheduler: "),
         ("workload: {profiles: a, file: b}", "workload: profiles and file exclude each other"),

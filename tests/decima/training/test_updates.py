@@ -253,7 +253,7 @@ def test_imitation_reaches_the_choices_of_a_scheduler() -> None:
     untrained = Policy(SHORTCUT_POLICY, seed=2).act(unseen.graphs)
     agreed = (untrained.stage == unseen.stage) & (untrained.count == unseen.count)
     assert agrees.mean() > 0.95
-    assert agreed.mean() < 0.5
+    assert 1 - agrees.mean() < (1 - agreed.mean()) / 4
     own = np.mean([record.mean_jct_ms for record in play(policy, CLUSTER, sequences[30:])])
     theirs = [run_episode(CLUSTER, each, make_scheduler(name)).mean_jct_ms for each in sequences[30:]]
     assert own == pytest.approx(np.mean(theirs), rel=0.02)
