@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from decima.console import library_errors, make_console
+from decima.reproduce.critical_path_command import critical_path
 from decima.reproduce.study_commands import STUDY_COMMANDS
 
 __all__ = ["reproduce"]
@@ -20,6 +21,7 @@ def reproduce() -> None:
 
 for _name, _study in STUDY_COMMANDS.items():
     reproduce.add_command(_study, _name)
+reproduce.add_command(critical_path, "critical-path")
 
 
 @reproduce.command(context_settings={"show_default": True})
