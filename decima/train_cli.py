@@ -236,19 +236,30 @@ def _table(result: TrainingResult) -> Table:
 
 
 def _notes(result: TrainingResult) -> Sequence[str]:
-    config = result.config
-    words = ["decima", "compare", "--checkpoint", str(result.policy_file)]
-    if config.workload.profiles is not None:
-        words += ["--profiles", str(config.workload.profiles)]
-    if config.workload.file is not None:
-        words += ["--workload", str(config.workload.file)]
-    if config.workload.arrivals == "poisson":
-        words += ["--arrivals", "poisson", "--interval", f"{config.workload.interval:g}"]
-    words += ["--jobs", str(config.workload.jobs), "--executors", str(config.cluster.executors)]
     return (
         f"decima is the policy after {result.best_iteration} of {result.iteration} iterations, the best on these "
         f"sequences; {result.cpu_s / 60:.1f} minutes of CPU time.",
         "tuned-weighted-fair has the best alpha of each sequence, known only in hindsight.",
         "On sequences that had no say in the choice:",
-        f"  {shlex.join(words)}",
+        f"  {shlex.join(_compare_command(result))}",
     )
+
+
+def _compare_command(result: TrainingResult) -> list[str]:
+    """How to compare the policy on the cluster and workload that it was trained on."""
+    cluster, workload = result.config.cluster, result.config.workload
+    words = ["decima", "compare", "--checkpoint", str(result.policy_file)]
+    words += ["--executors", str(cluster.executors)]
+    for option, value, default in (
+        ("--moving-delay", cluster.moving_delay, type(cluster).model_fields["moving_delay"].default),
+        ("--semantics", cluster.semantics, type(cluster).model_fields["semantics"].default),
+        ("--profiles", workload.profiles, None),
+        ("--workload", workload.file, None),
+    ):
+        if value != default:
+            words += [option, str(value)]
+    if workload.file is not None and workload.read().sequence is not None:
+        return words  # the file says which jobs arrive when
+    if workload.arrivals == "poisson":
+        words += ["--arrivals", "poisson", "--interval", f"{workload.interval:g}"]
+    return [*words, "--jobs", str(workload.jobs)]

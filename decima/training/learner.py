@@ -15,9 +15,10 @@ from decima.agent.policy import Policy
 from decima.experiments import ExperimentSettings
 from decima.schedulers import make_scheduler
 from decima.training.advantages import Advantages
-from decima.training.config import ImitationSection, TrainingConfig
+from decima.training.config import TrainingConfig
 from decima.training.curriculum import imitation_seeds, imitation_shuffling, plan_iteration, shuffling
 from decima.training.rollout import EpisodeSpec, Trajectories, roll_out_scheduler
+from decima.training.sections import ImitationSection
 from decima.training.simulation import Simulation
 from decima.training.updates import UpdateReport, imitate, ppo, reinforce
 

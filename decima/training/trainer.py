@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from decima.agent.files import save_policy
 from decima.outputs import atomic_path, make_folder, uninterrupted
+from decima.training.card import policy_card
 from decima.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from decima.training.config import TrainingConfig, TrainingError
 from decima.training.curriculum import validation_seeds
@@ -25,11 +26,11 @@ from decima.training.learner import Learner
 from decima.training.metrics import MetricsLog
 from decima.training.rollout import NotFiniteError
 from decima.training.simulation import Simulation, policy_of, weights_of
-from decima.training.validation import Outcome, Reference
+from decima.training.validation import Outcome, Reference, fair_ms
 
 __all__ = ["CHECKPOINT", "CONFIG", "POLICY", "IterationReport", "Trainer", "TrainingResult"]
 
-CHECKPOINT, CONFIG, POLICY = "checkpoint.pt", "config.yaml", "policy.npz"
+CHECKPOINT, CONFIG, POLICY, CARD = "checkpoint.pt", "config.yaml", "policy.npz", "policy.md"
 #: Settings that a run may be gone on with although they differ: how long it is, and how it is watched over.
 MAY_CHANGE = ("iterations", "checkpoint_every")
 
@@ -81,7 +82,7 @@ class Trainer:
     """One training run and its folder.
 
     The folder gets ``config.yaml`` (all settings), ``metrics.jsonl`` and ``tensorboard/``, ``checkpoint.pt``, and
-    ``policy.npz``, the policy that was best on the validation sequences.
+    ``policy.npz``, the policy that was best on the validation sequences, with a card, ``policy.md``.
 
     Args:
         config: the settings.
@@ -249,6 +250,10 @@ class Trainer:
                 f"{path}: {checkpoint.iteration} iterations are over, more than the "
                 f"{self.config.iterations} asked for"
             )
+        if fair_ms(self._settings, validation_seeds(self.config)[0]) != checkpoint.reference[0, 0]:
+            raise TrainingError(
+                f"{path}: is of a run on another workload: fair does not do there what it does now"
+            )
         self._learner.policy.load_state_dict(checkpoint.policy)
         self._learner.average.load_state_dict(checkpoint.average)
         self._learner.optimiser.load_state_dict(checkpoint.optimiser)
@@ -268,7 +273,10 @@ class Trainer:
         """Write the checkpoint and the best policy."""
         save_checkpoint(self.out / CHECKPOINT, checkpoint)
         best = policy_of(self._learner.policy.config, checkpoint.best_policy)
-        save_policy(self.out / POLICY, best, self._about(checkpoint))
+        about = self._about(checkpoint)
+        save_policy(self.out / POLICY, best, about)
+        with atomic_path(self.out / CARD) as path:
+            path.write_text(policy_card(self.out.resolve().name, about), encoding="utf-8")
 
     def _about(self, checkpoint: Checkpoint) -> dict[str, Any]:
         """What the policy file says of itself."""

@@ -13,9 +13,10 @@ from decima.agent.policy import Policy
 from decima.experiments import ALPHAS, ExperimentSettings
 from decima.schedulers import make_scheduler
 from decima.training.rollout import play
-from simulator import EpisodeRecord, run_episode
+from simulator import run_episode
+from workloads import JobSequence
 
-__all__ = ["Outcome", "Reference", "judge", "reference_row"]
+__all__ = ["Outcome", "Reference", "fair_ms", "judge", "reference_row"]
 
 
 class Outcome(NamedTuple):
@@ -89,11 +90,15 @@ def judge(settings: ExperimentSettings, policy: Policy, seeds: list[int]) -> Out
 def reference_row(settings: ExperimentSettings, seed: int) -> NDArray[np.float64]:
     """Fair, and weighted fair with each of ``ALPHAS``, on one sequence, float64 [42], ms."""
     sequence = settings.sequence(seed)
-    names = ["fair", *(f"weighted-fair:{alpha:g}" for alpha in ALPHAS)]
-    return np.array(
-        [_objective(run_episode(settings.cluster, sequence, make_scheduler(name))) for name in names]
-    )
+    weighted = [_run(settings, sequence, f"weighted-fair:{alpha:g}") for alpha in ALPHAS]
+    return np.array([_run(settings, sequence, "fair"), *weighted])
 
 
-def _objective(record: EpisodeRecord) -> float:
-    return record.makespan_ms if record.config.reward == "makespan" else record.mean_jct_ms
+def fair_ms(settings: ExperimentSettings, seed: int) -> float:
+    """The first entry of ``reference_row``, ms: a finger-print of workload and simulator."""
+    return _run(settings, settings.sequence(seed), "fair")
+
+
+def _run(settings: ExperimentSettings, sequence: JobSequence, name: str) -> float:
+    record = run_episode(settings.cluster, sequence, make_scheduler(name))
+    return record.makespan_ms if settings.cluster.reward == "makespan" else record.mean_jct_ms

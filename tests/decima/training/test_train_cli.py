@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -17,8 +18,10 @@ from decima.training import trainer
 from decima.training.config import TrainingConfig, describe_settings, read_config
 from decima.training.metrics import METRICS, read_metrics
 from tests.decima.test_cli import assert_one_line_error
+from tests.decima.test_compare import LIBRARY
 from tests.decima.training.examples import small
 from tests.decima.training.test_trainer import assert_same_policy
+from workloads import Workload, trace_arrivals, write_workload
 
 Train = Callable[..., Result]
 
@@ -52,13 +55,33 @@ def test_train_shows_the_policy_against_the_classic_schedulers(train: Train, tmp
         assert row[1] == f"{about['validation']['results'][row[0]]:.1f}"
     shown = float(rows[place + 2][-1].rstrip("%")) / 100
     assert shown == pytest.approx(about["validation"]["improvement_over_tuned_weighted_fair"], abs=6e-4)
-    assert "decima compare --checkpoint out/policy.npz --workload" in result.stdout
+    command = result.stdout.splitlines()[-1].strip()
+    assert command.startswith("decima compare --checkpoint out/policy.npz --executors 4 --workload ")
+    assert command.endswith("tiny.json --jobs 4")
     assert about["command"] == "decima train --config small.yaml --set iterations=2 --out DIR"
     lines = result.stderr.splitlines()
     assert lines[0] == "classic schedulers on the validation sequences"
     assert lines[1].startswith("0/2; validation JCT ")
     assert lines[-1].startswith("2/2; training JCT ")
     assert "than tuned weighted fair" in lines[-1]
+
+
+def test_the_command_that_is_shown_at_the_end_works(train: Train, tmp_path: Path) -> None:
+    write_workload(
+        tmp_path / "exact.json",
+        Workload(LIBRARY.profiles, trace_arrivals(LIBRARY.profiles[:3], [0.0, 500.0, 900.0]), "exact"),
+    )
+    changes = ("iterations=1", "cluster.moving_delay=0.5", "workload.arrivals=poisson", "workload.interval=3")
+    sets = [word for change in changes for word in ("--set", change)]
+    for workload in ("tiny.json", "exact.json"):
+        out = f"out-{workload}"
+        shown = train("--config", "small.yaml", *sets, "--workload", workload, "--out", out).stdout
+        words = shlex.split(shown.splitlines()[-1])
+        assert words[0] == "decima"
+        few = ("--seeds", "1", "--processes", "1", "--schedulers", "fair,decima")
+        result = CliRunner().invoke(cli, [*words[1:], *few])
+        assert result.exit_code == 0, result.stderr
+        assert "decima" in result.stdout
 
 
 def test_workload_and_overrides_win_over_the_file(train: Train, tmp_path: Path) -> None:

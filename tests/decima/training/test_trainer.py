@@ -19,7 +19,7 @@ from decima.training.trainer import CHECKPOINT, IterationReport, Trainer, Traini
 from decima.training.validation import judge
 from tests.decima.training.examples import small
 from tests.simulator.build import job, stage
-from workloads import Workload
+from workloads import Workload, write_workload
 
 
 def weights(path: Path) -> dict[str, np.ndarray]:
@@ -225,6 +225,14 @@ def test_only_the_same_training_can_be_gone_on_with(tmp_path: Path) -> None:
     longer = small(tmp_path, iterations=4, checkpoint_every=1)
     assert train(longer, tmp_path / "out", resume=True).iteration == 4
     assert load_checkpoint(tmp_path / "out" / CHECKPOINT).config == longer
+
+
+def test_a_workload_that_has_changed_since_is_noticed(tmp_path: Path) -> None:
+    train(small(tmp_path, iterations=1), tmp_path / "out")
+    library = Workload((job(stage(3, 200.0), name="other"),), None, "other")
+    write_workload(tmp_path / "tiny.json", library)
+    with pytest.raises(TrainingError, match="is of a run on another workload"):
+        Trainer(small(tmp_path, iterations=1), tmp_path / "out", resume=True)
 
 
 def test_what_was_measured_after_the_checkpoint_is_measured_again(tmp_path: Path) -> None:
