@@ -48,6 +48,9 @@ class NaiveNetwork:
             "job_executors": float(seen.job_executors[job]),
             "offered_executors": float(seen.offered),
             "local": 1.0 if job == seen.source else -1.0,
+            "job_work_ms": sum(
+                seen.remaining_tasks[each] * seen.mean_task_ms[each] for each in self.unfinished(job)
+            ),
         }
         if place is not None:
             mean, left, unclaimed = (
@@ -57,6 +60,8 @@ class NaiveNetwork:
             )
             values |= {"unclaimed_tasks": unclaimed, "remaining_tasks": left, "mean_task_ms": mean}
             values |= {"unclaimed_work_ms": unclaimed * mean, "remaining_work_ms": left * mean}
+            values |= {"running_executors": seen.running_executors[place]}
+            values |= {"ready": 1.0 if seen.ready_rank[place] >= 0 else -1.0}
         value = values[feature.name] / feature.scale
         return math.log(1 + value) if feature.log else value
 

@@ -43,16 +43,26 @@ def test_features_are_what_they_are_called() -> None:
     seen = in_the_middle()
     assert (seen.time_ms, seen.source) == (200, 0)
     graph = Featurizer(EVERYTHING, seen.sequence).graph(seen)
-    unclaimed, remaining, mean, unclaimed_work, remaining_work, executors, offered, local = graph.features.T
-    np.testing.assert_array_equal(unclaimed, seen.unclaimed_tasks[graph.place])
-    np.testing.assert_array_equal(remaining, seen.remaining_tasks[graph.place])
-    np.testing.assert_array_equal(mean, [100, 40, 50])
-    np.testing.assert_array_equal(unclaimed_work, unclaimed * mean)
-    np.testing.assert_array_equal(remaining_work, remaining * mean)
-    np.testing.assert_array_equal(executors, [7, 7, 3])
-    np.testing.assert_array_equal(offered, [seen.offered] * 3)
-    np.testing.assert_array_equal(local, [1, 1, -1])
-    np.testing.assert_array_equal(graph.job_features, [[7, seen.offered, 1], [3, seen.offered, -1]])
+    unclaimed, remaining, mean = seen.unclaimed_tasks, seen.remaining_tasks, np.array([100, 40, 50])
+    work = [float(remaining[:2] @ mean[:2]), float(remaining[2] * mean[2])]
+    expected = {
+        "unclaimed_tasks": unclaimed,
+        "remaining_tasks": remaining,
+        "mean_task_ms": mean,
+        "unclaimed_work_ms": unclaimed * mean,
+        "remaining_work_ms": remaining * mean,
+        "job_executors": [7, 7, 3],
+        "offered_executors": [seen.offered] * 3,
+        "local": [1, 1, -1],
+        "running_executors": seen.running_executors,
+        "job_work_ms": [work[0], work[0], work[1]],
+        "ready": np.where(seen.ready_rank >= 0, 1, -1),
+    }
+    assert tuple(expected) == FEATURE_NAMES
+    for name, column in zip(FEATURE_NAMES, graph.features.T, strict=True):
+        np.testing.assert_array_equal(column, expected[name], err_msg=name)
+    of_jobs = [[7, seen.offered, 1, work[0]], [3, seen.offered, -1, work[1]]]
+    np.testing.assert_array_equal(graph.job_features, of_jobs)
 
 
 def test_features_are_divided_and_compressed() -> None:
@@ -162,6 +172,7 @@ def test_observations_are_put_together_and_taken_apart() -> None:
         ({"stage_features": [{"name": "local", "scale": 0}]}, "greater than 0"),
         ({"stage_features": [{"name": "local", "scale": math.inf}]}, "finite"),
         ({"stage_features": [{"name": "local", "log": True}]}, "it has no logarithm"),
+        ({"stage_features": [{"name": "ready", "log": True}]}, "it has no logarithm"),
         ({"stage_features": [{"name": "local", "unit": "ms"}]}, "Extra inputs are not permitted"),
         ({"job_features": [{"name": "mean_task_ms"}]}, "mean_task_ms is no feature of a job"),
         ({"embedding": 0}, "greater than or equal to 1"),
