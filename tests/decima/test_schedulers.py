@@ -353,7 +353,8 @@ def test_every_name_makes_its_scheduler() -> None:
     weighted = make_scheduler("weighted-fair:-1.5")
     assert isinstance(weighted, WeightedFair)
     assert weighted.alpha == -1.5
-    assert set(SCHEDULERS) == {"random", "fifo", "sjf-cp", "fair", "naive-weighted-fair", "weighted-fair"}
+    names = {"random", "fifo", "sjf-cp", "fair", "naive-weighted-fair", "weighted-fair"}
+    assert set(SCHEDULERS) == names | {"capped-srpt", "profiled-srpt"}
 
 
 def test_the_seed_is_for_those_who_draw() -> None:
