@@ -1,0 +1,185 @@
+"""How fast the neural scheduler decides and learns, in CPU time on one core.
+
+Run alone: ``pytest -n 0 -m benchmark -s tests/benchmarks``.
+
+Besides a random policy there is one that learned the choices of the weighted fair scheduler: what a policy costs
+depends on how many jobs it leaves waiting.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from decima.agent.config import PRESETS
+from decima.agent.policy import Policy
+from decima.agent.scheduler import NeuralScheduler
+from decima.schedulers import WeightedFair
+from decima.training.baselines import SequenceBaseline
+from decima.training.returns import TotalReturns
+from decima.training.rollout import EpisodeSpec, Trajectories, roll_out, roll_out_scheduler
+from decima.training.updates import imitate, ppo, reinforce
+from simulator import Cluster, ClusterConfig
+from workloads import JobProfile, JobSequence, batch_arrivals, load_tpch
+
+pytestmark = pytest.mark.benchmark
+
+CONFIG = ClusterConfig(50)
+REPEATS = 3
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_core() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module")
+def profiles(shared: Callable[[str], Path]) -> tuple[JobProfile, ...]:
+    return load_tpch(shared("tpch"))
+
+
+@pytest.fixture(scope="module", params=["shortcut", "paper"])
+def preset(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def trained(preset: str, profiles: tuple[JobProfile, ...]) -> Policy:
+    """Chooses about as the weighted fair scheduler does."""
+    policy = Policy(PRESETS[preset])
+    specs = [EpisodeSpec(batch_arrivals(profiles, 20, seed)) for seed in range(100, 104)]
+    samples = roll_out_scheduler(WeightedFair(), policy, CONFIG, specs)
+    optimiser = torch.optim.Adam(policy.parameters(), lr=2e-3)
+    list(
+        imitate(
+            policy,
+            optimiser,
+            samples,
+            np.random.default_rng(0),
+            entropy_weight=0.05,
+            max_gradient_norm=0.5,
+            epochs=4,
+            minibatch=256,
+        )
+    )
+    return policy
+
+
+@pytest.fixture(params=["random", "trained"])
+def policy(request: pytest.FixtureRequest, preset: str, trained: Policy) -> Policy:
+    print(f"\n{preset}, {request.param}:", end="")
+    return trained if request.param == "trained" else Policy(PRESETS[preset])
+
+
+def deciding_ms(policy: Policy, sequence: JobSequence, live: range) -> tuple[float, float]:
+    """Median time of a decision while so many jobs are live, and how many unfinished stages there are on average.
+
+    The weighted fair scheduler drives the episode.
+    """
+    cluster, driver, scheduler = Cluster(CONFIG, sequence), WeightedFair(), NeuralScheduler(policy)
+    driver.reset(CONFIG, sequence)
+    scheduler.reset(CONFIG, sequence)
+    times, stages = [], []
+    while not cluster.done and len(times) < 1000:
+        observation = cluster.observe()
+        if observation.num_schedulable and observation.job_id.size in live:
+            started = time.process_time()
+            scheduler.decide(observation)
+            times.append(time.process_time() - started)
+            stages.append(observation.job_incomplete_stages.sum())
+        cluster.decide(driver.decide(observation) if observation.num_schedulable else None)
+    return 1000 * float(np.median(times)), float(np.mean(stages))
+
+
+@pytest.mark.parametrize(
+    ("num_jobs", "live", "most_ms"), [(20, range(12, 21), 0.7), (200, range(190, 201), 3.0)]
+)
+def test_a_decision(
+    policy: Policy, profiles: tuple[JobProfile, ...], num_jobs: int, live: range, most_ms: float
+) -> None:
+    sequence = batch_arrivals(profiles, num_jobs, seed=1)
+    results = [deciding_ms(policy, sequence, live) for _ in range(REPEATS)]
+    best, stages = min(results)
+    print(f"\n{best:.3f} ms per decision, {stages:.0f} unfinished stages", end="")
+    assert best <= most_ms
+
+
+def episodes(profiles: tuple[JobProfile, ...], seed: int) -> list[EpisodeSpec]:
+    """8 of each of 2 sequences."""
+    sequences = [batch_arrivals(profiles, 20, 2 * seed + place) for place in (0, 1)]
+    return [
+        EpisodeSpec(sequence, random=np.random.default_rng((seed, place, number)))
+        for place, sequence in enumerate(sequences)
+        for number in range(8)
+    ]
+
+
+def test_lock_step(policy: Policy, profiles: tuple[JobProfile, ...]) -> None:
+    results = []
+    for seed in range(REPEATS):
+        specs = episodes(profiles, seed)
+        started = time.process_time()
+        samples = roll_out(policy, CONFIG, specs)
+        spent = time.process_time() - started
+        results.append(1000 * spent / samples.num_decisions.sum())
+        print(
+            f"\n{results[-1]:.3f} ms per decision, {1000 * spent / len(samples):.3f} per sample; "
+            f"{len(samples)} samples, {np.diff(samples.graphs.first_stage).mean():.0f} unfinished stages",
+            end="",
+        )
+    assert min(results) <= 0.2
+
+
+def advantages(samples: Trajectories) -> np.ndarray:
+    """As in the recipe for batches."""
+    curves = []
+    for episode in range(samples.num_episodes):
+        rows, end_ms = samples.samples(episode), float(samples.end_ms[episode])
+        returns = TotalReturns()(samples.reward[rows], samples.time_ms[rows], end_ms)
+        curves.append((samples.time_ms[rows], returns, end_ms))
+    baseline = [*SequenceBaseline()(curves[:8]), *SequenceBaseline()(curves[8:])]
+    advantage = np.concatenate(
+        [curve[1] - expected for curve, expected in zip(curves, baseline, strict=True)]
+    )
+    return (advantage - advantage.mean()) / advantage.std()
+
+
+@pytest.mark.parametrize("algorithm", ["ppo", "reinforce"])
+def test_an_iteration_of_training(policy: Policy, profiles: tuple[JobProfile, ...], algorithm: str) -> None:
+    policy = copy.deepcopy(policy)
+    optimiser = torch.optim.Adam(policy.parameters(), lr=1e-3)
+    results = []
+    for seed in range(REPEATS):
+        specs = episodes(profiles, seed)
+        started = time.process_time()
+        samples = roll_out(policy, CONFIG, specs)
+        rolled_out = time.process_time()
+        advantage = advantages(samples)
+        common = {"entropy_weight": 0.02, "max_gradient_norm": 0.5}
+        if algorithm == "ppo":
+            random = np.random.default_rng(seed)
+            report = ppo(
+                policy, optimiser, samples, advantage, random,
+                **common, clip=0.2, epochs=2, minibatches=6, max_kl=np.inf,
+            )  # fmt: skip
+            assert report.steps == 12
+        else:
+            reinforce(policy, optimiser, samples, advantage, **common, chunk=1024)
+        done = time.process_time()
+        decisions = samples.num_decisions.sum()
+        results.append(1000 * (done - started) / decisions)
+        print(
+            f"\n{results[-1]:.3f} ms per decision ({1000 * (rolled_out - started) / decisions:.3f} the episodes), "
+            f"{1000 * (done - started) / len(samples):.3f} per sample; {len(samples)} samples",
+            end="",
+        )
+    assert min(results) <= 1.0
