@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from decima.console import INTERRUPTED, OneLineErrors, end, library_errors, make_console
-from decima.policies import all_shipped
 from decima.reproduce.commands import reproduce
 from decima.train_cli import train
 from decima.workload_cli import workload as workload_commands
@@ -25,9 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["cli", "main"]
 
-DEFAULT_SCHEDULERS = "fifo,sjf-cp,fair,naive-weighted-fair,weighted-fair,tuned-weighted-fair"
-if all_shipped():
-    DEFAULT_SCHEDULERS += ",decima"
+DEFAULT_SCHEDULERS = "fifo,sjf-cp,fair,naive-weighted-fair,weighted-fair,tuned-weighted-fair,decima"
 #: Options that change what a command shows or how fast, never its results.
 PRESENTATION = ("processes", "json_file", "out")
 
@@ -147,15 +144,20 @@ def compare(context: click.Context, /, **options: Any) -> int:
 
 def _settings(options: dict[str, Any]) -> ExperimentSettings:
     from decima.experiments import ExperimentSettings
+    from decima.policies import SHIPPED, default_policy
     from decima.schedulers import LEARNED
     from simulator import DECIMA_SIM, PAPER, ClusterConfig
 
+    workload = _workload(options["profiles"], options["workload"])
     schedulers = [name.strip() for name in options["scheduler_names"].split(",")]
     checkpoint: Path | None = options["checkpoint"]
     if checkpoint is not None and LEARNED not in schedulers:
         schedulers.append(LEARNED)
+    fitting = SHIPPED[default_policy(workload, options["arrivals"])]
+    if checkpoint is None and options["scheduler_names"] == DEFAULT_SCHEDULERS and not fitting.is_file():
+        schedulers.remove(LEARNED)  # whoever names nobody gets what there is
     return ExperimentSettings(
-        workload=_workload(options["profiles"], options["workload"]),
+        workload=workload,
         cluster=ClusterConfig(
             num_executors=options["executors"],
             moving_delay_ms=options["moving_delay"] * 1000,

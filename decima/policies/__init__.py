@@ -13,18 +13,13 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from workloads import Workload
 
-__all__ = ["SHIPPED", "all_shipped", "default_policy"]
+__all__ = ["SHIPPED", "default_policy"]
 
 #: Name -> file. They learned from the published TPC-H profiles or from the embedded ones, in batches or streams.
 SHIPPED: dict[str, Path] = {
     name: Path(__file__).with_name(f"{name}.npz")
     for name in ("tpch-batch", "tpch-stream", "embedded-batch", "embedded-stream")
 }
-
-
-def all_shipped() -> bool:
-    """Whether all of them are there, so that every workload has one."""
-    return all(path.is_file() for path in SHIPPED.values())
 
 
 def default_policy(workload: Workload, arrivals: Literal["batch", "poisson"]) -> str:

@@ -23,7 +23,7 @@ from decima.cli import DEFAULT_SCHEDULERS, cli
 from decima.compare import compare
 from decima.experiments import PAPER_SCHEDULERS
 from decima.plots import save_pictures
-from decima.policies import SHIPPED, all_shipped, default_policy
+from decima.policies import SHIPPED, default_policy
 from decima.report import comparison_notes, comparison_table, scheduler_summaries
 from decima.schedulers import SCHEDULERS, SchedulerError, make_scheduler
 from decima.workers import Workers
@@ -84,12 +84,6 @@ def test_policies_that_are_there_can_be_read() -> None:
     for path in SHIPPED.values():
         if path.exists():
             assert load_policy(path).num_parameters > 1000
-
-
-def test_all_are_shipped_or_not(shipped: dict[str, Path]) -> None:
-    assert all_shipped()
-    shipped["tpch-stream"].unlink()
-    assert not all_shipped()
 
 
 def timed(workload: Workload, *arrival_ms: float) -> Workload:
@@ -337,9 +331,17 @@ def test_bad_policies_are_told_in_one_line(
     assert not Path("r.json").exists()
 
 
-def test_it_is_compared_by_default_if_it_ships() -> None:
-    learned = ("decima",) if all_shipped() else ()
-    assert tuple(DEFAULT_SCHEDULERS.split(",")) == (*PAPER_SCHEDULERS, *learned)
+def test_it_is_compared_by_default() -> None:
+    assert tuple(DEFAULT_SCHEDULERS.split(",")) == (*PAPER_SCHEDULERS, "decima")
+
+
+@pytest.mark.usefixtures("not_shipped")
+def test_by_default_it_is_left_out_where_no_policy_ships(run: Callable[..., Result]) -> None:
+    done = run(
+        "--schedulers", DEFAULT_SCHEDULERS, "--seeds", "1", "--training", "1", "--json", "left-out.json"
+    )
+    assert done.exit_code == 0, done.stderr
+    assert set(json.loads(Path("left-out.json").read_text())["schedulers"]) == set(PAPER_SCHEDULERS)
 
 
 def test_it_is_listed() -> None:

@@ -27,7 +27,9 @@ ABOUT = {
 def test_a_card_has_command_seed_time_results_and_settings() -> None:
     card = policy_card("mine", ABOUT)
     assert card.startswith("# mine\n")
-    assert "`decima train --config batch --out DIR`, seed 3:\n10 minutes of CPU time for 100 iterations." in card
+    assert (
+        "`decima train --config batch --out DIR`, seed 3:\n10 minutes of CPU time for 100 iterations." in card
+    )
     assert "after iteration 90" in card
     assert "| decima | 70.0 |" in card
     assert "That is 12.5% less" in card
