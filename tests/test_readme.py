@@ -12,8 +12,11 @@ import pytest
 
 README = Path(__file__).parents[1] / "README.md"
 SHARED = Path(os.environ.get("DECIMA_SHARED", README.parents[1] / "shared"))
-#: Makes a comparison quick; later options win.
-FEW = "--seeds 1 --training 1 --processes 1"
+#: Makes a command quick; later options win.
+FEW = {
+    " compare ": "--seeds 1 --training 1 --processes 1",
+    " train --config": "--set iterations=1 --set validation.sequences=1 --set imitation=null",
+}
 
 
 def blocks(language: str) -> list[tuple[str, str]]:
@@ -52,9 +55,10 @@ def test_the_first_two_lines_install_run_and_test() -> None:
 
 @pytest.mark.parametrize("lines", OTHERS, ids=lambda lines: lines[0])
 def test_commands_run(lines: list[str], folder: Path) -> None:
-    """Comparisons with fewer experiments than the README's."""
+    """With fewer experiments and iterations than the README's."""
     for line in lines:
-        done = run(f"{line} {FEW}" if " compare " in line and "--help" not in line else line, folder)
+        few = "" if "--help" in line else " ".join(FEW[word] for word in FEW if word in line)
+        done = run(f"{line} {few}", folder)
         assert done.returncode == 0, done.stderr
         assert done.stdout.strip()
 
