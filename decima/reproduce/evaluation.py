@@ -1,24 +1,19 @@
 """Schedulers, learned ones among them, on the same job sequences under several conditions.
 
-Schedulers go by what ``decima.schedulers.make_scheduler`` understands, or ``tuned-weighted-fair`` with hindsight,
-or ``decima:FILE`` for a learned policy. Every one of them meets the same jobs and the same task noise.
+Schedulers go by what ``decima.schedulers.make_scheduler`` understands, such as ``decima:FILE`` for a learned policy,
+or ``tuned-weighted-fair`` with hindsight. Every one of them meets the same jobs and the same task noise.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from decima.agent.files import load_policy
-from decima.agent.policy import Policy
-from decima.agent.scheduler import NeuralScheduler
 from decima.experiments import ALPHAS, HINDSIGHT, CompareError, ExperimentSettings
-from decima.schedulers import Scheduler, make_scheduler
+from decima.schedulers import make_scheduler
 from decima.workers import Workers
 from simulator import ClusterConfig, EpisodeRecord, SchedulingError, run_episode
 from workloads import JobSequence
@@ -88,7 +83,7 @@ def evaluate(
 
     Raises:
         CompareError: a scheduler failed.
-        PolicyFileError: a policy cannot be read.
+        SchedulerError: a policy cannot be read.
         WorkerError: a worker process died.
     """
     work = [
@@ -156,18 +151,6 @@ def _best_alpha(
 
 def _run(cluster: ClusterConfig, sequence: JobSequence, spec: str) -> EpisodeRecord:
     try:
-        return run_episode(cluster, sequence, _scheduler(spec, sequence.seed))
+        return run_episode(cluster, sequence, make_scheduler(spec, sequence.seed))
     except SchedulingError as error:
         raise CompareError(f"{spec} on seed {sequence.seed}: {error}") from error
-
-
-def _scheduler(spec: str, seed: int) -> Scheduler:
-    if spec.startswith(POLICY):
-        return NeuralScheduler(_policy(spec.removeprefix(POLICY)))
-    return make_scheduler(spec, seed)
-
-
-@lru_cache(maxsize=32)
-def _policy(file: str) -> Policy:
-    """Read once per process; a file that is trained on meanwhile is none that is evaluated."""
-    return load_policy(Path(file))

@@ -14,8 +14,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-import decima
 from decima.experiments import ExperimentSettings
+from decima.policies import SHIPPED
 from decima.reproduce.evaluation import POLICY, Condition, Evaluation, evaluate
 from decima.schedulers import make_scheduler
 from decima.training.checkpoint import load_checkpoint
@@ -164,8 +164,7 @@ class Study:
         if self.executors != 50 or self.num_jobs is not None or "file" in self.source:
             return None
         name = f"tpch-{kind}" if "profiles" in self.source else f"embedded-{kind}"
-        path = Path(decima.__file__).parent / "policies" / f"{name}.npz"
-        return path if path.exists() else None
+        return SHIPPED[name] if SHIPPED[name].is_file() else None
 
     # What is compared.
 

@@ -55,7 +55,7 @@ def make_study(workload_file: Path) -> Callable[..., Study]:
                 "workload": read_workload(workload_file),
                 "source": {"file": str(workload_file)},
                 "executors": 5,
-                "budget": 0.003,
+                "budget": 0.005,
                 "num_experiments": 2,
                 "num_jobs": 4,
                 "policies": policies,

@@ -159,7 +159,7 @@ def run(*words: str | Path) -> tuple[int, str, str]:
 
 def test_the_command(study: Study, workload_file: Path, tmp_path: Path) -> None:
     results, out = tmp_path / "results.json", tmp_path / "pictures"
-    size = ["--executors", "5", "--budget", "0.003", "--seeds", "2", "--jobs", "4"]
+    size = ["--executors", "5", "--budget", "0.005", "--seeds", "2", "--jobs", "4"]
     where = ["--policies", study.policies, "--processes", "1", "--json", results, "--out", out]
     status, shown, told = run("fig9a", "--workload", workload_file, *size, *where)
     assert status == 0, told
