@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -259,6 +260,7 @@ def test_metrics_are_in_tensorboard_too(tmp_path: Path) -> None:
     config = small(tmp_path)
     with pytest.raises(Stopped):
         Trainer(config, tmp_path / "out").run(stop_after(1, Stopped))
+    time.sleep(1.1)  # TensorBoard orders its files by the second
     train(config, tmp_path / "out", resume=True)
     board = EventAccumulator(str(tmp_path / "out" / "tensorboard"))
     board.Reload()
