@@ -13,8 +13,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -30,6 +29,7 @@ from decima.agent.config import Feature, PolicyConfig
 from decima.agent.encoder import GraphTensors
 from decima.agent.features import Graphs
 from decima.agent.policy import Policy
+from decima.agent.threads import one_thread
 from workloads.synthetic import random_dag
 
 __all__ = [
@@ -281,7 +281,7 @@ def measure_expressiveness(
     curves: list[pd.DataFrame] = []
     chances: list[float] = []
     steps, total = itertools.count(1), len(seeds) * len(LEVELS) * iterations
-    with _one_thread():
+    with one_thread():
         for seed in seeds:
             tests = draw_dags(NUM_TESTS, TEST_STAGES, np.random.default_rng((seed, 1)))
             sizes = torch.bincount(tests.graphs.stage_job[tests.frontier])
@@ -319,13 +319,3 @@ def _curve(
     measure(0)
     train(model, iterations, seed, after)
     return pd.DataFrame(rows, columns=["iteration", "accuracy"])
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)

@@ -7,7 +7,6 @@ checkpoint ends, on a CPU, with the very bits of one that was not; nor does the 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from decima.agent.files import save_policy
+from decima.agent.threads import one_thread
 from decima.outputs import atomic_path, make_folder, uninterrupted
 from decima.training.card import policy_card
 from decima.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
@@ -152,7 +152,7 @@ class Trainer:
             path.write_text(self.config.to_yaml(), encoding="utf-8")
         start = -1 if self._checkpoint is None else self._checkpoint.iteration
         interrupted = False
-        with _one_thread(), MetricsLog(self.out, start) as log:
+        with one_thread(), MetricsLog(self.out, start) as log:
             try:
                 with Simulation(self._settings, self._learner.policy.config, self.processes) as simulation:
                     for metrics in self._iterations(simulation, start, say):
@@ -335,17 +335,6 @@ class _Best:
     iteration: int
     outcome: Outcome
     improvement: float
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Networks this small gain nothing from threads, and sums keep their order."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 def _difference(old: Mapping[str, Any], new: Mapping[str, Any], path: str = "") -> str:

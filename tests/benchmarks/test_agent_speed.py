@@ -20,6 +20,7 @@ import torch
 from decima.agent.config import PRESETS
 from decima.agent.policy import Policy
 from decima.agent.scheduler import NeuralScheduler
+from decima.agent.threads import one_thread
 from decima.schedulers import WeightedFair
 from decima.training.baselines import SequenceBaseline
 from decima.training.returns import TotalReturns
@@ -36,10 +37,8 @@ REPEATS = 3
 
 @pytest.fixture(scope="module", autouse=True)
 def _one_core() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+    with one_thread():
+        yield
 
 
 @pytest.fixture(scope="module")
