@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from decima.console import INTERRUPTED, OneLineErrors, end, library_errors, make_console
+from decima.console import INTERRUPTED, OneLineErrors, chosen_workload, end, library_errors, make_console
 from decima.reproduce.commands import reproduce
 from decima.train_cli import train
 from decima.workload_cli import workload as workload_commands
@@ -20,20 +20,12 @@ from decima.workload_cli import workload as workload_commands
 if TYPE_CHECKING:
     from decima.compare import Comparison
     from decima.experiments import ExperimentSettings
-    from workloads import Workload
 
 __all__ = ["cli", "main"]
 
 DEFAULT_SCHEDULERS = "fifo,sjf-cp,fair,naive-weighted-fair,weighted-fair,tuned-weighted-fair,decima"
 #: Options that change what a command shows or how fast, never its results.
 PRESENTATION = ("processes", "json_file", "out")
-
-
-def default_workload() -> Workload:
-    """What is compared on if the user names nothing."""
-    from workloads import embedded_workload
-
-    return embedded_workload()
 
 
 @click.group(cls=OneLineErrors, invoke_without_command=True)
@@ -148,7 +140,7 @@ def _settings(options: dict[str, Any]) -> ExperimentSettings:
     from decima.schedulers import LEARNED
     from simulator import DECIMA_SIM, PAPER, ClusterConfig
 
-    workload = _workload(options["profiles"], options["workload"])
+    workload = chosen_workload(options["profiles"], options["workload"])
     schedulers = [name.strip() for name in options["scheduler_names"].split(",")]
     checkpoint: Path | None = options["checkpoint"]
     if checkpoint is not None and LEARNED not in schedulers:
@@ -172,16 +164,6 @@ def _settings(options: dict[str, Any]) -> ExperimentSettings:
         seed=options["seed"],
         policy=None if checkpoint is None else str(checkpoint),
     )
-
-
-def _workload(profiles: Path | None, workload: Path | None) -> Workload:
-    from workloads import Workload, load_tpch, read_workload
-
-    if profiles is not None and workload is not None:
-        raise click.UsageError("--profiles and --workload exclude each other")
-    if profiles is not None:
-        return Workload(load_tpch(profiles), None, profiles.resolve().name)
-    return default_workload() if workload is None else read_workload(workload)
 
 
 def _without_effect(settings: ExperimentSettings) -> dict[str, str]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
@@ -13,7 +14,17 @@ import click
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["INTERRUPTED", "OneLineErrors", "end", "library_errors", "make_console"]
+    from workloads import Workload
+
+__all__ = [
+    "INTERRUPTED",
+    "OneLineErrors",
+    "chosen_workload",
+    "end",
+    "library_errors",
+    "make_console",
+    "stepping",
+]
 
 #: Exit status of a command that was interrupted: 128 + SIGINT, as shells have it.
 INTERRUPTED = 130
@@ -67,6 +78,27 @@ def library_errors() -> Iterator[None]:
         WorkloadError,
     ) as error:
         raise click.ClickException(str(error)) from error
+
+
+def chosen_workload(profiles: Path | None, file: Path | None) -> Workload:
+    """What the options ``--profiles`` and ``--workload`` name, or the embedded workload."""
+    from workloads import open_workload
+
+    if profiles is not None and file is not None:
+        raise click.UsageError("--profiles and --workload exclude each other")
+    return open_workload(profiles, file)
+
+
+@contextmanager
+def stepping(what: str) -> Iterator[Callable[[int, int], None]]:
+    """A progress bar, if somebody looks; call what it gives with steps done and steps in all."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bars:
+        bar = bars.add_task(what)
+        yield lambda done, total: bars.update(bar, completed=done, total=total)
 
 
 def make_console() -> Console:

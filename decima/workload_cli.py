@@ -122,10 +122,9 @@ def show(file: Path | None, names: Sequence[str], out: Path | None) -> None:
 
 def _show(file: Path | None, names: Sequence[str], out: Path | None) -> None:
     from decima.outputs import atomic_path, check_file
-    from workloads import read_workload
-    from workloads.tpch_spark import embedded_workload
+    from workloads import open_workload
 
-    shown = embedded_workload() if file is None else read_workload(file)
+    shown = open_workload(file=file)
     profiles = _chosen(shown, names)
     if out is not None:
         check_file(out)

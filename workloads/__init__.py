@@ -22,6 +22,7 @@ from workloads.arrivals import (
 from workloads.files import Workload, read_workload, write_workload
 from workloads.job import JobProfile, StageProfile, TaskDurations, Wave, WorkloadError
 from workloads.simplify import simplified
+from workloads.sources import open_workload
 from workloads.spark.eventlog import read_event_log
 from workloads.spark.importing import SparkImport, import_event_logs
 from workloads.spark.model import SparkModel
@@ -46,6 +47,7 @@ __all__ = [
     "import_event_logs",
     "load_tpch",
     "load_tpch_job",
+    "open_workload",
     "poisson_arrivals",
     "random_dag",
     "random_stream",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from decima.console import library_errors, make_console
+from decima.console import library_errors, make_console, stepping
 from decima.reproduce.critical_path_command import critical_path
 from decima.reproduce.study_commands import STUDY_COMMANDS
 
@@ -58,9 +58,6 @@ def fig18(folders: tuple[Path, ...], executors: int, seeds: int, json_file: Path
 
 
 def _fig18(folders: tuple[Path, ...], executors: int, seeds: int, json_file: Path | None, out: Path) -> None:
-    from rich.console import Console
-    from rich.progress import Progress
-
     from decima.outputs import atomic_path, check_file, make_folder
     from decima.reproduce.fig18 import measure_fidelity
     from decima.reproduce.fig18_report import fidelity_notes, fidelity_tables, plot_fidelity
@@ -69,14 +66,12 @@ def _fig18(folders: tuple[Path, ...], executors: int, seeds: int, json_file: Pat
     if json_file is not None:
         check_file(json_file)
     make_folder(out)
-    progress = Console(stderr=True)
-    with Progress(console=progress, transient=True, disable=not progress.is_terminal) as bars:
-        bar = bars.add_task("Predicting")
+    with stepping("Predicting") as on_step:
         fidelity = measure_fidelity(
             load_recordings(folders),
             executors,
             seeds,
-            on_step=lambda done, total: bars.update(bar, completed=done, total=total),
+            on_step=on_step,
         )
     if json_file is not None:
         words = [word for folder in folders for word in ("--recordings", str(folder))]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from decima.console import library_errors, make_console
+from decima.console import library_errors, make_console, stepping
 
 __all__ = ["critical_path"]
 
@@ -39,9 +39,6 @@ def critical_path(seeds: int, budget: float, json_file: Path | None, out: Path) 
 
 
 def _critical_path(seeds: int, budget: float, json_file: Path | None, out: Path) -> None:
-    from rich.console import Console
-    from rich.progress import Progress
-
     from decima.outputs import atomic_path, check_file, make_folder
     from decima.reproduce.critical_path import ITERATIONS, measure_expressiveness
     from decima.reproduce.critical_path_report import (
@@ -53,13 +50,11 @@ def _critical_path(seeds: int, budget: float, json_file: Path | None, out: Path)
     if json_file is not None:
         check_file(json_file)
     make_folder(out)
-    progress = Console(stderr=True)
-    with Progress(console=progress, transient=True, disable=not progress.is_terminal) as bars:
-        bar = bars.add_task("Training")
+    with stepping("Training") as on_step:
         expressiveness = measure_expressiveness(
             range(seeds),
             max(1, round(budget * ITERATIONS)),
-            on_step=lambda done, total: bars.update(bar, completed=done, total=total),
+            on_step=on_step,
         )
     if json_file is not None:
         words = ["--seeds", str(seeds), "--budget", f"{budget:g}"]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from decima.console import INTERRUPTED, end, library_errors, make_console
+from decima.console import INTERRUPTED, chosen_workload, end, library_errors, make_console
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -272,21 +272,10 @@ def _make_study(options: dict[str, Any], command: str, tell: Tell) -> Study:
     from decima.outputs import check_file, make_folder
     from decima.reproduce.study import Study
     from decima.workers import available_cpus
-    from workloads import Workload, embedded_workload, load_tpch, read_workload
 
     profiles, file, budget = options["profiles"], options["workload"], options["budget"]
-    if profiles is not None and file is not None:
-        raise click.UsageError("--profiles and --workload exclude each other")
-    source = {}
-    if profiles is not None:
-        workload, source = (
-            Workload(load_tpch(profiles), None, profiles.resolve().name),
-            {"profiles": str(profiles)},
-        )
-    elif file is not None:
-        workload, source = read_workload(file), {"file": str(file)}
-    else:
-        workload = embedded_workload()
+    workload = chosen_workload(profiles, file)
+    sources = {"profiles": profiles, "file": file}
     if options["checkpoint"] is not None:
         load_policy(options["checkpoint"])  # refused before the work begins
     if options["json_file"] is not None:
@@ -294,7 +283,7 @@ def _make_study(options: dict[str, Any], command: str, tell: Tell) -> Study:
     make_folder(options["out"])
     return Study(
         workload=workload,
-        source=source,
+        source={kind: str(path) for kind, path in sources.items() if path is not None},
         executors=options["executors"],
         budget=budget,
         seed=options["seed"],

@@ -19,7 +19,7 @@ from pydantic import (
 from decima.agent.config import PRESETS, PolicyConfig
 from decima.schedulers import SchedulerError, make_scheduler
 from simulator import DECIMA_SIM, PAPER, ClusterConfig
-from workloads import Workload, WorkloadError, embedded_workload, load_tpch, read_workload
+from workloads import Workload, WorkloadError, open_workload
 from workloads.file_format import first_error, place_name
 
 __all__ = [
@@ -156,11 +156,9 @@ class WorkloadSection(Section):
         Raises:
             WorkloadError: they cannot be read.
         """
-        if self.profiles is not None:
-            if not self.profiles.is_dir():
-                raise WorkloadError(f"{self.profiles}: there is no such folder, expected TPC-H profiles")
-            return Workload(load_tpch(self.profiles), None, self.profiles.resolve().name)
-        return embedded_workload() if self.file is None else read_workload(self.file)
+        if self.profiles is not None and not self.profiles.is_dir():
+            raise WorkloadError(f"{self.profiles}: there is no such folder, expected TPC-H profiles")
+        return open_workload(self.profiles, self.file)
 
 
 class EpisodesSection(Section):

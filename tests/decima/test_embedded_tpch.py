@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from decima.cli import default_workload
 from decima.schedulers import make_scheduler
 from simulator import ClusterConfig, run_episode
-from workloads import JobProfile, batch_arrivals, embedded_tpch
+from workloads import JobProfile, batch_arrivals, embedded_tpch, open_workload
 
 
 def alone_s(profile: JobProfile, executors: int) -> float:
@@ -32,6 +31,6 @@ def test_speed_up_saturates_and_later_on_larger_inputs(query: int) -> None:
 
 
 def test_schedulers_are_compared_on_it_by_default() -> None:
-    workload = default_workload()
+    workload = open_workload()
     assert workload.name == "tpch (measured on Spark)"
     assert workload.profiles == embedded_tpch()
