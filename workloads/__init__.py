@@ -20,6 +20,7 @@ from workloads.arrivals import (
     trace_arrivals,
 )
 from workloads.files import Workload, read_workload, write_workload
+from workloads.grid_jobs import DISTRIBUTIONS, JobDistribution, JobSets, draw_jobs
 from workloads.job import JobProfile, StageProfile, TaskDurations, Wave, WorkloadError
 from workloads.simplify import simplified
 from workloads.sources import open_workload
@@ -31,8 +32,11 @@ from workloads.tpch import load_tpch, load_tpch_job
 from workloads.tpch_spark import embedded_tpch, embedded_workload
 
 __all__ = [
+    "DISTRIBUTIONS",
+    "JobDistribution",
     "JobProfile",
     "JobSequence",
+    "JobSets",
     "RandomStream",
     "SparkImport",
     "SparkModel",
@@ -42,6 +46,7 @@ __all__ = [
     "Workload",
     "WorkloadError",
     "batch_arrivals",
+    "draw_jobs",
     "embedded_tpch",
     "embedded_workload",
     "import_event_logs",

@@ -1,0 +1,321 @@
+"""Sets of jobs for a grid of resources: ``JobSets``, and the jobs that DeepRM draws (``draw_jobs``).
+
+Such a job is flat: it enters in some step, lasts for a number of steps and needs a number of units of each
+resource all that time.
+
+Source: DeepRM (HotNets 2016), section 4.1, and its public code (github.com/hongzimao/deeprm).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from workloads.arrivals import RandomStream, random_stream
+from workloads.job import WorkloadError
+
+__all__ = ["DISTRIBUTIONS", "JobDistribution", "JobSets", "draw_jobs"]
+
+#: A job for people: the step in which it enters, its duration, its demand of each resource.
+GridJob = tuple[int, int, Sequence[int]]
+
+
+def check_whole(name: str, value: object, least: int = 1) -> None:
+    """Refuse what is not a whole number of at least ``least``, with a ``WorkloadError``."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+        raise WorkloadError(f"{name} must be a whole number of at least {least}, got {value!r}")
+
+
+@dataclass(frozen=True, eq=False)
+class JobSets:
+    """N sets of jobs that enter a grid of R resources in steps.
+
+    A set has at most J jobs. What lies behind its jobs in a row is padding, which never enters: ``enter`` =
+    ``steps``, ``duration`` and ``demand`` 0. The arrays are copied, and read-only.
+
+    Args:
+        enter: int32 [N, J], step in which a job enters, never descending along a row; several may enter at once.
+        duration: int32 [N, J], steps, at least 1.
+        demand: int32 [N, J, R], units of each resource, at least 0, and at least 1 of some resource.
+        num_jobs: int32 [N], jobs of each set, 0 to J.
+        steps: jobs enter in steps 0 .. ``steps`` - 1.
+
+    Raises:
+        WorkloadError: wrong shapes or types, no sets, or a job or padding that is not as above.
+    """
+
+    enter: NDArray[np.int32]
+    duration: NDArray[np.int32]
+    demand: NDArray[np.int32]
+    num_jobs: NDArray[np.int32]
+    steps: int
+
+    def __post_init__(self) -> None:
+        check_whole("steps", self.steps)
+        for name in ("enter", "duration", "demand", "num_jobs"):
+            object.__setattr__(self, name, _whole_numbers(getattr(self, name), name))
+        if self.enter.ndim != 2 or not len(self.enter):
+            raise WorkloadError(f"enter must have shape (sets, jobs), with sets, got {self.enter.shape}")
+        sets, jobs = self.enter.shape
+        for name, shape in (("duration", (sets, jobs)), ("num_jobs", (sets,))):
+            if getattr(self, name).shape != shape:
+                raise WorkloadError(f"{name} must have shape {shape}, got {getattr(self, name).shape}")
+        shape = self.demand.shape
+        if len(shape) != 3 or shape[:2] != (sets, jobs) or not self.num_resources:
+            raise WorkloadError(f"demand must have shape ({sets}, {jobs}, resources), got {shape}")
+        if (self.num_jobs < 0).any() or (self.num_jobs > jobs).any():
+            raise WorkloadError(f"num_jobs must be 0 to {jobs}, got {self.num_jobs.tolist()}")
+        self._check_jobs()
+
+    def _check_jobs(self) -> None:
+        enter, duration, demand, steps = self.enter, self.duration, self.demand, self.steps
+        job = np.arange(enter.shape[1]) < self.num_jobs[:, None]
+        late = np.zeros_like(job)
+        late[:, 1:] = np.diff(enter, axis=1) < 0
+        for wrong, expected in (
+            (job & ((enter < 0) | (enter >= steps)), f"must enter in steps 0 to {steps - 1}"),
+            (job & late, "must not enter before the job in front of it"),
+            (job & (duration < 1), "must last at least one step"),
+            (job & (demand < 0).any(axis=2), "must not demand less than 0 units"),
+            (job & ~(demand > 0).any(axis=2), "must demand at least one unit of some resource"),
+            (
+                ~job & ((enter != steps) | (duration != 0) | (demand != 0).any(axis=2)),
+                f"is padding, expected enter {steps}, duration 0 and demand 0",
+            ),
+        ):
+            if wrong.any():
+                row, column = np.argwhere(wrong)[0]
+                got = f"enter {enter[row, column]}, duration {duration[row, column]}"
+                got += f", demand {demand[row, column].tolist()}"
+                raise WorkloadError(f"set {row}, job {column} {expected}, got {got}")
+
+    @classmethod
+    def of(cls, sets: Sequence[Sequence[GridJob]], steps: int) -> JobSets:
+        """Build from jobs written out: ``of([[(enter, duration, (units, ..)), ..], ..], steps)``.
+
+        Raises:
+            WorkloadError: as above; there is no job at all, or jobs name different numbers of resources.
+        """
+        jobs = [job for jobs in sets for job in jobs]
+        if len({len(demand) for *_, demand in jobs}) != 1:
+            raise WorkloadError("expected at least one job, and demands of the same resources from each")
+        enter, duration, demand = (np.array(column) for column in zip(*jobs, strict=True))
+        return cls.padded(np.array([len(jobs) for jobs in sets]), enter, duration, demand, steps)
+
+    @classmethod
+    def padded(
+        cls,
+        num_jobs: NDArray[Any],
+        enter: NDArray[Any],
+        duration: NDArray[Any],
+        demand: NDArray[Any],
+        steps: int,
+    ) -> JobSets:
+        """Build from the jobs of all sets, one set after the other.
+
+        Args:
+            num_jobs: int [N], jobs of each set; M in all.
+            enter: int [M].
+            duration: int [M].
+            demand: int [M, R].
+            steps: as above.
+
+        Raises:
+            WorkloadError: as above.
+        """
+        job = np.arange(num_jobs.max(initial=0)) < num_jobs[:, None]
+
+        def pad(values: NDArray[Any], padding: int) -> NDArray[Any]:
+            rows = np.full(job.shape + values.shape[1:], padding, dtype=values.dtype)
+            rows[job] = values
+            return rows
+
+        return cls(pad(enter, steps), pad(duration, 0), pad(demand, 0), num_jobs, steps)
+
+    def __len__(self) -> int:
+        return len(self.num_jobs)
+
+    def __getitem__(self, sets: slice | NDArray[np.int64]) -> JobSets:
+        """The sets of a slice, or of an int array [K], in which a set may stand many times."""
+        return JobSets(
+            self.enter[sets], self.duration[sets], self.demand[sets], self.num_jobs[sets], self.steps
+        )
+
+    @property
+    def num_resources(self) -> int:
+        """Number of resources, R."""
+        return int(self.demand.shape[2])
+
+    def load(self, slots: int) -> NDArray[np.float64]:
+        """Share of each resource that the jobs of each set need while jobs enter, float64 [N, R].
+
+        It is sum(duration * demand) / (slots * steps); more than 1 is more than can be done in that time.
+
+        Args:
+            slots: units of each resource that the grid has.
+        """
+        work: NDArray[np.float64] = np.einsum("nj,njr->nr", self.duration, self.demand, dtype=np.float64)
+        return work / (slots * self.steps)
+
+
+@dataclass(frozen=True)
+class JobDistribution:
+    """How DeepRM draws a job; the defaults are the text of its paper (HotNets 2016, section 4.1).
+
+    Durations and demands are uniform over ranges of whole numbers, (least, most). A job is short or long, and
+    one resource, any of them with equal chance, is its dominant one.
+
+    Args:
+        num_resources: number of resources, R.
+        slots: units of each resource that the grid has.
+        short: duration of short jobs, steps.
+        long: duration of long jobs, steps.
+        short_share: chance that a job is short.
+        dominant: demand of the dominant resource, units, at least 1 and at most ``slots``.
+        other: demand of every other resource, units, at most ``slots``.
+
+    Raises:
+        WorkloadError: a number out of range, or a range whose most is below its least.
+    """
+
+    num_resources: int = 2
+    slots: int = 20
+    short: tuple[int, int] = (1, 3)
+    long: tuple[int, int] = (10, 15)
+    short_share: float = 0.8
+    dominant: tuple[int, int] = (5, 10)
+    other: tuple[int, int] = (1, 2)
+
+    def __post_init__(self) -> None:
+        check_whole("num_resources", self.num_resources)
+        check_whole("slots", self.slots)
+        for name, least in (("short", 1), ("long", 1), ("dominant", 1), ("other", 0)):
+            low, high = getattr(self, name)
+            check_whole(f"the least of {name}", low, least)
+            check_whole(f"the most of {name}", high, low)
+        if max(self.dominant[1], self.other[1]) > self.slots:
+            demands = f"dominant {self.dominant} and other {self.other}"
+            raise WorkloadError(f"a job may demand at most the {self.slots} slots, got {demands}")
+        if not 0 <= self.short_share <= 1:
+            raise WorkloadError(f"short_share must be 0 to 1, got {self.short_share}")
+
+    @property
+    def mean_duration(self) -> float:
+        """Mean duration of a job, steps."""
+        short, long = sum(self.short) / 2, sum(self.long) / 2
+        return self.short_share * short + (1 - self.short_share) * long
+
+    @property
+    def mean_demand(self) -> float:
+        """Mean demand of a job, units of each resource."""
+        dominant, other = sum(self.dominant) / 2, sum(self.other) / 2
+        return (dominant + (self.num_resources - 1) * other) / self.num_resources
+
+    def load(self, rate: float) -> float:
+        """Share of each resource that is needed on average if a job enters a step with chance ``rate``.
+
+        Raises:
+            WorkloadError: the rate is not above 0, or above 1.
+        """
+        if not 0 < rate <= 1:
+            raise WorkloadError(f"the rate must be above 0 and at most 1, a job in every step, got {rate}")
+        return rate * self.mean_duration * self.mean_demand / self.slots
+
+    def rate(self, load: float) -> float:
+        """The chance that a job enters a step which gives this load; inverse of ``load``.
+
+        Raises:
+            WorkloadError: the load is not above 0, or more than a job in every step gives.
+        """
+        highest = self.load(1.0)
+        # Whoever asks for the highest load, in decimals, may mean a number that is a last bit above it.
+        if not 0 < load <= highest * (1 + 1e-9):
+            possible = f"above 0 and at most {highest:.6g}, that of a job in every step"
+            raise WorkloadError(f"the load must be {possible}, got {load}")
+        return min(load / highest, 1.0)
+
+
+#: DeepRM's jobs in three versions, because its paper and its public code differ.
+#:
+#: * ``paper``: the paper's text exactly, which takes 20 slots: 25 to 50 % of the dominant resource and 5 to
+#:   10 % of the others. The load is 0.9225 x rate.
+#: * ``code``: the public code's defaults, 10 slots, of which jobs demand twice as much: 50 to 100 % and 10 to
+#:   20 %. The load is 1.845 x rate; only so can it reach the 190 % of the paper's figures, nearly.
+#: * ``coarse``: 10 slots and demands as near to the paper's text as they allow: 20 to 50 % and 10 %. The load
+#:   is 0.9225 x rate.
+DISTRIBUTIONS = {
+    "paper": JobDistribution(),
+    "code": JobDistribution(slots=10),
+    "coarse": JobDistribution(slots=10, dominant=(2, 5), other=(1, 1)),
+}
+
+
+def draw_jobs(
+    distribution: JobDistribution,
+    *,
+    load: float | None = None,
+    rate: float | None = None,
+    steps: int = 50,
+    sets: int,
+    seed: int,
+) -> JobSets:
+    """Draw sets of jobs; in every step at most one job enters, each step by itself (a Bernoulli process).
+
+    A set depends on the seed, its number and ``steps``, not on how many sets are drawn; and at a higher load a
+    set has the same jobs and further ones between them.
+
+    Args:
+        distribution: what jobs are like.
+        load: share of each resource that is needed on average; either this or ``rate``.
+        rate: chance that a job enters a step.
+        steps: jobs enter in steps 0 .. ``steps`` - 1.
+        sets: how many sets, N.
+        seed: names the sets.
+
+    Raises:
+        WorkloadError: a load or rate that is not possible, both or none of them, no steps, no sets, or an
+            impossible seed.
+    """
+    check_whole("steps", steps)
+    check_whole("sets", sets)
+    if load is not None and rate is None:
+        rate = distribution.rate(load)
+    elif rate is not None and load is None:
+        distribution.load(rate)  # refuses an impossible rate
+    else:
+        raise WorkloadError(f"expected either a load or a rate, got load {load} and rate {rate}")
+    drawn = [_draw_set(distribution, rate, steps, seed, number) for number in range(sets)]
+    enter, duration, demand = (np.concatenate(arrays) for arrays in zip(*drawn, strict=True))
+    return JobSets.padded(np.array([len(jobs) for jobs, *_ in drawn]), enter, duration, demand, steps)
+
+
+def _draw_set(
+    distribution: JobDistribution, rate: float, steps: int, seed: int, number: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """``enter``, ``duration`` and ``demand`` of one set's jobs. A job is drawn for each step, entering or not."""
+    enter = np.flatnonzero(random_stream(seed, RandomStream.ARRIVALS, number).random(steps) < rate)
+    random = random_stream(seed, RandomStream.GENERATOR, number)
+
+    def uniform(limits: tuple[int, int], *shape: int) -> NDArray[np.int64]:
+        return random.integers(*limits, size=shape, endpoint=True)
+
+    is_short = random.random(steps) < distribution.short_share
+    duration = np.where(is_short, uniform(distribution.short, steps), uniform(distribution.long, steps))
+    demand = uniform(distribution.other, steps, distribution.num_resources)
+    dominant = random.integers(distribution.num_resources, size=steps)
+    demand[np.arange(steps), dominant] = uniform(distribution.dominant, steps)
+    return enter, duration[enter], demand[enter]
+
+
+def _whole_numbers(value: ArrayLike, name: str) -> NDArray[np.int32]:
+    """Copy to a read-only array, refusing what would lose information."""
+    array = np.asarray(value)
+    result = array.astype(np.int32, order="C")
+    if array.dtype.kind not in "iu" or not np.array_equal(array, result):
+        raise WorkloadError(f"{name} must be an array of int32, got {array.dtype} that it cannot hold")
+    result.setflags(write=False)
+    return result
