@@ -157,7 +157,7 @@ def test_load_and_rate_of_the_three_versions(name: str, slope: float) -> None:
     distribution = DISTRIBUTIONS[name]
     assert distribution.load(0.4) == pytest.approx(0.4 * slope)
     assert distribution.rate(0.7) == pytest.approx(0.7 / slope)
-    assert distribution.rate(slope) == 1.0
+    assert distribution.rate(slope) == distribution.rate(slope * (1 + 1e-12)) == 1.0
     # What is drawn has that load: here within four standard errors.
     load = draw_jobs(distribution, rate=0.6, sets=600, seed=4).load(distribution.slots)
     error = 4 * load.std(axis=0) / np.sqrt(len(load))
@@ -207,6 +207,17 @@ def test_jobs_are_drawn_as_the_paper_says(name: str) -> None:
     long = jobs.duration[job] >= 10
     assert demand[long].max(axis=1).mean() == pytest.approx(demand[~long].max(axis=1).mean(), rel=0.05)
     assert np.corrcoef(jobs.enter[job], jobs.duration[job])[0, 1] == pytest.approx(0, abs=error)
+
+
+def test_any_number_of_resources() -> None:
+    jobs = draw_jobs(JobDistribution(num_resources=3), rate=1.0, steps=100, sets=100, seed=0)
+    demand = jobs.demand.reshape(-1, 3)
+    assert (demand >= 5).mean(axis=0) == pytest.approx(np.full(3, 1 / 3), abs=0.02)
+    assert ((demand >= 5).sum(axis=1) == 1).all()
+    # The other two are drawn one by one.
+    others = np.sort(demand, axis=1)[:, :2]
+    assert (others[:, 0] != others[:, 1]).mean() == pytest.approx(0.5, abs=0.02)
+    assert jobs.load(20).mean() == pytest.approx(JobDistribution(num_resources=3).load(1.0), rel=0.02)
 
 
 @settings(deadline=None)
