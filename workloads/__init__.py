@@ -27,6 +27,7 @@ from workloads.sources import open_workload
 from workloads.spark.eventlog import read_event_log
 from workloads.spark.importing import SparkImport, import_event_logs
 from workloads.spark.model import SparkModel
+from workloads.swf import SwfLog, read_swf, swf_jobs
 from workloads.synthetic import random_dag, synthetic_profiles
 from workloads.tpch import load_tpch, load_tpch_job
 from workloads.tpch_spark import embedded_tpch, embedded_workload
@@ -41,6 +42,7 @@ __all__ = [
     "SparkImport",
     "SparkModel",
     "StageProfile",
+    "SwfLog",
     "TaskDurations",
     "Wave",
     "Workload",
@@ -57,8 +59,10 @@ __all__ = [
     "random_dag",
     "random_stream",
     "read_event_log",
+    "read_swf",
     "read_workload",
     "simplified",
+    "swf_jobs",
     "synthetic_profiles",
     "trace_arrivals",
     "write_workload",

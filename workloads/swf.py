@@ -1,0 +1,331 @@
+"""Job logs in Standard Workload Format: the reader ``read_swf``, and ``swf_jobs``, which makes jobs for a grid of them.
+
+A line of such a log is a job: 18 numbers, of which -1 means unknown. Lines that begin with ``;`` are comments;
+``; Field: value`` tells about the machine.
+
+Source: the format's definition, version 2.2, at the Parallel Workloads Archive
+(www.cs.huji.ac.il/labs/parallel/workload/swf.html), where there are logs of many machines.
+"""
+
+from __future__ import annotations
+
+import gzip
+import math
+import re
+import zlib
+from array import array
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from workloads.arrivals import RandomStream, random_stream
+from workloads.grid_jobs import JobSets, check_whole
+from workloads.job import WorkloadError
+
+__all__ = ["SwfLog", "read_swf", "swf_jobs"]
+
+_NUM_FIELDS = 18
+
+#: No number in a log is as large; up to here whole numbers are exact.
+_LIMIT = 2.0**53
+
+_HEADER_FIELD = re.compile(r";\s*(\w+):(?:\s+(.*))?$")
+
+
+class _Field(IntEnum):
+    """Places of the numbers that are used; the definition counts from 1."""
+
+    SUBMIT = 1
+    RUN = 3
+    PROCESSORS = 4
+    MEMORY = 6
+    REQUESTED_PROCESSORS = 7
+    REQUESTED_MEMORY = 9
+    STATUS = 10
+
+
+@dataclass(frozen=True, eq=False)
+class SwfLog:
+    """The jobs of a log, in order of submission.
+
+    Args:
+        name: the file's name, shown to people.
+        submit_s: float64 [num_jobs], s, ascending.
+        run_s: float64 [num_jobs], s, above 0.
+        processors: int64 [num_jobs], at least 1; those allocated, or requested where that is unknown.
+        memory_kb: float64 [num_jobs], KB on all of a job's processors: what it used, or requested where that
+            is unknown; NaN where both are.
+        header: what the log tells about the machine, field -> value; of a repeated field the first.
+        dropped: why lines are not among the jobs -> how many of them.
+        num_unsorted: how many jobs were submitted before the one in the line in front of them.
+
+    Raises:
+        WorkloadError: no jobs, arrays of different lengths, or a job that is not as above.
+    """
+
+    name: str
+    submit_s: NDArray[np.float64]
+    run_s: NDArray[np.float64]
+    processors: NDArray[np.int64]
+    memory_kb: NDArray[np.float64]
+    header: Mapping[str, str] = field(default_factory=dict)
+    dropped: Mapping[str, int] = field(default_factory=dict)
+    num_unsorted: int = 0
+
+    def __post_init__(self) -> None:
+        if not len(self.submit_s):
+            raise WorkloadError(f"{self.name}: a log needs at least one job")
+        for name in ("submit_s", "run_s", "processors", "memory_kb"):
+            numbers = np.array(getattr(self, name), dtype=np.int64 if name == "processors" else np.float64)
+            if numbers.shape != (len(self.submit_s),):
+                expected = f"expected {name} of {len(self.submit_s)} jobs"
+                raise WorkloadError(f"{self.name}: {expected}, got shape {numbers.shape}")
+            numbers.setflags(write=False)
+            object.__setattr__(self, name, numbers)
+        for wrong, expected in (
+            (~np.isfinite(self.submit_s), "a finite submit time"),
+            (np.diff(self.submit_s, prepend=-np.inf) < 0, "submit times that ascend"),
+            (~(np.isfinite(self.run_s) & (self.run_s > 0)), "a run time above 0"),
+            (self.processors < 1, "at least one processor"),
+            (np.isinf(self.memory_kb) | (self.memory_kb < 0), "memory of at least 0 or NaN"),
+        ):
+            if wrong.any():
+                raise WorkloadError(f"{self.name}: job {np.flatnonzero(wrong)[0]}: expected {expected}")
+
+    def __len__(self) -> int:
+        return len(self.submit_s)
+
+    @property
+    def max_processors(self) -> int:
+        """Processors of the machine: the header's ``MaxProcs``, else ``MaxNodes``, else those of the largest job."""
+        for name in ("MaxProcs", "MaxNodes"):
+            number = re.match("[0-9]{1,15}", self.header.get(name, ""))
+            if number and int(number[0]):
+                return int(number[0])
+        return int(self.processors.max())
+
+    def summary(self) -> str:
+        """One line for people: how many jobs there are, and what was done to the log."""
+        parts = [f"{self.name}: {len(self)} jobs on {self.max_processors} processors"]
+        if self.dropped:
+            parts.append(f"dropped {_reasons(self.dropped)}")
+        if self.num_unsorted:
+            parts.append(f"{self.num_unsorted} submit times out of order, now sorted")
+        return "; ".join(parts)
+
+
+def read_swf(path: str | Path) -> SwfLog:
+    """Read a log, plain text or gzipped (``.gz``).
+
+    Jobs that cannot be run again are dropped: those whose submit time, run time or number of processors is
+    unknown (negative, or no processors at all), that ran for less than half a second (run time 0), or that
+    are a part of another job's run (status 2, 3 or 4; the job has a line for the whole, too). Fields behind
+    the 18 are ignored. Jobs are sorted by submit time, stably.
+
+    Raises:
+        WorkloadError: the file is missing or not gzip where it should be, a line has fewer than 18 fields or
+            a field that is not a number, or no job is left. The message names the file and the line.
+    """
+    path = Path(path)
+    header: dict[str, str] = {}
+    numbers = array("d")
+    lines = array("q")
+    for number, line in _lines(path):
+        if line.startswith(";"):
+            if found := _HEADER_FIELD.match(line):
+                header.setdefault(found[1], found[2] or "")
+            continue
+        fields = line.split(None, _NUM_FIELDS)[:_NUM_FIELDS]
+        if len(fields) < _NUM_FIELDS:
+            raise WorkloadError(f"{path}: line {number}: expected {_NUM_FIELDS} fields, got {len(fields)}")
+        try:
+            numbers.extend(map(float, fields))
+        except ValueError:
+            column = next(column for column, text in enumerate(fields) if not _is_number(text))
+            raise _malformed(path, number, column, fields[column]) from None
+        lines.append(number)
+    if not lines:
+        raise WorkloadError(f"{path}: expected at least one job, a line of {_NUM_FIELDS} numbers")
+    table = np.frombuffer(numbers).reshape(-1, _NUM_FIELDS)
+    wrong = np.argwhere(~(np.abs(table) < _LIMIT))
+    if wrong.size:
+        row, column = wrong[0]
+        raise _malformed(path, lines[row], column, str(table[row, column]))
+    return _build_log(path, table, header)
+
+
+def swf_jobs(
+    log: SwfLog,
+    *,
+    load: float,
+    sets: int,
+    steps: int = 50,
+    slots: int = 10,
+    max_duration: int = 15,
+    step_s: float | None = None,
+    machine_memory_kb: float | None = None,
+    seed: int,
+) -> JobSets:
+    """Draw sets of jobs from a log, for a grid of two resources: processors and memory.
+
+    A set is a run of consecutive jobs from a random place in the log, as many as it takes to offer the load
+    on the busier resource. Their submit times are stretched onto the steps, the first job's into step 0 and
+    the last one's into the last step, so that they come as unevenly as in the log; many may enter in one step.
+
+    Demands are shares of the machine, in units, rounded up, so at least 1 and at most ``slots``; that of
+    memory is 1 where the log does not know it. Durations are run times in steps, rounded up, at most
+    ``max_duration``. The load counts what the grid sees: after rounding up, small jobs are larger in it than
+    in the log. A set depends on the seed and its number, not on how many sets are drawn.
+
+    Args:
+        log: where jobs are from.
+        load: share of the busier resource's units that the jobs of a set need over the steps, or a little
+            more: the last job is whole.
+        sets: how many sets, N.
+        steps: jobs enter in steps 0 .. ``steps`` - 1.
+        slots: units of each resource that the grid has.
+        max_duration: steps.
+        step_s: how long a step lasts, s; by default so long that ``max_duration`` steps are the 95th
+            percentile of run times.
+        machine_memory_kb: by default that of the job with the most.
+        seed: names the sets.
+
+    Raises:
+        WorkloadError: an argument out of range, or a log that is too short for the load.
+    """
+    for name, count in (("sets", sets), ("steps", steps), ("slots", slots), ("max_duration", max_duration)):
+        check_whole(name, count)
+    if step_s is None:
+        step_s = float(np.percentile(log.run_s, 95)) / max_duration
+    memory = np.nan_to_num(log.memory_kb, nan=0.0)
+    if machine_memory_kb is None:
+        machine_memory_kb = float(memory.max()) or 1.0  # any, if no job's memory is known
+    for name, value in (("load", load), ("step_s", step_s), ("machine_memory_kb", machine_memory_kb)):
+        if not 0 < value < math.inf:
+            raise WorkloadError(f"{name} must be above 0 and finite, got {value}")
+
+    duration = _rounded_up(log.run_s / step_s, max_duration)
+    need = np.stack([log.processors, memory], axis=1)
+    demand = _rounded_up(need * slots / (log.max_processors, machine_memory_kb), slots)
+    stops = _stops(duration[:, None] * demand, load * slots * steps)
+    if not stops.size:
+        offered = (duration @ demand).max() / (slots * steps)
+        raise WorkloadError(f"{log.name}: all its jobs are a load of {offered:.4g}, too few for {load}")
+
+    runs = []
+    for number in range(sets):
+        start = random_stream(seed, RandomStream.ARRIVALS, number).integers(len(stops))
+        runs.append(np.arange(start, stops[start]))
+    num_jobs = np.array([len(jobs) for jobs in runs])
+    enter = np.concatenate([_stretched(log.submit_s[jobs], steps) for jobs in runs])
+    taken = np.concatenate(runs)
+    return JobSets.padded(num_jobs, enter, duration[taken], demand[taken], steps)
+
+
+# From a file to a log
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    """The lines that are not blank, with their numbers."""
+    opened = gzip.open if path.suffix == ".gz" else open
+    try:
+        # Names in comments are in whatever encoding; numbers are in any of them.
+        with opened(path, "rt", encoding="utf-8", errors="replace") as file:
+            for number, line in enumerate(file, 1):
+                if stripped := line.strip():
+                    yield number, stripped
+    except (gzip.BadGzipFile, EOFError, zlib.error):
+        raise WorkloadError(f"{path}: expected gzip, the file is malformed or cut short") from None
+    except OSError as error:
+        raise WorkloadError(f"{path}: {error.strerror}, expected a log in Standard Workload Format") from None
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _malformed(path: Path, line: int, column: int, text: str) -> WorkloadError:
+    return WorkloadError(f"{path}: line {line}: field {column + 1}: expected a number, got {text[:40]!r}")
+
+
+def _build_log(path: Path, table: NDArray[np.float64], header: Mapping[str, str]) -> SwfLog:
+    submit_s, run_s, status = (table[:, place] for place in (_Field.SUBMIT, _Field.RUN, _Field.STATUS))
+    processors = _first_known(table, _Field.PROCESSORS, _Field.REQUESTED_PROCESSORS)
+    memory_kb = _first_known(table, _Field.MEMORY, _Field.REQUESTED_MEMORY) * processors
+    kept = np.ones(len(table), dtype=bool)
+    dropped = {}
+    for why, wrong in (
+        ("status 2, 3 or 4", (status >= 2) & (status <= 4)),
+        ("unknown submit time", submit_s < 0),
+        ("unknown run time", run_s < 0),
+        ("run time 0", run_s == 0),
+        ("unknown number of processors", np.isnan(processors)),
+    ):
+        if count := int(np.count_nonzero(kept & wrong)):
+            dropped[why] = count
+        kept &= ~wrong
+    jobs = np.flatnonzero(kept)
+    if not jobs.size:
+        raise WorkloadError(f"{path}: expected at least one job that can be run, got {_reasons(dropped)}")
+    num_unsorted = int(np.count_nonzero(np.diff(submit_s[jobs]) < 0))
+    jobs = jobs[np.argsort(submit_s[jobs], kind="stable")]
+    return SwfLog(
+        name=path.name,
+        submit_s=submit_s[jobs],
+        run_s=run_s[jobs],
+        processors=np.ceil(processors[jobs]).astype(np.int64),
+        memory_kb=memory_kb[jobs],
+        header=header,
+        dropped=dropped,
+        num_unsorted=num_unsorted,
+    )
+
+
+def _reasons(dropped: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} with {why}" for why, count in dropped.items())
+
+
+def _first_known(table: NDArray[np.float64], first: _Field, second: _Field) -> NDArray[np.float64]:
+    """One field, or another where the one is unknown, or NaN where both are."""
+    numbers = np.where(table[:, first] > 0, table[:, first], table[:, second])
+    return np.where(numbers > 0, numbers, np.nan)
+
+
+# From a log to jobs
+
+
+def _rounded_up(numbers: NDArray[np.float64], most: int) -> NDArray[np.int64]:
+    whole: NDArray[np.int64] = np.clip(np.ceil(numbers), 1, most).astype(np.int64)
+    return whole
+
+
+def _stops(work: NDArray[np.int64], wanted: float) -> NDArray[np.int64]:
+    """For each job that may begin a set, the job behind the set's last.
+
+    Args:
+        work: int64 [num_jobs, R], units of each resource x steps.
+        wanted: how much of it a set should offer of some resource.
+
+    Returns:
+        int64 [starts]; the jobs behind these are too few for a set.
+    """
+    before = np.concatenate([np.zeros((1, work.shape[1]), dtype=np.int64), np.cumsum(work, axis=0)])
+    # Of each resource, the first place that has before it what the start has, and what is wanted.
+    of_each = [np.searchsorted(each, each[:-1] + wanted) for each in before.T]
+    stops: NDArray[np.int64] = np.min(of_each, axis=0)
+    return stops[stops <= len(work)]
+
+
+def _stretched(submit_s: NDArray[np.float64], steps: int) -> NDArray[np.int64]:
+    """Submit times (ascending) as steps; all of one time are in step 0."""
+    since = submit_s - submit_s[0]
+    enter: NDArray[np.int64] = np.minimum(since * steps / (since[-1] or 1.0), steps - 1).astype(np.int64)
+    return enter
