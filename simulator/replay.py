@@ -1,27 +1,27 @@
 """Replay recorded episodes: the same decisions must lead to the same decision points, rewards and completions.
 
 ``python -m simulator.replay FILE...`` prints ``N of M episodes match`` and, for each that does not, the first
-difference. The files are recordings of the published Decima simulator with deterministic task durations (JSON,
-gzipped or not), replayed with its semantics.
+difference. The files (JSON, gzipped or not) are recordings of the published Decima simulator with deterministic task
+durations, or of the public DeepRM code; each is replayed with the semantics of where it comes from.
 """
 
 from __future__ import annotations
 
-import gzip
 import sys
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import click
 import numpy as np
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, Field
 
 from simulator.cluster import Cluster, SchedulingError
 from simulator.config import DECIMA_SIM, ClusterConfig, ConfigError
+from simulator.grid import replay as grid_replay
 from simulator.observation import Observation
 from simulator.record import EpisodeRecord
+from simulator.recording import TOLERANCE, RecordingError, checked, first_difference, read_document
 from workloads.arrivals import JobSequence
 from workloads.job import JobProfile, StageProfile, TaskDurations, WorkloadError
 
@@ -32,17 +32,11 @@ __all__ = [
     "RecordingError",
     "carry_out",
     "differences",
+    "differences_in",
     "read_recording",
     "replay_files",
     "stage_names",
 ]
-
-#: Sums of rewards may be taken in another order.
-TOLERANCE = 1e-9
-
-
-class RecordingError(ValueError):
-    """A file that is not a recorded episode. The message is one line that names the file and the place."""
 
 
 class DepartureError(RuntimeError):
@@ -170,16 +164,7 @@ def read_recording(path: Path) -> Recording:
     Raises:
         RecordingError: the file cannot be read or is not a recorded episode.
     """
-    try:
-        data = path.read_bytes()
-        text = gzip.decompress(data) if path.suffix == ".gz" else data
-        return Recording.model_validate_json(text)
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise RecordingError(f"{path}: {f'{place}: ' if place else ''}{first['msg']}") from None
-    except (OSError, EOFError, zlib.error) as error:
-        raise RecordingError(f"{path}: cannot be read: {error}") from None
+    return checked(Recording, read_document(path), path)
 
 
 def carry_out(cluster: Cluster, decision: RecordedDecision) -> tuple[float, int]:
@@ -334,7 +319,7 @@ def _outcome(record: EpisodeRecord, recording: Recording) -> Iterator[str]:
         yield f"average job completion time: {average:.12g} ms, recorded {recording.avg_jct_ms:.12g} ms"
     runs = _task_runs(record)
     if recording.tasks is not None and sorted(recording.tasks) != runs:
-        yield f"task runs: {_first_difference(sorted(recording.tasks), runs)}"
+        yield f"task runs: {first_difference(sorted(recording.tasks), runs)}"
     if recording.events is not None:
         times = [event[0] for event in recording.events]
         recorded_events = sorted(recording.events, key=str)
@@ -342,7 +327,7 @@ def _outcome(record: EpisodeRecord, recording: Recording) -> Iterator[str]:
         if times != sorted(times):
             yield "events: they are not in order of time"
         elif recorded_events != events:
-            yield f"events: {_first_difference(recorded_events, events)}"
+            yield f"events: {first_difference(recorded_events, events)}"
 
 
 def _task_runs(record: EpisodeRecord) -> list[tuple[int, int, int, int, float, float]]:
@@ -371,21 +356,28 @@ def _events(
         yield depart_ms + record.config.moving_delay_ms, "executor", executor
 
 
-def _first_difference(recorded: Sequence[Any], replayed: Sequence[Any]) -> str:
-    for one, other in zip(recorded, replayed, strict=False):
-        if one != other:
-            return f"{other}, recorded {one}"
-    return f"{len(replayed)} of them, recorded {len(recorded)}"
+def differences_in(path: Path) -> Iterator[str]:
+    """Replay the recording in a file, of whichever kind; yields a line per difference.
+
+    Raises:
+        RecordingError: the file cannot be read or is not a recorded episode.
+        WorkloadError: its jobs are not jobs.
+        ConfigError: its cluster or grid is none.
+    """
+    document = read_document(path)
+    if isinstance(document, dict) and "jobs_in" in document:
+        return grid_replay.differences(checked(grid_replay.GridRecording, document, path))
+    return differences(checked(Recording, document, path))
 
 
 def replay_files(
-    files: Sequence[Path], find_differences: Callable[[Recording], Iterator[str]] = differences
+    files: Sequence[Path], find_differences: Callable[[Path], Iterator[str]] = differences_in
 ) -> bool:
     """Replay recorded episodes; prints the first difference of each that has one, and how many have none.
 
     Args:
         files: where they are.
-        find_differences: yields a line per difference of a recording.
+        find_differences: yields a line per difference of the recording in a file.
 
     Returns:
         Whether all episodes match.
@@ -401,10 +393,10 @@ def replay_files(
     return matching == len(files)
 
 
-def _first_difference_in(path: Path, find_differences: Callable[[Recording], Iterator[str]]) -> str | None:
+def _first_difference_in(path: Path, find_differences: Callable[[Path], Iterator[str]]) -> str | None:
     """The first difference, or what is wrong with the file; None if the episode matches."""
     try:
-        return next(find_differences(read_recording(path)), None)
+        return next(find_differences(path), None)
     except RecordingError as error:
         return str(error).removeprefix(f"{path}: ")
     except (WorkloadError, ConfigError, SchedulingError) as error:

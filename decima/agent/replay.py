@@ -25,13 +25,14 @@ from decima.agent.features import PUBLISHED_STEPS, Featurizer, message_order, pu
 from decima.agent.files import PolicyFileError, load_policy
 from decima.agent.policy import Policy
 from simulator import Cluster, Decision
+from simulator.recording import RecordingError
 from simulator.replay import (
     DepartureError,
     RecordedDecision,
     Recording,
-    RecordingError,
     carry_out,
     differences,
+    read_recording,
     replay_files,
     stage_names,
 )
@@ -191,7 +192,7 @@ def main(weights: Path, files: tuple[Path, ...]) -> None:
         replay = AgentReplay(load_policy(weights))
     except PolicyFileError as error:
         raise click.ClickException(str(error)) from None
-    all_match = replay_files(files, replay.differences)
+    all_match = replay_files(files, lambda path: replay.differences(read_recording(path)))
     click.echo(f"largest difference of a probability: {replay.largest_difference:.2g}")
     sys.exit(0 if all_match else 1)
 

@@ -1,0 +1,8 @@
+"""A flat grid of resources and time on which jobs are booked (DeepRM), for many episodes at once."""
+
+from simulator.grid.config import DEEPRM, PAPER, GridConfig, GridSemantics, Objective, Picture
+from simulator.grid.env import GridEnv
+from simulator.grid.grid import Grid
+from simulator.grid.record import GridRecord
+
+__all__ = ["DEEPRM", "PAPER", "Grid", "GridConfig", "GridEnv", "GridRecord", "GridSemantics", "Objective", "Picture"]

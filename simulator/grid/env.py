@@ -1,0 +1,138 @@
+"""One grid as a Gymnasium environment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from gymnasium.error import InvalidAction, ResetNeeded
+from numpy.typing import NDArray
+
+from simulator.grid.config import GridConfig
+from simulator.grid.grid import Grid
+from simulator.grid.rules import BOOKED, EMPTY, NO_ROOM, VOID
+from workloads.grid_jobs import DISTRIBUTIONS, JobSets, draw_jobs
+from workloads.job import WorkloadError
+
+__all__ = ["ENV_ID", "GridEnv", "drawn_jobs"]
+
+#: The name under which ``gymnasium.make`` knows the environment once ``simulator`` is imported.
+ENV_ID = "decima/Grid-v0"
+
+_OUTCOMES = {BOOKED: "booked", NO_ROOM: "no room", EMPTY: "empty", VOID: "void"}
+
+Observation = NDArray[np.uint8] | NDArray[np.float32]
+
+
+def drawn_jobs(seed: int) -> JobSets:
+    """One set of jobs that enter in 50 steps at 70 % load, as the public code draws them."""
+    return draw_jobs(DISTRIBUTIONS["code"], load=0.7, steps=50, sets=1, seed=seed)
+
+
+class GridEnv(gymnasium.Env[Observation, np.int64]):
+    """One episode of ``Grid``, which says what happens.
+
+    **Observation**: the picture, [H, W]; uint8 of 0 and 1, or float32 in 0 .. 1 if it is coloured or has the column of
+    arrivals. See ``GridConfig``.
+
+    **Action**: ``Discrete(m * M + 1)``: job j to machine i is ``i * M + j``; the last is void.
+    ``info["action_mask"]`` (int8) and :meth:`action_masks` (bool) say which do more than let a step pass.
+
+    **Reward**: as ``GridConfig.objective`` says.
+
+    **Termination**: all jobs are finished (or, without ``drain``, no more can enter). **Truncation**: the clock
+    passed ``max_steps``. At the end, ``info["record"]`` is the ``GridRecord``.
+
+    Args:
+        make_jobs: the one set of jobs that a seed names; ``drawn_jobs`` if omitted.
+        config: the grid; that of ``GridConfig()`` if omitted.
+
+    >>> import gymnasium
+    >>> import simulator
+    >>> env = gymnasium.make("decima/Grid-v0")
+    >>> observation, info = env.reset(seed=1)
+    >>> observation.shape, env.action_space
+    ((20, 223), Discrete(11))
+    >>> total, over = 0.0, False
+    >>> while not over:
+    ...     action = env.action_space.sample(info["action_mask"])
+    ...     observation, reward, terminated, truncated, info = env.step(action)
+    ...     total, over = total + reward, terminated or truncated
+    >>> bool(abs(total + np.nansum(info["record"].slowdown())) < 1e-9)
+    True
+    """
+
+    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012  # declared by the base class
+
+    def __init__(
+        self, make_jobs: Callable[[int], JobSets] = drawn_jobs, config: GridConfig | None = None
+    ) -> None:
+        self.config = GridConfig() if config is None else config
+        self._make_jobs = make_jobs
+        plain = self.config.picture == "binary" and not self.config.arrival_column
+        dtype: Any = np.uint8 if plain else np.float32
+        self.observation_space = spaces.Box(0, 1, self.config.picture_shape, dtype)
+        self.action_space = spaces.Discrete(self.config.num_actions)
+        self._grid: Grid | None = None
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observation, dict[str, Any]]:
+        """Begin an episode with the jobs that the seed names, or else with ones drawn by chance.
+
+        Raises:
+            WorkloadError: not one set of jobs, or one that there is no room for.
+        """
+        super().reset(seed=seed)
+        jobs = self._make_jobs(int(self.np_random.integers(2**31)))
+        if len(jobs) != 1:
+            raise WorkloadError(f"expected one set of jobs, got {len(jobs)}")
+        self._grid = Grid(self.config, jobs)
+        return self._picture(), self._info()
+
+    def step(self, action: np.int64) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+        """Carry out one action.
+
+        Raises:
+            ResetNeeded: no episode is under way.
+            InvalidAction: there is no such action.
+        """
+        if self._grid is None or bool(self._grid.done[0]):
+            raise ResetNeeded("no episode is under way")
+        if not self.action_space.contains(action):
+            raise InvalidAction(f"expected an action of {self.action_space}, got {action!r}")
+        reward = float(self._grid.step(np.array([action]))[0])
+        done = bool(self._grid.done[0])
+        most = self.config.max_steps
+        truncated = done and self.config.drain and most is not None and int(self._grid.clock[0]) > most
+        info = self._info()
+        info["outcome"] = _OUTCOMES[int(self._grid.outcomes[0])]
+        if done:
+            info["record"] = self._grid.record()
+        return self._picture(), reward, done and not truncated, truncated, info
+
+    def action_masks(self) -> NDArray[np.bool_]:
+        """Which actions do more than let a step pass, and void, bool [m * M + 1].
+
+        Raises:
+            ResetNeeded: no episode was begun.
+        """
+        if self._grid is None:
+            raise ResetNeeded("no episode is under way")
+        mask: NDArray[np.bool_] = self._grid.action_mask()[0]
+        return mask
+
+    def _picture(self) -> Observation:
+        assert self._grid is not None
+        picture: Observation = self._grid.pictures[0].copy()
+        return picture
+
+    def _info(self) -> dict[str, Any]:
+        return {"action_mask": self.action_masks().astype(np.int8)}
+
+
+if ENV_ID not in gymnasium.registry:  # a module that is loaded again would be warned about
+    gymnasium.register(ENV_ID, entry_point="simulator.grid.env:GridEnv")

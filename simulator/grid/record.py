@@ -1,0 +1,110 @@
+"""What happened on a grid: when each job started, and what users ask of that, as arrays and a pandas table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from simulator.grid.config import GridConfig
+from workloads.grid_jobs import JobSets
+
+__all__ = ["GridRecord"]
+
+
+@dataclass(frozen=True, eq=False)
+class GridRecord:
+    """N episodes. Jobs that were never booked are NaN wherever their end is spoken of.
+
+    In an episode that was cut off, a job that was booked counts as finished at the end of its booking, as in the
+    public code.
+
+    Attributes:
+        config: the grid.
+        jobs: what entered; J jobs in the largest set.
+        start: int32 [N, J], step; -1 for a job that was never booked.
+        machine: int32 [N, J]; -1 for a job that was never booked.
+        dropped: bool [N, J], jobs that found the backlog full.
+        num_entered: int32 [N], jobs that entered, dropped ones included.
+        clock: int32 [N], steps that passed.
+    """
+
+    config: GridConfig
+    jobs: JobSets
+    start: NDArray[np.int32]
+    machine: NDArray[np.int32]
+    dropped: NDArray[np.bool_]
+    num_entered: NDArray[np.int32]
+    clock: NDArray[np.int32]
+
+    @cached_property
+    def is_job(self) -> NDArray[np.bool_]:
+        """Where there is a job that could enter, bool [N, J]; the rest is padding."""
+        places = np.arange(self.jobs.enter.shape[1])
+        first = 0 if self.config.semantics.first_step else 1
+        return (places < self.jobs.num_jobs[:, None]) & (self.jobs.enter >= first)
+
+    @cached_property
+    def unfinished(self) -> NDArray[np.int64]:
+        """Jobs of each episode that were never booked, dropped ones included, int64 [N]."""
+        count: NDArray[np.int64] = np.count_nonzero(self.is_job & (self.start < 0), axis=1)
+        return count
+
+    @cached_property
+    def waiting(self) -> NDArray[np.float64]:
+        """Steps from entering to starting, float64 [N, J]."""
+        return np.where(self.start >= 0, self.start - self.jobs.enter, np.nan)
+
+    @cached_property
+    def completion(self) -> NDArray[np.float64]:
+        """Steps from entering to finishing, float64 [N, J]: the job completion time."""
+        return self.waiting + self.jobs.duration
+
+    def slowdown(self, *, whole: bool = False) -> NDArray[np.float64]:
+        """Completion time over duration, at least 1, float64 [N, J].
+
+        Args:
+            whole: round down, as the public code does.
+        """
+        with np.errstate(divide="ignore", invalid="ignore"):
+            slowdown = np.where(self.start >= 0, self.completion / self.jobs.duration, np.nan)
+        return np.floor(slowdown) if whole else slowdown
+
+    @cached_property
+    def makespan(self) -> NDArray[np.int64]:
+        """When the last booked job is finished, int64 [N], steps."""
+        finish = np.where(self.start >= 0, self.start + self.jobs.duration, 0)
+        last: NDArray[np.int64] = finish.max(axis=1, initial=0).astype(np.int64)
+        return last
+
+    @cached_property
+    def utilisation(self) -> NDArray[np.float64]:
+        """Share of all units in use until the last booked job is finished, over all resources, float64 [N]."""
+        work = np.where(self.start >= 0, self.jobs.duration, 0) * self.jobs.demand.sum(axis=2)
+        units = self.config.machines * self.config.units * self.config.num_resources
+        share: NDArray[np.float64] = work.sum(axis=1) / np.maximum(self.makespan * units, 1)
+        return share
+
+    def table(self) -> pd.DataFrame:
+        """A row for each job: set, job, enter, duration, demands, machine, start, finish, waiting, slowdown."""
+        which, job = np.nonzero(self.is_job)
+        at = which, job
+        booked = self.start[at] >= 0
+        columns = {
+            "set": which,
+            "job": job,
+            "enter": self.jobs.enter[at],
+            "duration": self.jobs.duration[at],
+            **{f"demand_{k}": self.jobs.demand[which, job, k] for k in range(self.jobs.num_resources)},
+            "machine": np.where(booked, self.machine[at], np.nan),
+            "start": np.where(booked, self.start[at], np.nan),
+            "finish": np.where(booked, self.start[at] + self.jobs.duration[at], np.nan),
+            "waiting": self.waiting[at],
+            "completion": self.completion[at],
+            "slowdown": self.slowdown()[at],
+            "dropped": self.dropped[at],
+        }
+        return pd.DataFrame(columns)

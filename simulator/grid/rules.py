@@ -1,0 +1,304 @@
+"""Compiled: what one action does in each episode. Booking, time, arrivals, rewards, and the picture of it all.
+
+The picture is kept up to date where something changes; it is never drawn anew. Cells are found from a column's
+number; ``GridConfig`` says what stands where.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+
+__all__ = ["BOOKED", "EMPTY", "NO_ROOM", "OVER", "VOID", "act", "begin", "bookable"]
+
+#: What became of an action: a job was booked; it fits nowhere in the horizon; its slot is empty; time was to pass;
+#: the episode was over. All but the first and the last let time pass.
+BOOKED, NO_ROOM, EMPTY, VOID, OVER = range(5)
+
+_SLOWDOWN, _COMPLETION, _MAKESPAN, _UTILISATION = range(4)
+
+#: Steps without an arrival are counted up to this.
+_LONG_AGO = 10
+
+compiled: Any = numba.njit(cache=True, nogil=True)
+
+
+@compiled
+def begin(state, settings):
+    """Let the jobs of step 0 enter."""
+    for episode in range(len(state.clock)):
+        if settings.first_step:
+            _let_in(state, settings, episode)
+        else:
+            job = 0
+            while job < state.num_jobs[episode] and state.enter[episode, job] == 0:
+                job += 1
+            state.next_job[episode] = job
+
+
+@compiled
+def act(state, settings, actions, rewards, outcomes):
+    """Carry out one action in each episode; fills in rewards and outcomes."""
+    for episode in range(len(actions)):
+        if state.done[episode]:
+            rewards[episode], outcomes[episode] = 0.0, OVER
+            continue
+        outcome = _choose(state, settings, episode, actions[episode])
+        outcomes[episode] = outcome
+        rewards[episode] = 0.0 if outcome == BOOKED else _pass_time(state, settings, episode)
+
+
+@compiled
+def bookable(state, settings, now, mask):
+    """Fill in which visible jobs could be booked on which machine, bool [N, m, M]; if ``now``, to start at once."""
+    episodes, machines, visible = mask.shape
+    for episode in range(episodes):
+        for machine in range(machines):
+            for slot in range(visible):
+                job = state.slots[episode, slot]
+                fits = False
+                if job >= 0 and not state.done[episode]:
+                    offset = _find(state, settings, episode, machine, job)
+                    fits = offset == 0 if now else offset >= 0
+                mask[episode, machine, slot] = fits
+
+
+@compiled
+def _choose(state, settings, episode, action):
+    """Book what was chosen, if that is possible."""
+    visible = state.slots.shape[1]
+    machine, slot = action // visible, action % visible
+    if machine >= state.free.shape[1]:
+        return VOID
+    job = state.slots[episode, slot]
+    if job < 0:
+        return EMPTY
+    offset = _find(state, settings, episode, machine, job)
+    if offset < 0:
+        return NO_ROOM
+    _book(state, settings, episode, machine, job, offset)
+    _draw_slot(state, settings, episode, slot, job, 0)
+    state.slots[episode, slot] = -1
+    waiting = state.num_backlog[episode]
+    if waiting > 0:
+        backlog = state.backlog[episode]
+        oldest = backlog[0]
+        for place in range(1, waiting):
+            backlog[place - 1] = backlog[place]
+        state.num_backlog[episode] = waiting - 1
+        _draw_backlog(state, settings, episode, waiting - 1, 0)
+        state.slots[episode, slot] = oldest
+        _draw_slot(state, settings, episode, slot, oldest, 1)
+    return BOOKED
+
+
+@compiled
+def _find(state, settings, episode, machine, job):
+    """The first step from now on at which the job fits until its end; -1 if there is none in the horizon."""
+    free, demand = state.free[episode, machine], state.demand[episode, job]
+    horizon, resources = free.shape
+    duration = state.duration[episode, job]
+    last = horizon - duration if settings.last_row else horizon - duration - 1
+    offset = row = 0
+    while offset <= last:
+        # Rows offset .. row - 1 have room.
+        if row == offset + duration:
+            return offset
+        for resource in range(resources):
+            if free[row, resource] < demand[resource]:
+                offset = row + 1
+                break
+        row += 1
+    return -1
+
+
+@compiled
+def _book(state, settings, episode, machine, job, offset):
+    """Take the job's units, and colour them: in each row the leftmost ones that are free."""
+    free, picture = state.free[episode, machine], state.picture[episode]
+    duration = state.duration[episode, job]
+    finish = state.clock[episode] + offset + duration
+    shade = picture.dtype.type(1)
+    if settings.coloured:
+        shade = picture.dtype.type(_colour(state, episode, finish) / 40)
+    for resource in range(free.shape[1]):
+        units = state.demand[episode, job, resource]
+        first = resource * settings.resource_width + machine * settings.units
+        for row in range(offset, offset + duration):
+            free[row, resource] -= units
+            column = first
+            for _ in range(units):
+                while picture[row, column] != 0:
+                    column += 1
+                picture[row, column] = shade
+    state.start[episode, job] = state.clock[episode] + offset
+    state.machine[episode, job] = machine
+    state.running[episode, state.num_running[episode]] = job
+    state.num_running[episode] += 1
+
+
+@compiled
+def _colour(state, episode, finish):
+    """The number, 1 .. 39, of the first shade that no booked job has; the last one if all are taken."""
+    until = state.colour_until[episode]
+    colour = 0
+    while colour < len(until) - 1 and until[colour] > state.clock[episode]:
+        colour += 1
+    until[colour] = max(until[colour], finish)
+    return colour + 1
+
+
+@compiled
+def _pass_time(state, settings, episode):
+    """One step: jobs finish, the episode may end, jobs enter; returns the reward."""
+    reward = _reward(state, settings, episode) if settings.reward_passed_step else 0.0
+    state.clock[episode] += 1
+    _shift(state, settings, episode)
+    _leave(state, settings, episode)
+    if state.since_arrival[episode] < _LONG_AGO:
+        _set_since_arrival(state, settings, episode, state.since_arrival[episode] + 1)
+    state.done[episode] = _is_over(state, settings, episode)
+    if not state.done[episode]:
+        _let_in(state, settings, episode)
+    return reward if settings.reward_passed_step else _reward(state, settings, episode)
+
+
+@compiled
+def _shift(state, settings, episode):
+    """The first row of each machine is over, and a free one comes in sight."""
+    machines, horizon, resources = state.free[episode].shape
+    free, picture = state.free[episode], state.picture[episode]
+    for machine in range(machines):
+        for row in range(horizon - 1):
+            for resource in range(resources):
+                free[machine, row, resource] = free[machine, row + 1, resource]
+        for resource in range(resources):
+            free[machine, horizon - 1, resource] = settings.units
+    width = machines * settings.units
+    for resource in range(resources):
+        first = resource * settings.resource_width
+        for row in range(horizon - 1):
+            for column in range(first, first + width):
+                picture[row, column] = picture[row + 1, column]
+        for column in range(first, first + width):
+            picture[horizon - 1, column] = 0
+
+
+@compiled
+def _leave(state, settings, episode):
+    """Finished jobs leave the list of running ones."""
+    running, clock = state.running[episode], state.clock[episode]
+    kept = 0
+    skip = False
+    for place in range(state.num_running[episode]):
+        job = running[place]
+        finished = state.start[episode, job] + state.duration[episode, job] <= clock
+        if finished and not skip:
+            # The public code edits the list that it walks along, and so passes over the next job.
+            skip = not settings.prompt_leaving
+        else:
+            skip = False
+            running[kept] = job
+            kept += 1
+    state.num_running[episode] = kept
+
+
+@compiled
+def _is_over(state, settings, episode):
+    """Whether the episode ends now."""
+    late = state.clock[episode] >= settings.steps
+    if not settings.drain:
+        return late
+    if state.clock[episode] > settings.max_steps:
+        return True
+    if not (late if not settings.ends_early else state.next_job[episode] == state.num_jobs[episode]):
+        return False
+    return not _any_job(state, episode)
+
+
+@compiled
+def _any_job(state, episode):
+    """Whether a job runs, is booked or waits; none waits in the backlog behind an empty slot."""
+    return state.num_running[episode] > 0 or state.slots[episode].max() >= 0
+
+
+@compiled
+def _let_in(state, settings, episode):
+    """Jobs whose step this is take the first empty slot, or a place in the backlog, or are dropped."""
+    slots = state.slots[episode]
+    job = state.next_job[episode]
+    while job < state.num_jobs[episode] and state.enter[episode, job] == state.clock[episode]:
+        slot = 0
+        while slot < len(slots) and slots[slot] >= 0:
+            slot += 1
+        waiting = state.num_backlog[episode]
+        if slot < len(slots):
+            slots[slot] = job
+            _draw_slot(state, settings, episode, slot, job, 1)
+        elif waiting < state.backlog.shape[1]:
+            state.backlog[episode, waiting] = job
+            state.num_backlog[episode] = waiting + 1
+            _draw_backlog(state, settings, episode, waiting, 1)
+        else:
+            state.dropped[episode, job] = True
+        _set_since_arrival(state, settings, episode, 0)
+        job += 1
+    state.next_job[episode] = job
+
+
+@compiled
+def _reward(state, settings, episode):
+    """What the step that now begins costs or earns."""
+    if settings.objective == _UTILISATION:
+        free = state.free[episode]
+        left = 0
+        for machine in range(free.shape[0]):
+            for resource in range(free.shape[2]):
+                left += free[machine, 0, resource]
+        return 1.0 - left / (free.shape[0] * free.shape[2] * settings.units)
+    if settings.objective == _MAKESPAN:
+        to_come = state.next_job[episode] < state.num_jobs[episode]
+        return -1.0 if to_come or _any_job(state, episode) else 0.0
+    by_duration = settings.objective == _SLOWDOWN
+    duration = state.duration[episode]
+    running, queue, backlog = 0.0, 0.0, 0.0
+    for place in range(state.num_running[episode]):
+        job = state.running[episode, place]
+        weight = state.machine_weights[state.machine[episode, job]]
+        running += weight / duration[job] if by_duration else weight
+    for slot in range(state.slots.shape[1]):
+        job = state.slots[episode, slot]
+        if job >= 0:
+            queue += 1 / duration[job] if by_duration else 1.0
+    for place in range(state.num_backlog[episode]):
+        backlog += 1 / duration[state.backlog[episode, place]] if by_duration else 1.0
+    return -(running + settings.queue_weight * queue + settings.backlog_weight * backlog)
+
+
+@compiled
+def _draw_slot(state, settings, episode, slot, job, value):
+    """Fill or clear a visible job's rectangles: its duration high, its demand wide."""
+    picture = state.picture[episode]
+    inside = state.free.shape[1] * settings.units + slot * settings.slot_width
+    for resource in range(state.demand.shape[2]):
+        first = resource * settings.resource_width + inside
+        for row in range(state.duration[episode, job]):
+            for column in range(first, first + state.demand[episode, job, resource]):
+                picture[row, column] = value
+
+
+@compiled
+def _draw_backlog(state, settings, episode, place, value):
+    """Fill or clear the cell of a place in the backlog; they lie row by row."""
+    columns = settings.backlog_columns
+    first = state.demand.shape[2] * settings.resource_width
+    state.picture[episode, place // columns, first + place % columns] = value
+
+
+@compiled
+def _set_since_arrival(state, settings, episode, steps):
+    state.since_arrival[episode] = steps
+    if settings.arrival_column:
+        state.picture[episode, :, state.picture.shape[2] - 1] = np.float32(steps / _LONG_AGO)

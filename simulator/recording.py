@@ -1,0 +1,60 @@
+"""Files of recorded episodes: reading them, and what is said of those that cannot be read."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import from_json
+
+__all__ = ["TOLERANCE", "RecordingError", "checked", "first_difference", "read_document"]
+
+#: Sums of rewards may be taken in another order.
+TOLERANCE = 1e-9
+
+_Model = TypeVar("_Model", bound=BaseModel)
+
+
+class RecordingError(ValueError):
+    """A file that is not a recorded episode. The message is one line that names the file and the place."""
+
+
+def read_document(path: Path) -> Any:
+    """Read a JSON file, gzipped if its name ends in ``.gz``.
+
+    Raises:
+        RecordingError: it cannot be read, or is not JSON.
+    """
+    try:
+        data = path.read_bytes()
+        return from_json(gzip.decompress(data) if path.suffix == ".gz" else data)
+    except ValueError as error:
+        raise RecordingError(f"{path}: Invalid JSON: {error}") from None
+    except (OSError, EOFError, zlib.error) as error:
+        raise RecordingError(f"{path}: cannot be read: {error}") from None
+
+
+def checked(model: type[_Model], document: Any, path: Path) -> _Model:
+    """The document as an object of the model.
+
+    Raises:
+        RecordingError: it is something else.
+    """
+    try:
+        return model.model_validate(document)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        message = "Input should be an object" if first["type"] == "model_type" else first["msg"]
+        raise RecordingError(f"{path}: {f'{place}: ' if place else ''}{message}") from None
+
+
+def first_difference(recorded: Any, replayed: Any) -> str:
+    """Where two sequences differ first, in words."""
+    for one, other in zip(recorded, replayed, strict=False):
+        if one != other:
+            return f"{other}, recorded {one}"
+    return f"{len(replayed)} of them, recorded {len(recorded)}"
