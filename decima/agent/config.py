@@ -9,7 +9,15 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-__all__ = ["DECIMA_SIM_POLICY", "PAPER_POLICY", "PRESETS", "SHORTCUT_POLICY", "Feature", "PolicyConfig"]
+__all__ = [
+    "DECIMA_SIM_POLICY",
+    "PAPER_POLICY",
+    "PRESETS",
+    "PROFILED_POLICY",
+    "SHORTCUT_POLICY",
+    "Feature",
+    "PolicyConfig",
+]
 
 FeatureName = Literal[
     "unclaimed_tasks",
@@ -23,11 +31,22 @@ FeatureName = Literal[
     "running_executors",
     "job_work_ms",
     "ready",
+    "share_executors",
+    "thrifty_executors",
+    "fast_executors",
 ]
 #: Their place is their number in the compiled code.
 FEATURE_NAMES: tuple[str, ...] = get_args(FeatureName)
 #: Those that say nothing of a single stage.
-JOB_FEATURE_NAMES = ("job_executors", "offered_executors", "local", "job_work_ms")
+JOB_FEATURE_NAMES = (
+    "job_executors",
+    "offered_executors",
+    "local",
+    "job_work_ms",
+    "share_executors",
+    "thrifty_executors",
+    "fast_executors",
+)
 
 
 #: Units of a layer; more than that no file shall make us allocate.
@@ -42,7 +61,9 @@ class Feature(BaseModel):
             that have not started; work is tasks times their mean duration, ``job_work`` that of all the job's tasks
             that have not started; ``local`` is 1 if the executors offered belong to the job, else -1; ``ready`` is 1
             if the stage's parents are complete, so that nobody need wait there, else -1; ``job_executors``,
-            ``offered_executors`` and ``running_executors`` (at work on the stage) are counts.
+            ``offered_executors`` and ``running_executors`` (at work on the stage) are counts; ``share_executors`` is
+            the cluster's executors over the live jobs; ``thrifty_executors`` and ``fast_executors`` are how many a job
+            uses well, by running its profile alone (``decima.schedulers.srpt.best_parallelism``).
         scale: what it is divided by, in its own unit.
         log: whether to compress it.
     """
@@ -186,6 +207,25 @@ SHORTCUT_POLICY = PolicyConfig(
     shortcut=True,
 )
 
+
+def _fine(feature: Feature) -> Feature:
+    """Numbers of executors in units in which one more or less can be seen."""
+    return Feature(name=feature.name, scale=2.0) if feature.name.endswith("_executors") else feature
+
+
+_PARALLELISM = tuple(
+    Feature(name=name, scale=2.0) for name in ("share_executors", "thrifty_executors", "fast_executors")
+)
+
+#: The same, told how many executors jobs use well: what their profiles say and a mean duration does not.
+PROFILED_POLICY = SHORTCUT_POLICY.model_copy(
+    update={
+        "stage_features": (*map(_fine, SHORTCUT_POLICY.stage_features), *_PARALLELISM),
+        "job_features": (*map(_fine, SHORTCUT_POLICY.job_features), *_PARALLELISM),
+        "limit_scale": 2.0,
+    }
+)
+
 #: The network of the published code: 4,770 parameters.
 DECIMA_SIM_POLICY = PolicyConfig(
     stage_features=(
@@ -214,5 +254,6 @@ DECIMA_SIM_POLICY = PolicyConfig(
 PRESETS: dict[str, PolicyConfig] = {
     "paper": PAPER_POLICY,
     "shortcut": SHORTCUT_POLICY,
+    "profiled": PROFILED_POLICY,
     "decima-sim": DECIMA_SIM_POLICY,
 }

@@ -7,8 +7,9 @@ no other stage's embedding depends on them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from typing import Any
 
@@ -18,7 +19,8 @@ from numpy.typing import NDArray
 
 from decima.agent import kernels
 from decima.agent.config import FEATURE_NAMES, PolicyConfig
-from simulator import Observation
+from decima.schedulers.srpt import best_parallelism
+from simulator import ClusterConfig, Observation
 from workloads import JobProfile, JobSequence
 
 __all__ = ["LIMIT_KINDS", "Featurizer", "Graphs", "message_order", "published_message_order"]
@@ -30,6 +32,8 @@ LIMIT_KINDS = {
     "stage": kernels.STAGE,
     "none": kernels.NONE,
 }
+#: How much occupied executors count beside time in ``thrifty_executors`` and ``fast_executors``.
+THRIFT = (2.5, 0.75)
 #: How often the published code passes messages.
 PUBLISHED_STEPS = 8
 
@@ -135,6 +139,18 @@ class Featurizer:
         self._scales = np.array([feature.scale for feature in features])
         self._logs = np.array([feature.log for feature in features])
         self._limit_kind = LIMIT_KINDS[config.limit]
+        self._useful_executors: NDArray[np.float64] | None = None
+
+    def _useful(self, cluster: ClusterConfig) -> NDArray[np.float64]:
+        """Executors that each job of the sequence uses well, by ``THRIFT``, if the policy wants to know."""
+        if self._useful_executors is None:
+            asked = self._names >= FEATURE_NAMES.index("thrifty_executors")
+            jobs = self.sequence.profiles if asked.any() else ()
+            alone = replace(cluster, max_time_ms=math.inf)
+            self._useful_executors = np.zeros((len(self.sequence.profiles), len(THRIFT)))
+            for number, profile in enumerate(jobs):
+                self._useful_executors[number] = [best_parallelism(profile, alone, each) for each in THRIFT]
+        return self._useful_executors
 
     def graph(self, observation: Observation) -> Graphs:
         """The one graph of an observation."""
@@ -155,6 +171,7 @@ class Featurizer:
             jobs,
             stages,
             observation._mean_task_ms,
+            self._useful(observation.config),
             self._first_message,
             self._messages,
             observation.offered,

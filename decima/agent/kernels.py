@@ -45,7 +45,9 @@ def build_size(jobs, stages, first_message, keep_finished):
 
 
 @compiled
-def _feature(name, unclaimed, remaining, mean_ms, executors, offered, local, running, job_work, ready):
+def _feature(
+    name, unclaimed, remaining, mean_ms, executors, offered, local, running, job_work, ready, share, useful
+):
     if name == 0:
         return unclaimed
     if name == 1:
@@ -66,7 +68,11 @@ def _feature(name, unclaimed, remaining, mean_ms, executors, offered, local, run
         return running
     if name == 9:
         return job_work
-    return ready
+    if name == 10:
+        return ready
+    if name == 11:
+        return share
+    return useful[name - 12]
 
 
 @compiled
@@ -79,6 +85,7 @@ def build(
     jobs,
     stages,
     mean_task_ms,
+    useful_executors,
     first_message,
     all_messages,
     offered,
@@ -108,6 +115,7 @@ def build(
         job_work[stages[STAGE_JOB, place]] += (
             stages[REMAINING, place] * mean_task_ms[stages[STAGE_NUMBER, place]]
         )
+    share = num_executors / max(jobs.shape[1], 1)
     kept = np.full(num_stages, -1, dtype=np.int32)
     count = 0
     choices = 0
@@ -133,6 +141,8 @@ def build(
                 float(stages[RUNNING, place]),
                 job_work[job],
                 1.0 if stages[READY_RANK, place] >= 0 else -1.0,
+                share,
+                useful_executors[jobs[0, job]],
             )
             features[count, k] = _scaled(value, feature_scales[k], feature_logs[k])
         stage_job[count] = job
@@ -164,6 +174,8 @@ def build(
                 0.0,
                 job_work[job],
                 0.0,
+                share,
+                useful_executors[jobs[0, job]],
             )
             job_features[job, k - num_stage_features] = _scaled(value, feature_scales[k], feature_logs[k])
     # Step by step over all jobs, so that the network sees many stages at once.

@@ -12,7 +12,14 @@ from decima.training.config import TrainingConfig
 __all__ = ["fig22"]
 
 #: Features that tell durations.
-DURATIONS = ("mean_task_ms", "unclaimed_work_ms", "remaining_work_ms")
+DURATIONS = (
+    "mean_task_ms",
+    "unclaimed_work_ms",
+    "remaining_work_ms",
+    "job_work_ms",
+    "thrifty_executors",
+    "fast_executors",
+)
 BLIND = "without durations"
 
 

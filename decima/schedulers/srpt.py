@@ -96,14 +96,20 @@ class ProfiledSrpt(_LimitedSrpt):
         return self._limit[observation.job_id].astype(np.float64)
 
 
-@lru_cache(maxsize=10_000)
 def best_parallelism(profile: JobProfile, config: ClusterConfig, thrift: float) -> int:
     """The limit k with the least ``time * (k * time) ** thrift``, where the job takes that time alone with k."""
+    limits, times = _alone_ms(profile, config)
+    cost = np.log(np.maximum(times, 1.0)) * (1 + thrift) + np.log(limits) * thrift
+    return int(limits[np.argmin(cost)])
+
+
+@lru_cache(maxsize=10_000)
+def _alone_ms(profile: JobProfile, config: ClusterConfig) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Limits on its executors, and how long the job takes with each, alone on the cluster, ms."""
     jobs = JobSequence((profile,), np.zeros(1))
     limits = [limit for limit in PARALLELISM if limit <= config.num_executors]
-    times = np.array([run_episode(config, jobs, _Alone(limit)).mean_jct_ms for limit in limits])
-    cost = np.log(np.maximum(times, 1.0)) * (1 + thrift) + np.log(limits) * thrift
-    return limits[int(np.argmin(cost))]
+    times = [run_episode(config, jobs, _Alone(limit)).mean_jct_ms for limit in limits]
+    return np.array(limits), np.array(times)
 
 
 class _Alone(Scheduler):

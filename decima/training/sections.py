@@ -80,7 +80,7 @@ class Section(BaseModel):
 class PolicySection(Section):
     """The shape of the policy."""
 
-    preset: Literal["shortcut", "paper", "decima-sim"] = Field(
+    preset: Literal["profiled", "shortcut", "paper", "decima-sim"] = Field(
         default="shortcut", description="what to begin with; see decima.agent.config.PRESETS"
     )
     overrides: dict[str, Any] = Field(

@@ -11,7 +11,9 @@ import math
 import numpy as np
 
 from decima.agent.config import Feature
+from decima.agent.features import THRIFT
 from decima.agent.policy import Policy
+from decima.schedulers.srpt import best_parallelism
 from simulator import Observation
 
 Vector = np.ndarray
@@ -51,7 +53,11 @@ class NaiveNetwork:
             "job_work_ms": sum(
                 seen.remaining_tasks[each] * seen.mean_task_ms[each] for each in self.unfinished(job)
             ),
+            "share_executors": seen.num_executors / seen.jobs.shape[1],
         }
+        profile = seen.sequence.profiles[seen.job_id[job]]
+        for name, thrift in zip(("thrifty_executors", "fast_executors"), THRIFT, strict=True):
+            values[name] = best_parallelism(profile, seen.config, thrift)
         if place is not None:
             mean, left, unclaimed = (
                 seen.mean_task_ms[place],

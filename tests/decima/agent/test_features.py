@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from decima.agent.config import FEATURE_NAMES, JOB_FEATURE_NAMES, PAPER_POLICY, Feature, PolicyConfig
-from decima.agent.features import Featurizer, Graphs, message_order, published_message_order
+from decima.agent.features import THRIFT, Featurizer, Graphs, message_order, published_message_order
+from decima.schedulers.srpt import best_parallelism
 from simulator import Cluster, ClusterConfig, Decision, Observation
 from tests.decima.agent.examples import VARIANTS, changed, episode
 from tests.simulator.build import chain, job, jobs, stage
-from workloads import JobProfile, random_dag
+from workloads import JobProfile, StageProfile, TaskDurations, random_dag
 
 EVERYTHING = PolicyConfig(
     stage_features=tuple(Feature(name=name) for name in FEATURE_NAMES),
@@ -45,6 +46,10 @@ def test_features_are_what_they_are_called() -> None:
     graph = Featurizer(EVERYTHING, seen.sequence).graph(seen)
     unclaimed, remaining, mean = seen.unclaimed_tasks, seen.remaining_tasks, np.array([100, 40, 50])
     work = [float(remaining[:2] @ mean[:2]), float(remaining[2] * mean[2])]
+    useful = [
+        [best_parallelism(profile, seen.config, thrift) for thrift in THRIFT]
+        for profile in seen.sequence.profiles
+    ]
     expected = {
         "unclaimed_tasks": unclaimed,
         "remaining_tasks": remaining,
@@ -57,12 +62,26 @@ def test_features_are_what_they_are_called() -> None:
         "running_executors": seen.running_executors,
         "job_work_ms": [work[0], work[0], work[1]],
         "ready": np.where(seen.ready_rank >= 0, 1, -1),
+        "share_executors": [5, 5, 5],
+        "thrifty_executors": [useful[0][0], useful[0][0], useful[1][0]],
+        "fast_executors": [useful[0][1], useful[0][1], useful[1][1]],
     }
     assert tuple(expected) == FEATURE_NAMES
     for name, column in zip(FEATURE_NAMES, graph.features.T, strict=True):
         np.testing.assert_array_equal(column, expected[name], err_msg=name)
-    of_jobs = [[7, seen.offered, 1, work[0]], [3, seen.offered, -1, work[1]]]
+    of_jobs = [[7, seen.offered, 1, work[0], 5, *useful[0]], [3, seen.offered, -1, work[1], 5, *useful[1]]]
     np.testing.assert_array_equal(graph.job_features, of_jobs)
+
+
+def test_a_job_uses_fewer_executors_well_where_they_count_more() -> None:
+    """Its tasks take longer the more executors it has: it is fastest with many, and cheapest with few."""
+    durations = {count: [1000.0 + 100 * count] for count in range(1, 11)}
+    slowing = StageProfile(100, TaskDurations.from_tables(durations, durations, durations))
+    cluster = Cluster(ClusterConfig(10), jobs(job(slowing)))
+    seen = cluster.observe()
+    graph = Featurizer(EVERYTHING, seen.sequence).graph(seen)
+    thrifty, fast = graph.job_features[0, -2:]
+    assert 1 <= thrifty < fast <= 10
 
 
 def test_features_are_divided_and_compressed() -> None:
