@@ -2,76 +2,37 @@
 
 from __future__ import annotations
 
-import math
 import shlex
-import sys
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from decima.console import INTERRUPTED, end, library_errors, make_console
+from decima.train_console import command_line, explain, progress, quoted, settings_source, training_options
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from decima.training.config import TrainingConfig
-    from decima.training.trainer import IterationReport, TrainingResult
+    from decima.training.trainer import TrainingResult
 
 __all__ = ["train"]
 
 DEFAULT_RECIPE = "batch"
-#: Without a terminal, there is a line at least this often, s.
-QUIET_S = 60.0
+AGAINST = "tuned weighted fair"
 
 
-def _explain(context: click.Context, option: click.Parameter, wanted: bool) -> None:
-    """Show all settings and metrics, and end."""
-    if not wanted:
-        return
-    from rich.table import Table
-
-    from decima.training.config import describe_settings
+def _explain() -> None:
+    from decima.training.config import TrainingConfig
     from decima.training.metrics import METRICS
 
-    settings, metrics = (Table(box=None, padding=(0, 2, 0, 0)) for _ in range(2))
-    for table, headings in ((settings, ("setting", "default", "meaning")), (metrics, ("metric", "meaning"))):
-        for heading in headings:
-            table.add_column(heading, no_wrap=heading != "meaning")
-    for row in describe_settings():
-        settings.add_row(*row)
-    for pair in METRICS.items():
-        metrics.add_row(*pair)
-    console = make_console()
-    console.print(settings)
-    console.print()
-    console.print(metrics)
-    context.exit()
+    explain(TrainingConfig, METRICS)
 
 
 @click.command(context_settings={"show_default": True})
-@click.option(
-    "--config",
-    metavar="FILE.yaml|RECIPE",
-    help="Settings of the training: a file, or a recipe (batch, stream, makespan, paper).  "
-    f"[default: {DEFAULT_RECIPE}]",
-)
-@click.option(
-    "--set",
-    "overrides",
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="Another value for a setting, such as cluster.executors=10; may be given several times.",
-)
-@click.option(
-    "--out", required=True, type=click.Path(path_type=Path), help="Folder for policy, checkpoint, metrics."
-)
-@click.option(
-    "--resume", is_flag=True, help="Go on with the run in that folder, by default with its settings."
-)
+@training_options("batch, stream, makespan, paper", DEFAULT_RECIPE, _explain)
 @click.option(
     "--profiles",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
@@ -86,14 +47,6 @@ def _explain(context: click.Context, option: click.Parameter, wanted: bool) -> N
     "--device", default="cpu", help="Where updates are computed: cpu or cuda. Episodes run on CPUs."
 )
 @click.option("--processes", type=click.IntRange(min=1), default=1, help="Processes that run episodes.")
-@click.option(
-    "--explain",
-    is_flag=True,
-    is_eager=True,
-    expose_value=False,
-    callback=_explain,
-    help="Show all settings and all metrics, and end.",
-)
 def train(out: Path, resume: bool, device: str, processes: int, **options: Any) -> int:
     """Learn a scheduling policy from a workload (Decima, SIGCOMM 2019).
 
@@ -109,8 +62,8 @@ def train(out: Path, resume: bool, device: str, processes: int, **options: Any) 
         trainer = Trainer(
             config, out, resume=resume, device=device, processes=processes, command=_command_line(options)
         )
-        with _progress(config) as (on_iteration, on_phase):
-            result = trainer.run(on_iteration, on_phase)
+        with progress(config.iterations, AGAINST, lambda metrics: _measured(config, metrics)) as tell:
+            result = trainer.run(*tell)
     make_console().print(_table(result))
     for line in _notes(result):
         click.echo(line)
@@ -121,91 +74,33 @@ def train(out: Path, resume: bool, device: str, processes: int, **options: Any) 
 
 
 def _config(out: Path, resume: bool, options: dict[str, Any]) -> TrainingConfig:
-    from decima.training.config import TrainingError, read_config
-    from decima.training.trainer import CONFIG
+    from decima.training.config import read_config
 
     overrides: list[str] = list(options["overrides"])
     if options["profiles"] is not None:
-        overrides.append(f"workload.profiles={_quoted(options['profiles'])}")
+        overrides.append(f"workload.profiles={quoted(options['profiles'])}")
     if options["workload"] is not None:
-        overrides.append(f"workload.file={_quoted(options['workload'])}")
-    source: str | Path | None = options["config"]
-    if resume and source is None:
-        source = out / CONFIG
-        if not source.exists():
-            raise TrainingError(f"{out}: holds no training run to go on with")
-    return read_config(source or DEFAULT_RECIPE, overrides)
-
-
-def _quoted(path: Path) -> str:
-    import json
-
-    return json.dumps(str(path))  # a YAML text, whatever characters it has
+        overrides.append(f"workload.file={quoted(options['workload'])}")
+    return read_config(settings_source(options["config"], out, resume, DEFAULT_RECIPE), overrides)
 
 
 def _command_line(options: dict[str, Any]) -> str:
-    words = ["decima", "train", "--config", str(options["config"] or DEFAULT_RECIPE)]
-    for override in options["overrides"]:
-        words += ["--set", override]
-    for name in ("profiles", "workload"):
-        if options[name] is not None:
-            words += [f"--{name}", str(options[name])]
-    return shlex.join([*words, "--out", "DIR"])
-
-
-@contextmanager
-def _progress(config: TrainingConfig) -> Iterator[tuple[Any, Any]]:
-    """Two functions that show how far it is: a bar on a terminal, a line now and then elsewhere."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield _Lines(config.cluster.reward), lambda words: click.echo(words, err=True)
-        return
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[told]}"),
+    paths = {name: options[name] for name in ("profiles", "workload")}
+    return command_line(
+        ["decima", "train"], str(options["config"] or DEFAULT_RECIPE), options["overrides"], paths
     )
-    with Progress(*columns, console=console, transient=True) as progress:
-        bar = progress.add_task("", total=config.iterations, told="")
-
-        def on_iteration(report: IterationReport) -> None:
-            told = f"best: {_versus(report.improvement)}"
-            progress.update(bar, completed=report.iteration, told=told)
-
-        yield on_iteration, lambda words: progress.update(bar, description=words)
 
 
-class _Lines:
-    """Tells of an iteration in a line, if it was validated or the last line was long ago."""
-
-    def __init__(self, reward: str) -> None:
-        self.reward = reward
-        self.last = -math.inf
-
-    def __call__(self, report: IterationReport) -> None:
-        metrics = report.metrics
-        if "improvement" not in metrics and time.monotonic() - self.last < QUIET_S:
-            return
-        self.last = time.monotonic()
-        parts = [f"{report.iteration}/{report.iterations}"]
-        if "jct_s" in metrics:
-            parts.append(f"training JCT {metrics['jct_s']:.1f} s, entropy {metrics.get('entropy', 0):.2f}")
-        if "improvement" in metrics:
-            objective = self.reward.upper() if self.reward == "jct" else self.reward
-            value = metrics[f"validation_{self.reward}_s"]
-            parts.append(f"validation {objective} {value:.1f} s, {_versus(metrics['improvement'])}")
-        parts.append(f"best: {_versus(report.improvement)}")
-        click.echo("; ".join(parts), err=True)
-        sys.stderr.flush()
-
-
-def _versus(improvement: float) -> str:
-    return f"{abs(improvement):.1%} {'better' if improvement >= 0 else 'worse'} than tuned weighted fair"
+def _measured(config: TrainingConfig, metrics: Mapping[str, float]) -> Sequence[str]:
+    """An iteration, in words."""
+    parts = []
+    if "jct_s" in metrics:
+        parts.append(f"training JCT {metrics['jct_s']:.1f} s, entropy {metrics.get('entropy', 0):.2f}")
+    if "improvement" in metrics:
+        reward = config.cluster.reward
+        objective = reward.upper() if reward == "jct" else reward
+        parts.append(f"validation {objective} {metrics[f'validation_{reward}_s']:.1f} s")
+    return parts
 
 
 def _table(result: TrainingResult) -> Table:

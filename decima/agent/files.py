@@ -23,7 +23,7 @@ from decima.agent.config import DECIMA_SIM_POLICY, PolicyConfig
 from decima.agent.policy import Policy
 from decima.outputs import atomic_path
 
-__all__ = ["PolicyFileError", "load_policy", "read_about", "save_policy"]
+__all__ = ["PolicyFileError", "load_policy", "read_about", "read_archive", "save_policy", "write_archive"]
 
 VERSION = 1
 #: Of all arrays together, bytes; a policy has some ten thousand numbers.
@@ -45,9 +45,7 @@ def save_policy(path: Path, policy: Policy, about: Mapping[str, Any] | None = No
     text = json.dumps(
         {"version": VERSION, "config": policy.config.model_dump(mode="json"), "about": dict(about or {})}
     )
-    arrays: dict[str, Any] = {"policy": np.array(text), **_arrays(policy)}
-    with atomic_path(path) as partial, partial.open("wb") as file:
-        np.savez_compressed(file, **arrays)
+    write_archive(path, {"policy": np.array(text), **_arrays(policy)})
 
 
 def load_policy(path: Path) -> Policy:
@@ -56,7 +54,7 @@ def load_policy(path: Path) -> Policy:
     Raises:
         PolicyFileError: no archive of arrays, another version, or arrays that do not fit the shape it names.
     """
-    arrays = _read(path)
+    arrays = read_archive(path)
     config = _head(path, arrays)[0] if "policy" in arrays else DECIMA_SIM_POLICY
     arrays.pop("policy", None)
     policy = Policy(config)
@@ -89,7 +87,7 @@ def read_about(path: Path) -> dict[str, Any]:
     Raises:
         PolicyFileError: as ``load_policy``, but the weights are not looked at.
     """
-    arrays = _read(path)
+    arrays = read_archive(path)
     return _head(path, arrays)[1] if "policy" in arrays else {}
 
 
@@ -101,8 +99,18 @@ def _arrays(policy: Policy) -> dict[str, NDArray[np.float32]]:
     return arrays
 
 
-def _read(path: Path) -> dict[str, NDArray[Any]]:
-    """The arrays of an archive, as ``numpy.load`` reads them, but for anything else that it would read."""
+def write_archive(path: Path, arrays: Mapping[str, Any]) -> None:
+    """Write arrays by name, in one step."""
+    with atomic_path(path) as partial, partial.open("wb") as file:
+        np.savez_compressed(file, **arrays)
+
+
+def read_archive(path: Path) -> dict[str, NDArray[Any]]:
+    """The arrays of an archive, as ``numpy.load`` reads them, but for anything else that it would read.
+
+    Raises:
+        PolicyFileError: it cannot be read, or there is something else in it.
+    """
     try:
         with zipfile.ZipFile(path) as archive:
             members = archive.infolist()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from decima.outputs import atomic_path
 from decima.training.config import TrainingConfig, TrainingError, parse_config
 from decima.training.critic import NUM_SUMS
 
-__all__ = ["Checkpoint", "load_checkpoint", "save_checkpoint"]
+__all__ = ["Checkpoint", "load_checkpoint", "read_document", "save_checkpoint", "write_document"]
 
 FORMAT, VERSION = "decima-checkpoint", 1
 
@@ -66,14 +67,7 @@ class Checkpoint:
 
 def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
     """Write a checkpoint, in one step."""
-    document = {
-        "format": FORMAT,
-        "version": VERSION,
-        **vars(checkpoint),
-        "config": checkpoint.config.model_dump_json(),
-    }
-    with atomic_path(path) as partial:
-        torch.save(document, partial)
+    write_document(path, FORMAT, VERSION, {**vars(checkpoint), "config": checkpoint.config.model_dump_json()})
 
 
 def load_checkpoint(path: Path) -> Checkpoint:
@@ -82,21 +76,7 @@ def load_checkpoint(path: Path) -> Checkpoint:
     Raises:
         TrainingError: it is missing, cut off, no checkpoint, of another version, or does not fit its own settings.
     """
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise TrainingError(f"{path}: {error.strerror}, expected a checkpoint") from None
-    try:
-        document = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
-    except Exception:  # whatever the many formats that PyTorch tries may raise
-        raise TrainingError(f"{path}: not a checkpoint, or cut off") from None
-    if not isinstance(document, dict) or document.pop("format", None) != FORMAT:
-        raise TrainingError(f"{path}: not a checkpoint of a training run")
-    if (version := document.pop("version", None)) != VERSION:
-        raise TrainingError(f"{path}: format version {VERSION} expected, got {version!r}")
-    expected = set(Checkpoint.__dataclass_fields__)
-    if document.keys() != expected:
-        raise TrainingError(f"{path}: {sorted(document.keys() ^ expected)[0]} is missing or unknown")
+    document = read_document(path, FORMAT, VERSION, set(Checkpoint.__dataclass_fields__))
     try:
         document["config"] = parse_config(json.loads(document["config"]), f"{path}: config")
         checkpoint = Checkpoint(**document)
@@ -107,6 +87,41 @@ def load_checkpoint(path: Path) -> Checkpoint:
         reason = " ".join(str(error).split())
         raise TrainingError(f"{path}: does not fit its own settings: {reason:.200}") from None
     return checkpoint
+
+
+def write_document(path: Path, kind: str, version: int, document: Mapping[str, Any]) -> None:
+    """Write tensors, numbers and texts by name, in one step."""
+    with atomic_path(path) as partial:
+        torch.save({"format": kind, "version": version, **document}, partial)
+
+
+def read_document(path: Path, kind: str, version: int, expected: set[str]) -> dict[str, Any]:
+    """Read what ``write_document`` wrote, without executing anything.
+
+    Args:
+        path: where.
+        kind: what it must be.
+        version: of its format.
+        expected: the names.
+
+    Raises:
+        TrainingError: it is missing, cut off, something else, of another version, or other names are in it.
+    """
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise TrainingError(f"{path}: {error.strerror}, expected a checkpoint") from None
+    try:
+        document = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+    except Exception:  # whatever the many formats that PyTorch tries may raise
+        raise TrainingError(f"{path}: not a checkpoint, or cut off") from None
+    if not isinstance(document, dict) or document.pop("format", None) != kind:
+        raise TrainingError(f"{path}: not a checkpoint of a training run")
+    if (found := document.pop("version", None)) != version:
+        raise TrainingError(f"{path}: format version {version} expected, got {found!r}")
+    if document.keys() != expected:
+        raise TrainingError(f"{path}: {sorted(document.keys() ^ expected)[0]} is missing or unknown")
+    return document
 
 
 def _check(checkpoint: Checkpoint) -> None:

@@ -59,11 +59,13 @@ class MetricsLog:
     Args:
         out: the folder of the training run.
         iteration: rows after this one, from a run that was cut off, are dropped; -1 for a new run.
+        known: name -> what it is, of all metrics that there may be.
     """
 
-    def __init__(self, out: Path, iteration: int) -> None:
+    def __init__(self, out: Path, iteration: int, known: Mapping[str, str] = METRICS) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
+        self._known = known
         path = out / "metrics.jsonl"
         kept = [row for row in read_metrics(path) if row["iteration"] <= iteration] if path.exists() else []
         with atomic_path(path) as partial:
@@ -83,7 +85,7 @@ class MetricsLog:
     def write(self, row: Mapping[str, float]) -> None:
         """Write the metrics of one iteration; those that are no number are left out."""
         row = {name: value for name, value in row.items() if math.isfinite(value)}
-        assert row.keys() <= METRICS.keys()
+        assert row.keys() <= self._known.keys()
         self._file.write(_line(row))
         self._file.flush()
         for name, value in row.items():

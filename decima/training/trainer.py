@@ -6,7 +6,7 @@ checkpoint ends, on a CPU, with the very bits of one that was not; nor does the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,40 +16,26 @@ import torch
 from numpy.typing import NDArray
 
 from decima.agent.files import save_policy
-from decima.agent.threads import one_thread
-from decima.outputs import atomic_path, make_folder, uninterrupted
+from decima.outputs import atomic_path
 from decima.training.card import policy_card
 from decima.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from decima.training.config import TrainingConfig, TrainingError
 from decima.training.curriculum import validation_seeds
 from decima.training.learner import Learner
-from decima.training.metrics import MetricsLog
-from decima.training.rollout import NotFiniteError
+from decima.training.loop import (
+    CARD,
+    CHECKPOINT,
+    CONFIG,
+    POLICY,
+    IterationReport,
+    TrainingLoop,
+    check_same_run,
+)
+from decima.training.metrics import METRICS
 from decima.training.simulation import Simulation, policy_of, weights_of
 from decima.training.validation import Outcome, Reference, fair_ms
 
 __all__ = ["CHECKPOINT", "CONFIG", "POLICY", "IterationReport", "Trainer", "TrainingResult"]
-
-CHECKPOINT, CONFIG, POLICY, CARD = "checkpoint.pt", "config.yaml", "policy.npz", "policy.md"
-#: Settings that a run may be gone on with although they differ: how long it is, and how it is watched over.
-MAY_CHANGE = ("iterations", "checkpoint_every")
-
-
-@dataclass(frozen=True, eq=False)
-class IterationReport:
-    """One iteration.
-
-    Attributes:
-        iteration: iterations that are over.
-        iterations: how many there will be.
-        metrics: see ``decima.training.metrics.METRICS``.
-        improvement: of the best policy so far over the tuned weighted fair.
-    """
-
-    iteration: int
-    iterations: int
-    metrics: Mapping[str, float]
-    improvement: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,7 +64,7 @@ class TrainingResult:
     cpu_s: float
 
 
-class Trainer:
+class Trainer(TrainingLoop):
     """One training run and its folder.
 
     The folder gets ``config.yaml`` (all settings), ``metrics.jsonl`` and ``tensorboard/``, ``checkpoint.pt``, and
@@ -101,6 +87,8 @@ class Trainer:
         OutputError: the folder cannot be written.
     """
 
+    METRICS = METRICS
+
     def __init__(
         self,
         config: TrainingConfig,
@@ -111,17 +99,12 @@ class Trainer:
         processes: int = 1,
         command: str = "",
     ) -> None:
+        super().__init__(config, out, resume, command)
         self.config = config
-        self.out = Path(out)
         self.processes = processes
-        self.command = command
         if device != "cpu" and not (device.startswith("cuda") and torch.cuda.is_available()):
             raise TrainingError(f"there is no device {device} here")
         self._settings = config.settings()
-        make_folder(self.out)
-        path = self.out / CHECKPOINT
-        if path.exists() and not resume:
-            raise TrainingError(f"{self.out}: holds a training run already; --resume goes on with it")
         self._learner = Learner(config, self._settings, device)
         self._reference: Reference | None = None
         self._best: _Best | None = None
@@ -129,8 +112,8 @@ class Trainer:
         self._cpu_s = 0.0  # before this trainer took over
         # Where the run stands after its last whole iteration, whatever has become of the above since.
         self._checkpoint: Checkpoint | None = None
-        if path.exists():
-            self._restore(path)
+        if self._resumes:
+            self._restore(self._checkpoint_file)
 
     def run(
         self,
@@ -147,54 +130,45 @@ class Trainer:
             TrainingError: a loss, gradient or probability is not finite; the last good checkpoint is kept.
             WorkerError: a worker process died.
         """
-        say = on_phase or (lambda words: None)
-        with atomic_path(self.out / CONFIG) as path:
-            path.write_text(self.config.to_yaml(), encoding="utf-8")
-        start = -1 if self._checkpoint is None else self._checkpoint.iteration
-        interrupted = False
-        with one_thread(), MetricsLog(self.out, start) as log:
-            try:
-                with Simulation(self._settings, self._learner.policy.config, self.processes) as simulation:
-                    for metrics in self._iterations(simulation, start, say):
-                        with uninterrupted():
-                            self._finish(metrics, simulation, log)
-                        if on_iteration is not None:
-                            on_iteration(self._report(metrics))
-            except KeyboardInterrupt:
-                if self._checkpoint is None:
-                    raise
-                interrupted = True
-            except NotFiniteError as error:
-                done = 0 if self._checkpoint is None else self._checkpoint.iteration
-                raise TrainingError(f"iteration {done + 1}: {error}; {self._kept()}") from None
-            finally:
-                if self._checkpoint is not None:
-                    with uninterrupted():
-                        self._save(self._checkpoint)
+        interrupted = self._run(on_iteration, on_phase)
         assert self._checkpoint is not None
         return self._result(self._checkpoint, interrupted)
 
+    @property
+    def iteration(self) -> int:
+        """See ``TrainingLoop``."""
+        return -1 if self._checkpoint is None else self._checkpoint.iteration
+
+    @property
+    def best(self) -> tuple[int, float]:
+        """See ``TrainingLoop``."""
+        assert self._best is not None
+        return self._best.iteration, self._best.improvement
+
     # Iterations.
 
-    def _iterations(
-        self, simulation: Simulation, start: int, say: Callable[[str], None]
-    ) -> Iterator[dict[str, float]]:
-        """What was measured in each iteration from ``start`` on; -1 stands for what comes before the first."""
+    def _iterations(self, say: Callable[[str], None]) -> Generator[dict[str, float], None, None]:
         config = self.config
-        if start < 0:
-            say("classic schedulers on the validation sequences")
-            self._reference = simulation.reference(validation_seeds(config))
-            if config.imitation is not None:
-                say(f"imitation of {config.imitation.scheduler}")
-                self._learner.imitate(config.imitation)
-            yield {"iteration": 0, **self._validate(simulation, 0)}
-        say("training")
-        for iteration in range(max(start, 0), config.iterations):
-            done = iteration + 1
-            metrics = {"iteration": done, **self._learner.learn(simulation, iteration)}
-            if done % config.validation.every == 0 or done == config.iterations:
-                metrics |= self._validate(simulation, done)
-            yield metrics
+        start = self.iteration
+        with Simulation(self._settings, self._learner.policy.config, self.processes) as simulation:
+            if start < 0:
+                say("classic schedulers on the validation sequences")
+                self._reference = simulation.reference(validation_seeds(config))
+                if config.imitation is not None:
+                    say(f"imitation of {config.imitation.scheduler}")
+                    self._learner.imitate(config.imitation)
+                metrics: dict[str, float] = {"iteration": 0, **self._validate(simulation, 0)}
+                yield metrics | {"cpu_s": self._cpu_so_far(simulation)}
+            say("training")
+            for iteration in range(max(start, 0), config.iterations):
+                done = iteration + 1
+                metrics = {"iteration": done, **self._learner.learn(simulation, iteration)}
+                if done % config.validation.every == 0 or done == config.iterations:
+                    metrics |= self._validate(simulation, done)
+                yield metrics | {"cpu_s": self._cpu_so_far(simulation)}
+
+    def _cpu_so_far(self, simulation: Simulation) -> float:
+        return self._cpu_s + self._learner.cpu_s + simulation.cpu_s
 
     def _validate(self, simulation: Simulation, iteration: int) -> dict[str, float]:
         """Judge the policy and keep it if it is the best; what was measured."""
@@ -211,17 +185,12 @@ class Trainer:
             "improvement": improvement,
         }
 
-    def _finish(self, metrics: dict[str, float], simulation: Simulation, log: MetricsLog) -> None:
-        """An iteration is over: from here on, it is what the run goes on from."""
+    def _keep(self, metrics: Mapping[str, float]) -> None:
         assert self._best is not None
         assert self._reference is not None
-        cpu_s = self._cpu_s + self._learner.cpu_s + simulation.cpu_s
-        metrics |= {"best_improvement": self._best.improvement, "cpu_s": cpu_s}
-        log.write(metrics)
-        iteration = int(metrics["iteration"])
         self._checkpoint = Checkpoint(
             config=self.config,
-            iteration=iteration,
+            iteration=int(metrics["iteration"]),
             policy=weights_of(self._learner.policy),
             average=weights_of(self._learner.average),
             optimiser=self._learner.optimiser_state(),
@@ -232,24 +201,15 @@ class Trainer:
             best_improvement=self._best.improvement,
             **self._learner.advantages.state(),
             curve=self._curve,
-            cpu_s=cpu_s,
+            cpu_s=metrics["cpu_s"],
         )
-        if iteration % self.config.checkpoint_every == 0 or self._best.iteration == iteration:
-            self._save(self._checkpoint)
 
     # What is kept.
 
     def _restore(self, path: Path) -> None:
         checkpoint = load_checkpoint(path)
         old, new = checkpoint.config.model_dump(mode="json"), self.config.model_dump(mode="json")
-        if place := _difference(old, new):
-            may_change = " and ".join(MAY_CHANGE)
-            raise TrainingError(f"{path}: is of a run with another {place}; only {may_change} may change")
-        if checkpoint.iteration > self.config.iterations:
-            raise TrainingError(
-                f"{path}: {checkpoint.iteration} iterations are over, more than the "
-                f"{self.config.iterations} asked for"
-            )
+        check_same_run(path, old, new, checkpoint.iteration)
         if fair_ms(self._settings, validation_seeds(self.config)[0]) != checkpoint.reference[0, 0]:
             raise TrainingError(
                 f"{path}: is of a run on another workload: fair does not do there what it does now"
@@ -269,8 +229,9 @@ class Trainer:
         self._cpu_s = checkpoint.cpu_s
         self._checkpoint = replace(checkpoint, config=self.config)
 
-    def _save(self, checkpoint: Checkpoint) -> None:
-        """Write the checkpoint and the best policy."""
+    def _save(self) -> None:
+        checkpoint = self._checkpoint
+        assert checkpoint is not None
         save_checkpoint(self.out / CHECKPOINT, checkpoint)
         best = policy_of(self._learner.policy.config, checkpoint.best_policy)
         about = self._about(checkpoint)
@@ -304,16 +265,6 @@ class Trainer:
         reference = Reference.of(checkpoint.reference.numpy())
         return {**reference.results(), "decima": outcome.objective(self._settings)}
 
-    def _kept(self) -> str:
-        if self._checkpoint is None:
-            return "nothing was learned yet"
-        return f"{self.out / CHECKPOINT} keeps iteration {self._checkpoint.iteration}"
-
-    def _report(self, metrics: Mapping[str, float]) -> IterationReport:
-        return IterationReport(
-            int(metrics["iteration"]), self.config.iterations, metrics, metrics["best_improvement"]
-        )
-
     def _result(self, checkpoint: Checkpoint, interrupted: bool) -> TrainingResult:
         return TrainingResult(
             config=self.config,
@@ -335,15 +286,3 @@ class _Best:
     iteration: int
     outcome: Outcome
     improvement: float
-
-
-def _difference(old: Mapping[str, Any], new: Mapping[str, Any], path: str = "") -> str:
-    """The first key, dotted, that is not the same in both and may not differ; empty if there is none."""
-    for name in new:
-        key, one, other = f"{path}{name}", old.get(name), new[name]
-        if one == other or key in MAY_CHANGE:
-            continue
-        return (
-            _difference(one, other, f"{key}.") if isinstance(one, dict) and isinstance(other, dict) else key
-        )
-    return ""

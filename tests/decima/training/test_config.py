@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from decima.training.config import TrainingConfig, TrainingError, parse_config, read_config, recipe_names
+from decima.training.config import RECIPES, TrainingConfig, TrainingError, parse_config, read_config
 from workloads import WorkloadError
 
 
@@ -17,7 +17,7 @@ def written(tmp_path: Path, text: str) -> Path:
 
 @pytest.mark.parametrize("name", ["batch", "makespan", "paper", "stream"])
 def test_recipes_are_complete_settings(name: str) -> None:
-    assert name in recipe_names()
+    assert name in RECIPES.names()
     config = read_config(name)
     assert config.settings().cluster.num_executors == 50
     assert config.cluster.reward == ("makespan" if name == "makespan" else "jct")

@@ -15,8 +15,9 @@ from click.testing import CliRunner, Result
 from decima.agent.files import read_about
 from decima.cli import cli
 from decima.training import trainer
-from decima.training.config import TrainingConfig, describe_settings, read_config
+from decima.training.config import TrainingConfig, read_config
 from decima.training.metrics import METRICS, read_metrics
+from decima.training.settings import describe_settings
 from tests.decima.test_cli import assert_one_line_error
 from tests.decima.test_compare import LIBRARY
 from tests.decima.training.examples import small
@@ -168,7 +169,7 @@ def test_every_setting_and_metric_is_explained(train: Train) -> None:
         "critic.trace",
         "imitation.entropy",
     }
-    for key, _, meaning in describe_settings():
+    for key, _, meaning in describe_settings(TrainingConfig):
         assert len(meaning) > 3, key
 
 
