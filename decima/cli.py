@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from decima.console import INTERRUPTED, OneLineErrors, chosen_workload, end, library_errors, make_console
+from decima.deeprm_cli import deeprm
 from decima.reproduce.commands import reproduce
 from decima.train_cli import train
 from decima.workload_cli import workload as workload_commands
@@ -37,6 +38,7 @@ def cli(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
+cli.add_command(deeprm)
 cli.add_command(reproduce)
 cli.add_command(train)
 cli.add_command(workload_commands)

@@ -1,0 +1,330 @@
+"""What learns on grids: REINFORCE as DeepRM has it, and advantage actor-critic as A2cScheduler has it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from decima.deeprm.config import DeepRMConfig, ImitationSection
+from decima.deeprm.heuristics import ShortestJobFirst, make_heuristic
+from decima.deeprm.rollout import (
+    Actor,
+    Steps,
+    action_baseline,
+    allowed_actions,
+    log_probabilities,
+    returns_to_go,
+    roll_out,
+    time_baseline,
+)
+from decima.training.rollout import NotFiniteError
+from simulator.grid import Grid, GridRecord
+from workloads import JobSets, RandomStream, random_stream
+
+__all__ = ["TRAINING_SEED", "VALIDATION_SEED", "Learner"]
+
+#: Added to a run's seed for its jobs; ``decima deeprm compare`` uses smaller numbers.
+TRAINING_SEED, VALIDATION_SEED = 1_000_000, 2_000_000
+#: Between the seeds of the fresh sets of two iterations.
+FRESH = 10_000_000
+
+
+class Learner:
+    """An actor, and perhaps a critic, that get better iteration by iteration.
+
+    Args:
+        config: the settings.
+
+    Attributes:
+        jobs: the training sets.
+        networks: ``actor``, and for actor-critic ``critic``.
+        optimisers: one for each.
+        cpu_s: CPU time so far, s.
+
+    Raises:
+        WorkloadError: the jobs cannot be drawn, or do not fit the grid.
+    """
+
+    def __init__(self, config: DeepRMConfig) -> None:
+        self.config = config
+        self.grid_config = config.grid.build()
+        self.cpu_s = 0.0
+        self.jobs = self._draw(TRAINING_SEED + config.seed)
+        torch.manual_seed(config.seed)
+        self.networks = nn.ModuleDict(
+            {"actor": config.network.build(self.grid_config, self.grid_config.num_actions)}
+        )
+        self._value_scale = 1.0
+        if config.update.algorithm == "a2c":
+            self.networks["critic"] = config.network.build(self.grid_config, 1)
+            self._value_scale = self._usual_return()
+        rates = {"actor": config.update.learning_rate, "critic": config.update.critic_learning_rate}
+        self.optimisers = {
+            name: _optimiser(config.update.optimiser, network, rates[name])
+            for name, network in self.networks.items()
+        }
+        Grid(self.grid_config, self.jobs)  # refuses jobs that do not fit
+
+    def learn(self, iteration: int) -> dict[str, float]:
+        """Run an iteration's episodes and follow their advantages.
+
+        Returns:
+            What was measured, by the names of ``metrics.METRICS``.
+
+        Raises:
+            NotFiniteError: a probability or gradient is no number.
+        """
+        begun = time.process_time()
+        episodes, update = self.config.episodes, self.config.update
+        rate = self._set_rate(iteration)
+        jobs = (
+            self._draw(TRAINING_SEED + self.config.seed + FRESH * (iteration + 1))
+            if episodes.fresh
+            else self.jobs
+        )
+        random = random_stream(self.config.seed, RandomStream.POLICY, iteration)
+        actor = Actor(self.networks["actor"], random, mask=episodes.mask)
+        tally = _Tally()
+        for first in range(0, len(jobs), episodes.at_once):
+            sets = jobs[first : first + episodes.at_once]
+            grid = Grid(self.grid_config, sets[np.repeat(np.arange(len(sets)), episodes.per_set)])
+            learn = self._actor_critic if update.algorithm == "a2c" else self._reinforce
+            learn(grid, actor, tally)
+        if update.algorithm == "reinforce":
+            self._step("actor", tally)
+        cpu_s = time.process_time() - begun
+        self.cpu_s += cpu_s
+        return {**tally.metrics(), "learning_rate": rate, "iteration_cpu_s": cpu_s}
+
+    def imitate(self, imitation: ImitationSection) -> None:
+        """Learn the choices of a heuristic on the training sets.
+
+        Raises:
+            NotFiniteError: a gradient is no number.
+        """
+        begun = time.process_time()
+        samples = self._choices_of(imitation)
+        optimiser = torch.optim.Adam(self.networks["actor"].parameters(), lr=imitation.learning_rate)
+        random = random_stream(self.config.seed, RandomStream.POLICY, -1 + 2**31)
+        for _ in range(imitation.epochs):
+            order = torch.from_numpy(random.permutation(len(samples.action)))
+            for part in torch.split(order, imitation.minibatch):
+                scores = self._log_probabilities(samples, part)
+                loss = nn.functional.nll_loss(scores, samples.action[part])
+                optimiser.zero_grad()
+                loss.backward()  # type: ignore[no-untyped-call]
+                _gradient_norm(self.networks["actor"])
+                optimiser.step()
+        self.cpu_s += time.process_time() - begun
+
+    # DeepRM.
+
+    def _reinforce(self, grid: Grid, actor: Actor, tally: _Tally) -> None:
+        """Add up the gradient of a few sets' episodes (DeepRM, section 3.3)."""
+        update, per_set = self.config.update, self.config.episodes.per_set
+        run = roll_out(grid, actor)
+        returns = returns_to_go(run.rewards, run.clock, update.discount)
+        if update.baseline == "time":
+            advantages = returns - time_baseline(returns, run.clock, per_set)
+        else:
+            advantages = returns - action_baseline(returns, per_set)
+        if update.normalise:
+            asked = np.concatenate(
+                [row[step.episode] for step, row in zip(run.steps, advantages, strict=True)]
+            )
+            advantages = advantages / max(float(asked.std()), 1e-9)
+        for step, advantage in zip(run.steps, advantages, strict=True):
+            self._add_gradient(step, advantage[step.episode], tally)
+        tally.add_episodes(run.rewards, run.record)
+
+    def _add_gradient(self, step: Steps, advantage: NDArray[np.float64], tally: _Tally) -> None:
+        """Of the policy's part of the loss, summed over samples."""
+        if not step.episode.size:
+            return
+        scores = log_probabilities(self.networks["actor"], step.pictures, step.allowed)
+        chosen = scores.gather(1, step.action[:, None])[:, 0]
+        entropy = -(scores.exp() * scores).sum()
+        loss = -(chosen * torch.from_numpy(advantage).float()).sum() - self.config.update.entropy * entropy
+        loss.backward()  # type: ignore[no-untyped-call]
+        tally.add_samples(step.episode.size, float(entropy.detach()), advantage)
+
+    # A2cScheduler.
+
+    def _actor_critic(self, grid: Grid, actor: Actor, tally: _Tally) -> None:
+        """A gradient step every few actions, with the critic's value for what comes after them."""
+        update = self.config.update
+        segment: list[Steps] = []
+        rewards: list[NDArray[np.float64]] = []
+        clock = [grid.clock]
+        total = np.zeros(len(grid))
+        while not grid.done.all():
+            actions, chosen = actor.decide(grid)
+            segment.append(chosen)
+            rewards.append(grid.step(actions))
+            clock.append(grid.clock)
+            total += rewards[-1]
+            if len(segment) == update.td_steps or grid.done.all():
+                beyond = np.where(grid.done, 0.0, self._values(torch.from_numpy(grid.pictures)))
+                returns = returns_to_go(np.array(rewards), np.array(clock), update.discount, beyond)
+                self._follow_segment(segment, returns, tally)
+                segment, rewards, clock = [], [], [grid.clock]
+        tally.add_episodes(total[None], grid.record())
+
+    def _follow_segment(self, segment: list[Steps], returns: NDArray[np.float64], tally: _Tally) -> None:
+        before = tally.pending
+        for step, target in zip(segment, returns, strict=True):
+            if not step.episode.size:
+                continue
+            values = self.networks["critic"](step.pictures)[:, 0]
+            wanted = torch.from_numpy(target[step.episode] / self._value_scale).float()
+            advantage = wanted - values.detach()
+            loss = (values - wanted).square().sum()
+            loss.backward()
+            self._add_gradient(step, advantage.double().numpy(), tally)
+            tally.critic_loss += float(loss.detach())
+        if tally.pending > before:
+            self._step("critic", tally)
+            self._step("actor", tally)
+
+    @torch.no_grad()
+    def _values(self, pictures: Tensor) -> NDArray[np.float64]:
+        values: NDArray[np.float64] = (
+            self.networks["critic"](pictures)[:, 0].double().numpy() * self._value_scale
+        )
+        return values
+
+    def _usual_return(self) -> float:
+        """The size of returns under shortest job first, which the critic's output is a multiple of."""
+        grid = Grid(self.grid_config, self.jobs)
+        heuristic, rewards, clock = ShortestJobFirst(), [], [grid.clock]
+        while not grid.done.all():
+            rewards.append(grid.step(heuristic(grid)))
+            clock.append(grid.clock)
+        returns = returns_to_go(np.array(rewards), np.array(clock), self.config.update.discount)
+        return max(float(np.abs(returns).mean()), 1.0)
+
+    # What both need.
+
+    def _step(self, name: str, tally: _Tally) -> None:
+        """Follow the mean gradient of the samples since the last step."""
+        network, optimiser = self.networks[name], self.optimisers[name]
+        for parameter in network.parameters():
+            if parameter.grad is not None:
+                parameter.grad /= max(tally.pending, 1)
+        norm = _gradient_norm(network)
+        optimiser.step()
+        optimiser.zero_grad()
+        if name == "actor":
+            tally.end_step(norm)
+
+    def _set_rate(self, iteration: int) -> float:
+        """The optimisers' learning rates for an iteration; that of the actor."""
+        update = self.config.update
+        decay: float = (update.final_learning_rate / update.learning_rate) ** (
+            iteration / self.config.iterations
+        )
+        rates = {"actor": update.learning_rate * decay, "critic": update.critic_learning_rate * decay}
+        for name, optimiser in self.optimisers.items():
+            for group in optimiser.param_groups:
+                group["lr"] = rates[name]
+        return rates["actor"]
+
+    def _draw(self, seed: int) -> JobSets:
+        return self.config.jobs.draw(self.grid_config, self.config.episodes.sets, seed)
+
+    def _choices_of(self, imitation: ImitationSection) -> Steps:
+        """What a heuristic chose wherever there was a choice."""
+        heuristic = make_heuristic(imitation.heuristic)
+        grid = Grid(self.grid_config, self.jobs)
+        seen: list[Steps] = []
+        while not grid.done.all():
+            actions = heuristic(grid)
+            mask = allowed_actions(grid, self.config.episodes.mask)
+            asked = np.flatnonzero(~grid.done if mask is None else mask[:, :-1].any(axis=1))
+            allowed = None if mask is None else torch.from_numpy(mask[asked])
+            pictures = torch.from_numpy(grid.pictures[asked])
+            seen.append(Steps(asked, pictures, allowed, torch.from_numpy(actions[asked])))
+            grid.step(actions)
+        masks = [step.allowed for step in seen if step.allowed is not None]
+        return Steps(
+            np.concatenate([step.episode for step in seen]),
+            torch.cat([step.pictures for step in seen]),
+            torch.cat(masks) if masks else None,
+            torch.cat([step.action for step in seen]),
+        )
+
+    def _log_probabilities(self, samples: Steps, part: Tensor) -> Tensor:
+        allowed = None if samples.allowed is None else samples.allowed[part]
+        return log_probabilities(self.networks["actor"], samples.pictures[part], allowed)
+
+
+def _optimiser(kind: str, network: nn.Module, rate: float) -> torch.optim.Optimizer:
+    if kind == "adam":
+        return torch.optim.Adam(network.parameters(), lr=rate)
+    # DeepRM adds 1e-9 inside the root, PyTorch adds its epsilon outside.
+    return torch.optim.RMSprop(network.parameters(), lr=rate, alpha=0.9, eps=1e-9**0.5)
+
+
+def _gradient_norm(network: nn.Module) -> float:
+    gradients = [parameter.grad for parameter in network.parameters() if parameter.grad is not None]
+    norm = float(
+        torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(each) for each in gradients]))
+    )
+    if not np.isfinite(norm):
+        raise NotFiniteError("the gradient is not finite")
+    return norm
+
+
+class _Tally:
+    """What an iteration measures as it goes."""
+
+    def __init__(self) -> None:
+        self.pending = 0  # samples since the last gradient step
+        self.critic_loss = 0.0
+        self._samples = self._steps = 0
+        self._entropy = self._squares = self._norms = 0.0
+        self._returns: list[NDArray[np.float64]] = []
+        self._records: list[GridRecord] = []
+
+    def add_samples(self, count: int, entropy: float, advantage: NDArray[np.float64]) -> None:
+        self.pending += count
+        self._samples += count
+        self._entropy += entropy
+        self._squares += float(np.square(advantage).sum())
+
+    def add_episodes(self, rewards: NDArray[np.float64], record: GridRecord) -> None:
+        self._returns.append(rewards.sum(axis=0))
+        self._records.append(record)
+
+    def end_step(self, norm: float) -> None:
+        self.pending = 0
+        self._steps += 1
+        self._norms += norm
+
+    def metrics(self) -> dict[str, float]:
+        samples = max(self._samples, 1)
+        metrics = {
+            "return": float(np.concatenate(self._returns).mean()),
+            "slowdown": _mean(record.slowdown() for record in self._records),
+            "completion": _mean(record.completion for record in self._records),
+            "unfinished": float(sum(record.unfinished.sum() for record in self._records)),
+            "samples": float(self._samples),
+            "steps": float(self._steps),
+            "entropy": self._entropy / samples,
+            "advantage_std": (self._squares / samples) ** 0.5,
+            "gradient_norm": self._norms / max(self._steps, 1),
+        }
+        if self.critic_loss:
+            metrics["critic_loss"] = self.critic_loss / samples
+        return metrics
+
+
+def _mean(values: Iterator[NDArray[np.float64]]) -> float:
+    """Over all jobs that were booked."""
+    flat = np.concatenate([array[np.isfinite(array)] for array in values])
+    return float(flat.mean()) if flat.size else float("nan")
