@@ -5,4 +5,14 @@ from simulator.grid.env import GridEnv
 from simulator.grid.grid import Grid
 from simulator.grid.record import GridRecord
 
-__all__ = ["DEEPRM", "PAPER", "Grid", "GridConfig", "GridEnv", "GridRecord", "GridSemantics", "Objective", "Picture"]
+__all__ = [
+    "DEEPRM",
+    "PAPER",
+    "Grid",
+    "GridConfig",
+    "GridEnv",
+    "GridRecord",
+    "GridSemantics",
+    "Objective",
+    "Picture",
+]

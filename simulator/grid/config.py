@@ -64,7 +64,8 @@ class GridConfig:
         queue_weight: beta; that of jobs in the visible slots.
         backlog_weight: gamma; that of jobs in the backlog.
         picture: ``binary`` (a unit is taken or not) or ``coloured`` (each running job has a shade of its own).
-        arrival_column: whether the picture has the column with the steps since the last arrival.
+        arrival_column: whether the picture has the column with the steps since the last arrival, 10 at most: as many
+            ones from the top; in a coloured picture a tenth of it in all rows, as in the public code.
         semantics: ``PAPER``, ``DEEPRM`` or a mixture of your own.
 
     Raises:
@@ -105,8 +106,8 @@ class GridConfig:
                 raise ConfigError(
                     f"{name} must be one of {', '.join(get_args(kinds))}, got {getattr(self, name)!r}"
                 )
-        weights = tuple(self.machine_weights) or (1.0,) * self.machines
-        object.__setattr__(self, "machine_weights", weights)
+        object.__setattr__(self, "machine_weights", tuple(self.machine_weights))
+        weights = self.weights
         if len(weights) != self.machines:
             raise ConfigError(f"machine_weights must be {self.machines} numbers, got {len(weights)}")
         if not all(math.isfinite(weight) for weight in (*weights, self.queue_weight, self.backlog_weight)):
@@ -114,6 +115,11 @@ class GridConfig:
         if math.prod(self.picture_shape) > _MOST_CELLS:
             rows, columns = self.picture_shape
             raise ConfigError(f"a picture of {rows} x {columns} has more than {_MOST_CELLS} cells")
+
+    @property
+    def weights(self) -> tuple[float, ...]:
+        """Of jobs on each machine, in rewards."""
+        return self.machine_weights or (1.0,) * self.machines
 
     @property
     def num_actions(self) -> int:

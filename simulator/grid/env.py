@@ -35,8 +35,7 @@ def drawn_jobs(seed: int) -> JobSets:
 class GridEnv(gymnasium.Env[Observation, np.int64]):
     """One episode of ``Grid``, which says what happens.
 
-    **Observation**: the picture, [H, W]; uint8 of 0 and 1, or float32 in 0 .. 1 if it is coloured or has the column of
-    arrivals. See ``GridConfig``.
+    **Observation**: the picture, [H, W]; uint8 of 0 and 1, or float32 in 0 .. 1 if it is coloured. See ``GridConfig``.
 
     **Action**: ``Discrete(m * M + 1)``: job j to machine i is ``i * M + j``; the last is void.
     ``info["action_mask"]`` (int8) and :meth:`action_masks` (bool) say which do more than let a step pass.
@@ -72,8 +71,7 @@ class GridEnv(gymnasium.Env[Observation, np.int64]):
     ) -> None:
         self.config = GridConfig() if config is None else config
         self._make_jobs = make_jobs
-        plain = self.config.picture == "binary" and not self.config.arrival_column
-        dtype: Any = np.uint8 if plain else np.float32
+        dtype: Any = np.uint8 if self.config.picture == "binary" else np.float32
         self.observation_space = spaces.Box(0, 1, self.config.picture_shape, dtype)
         self.action_space = spaces.Discrete(self.config.num_actions)
         self._grid: Grid | None = None

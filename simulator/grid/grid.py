@@ -116,7 +116,7 @@ class Grid:
     def pictures(self) -> NDArray[np.uint8] | NDArray[np.float32]:
         """The states as pictures [N, H, W], in memory that the next step changes; see ``GridConfig``.
 
-        uint8, zeros and ones; float32 if coloured or with the arrivals' column.
+        uint8, zeros and ones; float32 if coloured.
         """
         return self._state.picture
 

@@ -300,5 +300,12 @@ def _draw_backlog(state, settings, episode, place, value):
 @compiled
 def _set_since_arrival(state, settings, episode, steps):
     state.since_arrival[episode] = steps
-    if settings.arrival_column:
-        state.picture[episode, :, state.picture.shape[2] - 1] = np.float32(steps / _LONG_AGO)
+    if not settings.arrival_column:
+        return
+    picture = state.picture[episode]
+    column = picture.shape[1] - 1
+    for row in range(picture.shape[0]):
+        if settings.coloured:
+            picture[row, column] = np.float32(steps / _LONG_AGO)
+        else:
+            picture[row, column] = row < steps

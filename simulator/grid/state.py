@@ -89,7 +89,7 @@ class GridState(NamedTuple):
     machine_weights: NDArray[np.float64]
     """[m]"""
     picture: NDArray[Any]
-    """[N, H, W] uint8, or float32 if it holds more than zeros and ones"""
+    """[N, H, W] uint8, zeros and ones; float32 if it is coloured"""
 
 
 def settings_of(config: GridConfig, steps: int) -> Settings:
@@ -115,7 +115,6 @@ def state_of(config: GridConfig, jobs: JobSets) -> GridState:
     """Empty grids, before the first step."""
     episodes, most = jobs.enter.shape
     machines, horizon, resources = config.machines, config.horizon, config.num_resources
-    plain = config.picture == "binary" and not config.arrival_column
 
     def none(*shape: int) -> NDArray[np.int32]:
         return np.full((episodes, *shape), -1, dtype=np.int32)
@@ -142,6 +141,8 @@ def state_of(config: GridConfig, jobs: JobSets) -> GridState:
         machine=none(most),
         dropped=np.zeros((episodes, most), dtype=np.bool_),
         colour_until=zeros(NUM_COLOURS),
-        machine_weights=np.array(config.machine_weights, dtype=np.float64),
-        picture=np.zeros((episodes, *config.picture_shape), dtype=np.uint8 if plain else np.float32),
+        machine_weights=np.array(config.weights, dtype=np.float64),
+        picture=np.zeros(
+            (episodes, *config.picture_shape), dtype=np.uint8 if config.picture == "binary" else np.float32
+        ),
     )
