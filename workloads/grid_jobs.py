@@ -257,7 +257,7 @@ DISTRIBUTIONS = {
 def draw_jobs(
     distribution: JobDistribution,
     *,
-    load: float | None = None,
+    load: float | Sequence[float] | None = None,
     rate: float | None = None,
     steps: int = 50,
     sets: int,
@@ -270,7 +270,8 @@ def draw_jobs(
 
     Args:
         distribution: what jobs are like.
-        load: share of each resource that is needed on average; either this or ``rate``.
+        load: share of each resource that is needed on average, or several, which the sets take in turn; either this
+            or ``rate``.
         rate: chance that a job enters a step.
         steps: jobs enter in steps 0 .. ``steps`` - 1.
         sets: how many sets, N.
@@ -283,12 +284,17 @@ def draw_jobs(
     check_whole("steps", steps)
     check_whole("sets", sets)
     if load is not None and rate is None:
-        rate = distribution.rate(load)
+        rates = [distribution.rate(each) for each in np.atleast_1d(load).tolist()]
     elif rate is not None and load is None:
         distribution.load(rate)  # refuses an impossible rate
+        rates = [rate]
     else:
         raise WorkloadError(f"expected either a load or a rate, got load {load} and rate {rate}")
-    drawn = [_draw_set(distribution, rate, steps, seed, number) for number in range(sets)]
+    if not rates:
+        raise WorkloadError("expected at least one load, got none")
+    drawn = [
+        _draw_set(distribution, rates[number % len(rates)], steps, seed, number) for number in range(sets)
+    ]
     enter, duration, demand = (np.concatenate(arrays) for arrays in zip(*drawn, strict=True))
     return JobSets.padded(np.array([len(jobs) for jobs, *_ in drawn]), enter, duration, demand, steps)
 

@@ -9,6 +9,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Annotated, Literal
 
+import numpy as np
 import yaml
 from pydantic import Field, model_validator
 from torch import nn
@@ -74,7 +75,9 @@ class JobsSection(Section):
     log: Path | None = Field(
         default=None, description="draw from this log in Standard Workload Format instead"
     )
-    load: Positive | None = Field(default=0.7, description="share of each resource that is needed on average")
+    load: Positive | tuple[Positive, ...] | None = Field(
+        default=0.7, description="share of each resource that is needed on average; several are taken in turn"
+    )
     rate: Share | None = Field(default=None, description="chance that a job enters a step, instead of a load")
     steps: Count = Field(default=50, description="steps in which jobs enter")
 
@@ -82,8 +85,8 @@ class JobsSection(Section):
     def _check(self) -> JobsSection:
         if (self.load is None) == (self.rate is None):
             raise ValueError("expected either load or rate; the other must be null")
-        if self.log is not None and self.load is None:
-            raise ValueError("rate: a log is drawn from by load")
+        if self.log is not None and not isinstance(self.load, float):
+            raise ValueError("load: a log is drawn from by one load")
         return self
 
     def draw(self, grid: GridConfig, sets: int, seed: int) -> JobSets:
@@ -92,17 +95,14 @@ class JobsSection(Section):
         Raises:
             WorkloadError: the log cannot be read, or the load cannot be had.
         """
-        if self.log is not None:
-            log = read_swf(self.log)
-            assert self.load is not None
-            return swf_jobs(
-                log, load=self.load * grid.machines, sets=sets, steps=self.steps, slots=grid.units, seed=seed
-            )
+        if isinstance(self.load, float) and self.log is not None:
+            log, load = read_swf(self.log), self.load * grid.machines
+            return swf_jobs(log, load=load, sets=sets, steps=self.steps, slots=grid.units, seed=seed)
         distribution = DISTRIBUTIONS[self.distribution]
-        if self.rate is not None:
+        if self.load is None:
             return draw_jobs(distribution, rate=self.rate, steps=self.steps, sets=sets, seed=seed)
-        assert self.load is not None
-        return draw_jobs(distribution, load=self.load * grid.machines, steps=self.steps, sets=sets, seed=seed)
+        loads = (np.atleast_1d(self.load) * grid.machines).tolist()
+        return draw_jobs(distribution, load=loads, steps=self.steps, sets=sets, seed=seed)
 
 
 class NetworkSection(Section):

@@ -237,6 +237,12 @@ def test_a_job_in_every_step() -> None:
     assert jobs.enter.tolist() == [list(range(20))] * 2
 
 
+def test_sets_take_several_loads_in_turn() -> None:
+    mixed = written(draw_jobs(JobDistribution(), load=(0.3, 0.8), sets=5, seed=2))
+    low, high = (written(draw_jobs(JobDistribution(), load=load, sets=5, seed=2)) for load in (0.3, 0.8))
+    assert mixed == [low[0], high[1], low[2], high[3], low[4]]
+
+
 def test_a_seed_names_the_sets_however_many_are_drawn() -> None:
     many = draw_jobs(JobDistribution(), load=0.6, sets=20, seed=7)
     assert written(many)[:3] == written(draw_jobs(JobDistribution(), load=0.6, sets=3, seed=7))
