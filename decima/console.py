@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -20,6 +21,7 @@ __all__ = [
     "INTERRUPTED",
     "OneLineErrors",
     "chosen_workload",
+    "command_line",
     "end",
     "library_errors",
     "make_console",
@@ -87,6 +89,23 @@ def chosen_workload(profiles: Path | None, file: Path | None) -> Workload:
     if profiles is not None and file is not None:
         raise click.UsageError("--profiles and --workload exclude each other")
     return open_workload(profiles, file)
+
+
+def command_line(context: click.Context, presentation: Collection[str]) -> str:
+    """The command with every option that its results depend on, defaults too.
+
+    Args:
+        context: of the command.
+        presentation: parameters that results do not depend on.
+    """
+    words = ["decima", *context.command_path.split()[1:]]
+    for parameter in context.command.params:
+        name = str(parameter.name)
+        value = context.params[name]
+        if name not in presentation and value is not None:
+            for each in value if isinstance(value, tuple) else (value,):
+                words += [parameter.opts[0], str(each)]
+    return shlex.join(words)
 
 
 @contextmanager

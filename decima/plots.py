@@ -25,7 +25,15 @@ if TYPE_CHECKING:
     from decima.compare import Comparison
     from simulator import EpisodeRecord
 
-__all__ = ["draw_schedule", "plot_jct_cdf", "plot_jobs_in_system", "plot_schedule", "save_pictures"]
+__all__ = [
+    "draw_schedule",
+    "finish_axes",
+    "plot_jct_cdf",
+    "plot_jobs_in_system",
+    "plot_schedule",
+    "save_pictures",
+    "styles",
+]
 
 #: Okabe and Ito's colour-blind-safe palette; a scheduler has the same colour and dashes in all pictures.
 STYLES: dict[str, tuple[str, str]] = {
@@ -37,9 +45,16 @@ STYLES: dict[str, tuple[str, str]] = {
     "tuned-weighted-fair": ("#D55E00", "--"),
     "random": ("#999999", ":"),
     "decima": ("#000000", "-"),
+    # on grids
+    "sjf": ("#56B4E9", "-"),
+    "packer": ("#E69F00", "-"),
+    "tetris*": ("#009E73", "-"),
+    "deeprm": ("#000000", "-"),
 }
 #: For schedulers that are not named above, in the order in which they are drawn.
 OTHER_STYLES = tuple(("#000000", dashes) for dashes in ("--", "-.", ":"))
+#: For variants of a scheduler, in the order in which they are shown: colour-blind-safe, as in all pictures.
+VARIANT_COLOURS = ("#E69F00", "#56B4E9", "#009E73", "#CC79A7", "#0072B2", "#999999")
 MOVE_COLOUR = "#d9d9d9"
 COMPLETION_COLOUR = "#D55E00"
 #: More completions than this are marked without a line through the schedule.
@@ -127,6 +142,25 @@ def plot_jobs_in_system(records: Mapping[str, EpisodeRecord]) -> Figure:
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     _finish(axes)
     return figure
+
+
+def styles(names: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Colour and dashes of lines: as in all pictures for those that are known, a colour of its own for each variant."""
+    looks = {name: STYLES[name] for name in names if name in STYLES}
+    taken = [colour for colour, _ in looks.values()]
+    free = itertools.cycle([colour for colour in VARIANT_COLOURS if colour not in taken])
+    for name in names:
+        if name not in looks:
+            looks[name] = (next(free), "-")
+    return {name: {"color": looks[name][0], "linestyle": looks[name][1]} for name in names}
+
+
+def finish_axes(axes: Axes, **labels: Any) -> None:
+    """Labels, a grid, and no frame."""
+    axes.set(**labels)
+    axes.grid(color="#e5e5e5", linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
 
 
 def save_pictures(comparison: Comparison, folder: Path) -> list[Path]:

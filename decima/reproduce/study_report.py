@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
 import os
@@ -15,7 +14,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
@@ -24,7 +22,7 @@ import decima
 from decima.agent.files import read_about
 from decima.experiments import HINDSIGHT
 from decima.intervals import mean_and_half_width
-from decima.plots import DPI, LEGEND, STYLES
+from decima.plots import DPI, LEGEND, finish_axes, styles
 from decima.reproduce.evaluation import POLICY, Condition, Evaluation
 
 __all__ = [
@@ -42,8 +40,6 @@ __all__ = [
 UNKNOWN = "—"
 #: The policy that a study is about.
 FULL = "decima"
-#: For variants of it, in the order in which they are shown: colour-blind-safe, as in all pictures.
-VARIANT_COLOURS = ("#E69F00", "#56B4E9", "#009E73", "#CC79A7", "#0072B2", "#999999")
 
 
 @dataclass(frozen=True, eq=False)
@@ -276,25 +272,6 @@ def _finite(value: Any) -> float | None:
 
 
 # ---- pictures ----------------------------------------------------------------------------------------------
-
-
-def styles(names: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Colour and dashes of lines: as in all pictures for those that are known, a colour of its own for each variant."""
-    looks = {name: STYLES[name] for name in names if name in STYLES}
-    taken = [colour for colour, _ in looks.values()]
-    free = itertools.cycle([colour for colour in VARIANT_COLOURS if colour not in taken])
-    for name in names:
-        if name not in looks:
-            looks[name] = (next(free), "-")
-    return {name: {"color": looks[name][0], "linestyle": looks[name][1]} for name in names}
-
-
-def finish_axes(axes: Axes, **labels: Any) -> None:
-    """Labels, a grid, and no frame."""
-    axes.set(**labels)
-    axes.grid(color="#e5e5e5", linewidth=0.6)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
 
 
 def plot_bars(outcome: Outcome) -> Figure:
