@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from math import fsum
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from decima.deeprm.config import DeepRMConfig
+from decima.deeprm.evaluation import MEASURES
 from decima.training.checkpoint import read_document, write_document
 from decima.training.settings import TrainingError, parse_settings
 
@@ -63,12 +66,24 @@ def load_checkpoint(path: Path) -> Checkpoint:
     try:
         config = parse_settings(DeepRMConfig, json.loads(document.pop("config")), f"{path}: config")
         checkpoint = Checkpoint(config=config, **document)
-        weights = [*checkpoint.networks.values(), *checkpoint.best_actor.values()]
-        if not all(torch.isfinite(weight).all() for weight in weights):
-            raise ValueError("weights that are not finite")
+        _check(checkpoint)
     except TrainingError:
         raise
     except (AttributeError, RuntimeError, TypeError, ValueError) as error:
         reason = " ".join(str(error).split())
         raise TrainingError(f"{path}: does not fit its own settings: {reason:.200}") from None
     return checkpoint
+
+
+def _check(checkpoint: Checkpoint) -> None:
+    """Raise if anything but the shapes of weights is wrong: what those should be, the networks know."""
+    weights = [*checkpoint.networks.values(), *checkpoint.best_actor.values()]
+    if not all(torch.isfinite(weight).all() for weight in weights):
+        raise ValueError("weights that are not finite")
+    if min(checkpoint.iteration, checkpoint.best_iteration) < 0:
+        raise ValueError("the iteration is negative")
+    if checkpoint.best_measures.keys() != MEASURES.keys():
+        raise ValueError(f"best_measures must be {', '.join(MEASURES)}")
+    if np.shape(checkpoint.curve)[1:] != (3,):
+        raise ValueError("curve must have three columns")
+    fsum([*checkpoint.best_measures.values(), checkpoint.best_improvement, checkpoint.cpu_s])  # are numbers

@@ -101,7 +101,8 @@ class JobsSection(Section):
         distribution = DISTRIBUTIONS[self.distribution]
         if self.load is None:
             return draw_jobs(distribution, rate=self.rate, steps=self.steps, sets=sets, seed=seed)
-        loads = (np.atleast_1d(self.load) * grid.machines).tolist()
+        share = grid.machines * grid.units / distribution.slots  # of the grid, in grids of the distribution
+        loads = (np.atleast_1d(self.load) * share).tolist()
         return draw_jobs(distribution, load=loads, steps=self.steps, sets=sets, seed=seed)
 
 

@@ -18,6 +18,7 @@ from torch import nn
 from decima.agent.files import PolicyFileError, read_archive, write_archive
 from decima.deeprm.config import DeepRMConfig
 from decima.training.settings import TrainingError, parse_settings
+from simulator.config import ConfigError
 
 __all__ = ["load_network", "read_about", "save_network"]
 
@@ -47,19 +48,27 @@ def load_network(path: Path) -> tuple[nn.Module, DeepRMConfig]:
     """
     arrays = read_archive(path)
     config, _ = _head(path, arrays)
-    grid = config.grid.build()
-    network = config.network.build(grid, grid.num_actions)
+    try:
+        grid = config.grid.build()
+        with torch.device("meta"):  # takes no memory, whatever the settings say
+            network = config.network.build(grid, grid.num_actions)
+    except (ConfigError, OverflowError, RuntimeError, TypeError) as error:
+        raise PolicyFileError(f"{path}: config: {' '.join(str(error).split()):.200}") from None
     expected = network.state_dict()
     for name in sorted(expected.keys() | arrays.keys() - {HEAD}):
         if name not in arrays or name not in expected:
             raise PolicyFileError(f"{path}: the array {name} is missing or unknown")
         array, shape = arrays[name], tuple(expected[name].shape)
-        if array.shape != shape or array.dtype.kind != "f" or not np.isfinite(array).all():
+        if array.shape != shape or array.dtype.kind != "f":
             raise PolicyFileError(
-                f"{path}: {name} must be finite numbers of shape {shape}, got {array.dtype} {array.shape}"
+                f"{path}: {name} must be float of shape {shape}, got {array.dtype} {array.shape}"
             )
-        expected[name] = torch.from_numpy(array.astype(np.float32))
-    network.load_state_dict(expected)
+        with np.errstate(over="ignore"):
+            weights = array.astype(np.float32, order="C")
+        if not np.isfinite(weights).all():
+            raise PolicyFileError(f"{path}: {name} has weights that are not finite")
+        expected[name] = torch.from_numpy(weights)
+    network.load_state_dict(expected, assign=True)
     return network, config
 
 
@@ -75,10 +84,12 @@ def read_about(path: Path) -> dict[str, Any]:
 def _head(path: Path, arrays: Mapping[str, Any]) -> tuple[DeepRMConfig, dict[str, Any]]:
     try:
         head = json.loads(str(arrays[HEAD]))
-        if head["version"] != VERSION:
-            raise PolicyFileError(f"{path}: format version {VERSION} expected, got {head['version']!r}")
-        return parse_settings(DeepRMConfig, head["config"], f"{path}: config"), dict(head["about"])
+        version, settings, about = head["version"], head["config"], dict(head["about"])
+    except (KeyError, TypeError, ValueError):
+        raise PolicyFileError(f"{path}: not a network for a grid: expected the text {HEAD!r}") from None
+    if version != VERSION:
+        raise PolicyFileError(f"{path}: format version {VERSION} expected, got {version!r}")
+    try:
+        return parse_settings(DeepRMConfig, settings, f"{path}: config"), about
     except TrainingError as error:
         raise PolicyFileError(str(error)) from None
-    except (KeyError, TypeError, json.JSONDecodeError):
-        raise PolicyFileError(f"{path}: not a network for a grid: expected the text {HEAD!r}") from None

@@ -95,7 +95,7 @@ class Learner:
             grid = Grid(self.grid_config, sets[np.repeat(np.arange(len(sets)), episodes.per_set)])
             learn = self._actor_critic if update.algorithm == "a2c" else self._reinforce
             learn(grid, actor, tally)
-        if update.algorithm == "reinforce":
+        if update.algorithm == "reinforce" and tally.pending:
             self._step("actor", tally)
         cpu_s = time.process_time() - begun
         self.cpu_s += cpu_s
@@ -120,6 +120,7 @@ class Learner:
                 loss.backward()  # type: ignore[no-untyped-call]
                 _gradient_norm(self.networks["actor"])
                 optimiser.step()
+        optimiser.zero_grad()  # it is not the gradient of what comes next
         self.cpu_s += time.process_time() - begun
 
     # DeepRM.
@@ -137,7 +138,8 @@ class Learner:
             asked = np.concatenate(
                 [row[step.episode] for step, row in zip(run.steps, advantages, strict=True)]
             )
-            advantages = advantages / max(float(asked.std()), 1e-9)
+            if asked.size:
+                advantages = advantages / max(float(asked.std()), 1e-9)
         for step, advantage in zip(run.steps, advantages, strict=True):
             self._add_gradient(step, advantage[step.episode], tally)
         tally.add_episodes(run.rewards, run.record)
@@ -321,7 +323,8 @@ class _Tally:
         }
         if self.critic_loss:
             metrics["critic_loss"] = self.critic_loss / samples
-        return metrics
+        # Where no job was booked, some are no numbers.
+        return {name: value for name, value in metrics.items() if np.isfinite(value)}
 
 
 def _mean(values: Iterator[NDArray[np.float64]]) -> float:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from decima.deeprm.kernels import add_outer, sum_taken
+from simulator.config import ConfigError
 from simulator.grid import GridConfig
 
 __all__ = ["PictureLinear", "Resources", "build_network"]
@@ -131,6 +132,9 @@ def build_network(
         pooling: halve rows and columns after the convolution, keeping the largest of each four.
         reshape: put resources behind one another instead of side by side.
         hidden: units of the hidden layers.
+
+    Raises:
+        ConfigError: the picture is too small for the filters.
     """
     rows, columns = config.picture_shape
     layers: list[nn.Module] = []
@@ -141,6 +145,12 @@ def build_network(
         if pooling:
             layers.append(nn.MaxPool2d(2))
             rows, columns = rows // 2, columns // 2
+        if min(rows, columns) < 1:
+            height, width = spread.shape[1:]
+            pooled = " and pooling" if pooling else ""
+            raise ConfigError(
+                f"a picture of {height} x {width} is too small for filters of {kernel} x {kernel}{pooled}"
+            )
         layers += [nn.Flatten(), nn.Linear(filters * rows * columns, hidden[0])]
     else:
         layers.append(PictureLinear(rows * columns, hidden[0]))

@@ -77,6 +77,9 @@ class DeepRMTrainer(TrainingLoop):
         self._sets = config.jobs.draw(
             self._learner.grid_config, config.validation.sets, VALIDATION_SEED + config.seed
         )
+        for name, jobs in (("training", self._learner.jobs), ("validation", self._sets)):
+            if not jobs.num_jobs.any():
+                raise TrainingError(f"the {name} sets have no jobs: more sets, steps or load are needed")
         self._best: _Best | None = None
         self._curve: list[list[float]] = []
         self._cpu_s = 0.0
@@ -192,10 +195,12 @@ class DeepRMTrainer(TrainingLoop):
         old, new = checkpoint.config.model_dump(mode="json"), self.config.model_dump(mode="json")
         check_same_run(path, old, new, checkpoint.iteration)
         try:
+            self._learner.networks["actor"].load_state_dict(checkpoint.best_actor)  # would it fit?
             self._learner.networks.load_state_dict(checkpoint.networks)
             for name, optimiser in self._learner.optimisers.items():
                 optimiser.load_state_dict(checkpoint.optimisers[name])
-        except (KeyError, RuntimeError, ValueError) as error:
+                _check_shapes(optimiser)
+        except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
             reason = " ".join(str(error).split())
             raise TrainingError(f"{path}: does not fit its own settings: {reason:.200}") from None
         self._best = _Best(
@@ -239,6 +244,13 @@ class _Best:
     iteration: int
     measures: dict[str, float]
     improvement: float
+
+
+def _check_shapes(optimiser: torch.optim.Optimizer) -> None:
+    """Raise unless what an optimiser knows of a weight has its shape; counts have none."""
+    for weight, state in optimiser.state.items():
+        if any(value.shape not in (weight.shape, torch.Size()) for value in state.values()):
+            raise ValueError("the optimiser's state has another shape than the weights")
 
 
 def _means(evaluation: Evaluation) -> dict[str, float]:
