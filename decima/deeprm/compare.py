@@ -257,7 +257,7 @@ def evaluation_summary(evaluation: Evaluation) -> dict[str, Any]:
 
 
 def network_actor(path: Path, seed: int) -> GridScheduler:
-    """A network as a scheduler. It draws its actions, among those that do what they say, as in training.
+    """A network as a scheduler. It draws its actions, among those that were possible in its training.
 
     Args:
         path: the file.
@@ -266,9 +266,10 @@ def network_actor(path: Path, seed: int) -> GridScheduler:
     Raises:
         PolicyFileError: the file holds no network.
     """
+    network, config = load_network(path)
     # A stream that no iteration of a training uses.
     random = random_stream(seed, RandomStream.POLICY, 2**29)
-    return Actor(load_network(path)[0], random, masked=True)
+    return Actor(network, random, mask=config.episodes.mask)
 
 
 def _grid_of(path: Path, trained: GridConfig, grid: GridConfig) -> GridConfig:

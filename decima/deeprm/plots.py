@@ -60,7 +60,9 @@ def plot_bars(results: Mapping[str, Mapping[str, Evaluation]], measures: Sequenc
     looks = styles(names)
     bars = sum(len(row) + 1 for row in results.values())
     figure = Figure(
-        figsize=(len(measures) * max(2.2, 0.25 * bars + 0.8) + 2, 3.6), dpi=DPI, layout="constrained"
+        figsize=(len(measures) * min(max(2.2, 0.25 * bars + 0.8), 5.0) + 2, 3.6),
+        dpi=DPI,
+        layout="constrained",
     )
     panels = figure.subplots(1, len(measures), squeeze=False)[0]
     for axes, measure in zip(panels, measures, strict=True):

@@ -136,8 +136,12 @@ def _is_highest(settings: GridSettings, load: float) -> bool:
 def _trained_on(settings: GridSettings) -> str:
     jobs = settings.trained.jobs
     source = _JOBS[jobs.distribution] if jobs.log is None else f"jobs of {jobs.log.name}"
-    load = jobs.load
-    if load is None:
-        assert jobs.rate is not None
-        load = DISTRIBUTIONS[jobs.distribution].load(jobs.rate) / settings.trained.grid.machines
-    return f"{source}, load {load_name(load)}"
+    if jobs.rate is not None:
+        loads: tuple[float, ...] = (
+            DISTRIBUTIONS[jobs.distribution].load(jobs.rate) / settings.trained.grid.machines,
+        )
+    else:
+        assert jobs.load is not None
+        loads = jobs.load if isinstance(jobs.load, tuple) else (jobs.load,)
+    low, high = load_name(min(loads)), load_name(max(loads))
+    return f"{source}, load {low}" + ("" if low == high else f" to {high}")
