@@ -14,8 +14,10 @@ README = Path(__file__).parents[1] / "README.md"
 SHARED = Path(os.environ.get("DECIMA_SHARED", README.parents[1] / "shared"))
 #: Makes a command quick; later options win.
 FEW = {
-    " compare ": "--seeds 1 --training 1 --processes 1",
-    " train --config": "--set iterations=1 --set validation.sequences=1 --set imitation=null",
+    "decima compare": "--seeds 1 --training 1 --processes 1",
+    "deeprm compare": "--sets 2",
+    "deeprm train": "--set iterations=1 --set episodes.sets=2 --set validation.sets=2",
+    "decima train --config": "--set iterations=1 --set validation.sequences=1 --set imitation=null",
 }
 
 
