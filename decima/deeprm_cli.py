@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from decima.console import INTERRUPTED, end, library_errors, make_console
+from decima.deeprm.compare_command import compare
 from decima.train_console import command_line, explain, progress, quoted, settings_source, training_options
 
 if TYPE_CHECKING:
@@ -27,6 +28,9 @@ SHOWN = ("slowdown", "completion", "waiting")
 @click.group()
 def deeprm() -> None:
     """Book jobs on a grid of resources and time: DeepRM, its CNN variant, A2cScheduler."""
+
+
+deeprm.add_command(compare)
 
 
 def _explain() -> None:
