@@ -7,7 +7,7 @@ name, and used again by every study that asks for the same name with the same se
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -17,11 +17,11 @@ import numpy as np
 from decima.experiments import ExperimentSettings
 from decima.policies import SHIPPED
 from decima.reproduce.evaluation import POLICY, Condition, Evaluation, evaluate
+from decima.reproduce.trainings import Tell, train_all
 from decima.schedulers import make_scheduler
 from decima.training.checkpoint import load_checkpoint
-from decima.training.config import TrainingConfig, TrainingError, read_config
-from decima.training.trainer import CHECKPOINT, Trainer
-from decima.training.trainer import POLICY as POLICY_FILE
+from decima.training.config import TrainingConfig, read_config
+from decima.training.trainer import Trainer
 from simulator import ClusterConfig, run_episode
 from workloads import Workload, WorkloadError, poisson_arrivals
 
@@ -32,9 +32,6 @@ RECIPE_INTERVAL_S = 25.0
 #: Names the streams on which loads are measured; neither experiments nor training meet them.
 LOAD_SEED = 4_000_000
 LOAD_JOBS, LOAD_ROUNDS = 1000, 5
-
-#: Told what goes on, how much of it is done, and how much there is.
-Tell = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -241,9 +238,9 @@ def train_variants(
     command: str = "",
     tell: Tell = lambda what, done, total: None,
 ) -> dict[str, Path]:
-    """Train policies one after the other, each into a folder of its name.
+    """Train policies one after the other, each into a folder of its name; see ``train_all``.
 
-    What is complete stays as it is, and what was cut off goes on, bit for bit as if it had not been.
+    What was cut off goes on bit for bit as if it had not been.
 
     Args:
         variants: what to train.
@@ -259,27 +256,10 @@ def train_variants(
         TrainingError: a folder holds a policy of other settings, or a training fails.
         KeyboardInterrupt: Ctrl-C; what was learned is kept.
     """
-    files = {}
-    for variant in variants:
-        out = folder / variant.name
-        files[variant.name] = out / POLICY_FILE
-        if _complete(variant.config, out):
-            continue
-        what = f"training {variant.name}"
-        try:
-            trainer = Trainer(variant.config, out, resume=True, processes=processes, command=command)
-        except TrainingError as error:
-            raise TrainingError(f"{error}; another folder for this study: --policies DIR") from None
-        tell(what, 0, variant.config.iterations)
-        result = trainer.run(lambda report, what=what: tell(what, report.iteration, report.iterations))  # type: ignore[misc]
-        if result.interrupted:
-            raise KeyboardInterrupt
-    return files
-
-
-def _complete(config: TrainingConfig, out: Path) -> bool:
-    """Whether the folder holds the policy that these settings lead to."""
-    if not ((out / CHECKPOINT).exists() and (out / POLICY_FILE).exists()):
-        return False
-    checkpoint = load_checkpoint(out / CHECKPOINT)
-    return checkpoint.config == config and checkpoint.iteration == config.iterations
+    return train_all(
+        {variant.name: variant.config for variant in variants},
+        folder,
+        lambda config, out: Trainer(config, out, resume=True, processes=processes, command=command),
+        load_checkpoint,
+        tell,
+    )

@@ -2,32 +2,36 @@
 
 from __future__ import annotations
 
-import shlex
-import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from decima.console import INTERRUPTED, chosen_workload, end, library_errors, make_console
+from decima.console import chosen_workload
+from decima.reproduce.study_run import (
+    BUDGET,
+    JSON,
+    OUT,
+    POLICIES,
+    SEED,
+    Shown,
+    policies_folder,
+    run_study,
+    study_command,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from decima.reproduce.study import Study, Tell
+    from decima.reproduce.study import Study
     from decima.reproduce.study_report import Outcome
+    from decima.reproduce.trainings import Tell
 
     Pictures = Mapping[str, Callable[[Outcome], Figure]]
 
 __all__ = ["STUDY_COMMANDS"]
-
-#: Options that change what is shown, how fast, or where policies are kept, never the results.
-PRESENTATION = ("processes", "policies", "json_file", "out")
-#: Without a terminal, there is a line at least this often, s.
-QUIET_S = 60.0
 
 _SHARED = (
     click.option(
@@ -41,12 +45,7 @@ _SHARED = (
         help="Draw jobs from the profiles of this file.  [default: TPC-H, measured on Spark]",
     ),
     click.option("--executors", type=click.IntRange(min=1), default=50, help="Executors of the cluster."),
-    click.option(
-        "--budget",
-        type=click.FloatRange(min=0, min_open=True),
-        default=1.0,
-        help="Size of training and comparison; 1 is full size, 0.01 shows within minutes that all works.",
-    ),
+    BUDGET,
     click.option(
         "--seeds",
         "num_experiments",
@@ -59,38 +58,22 @@ _SHARED = (
         type=click.IntRange(min=1),
         help="Jobs in each, instead of the study's own number.",
     ),
-    click.option("--seed", type=click.IntRange(min=0), default=0, help="Seed of the first experiment."),
+    SEED,
     click.option(
         "--checkpoint",
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
         help="Policy file of decima train that stands for the full policy, which is then not trained.",
     ),
-    click.option(
-        "--policies",
-        type=click.Path(file_okay=False, path_type=Path),
-        help="Folder of trained policies; what is there is not trained again, what was cut off goes on.  "
-        "[default: policies-BUDGET in the folder for pictures]",
-    ),
+    POLICIES,
     click.option("--processes", type=click.IntRange(min=1), help="Parallel processes.  [default: all CPUs]"),
-    click.option(
-        "--json", "json_file", type=click.Path(path_type=Path), help="Write the results to this file too."
-    ),
-    click.option(
-        "--out", type=click.Path(path_type=Path), default=Path("reproduce"), help="Folder for pictures."
-    ),
+    JSON,
+    OUT,
 )
 
 
 def _command(*own: Callable[[Any], Any]) -> Callable[[Callable[..., None]], click.Command]:
     """A command with its own options, then those that all studies share."""
-
-    def decorate(function: Callable[..., None]) -> click.Command:
-        wrapped = click.pass_context(function)
-        for option in reversed((*own, *_SHARED)):
-            wrapped = option(wrapped)
-        return click.command(context_settings={"show_default": True})(wrapped)
-
-    return decorate
+    return study_command(*own, *_SHARED)
 
 
 @_command()
@@ -240,107 +223,41 @@ def _run(
     pictures: Pictures,
 ) -> None:
     """Run a study, then save and show what it found."""
-    from decima.agent.files import PolicyFileError
-    from decima.outputs import atomic_path
     from decima.reproduce.study_report import study_json, study_notes, study_table
 
-    command = _command_line(context)
-    out: Path = options["out"]
-    try:
-        with library_errors(), _telling() as tell:
-            outcome = study(_make_study(options, command, tell))
-    except PolicyFileError as error:
-        raise click.ClickException(str(error)) from None
-    except KeyboardInterrupt:
-        end("interrupted; the same command goes on with the training", INTERRUPTED)
-    with library_errors():
-        if options["json_file"] is not None:
-            with atomic_path(options["json_file"]) as path:
-                path.write_text(study_json(outcome, command=command), encoding="utf-8")
-        make_console().print(study_table(outcome))
-        for note in study_notes(outcome):
-            click.echo(note)
-        for name, plot in pictures.items():
-            with atomic_path(out / f"{name}.png") as path:
-                plot(outcome).savefig(path)
-    files = ", ".join(str(out / f"{name}.png") for name in pictures)
-    click.echo(f"{'picture' if len(pictures) == 1 else 'pictures'}: {files}")
+    def found(command: str, tell: Tell) -> Shown:
+        outcome = study(_make_study(options, command, tell))
+        return Shown(
+            tables=(study_table(outcome),),
+            notes=study_notes(outcome),
+            json=study_json(outcome, command=command),
+            pictures={name: partial(plot, outcome) for name, plot in pictures.items()},
+        )
+
+    run_study(context, options, found)
 
 
 def _make_study(options: dict[str, Any], command: str, tell: Tell) -> Study:
     from decima.agent.files import load_policy
-    from decima.outputs import check_file, make_folder
     from decima.reproduce.study import Study
     from decima.workers import available_cpus
 
-    profiles, file, budget = options["profiles"], options["workload"], options["budget"]
+    profiles, file = options["profiles"], options["workload"]
     workload = chosen_workload(profiles, file)
     sources = {"profiles": profiles, "file": file}
     if options["checkpoint"] is not None:
         load_policy(options["checkpoint"])  # refused before the work begins
-    if options["json_file"] is not None:
-        check_file(options["json_file"])
-    make_folder(options["out"])
     return Study(
         workload=workload,
         source={kind: str(path) for kind, path in sources.items() if path is not None},
         executors=options["executors"],
-        budget=budget,
+        budget=options["budget"],
         seed=options["seed"],
         num_experiments=options["num_experiments"],
         num_jobs=options["num_jobs"],
-        policies=options["policies"] or options["out"] / f"policies-{budget:g}",
+        policies=policies_folder(options),
         checkpoint=options["checkpoint"],
         processes=options["processes"] or available_cpus(),
         command=command,
         tell=tell,
     )
-
-
-@contextmanager
-def _telling() -> Iterator[Tell]:
-    """A function that shows how far it is: a bar on a terminal, a line now and then elsewhere."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield _Lines()
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True) as progress:
-        bar = progress.add_task("")
-        now = ""
-
-        def tell(what: str, done: int, total: int) -> None:
-            nonlocal now
-            if what != now:
-                now = what
-                progress.reset(bar)
-            progress.update(bar, description=what, completed=done, total=total)
-
-        yield tell
-
-
-class _Lines:
-    """Tells what begins, and how far it is if the last line was long ago."""
-
-    def __init__(self) -> None:
-        self.what, self.last = "", 0.0
-
-    def __call__(self, what: str, done: int, total: int) -> None:
-        if what != self.what or time.monotonic() - self.last >= QUIET_S:
-            self.what, self.last = what, time.monotonic()
-            click.echo(f"{what}: {done} of {total}", err=True)
-
-
-def _command_line(context: click.Context) -> str:
-    """The command with every option that its results depend on, defaults too."""
-    words = ["decima", "reproduce", str(context.info_name)]
-    for parameter in context.command.params:
-        name = str(parameter.name)
-        value = context.params[name]
-        if name not in PRESENTATION and value is not None:
-            for each in value if isinstance(value, tuple) else (value,):
-                words += [parameter.opts[0], str(each)]
-    return shlex.join(words)
