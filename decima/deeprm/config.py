@@ -160,9 +160,10 @@ class UpdateSection(Section):
 
 
 class ImitationSection(Section):
-    """A start that imitates a heuristic on the training sets."""
+    """A start that imitates a heuristic."""
 
     heuristic: Literal["sjf", "packer", "tetris"] = Field(default="sjf", description="whom")
+    sets: Count = Field(default=500, description="sets of jobs on which it is watched")
     epochs: Count = Field(default=5, description="passes over its choices")
     learning_rate: Positive = Field(default=0.001, description="of Adam")
     minibatch: Count = Field(default=256, description="choices per gradient step")

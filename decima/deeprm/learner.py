@@ -29,7 +29,7 @@ from workloads import JobSets, RandomStream, random_stream
 __all__ = ["TRAINING_SEED", "VALIDATION_SEED", "Learner"]
 
 #: Added to a run's seed for its jobs; ``decima deeprm compare`` uses smaller numbers.
-TRAINING_SEED, VALIDATION_SEED = 1_000_000, 2_000_000
+TRAINING_SEED, VALIDATION_SEED, IMITATION_SEED = 1_000_000, 2_000_000, 3_000_000
 #: Between the seeds of the fresh sets of two iterations.
 FRESH = 10_000_000
 
@@ -102,7 +102,7 @@ class Learner:
         return {**tally.metrics(), "learning_rate": rate, "iteration_cpu_s": cpu_s}
 
     def imitate(self, imitation: ImitationSection) -> None:
-        """Learn the choices of a heuristic on the training sets.
+        """Learn the choices of a heuristic.
 
         Raises:
             NotFiniteError: a gradient is no number.
@@ -178,20 +178,26 @@ class Learner:
         tally.add_episodes(total[None], grid.record())
 
     def _follow_segment(self, segment: list[Steps], returns: NDArray[np.float64], tally: _Tally) -> None:
-        before = tally.pending
-        for step, target in zip(segment, returns, strict=True):
-            if not step.episode.size:
-                continue
+        """One gradient step of critic and actor."""
+        asked = [(step, target[step.episode]) for step, target in zip(segment, returns, strict=True)]
+        asked = [(step, target) for step, target in asked if step.episode.size]
+        if not asked:
+            return
+        advantages = []
+        for step, target in asked:
             values = self.networks["critic"](step.pictures)[:, 0]
-            wanted = torch.from_numpy(target[step.episode] / self._value_scale).float()
-            advantage = wanted - values.detach()
-            loss = (values - wanted).square().sum()
-            loss.backward()
-            self._add_gradient(step, advantage.double().numpy(), tally)
+            error = torch.from_numpy(target / self._value_scale).float() - values
+            loss = error.square().sum()
+            loss.backward()  # type: ignore[no-untyped-call]
             tally.critic_loss += float(loss.detach())
-        if tally.pending > before:
-            self._step("critic", tally)
-            self._step("actor", tally)
+            advantages.append(error.detach().double().numpy())
+        if self.config.update.normalise:
+            spread = max(float(np.concatenate(advantages).std()), 1e-9)
+            advantages = [advantage / spread for advantage in advantages]
+        for (step, _), advantage in zip(asked, advantages, strict=True):
+            self._add_gradient(step, advantage, tally)
+        self._step("critic", tally)
+        self._step("actor", tally)
 
     @torch.no_grad()
     def _values(self, pictures: Tensor) -> NDArray[np.float64]:
@@ -242,7 +248,8 @@ class Learner:
     def _choices_of(self, imitation: ImitationSection) -> Steps:
         """What a heuristic chose wherever there was a choice."""
         heuristic = make_heuristic(imitation.heuristic)
-        grid = Grid(self.grid_config, self.jobs)
+        seed = IMITATION_SEED + self.config.seed
+        grid = Grid(self.grid_config, self.config.jobs.draw(self.grid_config, imitation.sets, seed))
         seen: list[Steps] = []
         while not grid.done.all():
             actions = heuristic(grid)
