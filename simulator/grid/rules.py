@@ -146,7 +146,7 @@ def _colour(state, episode, finish):
     colour = 0
     while colour < len(until) - 1 and until[colour] > state.clock[episode]:
         colour += 1
-    until[colour] = max(until[colour], finish)
+    until[colour] = finish
     return colour + 1
 
 
