@@ -1,0 +1,30 @@
+"""Small grids by hand, and what they do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from simulator.grid import Grid, GridConfig
+from tests.simulator.grid.naive import Written
+from workloads.grid_jobs import JobSets
+
+#: The last action of any grid.
+VOID = -1
+
+SMALL = {"num_resources": 1, "units": 3, "visible_jobs": 3, "slot_width": 3, "horizon": 4, "backlog": 4}
+
+
+def small(*jobs: Written, steps: int = 10, **changes: Any) -> Grid:
+    """One episode of the jobs on a machine with three units of one resource for four steps, or as changed."""
+    return Grid(GridConfig(**SMALL | changes), JobSets.of([jobs], steps))
+
+
+def act(grid: Grid, *actions: int) -> list[float]:
+    """The rewards of actions in the only episode."""
+    return [float(grid.step([action % grid.config.num_actions])[0]) for action in actions]
+
+
+def drawn(grid: Grid) -> str:
+    """The only episode's picture, a line a row: a dot for nothing, # for 1, else the number of the shade."""
+    shades = (grid.pictures[0] * 40).round().astype(int).tolist()
+    return "\n".join("".join({0: ".", 40: "#"}.get(shade, str(shade)) for shade in row) for row in shades)

@@ -1,0 +1,216 @@
+"""The Gymnasium environment: its contract with learners, and with the grid below."""
+
+from __future__ import annotations
+
+import doctest
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.error import InvalidAction, ResetNeeded
+from gymnasium.utils.env_checker import check_env, data_equivalence
+from numpy.typing import NDArray
+
+import simulator.grid.env
+from simulator.grid import Grid, GridConfig, GridEnv
+from simulator.grid.env import ENV_ID, drawn_jobs
+from tests.simulator.grid.build import SMALL, VOID
+from tests.simulator.grid.naive import Written
+from workloads import WorkloadError
+from workloads.grid_jobs import JobSets
+
+
+def environment(*jobs: Written, steps: int = 10, **changes: Any) -> GridEnv:
+    """The small grid, or as changed, with the same jobs whatever the seed."""
+    return GridEnv(lambda seed: JobSets.of([jobs], steps), GridConfig(**SMALL | changes))
+
+
+def do(env: GridEnv, *actions: int) -> tuple[NDArray[Any], float, bool, bool, dict[str, Any]]:
+    """The last step of some actions."""
+    for action in actions:
+        step = env.step(np.int64(action % env.config.num_actions))
+    return step
+
+
+# The contract with Gymnasium.
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        GridConfig(),
+        GridConfig(picture="coloured"),
+        GridConfig(arrival_column=True, machines=2, max_steps=9, objective="utilisation"),
+    ],
+    ids=["default", "coloured", "other"],
+)
+def test_gymnasiums_checker_finds_nothing(config: GridConfig) -> None:
+    check_env(gymnasium.make(ENV_ID, config=config).unwrapped)
+
+
+def test_the_example_of_the_docstring() -> None:
+    result = doctest.testmod(simulator.grid.env)
+    assert result.attempted > 0
+    assert result.failed == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "dtype"),
+    [({}, np.uint8), ({"picture": "coloured"}, np.float32), ({"arrival_column": True}, np.uint8)],
+)
+def test_pictures_and_actions_are_of_their_spaces(changes: dict[str, Any], dtype: Any) -> None:
+    env = GridEnv(config=GridConfig(machines=2, **changes))
+    env.action_space.seed(0)
+    picture, _ = env.reset(seed=0)
+    assert env.action_space == gymnasium.spaces.Discrete(21)
+    assert env.observation_space.dtype == dtype
+    for _ in range(60):
+        assert picture in env.observation_space
+        assert picture.dtype == dtype
+        picture, *_ = env.step(env.action_space.sample(env.action_masks().astype(np.int8)))
+
+
+def test_it_can_be_vectorised() -> None:
+    envs = gymnasium.make_vec(ENV_ID, num_envs=2)
+    pictures, infos = envs.reset(seed=[1, 2])
+    assert pictures.shape == (2, 20, 223)
+    assert infos["action_mask"].shape == (2, 11)
+    envs.step(envs.action_space.sample())
+    envs.close()
+
+
+# Seeds.
+
+
+def trajectory(env: gymnasium.Env[Any, Any], num_steps: int, **reset: Any) -> list[Any]:
+    env.action_space.seed(0)
+    steps: list[Any] = [env.reset(**reset)]
+    for _ in range(num_steps):
+        steps.append(env.step(env.action_space.sample(steps[-1][-1]["action_mask"])))
+        if steps[-1][2] or steps[-1][3]:
+            record = steps[-1][4].pop("record")
+            steps[-1][4]["start"] = record.start
+            steps.append(env.reset())
+    return steps
+
+
+def test_a_seed_names_the_episode_and_those_after_it_also_through_gymnasium() -> None:
+    steps = trajectory(GridEnv(), 400, seed=3)
+    assert sum(len(step) == 2 for step in steps) > 2, "no second episode"
+    assert data_equivalence(steps, trajectory(GridEnv(), 400, seed=3), exact=True)
+    assert data_equivalence(steps, trajectory(gymnasium.make(ENV_ID), 400, seed=3), exact=True)
+
+
+def test_each_episode_has_a_seed_of_its_own_for_its_jobs() -> None:
+    seeds: list[int] = []
+
+    def make_jobs(seed: int) -> JobSets:
+        seeds.append(seed)
+        return drawn_jobs(seed)
+
+    env = GridEnv(make_jobs)
+    for reset in ({"seed": 1}, {}, {}, {"seed": 1}, {"seed": 2}):
+        env.reset(**reset)
+    assert seeds[3] == seeds[0]
+    assert len(set(seeds)) == 4
+    assert (
+        drawn_jobs(5).load(10).tolist() == drawn_jobs(5).load(10).tolist() != drawn_jobs(6).load(10).tolist()
+    )
+
+
+# What is seen, and what an action does.
+
+
+def test_steps_are_those_of_the_grid() -> None:
+    jobs = drawn_jobs(1)
+    env = GridEnv(lambda seed: jobs)
+    env.action_space.seed(1)
+    picture, info = env.reset(seed=1)
+    grid = Grid(env.config, jobs)
+    while not grid.done[0]:
+        np.testing.assert_array_equal(picture, grid.pictures[0])
+        assert info["action_mask"].tolist() == env.action_masks().tolist() == grid.action_mask()[0].tolist()
+        action = env.action_space.sample(info["action_mask"])
+        picture, reward, terminated, truncated, info = env.step(action)
+        assert reward == grid.step([action])[0]
+        assert terminated == bool(grid.done[0])
+        assert not truncated
+        assert ("record" in info) == terminated
+    np.testing.assert_array_equal(info["record"].start, grid.record().start)
+
+
+def test_what_became_of_an_action_is_told() -> None:
+    env = environment((0, 3, (3,)), (0, 4, (3,)))
+    env.reset(seed=0)
+    assert [do(env, action)[4]["outcome"] for action in (0, 0, 1, VOID)] == [
+        "booked",
+        "empty",
+        "no room",
+        "void",
+    ]
+
+
+def test_pictures_stay_as_they_were() -> None:
+    env = environment((0, 1, (1,)))
+    picture, _ = env.reset(seed=0)
+    before = picture.copy()
+    do(env, 0, VOID)
+    np.testing.assert_array_equal(picture, before)
+
+
+# Ends.
+
+
+@pytest.mark.parametrize(
+    ("changes", "terminated"),
+    [
+        ({"max_steps": 2}, False),
+        ({"max_steps": 3}, True),
+        ({"drain": False, "max_steps": 2}, True),
+        ({}, True),
+    ],
+)
+def test_an_episode_is_truncated_when_its_steps_are_over_and_else_terminates(
+    changes: dict[str, Any], terminated: bool
+) -> None:
+    env = environment((1, 2, (1,)), steps=3, **changes)
+    env.reset(seed=0)
+    assert do(env, VOID, 0, VOID)[2:4] == (False, False)
+    *_, info = step = do(env, VOID)
+    assert step[2:4] == (terminated, not terminated)
+    assert info["record"].start.tolist() == [[1]]
+    with pytest.raises(ResetNeeded, match="no episode is under way"):
+        do(env, VOID)
+    env.reset()
+    do(env, VOID)
+
+
+def test_steps_and_masks_before_an_episode_are_refused() -> None:
+    env = GridEnv()
+    with pytest.raises(ResetNeeded, match="no episode is under way"):
+        env.step(np.int64(0))
+    with pytest.raises(ResetNeeded, match="no episode is under way"):
+        env.action_masks()
+
+
+@pytest.mark.parametrize("action", [4, -1, 0.5, None, "void", np.array([0])])
+def test_what_is_no_action_is_refused(action: Any) -> None:
+    env = environment((0, 1, (1,)))
+    env.reset(seed=0)
+    with pytest.raises(InvalidAction, match=r"^expected an action of Discrete\(4\), got"):
+        env.step(action)
+    assert do(env, 0)[4]["outcome"] == "booked"
+
+
+@pytest.mark.parametrize(
+    ("sets", "message"),
+    [
+        ([[(0, 1, (1,))]] * 2, "expected one set of jobs, got 2"),
+        ([[(0, 9, (1,))]], "job 0 of set 0 lasts 9 steps"),
+    ],
+)
+def test_jobs_that_cannot_be_run_are_refused(sets: list[list[Written]], message: str) -> None:
+    env = GridEnv(lambda seed: JobSets.of(sets, 1), GridConfig(**SMALL))
+    with pytest.raises(WorkloadError, match=message):
+        env.reset(seed=0)

@@ -1,0 +1,117 @@
+"""What a record says of an episode, and that rewards add up to it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simulator.grid import DEEPRM, Grid, GridConfig
+from tests.simulator.grid.build import VOID, act, small
+from tests.simulator.grid.strategies import MANY, grids, job_sets, random_actions
+from workloads.grid_jobs import JobSets
+
+NONE = float("nan")
+
+
+def test_the_times_of_jobs_and_none_for_those_never_booked() -> None:
+    """One unit: a job of two steps, one of three behind it, and a third that is never booked."""
+    grid = small((0, 2, (1,)), (1, 3, (1,)), (1, 1, (1,)), units=1, slot_width=1, horizon=6, max_steps=3)
+    act(grid, 0, VOID, 0, VOID, VOID, VOID)
+    record = grid.record()
+    assert record.start.tolist() == [[0, 2, -1]]
+    assert record.waiting.tolist()[0] == pytest.approx([0, 1, NONE], nan_ok=True)
+    assert record.completion.tolist()[0] == pytest.approx([2, 4, NONE], nan_ok=True)
+    assert record.slowdown().tolist()[0] == pytest.approx([1, 4 / 3, NONE], nan_ok=True)
+    assert record.slowdown(whole=True).tolist()[0] == pytest.approx([1, 1, NONE], nan_ok=True)
+    assert record.makespan.tolist() == [5]
+    assert record.unfinished.tolist() == [1]
+    assert record.clock.tolist() == [4]
+
+
+def test_utilisation_is_over_all_machines_and_resources_until_the_last_job_is_finished() -> None:
+    grid = small((0, 2, (3, 1)), (1, 1, (1, 0)), num_resources=2, machines=2)
+    act(grid, 0, VOID, 3)
+    # 2 x 4 + 1 unit-steps of 12 units in 2 steps.
+    assert grid.record().makespan.tolist() == [2]
+    assert grid.record().utilisation.tolist() == [9 / 24]
+
+
+def test_an_episode_in_which_nothing_was_booked() -> None:
+    record = small((0, 2, (1,))).record()
+    assert record.makespan.tolist() == [0]
+    assert record.utilisation.tolist() == [0]
+    assert record.unfinished.tolist() == [1]
+    assert np.isnan(record.slowdown()).all()
+
+
+def test_jobs_that_never_entered_or_were_dropped_are_unfinished() -> None:
+    grid = small(*[(0, 1, (1,))] * 3, (5, 1, (1,)), visible_jobs=1, backlog=1, max_steps=3)
+    act(grid, 0, *[VOID] * 4)
+    record = grid.record()
+    assert record.unfinished.tolist() == [3]
+    assert record.dropped.tolist() == [[False, False, True, False]]
+    assert record.num_entered.tolist() == [3]
+
+
+def test_jobs_of_step_0_are_none_in_the_public_code() -> None:
+    record = small((0, 1, (1,)), (1, 1, (1,)), semantics=DEEPRM).record()
+    assert record.is_job.tolist() == [[False, True]]
+    assert record.unfinished.tolist() == [1]
+    assert record.table()["job"].tolist() == [1]
+
+
+def test_a_record_stays_as_it_was() -> None:
+    grid = small((0, 1, (1,)))
+    record = grid.record()
+    act(grid, 0, VOID)
+    assert record.start.tolist() == [[-1]]
+    assert record.clock.tolist() == [0]
+
+
+def test_the_table_has_a_row_for_each_job_of_each_set() -> None:
+    sets = [[(0, 2, (1, 2)), (0, 4, (3, 0)), (0, 1, (1, 1))], [(1, 1, (2, 2))]]
+    config = GridConfig(units=3, visible_jobs=1, slot_width=3, horizon=6, backlog=1, machines=2)
+    grid = Grid(config, JobSets.of(sets, 3))
+    grid.step([1, 2])
+    grid.step([1, 1])
+    rows = {
+        "set": [0, 0, 0, 1],
+        "job": [0, 1, 2, 0],
+        "enter": [0, 0, 0, 1],
+        "duration": [2, 4, 1, 1],
+        "demand_0": [1, 3, 1, 2],
+        "demand_1": [2, 0, 1, 2],
+        "machine": [1, 1, NONE, 1],
+        "start": [0, 2, NONE, 1],
+        "finish": [2, 6, NONE, 2],
+        "waiting": [0, 2, NONE, 0],
+        "completion": [2, 6, NONE, 1],
+        "slowdown": [1, 1.5, NONE, 1],
+        "dropped": [False, False, True, False],
+    }
+    pd.testing.assert_frame_equal(grid.record().table(), pd.DataFrame(rows), check_dtype=False)
+
+
+@MANY
+@given(st.data(), grids(whole=True), st.integers(1, 12), st.integers(0, 2**32))
+def test_whatever_is_done_rewards_add_up_to_the_objective(
+    data: st.DataObject, config: GridConfig, steps: int, seed: int
+) -> None:
+    grid = Grid(config, JobSets.of(data.draw(job_sets(config, steps)), steps))
+    choose = random_actions(seed, void=data.draw(st.sampled_from((0.0, 0.2, 0.6))))
+    total = np.zeros(len(grid))
+    while not grid.done.all():
+        total += grid.step(choose(grid))
+    record = grid.record()
+    expected = {
+        "slowdown": -np.nansum(record.slowdown(), axis=1),
+        "completion": -np.nansum(record.completion, axis=1),
+        "makespan": -record.makespan,
+        "utilisation": record.utilisation * record.makespan,
+    }
+    np.testing.assert_allclose(total, expected[config.objective], rtol=1e-12, atol=1e-12)
+    assert (record.unfinished == record.dropped.sum(axis=1)).all()
+    assert (record.clock == np.maximum(record.makespan, 1)).all()
