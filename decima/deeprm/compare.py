@@ -131,6 +131,13 @@ class GridSettings:
         return load_network(self.network)[1]
 
     @property
+    def network_name(self) -> str | None:
+        """Who the network is, for people; the one that ships has no path that means anything to them."""
+        if self.network is None:
+            return None
+        return "that ships" if self.network == SHIPPED_NETWORK else str(self.network)
+
+    @property
     def highest_load(self) -> float:
         """That of a job in every step; infinite for a log."""
         return (
@@ -220,7 +227,7 @@ class GridComparison:
             "sets": settings.sets,
             "steps": settings.steps,
             "seed": settings.seed,
-            "network": None if settings.network is None else str(settings.network),
+            "network": settings.network_name,
             "versions": {
                 "decima": decima.__version__,
                 "numpy": np.__version__,

@@ -105,7 +105,7 @@ def comparison_notes(comparison: GridComparison, measure: str) -> Sequence[str]:
             f"{settings.sets} training sets."
         )
     if settings.network is not None:
-        notes.append(f"{LEARNED}: the network {settings.network}, trained on {_trained_on(settings)}.")
+        notes.append(f"{LEARNED}: the network {settings.network_name}, trained on {_trained_on(settings)}.")
     cut = {
         name
         for results in comparison.results.values()
