@@ -43,6 +43,8 @@ class Observation:
         num_schedulable: stages that may be chosen; if none, the only answer is to leave the executors idle.
         jobs: int64 [6, J]; the properties name its rows.
         stages: int64 [9, S]; the properties name its rows.
+        sequence_task_ms: float64, ms; mean duration of a task, for all stages of the sequence, by the numbers
+            in ``stages[0]``; those of the live ones are ``mean_task_ms``.
     """
 
     config: ClusterConfig
@@ -54,7 +56,7 @@ class Observation:
     num_schedulable: int
     jobs: NDArray[np.int64]
     stages: NDArray[np.int64]
-    _mean_task_ms: NDArray[np.float64]
+    sequence_task_ms: NDArray[np.float64]
 
     @property
     def num_executors(self) -> int:
@@ -137,7 +139,7 @@ class Observation:
     @cached_property
     def mean_task_ms(self) -> NDArray[np.float64]:
         """[S] mean duration of its tasks, ms."""
-        return self._mean_task_ms[self.stages[0]]
+        return self.sequence_task_ms[self.stages[0]]
 
     @cached_property
     def job_arrival_ms(self) -> NDArray[np.float64]:

@@ -170,7 +170,7 @@ class Featurizer:
         num_messages, num_answers = kernels.build(
             jobs,
             stages,
-            observation._mean_task_ms,
+            observation.sequence_task_ms,
             self._useful(observation.config),
             self._first_message,
             self._messages,

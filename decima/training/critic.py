@@ -35,7 +35,7 @@ def load_of(observation: Observation) -> NDArray[np.float64]:
     sums: NDArray[np.float64] = _sums(
         observation.stages,
         observation.jobs.shape[1],
-        observation._mean_task_ms,
+        observation.sequence_task_ms,
         float(observation.num_executors),
     )
     return sums
