@@ -9,6 +9,7 @@ import click
 
 from decima.console import library_errors, make_console, stepping
 from decima.reproduce.critical_path_command import critical_path
+from decima.reproduce.deeprm.commands import GRID_COMMANDS
 from decima.reproduce.study_commands import STUDY_COMMANDS
 
 __all__ = ["reproduce"]
@@ -16,10 +17,10 @@ __all__ = ["reproduce"]
 
 @click.group()
 def reproduce() -> None:
-    """Make figures of the Decima paper again."""
+    """Make figures of the papers again: Decima's, DeepRM's and those of its successors."""
 
 
-for _name, _study in STUDY_COMMANDS.items():
+for _name, _study in (*STUDY_COMMANDS.items(), *GRID_COMMANDS.items()):
     reproduce.add_command(_study, _name)
 reproduce.add_command(critical_path, "critical-path")
 
