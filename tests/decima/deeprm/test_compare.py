@@ -9,16 +9,14 @@ import shlex
 from collections.abc import Callable
 from pathlib import Path
 
-import click
 import numpy as np
 import pytest
 import torch
 from click.testing import CliRunner, Result
 
 from decima.agent.files import PolicyFileError
-from decima.console import OneLineErrors
+from decima.cli import cli
 from decima.deeprm.compare import MAX_STEPS, GridComparison, GridSettings
-from decima.deeprm.compare_command import compare
 from decima.deeprm.config import DeepRMConfig
 from decima.deeprm.files import save_network
 from decima.deeprm.heuristics import Packer, ShortestJobFirst, play
@@ -29,7 +27,6 @@ from workloads import DISTRIBUTIONS, WorkloadError, draw_jobs, read_swf, swf_job
 #: Invokes the command with the given options.
 Compare = Callable[..., Result]
 
-CLI = OneLineErrors("decima", commands={"deeprm": click.Group("deeprm", commands={"compare": compare})})
 SMALL = ("--sets", "3", "--loads", "50,150")
 
 
@@ -44,7 +41,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Compare:
     monkeypatch.chdir(tmp_path)
 
     def run(*options: str | Path, base: tuple[str, ...] = SMALL) -> Result:
-        return CliRunner().invoke(CLI, ["deeprm", "compare", *base, *map(str, options)])
+        return CliRunner().invoke(cli, ["deeprm", "compare", *base, *map(str, options)])
 
     return run
 
