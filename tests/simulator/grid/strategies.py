@@ -59,7 +59,7 @@ def grids(draw: st.DrawFn, *, whole: bool = False) -> GridConfig:
     )
 
 
-def jobs_for(config: GridConfig, steps: int, min_size: int = 1) -> st.SearchStrategy[list[Written]]:
+def jobs_for(config: GridConfig, steps: int, min_size: int) -> st.SearchStrategy[list[Written]]:
     """Up to 15 jobs that the grid has room for, in order of entering."""
     demand = st.tuples(*[st.integers(0, config.slot_width)] * config.num_resources).filter(any)
     longest = config.horizon if config.semantics.last_row else config.horizon - 1

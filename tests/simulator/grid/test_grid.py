@@ -52,12 +52,14 @@ def played(grid: Grid, choose: Choose, most: int = 60) -> list[NDArray[np.int64]
 
 
 @MANY
-@given(st.data(), grids(), st.integers(1, 12), st.integers(0, 30), st.integers(0, 2**32))
+@given(st.data(), grids(), st.integers(1, 12), st.integers(0, 12), st.integers(0, 2**32))
 def test_masks_say_which_actions_book_a_job_and_which_of_them_at_once(
     data: st.DataObject, config: GridConfig, steps: int, num_actions: int, seed: int
 ) -> None:
     """All actions are tried, each in an episode of its own that came to the same state."""
-    grid = Grid(config, JobSets.of([data.draw(jobs_for(config, steps))] * config.num_actions, steps))
+    grid = Grid(
+        config, JobSets.of([data.draw(jobs_for(config, steps, min_size=3))] * config.num_actions, steps)
+    )
     choose = random_actions(seed)
     for _ in range(num_actions):
         grid.step(np.full(len(grid), choose(grid)[0]))
@@ -68,6 +70,13 @@ def test_masks_say_which_actions_book_a_job_and_which_of_them_at_once(
     job = np.tile(slots[0], config.machines)
     starts = books[:-1] & (grid.record().start[np.arange(len(job)), job] == before[0])
     assert startable.reshape(len(grid), -1).tolist() == [starts.tolist()] * len(grid)
+
+
+def test_a_job_for_which_there_is_room_later_can_be_booked_but_not_started() -> None:
+    grid = small((0, 2, (2,)), (0, 3, (1,)), (0, 2, (3,)), machines=2)
+    act(grid, 0)
+    assert grid.startable().tolist() == [[[False, True, False], [False, True, True]]]
+    assert grid.action_mask().astype(int).tolist() == [[0, 1, 1, 0, 1, 1, 1]]
 
 
 @MANY
