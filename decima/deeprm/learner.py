@@ -188,7 +188,7 @@ class Learner:
             values = self.networks["critic"](step.pictures)[:, 0]
             error = torch.from_numpy(target / self._value_scale).float() - values
             loss = error.square().sum()
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()
             tally.critic_loss += float(loss.detach())
             advantages.append(error.detach().double().numpy())
         if self.config.update.normalise:

@@ -46,7 +46,7 @@ def profiles(shared: Callable[[str], Path]) -> tuple[JobProfile, ...]:
     return load_tpch(shared("tpch"))
 
 
-@pytest.fixture(scope="module", params=["shortcut", "paper"])
+@pytest.fixture(scope="module", params=["profiled", "paper"])
 def preset(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
