@@ -1,0 +1,43 @@
+"""How fast a network learns on the grid, in CPU time on one core.
+
+Run alone: ``pytest -n 0 -m benchmark -s tests/benchmarks/test_deeprm_speed.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from decima.agent.threads import one_thread
+from decima.deeprm.config import DeepRMConfig
+from decima.deeprm.learner import Learner
+
+pytestmark = pytest.mark.benchmark
+
+#: As the public code does it: it must find out which actions are possible.
+PUBLIC: dict[str, Any] = {"episodes": {"mask": "all"}, "update": {"baseline": "action"}}
+
+
+@pytest.fixture(autouse=True)
+def _one_core() -> Iterator[None]:
+    with one_thread():
+        yield
+
+
+@pytest.mark.parametrize("changes", [{}, PUBLIC], ids=["default", "public"])
+def test_an_iteration_of_100_sets_and_20_episodes_of_each(changes: dict[str, Any]) -> None:
+    """Episodes and update at a load of 70 %; the public code takes about 16 s."""
+    config = DeepRMConfig.model_validate(changes)
+    assert (config.episodes.sets, config.episodes.per_set, config.jobs.load) == (100, 20, 0.7)
+    learner = Learner(config)
+    learner.learn(0)  # compiles, or loads what was compiled
+    measured = [learner.learn(iteration) for iteration in range(1, 4)]
+    seconds = sorted(each["iteration_cpu_s"] for each in measured)
+    print(
+        f"\n{seconds[0]:.2f} to {seconds[-1]:.2f} s of CPU, {measured[-1]['samples']:,.0f} samples, "
+        f"slowdown {measured[-1]['slowdown']:.2f}",
+        end="",
+    )
+    assert seconds[1] <= 4

@@ -1,0 +1,350 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from decima.deeprm import learner as learner_module
+from decima.deeprm.config import DeepRMConfig, ImitationSection
+from decima.deeprm.heuristics import GridScheduler, ShortestJobFirst, play
+from decima.deeprm.learner import Learner
+from decima.deeprm.metrics import METRICS
+from decima.deeprm.rollout import Actor, Episodes, Steps, roll_out
+from decima.training.rollout import NotFiniteError
+from simulator.grid import Grid
+from tests.decima.deeprm.examples import dense, small
+from tests.decima.training.examples import merged
+from workloads import RandomStream, random_stream
+from workloads.grid_jobs import DISTRIBUTIONS, JobDistribution
+
+#: Steps of plain gradient descent, so that a weight's change is its gradient.
+DESCENT = {"learning_rate": 1.0, "final_learning_rate": 1.0, "critic_learning_rate": 1.0}
+
+
+def groups(learner: Learner) -> list[Grid]:
+    """The episodes of an iteration, as many sets at once as the settings say."""
+    episodes, result = learner.config.episodes, []
+    for first in range(0, len(learner.jobs), episodes.at_once):
+        sets = learner.jobs[first : first + episodes.at_once]
+        result.append(Grid(learner.grid_config, sets[np.repeat(np.arange(len(sets)), episodes.per_set)]))
+    return result
+
+
+def returns_of(run: Episodes, episode: int, discount: float) -> list[float]:
+    """What follows each action of one episode."""
+    clock, rewards = run.clock[:, episode], run.rewards[:, episode]
+    return [
+        sum(discount ** (clock[later] - clock[step]) * rewards[later] for later in range(step, len(rewards)))
+        for step in range(len(rewards))
+    ]
+
+
+def advantages(run: Episodes, config: DeepRMConfig) -> np.ndarray:
+    """Returns less baselines [S, N], episode by episode."""
+    per_set, update = config.episodes.per_set, config.update
+    number = run.rewards.shape[1]
+    returns = [returns_of(run, episode, update.discount) for episode in range(number)]
+    first: list[dict[int, float]] = []  # time -> the return of the first action then
+    for episode in range(number):
+        first.append({})
+        for step, value in enumerate(returns[episode]):
+            first[-1].setdefault(int(run.clock[step, episode]), value)
+    result = np.zeros(run.rewards.shape)
+    for step, episode in np.ndindex(result.shape):
+        of_set = range(episode // per_set * per_set, (episode // per_set + 1) * per_set)
+        if update.baseline == "action":
+            expected = np.mean([returns[other][step] for other in of_set])
+        else:
+            now = int(run.clock[step, episode])
+            expected = np.mean([first[other].get(now, 0.0) for other in of_set if other != episode])
+        result[step, episode] = returns[episode][step] - expected
+    return result
+
+
+def scores_of(network: nn.Module, step: Steps) -> Tensor:
+    """Logarithms of probabilities, float64."""
+    scores = dense(network, step.pictures)
+    if step.allowed is not None:
+        scores = scores.masked_fill(~step.allowed, -torch.inf)
+    return scores.log_softmax(dim=1)
+
+
+def policy_loss(network: nn.Module, step: Steps, place: int, advantage: float, entropy: float) -> Tensor:
+    """Of one sample."""
+    scores = scores_of(network, step)[place]
+    possible = scores[scores > -torch.inf]
+    return -scores[step.action[place]] * advantage + entropy * (possible.exp() * possible).sum()
+
+
+def described(learner: Learner) -> dict[str, list[Tensor]]:
+    return {
+        name: [parameter.detach().clone() for parameter in network.parameters()]
+        for name, network in learner.networks.items()
+    }
+
+
+def assert_descended(learner: Learner, name: str, before: list[Tensor], loss: Tensor) -> None:
+    """The network's weights went down the gradient of this loss; it was computed with them as they were."""
+    expected = torch.autograd.grad(loss, before)
+    for was, now, gradient in zip(before, learner.networks[name].parameters(), expected, strict=True):
+        torch.testing.assert_close(was.detach() - now.detach(), gradient, rtol=1e-3, atol=2e-5)
+        assert gradient.abs().max() > 1e-3
+
+
+def descending(config: DeepRMConfig) -> tuple[Learner, dict[str, nn.Module]]:
+    """A learner with plain gradient descent, and its networks as they are before."""
+    learner = Learner(config)
+    before = {}
+    for name, network in learner.networks.items():
+        learner.optimisers[name] = torch.optim.SGD(network.parameters(), lr=1.0)
+        for parameter in network.parameters():
+            parameter.data.normal_(std=0.1, generator=torch.Generator().manual_seed(parameter.numel()))
+        before[name] = config.network.build(learner.grid_config, network[-1].out_features)
+        before[name].load_state_dict(network.state_dict())
+    return learner, before
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 3])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"update": {"baseline": "action", "normalise": True, "entropy": 0.0}},
+        {"update": {"discount": 0.9, "entropy": 0.3}, "episodes": {"mask": "all"}},
+        {"update": {"normalise": True}, "episodes": {"mask": "bookable"}, "grid": {"machines": 2}},
+    ],
+    ids=["default", "public code", "discounted", "machines"],
+)
+def test_reinforce_follows_the_gradient_of_its_advantages(changes: dict[str, Any], at_once: int) -> None:
+    """Computed slowly, sample by sample."""
+    config = small(**merged(changes, {"update": DESCENT, "episodes": {"at_once": at_once, "per_set": 2}}))
+    learner, before = descending(config)
+    actor = Actor(
+        before["actor"], random_stream(config.seed, RandomStream.POLICY, 0), mask=config.episodes.mask
+    )
+    losses = []
+    for grid in groups(learner):
+        run = roll_out(grid, actor)
+        found = advantages(run, config)
+        if config.update.normalise:
+            found /= np.std([found[n, e] for n, step in enumerate(run.steps) for e in step.episode])
+        for number, step in enumerate(run.steps):
+            for place, episode in enumerate(step.episode):
+                losses.append(
+                    policy_loss(before["actor"], step, place, found[number, episode], config.update.entropy)
+                )
+    measured = learner.learn(0)
+    assert measured["samples"] == len(losses)
+    assert_descended(learner, "actor", [*before["actor"].parameters()], sum(losses) / len(losses))
+
+
+@pytest.mark.parametrize("normalise", [False, True])
+def test_actor_and_critic_follow_their_gradients(normalise: bool) -> None:
+    """In one step, since the critic is never asked what comes after."""
+    update = {**DESCENT, "algorithm": "a2c", "td_steps": 1000, "discount": 0.9, "normalise": normalise}
+    config = small(update=update, episodes={"at_once": 3})
+    learner, before = descending(config)
+    (grid,) = groups(learner)
+    run = roll_out(grid, Actor(before["actor"], random_stream(config.seed, RandomStream.POLICY, 0)))
+    returns = np.array([returns_of(run, episode, 0.9) for episode in range(len(grid))]).T
+    samples = [(step, place) for step in run.steps for place in range(step.episode.size)]
+    targets = np.concatenate([row[step.episode] for step, row in zip(run.steps, returns, strict=True)])
+    values = torch.cat([dense(before["critic"], step.pictures)[:, 0] for step in run.steps])
+    errors = torch.from_numpy(targets / learner._value_scale) - values
+    found = (errors / errors.std(correction=0) if normalise else errors).tolist()
+    losses = [
+        policy_loss(before["actor"], *sample, advantage, config.update.entropy)
+        for sample, advantage in zip(samples, found, strict=True)
+    ]
+    measured = learner.learn(0)
+    assert measured["steps"] == 1
+    critic_loss = errors.square().mean()
+    assert measured["critic_loss"] == pytest.approx(critic_loss.item(), rel=1e-4)
+    assert_descended(learner, "critic", [*before["critic"].parameters()], critic_loss)
+    assert_descended(learner, "actor", [*before["actor"].parameters()], sum(losses) / len(losses))
+
+
+@pytest.mark.parametrize("td_steps", [1, 4])
+def test_the_critic_stands_in_for_what_comes_after_a_few_actions(
+    monkeypatch: pytest.MonkeyPatch, td_steps: int
+) -> None:
+    """Acting so once more, with the critic as it is at each moment; nothing comes after an episode's end."""
+    discount = 0.8
+    config = small(
+        update={"algorithm": "a2c", "td_steps": td_steps, "discount": discount}, episodes={"at_once": 3}
+    )
+    learner = Learner(config)
+    (shadow,) = groups(learner)
+    follow, seen = learner._follow_segment, []
+
+    def check(segment: list[Steps], returns: np.ndarray, tally: Any) -> None:
+        rewards, clock = [], [shadow.clock]
+        for step in segment:
+            actions = np.full(len(shadow), shadow.config.num_actions - 1)
+            actions[step.episode] = step.action
+            rewards.append(shadow.step(actions))
+            clock.append(shadow.clock)
+        values = dense(learner.networks["critic"], torch.from_numpy(shadow.pictures))[:, 0].detach().numpy()
+        beyond = np.where(shadow.done, 0.0, values * learner._value_scale)
+        for step in range(len(segment)):
+            passed = np.array(clock[step:]) - clock[step]
+            expected = (discount**passed * np.array([*rewards[step:], beyond])).sum(axis=0)
+            np.testing.assert_allclose(returns[step], expected, rtol=1e-4, atol=1e-4)
+        assert len(segment) == td_steps or shadow.done.all()
+        seen.append(beyond)
+        follow(segment, returns, tally)
+
+    monkeypatch.setattr(learner, "_follow_segment", check)
+    learner.learn(0)
+    assert shadow.done.all()
+    assert len(seen) > 2
+    assert any(beyond.any() for beyond in seen)
+
+
+@pytest.mark.parametrize("algorithm", ["reinforce", "a2c"])
+def test_sets_without_jobs_teach_nothing_and_do_no_harm(algorithm: str) -> None:
+    changes = {"update": {"algorithm": algorithm, "normalise": True}, "episodes": {"sets": 6, "at_once": 1}}
+    learner = Learner(small(jobs={"load": 0.3, "steps": 4}, **changes))
+    assert 0 < np.count_nonzero(learner.jobs.num_jobs == 0) < 6
+    assert learner.learn(0).keys() <= METRICS.keys()
+    learner.jobs = learner.jobs[learner.jobs.num_jobs == 0]
+    before = described(learner)
+    measured = learner.learn(1)
+    assert measured["samples"] == 0
+    assert "slowdown" not in measured
+    for name, weights in described(learner).items():
+        assert all(torch.equal(*pair) for pair in zip(weights, before[name], strict=True))
+
+
+@pytest.mark.parametrize("algorithm", ["reinforce", "a2c"])
+def test_settings_name_a_learner_bit_for_bit(algorithm: str) -> None:
+    learned = []
+    for seed in (1, 1, 2):
+        learner = Learner(small(seed=seed, update={"algorithm": algorithm}))
+        for iteration in range(2):
+            measured = learner.learn(iteration)
+        learned.append(described(learner)["actor"])
+        assert measured.keys() <= METRICS.keys()
+        assert ("critic_loss" in measured) == (algorithm == "a2c")
+    assert all(torch.equal(*pair) for pair in zip(learned[0], learned[1], strict=True))
+    assert not any(torch.equal(*pair) for pair in zip(learned[0], learned[2], strict=True))
+
+
+@pytest.mark.parametrize("fresh", [False, True])
+def test_jobs_are_the_same_in_all_iterations_or_always_new(
+    monkeypatch: pytest.MonkeyPatch, fresh: bool
+) -> None:
+    met: list[bytes] = []
+
+    def spy(grid: Grid, actor: Actor) -> Episodes:
+        met.append(grid.jobs.enter.tobytes() + grid.jobs.duration.tobytes())
+        return roll_out(grid, actor)
+
+    monkeypatch.setattr(learner_module, "roll_out", spy)
+    learner = Learner(small(episodes={"fresh": fresh, "at_once": 3}))
+    for iteration in range(3):
+        learner.learn(iteration)
+    assert len(set(met)) == (3 if fresh else 1)
+
+
+@pytest.mark.parametrize("algorithm", ["reinforce", "a2c"])
+def test_weights_that_are_no_numbers_are_noticed(algorithm: str) -> None:
+    learner = Learner(small(update={"algorithm": algorithm}))
+    next(learner.networks["actor"].parameters()).data.fill_(torch.nan)
+    with pytest.raises(NotFiniteError):
+        learner.learn(0)
+
+
+def test_rates_fall_geometrically() -> None:
+    learner = Learner(
+        small(
+            iterations=2,
+            update={"learning_rate": 0.04, "final_learning_rate": 0.01, "algorithm": "a2c"},
+        )
+    )
+    assert [learner.learn(iteration)["learning_rate"] for iteration in (0, 1)] == pytest.approx([0.04, 0.02])
+    rates = {name: each.param_groups[0]["lr"] for name, each in learner.optimisers.items()}
+    assert rates == pytest.approx({"actor": 0.02, "critic": 0.001 / 2})
+
+
+# A grid on which the best that can be done is known.
+
+
+@pytest.fixture
+def one_server(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """One unit, jobs of one step and of five: shortest job first is best, as on any single server."""
+    jobs = JobDistribution(slots=1, short=(1, 1), long=(5, 5), short_share=0.7, dominant=(1, 1), other=(1, 1))
+    monkeypatch.setitem(DISTRIBUTIONS, "coarse", jobs)
+    return {
+        "iterations": 60,
+        "grid": {"units": 1, "slot_width": 1, "visible_jobs": 3, "horizon": 6, "max_steps": 200},
+        "jobs": {"distribution": "coarse", "load": 1.0, "steps": 12},
+        "network": {"hidden": [8]},
+        "episodes": {"sets": 16, "per_set": 8, "at_once": 16, "fresh": True},
+        "update": {
+            "optimiser": "adam",
+            "learning_rate": 0.03,
+            "final_learning_rate": 0.01,
+            "critic_learning_rate": 0.03,
+            "td_steps": 100,
+            "entropy": 0.0,
+            "normalise": True,
+        },
+    }
+
+
+def slowdowns(learner: Learner, *schedulers: GridScheduler) -> list[np.ndarray]:
+    """Sums over the jobs of 200 sets that it never met."""
+    jobs = learner.config.jobs.draw(learner.grid_config, 200, 77)
+    return [
+        np.nansum(play(Grid(learner.grid_config, jobs), scheduler).slowdown(), axis=1)
+        for scheduler in schedulers
+    ]
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("algorithm", ["reinforce", "a2c"])
+def test_both_algorithms_find_the_best_policy_of_a_single_server(
+    one_server: dict[str, Any], algorithm: str, seed: int
+) -> None:
+    """No luck brings a paired t of 6 over what it began with."""
+    config = small(**merged(one_server, {"seed": seed, "update": {"algorithm": algorithm}}))
+    learner = Learner(config)
+    best, untrained = slowdowns(
+        learner, ShortestJobFirst(), Actor(learner.networks["actor"], np.random.default_rng(1))
+    )
+    for iteration in range(config.iterations):
+        learner.learn(iteration)
+    (trained,) = slowdowns(learner, Actor(learner.networks["actor"]))
+    gained = untrained - trained
+    assert gained.mean() / (gained.std(ddof=1) / np.sqrt(len(gained))) > 6
+    assert untrained.mean() > 1.15 * best.mean()
+    assert trained.mean() < 1.03 * best.mean()
+
+
+@pytest.mark.parametrize("mask", ["startable", "all"])
+def test_imitation_makes_the_choices_of_a_heuristic_likely(one_server: dict[str, Any], mask: str) -> None:
+    learner = Learner(small(**merged(one_server, {"episodes": {"mask": mask}})))
+    imitation = ImitationSection(sets=60, epochs=40, learning_rate=0.02, minibatch=64)
+
+    @torch.no_grad()
+    def agreement() -> float:
+        """How likely the same choice is, where shortest job first has one."""
+        samples = learner._choices_of(imitation)
+        scores = scores_of(learner.networks["actor"], samples).exp()
+        return float(scores.gather(1, samples.action[:, None]).mean())
+
+    assert agreement() < 0.6
+    learner.imitate(imitation)
+    assert agreement() > 0.9
+    best, imitator = slowdowns(learner, ShortestJobFirst(), Actor(learner.networks["actor"], mask=mask))
+    assert imitator.mean() < 1.05 * best.mean()
+
+
+def test_imitation_leaves_no_gradient_behind() -> None:
+    learner = Learner(small())
+    learner.imitate(ImitationSection(sets=5, epochs=1))
+    assert all(parameter.grad is None for parameter in learner.networks["actor"].parameters())
