@@ -18,13 +18,13 @@ NONE = float("nan")
 
 def test_the_times_of_jobs_and_none_for_those_never_booked() -> None:
     """One unit: a job of two steps, one of three behind it, and a third that is never booked."""
-    grid = small((0, 2, (1,)), (1, 3, (1,)), (1, 1, (1,)), units=1, slot_width=1, horizon=6, max_steps=3)
-    act(grid, 0, VOID, 0, VOID, VOID, VOID)
+    grid = small((0, 2, (1,)), (0, 3, (1,)), (1, 1, (1,)), units=1, slot_width=1, horizon=6, max_steps=3)
+    act(grid, 0, 1, VOID, VOID, VOID, VOID)
     record = grid.record()
     assert record.start.tolist() == [[0, 2, -1]]
-    assert record.waiting.tolist()[0] == pytest.approx([0, 1, NONE], nan_ok=True)
-    assert record.completion.tolist()[0] == pytest.approx([2, 4, NONE], nan_ok=True)
-    assert record.slowdown().tolist()[0] == pytest.approx([1, 4 / 3, NONE], nan_ok=True)
+    assert record.waiting.tolist()[0] == pytest.approx([0, 2, NONE], nan_ok=True)
+    assert record.completion.tolist()[0] == pytest.approx([2, 5, NONE], nan_ok=True)
+    assert record.slowdown().tolist()[0] == pytest.approx([1, 5 / 3, NONE], nan_ok=True)
     assert record.slowdown(whole=True).tolist()[0] == pytest.approx([1, 1, NONE], nan_ok=True)
     assert record.makespan.tolist() == [5]
     assert record.unfinished.tolist() == [1]
