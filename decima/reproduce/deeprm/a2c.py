@@ -17,8 +17,9 @@ __all__ = ["tables"]
 
 A2C = "a2c"
 RATES = (0.6, 0.7, 0.8, 0.9)
-#: Architectures are compared at this rate, after this share of the iterations: convolutions take their time.
-ARCHITECTURE_RATE, ARCHITECTURE_SHARE = 0.7, 0.1
+#: Architectures are compared at this rate, after a share of the iterations, each on a share of the sets: convolutions
+#: take their time.
+ARCHITECTURE_RATE, ARCHITECTURE_ITERATIONS, ARCHITECTURE_SETS = 0.7, 0.1, 0.2
 ARCHITECTURES: dict[str, dict[str, Any]] = {
     "fully connected": {},
     **{
@@ -56,9 +57,14 @@ def tables(study: GridStudy, log: Path | None = None, log_load: float = 0.7) -> 
         name = f"rate {rate:g}"
         networks[name] = study.train({f"a2c-{100 * rate:g}": config})[f"a2c-{100 * rate:g}"]
         conditions[name] = GridCondition(config, {A2C: networks[name]}, HEURISTICS)
+    sets = max(2, round(config.episodes.sets * ARCHITECTURE_SETS))
     shapes = {
         f"a2c-{name.replace(', ', '-').replace(' ', '-')}": study.config(
-            "a2c", share=ARCHITECTURE_SHARE, jobs__rate=ARCHITECTURE_RATE, **settings
+            "a2c",
+            share=ARCHITECTURE_ITERATIONS,
+            jobs__rate=ARCHITECTURE_RATE,
+            episodes__sets=sets,
+            **settings,
         )
         for name, settings in ARCHITECTURES.items()
     }
@@ -72,11 +78,11 @@ def tables(study: GridStudy, log: Path | None = None, log_load: float = 0.7) -> 
     results = study.evaluate(conditions)
     rates = {name: row for name, row in results.items() if name.startswith("rate")}
     lower = {name: rates[name] for name in ("rate 0.6", "rate 0.7", "rate 0.8")}
-    iterations = next(iter(shapes.values())).iterations
+    shape = next(iter(shapes.values()))
     parts = [
         Part("Rates of arrival", rates, MEASURES, "Rate", PAPER),
         Part(
-            f"Architectures at rate {ARCHITECTURE_RATE:g}, after {iterations} iterations",
+            f"Architectures at rate {ARCHITECTURE_RATE:g}, {shape.iterations} iterations of {sets} sets",
             {"": results["architectures"]},
             MEASURES,
         ),
