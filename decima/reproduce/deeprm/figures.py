@@ -126,7 +126,9 @@ def fig6(study: GridStudy) -> GridOutcome:
         [Part(f"After training at a load of {load_name(MODERATE)}", results, ("slowdown", "completion"))],
         _learning_claims(curve, heuristics),
         [
-            "The curve is that of validation sets, on which the best network was chosen; the table's are others."
+            "The curve is that of validation sets, on which the best network was chosen; the table's are others.",
+            f"Each iteration learns from {'new' if config.episodes.fresh else 'the same'} {config.episodes.sets} sets "
+            "of jobs; the paper's from the same 100.",
         ],
         networks,
         {"deeprm-fig6": partial(plot_learning, curve, heuristics)},
