@@ -141,5 +141,5 @@ def reordered(
         source=int(np.flatnonzero(jobs == observation.source)[0]) if observation.source >= 0 else -1,
         jobs=new_jobs,
         stages=new_stages,
-        _mean_task_ms=observation.mean_task_ms[from_],
+        sequence_task_ms=observation.mean_task_ms[from_],
     ), from_
