@@ -40,6 +40,7 @@ _JOBS = {
 def new_table(title: str, *headings: str) -> Table:
     """An empty table: the first heading is of names, the others of numbers."""
     table = Table(title=title, title_justify="left", title_style="", box=SIMPLE_HEAD, pad_edge=False)
+    table.min_width = min(len(title), 80)  # a title is broken where the table ends
     for place, heading in enumerate(headings):
         table.add_column(heading, justify="right" if place else "left", no_wrap=True)
     return table

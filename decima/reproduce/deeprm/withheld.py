@@ -93,7 +93,7 @@ def _claims(lengths: pd.DataFrame, share: float) -> list[Claim]:
         Claim(
             f"DeepRM is not work-conserving in {PAPER_HELD:.1%} of the steps.",
             f"in {share:.1%}",
-            share > 0.01,
+            share > PAPER_HELD / 2,
         ),
         Claim(
             "Almost always it is large jobs that it withholds.",
