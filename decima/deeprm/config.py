@@ -14,7 +14,6 @@ import yaml
 from pydantic import Field, model_validator
 from torch import nn
 
-from decima.deeprm.heuristics import HEURISTICS
 from decima.deeprm.networks import build_network
 from decima.deeprm.rollout import Mask
 from decima.training.sections import Count, Positive, Section, Share, Weight
@@ -195,6 +194,3 @@ class DeepRMConfig(Section):
     def to_yaml(self) -> str:
         """All settings; ``read_settings`` reads them back."""
         return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False)
-
-
-assert {"sjf", "packer", "tetris"} <= HEURISTICS.keys()

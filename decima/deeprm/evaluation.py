@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from decima.deeprm.heuristics import GridScheduler, Tetris, make_heuristic, play, tune_tetris
 from decima.intervals import student_t_quantile
-from simulator.grid import Grid, GridConfig, GridRecord, Objective
+from simulator.grid import Grid, GridConfig, GridRecord
 from workloads import JobSets
 
 __all__ = [
@@ -82,10 +82,10 @@ class Evaluation:
         """
         return _weighted_interval(*self.by_set(measure))
 
-    def objective(self, objective: Objective) -> float:
-        """What is to be small: the measure of that name, utilisation with its sign changed."""
-        value = self.mean(objective)
-        return -value if objective == "utilisation" else value
+    def objective(self, measure: str) -> float:
+        """What is to be small: the measure, utilisation with its sign changed."""
+        value = self.mean(measure)
+        return -value if measure == "utilisation" else value
 
 
 def evaluate(
@@ -97,8 +97,7 @@ def evaluate(
 
 def best_of(evaluations: Mapping[str, Evaluation], measure: str) -> str:
     """The scheduler that does best, by its mean; the first among equals."""
-    sign = -1 if measure == "utilisation" else 1
-    return min(evaluations, key=lambda name: sign * evaluations[name].mean(measure))
+    return min(evaluations, key=lambda name: evaluations[name].objective(measure))
 
 
 def relative_change(one: Evaluation, other: Evaluation, measure: str) -> tuple[float, float]:

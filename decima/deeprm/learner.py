@@ -15,8 +15,8 @@ from decima.deeprm.heuristics import ShortestJobFirst, make_heuristic
 from decima.deeprm.rollout import (
     Actor,
     Steps,
+    Watched,
     action_baseline,
-    allowed_actions,
     log_probabilities,
     returns_to_go,
     roll_out,
@@ -209,11 +209,8 @@ class Learner:
     def _usual_return(self) -> float:
         """The size of returns under shortest job first, which the critic's output is a multiple of."""
         grid = Grid(self.grid_config, self.jobs)
-        heuristic, rewards, clock = ShortestJobFirst(), [], [grid.clock]
-        while not grid.done.all():
-            rewards.append(grid.step(heuristic(grid)))
-            clock.append(grid.clock)
-        returns = returns_to_go(np.array(rewards), np.array(clock), self.config.update.discount)
+        run = roll_out(grid, Watched(ShortestJobFirst()))
+        returns = returns_to_go(run.rewards, run.clock, self.config.update.discount)
         return max(float(np.abs(returns).mean()), 1.0)
 
     # What both need.
@@ -247,18 +244,10 @@ class Learner:
 
     def _choices_of(self, imitation: ImitationSection) -> Steps:
         """What a heuristic chose wherever there was a choice."""
-        heuristic = make_heuristic(imitation.heuristic)
         seed = IMITATION_SEED + self.config.seed
         grid = Grid(self.grid_config, self.config.jobs.draw(self.grid_config, imitation.sets, seed))
-        seen: list[Steps] = []
-        while not grid.done.all():
-            actions = heuristic(grid)
-            mask = allowed_actions(grid, self.config.episodes.mask)
-            asked = np.flatnonzero(~grid.done if mask is None else mask[:, :-1].any(axis=1))
-            allowed = None if mask is None else torch.from_numpy(mask[asked])
-            pictures = torch.from_numpy(grid.pictures[asked])
-            seen.append(Steps(asked, pictures, allowed, torch.from_numpy(actions[asked])))
-            grid.step(actions)
+        watched = Watched(make_heuristic(imitation.heuristic), self.config.episodes.mask)
+        seen = roll_out(grid, watched).steps
         masks = [step.allowed for step in seen if step.allowed is not None]
         return Steps(
             np.concatenate([step.episode for step in seen]),

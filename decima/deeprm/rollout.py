@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from decima.deeprm.heuristics import GridScheduler
 from decima.training.rollout import NotFiniteError
 from simulator.grid import Grid, GridRecord
 
@@ -18,6 +19,7 @@ __all__ = [
     "Episodes",
     "Mask",
     "Steps",
+    "Watched",
     "action_baseline",
     "allowed_actions",
     "log_probabilities",
@@ -57,10 +59,7 @@ class Actor:
 
     def decide(self, grid: Grid) -> tuple[NDArray[np.int64], Steps]:
         """The actions, int64 [N], and what was seen where the network was asked."""
-        mask = allowed_actions(grid, self.mask)
-        asked = np.flatnonzero(~grid.done if mask is None else mask[:, :-1].any(axis=1))
-        pictures = torch.from_numpy(grid.pictures[asked])
-        allowed = None if mask is None else torch.from_numpy(mask[asked])
+        asked, pictures, allowed = _look(grid, self.mask)
         actions = np.full(len(grid), grid.config.num_actions - 1, dtype=np.int64)
         if asked.size:
             with torch.no_grad():
@@ -81,14 +80,40 @@ class Actor:
         return np.asarray((sums <= drawn).sum(axis=1))
 
 
+class Watched:
+    """A heuristic whose choices are noted as those of an ``Actor``.
+
+    Args:
+        heuristic: decides.
+        mask: where there is a choice; see ``Actor``.
+    """
+
+    def __init__(self, heuristic: GridScheduler, mask: Mask = "startable") -> None:
+        self.heuristic = heuristic
+        self.mask = mask
+
+    def decide(self, grid: Grid) -> tuple[NDArray[np.int64], Steps]:
+        """The actions, int64 [N], and what was seen where there was a choice."""
+        actions = self.heuristic(grid)
+        asked, pictures, allowed = _look(grid, self.mask)
+        return actions, Steps(asked, pictures, allowed, torch.from_numpy(actions[asked]))
+
+
 def allowed_actions(grid: Grid, mask: Mask) -> NDArray[np.bool_] | None:
     """Which actions are possible, bool [N, actions]; None if all are."""
     if mask == "all":
         return None
-    allowed = grid.action_mask()
-    if mask == "startable":
-        allowed[:, :-1] = grid.startable().reshape(len(grid), -1)
-    return allowed
+    return grid.action_mask(now=mask == "startable")
+
+
+def _look(grid: Grid, mask: Mask) -> tuple[NDArray[np.int64], Tensor, Tensor | None]:
+    """The episodes that have a choice, int64 [n], what is seen there, and what is allowed; see ``Steps``."""
+    allowed = allowed_actions(grid, mask)
+    if allowed is None:
+        asked = np.flatnonzero(~grid.done)
+        return asked, torch.from_numpy(grid.pictures[asked]), None
+    asked = np.flatnonzero(allowed[:, :-1].any(axis=1))
+    return asked, torch.from_numpy(grid.pictures[asked]), torch.from_numpy(allowed[asked])
 
 
 def log_probabilities(network: nn.Module, pictures: Tensor, allowed: Tensor | None) -> Tensor:
@@ -134,7 +159,7 @@ class Episodes:
     record: GridRecord
 
 
-def roll_out(grid: Grid, actor: Actor) -> Episodes:
+def roll_out(grid: Grid, actor: Actor | Watched) -> Episodes:
     """Run the grid's episodes to their end.
 
     Raises:

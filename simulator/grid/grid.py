@@ -162,9 +162,13 @@ class Grid:
         """Which visible jobs could start at once, on which machine, bool [N, m, M]."""
         return self._bookable(now=True)
 
-    def action_mask(self) -> NDArray[np.bool_]:
-        """Which actions do what they say, bool [N, m * M + 1]: jobs that can be booked, and void."""
-        jobs = self._bookable(now=False).reshape(len(self), -1)
+    def action_mask(self, *, now: bool = False) -> NDArray[np.bool_]:
+        """Which actions do what they say, bool [N, m * M + 1]: jobs that can be booked, and void.
+
+        Args:
+            now: only jobs that can start at once.
+        """
+        jobs = self._bookable(now).reshape(len(self), -1)
         return np.concatenate([jobs, np.ones((len(self), 1), dtype=np.bool_)], axis=1)
 
     def _bookable(self, now: bool) -> NDArray[np.bool_]:
