@@ -107,33 +107,18 @@ class DeepRMTrainer(TrainingLoop):
             cpu_s=checkpoint.cpu_s,
         )
 
-    @property
-    def iteration(self) -> int:
-        """See ``TrainingLoop``."""
-        return -1 if self._checkpoint is None else self._checkpoint.iteration
-
-    @property
-    def best(self) -> tuple[int, float]:
-        """See ``TrainingLoop``."""
-        assert self._best is not None
-        return self._best.iteration, self._best.improvement
-
     def _iterations(self, say: Callable[[str], None]) -> Generator[dict[str, float], None, None]:
-        config, start = self.config, self.iteration
         say("heuristics on the validation sets")
         _ = self._heuristics
-        if start < 0:
-            if config.imitation is not None:
-                say(f"imitation of {config.imitation.heuristic}")
-                self._learner.imitate(config.imitation)
-            yield {"iteration": 0, **self._validate(0), "cpu_s": self._cpu_so_far()}
-        say("training")
-        for iteration in range(max(start, 0), config.iterations):
-            done = iteration + 1
-            metrics = {"iteration": done, **self._learner.learn(iteration)}
-            if done % config.validation.every == 0 or done == config.iterations:
-                metrics |= self._validate(done)
-            yield metrics | {"cpu_s": self._cpu_so_far()}
+        yield from super()._iterations(say)
+
+    def _begin(self, say: Callable[[str], None]) -> None:
+        if self.config.imitation is not None:
+            say(f"imitation of {self.config.imitation.heuristic}")
+            self._learner.imitate(self.config.imitation)
+
+    def _learn(self, iteration: int) -> dict[str, float]:
+        return self._learner.learn(iteration)
 
     @cached_property
     def _heuristics(self) -> dict[str, Evaluation]:
@@ -145,7 +130,6 @@ class DeepRMTrainer(TrainingLoop):
         return self._cpu_s + self._learner.cpu_s
 
     def _validate(self, iteration: int) -> dict[str, float]:
-        """Judge the actor and keep it if it is the best; what was measured."""
         config = self._learner.grid_config
         random = random_stream(self.config.seed, RandomStream.POLICY, 2**30)
         actor = Actor(self._learner.networks["actor"], random, mask=self.config.episodes.mask)

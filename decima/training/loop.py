@@ -25,6 +25,14 @@ CHECKPOINT, CONFIG, POLICY, CARD = "checkpoint.pt", "config.yaml", "policy.npz",
 MAY_CHANGE = ("iterations", "checkpoint_every")
 
 
+class Validation(Protocol):
+    """What the loop asks of the settings of validation."""
+
+    @property
+    def every(self) -> int:
+        """Iterations from one validation to the next."""
+
+
 class RunConfig(Protocol):
     """What the loop asks of the settings."""
 
@@ -36,8 +44,32 @@ class RunConfig(Protocol):
     def checkpoint_every(self) -> int:
         """Iterations from one checkpoint to the next."""
 
+    @property
+    def validation(self) -> Validation:
+        """When the policy is judged."""
+
     def to_yaml(self) -> str:
         """All settings."""
+
+
+class Kept(Protocol):
+    """What the loop asks of a checkpoint."""
+
+    @property
+    def iteration(self) -> int:
+        """Iterations that are over."""
+
+
+class Best(Protocol):
+    """What the loop asks of the best policy so far."""
+
+    @property
+    def iteration(self) -> int:
+        """When it was found."""
+
+    @property
+    def improvement(self) -> float:
+        """Over the heuristic that it is measured by."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,28 +115,52 @@ class TrainingLoop(ABC):
         self._resumes = self._checkpoint_file.exists()
         if self._resumes and not resume:
             raise TrainingError(f"{self.out}: holds a training run already; --resume goes on with it")
+        self._best: Best | None = None
+        # Where the run stands after its last whole iteration, whatever has become of all else since.
+        self._checkpoint: Kept | None = None
 
     @property
-    @abstractmethod
     def iteration(self) -> int:
         """Iterations that are over, as far as they are kept; -1 if nothing is."""
-
-    @property
-    @abstractmethod
-    def best(self) -> tuple[int, float]:
-        """The iteration after which the policy was best, and its improvement over the heuristic."""
+        return -1 if self._checkpoint is None else self._checkpoint.iteration
 
     @abstractmethod
-    def _iterations(self, say: Callable[[str], None]) -> Generator[dict[str, float], None, None]:
-        """What was measured in each iteration that is not over; first, in a new run, that numbered 0."""
+    def _begin(self, say: Callable[[str], None]) -> None:
+        """What comes before the first iteration of a new run."""
+
+    @abstractmethod
+    def _learn(self, iteration: int) -> dict[str, float]:
+        """Do one iteration, numbered from 0; what was measured."""
+
+    @abstractmethod
+    def _validate(self, iteration: int) -> dict[str, float]:
+        """Judge the policy and keep it in ``_best`` if it is that; what was measured."""
+
+    @abstractmethod
+    def _cpu_so_far(self) -> float:
+        """CPU time since the training began, s."""
 
     @abstractmethod
     def _keep(self, metrics: Mapping[str, float]) -> None:
-        """An iteration is over: from here on, it is what the run goes on from."""
+        """An iteration is over: ``_checkpoint`` becomes what the run goes on from."""
 
     @abstractmethod
     def _save(self) -> None:
         """Write what was kept last, and the best policy."""
+
+    def _iterations(self, say: Callable[[str], None]) -> Generator[dict[str, float], None, None]:
+        """What was measured in each iteration that is not over; first, in a new run, that numbered 0."""
+        start, last = self.iteration, self._run_config.iterations
+        if start < 0:
+            self._begin(say)
+            yield {"iteration": 0, **self._validate(0), "cpu_s": self._cpu_so_far()}
+        say("training")
+        for iteration in range(max(start, 0), last):
+            done = iteration + 1
+            metrics = {"iteration": done, **self._learn(iteration)}
+            if done % self._run_config.validation.every == 0 or done == last:
+                metrics |= self._validate(done)
+            yield metrics | {"cpu_s": self._cpu_so_far()}
 
     def _run(
         self, on_iteration: Callable[[IterationReport], None] | None, on_phase: Callable[[str], None] | None
@@ -140,11 +196,12 @@ class TrainingLoop(ABC):
         return False
 
     def _finish(self, metrics: dict[str, float], log: MetricsLog) -> None:
+        assert self._best is not None
         iteration = int(metrics["iteration"])
-        metrics["best_improvement"] = self.best[1]
+        metrics["best_improvement"] = self._best.improvement
         log.write(metrics)
         self._keep(metrics)
-        if iteration % self._run_config.checkpoint_every == 0 or self.best[0] == iteration:
+        if iteration % self._run_config.checkpoint_every == 0 or self._best.iteration == iteration:
             self._save()
 
     def _kept(self) -> str:

@@ -106,11 +106,11 @@ class Trainer(TrainingLoop):
             raise TrainingError(f"there is no device {device} here")
         self._settings = config.settings()
         self._learner = Learner(config, self._settings, device)
+        self._simulation: Simulation
         self._reference: Reference | None = None
         self._best: _Best | None = None
         self._curve: list[list[float]] = []
         self._cpu_s = 0.0  # before this trainer took over
-        # Where the run stands after its last whole iteration, whatever has become of the above since.
         self._checkpoint: Checkpoint | None = None
         if self._resumes:
             self._restore(self._checkpoint_file)
@@ -134,46 +134,28 @@ class Trainer(TrainingLoop):
         assert self._checkpoint is not None
         return self._result(self._checkpoint, interrupted)
 
-    @property
-    def iteration(self) -> int:
-        """See ``TrainingLoop``."""
-        return -1 if self._checkpoint is None else self._checkpoint.iteration
-
-    @property
-    def best(self) -> tuple[int, float]:
-        """See ``TrainingLoop``."""
-        assert self._best is not None
-        return self._best.iteration, self._best.improvement
-
     # Iterations.
 
     def _iterations(self, say: Callable[[str], None]) -> Generator[dict[str, float], None, None]:
-        config = self.config
-        start = self.iteration
-        with Simulation(self._settings, self._learner.policy.config, self.processes) as simulation:
-            if start < 0:
-                say("classic schedulers on the validation sequences")
-                self._reference = simulation.reference(validation_seeds(config))
-                if config.imitation is not None:
-                    say(f"imitation of {config.imitation.scheduler}")
-                    self._learner.imitate(config.imitation)
-                metrics: dict[str, float] = {"iteration": 0, **self._validate(simulation, 0)}
-                yield metrics | {"cpu_s": self._cpu_so_far(simulation)}
-            say("training")
-            for iteration in range(max(start, 0), config.iterations):
-                done = iteration + 1
-                metrics = {"iteration": done, **self._learner.learn(simulation, iteration)}
-                if done % config.validation.every == 0 or done == config.iterations:
-                    metrics |= self._validate(simulation, done)
-                yield metrics | {"cpu_s": self._cpu_so_far(simulation)}
+        with Simulation(self._settings, self._learner.policy.config, self.processes) as self._simulation:
+            yield from super()._iterations(say)
 
-    def _cpu_so_far(self, simulation: Simulation) -> float:
-        return self._cpu_s + self._learner.cpu_s + simulation.cpu_s
+    def _begin(self, say: Callable[[str], None]) -> None:
+        say("classic schedulers on the validation sequences")
+        self._reference = self._simulation.reference(validation_seeds(self.config))
+        if self.config.imitation is not None:
+            say(f"imitation of {self.config.imitation.scheduler}")
+            self._learner.imitate(self.config.imitation)
 
-    def _validate(self, simulation: Simulation, iteration: int) -> dict[str, float]:
-        """Judge the policy and keep it if it is the best; what was measured."""
+    def _learn(self, iteration: int) -> dict[str, float]:
+        return self._learner.learn(self._simulation, iteration)
+
+    def _cpu_so_far(self) -> float:
+        return self._cpu_s + self._learner.cpu_s + self._simulation.cpu_s
+
+    def _validate(self, iteration: int) -> dict[str, float]:
         assert self._reference is not None
-        outcome = simulation.judge(self._learner.average, validation_seeds(self.config))
+        outcome = self._simulation.judge(self._learner.average, validation_seeds(self.config))
         objective = outcome.objective(self._settings)
         improvement = self._reference.improvement(objective)
         if self._best is None or improvement > self._best.improvement:
@@ -232,7 +214,7 @@ class Trainer(TrainingLoop):
     def _save(self) -> None:
         checkpoint = self._checkpoint
         assert checkpoint is not None
-        save_checkpoint(self.out / CHECKPOINT, checkpoint)
+        save_checkpoint(self._checkpoint_file, checkpoint)
         best = policy_of(self._learner.policy.config, checkpoint.best_policy)
         about = self._about(checkpoint)
         save_policy(self.out / POLICY, best, about)
