@@ -258,7 +258,7 @@ def draw_jobs(
     distribution: JobDistribution,
     *,
     load: float | Sequence[float] | None = None,
-    rate: float | None = None,
+    rate: float | Sequence[float] | None = None,
     steps: int = 50,
     sets: int,
     seed: int,
@@ -272,7 +272,7 @@ def draw_jobs(
         distribution: what jobs are like.
         load: share of each resource that is needed on average, or several, which the sets take in turn; either this
             or ``rate``.
-        rate: chance that a job enters a step.
+        rate: chance that a job enters a step, or several, which the sets take in turn.
         steps: jobs enter in steps 0 .. ``steps`` - 1.
         sets: how many sets, N.
         seed: names the sets.
@@ -286,12 +286,13 @@ def draw_jobs(
     if load is not None and rate is None:
         rates = [distribution.rate(each) for each in np.atleast_1d(load).tolist()]
     elif rate is not None and load is None:
-        distribution.load(rate)  # refuses an impossible rate
-        rates = [rate]
+        rates = np.atleast_1d(rate).tolist()
+        for each in rates:
+            distribution.load(each)  # refuses an impossible one
     else:
         raise WorkloadError(f"expected either a load or a rate, got load {load} and rate {rate}")
     if not rates:
-        raise WorkloadError("expected at least one load, got none")
+        raise WorkloadError("expected at least one load or rate, got none")
     drawn = [
         _draw_set(distribution, rates[number % len(rates)], steps, seed, number) for number in range(sets)
     ]

@@ -77,7 +77,9 @@ class JobsSection(Section):
     load: Positive | tuple[Positive, ...] | None = Field(
         default=0.7, description="share of each resource that is needed on average; several are taken in turn"
     )
-    rate: Share | None = Field(default=None, description="chance that a job enters a step, instead of a load")
+    rate: Share | tuple[Share, ...] | None = Field(
+        default=None, description="chance that a job enters a step, instead of a load; several are taken in turn"
+    )
     steps: Count = Field(default=50, description="steps in which jobs enter")
 
     @model_validator(mode="after")
@@ -145,9 +147,13 @@ class UpdateSection(Section):
     optimiser: Literal["rmsprop", "adam"] = Field(default="rmsprop", description="with decay 0.9; or Adam")
     learning_rate: Positive = Field(default=0.001, description="at the beginning")
     final_learning_rate: Positive = Field(default=0.001, description="at the end; it decays geometrically")
-    baseline: Literal["time", "action"] = Field(
+    baseline: Literal["time", "action", "none"] = Field(
         default="time",
-        description="mean of a set's episodes at the same time, or after as many actions; reinforce only",
+        description="what is subtracted: the mean of a set's episodes at the same time, or after as many actions",
+    )
+    step: Literal["iteration", "group"] = Field(
+        default="iteration",
+        description="one gradient step from all sets, or one from each group that runs at once",
     )
     discount: Share = Field(default=1.0, description="of a reward, for each step that it is later")
     entropy: Weight = Field(default=0.0, description="weight of the policy's entropy in the objective")
@@ -156,6 +162,12 @@ class UpdateSection(Section):
         default=5, description="actions until the critic's value stands in for the rest; a2c only"
     )
     critic_learning_rate: Positive = Field(default=0.001, description="of the critic; a2c only")
+    critic_epochs: Count = Field(
+        default=1, description="passes of the critic over the states of a group; a2c only"
+    )
+    critic_minibatch: Count = Field(
+        default=1000, description="states per gradient step of the critic; a2c only"
+    )
 
 
 class ImitationSection(Section):

@@ -14,10 +14,12 @@ from decima.deeprm.config import DeepRMConfig, ImitationSection
 from decima.deeprm.heuristics import ShortestJobFirst, make_heuristic
 from decima.deeprm.rollout import (
     Actor,
+    Episodes,
     Steps,
     Watched,
     action_baseline,
     log_probabilities,
+    multi_step_returns,
     returns_to_go,
     roll_out,
     time_baseline,
@@ -93,10 +95,10 @@ class Learner:
         for first in range(0, len(jobs), episodes.at_once):
             sets = jobs[first : first + episodes.at_once]
             grid = Grid(self.grid_config, sets[np.repeat(np.arange(len(sets)), episodes.per_set)])
-            learn = self._actor_critic if update.algorithm == "a2c" else self._reinforce
-            learn(grid, actor, tally)
-        if update.algorithm == "reinforce" and tally.pending:
-            self._step("actor", tally)
+            self._learn_from(grid, actor, random, tally)
+            last = first + episodes.at_once >= len(jobs)
+            if tally.pending and (last or update.step == "group"):
+                tally.end_step(self._step("actor", tally.pending))
         cpu_s = time.process_time() - begun
         self.cpu_s += cpu_s
         return {**tally.metrics(), "learning_rate": rate, "iteration_cpu_s": cpu_s}
@@ -123,26 +125,72 @@ class Learner:
         optimiser.zero_grad()  # it is not the gradient of what comes next
         self.cpu_s += time.process_time() - begun
 
-    # DeepRM.
+    def _learn_from(self, grid: Grid, actor: Actor, random: np.random.Generator, tally: _Tally) -> None:
+        """Add up the gradient of a few sets' episodes; a critic follows its own.
 
-    def _reinforce(self, grid: Grid, actor: Actor, tally: _Tally) -> None:
-        """Add up the gradient of a few sets' episodes (DeepRM, section 3.3)."""
+        Without a critic an advantage is what follows (DeepRM, section 3.3); with one, how much better the next few
+        actions do than the critic expects. Of either the baseline is subtracted.
+        """
         update, per_set = self.config.update, self.config.episodes.per_set
-        run = roll_out(grid, actor)
-        returns = returns_to_go(run.rewards, run.clock, update.discount)
-        if update.baseline == "time":
-            advantages = returns - time_baseline(returns, run.clock, per_set)
+        run = roll_out(grid, actor, keep_states=update.algorithm == "a2c")
+        if update.algorithm == "a2c":
+            values = self._values(run)
+            returns = multi_step_returns(run.rewards, run.clock, values, update.td_steps, update.discount)
+            advantages = returns - values[:-1]
         else:
-            advantages = returns - action_baseline(returns, per_set)
-        if update.normalise:
-            asked = np.concatenate(
-                [row[step.episode] for step, row in zip(run.steps, advantages, strict=True)]
-            )
-            if asked.size:
-                advantages = advantages / max(float(asked.std()), 1e-9)
-        for step, advantage in zip(run.steps, advantages, strict=True):
-            self._add_gradient(step, advantage[step.episode], tally)
+            returns = advantages = returns_to_go(run.rewards, run.clock, update.discount)
+        if update.baseline == "time":
+            advantages = advantages - time_baseline(advantages, run.clock, per_set)
+        elif update.baseline == "action":
+            advantages = advantages - action_baseline(advantages, per_set)
+        self._add_gradients(run.steps, advantages, tally)
+        if update.algorithm == "a2c":
+            self._teach_critic(run, returns, random, tally)
         tally.add_episodes(run.rewards, run.record)
+
+    # The critic, as A2cScheduler has it.
+
+    def _values(self, run: Episodes) -> NDArray[np.float64]:
+        """What the critic expects after each state, float64 [S + 1, N]; 0 after the end."""
+        values = np.zeros(run.clock.shape)
+        with torch.no_grad():
+            for row, state in zip(values, run.states, strict=False):
+                row[state.episode] = self.networks["critic"](state.pictures)[:, 0].double().numpy()
+        return values * self._value_scale
+
+    def _teach_critic(
+        self, run: Episodes, returns: NDArray[np.float64], random: np.random.Generator, tally: _Tally
+    ) -> None:
+        """It learns from all states, not only from those with a choice: it is asked about any."""
+        pictures = torch.cat([state.pictures for state in run.states])
+        targets = np.concatenate([row[state.episode] for row, state in zip(returns, run.states, strict=True)])
+        wanted = torch.from_numpy(targets / self._value_scale).float()
+        for _ in range(self.config.update.critic_epochs):
+            order = torch.from_numpy(random.permutation(len(wanted)))
+            for part in torch.split(order, self.config.update.critic_minibatch):
+                values = self.networks["critic"](pictures[part])[:, 0]
+                loss = (wanted[part] - values).square().sum()
+                loss.backward()
+                tally.add_values(len(part), float(loss.detach()))
+                self._step("critic", len(part))
+
+    def _usual_return(self) -> float:
+        """The size of returns under shortest job first, which the critic's output is a multiple of."""
+        grid = Grid(self.grid_config, self.jobs)
+        run = roll_out(grid, Watched(ShortestJobFirst()))
+        returns = returns_to_go(run.rewards, run.clock, self.config.update.discount)
+        return max(float(np.abs(returns).mean()), 1.0)
+
+    # Gradients.
+
+    def _add_gradients(self, steps: list[Steps], advantages: NDArray[np.float64], tally: _Tally) -> None:
+        """Of the policy's part of the loss, from all choices; the advantages are those of all episodes, [S, N]."""
+        asked = [row[step.episode] for step, row in zip(steps, advantages, strict=True)]
+        if self.config.update.normalise and any(row.size for row in asked):
+            spread = max(float(np.concatenate(asked).std()), 1e-9)
+            asked = [row / spread for row in asked]
+        for step, advantage in zip(steps, asked, strict=True):
+            self._add_gradient(step, advantage, tally)
 
     def _add_gradient(self, step: Steps, advantage: NDArray[np.float64], tally: _Tally) -> None:
         """Of the policy's part of the loss, summed over samples."""
@@ -155,77 +203,16 @@ class Learner:
         loss.backward()  # type: ignore[no-untyped-call]
         tally.add_samples(step.episode.size, float(entropy.detach()), advantage)
 
-    # A2cScheduler.
-
-    def _actor_critic(self, grid: Grid, actor: Actor, tally: _Tally) -> None:
-        """A gradient step every few actions, with the critic's value for what comes after them."""
-        update = self.config.update
-        segment: list[Steps] = []
-        rewards: list[NDArray[np.float64]] = []
-        clock = [grid.clock]
-        total = np.zeros(len(grid))
-        while not grid.done.all():
-            actions, chosen = actor.decide(grid)
-            segment.append(chosen)
-            rewards.append(grid.step(actions))
-            clock.append(grid.clock)
-            total += rewards[-1]
-            if len(segment) == update.td_steps or grid.done.all():
-                beyond = np.where(grid.done, 0.0, self._values(torch.from_numpy(grid.pictures)))
-                returns = returns_to_go(np.array(rewards), np.array(clock), update.discount, beyond)
-                self._follow_segment(segment, returns, tally)
-                segment, rewards, clock = [], [], [grid.clock]
-        tally.add_episodes(total[None], grid.record())
-
-    def _follow_segment(self, segment: list[Steps], returns: NDArray[np.float64], tally: _Tally) -> None:
-        """One gradient step of critic and actor."""
-        asked = [(step, target[step.episode]) for step, target in zip(segment, returns, strict=True)]
-        asked = [(step, target) for step, target in asked if step.episode.size]
-        if not asked:
-            return
-        advantages = []
-        for step, target in asked:
-            values = self.networks["critic"](step.pictures)[:, 0]
-            error = torch.from_numpy(target / self._value_scale).float() - values
-            loss = error.square().sum()
-            loss.backward()
-            tally.critic_loss += float(loss.detach())
-            advantages.append(error.detach().double().numpy())
-        if self.config.update.normalise:
-            spread = max(float(np.concatenate(advantages).std()), 1e-9)
-            advantages = [advantage / spread for advantage in advantages]
-        for (step, _), advantage in zip(asked, advantages, strict=True):
-            self._add_gradient(step, advantage, tally)
-        self._step("critic", tally)
-        self._step("actor", tally)
-
-    @torch.no_grad()
-    def _values(self, pictures: Tensor) -> NDArray[np.float64]:
-        values: NDArray[np.float64] = (
-            self.networks["critic"](pictures)[:, 0].double().numpy() * self._value_scale
-        )
-        return values
-
-    def _usual_return(self) -> float:
-        """The size of returns under shortest job first, which the critic's output is a multiple of."""
-        grid = Grid(self.grid_config, self.jobs)
-        run = roll_out(grid, Watched(ShortestJobFirst()))
-        returns = returns_to_go(run.rewards, run.clock, self.config.update.discount)
-        return max(float(np.abs(returns).mean()), 1.0)
-
-    # What both need.
-
-    def _step(self, name: str, tally: _Tally) -> None:
-        """Follow the mean gradient of the samples since the last step."""
+    def _step(self, name: str, count: int) -> float:
+        """Follow the mean gradient of so many samples; the gradient's norm."""
         network, optimiser = self.networks[name], self.optimisers[name]
         for parameter in network.parameters():
             if parameter.grad is not None:
-                parameter.grad /= max(tally.pending, 1)
+                parameter.grad /= count
         norm = _gradient_norm(network)
         optimiser.step()
         optimiser.zero_grad()
-        if name == "actor":
-            tally.end_step(norm)
+        return norm
 
     def _set_rate(self, iteration: int) -> float:
         """The optimisers' learning rates for an iteration; that of the actor."""
@@ -283,8 +270,8 @@ class _Tally:
 
     def __init__(self) -> None:
         self.pending = 0  # samples since the last gradient step
-        self.critic_loss = 0.0
-        self._samples = self._steps = 0
+        self._samples = self._steps = self._states = 0
+        self._critic_loss = 0.0
         self._entropy = self._squares = self._norms = 0.0
         self._returns: list[NDArray[np.float64]] = []
         self._records: list[GridRecord] = []
@@ -294,6 +281,10 @@ class _Tally:
         self._samples += count
         self._entropy += entropy
         self._squares += float(np.square(advantage).sum())
+
+    def add_values(self, count: int, loss: float) -> None:
+        self._states += count
+        self._critic_loss += loss
 
     def add_episodes(self, rewards: NDArray[np.float64], record: GridRecord) -> None:
         self._returns.append(rewards.sum(axis=0))
@@ -317,8 +308,8 @@ class _Tally:
             "advantage_std": (self._squares / samples) ** 0.5,
             "gradient_norm": self._norms / max(self._steps, 1),
         }
-        if self.critic_loss:
-            metrics["critic_loss"] = self.critic_loss / samples
+        if self._states:
+            metrics["critic_loss"] = self._critic_loss / self._states
         # Where no job was booked, some are no numbers.
         return {name: value for name, value in metrics.items() if np.isfinite(value)}
 

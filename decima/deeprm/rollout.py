@@ -18,11 +18,13 @@ __all__ = [
     "Actor",
     "Episodes",
     "Mask",
+    "States",
     "Steps",
     "Watched",
     "action_baseline",
     "allowed_actions",
     "log_probabilities",
+    "multi_step_returns",
     "returns_to_go",
     "roll_out",
     "time_baseline",
@@ -143,6 +145,19 @@ class Steps:
 
 
 @dataclass(frozen=True, eq=False)
+class States:
+    """The episodes that are not over.
+
+    Attributes:
+        episode: int64 [n].
+        pictures: uint8 or float32 [n, H, W].
+    """
+
+    episode: NDArray[np.int64]
+    pictures: Tensor
+
+
+@dataclass(frozen=True, eq=False)
 class Episodes:
     """N episodes in lock-step; an episode that is over has rewards of 0 and a clock that stands still.
 
@@ -151,34 +166,36 @@ class Episodes:
         rewards: float64 [S, N].
         clock: int32 [S + 1, N]; before each action, and at the end.
         record: what happened.
+        states: what came before each step, of all episodes, with a choice or not; empty if nobody asked for it.
     """
 
     steps: list[Steps]
     rewards: NDArray[np.float64]
     clock: NDArray[np.int32]
     record: GridRecord
+    states: list[States]
 
 
-def roll_out(grid: Grid, actor: Actor | Watched) -> Episodes:
+def roll_out(grid: Grid, actor: Actor | Watched, *, keep_states: bool = False) -> Episodes:
     """Run the grid's episodes to their end.
 
     Raises:
         NotFiniteError: the network gives scores that are no numbers.
     """
-    steps, rewards, clock = [], [], [grid.clock]
+    steps, rewards, clock, states = [], [], [grid.clock], []
     while not grid.done.all():
+        if keep_states:
+            live = np.flatnonzero(~grid.done)
+            states.append(States(live, torch.from_numpy(grid.pictures[live])))
         actions, chosen = actor.decide(grid)
         steps.append(chosen)
         rewards.append(grid.step(actions))
         clock.append(grid.clock)
-    return Episodes(steps, np.array(rewards).reshape(-1, len(grid)), np.array(clock), grid.record())
+    return Episodes(steps, np.array(rewards).reshape(-1, len(grid)), np.array(clock), grid.record(), states)
 
 
 def returns_to_go(
-    rewards: NDArray[np.float64],
-    clock: NDArray[np.int32],
-    discount: float = 1.0,
-    beyond: NDArray[np.float64] | None = None,
+    rewards: NDArray[np.float64], clock: NDArray[np.int32], discount: float = 1.0
 ) -> NDArray[np.float64]:
     """What follows each action, float64 [S, N].
 
@@ -186,13 +203,37 @@ def returns_to_go(
         rewards: float64 [S, N].
         clock: int32 [S + 1, N].
         discount: of what comes after a step of the clock.
-        beyond: float64 [N]; what comes after the last action, such as a critic's value (multi-step TD).
     """
     returns = np.empty_like(rewards)
-    later = np.zeros(rewards.shape[1]) if beyond is None else beyond
+    later = np.zeros(rewards.shape[1])
     for step in range(len(rewards) - 1, -1, -1):
         later = rewards[step] + np.where(clock[step + 1] > clock[step], discount, 1.0) * later
         returns[step] = later
+    return returns
+
+
+def multi_step_returns(
+    rewards: NDArray[np.float64],
+    clock: NDArray[np.int32],
+    values: NDArray[np.float64],
+    steps: int,
+    discount: float = 1.0,
+) -> NDArray[np.float64]:
+    """What follows each action within a few actions, and the value of the state after them, float64 [S, N].
+
+    Args:
+        rewards: float64 [S, N].
+        clock: int32 [S + 1, N].
+        values: float64 [S + 1, N]; a critic's, of the state before each action and at the end.
+        steps: how many actions.
+        discount: of what comes after a step of the clock.
+    """
+    length = len(rewards)
+    factors = np.where(np.diff(clock, axis=0) > 0, discount, 1.0)
+    returns = values[np.minimum(np.arange(length) + steps, length)]
+    for ahead in range(min(steps, length) - 1, -1, -1):
+        first = length - ahead  # from here on an episode ends earlier
+        returns[:first] = rewards[ahead:] + factors[ahead:] * returns[:first]
     return returns
 
 

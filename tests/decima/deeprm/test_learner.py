@@ -47,21 +47,38 @@ def advantages(run: Episodes, config: DeepRMConfig) -> np.ndarray:
     per_set, update = config.episodes.per_set, config.update
     number = run.rewards.shape[1]
     returns = [returns_of(run, episode, update.discount) for episode in range(number)]
+    if update.baseline == "time":
+        return less_those_of_others(returns, run.clock, per_set)
+    means = np.mean(np.reshape(returns, (-1, per_set, len(run.rewards))), axis=1)
+    return np.transpose(returns) - np.repeat(means, per_set, axis=0).T
+
+
+def less_those_of_others(returns: list[list[float]], clock: np.ndarray, per_set: int) -> np.ndarray:
+    """Returns [N][S] less the mean of what the set's other episodes had for their first action then; [S, N]."""
     first: list[dict[int, float]] = []  # time -> the return of the first action then
-    for episode in range(number):
+    for episode, of_episode in enumerate(returns):
         first.append({})
-        for step, value in enumerate(returns[episode]):
-            first[-1].setdefault(int(run.clock[step, episode]), value)
-    result = np.zeros(run.rewards.shape)
+        for step, value in enumerate(of_episode):
+            first[-1].setdefault(int(clock[step, episode]), value)
+    result = np.transpose(returns).copy()
     for step, episode in np.ndindex(result.shape):
         of_set = range(episode // per_set * per_set, (episode // per_set + 1) * per_set)
-        if update.baseline == "action":
-            expected = np.mean([returns[other][step] for other in of_set])
-        else:
-            now = int(run.clock[step, episode])
-            expected = np.mean([first[other].get(now, 0.0) for other in of_set if other != episode])
-        result[step, episode] = returns[episode][step] - expected
+        now = int(clock[step, episode])
+        result[step, episode] -= np.mean([first[other].get(now, 0.0) for other in of_set if other != episode])
     return result
+
+
+def watched(grid: Grid, actor: Actor) -> tuple[Episodes, list[Tensor]]:
+    """A run, and the pictures of all episodes before each step."""
+    pictures, step = [], grid.step
+
+    def look_and_step(actions: np.ndarray) -> np.ndarray:
+        pictures.append(torch.from_numpy(grid.pictures.copy()))
+        return step(actions)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(grid, "step", look_and_step)
+        return roll_out(grid, actor), pictures
 
 
 def scores_of(network: nn.Module, step: Steps) -> Tensor:
@@ -141,67 +158,82 @@ def test_reinforce_follows_the_gradient_of_its_advantages(changes: dict[str, Any
     assert_descended(learner, "actor", [*before["actor"].parameters()], sum(losses) / len(losses))
 
 
+@pytest.mark.parametrize("td_steps", [1, 4, 1000])
+@pytest.mark.parametrize("baseline", ["none", "time"])
 @pytest.mark.parametrize("normalise", [False, True])
-def test_actor_and_critic_follow_their_gradients(normalise: bool) -> None:
-    """In one step, since the critic is never asked what comes after."""
-    update = {**DESCENT, "algorithm": "a2c", "td_steps": 1000, "discount": 0.9, "normalise": normalise}
-    config = small(update=update, episodes={"at_once": 3})
+def test_actor_and_critic_follow_their_gradients(normalise: bool, baseline: str, td_steps: int) -> None:
+    """The critic stands in for what comes after a few actions, and learns from all states in one step."""
+    discount = 0.8
+    update = {
+        "algorithm": "a2c",
+        "td_steps": td_steps,
+        "discount": discount,
+        "normalise": normalise,
+        "baseline": baseline,
+        "critic_minibatch": 10**6,
+    }
+    config = small(update={**DESCENT, **update}, episodes={"at_once": 3})
     learner, before = descending(config)
     (grid,) = groups(learner)
-    run = roll_out(grid, Actor(before["actor"], random_stream(config.seed, RandomStream.POLICY, 0)))
-    returns = np.array([returns_of(run, episode, 0.9) for episode in range(len(grid))]).T
-    samples = [(step, place) for step in run.steps for place in range(step.episode.size)]
-    targets = np.concatenate([row[step.episode] for step, row in zip(run.steps, returns, strict=True)])
-    values = torch.cat([dense(before["critic"], step.pictures)[:, 0] for step in run.steps])
-    errors = torch.from_numpy(targets / learner._value_scale) - values
-    found = (errors / errors.std(correction=0) if normalise else errors).tolist()
+    run, pictures = watched(grid, Actor(before["actor"], random_stream(config.seed, RandomStream.POLICY, 0)))
+    live = [np.flatnonzero(clock < run.clock[-1]) for clock in run.clock[:-1]]
+    values = [dense(before["critic"], seen)[:, 0] for seen in pictures]
+    expected = np.zeros(run.clock.shape)
+    for row, value, episodes in zip(expected, values, live, strict=False):
+        row[episodes] = value.detach().numpy()[episodes] * learner._value_scale
+    returns = np.zeros(run.rewards.shape)
+    for step, episode in np.ndindex(returns.shape):
+        end = min(step + td_steps, len(returns))
+        passed = run.clock[step : end + 1, episode] - run.clock[step, episode]
+        rewards = [*run.rewards[step:end, episode], expected[end, episode]]
+        returns[step, episode] = (discount**passed * rewards).sum()
+    errors = torch.cat(
+        [
+            torch.from_numpy(row[episodes] / learner._value_scale) - value[episodes]
+            for row, value, episodes in zip(returns, values, live, strict=True)
+        ]
+    )
+    found = returns - expected[:-1]
+    if baseline == "time":
+        found = less_those_of_others(found.T.tolist(), run.clock, config.episodes.per_set)
+    if normalise:
+        found = found / np.std([found[n, e] for n, step in enumerate(run.steps) for e in step.episode])
     losses = [
-        policy_loss(before["actor"], *sample, advantage, config.update.entropy)
-        for sample, advantage in zip(samples, found, strict=True)
+        policy_loss(before["actor"], step, place, found[number, episode], config.update.entropy)
+        for number, step in enumerate(run.steps)
+        for place, episode in enumerate(step.episode)
     ]
     measured = learner.learn(0)
     assert measured["steps"] == 1
+    assert measured["samples"] == len(losses) < errors.numel()
     critic_loss = errors.square().mean()
     assert measured["critic_loss"] == pytest.approx(critic_loss.item(), rel=1e-4)
     assert_descended(learner, "critic", [*before["critic"].parameters()], critic_loss)
     assert_descended(learner, "actor", [*before["actor"].parameters()], sum(losses) / len(losses))
 
 
-@pytest.mark.parametrize("td_steps", [1, 4])
-def test_the_critic_stands_in_for_what_comes_after_a_few_actions(
-    monkeypatch: pytest.MonkeyPatch, td_steps: int
-) -> None:
-    """Acting so once more, with the critic as it is at each moment; nothing comes after an episode's end."""
-    discount = 0.8
-    config = small(
-        update={"algorithm": "a2c", "td_steps": td_steps, "discount": discount}, episodes={"at_once": 3}
-    )
-    learner = Learner(config)
-    (shadow,) = groups(learner)
-    follow, seen = learner._follow_segment, []
+@pytest.mark.parametrize(("step", "steps"), [("iteration", 1), ("group", 3)])
+def test_a_gradient_step_for_all_sets_or_for_each_group(step: str, steps: int) -> None:
+    config = small(update={"step": step}, episodes={"sets": 3, "at_once": 1})
+    assert Learner(config).learn(0)["steps"] == steps
 
-    def check(segment: list[Steps], returns: np.ndarray, tally: Any) -> None:
-        rewards, clock = [], [shadow.clock]
-        for step in segment:
-            actions = np.full(len(shadow), shadow.config.num_actions - 1)
-            actions[step.episode] = step.action
-            rewards.append(shadow.step(actions))
-            clock.append(shadow.clock)
-        values = dense(learner.networks["critic"], torch.from_numpy(shadow.pictures))[:, 0].detach().numpy()
-        beyond = np.where(shadow.done, 0.0, values * learner._value_scale)
-        for step in range(len(segment)):
-            passed = np.array(clock[step:]) - clock[step]
-            expected = (discount**passed * np.array([*rewards[step:], beyond])).sum(axis=0)
-            np.testing.assert_allclose(returns[step], expected, rtol=1e-4, atol=1e-4)
-        assert len(segment) == td_steps or shadow.done.all()
-        seen.append(beyond)
-        follow(segment, returns, tally)
 
-    monkeypatch.setattr(learner, "_follow_segment", check)
+def test_the_critic_passes_over_all_states_in_minibatches(monkeypatch: pytest.MonkeyPatch) -> None:
+    update = {"algorithm": "a2c", "critic_epochs": 2, "critic_minibatch": 7}
+    learner = Learner(small(update=update, episodes={"at_once": 3}))
+    step, counts = learner._step, []
+
+    def count(name: str, samples: int) -> float:
+        counts.append((name, samples))
+        return step(name, samples)
+
+    monkeypatch.setattr(learner, "_step", count)
     learner.learn(0)
-    assert shadow.done.all()
-    assert len(seen) > 2
-    assert any(beyond.any() for beyond in seen)
+    parts = [samples for name, samples in counts if name == "critic"]
+    epoch = parts[: len(parts) // 2]
+    assert parts == epoch * 2
+    assert len(epoch) > 2
+    assert set(epoch[:-1]) == {7}
 
 
 @pytest.mark.parametrize("algorithm", ["reinforce", "a2c"])
@@ -215,8 +247,8 @@ def test_sets_without_jobs_teach_nothing_and_do_no_harm(algorithm: str) -> None:
     measured = learner.learn(1)
     assert measured["samples"] == 0
     assert "slowdown" not in measured
-    for name, weights in described(learner).items():
-        assert all(torch.equal(*pair) for pair in zip(weights, before[name], strict=True))
+    weights = described(learner)["actor"]
+    assert all(torch.equal(*pair) for pair in zip(weights, before["actor"], strict=True))
 
 
 @pytest.mark.parametrize("algorithm", ["reinforce", "a2c"])
@@ -239,9 +271,9 @@ def test_jobs_are_the_same_in_all_iterations_or_always_new(
 ) -> None:
     met: list[bytes] = []
 
-    def spy(grid: Grid, actor: Actor) -> Episodes:
+    def spy(grid: Grid, actor: Actor, **options: bool) -> Episodes:
         met.append(grid.jobs.enter.tobytes() + grid.jobs.duration.tobytes())
-        return roll_out(grid, actor)
+        return roll_out(grid, actor, **options)
 
     monkeypatch.setattr(learner_module, "roll_out", spy)
     learner = Learner(small(episodes={"fresh": fresh, "at_once": 3}))

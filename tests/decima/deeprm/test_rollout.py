@@ -18,6 +18,7 @@ from decima.deeprm.rollout import (
     action_baseline,
     allowed_actions,
     log_probabilities,
+    multi_step_returns,
     returns_to_go,
     roll_out,
     time_baseline,
@@ -143,24 +144,34 @@ CLOCK = np.array([[0, 0], [1, 1], [1, 2], [2, 2]])
 
 
 def test_returns_discount_what_is_later_not_what_takes_more_actions() -> None:
-    beyond = np.array([10.0, -2.0])
     np.testing.assert_array_equal(returns_to_go(REWARDS, CLOCK), [[-5, -5], [-4, -3], [-4, 0]])
-    np.testing.assert_array_equal(returns_to_go(REWARDS, CLOCK, 0.5, beyond), [[-0.5, -4], [1, -4], [1, -2]])
+    np.testing.assert_array_equal(returns_to_go(REWARDS, CLOCK, 0.5), [[-3, -3.5], [-4, -3], [-4, 0]])
+
+
+def test_a_value_stands_for_what_comes_after_a_few_actions() -> None:
+    values = np.array([[5.0, 5.0], [8.0, 4.0], [2.0, 6.0], [0.0, 0.0]])
+    one = multi_step_returns(REWARDS, CLOCK, values, 1, 0.5)
+    np.testing.assert_array_equal(one, [[-1 + 4, -2 + 2], [2, -3 + 3], [-4, 0]])
+    two = multi_step_returns(REWARDS, CLOCK, values, 2, 0.5)
+    np.testing.assert_array_equal(two, [[-1 + 1, -2 - 1.5 + 1.5], [-4, -3], [-4, 0]])
 
 
 @settings(deadline=None, max_examples=20)
-@given(st.integers(0, 99), st.floats(0, 1), st.booleans())
-def test_a_return_adds_up_what_follows(seed: int, discount: float, more: bool) -> None:
+@given(st.integers(0, 99), st.floats(0, 1), st.integers(1, 300))
+def test_a_return_adds_up_what_follows(seed: int, discount: float, steps: int) -> None:
     episodes = run(seed, sets=2, per_set=2)
     rewards, clock = episodes.rewards, episodes.clock
-    beyond = np.random.default_rng(seed).normal(size=4) if more else None
-    found = returns_to_go(rewards, clock, discount, beyond)
+    values = np.random.default_rng(seed).normal(size=clock.shape)
+    all_found, found = (
+        returns_to_go(rewards, clock, discount),
+        multi_step_returns(rewards, clock, values, steps, discount),
+    )
     for step, episode in np.ndindex(found.shape):
         after = discount ** (clock[step:, episode] - clock[step, episode])
-        expected = after[:-1] @ rewards[step:, episode]
-        if beyond is not None:
-            expected += after[-1] * beyond[episode]
-        assert found[step, episode] == pytest.approx(expected)
+        assert all_found[step, episode] == pytest.approx(after[:-1] @ rewards[step:, episode])
+        end = min(step + steps, len(rewards))
+        expected = after[: end - step] @ rewards[step:end, episode]
+        assert found[step, episode] == pytest.approx(expected + after[end - step] * values[end, episode])
 
 
 def test_the_baseline_after_as_many_actions_is_the_mean_of_a_set() -> None:
