@@ -17,6 +17,7 @@ from array import array
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -131,6 +132,16 @@ def read_swf(path: str | Path) -> SwfLog:
             a field that is not a number, or no job is left. The message names the file and the line.
     """
     path = Path(path)
+    try:
+        state = path.stat()
+    except OSError as error:
+        raise _unreadable(path, error) from None
+    return _read(path, state.st_mtime_ns, state.st_size)
+
+
+@lru_cache(maxsize=4)
+def _read(path: Path, modified_ns: int, size: int) -> SwfLog:
+    """Read a log, or remember it as long as the file stays as it is."""
     header: dict[str, str] = {}
     numbers = array("d")
     lines = array("q")
@@ -155,7 +166,10 @@ def read_swf(path: str | Path) -> SwfLog:
     if wrong.size:
         row, column = wrong[0]
         raise _malformed(path, lines[row], column, str(table[row, column]))
-    return _build_log(path, table, header)
+    log = _build_log(path, table, header)
+    for values in (log.submit_s, log.run_s, log.processors, log.memory_kb):
+        values.setflags(write=False)  # others will get the same log
+    return log
 
 
 def swf_jobs(
@@ -241,7 +255,11 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
     except (gzip.BadGzipFile, EOFError, zlib.error):
         raise WorkloadError(f"{path}: expected gzip, the file is malformed or cut short") from None
     except OSError as error:
-        raise WorkloadError(f"{path}: {error.strerror}, expected a log in Standard Workload Format") from None
+        raise _unreadable(path, error) from None
+
+
+def _unreadable(path: Path, error: OSError) -> WorkloadError:
+    return WorkloadError(f"{path}: {error.strerror}, expected a log in Standard Workload Format")
 
 
 def _is_number(text: str) -> bool:

@@ -5,11 +5,11 @@ Files and ``--set`` work as those of ``decima train``; the recipes are named in 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Literal
 
-import numpy as np
 import yaml
 from pydantic import Field, model_validator
 from torch import nn
@@ -19,7 +19,7 @@ from decima.deeprm.rollout import Mask
 from decima.training.sections import Count, Positive, Section, Share, Weight
 from decima.training.settings import Recipes
 from simulator.grid import DEEPRM, PAPER, GridConfig, Objective, Picture
-from workloads import DISTRIBUTIONS, JobSets, draw_jobs, read_swf, swf_jobs
+from workloads import DISTRIBUTIONS, JobDistribution, JobSets, draw_jobs, read_swf, swf_jobs
 
 __all__ = ["RECIPES", "DeepRMConfig", "GridSection", "JobsSection", "NetworkSection"]
 
@@ -78,7 +78,8 @@ class JobsSection(Section):
         default=0.7, description="share of each resource that is needed on average; several are taken in turn"
     )
     rate: Share | tuple[Share, ...] | None = Field(
-        default=None, description="chance that a job enters a step, instead of a load; several are taken in turn"
+        default=None,
+        description="chance that a job enters a step, instead of a load; several are taken in turn",
     )
     steps: Count = Field(default=50, description="steps in which jobs enter")
 
@@ -99,12 +100,20 @@ class JobsSection(Section):
         if isinstance(self.load, float) and self.log is not None:
             log, load = read_swf(self.log), self.load * grid.machines
             return swf_jobs(log, load=load, sets=sets, steps=self.steps, slots=grid.units, seed=seed)
-        distribution = DISTRIBUTIONS[self.distribution]
-        if self.load is None:
-            return draw_jobs(distribution, rate=self.rate, steps=self.steps, sets=sets, seed=seed)
-        share = grid.machines * grid.units / distribution.slots  # of the grid, in grids of the distribution
-        loads = (np.atleast_1d(self.load) * share).tolist()
-        return draw_jobs(distribution, load=loads, steps=self.steps, sets=sets, seed=seed)
+        jobs = self.distribution_on(grid)
+        return draw_jobs(jobs, load=self.load, rate=self.rate, steps=self.steps, sets=sets, seed=seed)
+
+    def distribution_on(self, grid: GridConfig) -> JobDistribution:
+        """What jobs are like; loads are shares of all machines."""
+        return replace(DISTRIBUTIONS[self.distribution], slots=grid.machines * grid.units)
+
+    def loads(self, grid: GridConfig) -> tuple[float, ...]:
+        """The loads that are taken in turn."""
+        if self.load is not None:
+            return self.load if isinstance(self.load, tuple) else (self.load,)
+        assert self.rate is not None
+        rates = self.rate if isinstance(self.rate, tuple) else (self.rate,)
+        return tuple(map(self.distribution_on(grid).load, rates))
 
 
 class NetworkSection(Section):

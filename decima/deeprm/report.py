@@ -10,7 +10,6 @@ from rich.table import Table
 
 from decima.deeprm.compare import LEARNED, GridComparison, GridSettings
 from decima.deeprm.evaluation import TUNED, Evaluation, best_of
-from workloads import DISTRIBUTIONS
 
 __all__ = [
     "HEADINGS",
@@ -137,12 +136,6 @@ def _is_highest(settings: GridSettings, load: float) -> bool:
 def _trained_on(settings: GridSettings) -> str:
     jobs = settings.trained.jobs
     source = _JOBS[jobs.distribution] if jobs.log is None else f"jobs of {jobs.log.name}"
-    if jobs.rate is not None:
-        loads: tuple[float, ...] = (
-            DISTRIBUTIONS[jobs.distribution].load(jobs.rate) / settings.trained.grid.machines,
-        )
-    else:
-        assert jobs.load is not None
-        loads = jobs.load if isinstance(jobs.load, tuple) else (jobs.load,)
+    loads = jobs.loads(settings.trained.grid.build())
     low, high = load_name(min(loads)), load_name(max(loads))
     return f"{source}, load {low}" + ("" if low == high else f" to {high}")

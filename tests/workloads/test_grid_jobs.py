@@ -263,6 +263,13 @@ def test_load_and_rate_say_the_same() -> None:
     assert written(by_load) == written(draw_jobs(distribution, rate=distribution.rate(1.3), sets=3, seed=0))
 
 
+def test_sets_take_several_rates_in_turn() -> None:
+    several = draw_jobs(DISTRIBUTIONS["paper"], rate=[0.2, 0.9], sets=4, seed=0)
+    for number, rate in enumerate([0.2, 0.9, 0.2, 0.9]):
+        one = draw_jobs(DISTRIBUTIONS["paper"], rate=rate, sets=4, seed=0)
+        assert written(several)[number] == written(one)[number]
+
+
 @pytest.mark.parametrize(
     ("name", "load", "message"),
     [
@@ -284,6 +291,8 @@ def test_impossible_loads(name: str, load: float, message: str) -> None:
     [
         ({"rate": 0.0}, "the rate must be above 0 and at most 1, a job in every step, got 0.0"),
         ({"rate": 1.1}, "the rate must be above 0 and at most 1, a job in every step, got 1.1"),
+        ({"rate": [0.5, 1.1]}, "the rate must be above 0 and at most 1, a job in every step, got 1.1"),
+        ({"rate": []}, "expected at least one load or rate, got none"),
         ({"rate": None}, "expected either a load or a rate, got load None and rate None"),
         ({"load": 0.5}, "expected either a load or a rate, got load 0.5 and rate 0.5"),
         ({"steps": 0}, "steps must be a whole number of at least 1, got 0"),

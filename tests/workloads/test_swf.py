@@ -97,6 +97,16 @@ def test_what_a_log_holds(tmp_path: Path, name: str) -> None:
     assert log.summary() == f"{name}: 3 jobs on 64 processors"
 
 
+def test_a_log_is_read_once_until_it_changes(tmp_path: Path) -> None:
+    path = write(tmp_path, line(), line())
+    log = read_swf(path)
+    assert read_swf(str(path)) is log
+    with pytest.raises(ValueError, match="read-only"):
+        log.submit_s[0] = 1
+    write(tmp_path, line(), line(), line())
+    assert len(read_swf(path)) == 3
+
+
 def test_used_memory_goes_before_requested_memory(tmp_path: Path) -> None:
     log = read_swf(write(tmp_path, line(used_memory=10, memory=99), line(used_memory=0, memory=99)))
     assert log.memory_kb.tolist() == [40, 396]

@@ -69,6 +69,21 @@ def test_jobs_need_the_share_of_the_grid_that_was_asked_for(overrides: list[str]
     assert jobs.load(grid.units).mean() / grid.machines == pytest.approx(wanted, rel=0.03)
 
 
+def test_the_highest_load_is_that_of_all_machines() -> None:
+    config = read("deeprm", "jobs.load=1.2", "grid.machines=2")
+    with pytest.raises(WorkloadError, match=r"at most 0\.9225, that of a job in every step, got 1\.2"):
+        config.jobs.draw(config.grid.build(), 1, 0)
+
+
+def test_loads_of_rates() -> None:
+    jobs = "jobs={rate: [0.5, 1.0], load: null, distribution: paper}"
+    config = read("deeprm", jobs, "grid={units: 20, machines: 2}")
+    assert config.jobs.loads(config.grid.build()) == pytest.approx((0.9225 / 4, 0.9225 / 2))
+    sets = config.jobs.draw(config.grid.build(), 200, 1)
+    loads = sets.load(20).mean(axis=1) / 2
+    np.testing.assert_allclose([loads[::2].mean(), loads[1::2].mean()], [0.9225 / 4, 0.9225 / 2], rtol=0.1)
+
+
 def test_several_loads_are_taken_in_turn() -> None:
     config = read("deeprm", "jobs.load=[0.2, 1.2]")
     loads = config.jobs.draw(config.grid.build(), 2000, 1).load(10).mean(axis=1)
