@@ -208,9 +208,18 @@ class DeepRMConfig(Section):
     network: NetworkSection = NetworkSection()
     episodes: EpisodesSection = EpisodesSection()
     update: UpdateSection = UpdateSection()
+    start: Path | None = Field(
+        default=None, description="policy file of a network of the same sizes to begin with"
+    )
     imitation: ImitationSection | None = None
     validation: ValidationSection = ValidationSection()
     checkpoint_every: Count = Field(default=10, description="iterations from one checkpoint to the next")
+
+    @model_validator(mode="after")
+    def _check(self) -> DeepRMConfig:
+        if self.start is not None and self.imitation is not None:
+            raise ValueError("expected either start or imitation")
+        return self
 
     def to_yaml(self) -> str:
         """All settings; ``read_settings`` reads them back."""

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from decima.deeprm.config import DeepRMConfig, ImitationSection
+from decima.agent.files import PolicyFileError
+from decima.deeprm.config import DeepRMConfig, ImitationSection, NetworkSection
+from decima.deeprm.files import load_network
 from decima.deeprm.heuristics import ShortestJobFirst, make_heuristic
 from decima.deeprm.rollout import (
     Actor,
@@ -102,6 +105,21 @@ class Learner:
         cpu_s = time.process_time() - begun
         self.cpu_s += cpu_s
         return {**tally.metrics(), "learning_rate": rate, "iteration_cpu_s": cpu_s}
+
+    def begin_with(self, path: Path) -> None:
+        """Take the actor's weights from a policy file.
+
+        Raises:
+            PolicyFileError: the file holds no network, or one of other sizes.
+        """
+        network, config = load_network(path)
+        here, there = (
+            (each.network, grid.picture_shape, grid.num_actions)
+            for each, grid in ((self.config, self.grid_config), (config, config.grid.build()))
+        )
+        if here != there:
+            raise PolicyFileError(f"{path}: a network for {_sizes(*there)}; expected {_sizes(*here)}")
+        self.networks["actor"].load_state_dict(network.state_dict())
 
     def imitate(self, imitation: ImitationSection) -> None:
         """Learn the choices of a heuristic.
@@ -246,6 +264,12 @@ class Learner:
     def _log_probabilities(self, samples: Steps, part: Tensor) -> Tensor:
         allowed = None if samples.allowed is None else samples.allowed[part]
         return log_probabilities(self.networks["actor"], samples.pictures[part], allowed)
+
+
+def _sizes(network: NetworkSection, picture: tuple[int, int], actions: int) -> str:
+    """For people."""
+    layers = f"filters {network.filters}, hidden {', '.join(map(str, network.hidden))}"
+    return f"pictures of {picture[0]} x {picture[1]} and {actions} actions ({layers})"
 
 
 def _optimiser(kind: str, network: nn.Module, rate: float) -> torch.optim.Optimizer:

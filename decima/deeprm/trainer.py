@@ -65,6 +65,7 @@ class DeepRMTrainer(TrainingLoop):
         TrainingError: the folder holds a training run already, or its checkpoint is damaged or of other settings.
         WorkloadError: the jobs cannot be drawn, or do not fit the grid.
         ConfigError: there is no such grid.
+        PolicyFileError: the network to begin with cannot be read, or is of other sizes.
         OutputError: the folder cannot be written.
     """
 
@@ -86,6 +87,8 @@ class DeepRMTrainer(TrainingLoop):
         self._checkpoint: Checkpoint | None = None
         if self._resumes:
             self._restore(self._checkpoint_file)
+        elif config.start is not None:
+            self._learner.begin_with(config.start)
 
     def run(
         self,

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 import torch
 
+from decima.agent.files import PolicyFileError
 from decima.deeprm import trainer
 from decima.deeprm.checkpoint import load_checkpoint
 from decima.deeprm.config import RECIPES, DeepRMConfig
 from decima.deeprm.evaluation import evaluate
-from decima.deeprm.files import load_network, read_about
+from decima.deeprm.files import load_network, read_about, save_network
 from decima.deeprm.learner import VALIDATION_SEED
 from decima.deeprm.metrics import METRICS
 from decima.deeprm.rollout import Actor
@@ -147,6 +148,29 @@ def test_what_is_rewarded_is_what_is_compared(tmp_path: Path, objective: str, si
     values = {name: sign * measures[objective] for name, measures in result.results.items()}
     reference = min(value for name, value in values.items() if name != "deeprm")
     assert result.improvement == pytest.approx((reference - values["deeprm"]) / abs(reference))
+
+
+def test_a_training_begins_with_the_network_of_another(tmp_path: Path) -> None:
+    DeepRMTrainer(small(iterations=1), tmp_path / "first").run()
+    start = tmp_path / "first" / "policy.npz"
+    config = small(start=str(start), grid={"objective": "completion"}, seed=5)
+    trainer = DeepRMTrainer(config, tmp_path / "second")
+    begun = trainer._learner.networks["actor"].state_dict()
+    for name, weights in load_network(start)[0].state_dict().items():
+        assert torch.equal(begun[name], weights)
+    result = trainer.run()
+    start.unlink()  # a checkpoint holds all that is needed
+    assert DeepRMTrainer(config, tmp_path / "second", resume=True).run().results == result.results
+
+
+def test_a_network_of_other_sizes_is_no_beginning(tmp_path: Path) -> None:
+    config = small()
+    grid = config.grid.build()
+    save_network(tmp_path / "other.npz", config.network.build(grid, grid.num_actions), config, {})
+    with pytest.raises(PolicyFileError, match=r"other\.npz: a network for pictures of 20 x 61 and 3 actions"):
+        DeepRMTrainer(small(start=str(tmp_path / "other.npz"), network={"hidden": [5]}), tmp_path / "run")
+    with pytest.raises(PolicyFileError, match="there is no such file"):
+        DeepRMTrainer(small(start=str(tmp_path / "none.npz")), tmp_path / "run")
 
 
 def test_a_folder_that_holds_a_run_is_left_alone(tmp_path: Path) -> None:
