@@ -218,7 +218,7 @@ class DeepRMConfig(Section):
     @model_validator(mode="after")
     def _check(self) -> DeepRMConfig:
         if self.start is not None and self.imitation is not None:
-            raise ValueError("expected either start or imitation")
+            raise ValueError("start: expected imitation=null beside it")
         return self
 
     def to_yaml(self) -> str:

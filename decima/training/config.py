@@ -63,6 +63,9 @@ class TrainingConfig(Section):
     baseline: BaselineSection = BaselineSection()
     critic: CriticSection | None = None
     update: UpdateSection = UpdateSection()
+    start: str | None = Field(
+        default=None, description="policy to begin with: a file, or the name of one that ships; without imitation"
+    )
     imitation: ImitationSection | None = None
     validation: ValidationSection = ValidationSection()
     checkpoint_every: Count = Field(default=10, description="iterations from one checkpoint to the next")
@@ -73,6 +76,8 @@ class TrainingConfig(Section):
             raise ValueError(f"iterations: there are seeds for {MAX_SEQUENCES} episodes only")
         if self.curriculum is not None and self.cluster.semantics == "decima-sim":
             raise ValueError("curriculum: no episode ends early with the semantics decima-sim")
+        if self.start is not None and self.imitation is not None:
+            raise ValueError("start: expected imitation=null beside it")
         return self
 
     def settings(self) -> ExperimentSettings:

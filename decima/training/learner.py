@@ -5,12 +5,14 @@ from __future__ import annotations
 import copy
 import math
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from decima.agent.files import PolicyFileError, load_policy
 from decima.agent.policy import Policy
 from decima.experiments import ExperimentSettings
 from decima.schedulers import make_scheduler
@@ -54,6 +56,19 @@ class Learner:
         self.advantages = Advantages(config, settings)
         self.cpu_s = 0.0
         self._settings = settings
+
+    def begin_with(self, path: Path) -> None:
+        """Take the weights of a policy file.
+
+        Raises:
+            PolicyFileError: the file holds no policy, or one of other features or sizes.
+        """
+        policy = load_policy(path)
+        here, there = (each.config.model_dump() for each in (self.policy, policy))
+        if other := [name for name in here if here[name] != there[name]]:
+            raise PolicyFileError(f"{path}: a policy of other settings: {', '.join(other)}")
+        for each in (self.policy, self.average):
+            each.load_state_dict(policy.state_dict())
 
     def imitate(self, imitation: ImitationSection) -> None:
         """Learn the choices of a classic scheduler.

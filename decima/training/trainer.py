@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from decima.agent.files import save_policy
 from decima.outputs import atomic_path
+from decima.policies import SHIPPED
 from decima.training.card import policy_card
 from decima.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from decima.training.config import TrainingConfig, TrainingError
@@ -84,6 +85,7 @@ class Trainer(TrainingLoop):
         TrainingError: the folder holds a training run already, its checkpoint is damaged or of other settings,
             or there is no such device.
         WorkloadError: the workload cannot be read.
+        PolicyFileError: the policy to begin with cannot be read, or has other features or sizes.
         OutputError: the folder cannot be written.
     """
 
@@ -114,6 +116,8 @@ class Trainer(TrainingLoop):
         self._checkpoint: Checkpoint | None = None
         if self._resumes:
             self._restore(self._checkpoint_file)
+        elif config.start is not None:
+            self._learner.begin_with(SHIPPED.get(config.start, Path(config.start)))
 
     def run(
         self,

@@ -110,7 +110,7 @@ def test_several_loads_are_taken_in_turn() -> None:
         ({"update": {"algorithm": "ppo"}}, "update.algorithm: expected 'reinforce' or 'a2c'"),
         ({"update": {"learning_rate": float("nan")}}, "update.learning_rate: "),
         ({"imitation": {"heuristic": "random"}}, "imitation.heuristic: expected 'sjf', 'packer' or 'tetris'"),
-        ({"start": "a.npz", "imitation": {}}, "expected either start or imitation"),
+        ({"start": "a.npz", "imitation": {}}, "start: expected imitation=null beside it"),
         ({"seed": 1_000_000}, "seed: expected less than 1000000"),
     ],
 )
