@@ -64,7 +64,8 @@ class TrainingConfig(Section):
     critic: CriticSection | None = None
     update: UpdateSection = UpdateSection()
     start: str | None = Field(
-        default=None, description="policy to begin with: a file, or the name of one that ships; without imitation"
+        default=None,
+        description="policy to begin with: a file, or the name of one that ships; without imitation",
     )
     imitation: ImitationSection | None = None
     validation: ValidationSection = ValidationSection()

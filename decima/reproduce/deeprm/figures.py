@@ -29,6 +29,8 @@ __all__ = ["fig4", "fig5", "fig6", "network_at"]
 HIGH, MODERATE = 1.3, 0.7
 #: Learning rate, at first, of a network that goes on with another objective.
 AFTERWARDS = 0.002
+#: What is learned after the recipe's iterations is shown, too.
+LONGER = 2
 #: Iterations after which DeepRM is better than Tetris* (section 4.3).
 PASSES_TETRIS = 200
 
@@ -125,8 +127,8 @@ def fig5(study: GridStudy) -> GridOutcome:
 
 def fig6(study: GridStudy) -> GridOutcome:
     """How DeepRM learns at a load of 70 %."""
-    name = network_at(MODERATE)
-    config = study.config("deeprm", jobs__load=MODERATE)
+    name = f"{network_at(MODERATE)}-long"
+    config = study.config("deeprm", share=LONGER, jobs__load=MODERATE)
     networks = {LEARNED: study.train({name: config})[name]}
     curve = read_metrics(study.policies / name / "metrics.jsonl")
     heuristics = _on_validation_sets(networks[LEARNED])

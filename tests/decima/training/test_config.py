@@ -91,6 +91,7 @@ def test_all_settings_can_be_written_and_read_again(recipe: str, tmp_path: Path)
         ("imitation: {scheduler: 'weighted-fair:x'}", "imitation.scheduler: "),
         ("workload: {profiles: a, file: b}", "workload: profiles and file exclude each other"),
         ("curriculum: {start: 5}\ncluster: {semantics: decima-sim}", "curriculum: no episode ends early"),
+        ("start: tpch-batch\nimitation: {}", "start: expected imitation=null beside it"),
         ("iterations: 900000000", "iterations: there are seeds for "),
         ("seed: -1", "seed: "),
         ("- 1\n- 2", "expected keys and values"),

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from decima.agent.files import load_policy, read_about
+from decima.agent.files import PolicyFileError, load_policy, read_about
 from decima.agent.policy import Policy
 from decima.training import learner
 from decima.training.checkpoint import load_checkpoint
@@ -201,6 +201,36 @@ def test_ctrl_c_before_there_is_anything_to_keep_is_passed_on(tmp_path: Path) ->
         Trainer(small(tmp_path), tmp_path / "out").run(on_phase=interrupt)
     assert not (tmp_path / "out" / CHECKPOINT).exists()
     assert train(small(tmp_path), tmp_path / "out", resume=True).iteration == 3
+
+
+def test_a_training_begins_with_the_policy_of_another(tmp_path: Path) -> None:
+    train(small(tmp_path, iterations=1), tmp_path / "first")
+    start = tmp_path / "first" / "policy.npz"
+    config = small(tmp_path, start=str(start), imitation=None, seed=5)
+    trainer = Trainer(config, tmp_path / "second")
+    learned = load_policy(start).state_dict()
+    for policy in (trainer._learner.policy, trainer._learner.average):
+        for name, values in policy.state_dict().items():
+            assert torch.equal(values, learned[name])
+    result = trainer.run()
+    start.unlink()  # a checkpoint holds all that is needed
+    again = train(config, tmp_path / "second", resume=True)
+    np.testing.assert_array_equal(again.results["decima"], result.results["decima"])
+
+
+def test_a_policy_of_other_sizes_is_no_beginning(tmp_path: Path) -> None:
+    train(small(tmp_path, iterations=1), tmp_path / "first")
+    start = str(tmp_path / "first" / "policy.npz")
+    for changes, message in (
+        (
+            {"start": start, "policy": {"overrides": {"graph": False}}},
+            r"policy\.npz: a policy of other settings: graph",
+        ),
+        ({"start": "tpch-batch"}, r"tpch-batch\.npz: a policy of other settings: stage_features"),
+        ({"start": str(tmp_path / "none.npz")}, r"none\.npz: No such file"),
+    ):
+        with pytest.raises(PolicyFileError, match=message):
+            Trainer(small(tmp_path, imitation=None, **changes), tmp_path / "run")
 
 
 def test_a_folder_that_holds_a_run_is_left_alone(tmp_path: Path) -> None:
