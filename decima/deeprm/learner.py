@@ -164,7 +164,7 @@ class Learner:
         self._add_gradients(run.steps, advantages, tally)
         if update.algorithm == "a2c":
             self._teach_critic(run, returns, random, tally)
-        tally.add_episodes(run.rewards, run.record)
+        tally.add_episodes(run.rewards, run.record, per_set)
 
     # The critic, as A2cScheduler has it.
 
@@ -310,8 +310,8 @@ class _Tally:
         self._states += count
         self._critic_loss += loss
 
-    def add_episodes(self, rewards: NDArray[np.float64], record: GridRecord) -> None:
-        self._returns.append(rewards.sum(axis=0))
+    def add_episodes(self, rewards: NDArray[np.float64], record: GridRecord, per_set: int) -> None:
+        self._returns.append(rewards.sum(axis=0).reshape(-1, per_set))
         self._records.append(record)
 
     def end_step(self, norm: float) -> None:
@@ -321,8 +321,10 @@ class _Tally:
 
     def metrics(self) -> dict[str, float]:
         samples = max(self._samples, 1)
+        returns = np.concatenate(self._returns)
         metrics = {
-            "return": float(np.concatenate(self._returns).mean()),
+            "return": float(returns.mean()),
+            "return_best": float(returns.max(axis=1).mean()),
             "slowdown": _mean(record.slowdown() for record in self._records),
             "completion": _mean(record.completion for record in self._records),
             "unfinished": float(sum(record.unfinished.sum() for record in self._records)),

@@ -8,6 +8,7 @@ __all__ = ["METRICS"]
 METRICS: dict[str, str] = {
     "iteration": "iterations that are over; 0 is the policy before the first",
     "return": "sum of rewards, averaged over the training episodes",
+    "return_best": "that of the best episode of each set, averaged over the sets",
     "slowdown": "mean over the jobs that training episodes booked",
     "completion": "the same of the completion time, steps",
     "unfinished": "jobs that training episodes did not book",

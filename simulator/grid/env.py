@@ -102,7 +102,7 @@ class GridEnv(gymnasium.Env[Observation, np.int64]):
             raise ResetNeeded("no episode is under way")
         if not self.action_space.contains(action):
             raise InvalidAction(f"expected an action of {self.action_space}, got {action!r}")
-        reward = float(self._grid.step(np.array([action]))[0])
+        reward = float(self._grid.step(np.array([int(action)]))[0])
         done = bool(self._grid.done[0])
         most = self.config.max_steps
         truncated = done and self.config.drain and most is not None and int(self._grid.clock[0]) > most

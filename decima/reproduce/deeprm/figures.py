@@ -18,7 +18,7 @@ from decima.deeprm.evaluation import HEURISTIC_NAMES, TUNED, best_of
 from decima.deeprm.files import read_about
 from decima.deeprm.plots import legend_beside, plot_bars, plot_by_load
 from decima.deeprm.report import load_name
-from decima.plots import DPI, finish_axes, styles
+from decima.plots import DPI, LEGEND, finish_axes, styles
 from decima.reproduce.deeprm.report import Claim, GridOutcome, Part, better
 from decima.reproduce.deeprm.study import GridCondition, GridStudy
 from decima.training.metrics import read_metrics
@@ -203,7 +203,9 @@ def plot_learning(curve: Sequence[Mapping[str, float]], heuristics: Mapping[str,
     for name, look in styles(list(heuristics)).items():
         left.axhline(heuristics[name], label=name, linewidth=1, **{**look, "linestyle": "--"})
     finish_axes(left, xlabel="Iterations", ylabel="Slowdown", ylim=(0, None))
-    right.plot(iterations, [row["return"] for row in learned], color="#000000", label="mean")
+    right.plot(iterations, [row["return_best"] for row in learned], label="best of each set", color="#0072B2")
+    right.plot(iterations, [row["return"] for row in learned], label="mean", color="#000000")
     finish_axes(right, xlabel="Iterations", ylabel="Total reward of an episode")
+    right.legend(loc="lower right", **LEGEND)
     legend_beside(left)
     return figure

@@ -142,9 +142,10 @@ def test_reinforce_follows_the_gradient_of_its_advantages(changes: dict[str, Any
     actor = Actor(
         before["actor"], random_stream(config.seed, RandomStream.POLICY, 0), mask=config.episodes.mask
     )
-    losses = []
+    losses, totals = [], []
     for grid in groups(learner):
         run = roll_out(grid, actor)
+        totals += run.rewards.sum(axis=0).tolist()
         found = advantages(run, config)
         if config.update.normalise:
             found /= np.std([found[n, e] for n, step in enumerate(run.steps) for e in step.episode])
@@ -155,6 +156,10 @@ def test_reinforce_follows_the_gradient_of_its_advantages(changes: dict[str, Any
                 )
     measured = learner.learn(0)
     assert measured["samples"] == len(losses)
+    assert measured["return"] == pytest.approx(np.mean(totals))
+    assert measured["return_best"] == pytest.approx(
+        np.mean([max(pair) for pair in zip(totals[::2], totals[1::2], strict=True)])
+    )
     assert_descended(learner, "actor", [*before["actor"].parameters()], sum(losses) / len(losses))
 
 

@@ -25,7 +25,11 @@ CURVE = [
         **(
             {}
             if iteration == 0
-            else {"slowdown": 3 + 4 / (1 + iteration / 5), "return": -20.0 - 200 / iteration}
+            else {
+                "slowdown": 3 + 4 / (1 + iteration / 5),
+                "return": -20.0 - 200 / iteration,
+                "return_best": -15.0 - 200 / iteration,
+            }
         ),
         **({} if iteration % 10 else {"validation_slowdown": 3.2 + 4 / (1 + iteration / 5)}),
     }

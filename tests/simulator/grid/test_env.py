@@ -194,6 +194,12 @@ def test_steps_and_masks_before_an_episode_are_refused() -> None:
         env.action_masks()
 
 
+def test_a_truth_is_a_number() -> None:
+    env = environment((0, 1, (1,)))
+    env.reset(seed=0)
+    assert env.step(True)[4]["outcome"] == "empty"  # type: ignore[arg-type]  # slot 1
+
+
 @pytest.mark.parametrize("action", [4, -1, 0.5, None, "void", np.array([0])])
 def test_what_is_no_action_is_refused(action: Any) -> None:
     env = environment((0, 1, (1,)))
