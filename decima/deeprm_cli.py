@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from decima.console import INTERRUPTED, end, library_errors, make_console
+from decima.console import INTERRUPTED, end, library_errors, make_console, new_table
 from decima.deeprm.compare_command import compare
 from decima.train_console import command_line, explain, progress, quoted, settings_source, training_options
 
@@ -95,19 +95,8 @@ def _measured(metrics: Mapping[str, float]) -> Sequence[str]:
 
 
 def _table(result: DeepRMResult) -> Table:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    table = Table(
-        title=f"{result.config.validation.sets} validation sets, means over their jobs; times are steps",
-        title_justify="left",
-        title_style="",
-        box=SIMPLE_HEAD,
-        pad_edge=False,
-    )
-    table.add_column("Scheduler")
-    for measure in SHOWN:
-        table.add_column(measure, justify="right", no_wrap=True)
+    title = f"{result.config.validation.sets} validation sets, means over their jobs; times are steps"
+    table = new_table(title, "Scheduler", *SHOWN)
     for name, measures in result.results.items():
         values = [f"{measures[measure]:.2f}" for measure in SHOWN]
         table.add_row(name, *values, style="bold" if name == "deeprm" else None)

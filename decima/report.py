@@ -6,10 +6,10 @@ import inspect
 import math
 from statistics import median_low
 
-from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from decima.compare import Comparison
+from decima.console import new_table
 from decima.experiments import HINDSIGHT, TUNED_ONCE
 from decima.policies import SHIPPED
 from decima.schedulers import LEARNED, SCHEDULERS
@@ -20,12 +20,8 @@ __all__ = ["comparison_notes", "comparison_table", "scheduler_summaries"]
 def comparison_table(comparison: Comparison) -> Table:
     """A comparison as a rich table, in seconds; fits 80 columns unless a scheduler's name is long."""
     best = comparison.best_classic
-    table = Table(
-        title=_title(comparison), title_justify="left", title_style="", box=SIMPLE_HEAD, pad_edge=False
-    )
-    table.add_column("Scheduler", overflow="fold")
-    for heading in ("Mean JCT", "p95 JCT", "Makespan", "Utilised", "vs best"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    headings = ("Mean JCT", "p95 JCT", "Makespan", "Utilised", "vs best")
+    table = new_table(_title(comparison), "Scheduler", *headings)
     for scheduler in comparison.settings.schedulers:
         row = comparison.summary(scheduler)
         table.add_row(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from decima.console import INTERRUPTED, end, library_errors, make_console
+from decima.console import INTERRUPTED, end, library_errors, make_console, new_table
 from decima.train_console import command_line, explain, progress, quoted, settings_source, training_options
 
 if TYPE_CHECKING:
@@ -104,22 +104,11 @@ def _measured(config: TrainingConfig, metrics: Mapping[str, float]) -> Sequence[
 
 
 def _table(result: TrainingResult) -> Table:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
     from decima.intervals import mean_and_half_width
 
     what = "Makespan" if result.config.cluster.reward == "makespan" else "Mean JCT"
-    table = Table(
-        title=f"{result.config.validation.sequences} validation sequences, s",
-        title_justify="left",
-        title_style="",
-        box=SIMPLE_HEAD,
-        pad_edge=False,
-    )
-    table.add_column("Scheduler")
-    for heading in (what, "decima is shorter by"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    title = f"{result.config.validation.sequences} validation sequences, s"
+    table = new_table(title, "Scheduler", what, "decima is shorter by")
     own = result.results["decima"].mean()
     for name, values in result.results.items():
         mean, half_width = mean_and_half_width(values / 1000)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
+from decima.console import new_table
 from decima.deeprm.compare import LEARNED, GridComparison, GridSettings
 from decima.deeprm.evaluation import TUNED, Evaluation, best_of
 
@@ -17,7 +17,6 @@ __all__ = [
     "comparison_table",
     "interval",
     "load_name",
-    "new_table",
     "table_by_row",
 ]
 
@@ -34,15 +33,6 @@ _JOBS = {
     "paper": "DeepRM's jobs as its paper says",
     "coarse": "DeepRM's jobs on 10 units, nearly as its paper says",
 }
-
-
-def new_table(title: str, *headings: str) -> Table:
-    """An empty table: the first heading is of names, the others of numbers."""
-    table = Table(title=title, title_justify="left", title_style="", box=SIMPLE_HEAD, pad_edge=False)
-    table.min_width = min(len(title), 80)  # a title is broken where the table ends
-    for place, heading in enumerate(headings):
-        table.add_column(heading, justify="right" if place else "left", no_wrap=True)
-    return table
 
 
 def table_by_row(

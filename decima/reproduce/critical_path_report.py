@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from matplotlib.figure import Figure
-from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
+from decima.console import new_table
 from decima.plots import DPI, LEGEND
 from decima.reproduce.critical_path import LEARN_STAGES, TEST_STAGES, Expressiveness
 
@@ -19,10 +19,7 @@ def expressiveness_table(expressiveness: Expressiveness) -> Table:
     """Accuracies in percent after the last iteration."""
     final = expressiveness.final()
     title = f"Critical paths in DAGs of {_range(TEST_STAGES)} stages, {len(final.columns)} seeds"
-    table = Table(title=title, title_justify="left", title_style="", box=SIMPLE_HEAD, pad_edge=False)
-    table.add_column("Aggregation", no_wrap=True)
-    for heading in ("Mean", "Lowest", "Highest"):
-        table.add_column(heading, justify="right")
+    table = new_table(title, "Aggregation", "Mean", "Lowest", "Highest")
     for network, accuracies in final.iterrows():
         figures = (accuracies.mean(), accuracies.min(), accuracies.max())
         table.add_row(_LABELS[str(network)], *(f"{figure:.1%}" for figure in figures))

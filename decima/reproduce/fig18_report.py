@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
+from decima.console import new_table
 from decima.plots import LEGEND
 from decima.reproduce.fig18 import ALL, FROM_ALONE, PAPER_MEAN_ERROR, VARIANTS, Fidelity
 
@@ -171,10 +171,7 @@ def _plot_effects(axes: Axes, mean_errors: pd.Series[float]) -> None:
 def _table(
     title: str, heading: str, labels: list[str], results: pd.DataFrame, errors: dict[str, str]
 ) -> Table:
-    table = Table(title=title, title_justify="left", title_style="", box=SIMPLE_HEAD, pad_edge=False)
-    table.add_column(heading, no_wrap=True)
-    for column in ("Real", "Sim.", *errors):
-        table.add_column(column, justify="right")
+    table = new_table(title, heading, "Real", "Sim.", *errors)
     for label, (_, row) in zip(labels, results.iterrows(), strict=True):
         table.add_row(label, *_cells(row, errors))
     table.add_section()

@@ -15,11 +15,11 @@ import numpy as np
 import pandas as pd
 import torch
 from matplotlib.figure import Figure
-from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 import decima
 from decima.agent.files import read_about
+from decima.console import new_table
 from decima.experiments import HINDSIGHT
 from decima.intervals import mean_and_half_width
 from decima.plots import DPI, LEGEND, finish_axes, styles
@@ -108,20 +108,10 @@ def study_table(outcome: Outcome) -> Table:
     """The means, in seconds, beside the paper's."""
     conditions = outcome.evaluation.conditions
     seeds = len(conditions[0].settings.seeds)
-    table = Table(
-        title=f"{outcome.title}, {seeds} experiments",
-        title_justify="left",
-        title_style="",
-        box=SIMPLE_HEAD,
-        pad_edge=False,
-    )
     several = len(conditions) > 1
-    if several:
-        table.add_column("Condition")
-    table.add_column("Scheduler", no_wrap=True)
-    headings = ["Mean JCT", "p95 JCT", *(["Makespan"] if outcome.makespan else []), "Utilised", "vs tuned"]
-    for heading in headings:
-        table.add_column(heading, justify="right", no_wrap=True)
+    names = [*(["Condition"] if several else []), "Scheduler"]
+    numbers = ["Mean JCT", "p95 JCT", *(["Makespan"] if outcome.makespan else []), "Utilised", "vs tuned"]
+    table = new_table(f"{outcome.title}, {seeds} experiments", *names, *numbers, names=len(names))
     table.add_column("Paper", justify="right")
     shown = ""
     for (condition, scheduler), row in summary(outcome.evaluation).items():

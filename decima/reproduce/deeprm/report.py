@@ -11,10 +11,11 @@ from typing import Any
 from matplotlib.figure import Figure
 from rich.table import Table
 
+from decima.console import new_table
 from decima.deeprm.compare import evaluation_summary
 from decima.deeprm.evaluation import Evaluation, best_of, relative_change
 from decima.deeprm.files import read_about
-from decima.deeprm.report import HEADINGS, interval, new_table, table_by_row
+from decima.deeprm.report import HEADINGS, interval, table_by_row
 from decima.reproduce.study_report import machine
 from decima.reproduce.study_run import Shown
 

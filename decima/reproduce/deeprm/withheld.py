@@ -11,11 +11,12 @@ from matplotlib.figure import Figure
 from rich.table import Table
 
 from decima.agent.threads import one_thread
+from decima.console import new_table
 from decima.deeprm.compare import LEARNED
 from decima.deeprm.evaluation import TUNED, Evaluation
 from decima.deeprm.heuristics import play
 from decima.deeprm.plots import legend_beside
-from decima.deeprm.report import load_name, new_table
+from decima.deeprm.report import load_name
 from decima.deeprm.withholding import Withholding
 from decima.plots import DPI, finish_axes, styles
 from decima.reproduce.deeprm.figures import network_at
