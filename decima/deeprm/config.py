@@ -10,7 +10,6 @@ from importlib import resources
 from pathlib import Path
 from typing import Annotated, Literal
 
-import yaml
 from pydantic import Field, model_validator
 from torch import nn
 
@@ -220,7 +219,3 @@ class DeepRMConfig(Section):
         if self.start is not None and self.imitation is not None:
             raise ValueError("start: expected imitation=null beside it")
         return self
-
-    def to_yaml(self) -> str:
-        """All settings; ``read_settings`` reads them back."""
-        return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False)

@@ -11,7 +11,6 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import Field, model_validator
 
 from decima.experiments import ExperimentSettings
@@ -96,10 +95,6 @@ class TrainingConfig(Section):
             interval_ms=self.workload.interval * 1000,
             num_jobs=self.workload.jobs,
         )
-
-    def to_yaml(self) -> str:
-        """All settings; ``read_config`` reads them back."""
-        return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False)
 
 
 def read_config(source: str | Path, overrides: Sequence[str] = ()) -> TrainingConfig:

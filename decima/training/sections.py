@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import yaml
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -75,6 +76,10 @@ class Section(BaseModel):
     """Cannot be changed; unknown keys are errors."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    def to_yaml(self) -> str:
+        """All settings; ``settings.read_settings`` reads them back."""
+        return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False)
 
 
 class PolicySection(Section):
