@@ -20,7 +20,7 @@ from decima.deeprm.evaluation import HEURISTIC_NAMES, MEASURES, TUNED, Evaluatio
 from decima.deeprm.files import load_network
 from decima.deeprm.heuristics import GridScheduler, Tetris
 from decima.deeprm.learner import TRAINING_SEED
-from decima.deeprm.rollout import Actor
+from decima.deeprm.rollout import COMPARED, Actor
 from decima.experiments import CompareError
 from simulator.grid import DEEPRM, PAPER, GridConfig
 from workloads import (
@@ -274,8 +274,7 @@ def network_actor(path: Path, seed: int) -> GridScheduler:
         PolicyFileError: the file holds no network.
     """
     network, config = load_network(path)
-    # A stream that no iteration of a training uses.
-    random = random_stream(seed, RandomStream.POLICY, 2**29)
+    random = random_stream(seed, RandomStream.POLICY, COMPARED)
     return Actor(network, random, mask=config.episodes.mask)
 
 

@@ -16,6 +16,7 @@ from decima.deeprm.config import DeepRMConfig, ImitationSection, NetworkSection
 from decima.deeprm.files import load_network
 from decima.deeprm.heuristics import ShortestJobFirst, make_heuristic
 from decima.deeprm.rollout import (
+    IMITATES,
     Actor,
     Episodes,
     Steps,
@@ -130,7 +131,7 @@ class Learner:
         begun = time.process_time()
         samples = self._choices_of(imitation)
         optimiser = torch.optim.Adam(self.networks["actor"].parameters(), lr=imitation.learning_rate)
-        random = random_stream(self.config.seed, RandomStream.POLICY, -1 + 2**31)
+        random = random_stream(self.config.seed, RandomStream.POLICY, IMITATES)
         for _ in range(imitation.epochs):
             order = torch.from_numpy(random.permutation(len(samples.action)))
             for part in torch.split(order, imitation.minibatch):

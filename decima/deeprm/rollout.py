@@ -15,6 +15,9 @@ from decima.training.rollout import NotFiniteError
 from simulator.grid import Grid, GridRecord
 
 __all__ = [
+    "COMPARED",
+    "IMITATES",
+    "VALIDATED",
     "Actor",
     "Episodes",
     "Mask",
@@ -33,6 +36,9 @@ __all__ = [
 
 #: Which actions are possible; see ``Actor``.
 Mask = Literal["all", "bookable", "startable"]
+
+#: Parts of the random stream POLICY beside those of iterations: a network is compared, is validated, imitates.
+COMPARED, VALIDATED, IMITATES = 2**29, 2**30, 2**31 - 1
 
 #: The score of an action that is not allowed.
 IMPOSSIBLE = -1e30

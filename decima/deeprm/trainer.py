@@ -18,7 +18,7 @@ from decima.deeprm.evaluation import MEASURES, Evaluation, evaluate, heuristics_
 from decima.deeprm.files import save_network
 from decima.deeprm.learner import VALIDATION_SEED, Learner
 from decima.deeprm.metrics import METRICS
-from decima.deeprm.rollout import Actor
+from decima.deeprm.rollout import VALIDATED, Actor
 from decima.outputs import atomic_path
 from decima.training.loop import CARD, POLICY, IterationReport, TrainingLoop, check_same_run
 from decima.training.settings import TrainingError
@@ -134,7 +134,7 @@ class DeepRMTrainer(TrainingLoop):
 
     def _validate(self, iteration: int) -> dict[str, float]:
         config = self._learner.grid_config
-        random = random_stream(self.config.seed, RandomStream.POLICY, 2**30)
+        random = random_stream(self.config.seed, RandomStream.POLICY, VALIDATED)
         actor = Actor(self._learner.networks["actor"], random, mask=self.config.episodes.mask)
         evaluation = evaluate(config, self._sets, {"deeprm": actor})["deeprm"]
         objective = evaluation.objective(config.objective)
