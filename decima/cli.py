@@ -185,11 +185,9 @@ def _refuse_without_effect(context: click.Context, settings: ExperimentSettings)
 
 
 def _check_outputs(options: dict[str, Any]) -> None:
-    from decima.outputs import check_file, make_folder
+    from decima.outputs import prepare_outputs
 
-    if options["json_file"] is not None:
-        check_file(options["json_file"])
-    make_folder(options["out"])
+    prepare_outputs(options["out"], options["json_file"])
 
 
 def _run(settings: ExperimentSettings, processes: int | None) -> tuple[Comparison, bool]:

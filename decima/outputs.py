@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["OutputError", "atomic_path", "check_file", "make_folder", "uninterrupted"]
+__all__ = ["OutputError", "atomic_path", "check_file", "make_folder", "prepare_outputs", "uninterrupted"]
 
 
 class OutputError(OSError):
@@ -41,6 +41,18 @@ def check_file(path: Path) -> None:
         _prove_writable(path)
     except OSError as error:
         raise OutputError(f"cannot write {path}: {error.strerror}") from None
+
+
+def prepare_outputs(folder: Path, *files: Path | None) -> None:
+    """Make a folder as ``make_folder`` does, and check files as ``check_file`` does; they may lie in it.
+
+    Raises:
+        OutputError: one of them cannot be written.
+    """
+    make_folder(folder)
+    for file in files:
+        if file is not None:
+            check_file(file)
 
 
 @contextmanager

@@ -140,11 +140,9 @@ def _numbers(option: str, text: str | None) -> list[float]:
 
 
 def _check_outputs(options: dict[str, Any]) -> None:
-    from decima.outputs import check_file, make_folder
+    from decima.outputs import prepare_outputs
 
-    if options["json_file"] is not None:
-        check_file(options["json_file"])
-    make_folder(options["out"])
+    prepare_outputs(options["out"], options["json_file"])
 
 
 def _report(comparison: GridComparison, options: dict[str, Any], command: str) -> None:

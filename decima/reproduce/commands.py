@@ -59,14 +59,12 @@ def fig18(folders: tuple[Path, ...], executors: int, seeds: int, json_file: Path
 
 
 def _fig18(folders: tuple[Path, ...], executors: int, seeds: int, json_file: Path | None, out: Path) -> None:
-    from decima.outputs import atomic_path, check_file, make_folder
+    from decima.outputs import atomic_path, prepare_outputs
     from decima.reproduce.fig18 import measure_fidelity
     from decima.reproduce.fig18_report import fidelity_notes, fidelity_tables, plot_fidelity
     from decima.reproduce.recordings import load_recordings
 
-    if json_file is not None:
-        check_file(json_file)
-    make_folder(out)
+    prepare_outputs(out, json_file)
     with stepping("Predicting") as on_step:
         fidelity = measure_fidelity(
             load_recordings(folders),

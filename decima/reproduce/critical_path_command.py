@@ -39,7 +39,7 @@ def critical_path(seeds: int, budget: float, json_file: Path | None, out: Path) 
 
 
 def _critical_path(seeds: int, budget: float, json_file: Path | None, out: Path) -> None:
-    from decima.outputs import atomic_path, check_file, make_folder
+    from decima.outputs import atomic_path, prepare_outputs
     from decima.reproduce.critical_path import ITERATIONS, measure_expressiveness
     from decima.reproduce.critical_path_report import (
         expressiveness_notes,
@@ -47,9 +47,7 @@ def _critical_path(seeds: int, budget: float, json_file: Path | None, out: Path)
         plot_expressiveness,
     )
 
-    if json_file is not None:
-        check_file(json_file)
-    make_folder(out)
+    prepare_outputs(out, json_file)
     with stepping("Training") as on_step:
         expressiveness = measure_expressiveness(
             range(seeds),

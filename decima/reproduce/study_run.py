@@ -103,14 +103,12 @@ def run_study(
         study: is given the command line, and whom to tell how far it is.
     """
     from decima.agent.files import PolicyFileError
-    from decima.outputs import atomic_path, check_file, make_folder
+    from decima.outputs import atomic_path, prepare_outputs
 
     out: Path = options["out"]
     try:
         with library_errors(), _telling() as tell:
-            if options["json_file"] is not None:
-                check_file(options["json_file"])
-            make_folder(out)
+            prepare_outputs(out, options["json_file"])
             shown = study(command_line(context, PRESENTATION), tell)
     except PolicyFileError as error:
         raise click.ClickException(str(error)) from None

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from decima.outputs import OutputError, atomic_path, check_file, make_folder, uninterrupted
+from decima.outputs import OutputError, atomic_path, check_file, make_folder, prepare_outputs, uninterrupted
 
 
 def test_an_interrupted_write_leaves_the_old_file_and_no_litter(tmp_path: Path) -> None:
@@ -60,6 +60,13 @@ def test_what_cannot_be_written_is_refused_in_one_line_that_names_it(tmp_path: P
         check_file(tmp_path / "missing" / "results.json")
     with pytest.raises(OutputError, match=r"is a folder$"):
         check_file(tmp_path)
+
+
+def test_a_file_may_lie_in_the_folder_that_is_made_for_the_others(tmp_path: Path) -> None:
+    prepare_outputs(tmp_path / "out", tmp_path / "out" / "results.json", None)
+    assert [path.name for path in tmp_path.rglob("*")] == ["out"]
+    with pytest.raises(OutputError, match=r"^cannot write .*missing/results\.json: No such file"):
+        prepare_outputs(tmp_path / "out", tmp_path / "missing" / "results.json")
 
 
 def test_ctrl_c_waits_until_what_belongs_together_is_written() -> None:
