@@ -59,7 +59,7 @@ def _command(*own: Callable[[Any], Any]) -> Callable[[Callable[..., None]], clic
 def fig4(context: click.Context, /, loads: tuple[float, ...], **options: Any) -> None:
     """Compare DeepRM with heuristics as the load grows.
 
-    A network is trained at each load (DeepRM, Figure 4). About 130 minutes of CPU time.
+    A network is trained at each load (DeepRM, Figure 4). About 60 minutes of CPU time.
     """
     from decima.reproduce.deeprm import figures
 
@@ -70,7 +70,7 @@ def fig4(context: click.Context, /, loads: tuple[float, ...], **options: Any) ->
 def fig5(context: click.Context, /, **options: Any) -> None:
     """Compare networks that learned for slowdown and for completion time.
 
-    At a load of 130 % (DeepRM, Figure 5). About 30 minutes of CPU time.
+    At a load of 130 % (DeepRM, Figure 5). About 15 minutes of CPU time.
     """
     from decima.reproduce.deeprm import figures
 
@@ -92,7 +92,7 @@ def fig6(context: click.Context, /, **options: Any) -> None:
 def fig7(context: click.Context, /, **options: Any) -> None:
     """Show which jobs DeepRM withholds, and whom that helps.
 
-    At a load of 110 % (DeepRM, Figure 7). About 15 minutes of CPU time.
+    At a load of 110 % (DeepRM, Figure 7). About 7 minutes of CPU time.
     """
     from decima.reproduce.deeprm import withheld
 
@@ -138,7 +138,7 @@ def cnn_fig2(context: click.Context, /, weights: tuple[str, ...], **options: Any
 def cnn_fig3(context: click.Context, /, **options: Any) -> None:
     """Compare a network for two machines with heuristics.
 
-    At a load of 70 % of both (Chen, Xu and Wu, 2017, Figure 3). About 30 minutes of CPU time.
+    At a load of 70 % of both (Chen, Xu and Wu, 2017, Figure 3). About 8 minutes of CPU time.
     """
     from decima.reproduce.deeprm import cnn
 
