@@ -17,9 +17,9 @@ __all__ = ["tables"]
 
 A2C = "a2c"
 RATES = (0.6, 0.7, 0.8, 0.9)
-#: Architectures are compared at this rate, after a share of the iterations, each on a share of the sets, two at once:
+#: Architectures are compared at this rate, after a share of the iterations, each on a share of the sets, one at once:
 #: convolutions take their time.
-ARCHITECTURE_RATE, ARCHITECTURE_ITERATIONS, ARCHITECTURE_SETS, ARCHITECTURE_AT_ONCE = 0.7, 0.15, 0.1, 2
+ARCHITECTURE_RATE, ARCHITECTURE_ITERATIONS, ARCHITECTURE_SETS, ARCHITECTURE_AT_ONCE = 0.7, 0.1, 0.05, 1
 ARCHITECTURES: dict[str, dict[str, Any]] = {
     "fully connected": {},
     **{
