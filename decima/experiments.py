@@ -115,10 +115,14 @@ class ExperimentSettings:
 
     def sequence(self, seed: int) -> JobSequence:
         """The jobs of one seed."""
+        return self.draw(seed, self.interval_ms)
+
+    def draw(self, seed: int, interval_ms: float) -> JobSequence:
+        """The jobs of one seed, if they arrive as far apart."""
         if self.workload.sequence is not None:
             return replace(self.workload.sequence, seed=seed)
         if self.arrivals == "poisson":
-            return poisson_arrivals(self.workload.profiles, self.num_jobs, self.interval_ms, seed)
+            return poisson_arrivals(self.workload.profiles, self.num_jobs, interval_ms, seed)
         return batch_arrivals(self.workload.profiles, self.num_jobs, seed)
 
     @property

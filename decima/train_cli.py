@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -145,5 +146,5 @@ def _compare_command(result: TrainingResult) -> list[str]:
     if workload.file is not None and workload.read().sequence is not None:
         return words  # the file says which jobs arrive when
     if workload.arrivals == "poisson":
-        words += ["--arrivals", "poisson", "--interval", f"{workload.interval:g}"]
+        words += ["--arrivals", "poisson", "--interval", f"{fmean(workload.intervals):g}"]
     return [*words, "--jobs", str(workload.jobs)]

@@ -7,6 +7,7 @@ a few such files come with the project, see ``RECIPES``. Times are seconds, as e
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -30,11 +31,13 @@ from decima.training.sections import (
     WorkloadSection,
 )
 from decima.training.settings import Recipes, TrainingError, parse_settings, read_settings
+from workloads import JobSequence, RandomStream, random_stream
 
 __all__ = [
     "RECIPES",
     "TrainingConfig",
     "TrainingError",
+    "TrainingSettings",
     "parse_config",
     "read_config",
 ]
@@ -44,6 +47,24 @@ RECIPES = Recipes(resources.files("decima.training") / "recipes")
 
 #: More would reach the seeds of another run.
 MAX_SEQUENCES = 800_000_000
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingSettings(ExperimentSettings):
+    """Experiments whose streams are of different density.
+
+    Args:
+        intervals_ms: mean times between Poisson arrivals, ms; a seed has one of them, each as likely.
+    """
+
+    intervals_ms: tuple[float, ...] = (25_000.0,)
+
+    def sequence(self, seed: int) -> JobSequence:
+        """The jobs of one seed."""
+        if len(self.intervals_ms) == 1:
+            return self.draw(seed, self.intervals_ms[0])
+        which = random_stream(seed, RandomStream.TRAINING).integers(len(self.intervals_ms))
+        return self.draw(seed, self.intervals_ms[which])
 
 
 class TrainingConfig(Section):
@@ -87,12 +108,12 @@ class TrainingConfig(Section):
             WorkloadError: the workload cannot be read, or no jobs can be drawn from it.
             ConfigError: no such cluster can be simulated.
         """
-        return ExperimentSettings(
+        return TrainingSettings(
             workload=self.workload.read(),
             cluster=self.cluster.build(),
             schedulers=("fair",),
             arrivals=self.workload.arrivals,
-            interval_ms=self.workload.interval * 1000,
+            intervals_ms=tuple(interval * 1000 for interval in self.workload.intervals),
             num_jobs=self.workload.jobs,
         )
 

@@ -147,12 +147,22 @@ class WorkloadSection(Section):
         default="batch", description="all jobs at time 0, or a Poisson process"
     )
     jobs: Count = Field(default=20, description="jobs in each sequence")
-    interval: PositiveSeconds = Field(default=25.0, description="mean time between Poisson arrivals, s")
+    interval: PositiveSeconds | tuple[PositiveSeconds, ...] = Field(
+        default=25.0,
+        description="mean time between Poisson arrivals, s; of several, each sequence has one, drawn by its seed",
+    )
+
+    @property
+    def intervals(self) -> tuple[float, ...]:
+        """All of them, s."""
+        return self.interval if isinstance(self.interval, tuple) else (self.interval,)
 
     @model_validator(mode="after")
     def _check(self) -> WorkloadSection:
         if self.profiles is not None and self.file is not None:
             raise ValueError("profiles and file exclude each other")
+        if not self.intervals:
+            raise ValueError("interval: expected at least one")
         return self
 
     def read(self) -> Workload:

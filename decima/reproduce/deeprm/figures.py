@@ -182,7 +182,9 @@ def _learning_claims(
             "it never passed"
             if passed is None
             else f"from {slowdown[passed]:.2f} to {least:.2f}; within {CONVERGED:.0%} of that after {converged}",
-            None if last < PASSES_TETRIS else passed is not None and least < (1 - CONVERGED) * slowdown[passed],
+            None
+            if last < PASSES_TETRIS
+            else passed is not None and least < (1 - CONVERGED) * slowdown[passed],
         ),
     ]
 
