@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 
@@ -90,6 +91,8 @@ def test_all_settings_can_be_written_and_read_again(recipe: str, tmp_path: Path)
         ("baseline: {kind: heuristic, scheduler: nobody}", "baseline.scheduler: unknown scheduler 'nobody'"),
         ("imitation: {scheduler: 'weighted-fair:x'}", "imitation.scheduler: "),
         ("workload: {profiles: a, file: b}", "workload: profiles and file exclude each other"),
+        ("workload: {interval: []}", "workload: interval: expected at least one"),
+        ("workload: {interval: [3, 0]}", "workload.interval"),
         ("curriculum: {start: 5}\ncluster: {semantics: decima-sim}", "curriculum: no episode ends early"),
         ("start: tpch-batch\nimitation: {}", "start: expected imitation=null beside it"),
         ("iterations: 900000000", "iterations: there are seeds for "),
@@ -182,3 +185,17 @@ def test_no_growth_at_all_is_the_end_at_once() -> None:
     assert config.curriculum is not None
     assert config.curriculum.mean_end_s(0.0) == config.curriculum.end
     assert config.update.entropy_weight_at(0.0) == 0.5
+
+
+def test_each_sequence_has_one_of_several_intervals() -> None:
+    """Whatever the distance between the seeds of an iteration; the same seed always has the same."""
+    several = read_config("stream", ["workload.interval=[2, 20, 200]", "workload.jobs=400"]).settings()
+    found = {2.0: 0, 20.0: 0, 200.0: 0}
+    for seed in range(0, 240, 4):
+        sequence = several.sequence(seed)
+        mean_s = float(np.diff(sequence.arrival_ms).mean()) / 1000
+        [interval] = [each for each in found if abs(mean_s / each - 1) < 0.3]
+        found[interval] += 1
+        one = read_config("stream", [f"workload.interval={interval}", "workload.jobs=400"]).settings()
+        np.testing.assert_array_equal(sequence.arrival_ms, one.sequence(seed).arrival_ms)
+    assert min(found.values()) > 8
