@@ -136,6 +136,8 @@ def plot_fig10(outcome: Outcome) -> Figure:
         by_size.scatter(size, record.jct_ms / 1000, **dots)
         executors.scatter(size, _executors(record), **dots)
     jobs.yaxis.set_major_locator(MaxNLocator(integer=True))
+    for axes in (jobs, jct):
+        axes.xaxis.set_major_locator(MaxNLocator(5))  # the numbers are long
     figure.legend(*jobs.get_legend_handles_labels(), ncols=2, loc="outside upper left", **LEGEND)
     finish_axes(jobs, xlabel="Time (s)", ylabel="Jobs in the system", ylim=(0, None))
     finish_axes(jct, xlabel="Completion (s)", ylabel="Average JCT (s)", ylim=(0, None))
