@@ -158,7 +158,7 @@ def cnn_fig3(context: click.Context, /, **options: Any) -> None:
 def a2c_tables(context: click.Context, /, log: Path | None, log_load: float, **options: Any) -> None:
     """Compare actor-critic training with heuristics at four rates of arrival.
 
-    Slowdown, completion and waiting time; architectures; a real log (A2cScheduler, 2020). About 60 minutes of CPU
+    Slowdown, completion and waiting time; architectures; a real log (A2cScheduler, 2020). About 25 minutes of CPU
     time.
     """
     from decima.reproduce.deeprm import a2c

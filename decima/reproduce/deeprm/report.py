@@ -65,10 +65,11 @@ class Part:
         if self.wide:
             return table_by_row(self.title, self.corner, self.results, self.measures[0])
         quoted = {measure for _, _, measure in self.paper}
-        headings = ["Scheduler"]
+        names = [*([self.corner] if self.corner else []), "Scheduler"]
+        headings = []
         for measure in self.measures:
             headings += [HEADINGS[measure], *(["Paper"] if measure in quoted else [])]
-        table = new_table(self.title, *([self.corner] if self.corner else []), *headings)
+        table = new_table(self.title, *names, *headings, names=len(names))
         for condition, row in self.results.items():
             best = {measure: best_of(row, measure) for measure in self.measures}
             for place, (name, evaluation) in enumerate(row.items()):
@@ -188,9 +189,7 @@ def better(
 
 
 def _claims_table(claims: Sequence[Claim]) -> Table:
-    table = new_table("What the paper says", "Paper", "Here", "Holds")
-    for column in table.columns[:2]:
-        column.no_wrap, column.justify, column.overflow = False, "left", "fold"
+    table = new_table("What the paper says", "Paper", "Here", "Holds", names=2)
     for claim in claims:
         holds = {True: "yes", False: "no", None: "?"}[claim.holds]
         table.add_row(claim.paper, claim.here, holds, end_section=True)
