@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from decima.cli import cli
 
 README = Path(__file__).parents[1] / "README.md"
 SHARED = Path(os.environ.get("DECIMA_SHARED", README.parents[1] / "shared"))
@@ -25,6 +28,8 @@ def blocks(language: str) -> list[tuple[str, str]]:
     """(file name or nothing, text) of the fenced blocks in a language."""
     return re.findall(rf"^```{language}(?: (\S+))?\n(.*?)^```$", README.read_text(), re.M | re.S)
 
+
+STUDIES = README.parent / "docs" / "studies.md"
 
 INSTALL, *OTHERS = [text.strip().splitlines() for _, text in blocks("sh")]
 
@@ -80,3 +85,20 @@ def test_python_runs(folder: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "utilisation" in done.stdout
+
+
+def test_the_studies_that_are_shown_are_commands_and_pictures_that_exist() -> None:
+    text = STUDIES.read_text()
+    commands = re.findall(r"^```sh\n(.*)\n```$", text, re.M)
+    assert len(commands) == text.count("\n## ")
+    for line in commands:
+        program, group, name, *words = shlex.split(line)
+        assert (program, group) == ("decima", "reproduce")
+        known = {
+            option
+            for parameter in cli.commands["reproduce"].commands[name].params
+            for option in parameter.opts
+        }
+        assert {word for word in words if word.startswith("--")} <= known, line
+    for picture in re.findall(r"\]\((\S+\.png)\)", text):
+        assert (STUDIES.parent / picture).exists()

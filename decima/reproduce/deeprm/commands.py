@@ -127,7 +127,7 @@ def _three(text: str) -> tuple[float, float, float]:
 def cnn_fig2(context: click.Context, /, weights: tuple[str, ...], **options: Any) -> None:
     """Compare a convolution, the reshaped state and reward weights with DeepRM.
 
-    On jobs at a load of 70 % (Chen, Xu and Wu, 2017, Figure 2). About 60 minutes of CPU time.
+    On jobs at a load of 70 % (Chen, Xu and Wu, 2017, Figure 2). About 10 minutes of CPU time.
     """
     from decima.reproduce.deeprm import cnn
 
