@@ -53,14 +53,13 @@ def fig2(study: GridStudy, weights: Sequence[Weights] = ((1, 1, 2), (0.5, 1, 1))
             "grid__backlog_weight": gamma,
         }
     configs = {
-        f"cnn-fig2-{name.replace(', ', '-').replace(' ', '-')}": study.config(
-            "cnn", jobs__load=LOAD, **settings
-        )
+        f"cnn-fig2-{name.replace(', ', '-').replace(' ', '-')}": study.config("cnn", **settings)
         for name, settings in variants.items()
     }
     files = study.train(configs)
     networks = dict(zip(variants, files.values(), strict=True))
-    config = next(iter(configs.values()))
+    learned = next(iter(configs.values()))
+    config = study.config("cnn", jobs__load=LOAD)
     results = study.evaluate({"": GridCondition(config, networks)})
     curves = {name: read_metrics(path.parent / "metrics.jsonl") for name, path in networks.items()}
     return GridOutcome(
@@ -74,6 +73,7 @@ def fig2(study: GridStudy, weights: Sequence[Weights] = ((1, 1, 2), (0.5, 1, 1))
         [
             "weights A, B, C: of jobs on the machine, in the visible slots and in the backlog in the reward, with "
             "DeepRM's network.",
+            f"All learned at loads of {', '.join(map(load_name, learned.jobs.loads(learned.grid.build())))}.",
             "Without a convolution the reshaped state has the same inputs in another order, which makes no difference.",
             "The paper: these changes improve on DeepRM; it gives pictures.",
         ],
