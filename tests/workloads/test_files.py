@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import workloads.files
+from tests.refusal import refusal
 from tests.workloads.strategies import job_profiles, job_sequences
 from workloads.arrivals import JobSequence, batch_arrivals
 from workloads.files import Workload, read_workload, write_workload
@@ -58,13 +59,7 @@ def tables(durations: TaskDurations) -> list[dict[int, list[float]]]:
 
 
 def refused(path: Path) -> str:
-    """The one-line message with which a file is refused, without its path."""
-    with pytest.raises(WorkloadError) as caught:
-        read_workload(path)
-    message = str(caught.value)
-    assert message.startswith(f"{path}: ")
-    assert "\n" not in message
-    return message.removeprefix(f"{path}: ")
+    return refusal(read_workload, WorkloadError, path)
 
 
 def documented(language: str) -> str:

@@ -19,6 +19,7 @@ from decima.agent.features import Graphs
 from decima.agent.files import PolicyFileError, load_policy, read_about, save_policy
 from decima.agent.policy import Policy
 from tests.decima.agent.examples import VARIANTS, changed, episode, graphs_of, policy_of
+from tests.refusal import refusal
 
 SMALL = changed(DECIMA_SIM_POLICY, embedding=2, hidden=(3,), head_hidden=(3,))
 
@@ -99,12 +100,7 @@ def rewrite(path: Path, damage: Callable[[Arrays], object]) -> None:
 
 
 def refused(path: Path) -> str:
-    with pytest.raises(PolicyFileError) as caught:
-        load_policy(path)
-    message = str(caught.value)
-    assert message.startswith(f"{path}: ")
-    assert "\n" not in message
-    return message.removeprefix(f"{path}: ")
+    return refusal(load_policy, PolicyFileError, path)
 
 
 def head(**changes: object) -> Callable[[Arrays], object]:

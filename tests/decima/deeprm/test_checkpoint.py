@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import pickle
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,8 @@ from decima.deeprm.evaluation import MEASURES
 from decima.deeprm.learner import Learner
 from decima.training.settings import TrainingError
 from tests.decima.deeprm.examples import small
-from tests.decima.training.test_checkpoint import Malicious, assert_same, edited
+from tests.decima.training.test_checkpoint import assert_same, edited
+from tests.refusal import write_malicious_checkpoint
 
 CONFIG = small(update={"algorithm": "a2c"})
 
@@ -71,11 +71,7 @@ def test_missing_and_other_files_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("write", ["torch", "pickle"])
 def test_a_checkpoint_executes_nothing(tmp_path: Path, write: str) -> None:
     path, proof = tmp_path / "checkpoint.pt", tmp_path / "executed"
-    document = {"format": "deeprm-checkpoint", "version": 1, "config": Malicious(proof)}
-    if write == "torch":
-        torch.save(document, path)
-    else:
-        path.write_bytes(pickle.dumps(document))
+    write_malicious_checkpoint(path, proof, write, "deeprm-checkpoint")
     assert_refused(path, "not a checkpoint")
     assert not proof.exists()
 

@@ -21,7 +21,7 @@ from decima.deeprm.learner import Learner
 from tests.decima.agent.test_files import FOREIGN, Arrays, entry, rewrite
 from tests.decima.deeprm.examples import small
 from tests.decima.training.examples import merged
-from tests.decima.training.test_checkpoint import Malicious
+from tests.refusal import Malicious, refusal
 
 Damage = Callable[[Arrays], object]
 
@@ -68,12 +68,7 @@ def test_what_its_maker_says_is_kept(path: Path) -> None:
 
 
 def refused(path: Path) -> str:
-    with pytest.raises(PolicyFileError) as caught:
-        load_network(path)
-    message = str(caught.value)
-    assert message.startswith(f"{path}: ")
-    assert "\n" not in message
-    return message.removeprefix(f"{path}: ")
+    return refusal(load_network, PolicyFileError, path)
 
 
 def head(**changes: object) -> Damage:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import pickle
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ import torch
 from decima.agent.policy import Policy
 from decima.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from decima.training.config import TrainingError, parse_config
+from tests.refusal import write_malicious_checkpoint
 
 CONFIG = parse_config({"validation": {"sequences": 3}, "policy": {"overrides": {"embedding": 4}}}, "test")
 
@@ -91,24 +91,10 @@ def test_missing_files_and_folders_are_refused(tmp_path: Path) -> None:
     assert_refused(tmp_path, "expected a checkpoint")
 
 
-class Malicious:
-    """Creates a file when it is unpickled."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __reduce__(self) -> Any:
-        return Path.touch, (self.path,)
-
-
 @pytest.mark.parametrize("write", ["torch", "pickle"])
 def test_a_checkpoint_executes_nothing(tmp_path: Path, write: str) -> None:
     path, proof = tmp_path / "checkpoint.pt", tmp_path / "executed"
-    document = {"format": "decima-checkpoint", "version": 1, "config": Malicious(proof)}
-    if write == "torch":
-        torch.save(document, path)
-    else:
-        path.write_bytes(pickle.dumps(document))
+    write_malicious_checkpoint(path, proof, write, "decima-checkpoint")
     assert_refused(path, "not a checkpoint")
     assert not proof.exists()
 
