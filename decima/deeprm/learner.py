@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from decima.agent.files import PolicyFileError
-from decima.deeprm.config import DeepRMConfig, ImitationSection, NetworkSection
+from decima.deeprm.config import DeepRMConfig, ImitationSection
 from decima.deeprm.files import load_network
 from decima.deeprm.heuristics import ShortestJobFirst, make_heuristic
 from decima.deeprm.rollout import (
@@ -114,12 +114,9 @@ class Learner:
             PolicyFileError: the file holds no network, or one of other sizes.
         """
         network, config = load_network(path)
-        here, there = (
-            (each.network, grid.picture_shape, grid.num_actions)
-            for each, grid in ((self.config, self.grid_config), (config, config.grid.build()))
-        )
+        here, there = _sizes(self.config), _sizes(config)
         if here != there:
-            raise PolicyFileError(f"{path}: a network for {_sizes(*there)}; expected {_sizes(*here)}")
+            raise PolicyFileError(f"{path}: a network for {there}; expected {here}")
         self.networks["actor"].load_state_dict(network.state_dict())
 
     def imitate(self, imitation: ImitationSection) -> None:
@@ -267,10 +264,12 @@ class Learner:
         return log_probabilities(self.networks["actor"], samples.pictures[part], allowed)
 
 
-def _sizes(network: NetworkSection, picture: tuple[int, int], actions: int) -> str:
-    """For people."""
-    layers = f"filters {network.filters}, hidden {', '.join(map(str, network.hidden))}"
-    return f"pictures of {picture[0]} x {picture[1]} and {actions} actions ({layers})"
+def _sizes(config: DeepRMConfig) -> str:
+    """All that a network's sizes follow from, for people."""
+    grid = config.grid.build()
+    rows, columns = grid.picture_shape
+    layers = ", ".join(f"{name} {value}" for name, value in config.network.model_dump().items())
+    return f"pictures of {rows} x {columns} and {grid.num_actions} actions ({layers})"
 
 
 def _optimiser(kind: str, network: nn.Module, rate: float) -> torch.optim.Optimizer:

@@ -61,8 +61,6 @@ class TrainingSettings(ExperimentSettings):
 
     def sequence(self, seed: int) -> JobSequence:
         """The jobs of one seed."""
-        if len(self.intervals_ms) == 1:
-            return self.draw(seed, self.intervals_ms[0])
         which = random_stream(seed, RandomStream.TRAINING).integers(len(self.intervals_ms))
         return self.draw(seed, self.intervals_ms[which])
 

@@ -46,8 +46,8 @@ class GridStudy:
     """A study's size and means.
 
     Attributes:
-        budget: 1 is full size. Iterations are multiplied by it, and below 0.1 the sets of training, imitation and
-            validation by ten times as much.
+        budget: 1 is full size. Iterations are multiplied by it, and below 0.1 the sets of training and validation by
+            ten times as much.
         seed: names the sets of jobs; also that of trainings.
         sets: unseen sets of jobs on which schedulers are compared.
         policies: folder of the trained networks.
@@ -80,11 +80,6 @@ class GridStudy:
             "iterations": max(1, round(full.iterations * share * self.budget)),
             "episodes.sets": max(2, round(full.episodes.sets * fewer)),
             "validation.sets": max(2, round(full.validation.sets * fewer)),
-            **(
-                {}
-                if full.imitation is None
-                else {"imitation.sets": max(2, round(full.imitation.sets * fewer))}
-            ),
             **{name.replace("__", "."): value for name, value in settings.items()},
         }
         return read_settings(
