@@ -152,6 +152,7 @@ class Cluster:
             jobs,
             stages,
             self._mean_task_ms,
+            self._last_call,
         )
         if self._budget:  # it is the same until the decision
             self._observation = observation

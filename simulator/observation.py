@@ -45,6 +45,7 @@ class Observation:
         stages: int64 [9, S]; the properties name its rows.
         sequence_task_ms: float64, ms; mean duration of a task, for all stages of the sequence, by the numbers
             in ``stages[0]``; those of the live ones are ``mean_task_ms``.
+        last_call: nothing is pending: unless executors are put to work now, the cluster stands still for ever.
     """
 
     config: ClusterConfig
@@ -57,6 +58,7 @@ class Observation:
     jobs: NDArray[np.int64]
     stages: NDArray[np.int64]
     sequence_task_ms: NDArray[np.float64]
+    last_call: bool = False
 
     @property
     def num_executors(self) -> int:

@@ -106,6 +106,8 @@ class PolicyConfig(BaseModel):
         num_limits: number of separate outputs; more executors than that cannot be given to a job.
         all_limits: offer limits up to the number of executors; else only those that differ in what they
             do: up to what the job holds and the chosen stage can get now.
+        wait: offer the limit that the job already holds, too, which leaves the executors idle for now. The paper
+            sends all of them somewhere, however little there is to do.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -126,6 +128,7 @@ class PolicyConfig(BaseModel):
     limit_scale: float = Field(default=50.0, gt=0, allow_inf_nan=False)
     num_limits: int = Field(default=50, ge=1, le=10_000)
     all_limits: bool = False
+    wait: bool = False
 
     @model_validator(mode="after")
     def _check(self) -> PolicyConfig:
@@ -136,6 +139,8 @@ class PolicyConfig(BaseModel):
             raise ValueError("the order of messages decima-sim needs finished_stages")
         if self.limit == "stage" and self.all_limits:
             raise ValueError("limits of stages have no all_limits")
+        if self.wait and self.limit != "input":
+            raise ValueError("wait needs limits that are an input")
         if any(widths[0] < 1 for widths in self.layers.values()):
             raise ValueError("without a graph, the limits need job_features")
         return self
@@ -217,12 +222,14 @@ _PARALLELISM = tuple(
     Feature(name=name, scale=2.0) for name in ("share_executors", "thrifty_executors", "fast_executors")
 )
 
-#: The same, told how many executors jobs use well: what their profiles say and a mean duration does not.
+#: The same, told how many executors jobs use well, what their profiles say and a mean duration does not, and free to
+#: leave executors where they are.
 PROFILED_POLICY = SHORTCUT_POLICY.model_copy(
     update={
         "stage_features": (*map(_fine, SHORTCUT_POLICY.stage_features), *_PARALLELISM),
         "job_features": (*map(_fine, SHORTCUT_POLICY.job_features), *_PARALLELISM),
         "limit_scale": 2.0,
+        "wait": True,
     }
 )
 

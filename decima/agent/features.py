@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from decima.agent import kernels
 from decima.agent.config import FEATURE_NAMES, PolicyConfig
 from decima.schedulers.srpt import best_parallelism
-from simulator import ClusterConfig, Observation
+from simulator import ClusterConfig, Decision, Observation
 from workloads import JobProfile, JobSequence
 
 __all__ = ["LIMIT_KINDS", "Featurizer", "Graphs", "message_order", "published_message_order"]
@@ -53,7 +53,8 @@ class Graphs:
         stage_job: int32 [S]; the stage's job.
         unfinished: bool [S].
         place: int32 [S]; where the stage stands in the observation's arrays.
-        low: int32 [S]; executors that its job (or the stage, where limits are those of stages) holds.
+        low: int32 [S]; limits begin above it: the executors that its job (or the stage, where limits are those of
+            stages) holds, or one less where waiting is a choice.
         high: int32 [S]; the largest limit; above ``low`` if and only if the stage may be chosen.
         messages: int32 [M, 3]; step, receiver, sender; in each observation ascending by step, those of a
             receiver together.
@@ -152,6 +153,30 @@ class Featurizer:
                 self._useful_executors[number] = [best_parallelism(profile, alone, each) for each in THRIFT]
         return self._useful_executors
 
+    def _can_wait(self, observation: Observation) -> bool:
+        return self.config.wait and not observation.last_call
+
+    def decision(self, observation: Observation, place: int, count: int) -> Decision | None:
+        """What a choice does, as ``policy.Choices`` has it: a stage's place, and its limit less ``Graphs.low``."""
+        more = count - self._can_wait(observation)
+        held = observation.held(int(observation.stage_job[place]))
+        return Decision(place, held + more) if more else None
+
+    def choice(self, observation: Observation, decision: Decision | None) -> tuple[int, int] | None:
+        """The choice that does the same as a decision: a stage's place, and its limit less ``Graphs.low``; or none does.
+
+        To wait is a choice at every stage; it is taken to be one of the job with the least work left.
+        """
+        can_wait = self._can_wait(observation)
+        if decision is not None:
+            held = observation.held(int(observation.stage_job[decision.stage]))
+            return decision.stage, decision.limit - held + can_wait
+        if not can_wait or not observation.num_schedulable:
+            return None
+        work = np.bincount(observation.stage_job, observation.remaining_tasks * observation.mean_task_ms)
+        stages = np.flatnonzero(observation.schedulable)
+        return int(stages[np.argmin(work[observation.stage_job[stages]])]), 1
+
     def graph(self, observation: Observation) -> Graphs:
         """The one graph of an observation."""
         return self.graph_and_answers(observation)[0]
@@ -185,6 +210,7 @@ class Featurizer:
             self._limit_kind,
             config.all_limits,
             config.num_limits,
+            self._can_wait(observation),
             features,
             job_features,
             stage_job,

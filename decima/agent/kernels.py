@@ -99,6 +99,7 @@ def build(
     limit_kind,
     all_limits,
     num_limits,
+    can_wait,
     features,
     job_features,
     stage_job,
@@ -158,7 +159,8 @@ def build(
             if limit_kind == OUTPUTS:
                 highest = min(highest, num_limits)
             high[count] = max(highest, lowest)
-            choices += min(high[count] - lowest, 1) if limit_kind == NONE else high[count] - lowest
+            low[count] -= can_wait and highest > lowest
+            choices += min(high[count] - lowest, 1) if limit_kind == NONE else high[count] - low[count]
         count += 1
     for job in range(jobs.shape[1]):
         local = 1.0 if job == source else -1.0

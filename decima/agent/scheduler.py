@@ -44,12 +44,7 @@ class NeuralScheduler(Scheduler):
         uniforms = None if self._random is None else self._random.random((1, 2))
         choices = self.policy.act(graphs, uniforms)
         return (
-            decision_of(observation, int(graphs.place[choices.stage[0]]), int(choices.count[0]))
+            self._featurizer.decision(observation, int(graphs.place[choices.stage[0]]), int(choices.count[0]))
             if choices.stage[0] >= 0
             else None
         )
-
-
-def decision_of(observation: Observation, place: int, count: int) -> Decision:
-    """The decision that gives a stage's job ``count`` executors more than it holds."""
-    return Decision(place, observation.held(int(observation.stage_job[place])) + count)

@@ -1,4 +1,4 @@
-"""Shortest remaining work first, with no more executors for a job than it uses well."""
+"""Shortest remaining work first, with no more executors for a job than it uses well, and no moves for a few tasks."""
 
 from __future__ import annotations
 
@@ -20,6 +20,10 @@ __all__ = ["CappedSrpt", "ProfiledSrpt", "best_parallelism"]
 #: Work in units of this, ms.
 UNIT_MS = 100_000.0
 FEWEST = 4
+#: Work that must be left for an executor of another job, and for a free one, moving delays.
+WORTH_LEAVING, WORTH_MOVING = 8.0, 3.0
+#: How much the work of the job whose executors are offered counts, beside that of others.
+STAYING = 0.6
 #: Parallelism that a profile is tried with, up to the number of executors.
 PARALLELISM = (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 25, 30, 40, 50, 60, 80, 100)
 
@@ -28,7 +32,8 @@ class _LimitedSrpt(Scheduler):
     """Shortest remaining work (tasks times their mean duration) first, below limits.
 
     A job may always have its share of the cluster. Executors that are left when every job has reached its limit go
-    to the shortest one all the same.
+    to the shortest one all the same. But they move only to where each finds work for some time, or to a job that
+    has no executor at all; else they stay idle where they are.
     """
 
     def decide(self, observation: Observation) -> Decision | None:
@@ -38,14 +43,25 @@ class _LimitedSrpt(Scheduler):
             observation.stage_job, observation.remaining_tasks * observation.mean_task_ms, minlength=jobs
         ).astype(np.float64)
         limit = np.clip(self.limits(observation, work), max(1, most // jobs), most).astype(np.int64)
-        held = observation.job_executors.copy()
+        unclaimed = np.bincount(
+            observation.stage_job, observation.unclaimed_tasks * observation.mean_task_ms, minlength=jobs
+        )
+        held, order = observation.job_executors.copy(), work
+        worth_ms = np.full(jobs, WORTH_MOVING * observation.config.moving_delay_ms)
         if observation.source >= 0:
             held[observation.source] -= observation.offered
+            worth_ms[:] = WORTH_LEAVING * observation.config.moving_delay_ms
+            worth_ms[observation.source] = 0.0
+            order = work.copy()
+            order[observation.source] *= STAYING
+        # With so many executors, each finds enough to do.
+        busy = np.maximum(unclaimed / np.maximum(worth_ms, 1.0), 1.0)
         ready = observation.next_stage >= 0
         for bound in (limit, np.full(jobs, most)):
+            bound = np.minimum(bound, busy).astype(np.int64)
             chosen = np.flatnonzero(ready & (held < bound))
             if chosen.size:
-                job = chosen[np.argmin(work[chosen])]
+                job = chosen[np.argmin(order[chosen])]
                 return Decision(int(observation.next_stage[job]), int(bound[job]))
         return None
 

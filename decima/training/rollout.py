@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from decima.agent.config import PolicyConfig
 from decima.agent.features import Featurizer, Graphs
 from decima.agent.policy import Policy
-from decima.agent.scheduler import decision_of
 from decima.schedulers import Scheduler
 from decima.training.critic import NUM_SUMS, load_of
 from simulator import Cluster, ClusterConfig, Decision, EpisodeRecord, Observation
@@ -133,7 +132,7 @@ class _Episode:
             if num_answers > 1:
                 self.observation = observation
                 return graph
-            self.decide(_only_decision(observation, graph) if num_answers else None)
+            self.decide(self._only_decision(observation, graph) if num_answers else None)
         return None
 
     def choose(self, graph: Graphs, stage: int, count: int, log_probability: float) -> None:
@@ -147,7 +146,12 @@ class _Episode:
             self.time_ms.append(self.observation.time_ms)
             self.reward.append(0.0)
             self.load.append(load_of(self.observation))
-        self.decide(decision_of(self.observation, int(graph.place[stage]), count))
+        self.decide(self.featurizer.decision(self.observation, int(graph.place[stage]), count))
+
+    def _only_decision(self, observation: Observation, graph: Graphs) -> Decision | None:
+        stage = int(np.argmax(graph.high > graph.low))
+        count = int(graph.high[stage] - graph.low[stage])
+        return self.featurizer.decision(observation, int(graph.place[stage]), count)
 
     def decide(self, decision: Decision | None) -> None:
         """Carry out a decision; its reward belongs to the sample before."""
@@ -155,11 +159,6 @@ class _Episode:
         self.num_decisions += 1
         if self.reward:
             self.reward[-1] += reward
-
-
-def _only_decision(observation: Observation, graph: Graphs) -> Decision:
-    place = int(np.argmax(graph.high > graph.low))
-    return decision_of(observation, int(graph.place[place]), int(graph.high[place] - graph.low[place]))
 
 
 def roll_out(policy: Policy, config: ClusterConfig, specs: Sequence[EpisodeSpec]) -> Trajectories:
@@ -224,8 +223,8 @@ def roll_out_scheduler(
 ) -> Trajectories:
     """Let any scheduler run episodes, and record what it chose as choices of a policy.
 
-    Where it leaves executors idle, or asks for more than the policy's limits allow, there is no such choice: the
-    first is no sample, the second is recorded as the largest limit.
+    Where it leaves executors idle and the policy cannot, or asks for more than the policy's limits allow, there is no
+    such choice: the first is no sample, the second is recorded as the largest limit.
     """
     episodes = [_Episode(config, Featurizer(policy.config, spec.sequence), spec) for spec in specs]
     for episode in episodes:
@@ -234,12 +233,12 @@ def roll_out_scheduler(
             observation = episode.observation = episode.cluster.observe()
             decision = scheduler.decide(observation) if observation.num_schedulable else None
             graph, num_answers = episode.featurizer.graph_and_answers(observation)
-            stage = -1 if decision is None else int(np.searchsorted(graph.place, decision.stage))
-            if decision is None or num_answers < 2 or graph.high[stage] <= graph.low[stage]:
+            choice = episode.featurizer.choice(observation, decision) if num_answers > 1 else None
+            stage = -1 if choice is None else int(np.searchsorted(graph.place, choice[0]))
+            if choice is None or graph.high[stage] <= graph.low[stage]:
                 episode.decide(decision)
                 continue
-            wanted = decision.limit - observation.held(int(observation.stage_job[decision.stage]))
-            episode.choose(graph, stage, min(wanted, int(graph.high[stage] - graph.low[stage])), 0.0)
+            episode.choose(graph, stage, min(choice[1], int(graph.high[stage] - graph.low[stage])), 0.0)
     return _gather(policy.config, episodes)
 
 
