@@ -163,7 +163,7 @@ class Featurizer:
         return Decision(place, held + more) if more else None
 
     def choice(self, observation: Observation, decision: Decision | None) -> tuple[int, int] | None:
-        """The choice that does the same as a decision: a stage's place, and its limit less ``Graphs.low``; or none does.
+        """The choice that does what a decision does: a stage's place, its limit less ``Graphs.low``; if there is one.
 
         To wait is a choice at every stage; it is taken to be one of the job with the least work left.
         """

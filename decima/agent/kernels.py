@@ -357,6 +357,7 @@ def act(
     limit_scale,
     uniforms,
     greedy,
+    median_limit,
     out_stage,
     out_count,
     out_log_probability,
@@ -541,6 +542,7 @@ def act(
             _network(nets[8], x, num_limits, result, weights, first_layer, layers, slope, one, here, there)
             for k in range(num_limits):
                 scores[k] = result[k, 0]
-        count, limit_log_probability = _pick(scores, num_limits, 0.5 if greedy else uniforms[graph, 1], False)
+        uniform = 0.5 if greedy else uniforms[graph, 1]
+        count, limit_log_probability = _pick(scores, num_limits, uniform, greedy and not median_limit)
         out_count[graph] = count + 1
         out_log_probability[graph] = log_probability + limit_log_probability

@@ -235,7 +235,8 @@ class Policy(nn.Module):
         Args:
             graphs: B observations.
             uniforms: float64 [B, 2] in [0, 1), to sample with; without them the likeliest stage, and its
-                likeliest limit, are chosen.
+                likeliest limit, are chosen. Where waiting is a choice, it is the median limit: many limits that do
+                much the same share their probability, and no single one may be as likely as waiting.
         """
         config = self.config
         size = len(graphs)
@@ -265,6 +266,7 @@ class Policy(nn.Module):
             np.float32(config.limit_scale),
             np.empty((size, 2)) if uniforms is None else uniforms,
             uniforms is None,
+            config.wait,
             stage,
             count,
             log_probability,

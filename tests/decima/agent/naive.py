@@ -132,11 +132,12 @@ class NaiveNetwork:
     def allowed_limits(self, place: int) -> range:
         job = int(self.seen.stage_job[place])
         held = self.seen.held(job)
+        least = held if self.config.wait and not self.seen.last_call else held + 1
         if not self.seen.schedulable[place]:
             return range(0)
         if self.config.all_limits:
-            return range(held + 1, self.seen.num_executors + 1)
-        return range(held + 1, held + min(self.seen.offered, int(self.seen.unclaimed_tasks[place])) + 1)
+            return range(least, self.seen.num_executors + 1)
+        return range(least, held + min(self.seen.offered, int(self.seen.unclaimed_tasks[place])) + 1)
 
     def limit_probabilities(self, place: int) -> Vector:
         """Of w(y_i, z, l) for each limit l."""

@@ -120,6 +120,53 @@ def test_limits_begin_above_what_the_job_holds_without_the_offered() -> None:
     assert limits(limit="outputs", num_limits=3) == expected(held, [3] * 3)
     of_stages = [have + gets for have, gets in zip(running, gets, strict=True)]
     assert limits(limit="stage", all_limits=False) == expected(running, of_stages)
+    # To wait is the limit that the job holds already.
+    assert limits(all_limits=False, wait=True) == expected([have - 1 for have in held], able)
+
+
+def test_a_policy_may_wait_but_not_for_ever() -> None:
+    """The last call offers what nobody wanted, when nothing else is going to happen."""
+    config = changed(PAPER_POLICY, all_limits=False, wait=True)
+    cluster = Cluster(ClusterConfig(2), jobs(job(stage(2, 5))))
+    featurizer = Featurizer(config, cluster.sequence)
+    seen = cluster.observe()
+    assert not seen.last_call
+    assert featurizer.graph_and_answers(seen)[1] == 3
+    assert featurizer.decision(seen, 0, 1) is None
+    assert featurizer.choice(seen, None) == (0, 1)
+    cluster.decide(None)
+    seen = cluster.observe()
+    assert seen.last_call
+    assert featurizer.graph_and_answers(seen)[1] == 2
+    assert featurizer.decision(seen, 0, 1) == Decision(0, 1)
+    assert featurizer.choice(seen, None) is None
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), name=st.sampled_from(sorted(VARIANTS)))
+def test_a_choice_and_its_decision_are_the_same(seed: int, name: str) -> None:
+    seen = episode(np.random.default_rng(seed))
+    featurizer = Featurizer(VARIANTS[name], seen[0].sequence)
+    for observation in seen:
+        graph = featurizer.graph(observation)
+        for node in np.flatnonzero(graph.high > graph.low).tolist():
+            place = int(graph.place[node])
+            for count in range(1, graph.high[node] - graph.low[node] + 1):
+                decision = featurizer.decision(observation, place, count)
+                if decision is None:
+                    assert (count, int(graph.low[node] + 1)) == (
+                        1,
+                        observation.held(int(graph.stage_job[node])),
+                    )
+                else:
+                    assert featurizer.choice(observation, decision) == (place, count)
+
+
+def test_idleness_is_a_choice_of_the_job_with_the_least_work() -> None:
+    config = changed(PAPER_POLICY, all_limits=False, wait=True)
+    sequence = jobs(job(stage(4, 5)), job(stage(1, 9)), job(stage(9, 5)))
+    cluster = Cluster(ClusterConfig(3), sequence)
+    assert Featurizer(config, cluster.sequence).choice(cluster.observe(), None) == (1, 1)
 
 
 @settings(max_examples=20, deadline=None)
@@ -202,6 +249,7 @@ def test_observations_are_put_together_and_taken_apart() -> None:
         ({"head_hidden": (0,)}, "greater than or equal to 1"),
         ({"limit": "some"}, "Input should be 'input', 'outputs', 'stage' or 'none'"),
         ({"limit": "stage"}, "limits of stages have no all_limits"),
+        ({"limit": "outputs", "wait": True}, "wait needs limits that are an input"),
         ({"limit_scale": -1.0}, "greater than 0"),
         ({"num_limits": 0}, "greater than or equal to 1"),
         ({"num_limits": 10**9}, "less than or equal to 10000"),
