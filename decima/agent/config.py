@@ -32,6 +32,7 @@ FeatureName = Literal[
     "job_work_ms",
     "ready",
     "share_executors",
+    "lasting_executors",
     "thrifty_executors",
     "fast_executors",
 ]
@@ -44,6 +45,7 @@ JOB_FEATURE_NAMES = (
     "local",
     "job_work_ms",
     "share_executors",
+    "lasting_executors",
     "thrifty_executors",
     "fast_executors",
 )
@@ -62,8 +64,9 @@ class Feature(BaseModel):
             that have not started; ``local`` is 1 if the executors offered belong to the job, else -1; ``ready`` is 1
             if the stage's parents are complete, so that nobody need wait there, else -1; ``job_executors``,
             ``offered_executors`` and ``running_executors`` (at work on the stage) are counts; ``share_executors`` is
-            the cluster's executors over the live jobs; ``thrifty_executors`` and ``fast_executors`` are how many a job
-            uses well, by running its profile alone (``decima.schedulers.srpt.best_parallelism``).
+            the cluster's executors over the live jobs; ``lasting_executors`` how many would find work in the job's
+            unclaimed tasks for 8 moving delays each, at most all; ``thrifty_executors`` and ``fast_executors`` are how
+            many a job uses well, by running its profile alone (``decima.schedulers.srpt.best_parallelism``).
         scale: what it is divided by, in its own unit.
         log: whether to compress it.
     """
@@ -219,7 +222,8 @@ def _fine(feature: Feature) -> Feature:
 
 
 _PARALLELISM = tuple(
-    Feature(name=name, scale=2.0) for name in ("share_executors", "thrifty_executors", "fast_executors")
+    Feature(name=name, scale=2.0)
+    for name in ("share_executors", "lasting_executors", "thrifty_executors", "fast_executors")
 )
 
 #: The same, told how many executors jobs use well, what their profiles say and a mean duration does not, and free to

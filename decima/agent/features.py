@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from decima.agent import kernels
 from decima.agent.config import FEATURE_NAMES, PolicyConfig
-from decima.schedulers.srpt import best_parallelism
+from decima.schedulers.srpt import WORTH_LEAVING, best_parallelism
 from simulator import ClusterConfig, Decision, Observation
 from workloads import JobProfile, JobSequence
 
@@ -197,6 +197,7 @@ class Featurizer:
             stages,
             observation.sequence_task_ms,
             self._useful(observation.config),
+            WORTH_LEAVING * observation.config.moving_delay_ms,
             self._first_message,
             self._messages,
             observation.offered,

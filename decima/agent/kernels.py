@@ -46,7 +46,19 @@ def build_size(jobs, stages, first_message, keep_finished):
 
 @compiled
 def _feature(
-    name, unclaimed, remaining, mean_ms, executors, offered, local, running, job_work, ready, share, useful
+    name,
+    unclaimed,
+    remaining,
+    mean_ms,
+    executors,
+    offered,
+    local,
+    running,
+    job_work,
+    ready,
+    share,
+    lasting,
+    useful,
 ):
     if name == 0:
         return unclaimed
@@ -72,7 +84,9 @@ def _feature(
         return ready
     if name == 11:
         return share
-    return useful[name - 12]
+    if name == 12:
+        return lasting
+    return useful[name - 13]
 
 
 @compiled
@@ -86,6 +100,7 @@ def build(
     stages,
     mean_task_ms,
     useful_executors,
+    lasting_ms,
     first_message,
     all_messages,
     offered,
@@ -111,11 +126,14 @@ def build(
 ):
     """Fill the arrays of one graph; returns the number of messages and of different answers."""
     num_stages = stages.shape[1]
-    job_work = np.zeros(jobs.shape[1])
+    job_work, lasting = np.zeros(jobs.shape[1]), np.zeros(jobs.shape[1])
     for place in range(num_stages):
-        job_work[stages[STAGE_JOB, place]] += (
-            stages[REMAINING, place] * mean_task_ms[stages[STAGE_NUMBER, place]]
-        )
+        job, mean_ms = stages[STAGE_JOB, place], mean_task_ms[stages[STAGE_NUMBER, place]]
+        job_work[job] += stages[REMAINING, place] * mean_ms
+        lasting[job] += stages[UNCLAIMED, place] * mean_ms
+    for job in range(jobs.shape[1]):
+        most = float(num_executors)
+        lasting[job] = min(lasting[job] / lasting_ms, most) if lasting_ms > 0 else most
     share = num_executors / max(jobs.shape[1], 1)
     kept = np.full(num_stages, -1, dtype=np.int32)
     count = 0
@@ -143,6 +161,7 @@ def build(
                 job_work[job],
                 1.0 if stages[READY_RANK, place] >= 0 else -1.0,
                 share,
+                lasting[job],
                 useful_executors[jobs[0, job]],
             )
             features[count, k] = _scaled(value, feature_scales[k], feature_logs[k])
@@ -177,6 +196,7 @@ def build(
                 job_work[job],
                 0.0,
                 share,
+                lasting[job],
                 useful_executors[jobs[0, job]],
             )
             job_features[job, k - num_stage_features] = _scaled(value, feature_scales[k], feature_logs[k])

@@ -45,7 +45,7 @@ def fig14(study: Study, loads: Sequence[float] = LOADS) -> Outcome:
         )
 
     variants = {
-        NO_LIMITS: without("no-limits", policy__overrides__limit="none"),
+        NO_LIMITS: without("no-limits", policy__overrides__limit="none", policy__overrides__wait=False),
         NO_GRAPH: without("no-graph", policy__overrides__graph=False),
         UNFIXED: without("unfixed", episodes__fixed_sequences=False),
         BATCH: batch_variant(replace(study, num_jobs=None)),  # how long streams are says nothing of batches

@@ -37,6 +37,7 @@ def fig15a(study: Study, load: float = 0.85) -> Outcome:
                 "stream",
                 workload__interval=interval_s,
                 imitation=None,
+                policy__overrides__wait=False,
                 **{f"policy__overrides__{key}": value for key, value in overrides.items()},
             ),
         )
@@ -53,7 +54,7 @@ def fig15a(study: Study, load: float = 0.85) -> Outcome:
         notes=(
             f"{FULL}: the limit is an input of one function; {OUTPUTS}: of the job, chosen among separate outputs; "
             f"{STAGES}: each stage has its own.",
-            "All learn by reward from the first iteration on, without imitation.",
+            "All learn by reward from the first iteration on, without imitation; none may leave executors idle.",
             "The paper: separate outputs have more parameters and learn more slowly, as do limits of stages, which "
             "have more policies to explore; no figures.",
         ),

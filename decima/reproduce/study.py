@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import fmean
 from typing import Any, Literal
 
 import numpy as np
@@ -27,8 +28,6 @@ from workloads import Workload, WorkloadError, poisson_arrivals
 
 __all__ = ["Study", "Variant", "interval_for_load", "train_variants"]
 
-#: The mean interval between arrivals that the recipe for streams is written for, s: what it says of time scales.
-RECIPE_INTERVAL_S = 25.0
 #: Names the streams on which loads are measured; neither experiments nor training meet them.
 LOAD_SEED = 4_000_000
 LOAD_JOBS, LOAD_ROUNDS = 1000, 5
@@ -118,10 +117,9 @@ class Study:
         if full.imitation is not None and "imitation" not in settings:
             values["imitation.sequences"] = self.scaled(full.imitation.sequences)
         values |= {name.replace("__", "."): value for name, value in settings.items()}
-        interval = values.get("workload.interval", full.workload.interval)
-        if stream and interval != RECIPE_INTERVAL_S:
+        if stream and "workload.interval" in values:
             # Time scales of a stream are those of its arrivals.
-            scale = interval / RECIPE_INTERVAL_S
+            scale = values["workload.interval"] / fmean(full.workload.intervals)
             values["returns.horizon"] = round(full.returns.horizon * scale, 3)
             if full.curriculum is not None:
                 values["curriculum.start"] = round(full.curriculum.start * scale, 3)
@@ -188,7 +186,7 @@ class Study:
             cluster=ClusterConfig(**{"num_executors": self.executors, **cluster}),
             schedulers=("fair",),
             arrivals="poisson" if stream else "batch",
-            interval_ms=1000 * (interval_s or RECIPE_INTERVAL_S),
+            interval_ms=1000 * interval_s if interval_s is not None else ExperimentSettings.interval_ms,
             num_jobs=jobs,
             num_experiments=self.num_experiments or self.scaled(num_experiments, least=2),
             seed=self.seed,

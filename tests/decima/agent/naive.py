@@ -13,7 +13,7 @@ import numpy as np
 from decima.agent.config import Feature
 from decima.agent.features import THRIFT
 from decima.agent.policy import Policy
-from decima.schedulers.srpt import best_parallelism
+from decima.schedulers.srpt import WORTH_LEAVING, best_parallelism
 from simulator import Observation
 
 Vector = np.ndarray
@@ -55,6 +55,9 @@ class NaiveNetwork:
             ),
             "share_executors": seen.num_executors / seen.jobs.shape[1],
         }
+        lasting_ms = WORTH_LEAVING * seen.config.moving_delay_ms
+        work_ms = sum(seen.unclaimed_tasks[each] * seen.mean_task_ms[each] for each in self.unfinished(job))
+        values["lasting_executors"] = min(work_ms / lasting_ms, seen.num_executors)
         profile = seen.sequence.profiles[seen.job_id[job]]
         for name, thrift in zip(("thrifty_executors", "fast_executors"), THRIFT, strict=True):
             values[name] = best_parallelism(profile, seen.config, thrift)

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from decima.agent.config import FEATURE_NAMES, JOB_FEATURE_NAMES, PAPER_POLICY, Feature, PolicyConfig
 from decima.agent.features import THRIFT, Featurizer, Graphs, message_order, published_message_order
-from decima.schedulers.srpt import best_parallelism
+from decima.schedulers.srpt import WORTH_LEAVING, best_parallelism
 from simulator import Cluster, ClusterConfig, Decision, Observation
 from tests.decima.agent.examples import VARIANTS, changed, episode
 from tests.simulator.build import chain, job, jobs, stage
@@ -50,6 +50,8 @@ def test_features_are_what_they_are_called() -> None:
         [best_parallelism(profile, seen.config, thrift) for thrift in THRIFT]
         for profile in seen.sequence.profiles
     ]
+    of_stages = unclaimed * mean / (WORTH_LEAVING * seen.config.moving_delay_ms)
+    lasting = np.array([of_stages[0] + of_stages[1], of_stages[2]], np.float32)
     expected = {
         "unclaimed_tasks": unclaimed,
         "remaining_tasks": remaining,
@@ -63,13 +65,17 @@ def test_features_are_what_they_are_called() -> None:
         "job_work_ms": [work[0], work[0], work[1]],
         "ready": np.where(seen.ready_rank >= 0, 1, -1),
         "share_executors": [5, 5, 5],
+        "lasting_executors": [lasting[0], lasting[0], lasting[1]],
         "thrifty_executors": [useful[0][0], useful[0][0], useful[1][0]],
         "fast_executors": [useful[0][1], useful[0][1], useful[1][1]],
     }
     assert tuple(expected) == FEATURE_NAMES
     for name, column in zip(FEATURE_NAMES, graph.features.T, strict=True):
         np.testing.assert_array_equal(column, expected[name], err_msg=name)
-    of_jobs = [[7, seen.offered, 1, work[0], 5, *useful[0]], [3, seen.offered, -1, work[1], 5, *useful[1]]]
+    of_jobs = [
+        [7, seen.offered, 1, work[0], 5, lasting[0], *useful[0]],
+        [3, seen.offered, -1, work[1], 5, lasting[1], *useful[1]],
+    ]
     np.testing.assert_array_equal(graph.job_features, of_jobs)
 
 
