@@ -16,7 +16,7 @@ from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import MaxNLocator, NullFormatter, StrMethodFormatter
 from numpy.typing import NDArray
 
 from decima.outputs import atomic_path
@@ -59,6 +59,8 @@ MOVE_COLOUR = "#d9d9d9"
 COMPLETION_COLOUR = "#D55E00"
 #: More completions than this are marked without a line through the schedule.
 MAX_LINES = 50
+#: Where medians differ by more than this factor, times are on a logarithmic axis.
+WIDE = 8.0
 LEGEND: dict[str, Any] = {"frameon": False, "fontsize": "small"}
 DPI = 120
 
@@ -107,6 +109,8 @@ def draw_schedule(axes: Axes, record: EpisodeRecord, end_s: float | None = None)
 def plot_jct_cdf(per_seed_avg_jct_s: Mapping[str, Sequence[float] | NDArray[np.float64]]) -> Figure:
     """Distribution of the average JCT over experiments, one line per scheduler, as Decima's Figure 9(a).
 
+    Where one scheduler takes many times as long as another the axis is logarithmic, or the fast ones would coincide.
+
     Args:
         per_seed_avg_jct_s: by scheduler, average JCT in each experiment, float [num_experiments], seconds.
     """
@@ -117,7 +121,13 @@ def plot_jct_cdf(per_seed_avg_jct_s: Mapping[str, Sequence[float] | NDArray[np.f
     ):
         axes.ecdf(values, label=name, color=colour, linestyle=dashes, linewidth=1.6)
     axes.set(xlabel="Average job completion time (s)", ylabel="Fraction of experiments", ylim=(0, 1.02))
-    axes.set_xlim(left=0)
+    medians = [float(np.median(values)) for values in per_seed_avg_jct_s.values()]
+    if max(medians) > WIDE * min(medians):
+        axes.set_xscale("log")
+        axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+        axes.xaxis.set_minor_formatter(NullFormatter())
+    else:
+        axes.set_xlim(left=0)
     _finish(axes)
     return figure
 

@@ -44,6 +44,15 @@ def test_a_cdf_has_one_line_per_scheduler(tmp_path: Path) -> None:
     assert difference(plot_jct_cdf(JCT), "jct-cdf", tmp_path) is None
 
 
+def test_one_that_takes_many_times_as_long_does_not_squeeze_the_others_together() -> None:
+    [axes] = plot_jct_cdf(JCT).axes
+    assert (axes.get_xscale(), axes.get_xlim()[0]) == ("linear", 0)
+    [axes] = plot_jct_cdf({**JCT, "fifo": [900.0, 1100.0, 950.0]}).axes
+    assert axes.get_xscale() == "log"
+    left, right = axes.get_xlim()
+    assert 20 < left < 40 < 1100 < right
+
+
 def test_jobs_in_system_has_one_line_per_scheduler(tmp_path: Path) -> None:
     records = {"fifo": episode(1.6), "fair": episode()}
     assert difference(plot_jobs_in_system(records), "jobs-in-system", tmp_path) is None
