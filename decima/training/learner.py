@@ -114,8 +114,12 @@ class Learner:
         begun = time.process_time()
         advantage = self.advantages(self.policy, samples, groups)
         spread = float(advantage.std()) if len(samples) else math.nan
-        if config.update.normalise == "std" and len(samples):
-            advantage = (advantage - advantage.mean()) / (spread + TINY)
+        parts = [advantage]
+        if config.update.normalise == "sequence":
+            ends = np.cumsum([len(group) for group in groups])[:-1]
+            parts = np.split(advantage, samples.first[ends])
+        if config.update.normalise != "none":
+            advantage = np.concatenate([_standardised(part) for part in parts])
         report = self._update(samples, advantage, iteration)
         self._follow()
         update_s = time.process_time() - begun
@@ -193,3 +197,8 @@ class Learner:
             },
             "param_groups": [dict(group) for group in state["param_groups"]],
         }
+
+
+def _standardised(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Mean 0 and standard deviation 1, as far as they vary."""
+    return (values - values.mean()) / (values.std() + TINY) if values.size else values

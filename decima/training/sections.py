@@ -251,8 +251,10 @@ class UpdateSection(Section):
     entropy_decay: Share = Field(
         default=0.8, description="share of the training in which the weight decays, linearly"
     )
-    normalise: Literal["std", "none"] = Field(
-        default="std", description="std: advantages of an iteration get mean 0 and standard deviation 1"
+    normalise: Literal["std", "sequence", "none"] = Field(
+        default="std",
+        description="std: advantages of an iteration get mean 0 and standard deviation 1; sequence: those of each "
+        "sequence do, so that busy ones do not drown the others",
     )
     max_gradient_norm: Positive = Field(default=0.5, description="longer gradients are cut")
     averaging: Annotated[float, Field(ge=0, lt=1)] = Field(

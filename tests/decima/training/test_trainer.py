@@ -17,6 +17,7 @@ from decima.training.config import TrainingConfig, TrainingError, read_config
 from decima.training.metrics import METRICS, read_metrics
 from decima.training.rollout import NotFiniteError
 from decima.training.trainer import CHECKPOINT, IterationReport, Trainer, TrainingResult
+from decima.training.updates import ppo
 from decima.training.validation import judge
 from tests.decima.training.examples import small
 from tests.simulator.build import job, stage
@@ -75,6 +76,11 @@ WAYS: dict[str, dict[str, Any]] = {
     "no average": {"update": {"averaging": 0.0}},
     "decima-sim": {"policy": {"preset": "decima-sim"}, "cluster": {"semantics": "decima-sim"}},
     "no graph": {"policy": {"overrides": {"graph": False, "limit": "none"}}},
+    "waiting": {
+        "policy": {"preset": "profiled"},
+        "imitation": {"scheduler": "profiled-srpt:2.5", "sequences": 2, "epochs": 1},
+    },
+    "each sequence normalised": {"update": {"normalise": "sequence"}},
 }
 
 
@@ -102,6 +108,26 @@ def test_every_way_of_training_learns_something_and_goes_on(way: str, tmp_path: 
     one, other = (load_checkpoint(tmp_path / name / CHECKPOINT) for name in ("whole", "parts"))
     assert all(torch.equal(one.policy[name], other.policy[name]) for name in one.policy)
     assert one.curve == other.curve
+
+
+@pytest.mark.parametrize("normalise", ["std", "sequence", "none"])
+def test_what_is_normalised(normalise: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = small(tmp_path, iterations=1, update={"normalise": normalise}, episodes={"sequences": 3})
+    seen = []
+
+    def spy(
+        policy: Policy, optimiser: Any, samples: Any, advantage: np.ndarray, *rest: Any, **options: Any
+    ) -> Any:
+        each = samples.first[:: config.episodes.per_sequence]
+        seen.append([advantage, *np.split(advantage, each[1:-1])])
+        return ppo(policy, optimiser, samples, advantage, *rest, **options)
+
+    monkeypatch.setattr(learner, "ppo", spy)
+    train(config, tmp_path / "run")
+    [[whole, *parts]] = seen
+    assert len(parts) == 3
+    normal = [abs(part.mean()) < 1e-6 and abs(part.std() - 1) < 1e-6 for part in (whole, *parts)]
+    assert normal == {"std": [True] + 3 * [False], "sequence": 4 * [True], "none": 4 * [False]}[normalise]
 
 
 def test_the_number_of_processes_does_not_show(tmp_path: Path) -> None:
