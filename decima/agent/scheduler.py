@@ -20,7 +20,7 @@ class NeuralScheduler(Scheduler):
     Args:
         policy: the network.
         sample_seed: draw decisions with the policy's probabilities, by this seed and the sequence's; by default
-            the likeliest is taken.
+            nothing is drawn, see ``Policy.act``.
     """
 
     def __init__(self, policy: Policy, sample_seed: int | None = None) -> None:
