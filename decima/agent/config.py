@@ -109,8 +109,8 @@ class PolicyConfig(BaseModel):
         num_limits: number of separate outputs; more executors than that cannot be given to a job.
         all_limits: offer limits up to the number of executors; else only those that differ in what they
             do: up to what the job holds and the chosen stage can get now.
-        wait: offer the limit that the job already holds, too, which leaves the executors idle for now. The paper
-            sends all of them somewhere, however little there is to do.
+        wait: offer the limit that the job already holds, too, which leaves the executors idle for now, where they will
+            be offered again. The paper sends all of them somewhere, however little there is to do.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -154,7 +154,8 @@ class Featurizer:
         return self._useful_executors
 
     def _can_wait(self, observation: Observation) -> bool:
-        return self.config.wait and not observation.last_call
+        asked_again = observation.config.semantics.offer_idle_executors and not observation.last_call
+        return self.config.wait and asked_again
 
     def decision(self, observation: Observation, place: int, count: int) -> Decision | None:
         """What a choice does, as ``policy.Choices`` has it: a stage's place, and its limit less ``Graphs.low``."""

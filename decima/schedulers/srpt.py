@@ -47,15 +47,20 @@ class _LimitedSrpt(Scheduler):
             observation.stage_job, observation.unclaimed_tasks * observation.mean_task_ms, minlength=jobs
         )
         held, order = observation.job_executors.copy(), work
-        worth_ms = np.full(jobs, WORTH_MOVING * observation.config.moving_delay_ms)
+        # Whoever rests must be asked again, which the published simulator does not do.
+        asked_again = observation.config.semantics.offer_idle_executors
+        delay_ms = observation.config.moving_delay_ms if asked_again else 0.0
+        worth_ms = np.full(jobs, WORTH_MOVING * delay_ms)
         if observation.source >= 0:
             held[observation.source] -= observation.offered
-            worth_ms[:] = WORTH_LEAVING * observation.config.moving_delay_ms
+            worth_ms[:] = WORTH_LEAVING * delay_ms
             worth_ms[observation.source] = 0.0
             order = work.copy()
             order[observation.source] *= STAYING
         # With so many executors, each finds enough to do.
-        busy = np.maximum(unclaimed / np.maximum(worth_ms, 1.0), 1.0)
+        busy = np.full(jobs, float(most))
+        np.divide(unclaimed, worth_ms, out=busy, where=worth_ms > 0)
+        busy = np.maximum(busy, 1.0)
         ready = observation.next_stage >= 0
         for bound in (limit, np.full(jobs, most)):
             bound = np.minimum(bound, busy).astype(np.int64)

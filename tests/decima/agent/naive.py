@@ -135,7 +135,8 @@ class NaiveNetwork:
     def allowed_limits(self, place: int) -> range:
         job = int(self.seen.stage_job[place])
         held = self.seen.held(job)
-        least = held if self.config.wait and not self.seen.last_call else held + 1
+        asked_again = self.seen.config.semantics.offer_idle_executors and not self.seen.last_call
+        least = held if self.config.wait and asked_again else held + 1
         if not self.seen.schedulable[place]:
             return range(0)
         if self.config.all_limits:

@@ -95,12 +95,22 @@ def test_the_budget(make_study: Callable[..., Study], tmp_path: Path) -> None:
 
 
 def test_time_scales_of_a_stream_are_those_of_its_arrivals(study: Study) -> None:
-    recipe, config = read_config("stream"), study.config("stream", workload__interval=5.0)
-    assert config.returns.horizon == pytest.approx(recipe.returns.horizon / 5)
-    assert config.workload.interval == 5.0
-    if recipe.curriculum is not None:
-        assert config.curriculum is not None
-        assert config.curriculum.end == pytest.approx(recipe.curriculum.end / 5)
+    recipe = read_config("stream")
+    mean_s = sum(recipe.workload.intervals) / len(recipe.workload.intervals)
+    config = study.config("stream", workload__interval=mean_s / 5)
+    assert config.returns.horizon == pytest.approx(recipe.returns.horizon / 5, rel=1e-3)
+    assert recipe.critic is not None
+    assert config.critic is not None
+    assert config.critic.trace == pytest.approx(recipe.critic.trace / 5, rel=1e-3)
+    assert config.workload.interval == mean_s / 5
+    assert study.config("stream").returns == recipe.returns
+
+
+def test_a_curriculum_is_scaled_like_the_arrivals(study: Study) -> None:
+    recipe, config = read_config("paper"), study.config("paper", workload__interval=5.0)
+    assert recipe.curriculum is not None
+    assert config.curriculum is not None
+    assert config.curriculum.end == pytest.approx(recipe.curriculum.end / 5)
 
 
 def test_a_given_policy_is_not_trained(make_study: Callable[..., Study], tmp_path: Path) -> None:
