@@ -93,7 +93,7 @@ def test_fig14(study: Study) -> None:
         entry["schedulers"][0]: entry["config"]
         for entry in json.loads(study_json(outcome))["policies"].values()
     }
-    assert policies[fig14.NO_LIMITS]["policy"]["overrides"] == {"limit": "none"}
+    assert policies[fig14.NO_LIMITS]["policy"]["overrides"] == {"limit": "none", "wait": False}
     assert policies[fig14.NO_GRAPH]["policy"]["overrides"] == {"graph": False}
     assert policies[fig14.UNFIXED]["episodes"]["fixed_sequences"] is False
     assert policies[fig14.BATCH]["workload"]["arrivals"] == "batch"

@@ -23,7 +23,7 @@ def test_recipes_are_complete_settings(name: str) -> None:
     assert config.settings().cluster.num_executors == 50
     assert config.cluster.reward == ("makespan" if name == "makespan" else "jct")
     assert config.workload.arrivals == ("poisson" if name in ("paper", "stream") else "batch")
-    assert (config.curriculum is not None) == (name in ("paper", "stream"))
+    assert (config.curriculum is not None) == (name == "paper")
     assert (config.policy.preset == "paper") == (name == "paper")
 
 
