@@ -148,6 +148,11 @@ class Observation:
         """[J] when it arrived, ms."""
         return self.sequence.arrival_ms[self.job_id]
 
+    def work_ms(self, tasks: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Work of each live job, float64 [J], ms: so many ``tasks`` of each stage, int64 [S], times their mean."""
+        work = np.bincount(self.stage_job, tasks * self.mean_task_ms, minlength=self.jobs.shape[1])
+        return work.astype(np.float64, copy=False)
+
     def held(self, job: int) -> int:
         """Executors that a live job holds without those offered; a limit must exceed this."""
         held = int(self.job_executors[job])

@@ -174,7 +174,7 @@ class Featurizer:
             return decision.stage, decision.limit - held + can_wait
         if not can_wait or not observation.num_schedulable:
             return None
-        work = np.bincount(observation.stage_job, observation.remaining_tasks * observation.mean_task_ms)
+        work = observation.work_ms(observation.remaining_tasks)
         stages = np.flatnonzero(observation.schedulable)
         return int(stages[np.argmin(work[observation.stage_job[stages]])]), 1
 

@@ -39,13 +39,9 @@ class _LimitedSrpt(Scheduler):
     def decide(self, observation: Observation) -> Decision | None:
         """The shortest job below its limit, else the shortest one."""
         jobs, most = observation.job_executors.size, observation.num_executors
-        work = np.bincount(
-            observation.stage_job, observation.remaining_tasks * observation.mean_task_ms, minlength=jobs
-        ).astype(np.float64)
+        work = observation.work_ms(observation.remaining_tasks)
         limit = np.clip(self.limits(observation, work), max(1, most // jobs), most).astype(np.int64)
-        unclaimed = np.bincount(
-            observation.stage_job, observation.unclaimed_tasks * observation.mean_task_ms, minlength=jobs
-        )
+        unclaimed = observation.work_ms(observation.unclaimed_tasks)
         held, order = observation.job_executors.copy(), work
         # Whoever rests must be asked again, which the published simulator does not do.
         asked_again = observation.config.semantics.offer_idle_executors
