@@ -31,6 +31,7 @@ FeatureName = Literal[
     "running_executors",
     "job_work_ms",
     "ready",
+    "next",
     "share_executors",
     "lasting_executors",
     "thrifty_executors",
@@ -62,7 +63,8 @@ class Feature(BaseModel):
         name: what it is. ``unclaimed`` counts the tasks that no executor is committed to, ``remaining`` those
             that have not started; work is tasks times their mean duration, ``job_work`` that of all the job's tasks
             that have not started; ``local`` is 1 if the executors offered belong to the job, else -1; ``ready`` is 1
-            if the stage's parents are complete, so that nobody need wait there, else -1; ``job_executors``,
+            if the stage's parents are complete, so that nobody need wait there, else -1; ``next`` is 1 for the stage
+            of the job that classic schedulers would run next (``Observation.next_stage``), else -1; ``job_executors``,
             ``offered_executors`` and ``running_executors`` (at work on the stage) are counts; ``share_executors`` is
             the cluster's executors over the live jobs; ``lasting_executors`` how many would find work in the job's
             unclaimed tasks for 8 moving delays each, at most all; ``thrifty_executors`` and ``fast_executors`` are how
@@ -79,7 +81,7 @@ class Feature(BaseModel):
 
     @model_validator(mode="after")
     def _check(self) -> Feature:
-        if self.log and self.name in ("local", "ready"):
+        if self.log and self.name in ("local", "ready", "next"):
             raise ValueError(f"the feature {self.name} is negative at times: it has no logarithm")
         return self
 
@@ -230,7 +232,7 @@ _PARALLELISM = tuple(
 #: leave executors where they are.
 PROFILED_POLICY = SHORTCUT_POLICY.model_copy(
     update={
-        "stage_features": (*map(_fine, SHORTCUT_POLICY.stage_features), *_PARALLELISM),
+        "stage_features": (*map(_fine, SHORTCUT_POLICY.stage_features), Feature(name="next"), *_PARALLELISM),
         "job_features": (*map(_fine, SHORTCUT_POLICY.job_features), *_PARALLELISM),
         "limit_scale": 2.0,
         "wait": True,

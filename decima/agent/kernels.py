@@ -24,7 +24,7 @@ reordering: Any = numba.njit(cache=True, nogil=True, fastmath={"reassoc", "contr
 INPUT, OUTPUTS, STAGE, NONE = 0, 1, 2, 3
 
 # Rows of Observation.jobs and Observation.stages.
-JOB_FIRST, JOB_EXECUTORS = 1, 2
+JOB_FIRST, JOB_EXECUTORS, JOB_NEXT = 1, 2, 5
 STAGE_NUMBER, STAGE_JOB, NUM_TASKS, REMAINING, UNCLAIMED, RUNNING, FINISHED = 0, 1, 2, 3, 4, 5, 6
 READY_RANK, SCHEDULABLE = 7, 8
 
@@ -56,6 +56,7 @@ def _feature(
     running,
     job_work,
     ready,
+    following,
     share,
     lasting,
     useful,
@@ -83,10 +84,12 @@ def _feature(
     if name == 10:
         return ready
     if name == 11:
-        return share
+        return following
     if name == 12:
+        return share
+    if name == 13:
         return lasting
-    return useful[name - 13]
+    return useful[name - 14]
 
 
 @compiled
@@ -160,6 +163,7 @@ def build(
                 float(stages[RUNNING, place]),
                 job_work[job],
                 1.0 if stages[READY_RANK, place] >= 0 else -1.0,
+                1.0 if jobs[JOB_NEXT, job] == place else -1.0,
                 share,
                 lasting[job],
                 useful_executors[jobs[0, job]],
@@ -194,6 +198,7 @@ def build(
                 local,
                 0.0,
                 job_work[job],
+                0.0,
                 0.0,
                 share,
                 lasting[job],

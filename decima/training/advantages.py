@@ -33,6 +33,7 @@ class Advantages:
 
     def __init__(self, config: TrainingConfig, settings: ExperimentSettings) -> None:
         self._baseline = config.baseline
+        self._fixed_sequences = config.episodes.fixed_sequences
         self._settings = settings
         self._returns = _make_returns(config)
         critic = config.critic
@@ -54,13 +55,13 @@ class Advantages:
                 self._returns.observe(*_rewards(samples, episode))
         curves = [self._curve(samples, episode) for episode in episodes]
         if self._critic is not None:
-            self._critic.observe(samples.load, np.concatenate([returns for _, returns, _ in curves]))
+            self._teach(self._critic, samples, curves, groups)
             curves = [self._judged(self._critic, samples, episode) for episode in episodes]
         parts = []
         for group in groups:
             own = [curves[plan.episode] for plan in group]
             expected = self._expected(policy, group, own)
-            parts += [returns - baseline for (_, returns, _), baseline in zip(own, expected, strict=True)]
+            parts += [curve.value - baseline for curve, baseline in zip(own, expected, strict=True)]
         return np.concatenate(parts)
 
     def state(self) -> dict[str, Tensor]:
@@ -81,19 +82,50 @@ class Advantages:
 
     def _curve(self, samples: Trajectories, episode: int) -> Curve:
         """The returns of an episode."""
-        reward, time_ms, end_ms = _rewards(samples, episode)
+        rewards = _rewards(samples, episode)
         beyond = self._beyond(self._critic, samples, episode) if self._critic is not None else 0.0
-        return time_ms, self._returns(reward, time_ms, end_ms, beyond), end_ms
+        return self._over_time(samples, episode, self._returns(*rewards, beyond))
+
+    def _over_time(self, samples: Trajectories, episode: int, value: NDArray[np.float64]) -> Curve:
+        """Values of an episode's samples; where sequences are not fixed, their arrivals have nothing in common."""
+        own = samples.samples(episode)
+        arrived = samples.arrived[own]
+        if not self._fixed_sequences:
+            arrived = np.zeros_like(arrived)
+        return Curve(samples.time_ms[own], value, float(samples.end_ms[episode]), arrived)
 
     def _beyond(self, critic: LinearCritic, samples: Trajectories, episode: int) -> float:
         """What would have followed, had the episode not been cut off."""
         return float(critic.expect(samples.end_load[episode]))
 
+    def _teach(
+        self,
+        critic: LinearCritic,
+        samples: Trajectories,
+        curves: Sequence[Curve],
+        groups: Sequence[Sequence[EpisodePlan]],
+    ) -> None:
+        """Show the critic how returns differ within each group, and the loads that did it."""
+        differences = []
+        for group in groups:
+            own = [curves[plan.episode] for plan in group]
+            both = [
+                curve._replace(
+                    value=np.column_stack([samples.load[samples.samples(plan.episode)], curve.value])
+                )
+                for plan, curve in zip(group, own, strict=True)
+            ]
+            differences += [
+                curve.value - mean for curve, mean in zip(both, SequenceBaseline()(both), strict=True)
+            ]
+        difference = np.concatenate(differences)
+        critic.observe(difference[:, :-1], difference[:, -1])
+
     def _judged(self, critic: LinearCritic, samples: Trajectories, episode: int) -> Curve:
         """What the critic thinks of an episode; a baseline takes from it what its sequence does to all."""
-        reward, time_ms, end_ms = _rewards(samples, episode)
         load, beyond = samples.load[samples.samples(episode)], self._beyond(critic, samples, episode)
-        return time_ms, critic.advantages(self._returns, load, reward, time_ms, end_ms, beyond), end_ms
+        value = critic.advantages(self._returns, load, *_rewards(samples, episode), beyond)
+        return self._over_time(samples, episode, value)
 
     def _expected(
         self, policy: Policy, group: Sequence[EpisodePlan], curves: Sequence[Curve]

@@ -4,6 +4,9 @@ How much work lies before a job decides how long it stays, so a handful of sums 
 could learn of the returns. What a decision earned is then seen soon after it, in how the expectation changed, and the
 luck of all later decisions need not be waited out: generalised advantage estimation (Schulman et al., 2016), in
 continuous time.
+
+It learns from how episodes of the same arrival sequence differ at the same time. Returns as such vary mostly with the
+jobs still to come, which no load tells of, and which would hide what the load is worth.
 """
 
 from __future__ import annotations
@@ -62,14 +65,14 @@ def _sums(stages, num_jobs, mean_task_ms, num_executors):  # type: ignore[no-unt
 
 
 class LinearCritic:
-    """Expects returns, fitted by least squares to those of the last iterations.
+    """Expects returns, up to what all episodes of a sequence share; fitted by least squares to the last iterations.
 
     Args:
         trace_ms: how soon the expectation takes the place of what is really earned later, ms; infinite for never.
         memory: how much an iteration still counts in the next one's fit.
 
     Attributes:
-        moments: float64 [7, 8]; sums of products of loads with loads, and with returns.
+        moments: float64 [7, 8]; sums of products of loads with loads, and with returns, both as differences.
     """
 
     def __init__(self, trace_ms: float, memory: float = 0.95) -> None:
@@ -78,7 +81,12 @@ class LinearCritic:
         self.moments = np.zeros((NUM_SUMS, NUM_SUMS + 1))
 
     def observe(self, load: NDArray[np.float64], returns: NDArray[np.float64]) -> None:
-        """Let an iteration's samples, float64 [n, 7] and [n], enter the fit."""
+        """Let an iteration's samples enter the fit.
+
+        Args:
+            load: float64 [n, 7], less what other episodes of the sequence had at that time.
+            returns: float64 [n], likewise.
+        """
         self.moments *= self.memory
         self.moments += load.T @ np.column_stack([load, returns])
 

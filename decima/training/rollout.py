@@ -56,6 +56,7 @@ class Trajectories:
         time_ms: float64 [n].
         reward: float64 [n]; from this sample to the next one of the episode, or to its end.
         load: float64 [n, 7]; see ``critic.load_of``.
+        arrived: int64 [n]; jobs that had arrived by then.
         first: int64 [E + 1]; the samples of episode e are ``first[e]:first[e + 1]``.
         end_ms: float64 [E]; when the episode was over.
         end_load: float64 [E, 7]; the load that was left then, all 0 if none was.
@@ -71,6 +72,7 @@ class Trajectories:
     time_ms: NDArray[np.float64]
     reward: NDArray[np.float64]
     load: NDArray[np.float64]
+    arrived: NDArray[np.int64]
     first: NDArray[np.int64]
     end_ms: NDArray[np.float64]
     end_load: NDArray[np.float64]
@@ -258,6 +260,9 @@ def _gather(config: PolicyConfig, episodes: Sequence[_Episode]) -> Trajectories:
         time_ms=joined("time_ms", np.float64),
         reward=joined("reward", np.float64),
         load=joined("load", np.float64).reshape(-1, NUM_SUMS),
+        arrived=np.concatenate(
+            [np.searchsorted(each.spec.sequence.arrival_ms, each.time_ms, side="right") for each in episodes]
+        ),
         first=np.cumsum([0, *(len(episode.stage) for episode in episodes)]),
         end_ms=np.array([float(episode.cluster.clock.now) for episode in episodes]),
         end_load=np.array([_end_load(episode.cluster) for episode in episodes]),

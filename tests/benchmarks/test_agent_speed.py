@@ -22,7 +22,7 @@ from decima.agent.policy import Policy
 from decima.agent.scheduler import NeuralScheduler
 from decima.agent.threads import one_thread
 from decima.schedulers import WeightedFair
-from decima.training.baselines import SequenceBaseline
+from decima.training.baselines import Curve, SequenceBaseline
 from decima.training.returns import TotalReturns
 from decima.training.rollout import EpisodeSpec, Trajectories, roll_out, roll_out_scheduler
 from decima.training.updates import imitate, ppo, reinforce
@@ -144,10 +144,10 @@ def advantages(samples: Trajectories) -> np.ndarray:
     for episode in range(samples.num_episodes):
         rows, end_ms = samples.samples(episode), float(samples.end_ms[episode])
         returns = TotalReturns()(samples.reward[rows], samples.time_ms[rows], end_ms)
-        curves.append((samples.time_ms[rows], returns, end_ms))
+        curves.append(Curve(samples.time_ms[rows], returns, end_ms, samples.arrived[rows]))
     baseline = [*SequenceBaseline()(curves[:8]), *SequenceBaseline()(curves[8:])]
     advantage = np.concatenate(
-        [curve[1] - expected for curve, expected in zip(curves, baseline, strict=True)]
+        [curve.value - expected for curve, expected in zip(curves, baseline, strict=True)]
     )
     return (advantage - advantage.mean()) / advantage.std()
 

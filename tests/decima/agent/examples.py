@@ -133,6 +133,7 @@ def reordered(
     sizes = np.array([len(each) for each in places])
     new_jobs[0] = np.arange(jobs.size)
     new_jobs[1] = np.cumsum(sizes) - sizes
+    new_jobs[5] = np.where(new_jobs[5] >= 0, np.argsort(from_)[new_jobs[5]], -1)
     new_stages[0] = np.arange(from_.size)
     new_stages[1] = np.repeat(np.arange(jobs.size), sizes)
     return replace(

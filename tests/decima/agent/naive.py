@@ -71,6 +71,7 @@ class NaiveNetwork:
             values |= {"unclaimed_work_ms": unclaimed * mean, "remaining_work_ms": left * mean}
             values |= {"running_executors": seen.running_executors[place]}
             values |= {"ready": 1.0 if seen.ready_rank[place] >= 0 else -1.0}
+            values |= {"next": 1.0 if seen.next_stage[job] == place else -1.0}
         value = values[feature.name] / feature.scale
         return math.log(1 + value) if feature.log else value
 

@@ -61,6 +61,7 @@ def linear_samples(features: NDArray[np.float32], chosen: list[int]) -> Trajecto
         time_ms=np.arange(float(size)),
         reward=np.zeros(size),
         load=np.zeros((size, 7)),
+        arrived=np.ones(size, np.int64),
         first=np.array([0, size]),
         end_ms=np.array([float(size)]),
         end_load=np.zeros((1, 7)),
