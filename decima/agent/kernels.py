@@ -28,6 +28,21 @@ JOB_FIRST, JOB_EXECUTORS, JOB_NEXT = 1, 2, 5
 STAGE_NUMBER, STAGE_JOB, NUM_TASKS, REMAINING, UNCLAIMED, RUNNING, FINISHED = 0, 1, 2, 3, 4, 5, 6
 READY_RANK, SCHEDULABLE = 7, 8
 
+# Features, in the order of config.FEATURE_NAMES.
+UNCLAIMED_TASKS, REMAINING_TASKS, MEAN_TASK_MS, UNCLAIMED_WORK_MS, REMAINING_WORK_MS = 0, 1, 2, 3, 4
+EXECUTORS, OFFERED, LOCAL, RUNNING_EXECUTORS, JOB_WORK_MS, READY, NEXT, SHARE, LASTING = (
+    5,
+    6,
+    7,
+    8,
+    9,
+    10,
+    11,
+    12,
+    13,
+)
+USEFUL, NUM_FEATURES = 14, 16
+
 
 # Observations to graphs.
 
@@ -45,56 +60,21 @@ def build_size(jobs, stages, first_message, keep_finished):
 
 
 @compiled
-def _feature(
-    name,
-    unclaimed,
-    remaining,
-    mean_ms,
-    executors,
-    offered,
-    local,
-    running,
-    job_work,
-    ready,
-    following,
-    share,
-    lasting,
-    useful,
-):
-    if name == 0:
-        return unclaimed
-    if name == 1:
-        return remaining
-    if name == 2:
-        return mean_ms
-    if name == 3:
-        return unclaimed * mean_ms
-    if name == 4:
-        return remaining * mean_ms
-    if name == 5:
-        return executors
-    if name == 6:
-        return offered
-    if name == 7:
-        return local
-    if name == 8:
-        return running
-    if name == 9:
-        return job_work
-    if name == 10:
-        return ready
-    if name == 11:
-        return following
-    if name == 12:
-        return share
-    if name == 13:
-        return lasting
-    return useful[name - 14]
+def _scaled(value, scale, log):
+    return math.log1p(value / scale) if log else value / scale
 
 
 @compiled
-def _scaled(value, scale, log):
-    return math.log1p(value / scale) if log else value / scale
+def _job_values(jobs, job, job_work, lasting, useful_executors, offered, source, share, values):
+    """Features that say nothing of a single stage, into their places among all."""
+    values[EXECUTORS] = jobs[JOB_EXECUTORS, job]
+    values[OFFERED] = offered
+    values[LOCAL] = 1.0 if job == source else -1.0
+    values[JOB_WORK_MS] = job_work[job]
+    values[SHARE] = share
+    values[LASTING] = lasting[job]
+    for k in range(useful_executors.shape[1]):
+        values[USEFUL + k] = useful_executors[jobs[0, job], k]
 
 
 @compiled
@@ -138,6 +118,7 @@ def build(
         most = float(num_executors)
         lasting[job] = min(lasting[job] / lasting_ms, most) if lasting_ms > 0 else most
     share = num_executors / max(jobs.shape[1], 1)
+    values = np.zeros(NUM_FEATURES)
     kept = np.full(num_stages, -1, dtype=np.int32)
     count = 0
     choices = 0
@@ -147,28 +128,20 @@ def build(
             continue
         kept[place] = count
         job = stages[STAGE_JOB, place]
-        local = 1.0 if job == source else -1.0
         executors = jobs[JOB_EXECUTORS, job]
-        unclaimed = stages[UNCLAIMED, place]
+        unclaimed, remaining = stages[UNCLAIMED, place], stages[REMAINING, place]
         mean_ms = mean_task_ms[stages[STAGE_NUMBER, place]]
+        _job_values(jobs, job, job_work, lasting, useful_executors, offered, source, share, values)
+        values[UNCLAIMED_TASKS] = unclaimed
+        values[REMAINING_TASKS] = remaining
+        values[MEAN_TASK_MS] = mean_ms
+        values[UNCLAIMED_WORK_MS] = unclaimed * mean_ms
+        values[REMAINING_WORK_MS] = remaining * mean_ms
+        values[RUNNING_EXECUTORS] = stages[RUNNING, place]
+        values[READY] = 1.0 if stages[READY_RANK, place] >= 0 else -1.0
+        values[NEXT] = 1.0 if jobs[JOB_NEXT, job] == place else -1.0
         for k in range(num_stage_features):
-            value = _feature(
-                feature_names[k],
-                float(unclaimed),
-                float(stages[REMAINING, place]),
-                mean_ms,
-                float(executors),
-                float(offered),
-                local,
-                float(stages[RUNNING, place]),
-                job_work[job],
-                1.0 if stages[READY_RANK, place] >= 0 else -1.0,
-                1.0 if jobs[JOB_NEXT, job] == place else -1.0,
-                share,
-                lasting[job],
-                useful_executors[jobs[0, job]],
-            )
-            features[count, k] = _scaled(value, feature_scales[k], feature_logs[k])
+            features[count, k] = _scaled(values[feature_names[k]], feature_scales[k], feature_logs[k])
         stage_job[count] = job
         unfinished[count] = not is_finished
         place_of[count] = place
@@ -186,25 +159,10 @@ def build(
             choices += min(high[count] - lowest, 1) if limit_kind == NONE else high[count] - low[count]
         count += 1
     for job in range(jobs.shape[1]):
-        local = 1.0 if job == source else -1.0
+        _job_values(jobs, job, job_work, lasting, useful_executors, offered, source, share, values)
         for k in range(num_stage_features, feature_names.size):
-            value = _feature(
-                feature_names[k],
-                0.0,
-                0.0,
-                0.0,
-                float(jobs[JOB_EXECUTORS, job]),
-                float(offered),
-                local,
-                0.0,
-                job_work[job],
-                0.0,
-                0.0,
-                share,
-                lasting[job],
-                useful_executors[jobs[0, job]],
-            )
-            job_features[job, k - num_stage_features] = _scaled(value, feature_scales[k], feature_logs[k])
+            value = _scaled(values[feature_names[k]], feature_scales[k], feature_logs[k])
+            job_features[job, k - num_stage_features] = value
     # Step by step over all jobs, so that the network sees many stages at once.
     num_steps = 0
     for job in range(jobs.shape[1]):

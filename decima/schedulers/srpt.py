@@ -41,25 +41,13 @@ class _LimitedSrpt(Scheduler):
         jobs, most = observation.job_executors.size, observation.num_executors
         work = observation.work_ms(observation.remaining_tasks)
         limit = np.clip(self.limits(observation, work), max(1, most // jobs), most).astype(np.int64)
-        unclaimed = observation.work_ms(observation.unclaimed_tasks)
-        held, order = observation.job_executors.copy(), work
-        # Whoever rests must be asked again, which the published simulator does not do.
-        asked_again = observation.config.semantics.offer_idle_executors
-        delay_ms = observation.config.moving_delay_ms if asked_again else 0.0
-        worth_ms = np.full(jobs, WORTH_MOVING * delay_ms)
+        held, order = observation.job_executors.copy(), work.copy()
         if observation.source >= 0:
             held[observation.source] -= observation.offered
-            worth_ms[:] = WORTH_LEAVING * delay_ms
-            worth_ms[observation.source] = 0.0
-            order = work.copy()
             order[observation.source] *= STAYING
-        # With so many executors, each finds enough to do.
-        busy = np.full(jobs, float(most))
-        np.divide(unclaimed, worth_ms, out=busy, where=worth_ms > 0)
-        busy = np.maximum(busy, 1.0)
-        ready = observation.next_stage >= 0
+        lasting, ready = _lasting(observation), observation.next_stage >= 0
         for bound in (limit, np.full(jobs, most)):
-            bound = np.minimum(bound, busy).astype(np.int64)
+            bound = np.minimum(bound, lasting).astype(np.int64)
             chosen = np.flatnonzero(ready & (held < bound))
             if chosen.size:
                 job = chosen[np.argmin(order[chosen])]
@@ -69,6 +57,20 @@ class _LimitedSrpt(Scheduler):
     @abstractmethod
     def limits(self, observation: Observation, work: NDArray[np.float64]) -> NDArray[np.float64]:
         """Executors that each live job uses well, [J]; ``work`` is what is left of them, float64 [J], ms."""
+
+
+def _lasting(observation: Observation) -> NDArray[np.float64]:
+    """How many executors would find enough work at each live job to be worth their move, at least 1, float64 [J]."""
+    lasting = np.full(observation.job_executors.size, float(observation.num_executors))
+    # Whoever rests must be asked again, which the published simulator does not do.
+    if not observation.config.semantics.offer_idle_executors or not observation.config.moving_delay_ms:
+        return lasting
+    from_job = observation.source >= 0
+    worth_ms = (WORTH_LEAVING if from_job else WORTH_MOVING) * observation.config.moving_delay_ms
+    found = observation.work_ms(observation.unclaimed_tasks) / worth_ms
+    if from_job:
+        found[observation.source] = lasting[observation.source]  # to stay is no move
+    return np.maximum(found, 1.0)
 
 
 class CappedSrpt(_LimitedSrpt):
