@@ -35,7 +35,7 @@ METRICS: dict[str, str] = {
     "update_cpu_s": "CPU time of the update, s",
     "rollout_ms_per_decision": "CPU time of the episodes per decision, ms",
     "cpu_s": "CPU time since the training began, over all processes, s",
-    "validation_jct_s": "mean JCT of the likeliest choices on the validation sequences, s",
+    "validation_jct_s": "mean JCT on the validation sequences, nothing left to chance, s",
     "validation_makespan_s": "the same for the makespan, s",
     "improvement": "1 - ratio of validation JCT (or makespan, if that is rewarded) to that of the tuned weighted fair",
     "best_improvement": "the highest improvement so far: that of policy.npz",

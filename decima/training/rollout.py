@@ -36,7 +36,7 @@ class EpisodeSpec:
     Attributes:
         sequence: the jobs.
         end_ms: when it ends, ms; infinite for "when all jobs are complete".
-        random: what the policy draws from; without it the likeliest choices are taken.
+        random: what the policy draws from; without it none is left to chance, see ``Policy.act``.
     """
 
     sequence: JobSequence
@@ -181,7 +181,7 @@ def roll_out(policy: Policy, config: ClusterConfig, specs: Sequence[EpisodeSpec]
 
 
 def play(policy: Policy, config: ClusterConfig, sequences: Sequence[JobSequence]) -> list[EpisodeRecord]:
-    """The likeliest choices of a policy on whole sequences, in lock-step; only what happened is kept.
+    """What a policy does on whole sequences without chance, in lock-step; only what happened is kept.
 
     Raises:
         NotFiniteError: the policy gives probabilities that are no numbers.

@@ -293,7 +293,7 @@ class ImitationSection(Section):
 
 
 class ValidationSection(Section):
-    """How the best policy is found: by its likeliest choices on sequences that no training meets."""
+    """How the best policy is found: by what it does, without chance, on sequences that no training meets."""
 
     every: Count = Field(default=10, description="iterations from one validation to the next")
     sequences: Count = Field(default=20, description="number of sequences, always the same")

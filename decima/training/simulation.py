@@ -71,7 +71,7 @@ class Simulation:
         return Trajectories.concatenate(self._map(_roll_out, self._shares(policy, plans)))
 
     def judge(self, policy: Policy, seeds: Sequence[int]) -> Outcome:
-        """Let a policy run the sequences of these seeds to their end, by its likeliest choices.
+        """Let a policy run the sequences of these seeds to their end, without chance.
 
         Raises:
             NotFiniteError, WorkerError: as ``roll_out``.

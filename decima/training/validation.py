@@ -1,4 +1,4 @@
-"""How good a policy is: its likeliest choices against the classic schedulers on sequences that no training meets."""
+"""How good a policy is: what it does, without chance, against the classic schedulers on sequences that no training meets."""
 
 from __future__ import annotations
 
