@@ -1,4 +1,4 @@
-"""How good a policy is: what it does, without chance, against the classic schedulers on sequences that no training meets."""
+"""How good a policy is: without chance, on sequences that no training meets, against the classic schedulers."""
 
 from __future__ import annotations
 
