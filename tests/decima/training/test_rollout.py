@@ -71,6 +71,14 @@ def test_the_rewards_of_an_episode_are_the_jobs_time_in_the_system() -> None:
         assert total == pytest.approx(-samples.mean_jct_ms[episode] * samples.num_completed[episode])
 
 
+def test_a_sample_knows_how_many_jobs_had_arrived() -> None:
+    stream = poisson_arrivals(LIBRARY.profiles, 12, 2_000.0, seed=1)
+    samples = roll_out(POLICY, CLUSTER, [EpisodeSpec(stream, random=np.random.default_rng(0))])
+    assert samples.arrived[0] < samples.arrived[-1] <= 12
+    expected = [sum(arrival <= time for arrival in stream.arrival_ms) for time in samples.time_ms]
+    np.testing.assert_array_equal(samples.arrived, expected)
+
+
 def test_samples_are_drawn_with_the_probabilities_they_state() -> None:
     samples = roll_out(POLICY, CLUSTER, specs(4))
     seen = POLICY(samples.graphs, samples.stage, samples.count)
