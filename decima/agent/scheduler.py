@@ -6,7 +6,7 @@ import numpy as np
 
 from decima.agent.features import Featurizer
 from decima.agent.policy import Policy
-from decima.schedulers import Scheduler
+from decima.schedulers.base import Scheduler
 from simulator import ClusterConfig, Decision, Observation
 from workloads import JobSequence
 from workloads.arrivals import RandomStream, random_stream
