@@ -28,20 +28,10 @@ JOB_FIRST, JOB_EXECUTORS, JOB_NEXT = 1, 2, 5
 STAGE_NUMBER, STAGE_JOB, NUM_TASKS, REMAINING, UNCLAIMED, RUNNING, FINISHED = 0, 1, 2, 3, 4, 5, 6
 READY_RANK, SCHEDULABLE = 7, 8
 
-# Features, in the order of config.FEATURE_NAMES.
+# Features, in the order of config.FEATURE_NAMES; those of useful_executors come last.
 UNCLAIMED_TASKS, REMAINING_TASKS, MEAN_TASK_MS, UNCLAIMED_WORK_MS, REMAINING_WORK_MS = 0, 1, 2, 3, 4
-EXECUTORS, OFFERED, LOCAL, RUNNING_EXECUTORS, JOB_WORK_MS, READY, NEXT, SHARE, LASTING = (
-    5,
-    6,
-    7,
-    8,
-    9,
-    10,
-    11,
-    12,
-    13,
-)
-USEFUL, NUM_FEATURES = 14, 16
+EXECUTORS, OFFERED, LOCAL, RUNNING_EXECUTORS, JOB_WORK_MS = 5, 6, 7, 8, 9
+READY, NEXT, SHARE, LASTING, USEFUL = 10, 11, 12, 13, 14
 
 
 # Observations to graphs.
@@ -62,19 +52,6 @@ def build_size(jobs, stages, first_message, keep_finished):
 @compiled
 def _scaled(value, scale, log):
     return math.log1p(value / scale) if log else value / scale
-
-
-@compiled
-def _job_values(jobs, job, job_work, lasting, useful_executors, offered, source, share, values):
-    """Features that say nothing of a single stage, into their places among all."""
-    values[EXECUTORS] = jobs[JOB_EXECUTORS, job]
-    values[OFFERED] = offered
-    values[LOCAL] = 1.0 if job == source else -1.0
-    values[JOB_WORK_MS] = job_work[job]
-    values[SHARE] = share
-    values[LASTING] = lasting[job]
-    for k in range(useful_executors.shape[1]):
-        values[USEFUL + k] = useful_executors[jobs[0, job], k]
 
 
 @compiled
@@ -108,75 +85,76 @@ def build(
     messages,
 ):
     """Fill the arrays of one graph; returns the number of messages and of different answers."""
-    num_stages = stages.shape[1]
-    job_work, lasting = np.zeros(jobs.shape[1]), np.zeros(jobs.shape[1])
+    num_jobs, num_stages = jobs.shape[1], stages.shape[1]
+    most = float(num_executors)
+    job_work, unclaimed_work = np.zeros(num_jobs), np.zeros(num_jobs)
     for place in range(num_stages):
         job, mean_ms = stages[STAGE_JOB, place], mean_task_ms[stages[STAGE_NUMBER, place]]
         job_work[job] += stages[REMAINING, place] * mean_ms
-        lasting[job] += stages[UNCLAIMED, place] * mean_ms
-    for job in range(jobs.shape[1]):
-        most = float(num_executors)
-        lasting[job] = min(lasting[job] / lasting_ms, most) if lasting_ms > 0 else most
-    share = num_executors / max(jobs.shape[1], 1)
-    values = np.zeros(NUM_FEATURES)
+        unclaimed_work[job] += stages[UNCLAIMED, place] * mean_ms
+    values = np.zeros(USEFUL + useful_executors.shape[1])
+    values[OFFERED] = offered
+    values[SHARE] = num_executors / max(num_jobs, 1)
     kept = np.full(num_stages, -1, dtype=np.int32)
     count = 0
     choices = 0
-    for place in range(num_stages):
-        is_finished = stages[FINISHED, place] >= stages[NUM_TASKS, place]
-        if is_finished and not keep_finished:
-            continue
-        kept[place] = count
-        job = stages[STAGE_JOB, place]
+    for job in range(num_jobs):
         executors = jobs[JOB_EXECUTORS, job]
-        unclaimed, remaining = stages[UNCLAIMED, place], stages[REMAINING, place]
-        mean_ms = mean_task_ms[stages[STAGE_NUMBER, place]]
-        _job_values(jobs, job, job_work, lasting, useful_executors, offered, source, share, values)
-        values[UNCLAIMED_TASKS] = unclaimed
-        values[REMAINING_TASKS] = remaining
-        values[MEAN_TASK_MS] = mean_ms
-        values[UNCLAIMED_WORK_MS] = unclaimed * mean_ms
-        values[REMAINING_WORK_MS] = remaining * mean_ms
-        values[RUNNING_EXECUTORS] = stages[RUNNING, place]
-        values[READY] = 1.0 if stages[READY_RANK, place] >= 0 else -1.0
-        values[NEXT] = 1.0 if jobs[JOB_NEXT, job] == place else -1.0
-        for k in range(num_stage_features):
-            features[count, k] = _scaled(values[feature_names[k]], feature_scales[k], feature_logs[k])
-        stage_job[count] = job
-        unfinished[count] = not is_finished
-        place_of[count] = place
-        held = executors - offered if job == source else executors
-        held = max(held, 0)
-        lowest = stages[RUNNING, place] if limit_kind == STAGE else held
-        low[count] = lowest
-        high[count] = lowest
-        if stages[SCHEDULABLE, place]:
-            highest = num_executors if all_limits else lowest + min(offered, unclaimed)
-            if limit_kind == OUTPUTS:
-                highest = min(highest, num_limits)
-            high[count] = max(highest, lowest)
-            low[count] -= can_wait and highest > lowest
-            choices += min(high[count] - lowest, 1) if limit_kind == NONE else high[count] - low[count]
-        count += 1
-    for job in range(jobs.shape[1]):
-        _job_values(jobs, job, job_work, lasting, useful_executors, offered, source, share, values)
+        held = max(executors - offered if job == source else executors, 0)
+        values[EXECUTORS] = executors
+        values[LOCAL] = 1.0 if job == source else -1.0
+        values[JOB_WORK_MS] = job_work[job]
+        values[LASTING] = min(unclaimed_work[job] / lasting_ms, most) if lasting_ms > 0 else most
+        values[USEFUL:] = useful_executors[jobs[0, job]]
         for k in range(num_stage_features, feature_names.size):
             value = _scaled(values[feature_names[k]], feature_scales[k], feature_logs[k])
             job_features[job, k - num_stage_features] = value
+        end = jobs[JOB_FIRST, job + 1] if job + 1 < num_jobs else num_stages
+        for place in range(jobs[JOB_FIRST, job], end):
+            is_finished = stages[FINISHED, place] >= stages[NUM_TASKS, place]
+            if is_finished and not keep_finished:
+                continue
+            kept[place] = count
+            unclaimed, remaining = stages[UNCLAIMED, place], stages[REMAINING, place]
+            mean_ms = mean_task_ms[stages[STAGE_NUMBER, place]]
+            values[UNCLAIMED_TASKS] = unclaimed
+            values[REMAINING_TASKS] = remaining
+            values[MEAN_TASK_MS] = mean_ms
+            values[UNCLAIMED_WORK_MS] = unclaimed * mean_ms
+            values[REMAINING_WORK_MS] = remaining * mean_ms
+            values[RUNNING_EXECUTORS] = stages[RUNNING, place]
+            values[READY] = 1.0 if stages[READY_RANK, place] >= 0 else -1.0
+            values[NEXT] = 1.0 if jobs[JOB_NEXT, job] == place else -1.0
+            for k in range(num_stage_features):
+                features[count, k] = _scaled(values[feature_names[k]], feature_scales[k], feature_logs[k])
+            stage_job[count] = job
+            unfinished[count] = not is_finished
+            place_of[count] = place
+            lowest = stages[RUNNING, place] if limit_kind == STAGE else held
+            low[count] = lowest
+            high[count] = lowest
+            if stages[SCHEDULABLE, place]:
+                highest = num_executors if all_limits else lowest + min(offered, unclaimed)
+                if limit_kind == OUTPUTS:
+                    highest = min(highest, num_limits)
+                high[count] = max(highest, lowest)
+                low[count] -= can_wait and highest > lowest
+                choices += min(high[count] - lowest, 1) if limit_kind == NONE else high[count] - low[count]
+            count += 1
     # Step by step over all jobs, so that the network sees many stages at once.
     num_steps = 0
-    for job in range(jobs.shape[1]):
+    for job in range(num_jobs):
         for m in range(first_message[jobs[0, job]], first_message[jobs[0, job] + 1]):
             num_steps = max(num_steps, all_messages[m, 0] + 1)
     next_row = np.zeros(num_steps + 1, dtype=np.int64)
-    for job in range(jobs.shape[1]):
+    for job in range(num_jobs):
         for m in range(first_message[jobs[0, job]], first_message[jobs[0, job] + 1]):
             if kept[jobs[JOB_FIRST, job] + all_messages[m, 1]] >= 0:
                 next_row[all_messages[m, 0] + 1] += 1
     for step in range(num_steps):
         next_row[step + 1] += next_row[step]
     num_messages = next_row[num_steps]
-    for job in range(jobs.shape[1]):
+    for job in range(num_jobs):
         first = jobs[JOB_FIRST, job]
         for m in range(first_message[jobs[0, job]], first_message[jobs[0, job] + 1]):
             step, receiver = all_messages[m, 0], kept[first + all_messages[m, 1]]

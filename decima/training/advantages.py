@@ -60,8 +60,7 @@ class Advantages:
         parts = []
         for group in groups:
             own = [curves[plan.episode] for plan in group]
-            expected = self._expected(policy, group, own)
-            parts += [curve.value - baseline for curve, baseline in zip(own, expected, strict=True)]
+            parts += _less(own, self._expected(policy, group, own))
         return np.concatenate(parts)
 
     def state(self) -> dict[str, Tensor]:
@@ -106,19 +105,15 @@ class Advantages:
         groups: Sequence[Sequence[EpisodePlan]],
     ) -> None:
         """Show the critic how returns differ within each group, and the loads that did it."""
-        differences = []
+        both = [
+            curve._replace(value=np.column_stack([samples.load[samples.samples(episode)], curve.value]))
+            for episode, curve in enumerate(curves)
+        ]
+        parts = []
         for group in groups:
-            own = [curves[plan.episode] for plan in group]
-            both = [
-                curve._replace(
-                    value=np.column_stack([samples.load[samples.samples(plan.episode)], curve.value])
-                )
-                for plan, curve in zip(group, own, strict=True)
-            ]
-            differences += [
-                curve.value - mean for curve, mean in zip(both, SequenceBaseline()(both), strict=True)
-            ]
-        difference = np.concatenate(differences)
+            own = [both[plan.episode] for plan in group]
+            parts += _less(own, SequenceBaseline()(own))
+        difference = np.concatenate(parts)
         critic.observe(difference[:, :-1], difference[:, -1])
 
     def _judged(self, critic: LinearCritic, samples: Trajectories, episode: int) -> Curve:
@@ -147,6 +142,11 @@ class Advantages:
                 )
             expected += curve_baseline([curve], runs[seed])
         return expected
+
+
+def _less(curves: Sequence[Curve], expected: Sequence[NDArray[np.float64]]) -> list[NDArray[np.float64]]:
+    """The curves' values less what was expected of each."""
+    return [curve.value - each for curve, each in zip(curves, expected, strict=True)]
 
 
 def _rewards(samples: Trajectories, episode: int) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
