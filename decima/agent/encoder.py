@@ -6,7 +6,10 @@ Source: Decima (SIGCOMM 2019), section 5.1 and equation 1.
 from __future__ import annotations
 
 import itertools
+import sys
+import tempfile
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -131,6 +134,7 @@ class StageMessages(MessagePassing):  # type: ignore[misc]  # PyG has no types
 
     def __init__(self, message: nn.Module, aggregate: nn.Module) -> None:
         super().__init__(aggr="sum")
+        _remove_generated_code()
         self.transform = message
         self.combine = aggregate
 
@@ -144,6 +148,13 @@ class StageMessages(MessagePassing):  # type: ignore[misc]  # PyG has no types
     def message(self, x_j: Tensor) -> Tensor:
         """A message is what its sender sent."""
         return x_j
+
+
+def _remove_generated_code() -> None:
+    """PyG writes the code of ``propagate`` to a temporary file, loads it, and leaves the file behind."""
+    file = Path(sys.modules[StageMessages.propagate.__module__].__file__ or "")
+    if file.parent == Path(tempfile.gettempdir()):
+        file.unlink(missing_ok=True)
 
 
 class Encoder(nn.Module):

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -351,6 +355,17 @@ def test_one_seed_names_one_network() -> None:
     first, again, other = Policy(PAPER_POLICY, 1), Policy(PAPER_POLICY, 1), Policy(PAPER_POLICY, 2)
     assert all(torch.equal(*pair) for pair in zip(first.parameters(), again.parameters(), strict=True))
     assert not all(torch.equal(*pair) for pair in zip(first.parameters(), other.parameters(), strict=True))
+
+
+def test_a_policy_leaves_no_temporary_files(tmp_path: Path) -> None:
+    program = (
+        "from decima.agent.config import PAPER_POLICY; from decima.agent.policy import Policy;"
+        "policies = [Policy(PAPER_POLICY), Policy(PAPER_POLICY)]"
+    )
+    root = Path(__file__).resolve().parents[3]
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", program], cwd=root, env=environment, check=True)
+    assert not list(tmp_path.glob("*propagate*"))
 
 
 def test_many_executors_and_a_job_of_one_stage() -> None:
