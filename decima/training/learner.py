@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +78,8 @@ class Learner:
             NotFiniteError: a loss or its gradient is no number.
         """
         begun = time.process_time()
-        specs = [EpisodeSpec(self._settings.sequence(seed)) for seed in imitation_seeds(self.config)]
+        settings = replace(self._settings, num_jobs=imitation.jobs or self._settings.num_jobs)
+        specs = [EpisodeSpec(settings.sequence(seed)) for seed in imitation_seeds(self.config)]
         scheduler = make_scheduler(imitation.scheduler, self.config.seed)
         samples = roll_out_scheduler(scheduler, self.policy, self._settings.cluster, specs)
         optimiser = torch.optim.Adam(self.policy.parameters(), lr=imitation.learning_rate)

@@ -284,6 +284,10 @@ class ImitationSection(Section):
         default="weighted-fair:-1", description="whose choices, as decima compare names it"
     )
     sequences: Count = Field(default=40, description="job sequences that it runs")
+    jobs: Count | None = Field(
+        default=None,
+        description="jobs in each of them; those of the workload if not given. In longer streams more jobs wait",
+    )
     epochs: Count = Field(default=5, description="how often each choice is used")
     learning_rate: Positive = Field(default=2e-3, description="of an Adam of its own")
     minibatch: Count = Field(default=256, description="choices per gradient step")

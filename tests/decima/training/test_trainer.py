@@ -15,7 +15,7 @@ from decima.training import learner
 from decima.training.checkpoint import load_checkpoint
 from decima.training.config import TrainingConfig, TrainingError, read_config
 from decima.training.metrics import METRICS, read_metrics
-from decima.training.rollout import NotFiniteError
+from decima.training.rollout import NotFiniteError, roll_out_scheduler
 from decima.training.trainer import CHECKPOINT, IterationReport, Trainer, TrainingResult
 from decima.training.updates import ppo
 from decima.training.validation import judge
@@ -227,6 +227,24 @@ def test_ctrl_c_before_there_is_anything_to_keep_is_passed_on(tmp_path: Path) ->
         Trainer(small(tmp_path), tmp_path / "out").run(on_phase=interrupt)
     assert not (tmp_path / "out" / CHECKPOINT).exists()
     assert train(small(tmp_path), tmp_path / "out", resume=True).iteration == 3
+
+
+def test_imitation_of_longer_sequences(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    imitation = {"scheduler": "fair", "sequences": 2, "epochs": 1}
+    lengths: dict[int | None, list[int]] = {}
+    for jobs in (None, 5):
+        config = small(tmp_path, imitation={**imitation, "jobs": jobs})
+        learner = Trainer(config, tmp_path / "run")._learner
+        lengths[jobs] = []
+
+        def noted(scheduler, policy, cluster, specs, seen=lengths[jobs]):  # type: ignore[no-untyped-def]
+            seen += [len(spec.sequence) for spec in specs]
+            return roll_out_scheduler(scheduler, policy, cluster, specs)
+
+        monkeypatch.setattr("decima.training.learner.roll_out_scheduler", noted)
+        learner.imitate(config.imitation)
+    assert lengths == {None: 2 * [config.workload.jobs], 5: [5, 5]}
+    assert config.workload.jobs != 5
 
 
 def test_a_training_begins_with_the_policy_of_another(tmp_path: Path) -> None:
