@@ -32,8 +32,7 @@ def fig22(study: Study) -> Outcome:
     schedulers = {
         "fair": "fair",
         HINDSIGHT: HINDSIGHT,
-        # Of equal training, so the policy that comes with the project does not stand for the full one.
-        FULL: study.full_policy(full),
+        FULL: study.full_policy(full, "batch", equal=True),
         BLIND: study.train(blind)[blind.name],
     }
     settings = study.settings(num_experiments=50, num_jobs=20)

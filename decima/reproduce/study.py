@@ -55,8 +55,8 @@ class Study:
         source: the same for training: keys of the section ``workload`` (``profiles`` or ``file``); none for the
             embedded TPC-H set.
         executors: of the cluster.
-        budget: 1 is full size. Iterations, sequences to imitate and to validate on, experiments and the length of
-            streams are multiplied by it.
+        budget: 1 is full size. Iterations, sequences to validate on, experiments and the length of streams are
+            multiplied by it; sequences to imitate by four times of it, to at most all.
         seed: the first experiment's.
         num_experiments: instead of the study's own number.
         num_jobs: of each experiment, instead of the study's own number.
@@ -115,7 +115,9 @@ class Study:
         elif self.num_jobs is not None:
             values["workload.jobs"] = self.num_jobs
         if full.imitation is not None and "imitation" not in settings:
-            values["imitation.sequences"] = self.scaled(full.imitation.sequences)
+            # It takes a few minutes and most of what is learned comes from it, so only small budgets shorten it.
+            sequences = full.imitation.sequences
+            values["imitation.sequences"] = min(sequences, self.scaled(4 * sequences))
         values |= {name.replace("__", "."): value for name, value in settings.items()}
         if stream and "workload.interval" in values:
             # Time scales of a stream are those of its arrivals.
@@ -143,15 +145,20 @@ class Study:
         )
         return {name: f"{POLICY}{file}" for name, file in files.items()}
 
-    def full_policy(self, variant: Variant, shipped: Literal["batch", "stream"] | None = None) -> str:
+    def full_policy(
+        self, variant: Variant, shipped: Literal["batch", "stream"] | None = None, *, equal: bool = False
+    ) -> str:
         """The policy that a study is about, as ``evaluate`` wants it.
 
         Args:
             variant: how it is trained, if it is not given.
             shipped: the one that comes with the project and may stand for it, on the cluster that it was made for.
+            equal: whether it may do so at full size only, where others are trained for as long as it was.
         """
         if self.checkpoint is not None:
             return f"{POLICY}{self.checkpoint}"
+        if equal and self.budget != 1:
+            shipped = None
         file = self._shipped(shipped) if shipped is not None else None
         return f"{POLICY}{file}" if file is not None else self.train(variant)[variant.name]
 

@@ -13,6 +13,7 @@ from decima.agent.files import load_policy
 from decima.agent.scheduler import NeuralScheduler
 from decima.compare import compare
 from decima.experiments import HINDSIGHT, CompareError, ExperimentSettings
+from decima.policies import SHIPPED
 from decima.reproduce.evaluation import MAKESPAN_HINDSIGHT, POLICY, Condition, evaluate
 from decima.reproduce.fig9 import batch_variant
 from decima.reproduce.study import Study, Variant, interval_for_load
@@ -89,6 +90,9 @@ def test_the_budget(make_study: Callable[..., Study], tmp_path: Path) -> None:
     assert full.settings(num_experiments=100, num_jobs=20).num_experiments == 100
     tenth = make_study(tmp_path, budget=0.1, num_experiments=None, num_jobs=None)
     assert tenth.config("batch").iterations == round(recipe.iterations / 10)
+    assert full.config("batch").imitation == recipe.imitation
+    assert recipe.imitation is not None
+    assert tenth.config("batch").imitation.sequences == round(0.4 * recipe.imitation.sequences)
     assert tenth.settings(num_experiments=100, num_jobs=20).num_experiments == 10
     assert tenth.settings(num_experiments=100, num_jobs=20).num_jobs == 20
     assert tenth.settings(num_experiments=100, num_jobs=1000, interval_s=2.0).num_jobs == 100
@@ -117,6 +121,25 @@ def test_a_given_policy_is_not_trained(make_study: Callable[..., Study], tmp_pat
     study = make_study(tmp_path / "policies", checkpoint=tmp_path / "mine.npz")
     assert study.full_policy(batch_variant(study)) == f"decima:{tmp_path / 'mine.npz'}"
     assert not study.policies.exists()
+
+
+def test_a_shipped_policy_stands_for_one_of_equal_training(
+    study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "shipped.npz"
+    file.touch()
+    monkeypatch.setitem(SHIPPED, "embedded-batch", file)
+    monkeypatch.setattr(
+        "decima.reproduce.study.train_variants",
+        lambda variants, *_, **__: {each.name: tmp_path / each.name for each in variants},
+    )
+    full = replace(study, source={}, executors=50, num_jobs=None, budget=1.0)
+    tenth = replace(full, budget=0.1)
+    shipped, trained = f"{POLICY}{file}", f"{POLICY}{tmp_path / 'batch-20-jobs'}"
+    assert full.full_policy(batch_variant(full), "batch", equal=True) == shipped
+    assert tenth.full_policy(batch_variant(tenth), "batch", equal=True) == trained
+    assert tenth.full_policy(batch_variant(tenth), "batch") == shipped
+    assert full.full_policy(batch_variant(full)) == trained
 
 
 def test_a_training_that_was_cut_off_goes_on(
