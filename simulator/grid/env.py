@@ -11,6 +11,7 @@ from gymnasium import spaces
 from gymnasium.error import InvalidAction, ResetNeeded
 from numpy.typing import NDArray
 
+from simulator.config import ConfigError
 from simulator.grid.config import GridConfig
 from simulator.grid.grid import Grid
 from simulator.grid.rules import BOOKED, EMPTY, NO_ROOM, VOID
@@ -81,11 +82,23 @@ class GridEnv(gymnasium.Env[Observation, np.int64]):
     ) -> tuple[Observation, dict[str, Any]]:
         """Begin an episode with the jobs that the seed names, or else with ones drawn by chance.
 
+        Args:
+            seed: of the jobs of this episode and of those that follow.
+            options: ``{"jobs": JobSets}`` runs exactly these jobs.
+
         Raises:
             WorkloadError: not one set of jobs, or one that there is no room for.
+            ConfigError: an unknown option.
         """
         super().reset(seed=seed)
-        jobs = self._make_jobs(int(self.np_random.integers(2**31)))
+        options = dict(options or {})
+        jobs = options.pop("jobs", None)
+        if options:
+            raise ConfigError(f"unknown option {next(iter(options))!r} of reset, expected 'jobs'")
+        if jobs is None:
+            jobs = self._make_jobs(int(self.np_random.integers(2**31)))
+        if not isinstance(jobs, JobSets):
+            raise ConfigError(f"expected JobSets to run, got {type(jobs).__name__}")
         if len(jobs) != 1:
             raise WorkloadError(f"expected one set of jobs, got {len(jobs)}")
         self._grid = Grid(self.config, jobs)

@@ -13,6 +13,7 @@ from gymnasium.utils.env_checker import check_env, data_equivalence
 from numpy.typing import NDArray
 
 import simulator.grid.env
+from simulator.config import ConfigError
 from simulator.grid import Grid, GridConfig, GridEnv
 from simulator.grid.env import ENV_ID, drawn_jobs
 from tests.simulator.grid.build import SMALL, VOID
@@ -220,3 +221,24 @@ def test_jobs_that_cannot_be_run_are_refused(sets: list[list[Written]], message:
     env = GridEnv(lambda seed: JobSets.of(sets, 1), GridConfig(**SMALL))
     with pytest.raises(WorkloadError, match=message):
         env.reset(seed=0)
+
+
+def test_jobs_of_ones_own() -> None:
+    env = environment((0, 1, (1,)))
+    own = JobSets.of([[(0, 3, (1,))]], 10)
+    env.reset(seed=0, options={"jobs": own})
+    assert do(env, 0, VOID, VOID, VOID)[4]["record"].completion().tolist() == [[3]]
+    env.reset(seed=0)
+    assert do(env, 0, VOID)[4]["record"].completion().tolist() == [[1]]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"sequence": None}, "unknown option 'sequence' of reset, expected 'jobs'"),
+        ({"jobs": [1]}, "expected JobSets to run, got list"),
+    ],
+)
+def test_options_that_mean_nothing_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{message}$"):
+        environment((0, 1, (1,))).reset(seed=0, options=options)
