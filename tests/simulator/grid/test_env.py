@@ -227,9 +227,9 @@ def test_jobs_of_ones_own() -> None:
     env = environment((0, 1, (1,)))
     own = JobSets.of([[(0, 3, (1,))]], 10)
     env.reset(seed=0, options={"jobs": own})
-    assert do(env, 0, VOID, VOID, VOID)[4]["record"].completion().tolist() == [[3]]
+    assert do(env, 0, VOID, VOID, VOID)[4]["record"].completion.tolist() == [[3]]
     env.reset(seed=0)
-    assert do(env, 0, VOID)[4]["record"].completion().tolist() == [[1]]
+    assert do(env, 0, VOID)[4]["record"].completion.tolist() == [[1]]
 
 
 @pytest.mark.parametrize(
