@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from decima.agent.config import Feature
 from decima.experiments import HINDSIGHT
 from decima.reproduce.evaluation import Condition
 from decima.reproduce.fig9 import batch_variant
 from decima.reproduce.study import Study, Variant
 from decima.reproduce.study_report import FULL, Outcome
-from decima.training.config import TrainingConfig
 
 __all__ = ["fig22"]
 
@@ -17,6 +19,7 @@ DURATIONS = (
     "unclaimed_work_ms",
     "remaining_work_ms",
     "job_work_ms",
+    "lasting_executors",
     "thrifty_executors",
     "fast_executors",
 )
@@ -26,8 +29,14 @@ BLIND = "without durations"
 def fig22(study: Study) -> Outcome:
     """Batches of 20 jobs: the full policy, and one that sees numbers of tasks and the DAG only."""
     full = batch_variant(study)
+    shape = full.config.policy.build()
     blind = Variant(
-        "batch-no-durations", study.config("batch", policy__overrides__stage_features=_blind(full.config))
+        "batch-no-durations",
+        study.config(
+            "batch",
+            policy__overrides__stage_features=_blind(shape.stage_features),
+            policy__overrides__job_features=_blind(shape.job_features),
+        ),
     )
     schedulers = {
         "fair": "fair",
@@ -49,7 +58,6 @@ def fig22(study: Study) -> Outcome:
     )
 
 
-def _blind(config: TrainingConfig) -> list[dict[str, object]]:
-    """The features of stages that tell nothing of durations."""
-    features = config.policy.build().stage_features
+def _blind(features: Sequence[Feature]) -> list[dict[str, object]]:
+    """Those that tell nothing of durations."""
     return [feature.model_dump(mode="json") for feature in features if feature.name not in DURATIONS]

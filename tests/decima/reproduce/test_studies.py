@@ -7,16 +7,21 @@ import shlex
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
+from decima.agent.config import PolicyConfig
+from decima.agent.features import Featurizer
 from decima.cli import cli
 from decima.experiments import HINDSIGHT
 from decima.reproduce import fig9, fig13, fig14, fig15, fig21, fig22, table2
 from decima.reproduce.study import Study
 from decima.reproduce.study_report import Outcome, plot_bars, study_json, study_notes, study_table
-from decima.training.config import read_config
+from decima.training.config import parse_config, read_config
+from simulator import Cluster, ClusterConfig
+from tests.simulator.build import chain, jobs, stage
 
 #: Whom the policy for batches imitates first.
 TEACHER = read_config("batch").imitation.scheduler
@@ -130,9 +135,20 @@ def test_fig22(study: Study) -> None:
     assert names(outcome) == ["fair", HINDSIGHT, "decima", fig22.BLIND]
     blind = json.loads(study_json(outcome))["policies"]
     [config] = [entry["config"] for entry in blind.values() if fig22.BLIND in entry["schedulers"]]
-    features = {feature["name"] for feature in config["policy"]["overrides"]["stage_features"]}
-    assert "unclaimed_tasks" in features
-    assert not features & set(fig22.DURATIONS)
+    shape = parse_config(config, "test").policy.build()
+    assert "unclaimed_tasks" in {feature.name for feature in shape.stage_features}
+    assert not sees_durations(shape)
+    assert sees_durations(read_config("batch").policy.build())
+
+
+def sees_durations(shape: PolicyConfig) -> bool:
+    """Whether a job of quick tasks looks any different from one of slow tasks."""
+    seen = []
+    for task_ms in (200.0, 7000.0):
+        sequence = jobs(chain(stage(5, task_ms), stage(30, 2 * task_ms)))
+        graph = Featurizer(shape, sequence).graph(Cluster(ClusterConfig(20), sequence).observe())
+        seen.append((graph.features, graph.job_features))
+    return not all(np.array_equal(*pair) for pair in zip(*seen, strict=True))
 
 
 def test_table2(study: Study) -> None:
