@@ -111,13 +111,15 @@ class Study:
             **{f"workload.{key}": value for key, value in self.source.items()},
         }
         if stream:
-            values["workload.jobs"] = min(full.workload.jobs, self.scaled(full.workload.jobs, least=20))
+            values["workload.jobs"] = self._stream_length(full.workload.jobs)
         elif self.num_jobs is not None:
             values["workload.jobs"] = self.num_jobs
         if full.imitation is not None and "imitation" not in settings:
             # It takes a few minutes and most of what is learned comes from it, so only small budgets shorten it.
             sequences = full.imitation.sequences
             values["imitation.sequences"] = min(sequences, self.scaled(4 * sequences))
+            if full.imitation.jobs is not None:
+                values["imitation.jobs"] = self._stream_length(full.imitation.jobs)
         values |= {name.replace("__", "."): value for name, value in settings.items()}
         if stream and "workload.interval" in values:
             # Time scales of a stream are those of its arrivals.
@@ -129,6 +131,10 @@ class Study:
             if full.critic is not None:
                 values["critic.trace"] = round(full.critic.trace * scale, 3)
         return read_config(recipe, [f"{key}={json.dumps(value)}" for key, value in values.items()])
+
+    def _stream_length(self, full: int) -> int:
+        """Jobs in a stream to learn from: as many as at full size, or fewer, but enough for some to wait."""
+        return min(full, self.scaled(full, least=20))
 
     def train(self, *variants: Variant) -> dict[str, str]:
         """Train what has not been trained yet.
