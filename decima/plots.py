@@ -62,6 +62,8 @@ MAX_LINES = 50
 #: Where medians differ by more than this factor, times are on a logarithmic axis.
 WIDE = 8.0
 LEGEND: dict[str, Any] = {"frameon": False, "fontsize": "small"}
+#: Bars with an interval, which shows on a black bar, too.
+BARS: dict[str, Any] = {"width": 0.85, "capsize": 2, "ecolor": "0.55"}
 DPI = 120
 
 

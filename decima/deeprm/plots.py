@@ -12,7 +12,7 @@ from matplotlib.ticker import FixedLocator, NullLocator, ScalarFormatter
 
 from decima.deeprm.evaluation import Evaluation
 from decima.deeprm.report import HEADINGS
-from decima.plots import DPI, LEGEND, finish_axes, styles
+from decima.plots import BARS, DPI, LEGEND, finish_axes, styles
 
 __all__ = ["legend_beside", "plot_bars", "plot_by_load"]
 
@@ -74,7 +74,7 @@ def plot_bars(results: Mapping[str, Mapping[str, Evaluation]], measures: Sequenc
                 error = 0.0 if math.isnan(half_width) else half_width
                 label = "" if name in drawn else name
                 drawn.add(name)
-                axes.bar(place, mean, 0.85, yerr=error, label=label, color=looks[name]["color"], capsize=2)
+                axes.bar(place, mean, yerr=error, label=label, color=looks[name]["color"], **BARS)
                 place += 1
             place += 1
         axes.set_xticks([tick for tick, _ in ticks], [text for _, text in ticks])

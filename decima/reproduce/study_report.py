@@ -22,7 +22,7 @@ from decima.agent.files import read_about
 from decima.console import new_table
 from decima.experiments import HINDSIGHT
 from decima.intervals import mean_and_half_width
-from decima.plots import DPI, LEGEND, finish_axes, styles
+from decima.plots import BARS, DPI, LEGEND, finish_axes, styles
 from decima.reproduce.evaluation import POLICY, Condition, Evaluation
 
 __all__ = [
@@ -288,9 +288,7 @@ def plot_bars(outcome: Outcome) -> Figure:
         error = 0.0 if math.isnan(row["mean_jct_ci95"]) else row["mean_jct_ci95"]
         label = "" if name in drawn else name
         drawn.add(name)
-        axes.bar(
-            place, row["mean_jct_s"], 0.85, yerr=error, label=label, color=looks[name]["color"], capsize=2
-        )
+        axes.bar(place, row["mean_jct_s"], yerr=error, label=label, color=looks[name]["color"], **BARS)
     axes.set_xticks([tick for tick, _ in ticks], [text.replace(", ", ",\n") for _, text in ticks])
     axes.tick_params(axis="x", length=0)
     finish_axes(axes, ylabel="Average job completion time (s)", ylim=(0, None))
