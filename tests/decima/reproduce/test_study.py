@@ -93,6 +93,10 @@ def test_the_budget(make_study: Callable[..., Study], tmp_path: Path) -> None:
     assert full.config("batch").imitation == recipe.imitation
     assert recipe.imitation is not None
     assert tenth.config("batch").imitation.sequences == round(0.4 * recipe.imitation.sequences)
+    stream = read_config("stream")
+    assert stream.imitation is not None
+    assert full.config("stream").imitation == stream.imitation
+    assert tenth.config("stream").imitation.jobs == max(20, round(stream.imitation.jobs / 10))
     assert tenth.settings(num_experiments=100, num_jobs=20).num_experiments == 10
     assert tenth.settings(num_experiments=100, num_jobs=20).num_jobs == 20
     assert tenth.settings(num_experiments=100, num_jobs=1000, interval_s=2.0).num_jobs == 100
