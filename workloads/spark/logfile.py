@@ -20,7 +20,7 @@ from workloads.job import WorkloadError
 try:
     import zstandard
 except ImportError:  # an optional extra: only zstd logs need it
-    zstandard = None
+    zstandard = None  # type: ignore[assignment, unused-ignore]
 
 __all__ = ["EventLog", "Problems", "events", "find_event_logs"]
 
