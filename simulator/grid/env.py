@@ -88,7 +88,7 @@ class GridEnv(gymnasium.Env[Observation, np.int64]):
 
         Raises:
             WorkloadError: not one set of jobs, or one that there is no room for.
-            ConfigError: an unknown option.
+            ConfigError: an unknown option, or jobs that are no ``JobSets``.
         """
         super().reset(seed=seed)
         options = dict(options or {})
