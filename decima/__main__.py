@@ -1,6 +1,6 @@
 """``python -m decima`` is the command ``decima``."""
 
-from decima.cli import main
+from decima.cli.main import main
 
 if __name__ == "__main__":
     main()

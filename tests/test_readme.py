@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from decima.cli import cli
+from decima.cli.main import cli
 
 README = Path(__file__).parents[1] / "README.md"
 SHARED = Path(os.environ.get("DECIMA_SHARED", README.parents[1] / "shared"))

@@ -19,18 +19,18 @@ from workloads.arrivals import (
     random_stream,
     trace_arrivals,
 )
-from workloads.files import Workload, read_workload, write_workload
 from workloads.grid_jobs import DISTRIBUTIONS, JobDistribution, JobSets, draw_jobs
 from workloads.job import JobProfile, StageProfile, TaskDurations, Wave, WorkloadError
 from workloads.simplify import simplified
-from workloads.sources import open_workload
+from workloads.sources.open import open_workload
+from workloads.sources.swf import SwfLog, read_swf, swf_jobs
+from workloads.sources.synthetic import random_dag, synthetic_profiles
+from workloads.sources.tpch_measured import embedded_tpch, embedded_workload
+from workloads.sources.tpch_published import load_tpch, load_tpch_job
+from workloads.sources.workload_file import Workload, read_workload, write_workload
 from workloads.spark.eventlog import read_event_log
 from workloads.spark.importing import SparkImport, import_event_logs
 from workloads.spark.model import SparkModel
-from workloads.swf import SwfLog, read_swf, swf_jobs
-from workloads.synthetic import random_dag, synthetic_profiles
-from workloads.tpch import load_tpch, load_tpch_job
-from workloads.tpch_spark import embedded_tpch, embedded_workload
 
 __all__ = [
     "DISTRIBUTIONS",

@@ -1,16 +1,5 @@
-"""Every scheduler that ships, by the name it has on the command line."""
+"""Rules that decide what runs next, one file each."""
 
-from __future__ import annotations
-
-import importlib
-import math
-import sys
-from collections.abc import Callable
-from functools import lru_cache
-from pathlib import Path
-from typing import TYPE_CHECKING
-
-from decima.policies import SHIPPED
 from decima.schedulers.base import Scheduler, all_offered
 from decima.schedulers.fair import Fair, NaiveWeightedFair, WeightedFair
 from decima.schedulers.fifo import Fifo
@@ -19,12 +8,7 @@ from decima.schedulers.random_choice import RandomChoice
 from decima.schedulers.sjf_cp import SjfCp
 from decima.schedulers.srpt import CappedSrpt, ProfiledSrpt
 
-if TYPE_CHECKING:
-    from decima.agent.policy import Policy
-
 __all__ = [
-    "LEARNED",
-    "SCHEDULERS",
     "CappedSrpt",
     "Fair",
     "Fifo",
@@ -33,120 +17,7 @@ __all__ = [
     "ProfiledSrpt",
     "RandomChoice",
     "Scheduler",
-    "SchedulerError",
     "SjfCp",
     "WeightedFair",
     "all_offered",
-    "make_scheduler",
 ]
-
-#: Name of the scheduler that learned: alone, or before the policy that it follows.
-LEARNED = "decima"
-#: The policy that it follows where nobody says which, nor what for.
-DEFAULT_POLICY = "embedded-batch"
-
-#: Name on the command line -> class, of the classic schedulers.
-SCHEDULERS: dict[str, type[Scheduler]] = {
-    "random": RandomChoice,
-    "fifo": Fifo,
-    "sjf-cp": SjfCp,
-    "fair": Fair,
-    "naive-weighted-fair": NaiveWeightedFair,
-    "weighted-fair": WeightedFair,
-    "capped-srpt": CappedSrpt,
-    "profiled-srpt": ProfiledSrpt,
-}
-
-
-class SchedulerError(ValueError):
-    """A name that is no scheduler's. The message is one line."""
-
-
-def make_scheduler(spec: str, seed: int = 0) -> Scheduler:
-    """The scheduler of a name.
-
-    Args:
-        spec: a name of ``SCHEDULERS``, ``weighted-fair:ALPHA``, ``capped-srpt:COEFFICIENT`` or
-            ``profiled-srpt:THRIFT``; ``decima:POLICY`` for the neural one, with the name of a policy that ships (see
-            ``decima.policies``) or a file, or ``decima`` for the one that learned from batches of embedded TPC-H
-            jobs; or ``module:Class`` for a class of your own, which is looked for in the current folder too and
-            built without arguments.
-        seed: of the schedulers that draw random numbers.
-
-    Raises:
-        SchedulerError: there is no such scheduler, or it cannot be built.
-    """
-    name, colon, argument = spec.partition(":")
-    if name in SCHEDULERS and not colon:
-        return RandomChoice(seed) if name == "random" else SCHEDULERS[name]()
-    if name == "weighted-fair":
-        return WeightedFair(_number(spec, argument, "exponent"))
-    if name == "capped-srpt":
-        return CappedSrpt(_number(spec, argument, "coefficient"))
-    if name == "profiled-srpt":
-        return ProfiledSrpt(_number(spec, argument, "thrift"))
-    if name == LEARNED:
-        return _learned(spec, argument if colon else DEFAULT_POLICY)
-    if not colon or name in SCHEDULERS:
-        known = ", ".join(SCHEDULERS)
-        raise SchedulerError(
-            f"unknown scheduler {spec!r}: expected one of {known}, weighted-fair:ALPHA, "
-            "capped-srpt:COEFFICIENT, profiled-srpt:THRIFT, decima:POLICY or module:Class"
-        )
-    return _own_scheduler(spec, name, argument)
-
-
-def _number(spec: str, text: str, what: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = math.nan
-    if not math.isfinite(number):
-        raise SchedulerError(f"scheduler {spec!r}: the {what} must be a finite number")
-    return number
-
-
-def _learned(spec: str, name: str) -> Scheduler:
-    """Decima with a policy; a name that ships goes before a file of that name."""
-    path = SHIPPED.get(name, Path(name))
-    if not path.is_file():
-        what = "does not come with this installation" if name in SHIPPED else "is no file, nor does it ship"
-        raise SchedulerError(
-            f"scheduler {spec!r}: the policy {name!r} {what}: expected a policy file or one of {', '.join(SHIPPED)}"
-        )
-    # The agent stands above this floor, and takes PyTorch along, for which only those should wait who use it.
-    from decima.agent.files import PolicyFileError
-    from decima.agent.scheduler import NeuralScheduler
-
-    try:
-        return NeuralScheduler(_policy(path, path.stat().st_mtime_ns))
-    except PolicyFileError as error:
-        raise SchedulerError(f"scheduler {spec!r}: {error}") from None
-
-
-@lru_cache(maxsize=16)
-def _policy(path: Path, changed_ns: int) -> Policy:
-    """Read once in a process, however many episodes it runs, unless the file was changed."""
-    from decima.agent.files import load_policy
-
-    return load_policy(path)
-
-
-def _own_scheduler(spec: str, module_name: str, class_name: str) -> Scheduler:
-    folder = str(Path.cwd())
-    sys.path.insert(0, folder)
-    try:
-        factory: Callable[[], object] = getattr(importlib.import_module(module_name), class_name)
-        scheduler = factory()
-    except Exception as error:
-        reason = str(error).splitlines()[0] if str(error) else ""
-        raise SchedulerError(
-            f"scheduler {spec!r} cannot be loaded: {type(error).__name__}: {reason}"
-        ) from None
-    finally:
-        sys.path.remove(folder)
-    if not (callable(getattr(scheduler, "decide", None)) and callable(getattr(scheduler, "reset", None))):
-        raise SchedulerError(
-            f"scheduler {spec!r} needs the methods decide and reset of decima.schedulers.Scheduler"
-        )
-    return scheduler  # type: ignore[return-value]

@@ -17,15 +17,15 @@ import numpy as np
 import pytest
 import torch
 
-from decima.agent.config import PRESETS
-from decima.agent.policy import Policy
-from decima.agent.scheduler import NeuralScheduler
-from decima.agent.threads import one_thread
+from decima.learning.baselines import Curve, SequenceBaseline
+from decima.learning.cluster.rollout import EpisodeSpec, Trajectories, roll_out, roll_out_scheduler
+from decima.learning.returns import TotalReturns
+from decima.learning.updates import imitate, ppo, reinforce
+from decima.policy.config import PRESETS
+from decima.policy.policy import Policy
+from decima.policy.scheduler import NeuralScheduler
+from decima.policy.threads import one_thread
 from decima.schedulers import WeightedFair
-from decima.training.baselines import Curve, SequenceBaseline
-from decima.training.returns import TotalReturns
-from decima.training.rollout import EpisodeSpec, Trajectories, roll_out, roll_out_scheduler
-from decima.training.updates import imitate, ppo, reinforce
 from simulator import Cluster, ClusterConfig
 from workloads import JobProfile, JobSequence, batch_arrivals, load_tpch
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from decima.agent.threads import one_thread
-from decima.deeprm.config import DeepRMConfig
-from decima.deeprm.learner import Learner
+from decima.learning.grid.config import DeepRMConfig
+from decima.learning.grid.learner import Learner
+from decima.policy.threads import one_thread
 
 pytestmark = pytest.mark.benchmark
 

@@ -10,7 +10,7 @@ import time
 import numpy as np
 import pytest
 
-from decima.deeprm.heuristics import ShortestJobFirst
+from decima.schedulers.grid import ShortestJobFirst
 from simulator.grid import DEEPRM, Grid, GridConfig
 from workloads.grid_jobs import DISTRIBUTIONS, draw_jobs
 

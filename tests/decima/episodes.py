@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from simulator.config import ClusterConfig
-from simulator.record import EpisodeRecord
+from simulator.cluster.config import ClusterConfig
+from simulator.cluster.record import EpisodeRecord
 from workloads.arrivals import JobSequence
 from workloads.job import JobProfile, StageProfile, TaskDurations
 

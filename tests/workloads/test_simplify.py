@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 
 from simulator import ClusterConfig, run_episode
-from tests.simulator.build import Greedy
+from tests.simulator.cluster.build import Greedy
 from tests.workloads.strategies import job_profiles
 from workloads import (
     JobProfile,

@@ -10,15 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from workloads.files import Workload
 from workloads.job import WorkloadError
+from workloads.sources.tpch_published import LEVELS
+from workloads.sources.workload_file import Workload
 from workloads.spark.application import SparkApplication, SparkQuery
 from workloads.spark.eventlog import read_event_log
 from workloads.spark.measurements import Sample
 from workloads.spark.model import SparkModel, fit
 from workloads.spark.profile import same_dag
 from workloads.spark.scaling import modelled_profile
-from workloads.tpch import LEVELS
 
 __all__ = ["SparkImport", "import_event_logs", "median_startup_ms"]
 

@@ -31,10 +31,10 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from workloads.job import JobProfile, StageProfile, TaskDurations, Wave, WorkloadError
+from workloads.sources.tpch_published import LEVELS
 from workloads.spark.measurements import Sample, matched_tasks, stage_measurements
 from workloads.spark.model import SparkModel
 from workloads.spark.profile import common_edges, match_stages, to_profile
-from workloads.tpch import LEVELS
 
 __all__ = ["modelled_profile", "scaled_profile"]
 

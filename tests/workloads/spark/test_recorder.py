@@ -13,18 +13,18 @@ from pathlib import Path
 import pytest
 
 from tests.workloads.spark.logs import small_log
-from workloads.spark import cluster as spark_cluster
-from workloads.spark import recorder as spark_recorder
-from workloads.spark import submission as spark_submission
-from workloads.spark import tpch as spark_tpch
-from workloads.spark.cluster import StandaloneCluster, java_version
 from workloads.spark.eventlog import read_event_log
-from workloads.spark.manifest import Manifest
 from workloads.spark.profile import to_profile
-from workloads.spark.recorder import main, random_mixtures, record_mixture, record_run, single_runs
-from workloads.spark.slim import slim_event_log
-from workloads.spark.submission import Application, Layout
-from workloads.spark.tpch import (
+from workloads.spark.recorder import cluster as spark_cluster
+from workloads.spark.recorder import record as spark_recorder
+from workloads.spark.recorder import submission as spark_submission
+from workloads.spark.recorder import tpch as spark_tpch
+from workloads.spark.recorder.cluster import StandaloneCluster, java_version
+from workloads.spark.recorder.manifest import Manifest
+from workloads.spark.recorder.record import main, random_mixtures, record_mixture, record_run, single_runs
+from workloads.spark.recorder.slim import slim_event_log
+from workloads.spark.recorder.submission import Application, Layout
+from workloads.spark.recorder.tpch import (
     NUM_QUERIES,
     SCHEMAS,
     RecordingError,
@@ -115,8 +115,8 @@ def test_slimming_keeps_all_that_is_read(tmp_path):
 
 
 def test_the_manifest_goes_on(tmp_path, monkeypatch):
-    monkeypatch.setattr("workloads.spark.manifest._machine", dict)
-    monkeypatch.setattr("workloads.spark.manifest._versions", dict)
+    monkeypatch.setattr("workloads.spark.recorder.manifest._machine", dict)
+    monkeypatch.setattr("workloads.spark.recorder.manifest._versions", dict)
     first = Manifest(tmp_path / "manifest.json")
     first.begin_campaign(["record", "a b"])
     first.add("runs", "q01", {"wall": 1.0})

@@ -1,0 +1,199 @@
+"""The commands ``decima workload``: make workload files from measured runs, and look at them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from decima.cli.console import library_errors, make_console
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from workloads import JobProfile, Workload
+    from workloads.spark.model import SparkModel
+
+__all__ = ["workload"]
+
+DEFAULT_LEVELS = "5,10,20,40,50,60,80,100"
+
+
+@click.group()
+def workload() -> None:
+    """Make workload files from measured runs, and look at them."""
+
+
+@workload.group(name="import")
+def import_() -> None:
+    """Make a workload file from what a cluster has recorded."""
+
+
+def _parse_levels(context: click.Context, option: click.Parameter, text: str) -> list[int]:
+    try:
+        levels = [int(part) for part in text.split(",")]
+    except ValueError:
+        levels = []
+    if not levels or min(levels) < 1:
+        raise click.BadParameter(f"{text!r} is not a list of whole numbers from 1, such as 5,10,20")
+    return levels
+
+
+def _parse_parameters(
+    context: click.Context, option: click.Parameter, texts: Sequence[str]
+) -> dict[str, float]:
+    parameters = {}
+    for text in texts:
+        name, _, value = text.partition("=")
+        try:
+            parameters[name] = float(value)
+        except ValueError:
+            raise click.BadParameter(f"{text!r} is not NAME=NUMBER") from None
+    return parameters
+
+
+@import_.command(context_settings={"show_default": True})
+@click.argument("logs", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
+@click.option(
+    "--out", required=True, type=click.Path(path_type=Path), help="File to write (.json, .json.gz)."
+)
+@click.option("--partial", is_flag=True, help="Keep what can be read of logs that are damaged or not ended.")
+@click.option(
+    "--levels",
+    default=DEFAULT_LEVELS,
+    callback=_parse_levels,
+    help="Numbers of executors for which every profile has durations, by the model where none were measured.",
+)
+@click.option(
+    "--shared-machine",
+    is_flag=True,
+    help="The executors shared the cores of one machine: take out by how much that slowed scans.",
+)
+@click.option(
+    "--set",
+    "parameters",
+    multiple=True,
+    metavar="NAME=VALUE",
+    callback=_parse_parameters,
+    help="Parameter of the model to use instead of the fitted one; may be given several times.",
+)
+def spark(out: Path, **options: Any) -> None:
+    """Spark's event logs: a profile for each query in LOGS (files, folders, rolled logs).
+
+    Runs of the same query are pooled. Numbers of executors that were never measured follow a model of task
+    durations, whose parameters are fitted to the logs and shown.
+    """
+    with library_errors():
+        _import_spark(out, **options)
+
+
+def _import_spark(out: Path, logs: Sequence[Path], **options: Any) -> None:
+    from decima.outputs import check_file
+    from workloads import write_workload
+    from workloads.spark.importing import import_event_logs
+
+    check_file(out)
+    imported = import_event_logs(logs, name=out.name.split(".")[0], **options)
+    write_workload(out, imported.workload)
+    make_console().print(_model_table(imported.model))
+    for note in imported.notes:
+        click.echo(note)
+    count = imported.workload.about["queries"]
+    click.echo(f"{len(imported.workload.profiles)} profiles from {count} runs of queries in {out}")
+
+
+@workload.command()
+@click.argument("file", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option(
+    "--profile", "names", multiple=True, metavar="NAME", help="Only this one; may be given several times."
+)
+@click.option("--out", type=click.Path(path_type=Path), help="Draw the DAGs into this PNG file.")
+def show(file: Path | None, names: Sequence[str], out: Path | None) -> None:
+    """Show the job profiles of FILE, by default of the embedded TPC-H set.
+
+    For each profile: stages, tasks, total work, critical path (both in executor time, at the mean durations),
+    and the numbers of executors for which durations are known.
+    """
+    with library_errors():
+        _show(file, names, out)
+
+
+def _show(file: Path | None, names: Sequence[str], out: Path | None) -> None:
+    from decima.outputs import atomic_path, check_file
+    from workloads import open_workload
+
+    shown = open_workload(file=file)
+    profiles = _chosen(shown, names)
+    if out is not None:
+        check_file(out)
+    make_console().print(_profile_table(profiles))
+    if shown.sequence is not None:
+        click.echo(f"{len(shown.sequence)} jobs arrive")
+    for key, value in shown.about.items():
+        click.echo(f"{key}: {_told(value)}")
+    if out is not None:
+        from decima.show.dags import plot_dags
+
+        with atomic_path(out) as path:
+            plot_dags(profiles).savefig(path, format="png")
+        click.echo(f"{len(profiles)} DAGs in {out}")
+
+
+def _chosen(shown: Workload, names: Sequence[str]) -> tuple[JobProfile, ...]:
+    profiles = {profile.name: profile for profile in shown.profiles}
+    for name in names:
+        if name not in profiles:
+            raise click.BadParameter(f"no profile named {name!r}", param_hint="'--profile'")
+    return tuple(profiles[name] for name in dict.fromkeys(names)) if names else shown.profiles
+
+
+def _profile_table(profiles: Sequence[JobProfile]) -> Table:
+    from rich.table import Table
+
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    table.add_column("profile", no_wrap=True, style="bold")
+    for heading in ("stages", "tasks", "work (s)", "critical path (s)"):
+        table.add_column(heading, justify="right")
+    table.add_column("executors")
+    for profile in profiles:
+        table.add_row(
+            profile.name,
+            str(profile.num_stages),
+            str(profile.num_tasks),
+            f"{profile.work_ms / 1000:.1f}",
+            f"{profile.critical_path_ms.max() / 1000:.1f}",
+            _levels(profile),
+        )
+    return table
+
+
+def _levels(profile: JobProfile) -> str:
+    """The parallelism levels of the profile's durations."""
+    levels = sorted({level for stage in profile.stages for level in stage.durations.levels.tolist()})
+    return "any" if levels == [1] else " ".join(map(str, levels))
+
+
+def _model_table(model: SparkModel) -> Table:
+    from rich.table import Table
+
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    table.add_column("parameter", no_wrap=True, style="bold")
+    table.add_column("value", justify="right")
+    for heading in ("unit", "meaning"):
+        table.add_column(heading)
+    for parameter in model.parameters():
+        table.add_row(parameter.name, f"{parameter.value:.3g}", parameter.unit, parameter.meaning)
+    for level, factor in model.contention.items():
+        table.add_row(f"contention at {level}", f"{factor:.3g}", "", "how many times slower the machine was")
+    return table
+
+
+def _told(value: object) -> str:
+    """What a file says about itself, in one line."""
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {_told(entry)}" for key, entry in value.items())
+    if isinstance(value, list):
+        return "; ".join(_told(entry) for entry in value)
+    return str(value)

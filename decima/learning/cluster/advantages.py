@@ -1,0 +1,162 @@
+"""Advantages: how much more each decision earned than was to be expected (Decima, section 5.3)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from decima.evaluation.experiments import ExperimentSettings
+from decima.learning.baselines import Curve, NoBaseline, SequenceBaseline, curve_baseline
+from decima.learning.cluster.config import TrainingConfig
+from decima.learning.cluster.critic import LinearCritic
+from decima.learning.cluster.curriculum import EpisodePlan, episode_specs
+from decima.learning.cluster.rollout import Trajectories, roll_out_scheduler
+from decima.learning.returns import DifferentialReturns, DiscountedReturns, Returns, TotalReturns
+from decima.policy.policy import Policy
+from decima.registry import make_scheduler
+
+__all__ = ["Advantages"]
+
+
+class Advantages:
+    """Returns less their baseline, or, with a critic, how its expectation changed less the same of the baseline.
+
+    Args:
+        config: which returns, critic and baseline.
+        settings: for the baseline of a heuristic, which is run on the same sequences.
+    """
+
+    def __init__(self, config: TrainingConfig, settings: ExperimentSettings) -> None:
+        self._baseline = config.baseline
+        self._fixed_sequences = config.episodes.fixed_sequences
+        self._settings = settings
+        self._returns = _make_returns(config)
+        critic = config.critic
+        self._critic = None if critic is None else LinearCritic(critic.trace * 1000, critic.memory)
+
+    def __call__(
+        self, policy: Policy, samples: Trajectories, groups: Sequence[Sequence[EpisodePlan]]
+    ) -> NDArray[np.float64]:
+        """The advantages of an iteration's samples, float64 [n].
+
+        Args:
+            policy: what chose; a heuristic's run is seen as it would see it.
+            samples: n of them.
+            groups: the episodes, in order, in groups that have one baseline.
+        """
+        episodes = range(samples.num_episodes)
+        if isinstance(self._returns, DifferentialReturns):
+            for episode in episodes:
+                self._returns.observe(*_rewards(samples, episode))
+        curves = [self._curve(samples, episode) for episode in episodes]
+        if self._critic is not None:
+            self._teach(self._critic, samples, curves, groups)
+            curves = [self._judged(self._critic, samples, episode) for episode in episodes]
+        parts = []
+        for group in groups:
+            own = [curves[plan.episode] for plan in group]
+            parts += _less(own, self._expected(policy, group, own))
+        return np.concatenate(parts)
+
+    def state(self) -> dict[str, Tensor]:
+        """What was learned of the rewards so far: ``window`` (float64 [n, 2]) and ``critic`` (float64 [7, 8])."""
+        recent = self._returns.recent if isinstance(self._returns, DifferentialReturns) else ()
+        moments = (self._critic or LinearCritic(math.inf)).moments
+        return {
+            "window": torch.tensor(list(recent), dtype=torch.float64).reshape(-1, 2),
+            "critic": torch.from_numpy(moments.copy()),
+        }
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        """Go on from what ``state`` gave."""
+        if isinstance(self._returns, DifferentialReturns):
+            self._returns.recent.extend((reward, duration) for reward, duration in state["window"].tolist())
+        if self._critic is not None:
+            self._critic.moments = state["critic"].numpy().copy()
+
+    def _curve(self, samples: Trajectories, episode: int) -> Curve:
+        """The returns of an episode."""
+        rewards = _rewards(samples, episode)
+        beyond = self._beyond(self._critic, samples, episode) if self._critic is not None else 0.0
+        return self._over_time(samples, episode, self._returns(*rewards, beyond))
+
+    def _over_time(self, samples: Trajectories, episode: int, value: NDArray[np.float64]) -> Curve:
+        """Values of an episode's samples; where sequences are not fixed, their arrivals have nothing in common."""
+        own = samples.samples(episode)
+        arrived = samples.arrived[own]
+        if not self._fixed_sequences:
+            arrived = np.zeros_like(arrived)
+        return Curve(samples.time_ms[own], value, float(samples.end_ms[episode]), arrived)
+
+    def _beyond(self, critic: LinearCritic, samples: Trajectories, episode: int) -> float:
+        """What would have followed, had the episode not been cut off."""
+        return float(critic.expect(samples.end_load[episode]))
+
+    def _teach(
+        self,
+        critic: LinearCritic,
+        samples: Trajectories,
+        curves: Sequence[Curve],
+        groups: Sequence[Sequence[EpisodePlan]],
+    ) -> None:
+        """Show the critic how returns differ within each group, and the loads that did it."""
+        both = [
+            curve._replace(value=np.column_stack([samples.load[samples.samples(episode)], curve.value]))
+            for episode, curve in enumerate(curves)
+        ]
+        parts = []
+        for group in groups:
+            own = [both[plan.episode] for plan in group]
+            parts += _less(own, SequenceBaseline()(own))
+        difference = np.concatenate(parts)
+        critic.observe(difference[:, :-1], difference[:, -1])
+
+    def _judged(self, critic: LinearCritic, samples: Trajectories, episode: int) -> Curve:
+        """What the critic thinks of an episode; a baseline takes from it what its sequence does to all."""
+        load, beyond = samples.load[samples.samples(episode)], self._beyond(critic, samples, episode)
+        value = critic.advantages(self._returns, load, *_rewards(samples, episode), beyond)
+        return self._over_time(samples, episode, value)
+
+    def _expected(
+        self, policy: Policy, group: Sequence[EpisodePlan], curves: Sequence[Curve]
+    ) -> list[NDArray[np.float64]]:
+        """The baseline of the episodes of a group."""
+        if self._baseline.kind == "sequence":
+            return SequenceBaseline()(curves)
+        if self._baseline.kind == "none":
+            return NoBaseline()(curves)
+        runs: dict[int, Curve] = {}  # the same sequence need not be run twice
+        expected = []
+        for curve, spec in zip(curves, episode_specs(self._settings, group), strict=True):
+            seed = spec.sequence.seed
+            if seed not in runs:
+                scheduler = make_scheduler(self._baseline.scheduler, seed)
+                run = roll_out_scheduler(scheduler, policy, self._settings.cluster, [spec])
+                runs[seed] = (
+                    self._curve(run, 0) if self._critic is None else self._judged(self._critic, run, 0)
+                )
+            expected += curve_baseline([curve], runs[seed])
+        return expected
+
+
+def _less(curves: Sequence[Curve], expected: Sequence[NDArray[np.float64]]) -> list[NDArray[np.float64]]:
+    """The curves' values less what was expected of each."""
+    return [curve.value - each for curve, each in zip(curves, expected, strict=True)]
+
+
+def _rewards(samples: Trajectories, episode: int) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
+    """Rewards and times of an episode's samples, and its end."""
+    own = samples.samples(episode)
+    return samples.reward[own], samples.time_ms[own], float(samples.end_ms[episode])
+
+
+def _make_returns(config: TrainingConfig) -> Returns:
+    returns = config.returns
+    if returns.kind == "discounted":
+        return DiscountedReturns(returns.horizon * 1000)
+    return DifferentialReturns(returns.window) if returns.kind == "differential" else TotalReturns()

@@ -1,0 +1,126 @@
+"""What is trained, on what, and how: the settings of a training run, and the YAML files that hold them.
+
+A file gives those that differ from the defaults, under the names below (``cluster:`` with ``executors: 50`` under it);
+a few such files come with the project, see ``RECIPES``. Times are seconds, as everywhere that people write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, model_validator
+
+from decima.evaluation.experiments import ExperimentSettings
+from decima.learning.cluster.sections import (
+    BaselineSection,
+    ClusterSection,
+    Count,
+    CriticSection,
+    CurriculumSection,
+    EpisodesSection,
+    ImitationSection,
+    PolicySection,
+    ReturnsSection,
+    Section,
+    UpdateSection,
+    ValidationSection,
+    WorkloadSection,
+)
+from decima.settings import Recipes, TrainingError, parse_settings, read_settings
+from workloads import JobSequence, RandomStream, random_stream
+
+__all__ = [
+    "RECIPES",
+    "TrainingConfig",
+    "TrainingError",
+    "TrainingSettings",
+    "parse_config",
+    "read_config",
+]
+
+#: Those of ``decima train``.
+RECIPES = Recipes(resources.files("decima.learning.cluster") / "recipes")
+
+#: More would reach the seeds of another run.
+MAX_SEQUENCES = 800_000_000
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingSettings(ExperimentSettings):
+    """Experiments whose streams are of different density.
+
+    Args:
+        intervals_ms: mean times between Poisson arrivals, ms; a seed has one of them, each as likely.
+    """
+
+    intervals_ms: tuple[float, ...] = (25_000.0,)
+
+    def sequence(self, seed: int) -> JobSequence:
+        """The jobs of one seed."""
+        which = random_stream(seed, RandomStream.TRAINING).integers(len(self.intervals_ms))
+        return self.draw(seed, self.intervals_ms[which])
+
+
+class TrainingConfig(Section):
+    """A training run. Everything it does follows from these settings, bit for bit on a CPU."""
+
+    seed: int = Field(
+        default=0, ge=0, lt=1_000_000, description="of the first weights, the sequences and the choices"
+    )
+    iterations: Count = Field(default=300, description="rounds of episodes and update")
+    policy: PolicySection = PolicySection()
+    cluster: ClusterSection = ClusterSection()
+    workload: WorkloadSection = WorkloadSection()
+    episodes: EpisodesSection = EpisodesSection()
+    curriculum: CurriculumSection | None = None
+    returns: ReturnsSection = ReturnsSection()
+    baseline: BaselineSection = BaselineSection()
+    critic: CriticSection | None = None
+    update: UpdateSection = UpdateSection()
+    start: str | None = Field(
+        default=None,
+        description="policy to begin with: a file, or the name of one that ships; without imitation",
+    )
+    imitation: ImitationSection | None = None
+    validation: ValidationSection = ValidationSection()
+    checkpoint_every: Count = Field(default=10, description="iterations from one checkpoint to the next")
+
+    @model_validator(mode="after")
+    def _check(self) -> TrainingConfig:
+        if self.iterations * self.episodes.sequences * self.episodes.per_sequence > MAX_SEQUENCES:
+            raise ValueError(f"iterations: there are seeds for {MAX_SEQUENCES} episodes only")
+        if self.curriculum is not None and self.cluster.semantics == "decima-sim":
+            raise ValueError("curriculum: no episode ends early with the semantics decima-sim")
+        if self.start is not None and self.imitation is not None:
+            raise ValueError("start: expected imitation=null beside it")
+        return self
+
+    def settings(self) -> ExperimentSettings:
+        """The cluster, and how sequences are drawn, as experiments have it.
+
+        Raises:
+            WorkloadError: the workload cannot be read, or no jobs can be drawn from it.
+            ConfigError: no such cluster can be simulated.
+        """
+        return TrainingSettings(
+            workload=self.workload.read(),
+            cluster=self.cluster.build(),
+            schedulers=("fair",),
+            arrivals=self.workload.arrivals,
+            intervals_ms=tuple(interval * 1000 for interval in self.workload.intervals),
+            num_jobs=self.workload.jobs,
+        )
+
+
+def read_config(source: str | Path, overrides: Sequence[str] = ()) -> TrainingConfig:
+    """Read the settings of a training run, see ``settings.read_settings``."""
+    return read_settings(TrainingConfig, RECIPES, source, overrides)
+
+
+def parse_config(document: dict[str, Any], where: str) -> TrainingConfig:
+    """Settings from what YAML or JSON holds, see ``settings.parse_settings``."""
+    return parse_settings(TrainingConfig, document, where)

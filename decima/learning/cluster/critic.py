@@ -1,0 +1,122 @@
+"""A critic without a network: what return to expect, as a linear function of a few sums over the live jobs.
+
+How much work lies before a job decides how long it stays, so a handful of sums tells most of what a large network
+could learn of the returns. What a decision earned is then seen soon after it, in how the expectation changed, and the
+luck of all later decisions need not be waited out: generalised advantage estimation (Schulman et al., 2016), in
+continuous time.
+
+It learns from how episodes of the same arrival sequence differ at the same time. Returns as such vary mostly with the
+jobs still to come, which no load tells of, and which would hide what the load is worth.
+"""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from decima.learning.returns import Returns, accumulate
+from simulator import Observation
+
+__all__ = ["NUM_SUMS", "LinearCritic", "load_of"]
+
+#: Numbers that ``load_of`` gives.
+NUM_SUMS = 7
+#: Work is counted in units of this, ms.
+UNIT_MS = 100_000.0
+#: Keeps the fit defined while the sums have not varied.
+RIDGE = 1e-6
+
+
+def load_of(observation: Observation) -> NDArray[np.float64]:
+    """Sums over the live jobs, float64 [7].
+
+    With w the unfinished work of a job (tasks times mean duration), jobs ascending in w, and r the number of jobs from
+    one on: 1, jobs, sum of w, sum of r * w (what all would wait, shortest first, one after the other), sum of the
+    roots of w, its square, and sum of r times the root of w.
+    """
+    sums: NDArray[np.float64] = _sums(
+        observation.stages,
+        observation.jobs.shape[1],
+        observation.sequence_task_ms,
+        float(observation.num_executors),
+    )
+    return sums
+
+
+@numba.njit(cache=True)
+def _sums(stages, num_jobs, mean_task_ms, num_executors):  # type: ignore[no-untyped-def]
+    work = np.zeros(num_jobs)
+    for place in range(stages.shape[1]):
+        unfinished = stages[2, place] - stages[6, place]
+        work[stages[1, place]] += unfinished * mean_task_ms[stages[0, place]] / UNIT_MS
+    work.sort()
+    sums = np.zeros(NUM_SUMS)
+    sums[0] = 1.0
+    sums[1] = num_jobs
+    for place in range(num_jobs):
+        root = np.sqrt(work[place])
+        sums[2] += work[place]
+        sums[3] += (num_jobs - place) * work[place] / num_executors
+        sums[4] += root
+        sums[6] += (num_jobs - place) * root
+    sums[5] = sums[4] ** 2 / num_executors
+    return sums
+
+
+class LinearCritic:
+    """Expects returns, up to what all episodes of a sequence share; fitted by least squares to the last iterations.
+
+    Args:
+        trace_ms: how soon the expectation takes the place of what is really earned later, ms; infinite for never.
+        memory: how much an iteration still counts in the next one's fit.
+
+    Attributes:
+        moments: float64 [7, 8]; sums of products of loads with loads, and with returns, both as differences.
+    """
+
+    def __init__(self, trace_ms: float, memory: float = 0.95) -> None:
+        self.trace_ms = trace_ms
+        self.memory = memory
+        self.moments = np.zeros((NUM_SUMS, NUM_SUMS + 1))
+
+    def observe(self, load: NDArray[np.float64], returns: NDArray[np.float64]) -> None:
+        """Let an iteration's samples enter the fit.
+
+        Args:
+            load: float64 [n, 7], less what other episodes of the sequence had at that time.
+            returns: float64 [n], likewise.
+        """
+        self.moments *= self.memory
+        self.moments += load.T @ np.column_stack([load, returns])
+
+    def expect(self, load: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Returns to expect, float64 [n]; 0 before anything was observed."""
+        gram, target = self.moments[:, :-1], self.moments[:, -1]
+        ridge = np.diag(RIDGE * (np.diag(gram) + 1e-9))
+        weights = np.linalg.solve(gram + ridge, target)
+        return np.asarray(load @ weights, dtype=np.float64)
+
+    def advantages(
+        self,
+        returns: Returns,
+        load: NDArray[np.float64],
+        reward: NDArray[np.float64],
+        time_ms: NDArray[np.float64],
+        end_ms: float,
+        beyond: float = 0.0,
+    ) -> NDArray[np.float64]:
+        """How much more each decision of an episode earned than was expected, float64 [n].
+
+        Args:
+            returns: the kind of return that is expected.
+            load: float64 [n, 7].
+            reward: float64 [n], from each sample to the next.
+            time_ms: float64 [n], ms.
+            end_ms: when the episode was over, ms.
+            beyond: what would have followed, had the episode not been cut off.
+        """
+        now, factor = returns.steps(reward, time_ms, end_ms)
+        expected = np.append(self.expect(load), beyond)
+        surprise = now + factor * expected[1:] - expected[:-1]
+        return accumulate(surprise, factor * np.exp(-np.diff(time_ms, append=end_ms) / self.trace_ms))

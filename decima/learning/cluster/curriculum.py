@@ -1,0 +1,114 @@
+"""Which episodes an iteration has: their job sequences, when they end, and what their choices are drawn from.
+
+All of it follows from (seed of the run, iteration) alone. Seeds of sequences: experiments of ``decima compare`` have
+small ones, training has billions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from decima.evaluation.experiments import ExperimentSettings
+from decima.learning.cluster.config import TrainingConfig
+from decima.learning.cluster.rollout import EpisodeSpec
+from workloads.arrivals import RandomStream, random_stream
+
+__all__ = [
+    "EpisodePlan",
+    "episode_specs",
+    "imitation_seeds",
+    "imitation_shuffling",
+    "plan_iteration",
+    "shuffling",
+    "validation_seeds",
+]
+
+#: Validation sequences are the same whatever the run's seed, so that runs can be compared.
+VALIDATION_SEEDS = 5_000_000
+#: A run's seeds begin at (1 + its seed) times this; those for imitation, this much later.
+RUN_SEEDS = 1_000_000_000
+IMITATION_OFFSET = 900_000_000
+#: What the random numbers of an iteration are for, beside the episodes' choices.
+ENDS, SHUFFLE, IMITATION = range(3)
+
+
+@dataclass(frozen=True)
+class EpisodePlan:
+    """An episode, small enough to be sent to another process.
+
+    Attributes:
+        sequence_seed: names its jobs and their noise.
+        end_ms: when it ends at the latest, ms.
+        run_seed: with the next two, what its choices are drawn from.
+        iteration: from 0.
+        episode: number in the iteration, from 0.
+    """
+
+    sequence_seed: int
+    end_ms: float
+    run_seed: int
+    iteration: int
+    episode: int
+
+
+def plan_iteration(config: TrainingConfig, iteration: int) -> list[list[EpisodePlan]]:
+    """The episodes of an iteration, in groups that have one baseline and one end.
+
+    The end is drawn from an exponential distribution, so that the policy cannot tell from the time that has passed
+    how much is left; all episodes of a group share it, so that they can be compared (Decima, section 5.3).
+    """
+    episodes = config.episodes
+    groups = []
+    for group in range(episodes.sequences):
+        end_ms = math.inf
+        if config.curriculum is not None:
+            mean_ms = 1000 * config.curriculum.mean_end_s(iteration / config.iterations)
+            stream = random_stream(config.seed, RandomStream.TRAINING, ENDS, iteration, group)
+            end_ms = max(float(stream.exponential(mean_ms)), 1.0)
+        plans = []
+        for place in range(episodes.per_sequence):
+            number = group * episodes.per_sequence + place
+            first = iteration * episodes.sequences * episodes.per_sequence
+            own = first + (group * episodes.per_sequence if episodes.fixed_sequences else number)
+            seed = (1 + config.seed) * RUN_SEEDS + own
+            plans.append(EpisodePlan(seed, end_ms, config.seed, iteration, number))
+        groups.append(plans)
+    return groups
+
+
+def episode_specs(settings: ExperimentSettings, plans: Sequence[EpisodePlan]) -> list[EpisodeSpec]:
+    """Plans turned into episodes; those of the same sequence share it."""
+    sequences = {plan.sequence_seed: settings.sequence(plan.sequence_seed) for plan in plans}
+    return [
+        EpisodeSpec(
+            sequences[plan.sequence_seed],
+            plan.end_ms,
+            random_stream(plan.run_seed, RandomStream.POLICY, plan.iteration, plan.episode),
+        )
+        for plan in plans
+    ]
+
+
+def shuffling(config: TrainingConfig, iteration: int) -> np.random.Generator:
+    """What shuffles the samples of an iteration."""
+    return random_stream(config.seed, RandomStream.TRAINING, SHUFFLE, iteration)
+
+
+def imitation_shuffling(config: TrainingConfig) -> np.random.Generator:
+    """What shuffles the choices that are imitated."""
+    return random_stream(config.seed, RandomStream.TRAINING, IMITATION)
+
+
+def imitation_seeds(config: TrainingConfig) -> range:
+    """The sequences that the imitated scheduler runs."""
+    first = (1 + config.seed) * RUN_SEEDS + IMITATION_OFFSET
+    return range(first, first + (config.imitation.sequences if config.imitation is not None else 0))
+
+
+def validation_seeds(config: TrainingConfig) -> range:
+    """The sequences that policies are judged on."""
+    return range(VALIDATION_SEEDS, VALIDATION_SEEDS + config.validation.sequences)

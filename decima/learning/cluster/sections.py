@@ -1,0 +1,303 @@
+"""The sections of a training's settings, and what each setting means."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+
+from decima.policy.config import PRESETS, PolicyConfig
+from decima.registry import SchedulerError, make_scheduler
+from simulator import DECIMA_SIM, PAPER, ClusterConfig
+from workloads import Workload, WorkloadError, open_workload
+from workloads.sources.file_format import first_error, place_name
+
+__all__ = [
+    "BaselineSection",
+    "ClusterSection",
+    "Count",
+    "CriticSection",
+    "CurriculumSection",
+    "EpisodesSection",
+    "ImitationSection",
+    "PolicySection",
+    "ReturnsSection",
+    "Section",
+    "UpdateSection",
+    "ValidationSection",
+    "WorkloadSection",
+    "first_problem",
+]
+
+
+def _check_scheduler(spec: str) -> str:
+    try:
+        make_scheduler(spec)
+    except SchedulerError as error:
+        raise ValueError(error) from None
+    return spec
+
+
+Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+PositiveSeconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=1)]
+Share = Annotated[float, Field(ge=0, le=1)]
+Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+SchedulerSpec = Annotated[str, AfterValidator(_check_scheduler)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+def first_problem(error: ValidationError) -> str:
+    """One line: the place of the first error, and what was expected there."""
+    first = error.errors()[0]
+    if first["type"] != "value_error":
+        return first_error(error)
+    place, problem = place_name(first["loc"]), str(first["ctx"]["error"])
+    return f"{place}: {problem}" if place else problem
+
+
+def _share_of(progress: float, part: float) -> float:
+    """How much of a first part of the training is over, 0 to 1."""
+    return min(1.0, progress / part) if part > 0 else 1.0
+
+
+class Section(BaseModel):
+    """Cannot be changed; unknown keys are errors."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    def to_yaml(self) -> str:
+        """All settings; ``settings.read_settings`` reads them back."""
+        return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False)
+
+
+class PolicySection(Section):
+    """The shape of the policy."""
+
+    preset: Literal["profiled", "shortcut", "paper", "decima-sim"] = Field(
+        default="shortcut", description="what to begin with; see decima.policy.config.PRESETS"
+    )
+    overrides: dict[str, Any] = Field(
+        default={},
+        description="fields of decima.policy.config.PolicyConfig that differ from the preset",
+    )
+
+    @field_validator("overrides")
+    @classmethod
+    def _check(cls, overrides: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+        try:
+            _ = _policy(info.data.get("preset", "shortcut"), overrides).layers
+        except ValidationError as error:
+            raise ValueError(first_problem(error)) from None
+        return overrides
+
+    def build(self) -> PolicyConfig:
+        """The shape with all its fields."""
+        return _policy(self.preset, self.overrides)
+
+
+def _policy(preset: str, overrides: dict[str, Any]) -> PolicyConfig:
+    return PolicyConfig.model_validate({**PRESETS[preset].model_dump(), **overrides})
+
+
+class ClusterSection(Section):
+    """The cluster that the policy learns on, and what it is to achieve."""
+
+    executors: Count = Field(default=50, description="executors")
+    moving_delay: Seconds = Field(
+        default=2.0, description="time that an executor needs to move to another job, s"
+    )
+    reward: Literal["jct", "makespan"] = Field(
+        default="jct", description="what is to be short: the average job completion time, or the makespan"
+    )
+    semantics: Literal["paper", "decima-sim"] = Field(
+        default="paper", description="Spark as the paper or as its published simulator models it"
+    )
+
+    def build(self) -> ClusterConfig:
+        """As the simulator wants it."""
+        return ClusterConfig(
+            num_executors=self.executors,
+            moving_delay_ms=self.moving_delay * 1000,
+            reward=self.reward,
+            semantics=DECIMA_SIM if self.semantics == "decima-sim" else PAPER,
+        )
+
+
+class WorkloadSection(Section):
+    """What runs. Without ``profiles`` and ``file``, the embedded TPC-H set."""
+
+    profiles: Path | None = Field(default=None, description="folder of the published TPC-H profiles")
+    file: Path | None = Field(
+        default=None,
+        description="workload file; if it says which jobs arrive when, they do, each time with other task noise",
+    )
+    arrivals: Literal["batch", "poisson"] = Field(
+        default="batch", description="all jobs at time 0, or a Poisson process"
+    )
+    jobs: Count = Field(default=20, description="jobs in each sequence")
+    interval: PositiveSeconds | tuple[PositiveSeconds, ...] = Field(
+        default=25.0,
+        description="mean time between Poisson arrivals, s; of several, each sequence has one, drawn by its seed",
+    )
+
+    @property
+    def intervals(self) -> tuple[float, ...]:
+        """All of them, s."""
+        return self.interval if isinstance(self.interval, tuple) else (self.interval,)
+
+    @model_validator(mode="after")
+    def _check(self) -> WorkloadSection:
+        if self.profiles is not None and self.file is not None:
+            raise ValueError("profiles and file exclude each other")
+        if not self.intervals:
+            raise ValueError("interval: expected at least one")
+        return self
+
+    def read(self) -> Workload:
+        """The jobs.
+
+        Raises:
+            WorkloadError: they cannot be read.
+        """
+        if self.profiles is not None and not self.profiles.is_dir():
+            raise WorkloadError(f"{self.profiles}: there is no such folder, expected TPC-H profiles")
+        return open_workload(self.profiles, self.file)
+
+
+class EpisodesSection(Section):
+    """The episodes of an iteration. Source: Decima, section 5.3 (its code: 16 of one sequence)."""
+
+    sequences: Count = Field(default=2, description="job sequences in an iteration")
+    per_sequence: Count = Field(default=8, description="episodes of each sequence")
+    fixed_sequences: bool = Field(
+        default=True,
+        description="false: every episode draws a sequence of its own, while the baseline still averages over "
+        "per_sequence of them (the ablation of Figure 14)",
+    )
+
+
+class CurriculumSection(Section):
+    """Episodes end early, at a random time without memory, later and later as training goes on (section 5.3, 1)."""
+
+    start: PositiveSeconds = Field(default=500.0, description="mean end at the beginning, s")
+    end: PositiveSeconds = Field(default=5000.0, description="mean end after the growth, s")
+    growth: Share = Field(default=1.0, description="share of the training in which the mean grows, linearly")
+
+    def mean_end_s(self, progress: float) -> float:
+        """Mean end when this share of the training is over, s."""
+        return self.start + (self.end - self.start) * _share_of(progress, self.growth)
+
+
+class ReturnsSection(Section):
+    """What a decision is held to account for."""
+
+    kind: Literal["total", "discounted", "differential"] = Field(
+        default="total",
+        description="all rewards that follow; discounted by time; or less the average reward per time",
+    )
+    horizon: PositiveSeconds = Field(
+        default=1000.0, description="discounted: a reward this much later counts 1/e, s"
+    )
+    window: Count = Field(
+        default=100_000, description="differential: samples that the average reward is taken over"
+    )
+
+
+class BaselineSection(Section):
+    """What is expected, so that only what a decision changed is learned from."""
+
+    kind: Literal["sequence", "heuristic", "none"] = Field(
+        default="sequence",
+        description="the mean of the other episodes of the sequence; a scheduler's run on it; or nothing",
+    )
+    scheduler: SchedulerSpec = Field(
+        default="weighted-fair:-1", description="heuristic: the scheduler, as decima compare names it"
+    )
+
+
+class CriticSection(Section):
+    """What a decision earned is judged by how the expected return changed; see ``decima.learning.cluster.critic``."""
+
+    trace: PositiveSeconds = Field(
+        default=60.0, description="how soon the expectation takes the place of what is earned later, s"
+    )
+    memory: Annotated[float, Field(ge=0, lt=1)] = Field(
+        default=0.95, description="how much an iteration still counts in the next one's expectation"
+    )
+
+
+class UpdateSection(Section):
+    """How the policy follows the advantages."""
+
+    algorithm: Literal["ppo", "reinforce"] = Field(default="ppo", description="or Algorithm 1 of the paper")
+    learning_rate: Positive = Field(default=1e-3, description="of Adam, at the beginning")
+    final_learning_rate: Positive = Field(default=1e-4, description="at the end; linear in between")
+    entropy_start: Weight = Field(
+        default=0.02, description="weight of the entropy in the objective at the beginning"
+    )
+    entropy_end: Weight = Field(default=0.0, description="after its decay")
+    entropy_decay: Share = Field(
+        default=0.8, description="share of the training in which the weight decays, linearly"
+    )
+    normalise: Literal["std", "sequence", "none"] = Field(
+        default="std",
+        description="std: advantages of an iteration get mean 0 and standard deviation 1; sequence: those of each "
+        "sequence do, so that busy ones do not drown the others",
+    )
+    max_gradient_norm: Positive = Field(default=0.5, description="longer gradients are cut")
+    averaging: Annotated[float, Field(ge=0, lt=1)] = Field(
+        default=0.9,
+        description="the policy that is judged and kept averages the weights over the last iterations; how much of "
+        "the average remains in each",
+    )
+    clip: Positive = Field(default=0.2, description="ppo: how far the ratio of probabilities may leave 1")
+    epochs: Count = Field(default=2, description="ppo: how often each sample is used at most")
+    minibatches: Count = Field(default=6, description="ppo: gradient steps per epoch")
+    max_kl: Positive = Field(default=0.02, description="ppo: no further epoch beyond this divergence, nats")
+
+    def learning_rate_at(self, progress: float) -> float:
+        """The learning rate when this share of the training is over."""
+        return self.learning_rate + (self.final_learning_rate - self.learning_rate) * progress
+
+    def entropy_weight_at(self, progress: float) -> float:
+        """The weight of the entropy when this share of the training is over."""
+        decayed = _share_of(progress, self.entropy_decay)
+        return self.entropy_start + (self.entropy_end - self.entropy_start) * decayed
+
+
+class ImitationSection(Section):
+    """Before reinforcement learning, the choices of a classic scheduler are learned."""
+
+    scheduler: SchedulerSpec = Field(
+        default="weighted-fair:-1", description="whose choices, as decima compare names it"
+    )
+    sequences: Count = Field(default=40, description="job sequences that it runs")
+    jobs: Count | None = Field(
+        default=None,
+        description="jobs in each of them; those of the workload if not given. In longer streams more jobs wait",
+    )
+    epochs: Count = Field(default=5, description="how often each choice is used")
+    learning_rate: Positive = Field(default=2e-3, description="of an Adam of its own")
+    minibatch: Count = Field(default=256, description="choices per gradient step")
+    entropy: Weight = Field(
+        default=0.05, description="weight of the entropy, so that the policy stays curious"
+    )
+
+
+class ValidationSection(Section):
+    """How the best policy is found: by what it does, without chance, on sequences that no training meets."""
+
+    every: Count = Field(default=10, description="iterations from one validation to the next")
+    sequences: Count = Field(default=20, description="number of sequences, always the same")

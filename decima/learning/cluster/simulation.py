@@ -1,0 +1,144 @@
+"""Episodes in several processes: whatever is simulated while a policy is trained, and the CPU time that it takes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from decima.evaluation.experiments import ExperimentSettings
+from decima.evaluation.workers import Workers
+from decima.learning.cluster.curriculum import EpisodePlan, episode_specs
+from decima.learning.cluster.rollout import Trajectories, roll_out
+from decima.learning.cluster.validation import Outcome, Reference, judge, reference_row
+from decima.policy.config import PolicyConfig
+from decima.policy.policy import Policy
+
+__all__ = ["Simulation", "policy_of", "weights_of"]
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, eq=False)
+class _Shared:
+    """What every process needs."""
+
+    settings: ExperimentSettings
+    policy: PolicyConfig
+
+
+class Simulation:
+    """Runs episodes; a context manager. How many processes there are does not show in the results.
+
+    Args:
+        settings: the cluster, and how sequences are drawn.
+        policy: the shape of the policies.
+        processes: at least 1.
+
+    Attributes:
+        cpu_s: CPU time of all episodes so far, over all processes, s.
+    """
+
+    def __init__(self, settings: ExperimentSettings, policy: PolicyConfig, processes: int) -> None:
+        self.cpu_s = 0.0
+        self._processes = processes
+        self._workers = Workers(_Shared(settings, policy), processes)
+
+    def __enter__(self) -> Self:
+        self._workers.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._workers.__exit__(kind, error, trace)
+
+    def roll_out(self, policy: Policy, plans: Sequence[EpisodePlan]) -> Trajectories:
+        """Let a policy sample these episodes.
+
+        Raises:
+            NotFiniteError: it gives probabilities that are no numbers.
+            WorkerError: a process died.
+        """
+        return Trajectories.concatenate(self._map(_roll_out, self._shares(policy, plans)))
+
+    def judge(self, policy: Policy, seeds: Sequence[int]) -> Outcome:
+        """Let a policy run the sequences of these seeds to their end, without chance.
+
+        Raises:
+            NotFiniteError, WorkerError: as ``roll_out``.
+        """
+        parts = self._map(_judge, self._shares(policy, seeds))
+        return Outcome(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+
+    def reference(self, seeds: Sequence[int]) -> Reference:
+        """Let the classic schedulers run the sequences of these seeds.
+
+        Raises:
+            WorkerError: a process died.
+        """
+        return Reference.of(np.array(self._map(_reference_row, seeds)))
+
+    def _shares(self, policy: Policy, items: Sequence[Item]) -> list[tuple[_Weights, list[Item]]]:
+        """Each process's share of the items, in order."""
+        weights = {name: weight.numpy() for name, weight in weights_of(policy).items()}
+        places = np.array_split(np.arange(len(items)), min(self._processes, len(items)))
+        return [(weights, [items[place] for place in part]) for part in places]
+
+    def _map(self, function: Callable[[_Shared, Item], Result], items: Sequence[Item]) -> list[Result]:
+        """Results in the order of the items."""
+        work = [(function, number, item) for number, item in enumerate(items)]
+        done = sorted(self._workers.map(_timed, work), key=lambda each: each[0])
+        self.cpu_s += sum(cpu_s for _, _, cpu_s in done)
+        return [result for _, result, _ in done]
+
+
+def weights_of(policy: Policy) -> dict[str, Tensor]:
+    """A copy of a policy's weights, on the CPU."""
+    return {name: weight.detach().cpu().clone() for name, weight in policy.state_dict().items()}
+
+
+def policy_of(config: PolicyConfig, weights: Mapping[str, Tensor]) -> Policy:
+    """A policy with these weights."""
+    policy = Policy(config)
+    policy.load_state_dict(dict(weights))
+    return policy
+
+
+# What the processes do.
+
+_Weights = dict[str, NDArray[np.float32]]
+
+
+def _roll_out(shared: _Shared, work: tuple[_Weights, list[EpisodePlan]]) -> Trajectories:
+    weights, plans = work
+    return roll_out(
+        _received(shared, weights), shared.settings.cluster, episode_specs(shared.settings, plans)
+    )
+
+
+def _judge(shared: _Shared, work: tuple[_Weights, list[int]]) -> Outcome:
+    weights, seeds = work
+    return judge(shared.settings, _received(shared, weights), seeds)
+
+
+def _reference_row(shared: _Shared, seed: int) -> NDArray[np.float64]:
+    return reference_row(shared.settings, seed)
+
+
+def _received(shared: _Shared, weights: _Weights) -> Policy:
+    return policy_of(shared.policy, {name: torch.from_numpy(array) for name, array in weights.items()})
+
+
+def _timed(shared: _Shared, work: tuple[Callable[[_Shared, Any], Any], int, Any]) -> tuple[int, Any, float]:
+    function, number, item = work
+    begun = time.process_time()
+    return number, function(shared, item), time.process_time() - begun

@@ -1,0 +1,200 @@
+"""The graph neural network: embeddings of stages, jobs and the cluster's whole load.
+
+Source: Decima (SIGCOMM 2019), section 5.1 and equation 1.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch_geometric.nn import MessagePassing
+from torch_geometric.utils import scatter
+
+from decima.policy.config import PolicyConfig
+from decima.policy.features import Graphs
+
+__all__ = ["SLOPE", "Embeddings", "Encoder", "GraphTensors", "StageMessages", "Step", "make_network"]
+
+#: Of the leaky ReLU, below 0.
+SLOPE = 0.2
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """Messages that are sent at once: n of them, from some stages to others.
+
+    Attributes:
+        senders: int64; stages that send.
+        receivers: int64; stages that hear from all their children.
+        edges: int64 [2, n]; places in ``senders`` and in ``receivers``.
+    """
+
+    senders: Tensor
+    receivers: Tensor
+    edges: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class GraphTensors:
+    """``Graphs`` as tensors; numbers of stages and jobs count through all observations.
+
+    Attributes:
+        features: float [S, F].
+        job_features: float [J, F_job].
+        stage_job: int64 [S].
+        job_graph: int64 [J]; the job's observation.
+        unfinished: int64; the stages that are not finished.
+        steps: messages, in order.
+        num_graphs: B.
+    """
+
+    features: Tensor
+    job_features: Tensor
+    stage_job: Tensor
+    job_graph: Tensor
+    unfinished: Tensor
+    steps: tuple[Step, ...]
+    num_graphs: int
+
+    @staticmethod
+    def of(graphs: Graphs, device: torch.device, dtype: torch.dtype = torch.float32) -> GraphTensors:
+        """Move graphs to a device."""
+        num_stages, num_jobs = np.diff(graphs.first_stage), np.diff(graphs.first_job)
+        stage_job = graphs.stage_job + np.repeat(graphs.first_job[:-1], num_stages)
+        messages = (
+            graphs.messages[:, 1:]
+            + np.repeat(graphs.first_stage[:-1], np.diff(graphs.first_message))[:, None]
+        )
+        step_of = graphs.messages[:, 0]
+        order = np.argsort(step_of, kind="stable")
+        messages = messages[order]
+        ends = np.flatnonzero(np.diff(step_of[order], append=-1)) + 1
+
+        def move(array: np.ndarray) -> Tensor:
+            return torch.from_numpy(np.ascontiguousarray(array)).to(device)
+
+        steps = []
+        for part in np.split(messages, ends[:-1]) if messages.size else ():
+            receivers, to = np.unique(part[:, 0], return_inverse=True)
+            senders, source = np.unique(part[:, 1], return_inverse=True)
+            steps.append(Step(move(senders), move(receivers), move(np.stack([source, to]))))
+        return GraphTensors(
+            move(graphs.features).to(dtype),
+            move(graphs.job_features).to(dtype),
+            move(stage_job),
+            move(np.repeat(np.arange(len(graphs)), num_jobs)),
+            move(np.flatnonzero(graphs.unfinished)),
+            tuple(steps),
+            len(graphs),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Embeddings:
+    """What the encoder found out.
+
+    Attributes:
+        stages: float [S, D]; the paper's e_v.
+        jobs: float [J, D]; the paper's y_i.
+        cluster: float [B, D]; the paper's z.
+    """
+
+    stages: Tensor
+    jobs: Tensor
+    cluster: Tensor
+
+
+def make_network(widths: tuple[int, ...], *, activate_last: bool = False) -> nn.Sequential:
+    """Linear layers with leaky ReLUs between them; Glorot weights, no biases at first."""
+    layers: list[nn.Module] = []
+    for place, (inputs, outputs) in enumerate(itertools.pairwise(widths)):
+        linear = nn.Linear(inputs, outputs)
+        nn.init.xavier_uniform_(linear.weight)
+        nn.init.zeros_(linear.bias)
+        layers.append(linear)
+        if activate_last or place < len(widths) - 2:
+            layers.append(nn.LeakyReLU(SLOPE))
+    return nn.Sequential(*layers)
+
+
+class StageMessages(MessagePassing):  # type: ignore[misc]  # PyG has no types
+    """One step of messages: ``g(sum over children of f(e_child))`` for every receiver.
+
+    Args:
+        message: f.
+        aggregate: g.
+    """
+
+    def __init__(self, message: nn.Module, aggregate: nn.Module) -> None:
+        super().__init__(aggr="sum")
+        _remove_generated_code()
+        self.transform = message
+        self.combine = aggregate
+
+    def forward(self, embeddings: Tensor, step: Step) -> Tensor:
+        """What the receivers add to their embeddings, float [receivers, D]."""
+        sent = self.transform(embeddings.index_select(0, step.senders))
+        size = (step.senders.numel(), step.receivers.numel())
+        heard: Tensor = self.propagate(step.edges, x=(sent, None), size=size)
+        return self.combine(heard)  # type: ignore[no-any-return]
+
+    def message(self, x_j: Tensor) -> Tensor:
+        """A message is what its sender sent."""
+        return x_j
+
+
+def _remove_generated_code() -> None:
+    """PyG writes the code of ``propagate`` to a temporary file, loads it, and leaves the file behind."""
+    file = Path(sys.modules[StageMessages.propagate.__module__].__file__ or "")
+    if file.parent == Path(tempfile.gettempdir()):
+        file.unlink(missing_ok=True)
+
+
+class Encoder(nn.Module):
+    """Embeds stages, from the leaves of each DAG to its roots, then jobs, then the whole.
+
+    ``e_v = g(sum over children of f(e_u)) + x_v`` for every stage (equation 1), where x_v are the lifted features;
+    the embeddings of jobs and of the cluster are such sums over stages and over jobs, each with networks of its
+    own.
+
+    Args:
+        config: the widths of the networks and which of them there are.
+        networks: by the names of ``PolicyConfig.layers``.
+    """
+
+    def __init__(self, config: PolicyConfig, networks: nn.ModuleDict) -> None:
+        super().__init__()
+        present = dict(networks.items())
+        nothing = nn.Identity()
+        self.shortcut = config.shortcut
+        self.stage_input = networks["stage_input"]
+        self.stage_messages = StageMessages(networks["message"], present.get("aggregate", nothing))
+        self.job_summary = networks["job_summary"]
+        self.job_aggregate = present.get("job_aggregate", nothing)
+        self.global_summary = networks["global_summary"]
+        self.global_aggregate = present.get("global_aggregate", nothing)
+
+    def embed_stages(self, graphs: GraphTensors) -> Tensor:
+        """Per-stage embeddings, float [S, D]."""
+        embeddings: Tensor = self.stage_input(graphs.features)
+        for step in graphs.steps:  # in place: gradients need none of the values that are overwritten
+            embeddings.index_add_(0, step.receivers, self.stage_messages(embeddings, step))
+        return embeddings
+
+    def forward(self, graphs: GraphTensors) -> Embeddings:
+        """All three levels."""
+        stages = self.embed_stages(graphs)
+        seen = torch.cat([graphs.features, stages], dim=1) if self.shortcut else stages
+        summaries = self.job_summary(seen.index_select(0, graphs.unfinished))
+        owner = graphs.stage_job.index_select(0, graphs.unfinished)
+        jobs = self.job_aggregate(scatter(summaries, owner, dim_size=graphs.job_graph.numel(), reduce="sum"))
+        summaries = self.global_summary(jobs)
+        total = scatter(summaries, graphs.job_graph, dim_size=graphs.num_graphs, reduce="sum")
+        return Embeddings(stages, jobs, self.global_aggregate(total))

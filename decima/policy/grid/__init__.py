@@ -1,0 +1,1 @@
+"""The networks for DeepRM's grid, and their files."""

@@ -1,0 +1,95 @@
+"""Networks for grids as files: plain arrays in a NumPy archive, which never executes code.
+
+Every parameter of the actor is an array of its name; ``network`` is a text, JSON, with the version of the format, the
+settings of the training that made it, and what that says about it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from decima.learning.grid.config import DeepRMConfig
+from decima.policy.files import PolicyFileError, read_archive, write_archive
+from decima.settings import TrainingError, parse_settings
+from simulator.cluster.config import ConfigError
+
+__all__ = ["load_network", "read_about", "save_network"]
+
+VERSION = 1
+HEAD = "network"
+
+
+def save_network(path: Path, network: nn.Module, config: DeepRMConfig, about: Mapping[str, Any]) -> None:
+    """Write an actor's network, in one step.
+
+    Args:
+        path: where; by custom it ends in ``.npz``.
+        network: as ``config.network`` builds it.
+        config: of its training.
+        about: anything that JSON can hold, such as the command that made it and its results.
+    """
+    head = {"version": VERSION, "config": config.model_dump(mode="json"), "about": dict(about)}
+    arrays = {name: weight.detach().cpu().numpy() for name, weight in network.state_dict().items()}
+    write_archive(path, {HEAD: np.array(json.dumps(head)), **arrays})
+
+
+def load_network(path: Path) -> tuple[nn.Module, DeepRMConfig]:
+    """Read an actor's network, and the settings that it was trained with.
+
+    Raises:
+        PolicyFileError: no archive of arrays, another version, or arrays of other sizes than its settings say.
+    """
+    arrays = read_archive(path)
+    config, _ = _head(path, arrays)
+    try:
+        grid = config.grid.build()
+        with torch.device("meta"):  # takes no memory, whatever the settings say
+            network = config.network.build(grid, grid.num_actions)
+    except (ConfigError, OverflowError, RuntimeError, TypeError) as error:
+        raise PolicyFileError(f"{path}: config: {' '.join(str(error).split()):.200}") from None
+    expected = network.state_dict()
+    for name in sorted(expected.keys() | arrays.keys() - {HEAD}):
+        if name not in arrays or name not in expected:
+            raise PolicyFileError(f"{path}: the array {name} is missing or unknown")
+        array, shape = arrays[name], tuple(expected[name].shape)
+        if array.shape != shape or array.dtype.kind != "f":
+            raise PolicyFileError(
+                f"{path}: {name} must be float of shape {shape}, got {array.dtype} {array.shape}"
+            )
+        with np.errstate(over="ignore"):
+            weights = array.astype(np.float32, order="C")
+        if not np.isfinite(weights).all():
+            raise PolicyFileError(f"{path}: {name} has weights that are not finite")
+        expected[name] = torch.from_numpy(weights)
+    network.load_state_dict(expected, assign=True)
+    return network, config
+
+
+def read_about(path: Path) -> dict[str, Any]:
+    """What a network's maker says about it.
+
+    Raises:
+        PolicyFileError: as ``load_network``, but the weights are not looked at.
+    """
+    return _head(path, read_archive(path))[1]
+
+
+def _head(path: Path, arrays: Mapping[str, Any]) -> tuple[DeepRMConfig, dict[str, Any]]:
+    try:
+        head = json.loads(str(arrays[HEAD]))
+        version, settings, about = head["version"], head["config"], dict(head["about"])
+    except (KeyError, TypeError, ValueError):
+        raise PolicyFileError(f"{path}: not a network for a grid: expected the text {HEAD!r}") from None
+    if version != VERSION:
+        raise PolicyFileError(f"{path}: format version {VERSION} expected, got {version!r}")
+    try:
+        return parse_settings(DeepRMConfig, settings, f"{path}: config"), about
+    except TrainingError as error:
+        raise PolicyFileError(str(error)) from None

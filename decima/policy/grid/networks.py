@@ -1,0 +1,162 @@
+"""The networks that look at a grid's picture: DeepRM's, and the convolutional ones of its successors.
+
+All map pictures, uint8 or float32 [n, H, W], to as many numbers as asked for: scores of actions (an actor), or one
+value (a critic).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from decima.policy.grid.kernels import add_outer, sum_taken
+from simulator.cluster.config import ConfigError
+from simulator.grid import GridConfig
+
+__all__ = ["PictureLinear", "Resources", "build_network"]
+
+
+#: Of the weights, before training, as in DeepRM's code; biases are 0.
+INITIAL_DEVIATION = 0.01
+
+
+class _SumTaken(torch.autograd.Function):
+    """``PictureLinear`` on pictures of zeros and ones."""
+
+    @staticmethod
+    def forward(context: Any, pictures: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        cells = pictures.numpy()
+        sums = torch.empty(len(pictures), weight.shape[1])
+        sum_taken(cells, _words(cells), weight.detach().numpy(), bias.detach().numpy(), sums.numpy())
+        context.save_for_backward(pictures, weight)
+        return sums
+
+    @staticmethod
+    def backward(context: Any, *gradients: Tensor) -> tuple[None, Tensor, Tensor]:
+        pictures, weight = context.saved_tensors
+        gradient = gradients[0].contiguous()
+        cells = pictures.numpy()
+        weight_gradient = torch.zeros_like(weight)
+        add_outer(cells, _words(cells), gradient.numpy(), weight_gradient.numpy())
+        return None, weight_gradient, gradient.sum(dim=0)
+
+
+def _words(cells: NDArray[np.uint8]) -> NDArray[np.uint32]:
+    """The same memory, four cells at a time; without the last ones if they are fewer."""
+    return cells[:, : cells.shape[1] // 4 * 4].view(np.uint32)
+
+
+class PictureLinear(nn.Module):
+    """A linear layer on whole pictures, quick where their cells are zeros and ones, most of them zeros.
+
+    Args:
+        cells: of a picture.
+        outputs: how many.
+    """
+
+    def __init__(self, cells: int, outputs: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(INITIAL_DEVIATION * torch.randn(cells, outputs))
+        self.bias = nn.Parameter(torch.zeros(outputs))
+
+    def forward(self, pictures: Tensor) -> Tensor:
+        """[n, H, W] -> [n, outputs]."""
+        cells = pictures.flatten(1)
+        if cells.dtype == torch.uint8 and cells.device.type == "cpu":
+            summed: Tensor = _SumTaken.apply(cells, self.weight, self.bias)  # type: ignore[no-untyped-call]
+            return summed
+        return cells.float() @ self.weight + self.bias
+
+
+class _OneChannel(nn.Module):
+    """The picture as it is."""
+
+    def __init__(self, rows: int, columns: int) -> None:
+        super().__init__()
+        self.shape = 1, rows, columns
+
+    def forward(self, pictures: Tensor) -> Tensor:
+        """[n, H, W] -> [n, 1, H, W]."""
+        return pictures[:, None].float()
+
+
+class Resources(nn.Module):
+    """The reshaped picture of the CNN paper: one channel for each resource, the backlog in all of them.
+
+    A job's demands of all resources then lie behind one another, where a filter sees them together.
+    """
+
+    def __init__(self, config: GridConfig) -> None:
+        super().__init__()
+        self.resources, self.width = config.num_resources, config.resource_width
+        self.shape = (
+            self.resources,
+            config.horizon,
+            config.picture_shape[1] - (self.resources - 1) * self.width,
+        )
+
+    def forward(self, pictures: Tensor) -> Tensor:
+        """[n, H, W] -> [n, R, H, W']."""
+        end = self.resources * self.width
+        split = pictures[:, :, :end].reshape(*pictures.shape[:2], self.resources, self.width).movedim(2, 1)
+        rest = pictures[:, None, :, end:].expand(-1, self.resources, -1, -1)
+        return torch.cat([split, rest], dim=3).float()
+
+
+def build_network(
+    config: GridConfig,
+    outputs: int,
+    *,
+    filters: int = 0,
+    kernel: int = 2,
+    pooling: bool = False,
+    reshape: bool = False,
+    hidden: Sequence[int] = (20,),
+) -> nn.Module:
+    """A network for the pictures of a grid.
+
+    DeepRM's is the default, one hidden layer of 20: 89,451 parameters with the paper's sizes. ``filters=16`` puts a
+    convolution of 2 x 2 before it (the CNN of Chen, Xu and Wu, 2017); ``kernel=3`` and 16 or 32 filters, with or
+    without pooling, are A2cScheduler's Conv3-16 and Conv3-32.
+
+    Args:
+        config: of the grid.
+        outputs: of the network.
+        filters: of the convolution; 0 for none.
+        kernel: rows and columns of a filter.
+        pooling: halve rows and columns after the convolution, keeping the largest of each four.
+        reshape: put resources behind one another instead of side by side.
+        hidden: units of the hidden layers.
+
+    Raises:
+        ConfigError: the picture is too small for the filters.
+    """
+    rows, columns = config.picture_shape
+    layers: list[nn.Module] = []
+    if filters:
+        spread = Resources(config) if reshape else _OneChannel(rows, columns)
+        layers += [spread, nn.Conv2d(spread.shape[0], filters, kernel), nn.ReLU()]
+        rows, columns = spread.shape[1] - kernel + 1, spread.shape[2] - kernel + 1
+        if pooling:
+            layers.append(nn.MaxPool2d(2))
+            rows, columns = rows // 2, columns // 2
+        if min(rows, columns) < 1:
+            height, width = spread.shape[1:]
+            pooled = " and pooling" if pooling else ""
+            raise ConfigError(
+                f"a picture of {height} x {width} is too small for filters of {kernel} x {kernel}{pooled}"
+            )
+        layers += [nn.Flatten(), nn.Linear(filters * rows * columns, hidden[0])]
+    else:
+        layers.append(PictureLinear(rows * columns, hidden[0]))
+    for inputs, units in zip(hidden, [*hidden[1:], outputs], strict=True):
+        last = nn.Linear(inputs, units)
+        nn.init.normal_(last.weight, std=INITIAL_DEVIATION)
+        nn.init.zeros_(last.bias)
+        layers += [nn.ReLU(), last]
+    return nn.Sequential(*layers)

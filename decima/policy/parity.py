@@ -1,0 +1,201 @@
+"""Replay recorded episodes of the published trained agent: our network must decide as it did, all the way.
+
+``python -m decima.policy.parity --weights FILE.npz FILE...`` lets the network of that file run the recorded jobs in
+the published semantics. Whatever ``python -m simulator.parity.cluster`` compares must match, and at each decision of
+the recorded network the probabilities of all stages and of the limits of the chosen one's job, and both choices. It
+prints ``N of M episodes match``, the first difference of each that does not, and the largest difference of a
+probability.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+
+import click
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from decima.policy.features import PUBLISHED_STEPS, Featurizer, message_order, published_message_order
+from decima.policy.files import PolicyFileError, load_policy
+from decima.policy.policy import Policy
+from simulator import Cluster, Decision
+from simulator.parity.cluster import (
+    DepartureError,
+    RecordedDecision,
+    Recording,
+    carry_out,
+    differences,
+    read_recording,
+    replay_files,
+    stage_names,
+)
+from simulator.parity.recording import RecordingError
+from workloads import JobProfile
+
+__all__ = ["TIE", "TOLERANCE", "AgentReplay"]
+
+#: More than rounding ever does to a probability.
+TOLERANCE = 1e-4
+#: Of two choices whose probabilities are closer, rounding to single precision decides which is the likelier.
+TIE = 2e-5
+
+
+class AgentReplay:
+    """Replays recordings with the decisions of a policy.
+
+    Args:
+        policy: decides; its compiled code chooses, its tensors, in double precision, say how likely everything is.
+
+    Attributes:
+        largest_difference: of a probability so far; NaN before the first.
+    """
+
+    def __init__(self, policy: Policy) -> None:
+        self.policy = policy
+        self._exact = copy.deepcopy(policy).double()
+        self.largest_difference = math.nan
+
+    def differences(self, recording: Recording) -> Iterator[str]:
+        """As ``simulator.parity.cluster.differences``, but the policy decides, and its decisions are compared too.
+
+        Raises:
+            RecordingError: its messages are not those of its jobs.
+        """
+        sequence = recording.sequence()
+        messages = None
+        if self.policy.config.message_order == "decima-sim" and recording.msg_paths is not None:
+            messages = _messages(sequence.profiles, recording.msg_paths)
+        featurizer = Featurizer(self.policy.config, sequence, messages)
+        yield from differences(recording, partial(self._decide, featurizer))
+
+    def _decide(
+        self, featurizer: Featurizer, cluster: Cluster, recorded: RecordedDecision
+    ) -> tuple[float, int]:
+        """Decide in the open round; returns the reward and the number of executors really committed."""
+        observation = cluster.observe()
+        names = stage_names(observation)
+        graphs = featurizer.graph(observation)
+        choices = self.policy.act(graphs)
+        node = int(choices.stage[0])
+        ours = None if node < 0 else names[graphs.place[node]]
+        theirs = None if recorded.job is None or recorded.stage is None else (recorded.job, recorded.stage)
+        if ours is None or theirs is None:
+            if ours != theirs:
+                raise DepartureError(f"{_named(ours)} is chosen, recorded {_named(theirs)}")
+            return carry_out(cluster, recorded)
+
+        if recorded.node_order != names:
+            raise DepartureError(f"node_order is {names}, recorded {recorded.node_order}")
+        if (
+            recorded.stage_probabilities is None
+            or recorded.limit_probabilities is None
+            or recorded.limit is None
+        ):
+            raise DepartureError("stage_probabilities, limit_probabilities and limit are not recorded")
+        if theirs not in names:
+            raise DepartureError(f"recorded {_named(theirs)}, which is not in the system")
+        with torch.no_grad():
+            of_nodes, of_limits = self._exact.probabilities(graphs)
+        of_stages = np.zeros(len(names))
+        of_stages[graphs.place] = of_nodes
+        place = names.index(theirs)
+        self._compare(
+            of_stages, recorded.stage_probabilities, names.index(ours), place, lambda at: _named(names[at])
+        )
+
+        # Among stages that are as likely, the recorded one is as good as ours.
+        if ours != theirs:
+            node = int(np.flatnonzero(graphs.place == place)[0])
+            limit = recorded.limit
+        else:
+            limit = int(graphs.low[node] + choices.count[0])
+        low, high = int(graphs.low[node]), int(graphs.high[node])
+        candidate = np.count_nonzero(graphs.high[:node] > graphs.low[:node])
+        limits = np.zeros(max(observation.num_executors, high))
+        limits[low:high] = of_limits[candidate]
+        self._compare(
+            limits, recorded.limit_probabilities, limit - 1, recorded.limit - 1, lambda at: f"limit {at + 1}"
+        )
+
+        count = recorded.limit - observation.held(int(observation.stage_job[place]))
+        count = min(count, observation.offered, int(observation.unclaimed_tasks[place]))
+        if count != recorded.num_executors:
+            raise DepartureError(f"{count} executors asked for, recorded {recorded.num_executors}")
+        return cluster.decide(Decision(place, recorded.limit)), count
+
+    def _compare(
+        self,
+        ours: NDArray[np.float64],
+        recorded: Sequence[float],
+        our_choice: int,
+        recorded_choice: int,
+        name: Callable[[int], str],
+    ) -> None:
+        """Both distributions must be the same, and either choice the likeliest or as likely."""
+        if len(recorded) != ours.size:
+            raise DepartureError(f"{ours.size} probabilities, recorded {len(recorded)}")
+        difference = np.abs(ours - recorded)
+        worst, likeliest = int(difference.argmax()), int(ours.argmax())
+        self.largest_difference = float(np.fmax(self.largest_difference, difference[worst]))
+        if not difference[worst] <= TOLERANCE:
+            raise DepartureError(
+                f"the probability of {name(worst)} is {ours[worst]:.6g}, recorded {recorded[worst]:.6g}"
+            )
+        if ours[our_choice] < ours[likeliest] - TIE:
+            raise DepartureError(f"{name(our_choice)} is chosen, but {name(likeliest)} is the likeliest")
+        if not 0 <= recorded_choice < ours.size or ours[recorded_choice] < ours[likeliest] - TIE:
+            raise DepartureError(f"{name(our_choice)} is chosen, recorded {name(recorded_choice)}")
+
+
+def _named(stage: tuple[int, int] | None) -> str:
+    return "no stage" if stage is None else f"stage {stage[1]} of job {stage[0]}"
+
+
+def _messages(
+    profiles: Sequence[JobProfile], paths: Sequence[Sequence[Sequence[tuple[int, int]]]]
+) -> list[NDArray[np.int32]]:
+    """Who hears from whom and when, as ``Featurizer`` wants it.
+
+    In deep DAGs that depended on where the published code's stages lay in memory: there it is taken from the
+    recording. Everywhere else it follows from the DAG.
+    """
+    if len(paths) != len(profiles):
+        raise RecordingError(f"msg_paths: {len(profiles)} jobs, recorded {len(paths)}")
+    messages = []
+    for job, (profile, steps) in enumerate(zip(profiles, paths, strict=True)):
+        if len(profile.edges) == 0 or message_order(profile)[:, 0].max() < PUBLISHED_STEPS:
+            messages.append(published_message_order(profile))
+            continue
+        rows = sorted((step, *pair) for step, pairs in enumerate(steps) for pair in pairs)
+        heard = {(step, receiver) for step, receiver, _ in rows if 0 <= receiver < profile.num_stages}
+        if rows != sorted((*hears, child) for hears in heard for child in profile.children[hears[1]]):
+            raise RecordingError(f"msg_paths.{job}: a stage hears from others than all its children")
+        messages.append(np.array(rows, dtype=np.int32).reshape(-1, 3))
+    return messages
+
+
+@click.command(help="Let a trained network run recorded episodes and say which of them match.")
+@click.option(
+    "--weights", required=True, type=click.Path(path_type=Path), help="The network: a policy file (.npz)."
+)
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
+def main(weights: Path, files: tuple[Path, ...]) -> None:
+    """Entry point; the exit status is 0 only if all episodes match."""
+    torch.set_num_threads(1)  # the network is too small for more
+    try:
+        replay = AgentReplay(load_policy(weights))
+    except PolicyFileError as error:
+        raise click.ClickException(str(error)) from None
+    all_match = replay_files(files, lambda path: replay.differences(read_recording(path)))
+    click.echo(f"largest difference of a probability: {replay.largest_difference:.2g}")
+    sys.exit(0 if all_match else 1)
+
+
+if __name__ == "__main__":
+    main()

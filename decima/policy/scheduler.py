@@ -1,0 +1,50 @@
+"""A policy as a scheduler."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from decima.policy.features import Featurizer
+from decima.policy.policy import Policy
+from decima.schedulers.base import Scheduler
+from simulator import ClusterConfig, Decision, Observation
+from workloads import JobSequence
+from workloads.arrivals import RandomStream, random_stream
+
+__all__ = ["NeuralScheduler"]
+
+
+class NeuralScheduler(Scheduler):
+    """Decima: a graph neural network chooses the stage and its job's parallelism limit.
+
+    Args:
+        policy: the network.
+        sample_seed: draw decisions with the policy's probabilities, by this seed and the sequence's; by default
+            nothing is drawn, see ``Policy.act``.
+    """
+
+    def __init__(self, policy: Policy, sample_seed: int | None = None) -> None:
+        self.policy = policy
+        self.sample_seed = sample_seed
+        self._featurizer: Featurizer | None = None
+        self._random: np.random.Generator | None = None
+
+    def reset(self, config: ClusterConfig, sequence: JobSequence) -> None:
+        """Prepare the messages of the sequence's jobs."""
+        self._featurizer = Featurizer(self.policy.config, sequence)
+        if self.sample_seed is not None:
+            self._random = random_stream(self.sample_seed, RandomStream.POLICY, sequence.seed)
+
+    def decide(self, observation: Observation) -> Decision | None:
+        """One pass through the network; none if every job that could go on holds all executors."""
+        if self._featurizer is None or self._featurizer.sequence is not observation.sequence:
+            self.reset(observation.config, observation.sequence)
+        assert self._featurizer is not None
+        graphs = self._featurizer.graph(observation)
+        uniforms = None if self._random is None else self._random.random((1, 2))
+        choices = self.policy.act(graphs, uniforms)
+        return (
+            self._featurizer.decision(observation, int(graphs.place[choices.stage[0]]), int(choices.count[0]))
+            if choices.stage[0] >= 0
+            else None
+        )

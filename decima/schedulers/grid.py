@@ -1,0 +1,137 @@
+"""Heuristics for the grid (DeepRM, HotNets 2016, section 4): they start only jobs that can start at once.
+
+Each is called with a ``Grid`` and gives an action for every episode: the startable job, on the machine, of highest
+score; the lowest number among equals; void where no job can start, or none has a score above 0.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from decima.registry import SchedulerError
+from simulator.grid import Grid, GridRecord
+
+__all__ = [
+    "HEURISTICS",
+    "KNOBS",
+    "GridScheduler",
+    "Packer",
+    "RandomChoice",
+    "ShortestJobFirst",
+    "Tetris",
+    "make_heuristic",
+    "play",
+    "tune_tetris",
+]
+
+#: Gives the actions of all episodes, int64 [N].
+GridScheduler = Callable[[Grid], NDArray[np.int64]]
+
+
+class _Scored(ABC):
+    def __call__(self, grid: Grid) -> NDArray[np.int64]:
+        """The actions, int64 [N]."""
+        scores = np.where(grid.startable(), self.score(grid), 0.0).reshape(len(grid), -1)
+        best = scores.argmax(axis=1)
+        found = np.take_along_axis(scores, best[:, None], axis=1)[:, 0] > 0
+        return np.where(found, best, grid.config.num_actions - 1)
+
+    @abstractmethod
+    def score(self, grid: Grid) -> NDArray[np.float64]:
+        """Of each visible job on each machine, float64 [N, m or 1, M]; any value where there is no job."""
+
+
+class ShortestJobFirst(_Scored):
+    """The shortest job first: 1 / duration."""
+
+    def score(self, grid: Grid) -> NDArray[np.float64]:
+        """See above."""
+        return 1.0 / np.maximum(grid.slot_duration, 1)[:, None, :]
+
+
+class Packer(_Scored):
+    """The job whose demand is best aligned with what is free: the dot product of both, in units (Tetris, 3.2)."""
+
+    def score(self, grid: Grid) -> NDArray[np.float64]:
+        """See above."""
+        free = grid.free_units[:, :, 0, :]
+        score: NDArray[np.float64] = np.einsum("nir,njr->nij", free, grid.slot_demand, dtype=np.float64)
+        return score
+
+
+class Tetris(_Scored):
+    """Tetris*: ``knob`` times the packer's score plus ``1 - knob`` times that of shortest job first.
+
+    The packer's score is up to 100 times the other: a knob of 0.5 is nearly the packer, 0.01 weighs both alike.
+    """
+
+    def __init__(self, knob: float = 0.5) -> None:
+        self.knob = knob
+
+    def score(self, grid: Grid) -> NDArray[np.float64]:
+        """See above."""
+        packing, shortness = Packer().score(grid), ShortestJobFirst().score(grid)
+        return self.knob * packing + (1 - self.knob) * shortness
+
+
+class RandomChoice:
+    """Any action, with equal chance; so it may book ahead, or let time pass while jobs wait."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self.random = np.random.default_rng(seed)
+
+    def __call__(self, grid: Grid) -> NDArray[np.int64]:
+        """The actions, int64 [N]."""
+        return self.random.integers(grid.config.num_actions, size=len(grid))
+
+
+#: Name -> heuristic; ``tetris`` takes its knob and ``random`` its seed.
+HEURISTICS: dict[str, Callable[..., GridScheduler]] = {
+    "sjf": ShortestJobFirst,
+    "packer": Packer,
+    "tetris": Tetris,
+    "random": RandomChoice,
+}
+#: Knobs that Tetris* is tuned over.
+KNOBS = (0.5, 0.2, 0.1, 0.05, 0.03, 0.02, 0.01, 0.005, 0.003, 0.002, 0.001)
+
+
+def make_heuristic(spec: str) -> GridScheduler:
+    """A heuristic by name, such as ``sjf``, ``tetris:0.01`` or ``random:7``.
+
+    Raises:
+        SchedulerError: there is none of that name, or the number does not fit.
+    """
+    name, colon, number = spec.partition(":")
+    if name not in HEURISTICS:
+        raise SchedulerError(f"unknown heuristic {spec!r}: expected one of {', '.join(HEURISTICS)}")
+    if not colon:
+        return HEURISTICS[name]()
+    try:
+        if name == "tetris" and 0 <= (knob := float(number)) <= 1:
+            return Tetris(knob)
+        if name == "random" and (seed := int(number)) >= 0:
+            return RandomChoice(seed)
+    except ValueError:
+        pass
+    raise SchedulerError(f"{spec!r}: expected tetris:KNOB with a knob of 0 to 1, or random:SEED")
+
+
+def tune_tetris(grid: Grid) -> float:
+    """The knob of ``KNOBS`` whose mean slowdown over all jobs is least; the grid's episodes are run with each."""
+    slowdowns = []
+    for knob in KNOBS:
+        grid.reset()
+        slowdowns.append(float(np.nanmean(play(grid, Tetris(knob)).slowdown())))
+    return KNOBS[int(np.argmin(slowdowns))]
+
+
+def play(grid: Grid, scheduler: GridScheduler) -> GridRecord:
+    """Run the episodes to their end."""
+    while not grid.done.all():
+        grid.step(scheduler(grid))
+    return grid.record()

@@ -1,0 +1,148 @@
+"""Settings of trainings as YAML files: reading them, changing single ones, telling what there is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar, get_args
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from decima.learning.cluster.sections import Section, first_problem
+
+__all__ = ["Recipes", "TrainingError", "describe_settings", "parse_settings", "read_settings"]
+
+Settings = TypeVar("Settings", bound=Section)
+
+
+class TrainingError(ValueError):
+    """A training that cannot be begun or gone on with. The message is one line that names the file and the place."""
+
+
+@dataclass(frozen=True)
+class Recipes:
+    """Settings that come with the project: the YAML files in a folder of its resources."""
+
+    folder: Any
+
+    def names(self) -> list[str]:
+        """Theirs."""
+        return sorted(path.name.removesuffix(".yaml") for path in self.folder.iterdir())
+
+
+def describe_settings(model: type[Section]) -> list[tuple[str, str, str]]:
+    """Every setting: its dotted key, its default as YAML writes it, and what it means."""
+    return list(_described(model, ""))
+
+
+def _described(section: type[BaseModel], prefix: str) -> Iterator[tuple[str, str, str]]:
+    for name, field in section.model_fields.items():
+        inner = [
+            kind
+            for kind in (field.annotation, *get_args(field.annotation))
+            if isinstance(kind, type) and issubclass(kind, Section)
+        ]
+        if not inner:
+            yield f"{prefix}{name}", json.dumps(field.default), str(field.description)
+            continue
+        default = "null" if field.default is None else ""
+        yield f"{prefix}{name}", default, " ".join((inner[0].__doc__ or "").split())
+        yield from _described(inner[0], f"{prefix}{name}.")
+
+
+def read_settings(
+    model: type[Settings], recipes: Recipes, source: str | Path, overrides: Sequence[str] = ()
+) -> Settings:
+    """Read the settings of a training run.
+
+    Args:
+        model: what they are.
+        recipes: those that can be named.
+        source: the name of a recipe, or a YAML file (any path, or a name that ends in .yaml or .yml).
+        overrides: ``section.key=value``, where the value is YAML; they win over the file.
+
+    Raises:
+        TrainingError: there is no such file or recipe, it is malformed, or a key is unknown or has a wrong value.
+    """
+    text = _read(recipes, source)
+    try:
+        document = yaml.load(text, Loader=_Loader)
+    except yaml.YAMLError as error:
+        raise TrainingError(f"{source}: {_yaml_problem(error)}") from None
+    document = {} if document is None else document
+    if not isinstance(document, dict):
+        raise TrainingError(f"{source}: expected keys and values, such as iterations: 100")
+    for override in overrides:
+        _override(document, override)
+    where = f"{source} with {' '.join(overrides)}" if overrides else str(source)
+    return parse_settings(model, document, where)
+
+
+def parse_settings(model: type[Settings], document: dict[str, Any], where: str) -> Settings:
+    """Settings from what YAML or JSON holds.
+
+    Args:
+        model: what they are.
+        document: keys and values.
+        where: named in errors.
+
+    Raises:
+        TrainingError: a key is unknown or has a wrong value.
+    """
+    try:
+        return model.model_validate(document)
+    except ValidationError as error:
+        raise TrainingError(f"{where}: {first_problem(error)}") from None
+
+
+def _read(recipes: Recipes, source: str | Path) -> str:
+    is_file = isinstance(source, Path) or "/" in source or source.endswith((".yaml", ".yml"))
+    if not is_file and source not in recipes.names():
+        known = ", ".join(recipes.names())
+        raise TrainingError(f"unknown recipe {source!r}: expected one of {known}, or a YAML file")
+    path = Path(source) if is_file else recipes.folder / f"{source}.yaml"
+    try:
+        return str(path.read_text(encoding="utf-8"))
+    except UnicodeDecodeError as error:
+        raise TrainingError(f"{source}: byte {error.start}: expected UTF-8 text") from None
+    except OSError as error:
+        raise TrainingError(f"{source}: {error.strerror}, expected a YAML file") from None
+
+
+def _override(document: dict[str, Any], text: str) -> None:
+    key, equals, value = text.partition("=")
+    names = key.strip().split(".")
+    if not equals or not all(names):
+        raise TrainingError(f"{text!r} is not of the form section.key=value")
+    for place, name in enumerate(names[:-1]):
+        inner = document.get(name)
+        document[name] = document = {} if inner is None else inner
+        if not isinstance(document, dict):
+            raise TrainingError(f"{text!r}: {'.'.join(names[: place + 1])} has no keys")
+    try:
+        document[names[-1]] = yaml.load(value, Loader=_Loader)
+    except yaml.YAMLError as error:
+        raise TrainingError(f"{text!r}: {_yaml_problem(error)}") from None
+
+
+def _yaml_problem(error: yaml.YAMLError) -> str:
+    mark = getattr(error, "problem_mark", None)
+    problem = " ".join(str(getattr(error, "problem", None) or error).split())
+    return f"line {mark.line + 1}, column {mark.column + 1}: {problem}" if mark is not None else problem
+
+
+class _Loader(yaml.SafeLoader):
+    """Plain values only; a key that is given twice is an error."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if key.value in seen:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key {key.value!r} is given more than once", key.start_mark
+                )
+            seen.add(key.value)
+        return super().construct_mapping(node, deep)

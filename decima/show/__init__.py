@@ -1,0 +1,1 @@
+"""What people look at: tables, notes and pictures."""

@@ -1,0 +1,131 @@
+"""Schedulers on grids for people: tables of measures, and the notes that a reader needs to judge them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from rich.table import Table
+
+from decima.cli.console import new_table
+from decima.evaluation.grid import TUNED, Evaluation, best_of
+from decima.evaluation.grid_comparison import LEARNED, GridComparison, GridSettings
+
+__all__ = [
+    "HEADINGS",
+    "comparison_notes",
+    "comparison_table",
+    "interval",
+    "load_name",
+    "table_by_row",
+]
+
+#: Measure -> how tables and pictures call it.
+HEADINGS = {
+    "slowdown": "Slowdown",
+    "completion": "Completion time (steps)",
+    "waiting": "Waiting time (steps)",
+    "makespan": "Makespan (steps)",
+    "utilisation": "Utilisation",
+}
+_JOBS = {
+    "code": "DeepRM's jobs as its code draws them",
+    "paper": "DeepRM's jobs as its paper says",
+    "coarse": "DeepRM's jobs on 10 units, nearly as its paper says",
+}
+
+
+def table_by_row(
+    title: str, corner: str, rows: Mapping[str, Mapping[str, Evaluation]], measure: str
+) -> Table:
+    """One measure: a row for each condition, a column for each scheduler; the best of a row is bold.
+
+    Args:
+        title: above the table.
+        corner: what conditions are.
+        rows: condition -> scheduler -> how it did.
+        measure: a name of ``MEASURES``.
+    """
+    names = list(dict.fromkeys(name for row in rows.values() for name in row))
+    table = new_table(title, corner, *names)
+    for condition, row in rows.items():
+        best = best_of(row, measure)
+        cells = {
+            name: interval(*evaluation.interval(measure), bold=name == best)
+            for name, evaluation in row.items()
+        }
+        table.add_row(condition, *(cells.get(name, "") for name in names))
+    return table
+
+
+def interval(mean: float, half_width: float, bold: bool = False) -> str:
+    """A mean and half its confidence interval, three digits or two decimals of them."""
+    if math.isnan(mean):
+        return "-"
+    decimals = 2 if abs(mean) < 100 else 1
+    text = f"{mean:.{decimals}f}" + ("" if math.isnan(half_width) else f" ± {half_width:.{decimals}f}")
+    return f"[bold]{text}[/bold]" if bold else text
+
+
+def load_name(load: float) -> str:
+    """A load in percent."""
+    return f"{100 * load:.4g} %"
+
+
+def comparison_table(comparison: GridComparison, measure: str) -> Table:
+    """A comparison: a row for each load."""
+    settings = comparison.settings
+    rows = {_row_name(settings, load): results for load, results in comparison.results.items()}
+    return table_by_row(f"{HEADINGS[measure]}: {_title(settings)}", "Load", rows, measure)
+
+
+def comparison_notes(comparison: GridComparison, measure: str) -> Sequence[str]:
+    """What the table does not say by itself, one sentence per line."""
+    settings = comparison.settings
+    over = "sets" if measure in ("makespan", "utilisation") else "jobs of all sets"
+    notes = [f"Means over the {over}; ± is half a 95 % confidence interval, from the sets (Student's t)."]
+    if settings.log is not None:
+        notes.insert(0, settings.log.summary())
+    elif any(_is_highest(settings, load) for load in settings.loads):
+        notes.append("highest: a job in every step; these jobs can give no more.")
+    if comparison.knobs:
+        knobs = comparison.knobs.values()
+        notes.append(
+            f"{TUNED}: knob {min(knobs):g} to {max(knobs):g}, of each load the one of least slowdown on "
+            f"{settings.sets} training sets."
+        )
+    if settings.network is not None:
+        notes.append(f"{LEARNED}: the network {settings.network_name}, trained on {_trained_on(settings)}.")
+    cut = {
+        name
+        for results in comparison.results.values()
+        for name, evaluation in results.items()
+        if evaluation.record.unfinished.any()
+    }
+    if cut:
+        notes.append(
+            f"Not all jobs were finished by {', '.join(sorted(cut))}; they count as if they ended then."
+        )
+    return notes
+
+
+def _title(settings: GridSettings) -> str:
+    jobs = f"jobs of {settings.log.name}" if settings.log is not None else _JOBS[settings.distribution]
+    machines = "" if settings.machines == 1 else f", {settings.machines} machines"
+    return f"{jobs}{machines}, {settings.sets} unseen sets of {settings.steps} steps"
+
+
+def _row_name(settings: GridSettings, load: float) -> str:
+    return f"{load_name(load)} (highest)" if _is_highest(settings, load) else load_name(load)
+
+
+def _is_highest(settings: GridSettings, load: float) -> bool:
+    return settings.log is None and settings.rate(load) == 1
+
+
+def _trained_on(settings: GridSettings) -> str:
+    jobs = settings.trained.jobs
+    source = _JOBS[jobs.distribution] if jobs.log is None else f"jobs of {jobs.log.name}"
+    loads = jobs.loads(settings.trained.grid.build())
+    low, high = load_name(min(loads)), load_name(max(loads))
+    return f"{source}, load {low}" + ("" if low == high else f" to {high}")

@@ -1,0 +1,267 @@
+"""Pictures of schedules and comparisons, as matplotlib figures; nothing here touches pyplot or a display."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from matplotlib import colormaps
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.collections import PolyCollection
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.ticker import MaxNLocator, NullFormatter, StrMethodFormatter
+from numpy.typing import NDArray
+
+from decima.outputs import atomic_path
+
+if TYPE_CHECKING:
+    from decima.evaluation.comparison import Comparison
+    from simulator import EpisodeRecord
+
+__all__ = [
+    "draw_schedule",
+    "finish_axes",
+    "plot_jct_cdf",
+    "plot_jobs_in_system",
+    "plot_schedule",
+    "save_pictures",
+    "styles",
+]
+
+#: Okabe and Ito's colour-blind-safe palette; a scheduler has the same colour and dashes in all pictures.
+STYLES: dict[str, tuple[str, str]] = {
+    "fifo": ("#E69F00", "-"),
+    "sjf-cp": ("#56B4E9", "-"),
+    "fair": ("#009E73", "-"),
+    "naive-weighted-fair": ("#CC79A7", "-"),
+    "weighted-fair": ("#0072B2", "-"),
+    "tuned-weighted-fair": ("#D55E00", "--"),
+    "random": ("#999999", ":"),
+    "decima": ("#000000", "-"),
+    # on grids
+    "sjf": ("#56B4E9", "-"),
+    "packer": ("#E69F00", "-"),
+    "tetris*": ("#009E73", "-"),
+    "deeprm": ("#000000", "-"),
+}
+#: For schedulers that are not named above, in the order in which they are drawn.
+OTHER_STYLES = tuple(("#000000", dashes) for dashes in ("--", "-.", ":"))
+#: For variants of a scheduler, in the order in which they are shown: colour-blind-safe, as in all pictures.
+VARIANT_COLOURS = ("#E69F00", "#56B4E9", "#009E73", "#CC79A7", "#0072B2", "#999999")
+MOVE_COLOUR = "#d9d9d9"
+COMPLETION_COLOUR = "#D55E00"
+#: More completions than this are marked without a line through the schedule.
+MAX_LINES = 50
+#: Where medians differ by more than this factor, times are on a logarithmic axis.
+WIDE = 8.0
+LEGEND: dict[str, Any] = {"frameon": False, "fontsize": "small"}
+#: Bars with an interval, which shows on a black bar, too.
+BARS: dict[str, Any] = {"width": 0.85, "capsize": 2, "ecolor": "0.55"}
+DPI = 120
+
+
+def plot_schedule(record: EpisodeRecord, title: str = "", end_s: float | None = None) -> Figure:
+    """What every executor did over time, as Decima's Figure 3.
+
+    Bars are coloured by job, light grey bars are moves to another job, white is idle. A triangle marks each
+    job's completion, with a dashed line below it unless there are too many jobs to tell lines apart.
+
+    Args:
+        record: the episode.
+        title: names the scheduler; the average JCT is added.
+        end_s: right end of the time axis, seconds, to compare pictures; the episode's end if omitted.
+    """
+    figure = Figure(figsize=(8, 4), dpi=DPI, layout="constrained")
+    axes = figure.add_subplot()
+    handles = draw_schedule(axes, record, end_s)
+    axes.legend(handles=handles, ncols=2, loc="lower right", bbox_to_anchor=(1, 1), **LEGEND)
+    axes.set_title(f"{title}: average JCT {record.mean_jct_ms / 1000:.1f} s".removeprefix(": "), loc="left")
+    return figure
+
+
+def draw_schedule(axes: Axes, record: EpisodeRecord, end_s: float | None = None) -> list[Artist]:
+    """Draw a schedule, as ``plot_schedule`` describes, without a title.
+
+    Args:
+        axes: empty ones.
+        record: the episode.
+        end_s: right end of the time axis, seconds; the episode's end if omitted.
+
+    Returns:
+        What a legend has to explain.
+    """
+    end_ms = record.end_ms if end_s is None else end_s * 1000
+    moves = np.column_stack([record.move_depart_ms, np.minimum(record.move_arrive_ms, record.end_ms)])
+    _bars(axes, record.move_executor, moves, MOVE_COLOUR)
+    executor, job, span = _busy_spans(record, gap_ms=end_ms / 4000)
+    _bars(axes, executor, span, _job_colours(len(record.sequence))[job])
+    completed = _mark_completions(axes, record)
+    axes.set(xlim=(0, end_ms / 1000), ylim=(0, record.config.num_executors))
+    axes.set(xlabel="Time (s)", ylabel="Executor")
+    return [Patch(color=MOVE_COLOUR, label="executor moves"), completed]
+
+
+def plot_jct_cdf(per_seed_avg_jct_s: Mapping[str, Sequence[float] | NDArray[np.float64]]) -> Figure:
+    """Distribution of the average JCT over experiments, one line per scheduler, as Decima's Figure 9(a).
+
+    Where one scheduler takes many times as long as another the axis is logarithmic, or the fast ones would coincide.
+
+    Args:
+        per_seed_avg_jct_s: by scheduler, average JCT in each experiment, float [num_experiments], seconds.
+    """
+    figure = Figure(figsize=(6, 4), dpi=DPI, layout="constrained")
+    axes = figure.add_subplot()
+    for (name, values), (colour, dashes) in zip(
+        per_seed_avg_jct_s.items(), _styles(per_seed_avg_jct_s), strict=True
+    ):
+        axes.ecdf(values, label=name, color=colour, linestyle=dashes, linewidth=1.6)
+    axes.set(xlabel="Average job completion time (s)", ylabel="Fraction of experiments", ylim=(0, 1.02))
+    medians = [float(np.median(values)) for values in per_seed_avg_jct_s.values()]
+    if max(medians) > WIDE * min(medians):
+        axes.set_xscale("log")
+        axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+        axes.xaxis.set_minor_formatter(NullFormatter())
+    else:
+        axes.set_xlim(left=0)
+    _finish(axes)
+    return figure
+
+
+def plot_jobs_in_system(records: Mapping[str, EpisodeRecord]) -> Figure:
+    """How many jobs were in the system over time, one line per scheduler, as Decima's Figure 10(a).
+
+    Args:
+        records: by scheduler, one episode of the same job sequence.
+    """
+    figure = Figure(figsize=(8, 4), dpi=DPI, layout="constrained")
+    axes = figure.add_subplot()
+    for (name, record), (colour, dashes) in zip(records.items(), _styles(records), strict=True):
+        steps = record.jobs_in_system()
+        times = steps.index.to_numpy() / 1000
+        axes.step(
+            times, steps.to_numpy(), where="post", label=name, color=colour, linestyle=dashes, linewidth=1.2
+        )
+    axes.set(xlabel="Time (s)", ylabel="Jobs in the system")
+    axes.set_xlim(left=0)
+    axes.set_ylim(bottom=0)
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+    _finish(axes)
+    return figure
+
+
+def styles(names: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Colour and dashes of lines: as in all pictures for those that are known, a colour of its own for each variant."""
+    looks = {name: STYLES[name] for name in names if name in STYLES}
+    taken = [colour for colour, _ in looks.values()]
+    free = itertools.cycle([colour for colour in VARIANT_COLOURS if colour not in taken])
+    for name in names:
+        if name not in looks:
+            looks[name] = (next(free), "-")
+    return {name: {"color": looks[name][0], "linestyle": looks[name][1]} for name in names}
+
+
+def finish_axes(axes: Axes, **labels: Any) -> None:
+    """Labels, a grid, and no frame."""
+    axes.set(**labels)
+    axes.grid(color="#e5e5e5", linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def save_pictures(comparison: Comparison, folder: Path) -> list[Path]:
+    """Save a comparison's pictures as PNG.
+
+    ``schedule-SCHEDULER.png`` of one experiment for each scheduler, on one time axis; ``jct-cdf.png``;
+    ``jobs-in-system.png`` where jobs arrive over time.
+
+    Args:
+        comparison: with at least one finished experiment.
+        folder: must exist.
+
+    Returns:
+        The files, in the order above.
+    """
+    episodes = comparison.episodes
+    end_s = max(record.end_ms for record in episodes.values()) / 1000
+    figures = {
+        f"schedule-{_file_name(name)}": plot_schedule(record, name, end_s)
+        for name, record in episodes.items()
+    }
+    figures["jct-cdf"] = plot_jct_cdf({name: comparison.per_seed_avg_jct_s(name) for name in episodes})
+    if any(np.ptp(record.sequence.arrival_ms) > 0 for record in episodes.values()):
+        figures["jobs-in-system"] = plot_jobs_in_system(episodes)
+    paths = []
+    for name, figure in figures.items():
+        with atomic_path(folder / f"{name}.png") as path:
+            figure.savefig(path)
+        paths.append(folder / f"{name}.png")
+    return paths
+
+
+def _busy_spans(
+    record: EpisodeRecord, gap_ms: float
+) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.float64]]:
+    """Tasks of one job that follow each other on an executor, with no gap that the eye could see, as one bar.
+
+    Returns:
+        executor [num_bars], job [num_bars], and start and end, ms [num_bars, 2].
+    """
+    ran = np.flatnonzero(record.task_executor >= 0)
+    order = ran[np.lexsort((record.task_start_ms[ran], record.task_executor[ran]))]
+    executor, job = record.task_executor[order], record.task_job[order]
+    start, finish = record.task_start_ms[order], np.minimum(record.task_finish_ms[order], record.end_ms)
+    breaks = (np.diff(executor) != 0) | (np.diff(job) != 0) | (start[1:] - finish[:-1] > gap_ms)
+    first = np.flatnonzero(np.concatenate([[True], breaks])[: order.size])
+    last = np.append(first[1:] - 1, order.size - 1)[: first.size]
+    return executor[first], job[first], np.column_stack([start[first], finish[last]])
+
+
+def _bars(
+    axes: Axes, executor: NDArray[np.int32], span_ms: NDArray[np.float64], colour: str | NDArray[np.float64]
+) -> None:
+    """One bar per row: the executor's lane, from start to end. One collection, however many there are."""
+    start, end = span_ms.T / 1000
+    low, high = executor.astype(float), executor + 1.0
+    corners = np.stack([start, low, start, high, end, high, end, low], axis=-1).reshape(-1, 4, 2)
+    look: dict[str, Any] = {"facecolors": colour, "linewidths": 0, "antialiaseds": False}
+    axes.add_collection(PolyCollection(corners, **look))  # type: ignore[arg-type]  # the stubs know no arrays
+
+
+def _mark_completions(axes: Axes, record: EpisodeRecord) -> Line2D:
+    """Draw them; returns the triangle for the legend."""
+    executors = record.config.num_executors
+    completion_s = record.completion_ms[~np.isnan(record.completion_ms)] / 1000
+    if completion_s.size <= MAX_LINES:
+        axes.vlines(completion_s, 0, executors, colors=COMPLETION_COLOUR, linestyles="dashed", linewidth=0.7)
+    height = np.full(completion_s.size, executors)
+    look: dict[str, Any] = {"color": COMPLETION_COLOUR, "marker": "v", "markersize": 4, "linestyle": "none"}
+    return axes.plot(completion_s, height, label="job completes", clip_on=False, **look)[0]
+
+
+def _job_colours(num_jobs: int) -> NDArray[np.float64]:
+    """RGBA per job, float64 [num_jobs, 4]: viridis in golden-ratio steps, so that neighbours differ."""
+    return np.asarray(colormaps["viridis"]((np.arange(num_jobs) * 0.618034) % 1.0))
+
+
+def _styles(names: Mapping[str, object]) -> list[tuple[str, str]]:
+    taken = [STYLES[name] for name in names if name in STYLES]
+    free = itertools.cycle([style for style in OTHER_STYLES if style not in taken])
+    return [STYLES[name] if name in STYLES else next(free) for name in names]
+
+
+def _finish(axes: Axes) -> None:
+    axes.grid(color="#e5e5e5", linewidth=0.6)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(**LEGEND)
+
+
+def _file_name(scheduler: str) -> str:
+    """A scheduler's name with what file systems dislike replaced."""
+    return re.sub(r"[^\w.=-]+", "-", scheduler)

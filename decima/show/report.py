@@ -1,0 +1,92 @@
+"""A comparison as text: one table, and the notes that a reader needs to judge it."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from statistics import median_low
+
+from rich.table import Table
+
+from decima.cli.console import new_table
+from decima.evaluation.comparison import Comparison
+from decima.evaluation.experiments import HINDSIGHT, TUNED_ONCE
+from decima.policy.shipped import SHIPPED
+from decima.registry import LEARNED, SCHEDULERS
+
+__all__ = ["comparison_notes", "comparison_table", "scheduler_summaries"]
+
+
+def comparison_table(comparison: Comparison) -> Table:
+    """A comparison as a rich table, in seconds; fits 80 columns unless a scheduler's name is long."""
+    best = comparison.best_classic
+    headings = ("Mean JCT", "p95 JCT", "Makespan", "Utilised", "vs best")
+    table = new_table(_title(comparison), "Scheduler", *headings)
+    for scheduler in comparison.settings.schedulers:
+        row = comparison.summary(scheduler)
+        table.add_row(
+            scheduler,
+            _interval(row["avg_jct_s"], row["avg_jct_ci95_s"]),
+            f"{row['p95_jct_s']:.1f}",
+            f"{row['makespan_s']:.1f}",
+            f"{row['utilisation']:.1%}",
+            "best" if scheduler == best else _interval(row["difference_s"], row["difference_ci95_s"], "+"),
+            style="bold" if scheduler == best else None,
+        )
+    return table
+
+
+def comparison_notes(comparison: Comparison) -> list[str]:
+    """What the table does not say by itself, one sentence per line."""
+    schedulers, best = comparison.settings.schedulers, comparison.best_classic
+    notes = ["Times are seconds; ± is half a 95 % confidence interval (Student's t)."]
+    if best is not None:
+        notes.append(
+            f"vs best: mean JCT minus that of {best}, the best classic scheduler, paired by experiment."
+        )
+    if TUNED_ONCE in schedulers:
+        training = len(comparison.settings.training_seeds)
+        notes.append(f"{TUNED_ONCE}: alpha = {comparison.alpha:g}, tuned on training sequences ({training}).")
+    if HINDSIGHT in schedulers:
+        alphas = [experiment.runs[HINDSIGHT].alpha or 0.0 for experiment in comparison.experiments]
+        notes.append(
+            f"{HINDSIGHT}: the best alpha of each experiment, known only in hindsight; "
+            f"{min(alphas):g} to {max(alphas):g}, median {median_low(alphas):g}."
+        )
+    if LEARNED in schedulers:
+        notes.append(f"{LEARNED}: the policy {comparison.settings.learned_policy}.")
+    return notes
+
+
+def scheduler_summaries() -> dict[str, str]:
+    """Name of each scheduler that ``decima compare`` knows, and what it does in one line."""
+    summaries = {name: (inspect.getdoc(kind) or "").partition("\n")[0] for name, kind in SCHEDULERS.items()}
+    weighted = summaries.pop(TUNED_ONCE)
+    return {
+        **summaries,
+        f"{TUNED_ONCE}:ALPHA": weighted,
+        TUNED_ONCE: "The same, alpha tuned once on separate training sequences.",
+        HINDSIGHT: "The same with the best alpha of each experiment: hindsight, the paper's baseline.",
+        LEARNED: "A graph neural network that learned to schedule jobs like those at hand.",
+        f"{LEARNED}:POLICY": f"The same with a policy file of decima train, or one of {', '.join(SHIPPED)}.",
+    }
+
+
+def _title(comparison: Comparison) -> str:
+    settings = comparison.settings
+    jobs = len(settings.sequence(settings.seed))
+    if settings.workload.sequence is not None:
+        what = f"the {jobs} jobs of {settings.workload.name}"
+    elif settings.arrivals == "poisson":
+        what = f"{jobs} {settings.workload.name} jobs, Poisson, {settings.interval_ms / 1000:g} s apart"
+    else:
+        what = f"batch of {jobs} {settings.workload.name} jobs"
+    finished = len(comparison.experiments)
+    count = f"{finished}" if comparison.complete else f"{finished} of {settings.num_experiments}"
+    return f"{what}, {settings.cluster.num_executors} executors, {count} experiments"
+
+
+def _interval(mean: float, half_width: float, sign: str = "") -> str:
+    if math.isnan(mean):
+        return "-"
+    return f"{mean:{sign}.1f}" + ("" if math.isnan(half_width) else f" ± {half_width:.1f}")

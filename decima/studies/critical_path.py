@@ -1,0 +1,321 @@
+"""Can the graph neural network find critical paths? Why its sums over children need a non-linearity of their own.
+
+The encoder learns from examples to tell, of every stage of random DAGs, how much work the longest path from it has:
+its critical path, cp(v) = work(v) + max cp(child). It is tested on larger DAGs that it never saw, some way into their
+run: of the stages whose parents are all complete, which has the longest critical path, and so comes next? A maximum
+over children is no sum of one function of each. With the second function, g, that follows the sum, it can be learned;
+without it, as in common graph neural networks, it cannot.
+
+Source: Decima (SIGCOMM 2019), section 5.1 (equation 1) and appendix E.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional
+from torch_geometric.utils import softmax
+
+from decima.policy.config import Feature, PolicyConfig
+from decima.policy.encoder import GraphTensors
+from decima.policy.features import Graphs
+from decima.policy.policy import Policy
+from decima.policy.threads import one_thread
+from workloads.sources.synthetic import random_dag
+
+__all__ = [
+    "LEVELS",
+    "Dags",
+    "Expressiveness",
+    "StagePaths",
+    "accuracy",
+    "critical_paths",
+    "draw_dags",
+    "measure_expressiveness",
+    "train",
+]
+
+#: Name -> whether g follows the sum over children.
+LEVELS = {"two-level": True, "single-level": False}
+
+#: Stages of the DAGs that are learned from (TPC-H jobs have up to 18), and of those that are tested on.
+LEARN_STAGES, TEST_STAGES = (5, 20), (21, 30)
+ITERATIONS = 2400
+BATCH, NUM_BATCHES, NUM_TESTS = 128, 80, 1000
+LEARNING_RATE, MAX_GRADIENT_NORM = 7e-3, 1.0
+#: What a stage works at most, in the unit in which critical paths are told.
+MOST_WORK = 1.0
+#: How steeply the probability of a stage grows with its critical path.
+SHARPNESS = 5.0
+
+
+@dataclass(frozen=True, eq=False)
+class Dags:
+    """Random DAGs, some way into their run; the stages that are complete are left out.
+
+    Attributes:
+        graphs: B DAGs with S stages in all. The one feature, float [S, 1], is the stage's work.
+        frontier: int64; the stages whose parents are all complete, of each DAG at least two.
+    """
+
+    graphs: GraphTensors
+    frontier: Tensor
+
+    def with_work(self, random: np.random.Generator) -> Dags:
+        """The same DAGs with works drawn anew, uniformly up to ``MOST_WORK``."""
+        work = random.random(self.graphs.features.shape, dtype=np.float32) * np.float32(MOST_WORK)
+        return Dags(replace(self.graphs, features=torch.from_numpy(work)), self.frontier)
+
+
+def draw_dags(num_dags: int, stages: tuple[int, int], random: np.random.Generator) -> Dags:
+    """Draw DAGs and their works.
+
+    Args:
+        num_dags: B.
+        stages: their least and largest number of stages before any is complete.
+        random: the generator to draw from.
+    """
+    drawn = [_draw_dag(stages, random) for _ in range(num_dags)]
+    sizes = [frontier.size for frontier, _ in drawn]
+    total, nothing = sum(sizes), np.zeros(sum(sizes), np.int32)
+    graphs = Graphs(
+        first_stage=np.cumsum([0, *sizes]),
+        first_job=np.arange(num_dags + 1),
+        first_message=np.cumsum([0, *(len(messages) for _, messages in drawn)]),
+        features=np.zeros((total, 1), np.float32),
+        job_features=np.zeros((num_dags, 0), np.float32),
+        stage_job=nothing,
+        unfinished=np.ones(total, np.bool_),
+        place=nothing,
+        low=nothing,
+        high=nothing,
+        messages=np.concatenate([messages for _, messages in drawn]),
+    )
+    frontier = np.flatnonzero(np.concatenate([frontier for frontier, _ in drawn]))
+    tensors = GraphTensors.of(graphs, torch.device("cpu"))
+    return Dags(tensors, torch.from_numpy(frontier)).with_work(random)
+
+
+def _draw_dag(
+    stages: tuple[int, int], random: np.random.Generator
+) -> tuple[NDArray[np.bool_], NDArray[np.int32]]:
+    """Of the incomplete stages, which may run, and their messages: int32 [edges, 3]; step, receiver, sender."""
+    while True:
+        size = int(random.integers(stages[0], stages[1] + 1))
+        edges = random_dag(size, random)
+        if random.random() < 0.5:  # many join in the DAGs drawn; in their reverse, many fork
+            edges = size - 1 - edges[::-1, ::-1]
+        complete, waits = np.zeros(size, np.bool_), np.zeros(size, np.bool_)
+        share = 0.7 * random.random()
+        order = np.argsort(edges[:, 1], kind="stable")
+        ends = np.searchsorted(edges[order, 1], np.arange(size + 1))
+        for stage in range(size):
+            waits[stage] = not complete[edges[order[ends[stage] : ends[stage + 1]], 0]].all()
+            complete[stage] = not waits[stage] and random.random() < share
+        frontier = ~waits & ~complete
+        if frontier.sum() > 1:
+            break
+    left = np.cumsum(~complete) - 1
+    edges = left[edges[~complete[edges[:, 0]]]]
+    height = np.zeros(size, dtype=np.int64)
+    for parent, child in edges[np.argsort(-edges[:, 0], kind="stable")].tolist():
+        height[parent] = max(height[parent], height[child] + 1)
+    messages = np.column_stack([height[edges[:, 0]] - 1, edges])
+    messages = messages[np.lexsort((edges[:, 0], messages[:, 0]))]
+    return frontier[~complete], messages.astype(np.int32)
+
+
+def critical_paths(graphs: GraphTensors) -> Tensor:
+    """The critical path of every stage whose feature is its work, float [S]."""
+    paths = graphs.features[:, 0].clone()
+    for step in graphs.steps:
+        source, to = step.edges
+        longest = paths.new_zeros(step.receivers.numel())
+        longest.scatter_reduce_(0, to, paths[step.senders[source]], "amax")
+        paths.index_add_(0, step.receivers, longest)
+    return paths
+
+
+class StagePaths(nn.Module):
+    """The encoder of a policy, and a linear function of each stage's embedding.
+
+    Args:
+        aggregate: whether g follows the sum over children.
+        seed: of the first weights.
+        embedding: width of the embeddings; the other layers are the paper's.
+    """
+
+    def __init__(self, aggregate: bool, seed: int, embedding: int = 16) -> None:
+        super().__init__()
+        work = Feature(name="unclaimed_work_ms")
+        config = PolicyConfig(stage_features=(work,), embedding=embedding, aggregate=aggregate, limit="none")
+        encoder = Policy(config, seed).encoder
+        assert encoder is not None
+        self.encoder = encoder
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            self.readout = nn.Linear(embedding, 1)
+
+    def forward(self, graphs: GraphTensors) -> Tensor:
+        """How long the critical path of every stage is thought to be, float [S]."""
+        paths: Tensor = self.readout(self.encoder.embed_stages(graphs))
+        return paths.squeeze(1)
+
+
+def accuracy(told: Tensor, dags: Dags) -> float:
+    """In what share of the DAGs the stage that comes next has the longest critical path.
+
+    Args:
+        told: float [S]; of the stages on the frontier, the one with the largest comes next.
+        dags: the DAGs.
+    """
+    right = _is_longest(told, dags) & _is_longest(critical_paths(dags.graphs), dags)
+    return float(right.sum()) / dags.graphs.num_graphs
+
+
+def _is_longest(paths: Tensor, dags: Dags) -> Tensor:
+    """Whether a stage on the frontier has the largest number of its DAG's, bool [frontier]."""
+    values, owner = paths[dags.frontier], dags.graphs.stage_job[dags.frontier]
+    largest = values.new_full((dags.graphs.num_graphs,), -torch.inf)
+    return values == largest.scatter_reduce_(0, owner, values, "amax")[owner]
+
+
+def _loss(told: Tensor, dags: Dags) -> Tensor:
+    """How far critical paths are off, relatively, and how unlikely the right stage is to come next.
+
+    The first teaches every stage of a DAG, the second what matters in the end.
+    """
+    paths = critical_paths(dags.graphs)
+    off = (told - paths) / (paths + 0.3 * MOST_WORK)
+    owner = dags.graphs.stage_job[dags.frontier]
+    chance = softmax(SHARPNESS * told[dags.frontier], owner, num_nodes=dags.graphs.num_graphs)
+    right = chance[_is_longest(paths, dags)].clamp_min(torch.finfo(chance.dtype).tiny)
+    loss: Tensor = 10 * functional.smooth_l1_loss(off, torch.zeros_like(off), beta=0.1) - right.log().mean()
+    return loss
+
+
+def train(
+    model: StagePaths,
+    iterations: int,
+    seed: int,
+    after: Callable[[int], None] = lambda iteration: None,
+) -> None:
+    """Teach a model; every iteration meets DAGs with works that it has not seen.
+
+    Args:
+        model: what learns.
+        iterations: gradient steps.
+        seed: of the DAGs.
+        after: called with the number of iterations done, after each.
+    """
+    random = np.random.default_rng((seed, 0))
+    batches = [draw_dags(BATCH, LEARN_STAGES, random) for _ in range(min(NUM_BATCHES, iterations))]
+    optimiser = torch.optim.Adam(model.parameters(), LEARNING_RATE)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(
+        optimiser, LEARNING_RATE, total_steps=iterations, pct_start=0.1
+    )
+    for iteration in range(iterations):
+        dags = batches[iteration % len(batches)].with_work(random)
+        optimiser.zero_grad()
+        _loss(model(dags.graphs), dags).backward()  # type: ignore[no-untyped-call]
+        nn.utils.clip_grad_norm_(model.parameters(), MAX_GRADIENT_NORM)
+        optimiser.step()
+        schedule.step()
+        after(iteration + 1)
+
+
+@dataclass(frozen=True, eq=False)
+class Expressiveness:
+    """How well critical paths are found in the course of learning.
+
+    Attributes:
+        curves: a row for every measurement, columns ``iteration`` (int64), ``accuracy`` (float64, a fraction) on the
+            larger DAGs, ``network`` (str, of ``LEVELS``) and ``seed`` (int64).
+        chance: accuracy of whoever guesses.
+    """
+
+    curves: pd.DataFrame
+    chance: float
+
+    def final(self) -> pd.DataFrame:
+        """Accuracies after the last iteration: a row for each network, a column for each seed."""
+        last = self.curves[self.curves["iteration"] == self.curves["iteration"].max()]
+        table: pd.DataFrame = last.pivot_table("accuracy", "network", "seed").loc[list(LEVELS)]
+        return table
+
+    def to_json(self, **provenance: Any) -> str:
+        """Everything as JSON text; ``provenance`` is added as it is."""
+        content = {
+            **provenance,
+            "learn_stages": LEARN_STAGES,
+            "test_stages": TEST_STAGES,
+            "chance": self.chance,
+            "curves": self.curves.to_dict("records"),
+        }
+        return json.dumps(content, indent=1) + "\n"
+
+
+def measure_expressiveness(
+    seeds: Sequence[int] = (0, 1, 2),
+    iterations: int = ITERATIONS,
+    num_measurements: int = 24,
+    on_step: Callable[[int, int], None] = lambda done, total: None,
+) -> Expressiveness:
+    """Train both networks with every seed, on one thread: for networks this small, more would only wait.
+
+    Args:
+        seeds: each names first weights and DAGs.
+        iterations: gradient steps, at least 1.
+        num_measurements: points of each curve after the first, which is before the first step.
+        on_step: called with the number of iterations done and of all.
+    """
+    curves: list[pd.DataFrame] = []
+    chances: list[float] = []
+    steps, total = itertools.count(1), len(seeds) * len(LEVELS) * iterations
+    with one_thread():
+        for seed in seeds:
+            tests = draw_dags(NUM_TESTS, TEST_STAGES, np.random.default_rng((seed, 1)))
+            sizes = torch.bincount(tests.graphs.stage_job[tests.frontier])
+            chances.append(float((1 / sizes).mean()))
+            for network, aggregate in LEVELS.items():
+                model = StagePaths(aggregate, seed)
+                curve = _curve(
+                    model, tests, iterations, seed, num_measurements, lambda: on_step(next(steps), total)
+                )
+                curves.append(curve.assign(network=network, seed=seed))
+    return Expressiveness(pd.concat(curves, ignore_index=True), float(np.mean(chances)))
+
+
+def _curve(
+    model: StagePaths,
+    tests: Dags,
+    iterations: int,
+    seed: int,
+    num_measurements: int,
+    on_iteration: Callable[[], None],
+) -> pd.DataFrame:
+    """Train a model: columns iteration and accuracy."""
+    stops = set(np.linspace(0, iterations, num_measurements + 1).astype(int).tolist())
+    rows = []
+
+    def measure(iteration: int) -> None:
+        if iteration in stops:
+            with torch.no_grad():
+                rows.append((iteration, accuracy(model(tests.graphs), tests)))
+
+    def after(iteration: int) -> None:
+        measure(iteration)
+        on_iteration()
+
+    measure(0)
+    train(model, iterations, seed, after)
+    return pd.DataFrame(rows, columns=["iteration", "accuracy"])

@@ -1,0 +1,72 @@
+"""Figure 13 of the Decima paper: what is learned follows the objective and what it costs to move an executor."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from matplotlib.figure import Figure
+
+from decima.evaluation.experiments import HINDSIGHT
+from decima.show.plots import DPI, LEGEND, draw_schedule
+from decima.studies.evaluation import MAKESPAN_HINDSIGHT, Condition
+from decima.studies.fig9 import batch_variant
+from decima.studies.study import Study, Variant
+from decima.studies.study_report import Outcome
+
+__all__ = ["fig13", "plot_fig13"]
+
+MOVES_COST, MOVES_FREE = "moves take 2 s", "moves are free"
+#: What the policies were trained for.
+FOR_JCT, FOR_JCT_FREE, FOR_MAKESPAN = "decima for JCT", "decima for JCT, free moves", "decima for makespan"
+
+
+def fig13(study: Study) -> Outcome:
+    """Three policies, trained for the average JCT with the moving delay, without it, and for the makespan."""
+    free = Variant("batch-free-moves", study.config("batch", cluster__moving_delay=0.0))
+    makespan = Variant("batch-makespan", study.config("makespan"))
+    jct_policy = study.full_policy(batch_variant(study), "batch")
+    trained = study.train(free, makespan)
+    classic = {
+        "fair": "fair",
+        HINDSIGHT: HINDSIGHT,
+        "weighted fair for makespan": MAKESPAN_HINDSIGHT,
+    }
+    learned = {
+        FOR_JCT: jct_policy,
+        FOR_JCT_FREE: trained[free.name],
+        FOR_MAKESPAN: trained[makespan.name],
+    }
+    settings = study.settings(num_experiments=50, num_jobs=20)
+    free_settings = replace(settings, cluster=replace(settings.cluster, moving_delay_ms=0.0))
+    schedulers = {**classic, **learned}
+    return Outcome(
+        "fig13",
+        f"Batches of {settings.num_jobs} {study.workload.name} jobs, {study.executors} executors",
+        study.evaluate(
+            Condition(MOVES_COST, settings, schedulers, keep=True),
+            Condition(MOVES_FREE, free_settings, schedulers, keep=True),
+        ),
+        paper={
+            (MOVES_COST, FOR_JCT): "67.3, makespan 119.6",
+            (MOVES_FREE, FOR_JCT_FREE): "61.4, makespan 114.3",
+            (MOVES_COST, FOR_MAKESPAN): "74.5, makespan 102.1",
+        },
+        notes=("The paper's figures are of one batch of its own; what can be compared is how they differ.",),
+        makespan=True,
+    )
+
+
+def plot_fig13(outcome: Outcome) -> Figure:
+    """The schedules of the three policies, each where it was trained, on one time axis."""
+    shown = ((MOVES_COST, FOR_JCT), (MOVES_FREE, FOR_JCT_FREE), (MOVES_COST, FOR_MAKESPAN))
+    records = [outcome.evaluation.records[key] for key in shown]
+    end_s = max(record.end_ms for record in records) / 1000
+    figure = Figure(figsize=(8, 9), dpi=DPI, layout="constrained")
+    for place, ((condition, scheduler), record) in enumerate(zip(shown, records, strict=True)):
+        axes = figure.add_subplot(3, 1, place + 1)
+        jct_s, makespan_s = record.mean_jct_ms / 1000, record.makespan_ms / 1000
+        title = f"{scheduler}: average JCT {jct_s:.1f} s, makespan {makespan_s:.1f} s"
+        handles = draw_schedule(axes, record, end_s)
+        axes.set_title(f"{title} ({condition})", loc="left", fontsize="medium")
+    figure.legend(handles=handles, ncols=2, loc="outside lower right", **LEGEND)
+    return figure

@@ -1,0 +1,117 @@
+"""Figure 14 of the Decima paper: what each of its ideas is for, at growing load."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from matplotlib.figure import Figure
+
+from decima.evaluation.experiments import HINDSIGHT
+from decima.show.plots import DPI, LEGEND
+from decima.studies.evaluation import Condition
+from decima.studies.fig9 import batch_variant, stream_variant
+from decima.studies.study import Study, Variant
+from decima.studies.study_report import FULL, Outcome, finish_axes, styles, summary
+
+__all__ = ["LOADS", "fig14", "plot_fig14"]
+
+LOADS = (0.55, 0.65, 0.75, 0.85)
+
+NO_LIMITS, NO_GRAPH, UNFIXED, BATCH = (
+    "no parallelism control",
+    "no graph embedding",
+    "unfixed sequences",
+    "trained on batches",
+)
+
+
+def fig14(study: Study, loads: Sequence[float] = LOADS) -> Outcome:
+    """Policies that lack an idea each, against the full one and weighted fair sharing.
+
+    Args:
+        study: how large, and on what.
+        loads: shares of the time that executors are to be busy; all policies are trained at the highest.
+    """
+    loads = sorted(set(loads))
+    intervals = {load: study.interval_for_load(load) for load in loads}
+    interval_s = intervals[loads[-1]]
+
+    full = stream_variant(study, interval_s)
+
+    def without(name: str, **settings: object) -> Variant:
+        return Variant(
+            f"{full.name}-{name}", study.config("stream", workload__interval=interval_s, **settings)
+        )
+
+    variants = {
+        NO_LIMITS: without("no-limits", policy__overrides__limit="none", policy__overrides__wait=False),
+        NO_GRAPH: without("no-graph", policy__overrides__graph=False),
+        UNFIXED: without("unfixed", episodes__fixed_sequences=False),
+        BATCH: batch_variant(replace(study, num_jobs=None)),  # how long streams are says nothing of batches
+    }
+    # Of equal training, so the policy that comes with the project does not stand for the full one.
+    schedulers = {HINDSIGHT: HINDSIGHT, FULL: study.full_policy(full)}
+    trained = study.train(*variants.values())
+    schedulers |= {name: trained[variant.name] for name, variant in variants.items()}
+    conditions = [
+        Condition(
+            f"load {100 * load:g}%",
+            study.settings(num_experiments=10, num_jobs=400, interval_s=intervals[load]),
+            schedulers,
+        )
+        for load in loads
+    ]
+    evaluation = study.evaluate(*conditions)
+    measured = {
+        condition.name: evaluation.mean(condition.name, HINDSIGHT, "load") for condition in conditions
+    }
+    jobs = conditions[0].settings.num_jobs
+    return Outcome(
+        "fig14",
+        f"{jobs} {study.workload.name} jobs, {study.executors} executors",
+        evaluation,
+        paper={
+            **{(condition.name, NO_LIMITS): "unstable from 55% on" for condition in conditions},
+            **{
+                (condition.name, UNFIXED): "2 times decima's"
+                for load, condition in zip(loads, conditions, strict=True)
+                if load > 0.75
+            },
+            **{
+                (condition.name, BATCH): "worse than tuned"
+                for load, condition in zip(loads, conditions, strict=True)
+                if load > 0.65
+            },
+        },
+        notes=(
+            f"All were trained with {interval_s:g} s between arrivals, the highest load, for as many iterations; "
+            "the one for batches with its own recipe.",
+            "Loads measured under tuned weighted fair: "
+            + ", ".join(f"{name.removeprefix('load ')}: {load:.0%}" for name, load in measured.items())
+            + "; jobs arrive "
+            + ", ".join(f"{interval:g}" for interval in intervals.values())
+            + " s apart.",
+            "The paper: without any of the ideas, Decima falls behind the tuned weighted fair at high load.",
+        ),
+        extra={
+            "interval_s": {condition.name: condition.settings.interval_ms / 1000 for condition in conditions},
+            "measured_load": measured,
+        },
+    )
+
+
+def plot_fig14(outcome: Outcome) -> Figure:
+    """Mean JCT over the load, a line for each policy."""
+    conditions, table = outcome.evaluation.conditions, summary(outcome.evaluation)
+    figure = Figure(figsize=(7, 4), dpi=DPI, layout="constrained")
+    axes = figure.add_subplot()
+    names = list(conditions[0].schedulers)
+    places = [float(condition.name.removeprefix("load ").removesuffix("%")) for condition in conditions]
+    for name, look in styles(names).items():
+        means = [table[condition.name, name]["mean_jct_s"] for condition in conditions]
+        axes.plot(places, means, label=name, marker="o", markersize=4, **look)
+    axes.set_xticks(places)
+    finish_axes(axes, xlabel="Load (%)", ylabel="Average job completion time (s)", yscale="log")
+    axes.legend(loc="upper left", bbox_to_anchor=(1, 1), **LEGEND)
+    return figure

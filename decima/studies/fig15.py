@@ -1,0 +1,81 @@
+"""Figure 15(a) of the Decima paper: how fast a policy is learned, by how it encodes the parallelism limit."""
+
+from __future__ import annotations
+
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from decima.evaluation.experiments import HINDSIGHT
+from decima.learning.cluster.metrics import read_metrics
+from decima.show.plots import DPI, LEGEND, STYLES
+from decima.studies.evaluation import Condition
+from decima.studies.study import Study, Variant
+from decima.studies.study_report import FULL, Outcome, finish_axes, styles
+
+__all__ = ["fig15a", "plot_fig15a"]
+
+OUTPUTS, STAGES = "an output per limit", "limits of stages"
+
+
+def fig15a(study: Study, load: float = 0.85) -> Outcome:
+    """Limits as an input of one score function, as separate outputs, and of single stages.
+
+    Args:
+        study: how large, and on what. A policy given as a file has no learning curve, so all three are trained.
+        load: what the executors are to be busy with, on streams.
+    """
+    interval_s = study.interval_for_load(load)
+    shapes: dict[str, tuple[str, dict[str, object]]] = {
+        FULL: ("input", {}),
+        OUTPUTS: ("outputs", {"limit": "outputs", "num_limits": study.executors}),
+        STAGES: ("stage-limits", {"limit": "stage"}),
+    }
+    variants = {
+        name: Variant(
+            f"stream-{interval_s:g}s-scratch-{suffix}",
+            study.config(
+                "stream",
+                workload__interval=interval_s,
+                imitation=None,
+                policy__overrides__wait=False,
+                **{f"policy__overrides__{key}": value for key, value in overrides.items()},
+            ),
+        )
+        for name, (suffix, overrides) in shapes.items()
+    }
+    trained = study.train(*variants.values())
+    settings = study.settings(num_experiments=10, num_jobs=400, interval_s=interval_s)
+    schedulers = {HINDSIGHT: HINDSIGHT} | {name: trained[variant.name] for name, variant in variants.items()}
+    folders = {name: study.policies / variant.name for name, variant in variants.items()}
+    return Outcome(
+        "fig15a",
+        f"{settings.num_jobs} {study.workload.name} jobs {interval_s:g} s apart, {study.executors} executors",
+        study.evaluate(Condition("", settings, schedulers)),
+        notes=(
+            f"{FULL}: the limit is an input of one function; {OUTPUTS}: of the job, chosen among separate outputs; "
+            f"{STAGES}: each stage has its own.",
+            "All learn by reward from the first iteration on, without imitation; none may leave executors idle.",
+            "The paper: separate outputs have more parameters and learn more slowly, as do limits of stages, which "
+            "have more policies to explore; no figures.",
+        ),
+        curves={name: read_metrics(folder / "metrics.jsonl") for name, folder in folders.items()},
+    )
+
+
+def plot_fig15a(outcome: Outcome) -> Figure:
+    """JCT on the validation sequences over the iterations; dashed is the tuned weighted fair there."""
+    figure = Figure(figsize=(7, 4), dpi=DPI, layout="constrained")
+    axes = figure.add_subplot()
+    looks = styles(list(outcome.curves))
+    for name, rows in outcome.curves.items():
+        judged = [row for row in rows if "validation_jct_s" in row]
+        iterations = [row["iteration"] for row in judged]
+        axes.plot(iterations, [row["validation_jct_s"] for row in judged], label=name, **looks[name])
+    [judged, *_] = [[row for row in rows if "improvement" in row] for rows in outcome.curves.values()]
+    # improvement = 1 - JCT / JCT of the tuned weighted fair, which is the same for all: same sequences
+    tuned = judged[0]["validation_jct_s"] / (1 - judged[0]["improvement"])
+    axes.axhline(tuned, label=HINDSIGHT, color=STYLES[HINDSIGHT][0], linestyle="--", linewidth=1)
+    finish_axes(axes, xlabel="Iterations", ylabel="Average job completion time (s)", ylim=(0, None))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.legend(loc="upper left", bbox_to_anchor=(1, 1), **LEGEND)
+    return figure

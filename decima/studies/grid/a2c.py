@@ -1,0 +1,113 @@
+"""The tables of A2cScheduler (Liang et al., arXiv 1909.07820, 2020): rates, architectures, a real log."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from decima.evaluation.grid import TUNED
+from decima.show.grid_plots import plot_bars
+from decima.show.grid_report import load_name
+from decima.studies.grid.report import GridOutcome, Part, better
+from decima.studies.grid.study import GridCondition, GridStudy
+from workloads import read_swf
+
+__all__ = ["tables"]
+
+A2C = "a2c"
+RATES = (0.6, 0.7, 0.8, 0.9)
+#: Architectures are compared at this rate, after a share of the iterations, each on a share of the sets, one at once:
+#: convolutions take their time.
+ARCHITECTURE_RATE, ARCHITECTURE_ITERATIONS, ARCHITECTURE_SETS, ARCHITECTURE_AT_ONCE = 0.7, 0.1, 0.05, 1
+ARCHITECTURES: dict[str, dict[str, Any]] = {
+    "fully connected": {},
+    **{
+        f"conv3-{filters}{', pooling' if pooling else ''}": {
+            "network__filters": filters,
+            "network__kernel": 3,
+            "network__pooling": pooling,
+        }
+        for filters in (16, 32)
+        for pooling in (False, True)
+    },
+}
+#: In the order of the paper's columns.
+HEURISTICS = ("random", "packer", "sjf", TUNED)
+MEASURES = ("slowdown", "completion", "waiting")
+#: The paper's figures that agree with its description of jobs; those of its other rates do not.
+PAPER = {
+    ("rate 0.9", "random", "slowdown"): 5.5,
+    ("rate 0.9", "packer", "slowdown"): 2.9,
+    ("rate 0.9", "sjf", "slowdown"): 1.8,
+}
+
+
+def tables(study: GridStudy, log: Path | None = None, log_load: float = 0.7) -> GridOutcome:
+    """Slowdown, completion and waiting time.
+
+    Args:
+        study: how large.
+        log: in Standard Workload Format.
+        log_load: that it is resampled to.
+    """
+    config = study.config("a2c")
+    learned = config.jobs.rate
+    assert isinstance(learned, tuple)
+    networks = study.train({A2C: config})
+    conditions = {
+        f"rate {rate:g}": GridCondition(
+            study.config("a2c", jobs__rate=rate), {A2C: networks[A2C]}, HEURISTICS
+        )
+        for rate in RATES
+    }
+    sets = max(2, round(config.episodes.sets * ARCHITECTURE_SETS))
+    shapes = {
+        f"a2c-{name.replace(', ', '-').replace(' ', '-')}": study.config(
+            "a2c",
+            share=ARCHITECTURE_ITERATIONS,
+            episodes__sets=sets,
+            episodes__at_once=ARCHITECTURE_AT_ONCE,
+            **settings,
+        )
+        for name, settings in ARCHITECTURES.items()
+    }
+    files = dict(zip(ARCHITECTURES, study.train(shapes).values(), strict=True))
+    networks |= files
+    conditions["architectures"] = GridCondition(study.config("a2c", jobs__rate=ARCHITECTURE_RATE), files, ())
+    if log is not None:
+        of_log = study.config("a2c", jobs__log=str(log), jobs__rate=None, jobs__load=log_load, grid__units=10)
+        networks["log"] = study.train({"a2c-log": of_log})["a2c-log"]
+        conditions["log"] = GridCondition(of_log, {A2C: networks["log"]}, HEURISTICS)
+    results = study.evaluate(conditions)
+    rates = {name: row for name, row in results.items() if name.startswith("rate")}
+    lower = {name: rates[name] for name in ("rate 0.6", "rate 0.7", "rate 0.8")}
+    shape = next(iter(shapes.values()))
+    parts = [
+        Part("Rates of arrival", rates, MEASURES, "Rate", PAPER),
+        Part(
+            f"Architectures at rate {ARCHITECTURE_RATE:g}, {shape.iterations} iterations of {sets} sets",
+            {"": results["architectures"]},
+            MEASURES,
+        ),
+    ]
+    notes = [
+        f"{A2C} is one network, which learned at rates {', '.join(f'{rate:g}' for rate in learned)}.",
+        "Of the paper's figures those are shown that agree with its description of jobs; the others do not.",
+    ]
+    if log is not None:
+        parts.append(Part(f"{log.name}, load {load_name(log_load)}", {"": results["log"]}, MEASURES))
+        notes.insert(0, read_swf(log).summary())
+    else:
+        notes.append("A real log is left out: --log FILE.swf.gz names one.")
+    return GridOutcome(
+        "a2c-tables",
+        parts,
+        [
+            better("A2C is better than Tetris at every rate.", rates, A2C, [TUNED]),
+            better("It is at least as good as SJF at rates 0.6 to 0.8.", lower, A2C, ["sjf"], or_equal=True),
+        ],
+        notes,
+        networks,
+        {"a2c-tables": partial(plot_bars, rates, MEASURES)},
+    )

@@ -1,0 +1,117 @@
+"""Figures 2 and 3 of Chen, Xu and Wu (arXiv 1711.07440, 2017): changes to DeepRM, and two machines.
+
+What is known of the paper's results here is what its abstract says; its figures are not quoted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from decima.evaluation.grid import HEURISTIC_NAMES
+from decima.evaluation.grid_comparison import LEARNED
+from decima.learning.cluster.metrics import read_metrics
+from decima.show.grid_plots import legend_beside, plot_bars
+from decima.show.grid_report import load_name
+from decima.show.plots import DPI, finish_axes, styles
+from decima.studies.grid.report import GridOutcome, Part, better
+from decima.studies.grid.study import GridCondition, GridStudy
+
+__all__ = ["fig2", "fig3"]
+
+#: alpha, beta, gamma: of jobs on machines, in the visible slots, in the backlog.
+Weights = tuple[float, float, float]
+
+#: DeepRM's network on the recipe's grid.
+FLAT = {"network__filters": 0, "network__reshape": False}
+MEASURES = ("slowdown", "completion")
+#: Of all machines.
+LOAD = 0.7
+
+
+def fig2(study: GridStudy, weights: Sequence[Weights] = ((1, 1, 2), (0.5, 1, 1))) -> GridOutcome:
+    """A convolution, the reshaped state, and other weights in the reward, each against DeepRM.
+
+    Args:
+        study: how large.
+        weights: each is tried with DeepRM's own network.
+    """
+    variants: dict[str, dict[str, Any]] = {
+        LEARNED: FLAT,
+        "cnn": {"network__reshape": False},
+        "cnn, reshaped": {},
+    }
+    for each in weights:
+        alpha, beta, gamma = each
+        variants[f"weights {_text(each)}"] = {
+            **FLAT,
+            "grid__machine_weights": [alpha],
+            "grid__queue_weight": beta,
+            "grid__backlog_weight": gamma,
+        }
+    configs = {
+        f"cnn-fig2-{name.replace(', ', '-').replace(' ', '-')}": study.config("cnn", **settings)
+        for name, settings in variants.items()
+    }
+    files = study.train(configs)
+    networks = dict(zip(variants, files.values(), strict=True))
+    learned = next(iter(configs.values()))
+    config = study.config("cnn", jobs__load=LOAD)
+    results = study.evaluate({"": GridCondition(config, networks)})
+    curves = {name: read_metrics(path.parent / "metrics.jsonl") for name, path in networks.items()}
+    return GridOutcome(
+        "cnn-fig2",
+        [Part(f"Load {load_name(LOAD)}, {config.grid.visible_jobs} visible jobs", results, MEASURES)],
+        [
+            better(f"{name}: improves on DeepRM.", results, name, [LEARNED])
+            for name in variants
+            if name != LEARNED
+        ],
+        [
+            "weights A, B, C: of jobs on the machine, in the visible slots and in the backlog in the reward, with "
+            "DeepRM's network.",
+            f"All learned at loads of {', '.join(map(load_name, learned.jobs.loads(learned.grid.build())))}.",
+            "Without a convolution the reshaped state has the same inputs in another order, which makes no difference.",
+            "The paper: these changes improve on DeepRM; it gives pictures.",
+        ],
+        networks,
+        {"cnn-fig2": partial(plot_curves, curves)},
+        extra={"learning_curves": curves},
+    )
+
+
+def fig3(study: GridStudy) -> GridOutcome:
+    """Two machines."""
+    config = study.config("cnn", jobs__load=LOAD, grid__machines=2)
+    networks = {"cnn": study.train({"cnn-fig3": config})["cnn-fig3"]}
+    results = study.evaluate({"": GridCondition(config, networks, HEURISTIC_NAMES)})
+    return GridOutcome(
+        "cnn-fig3",
+        [Part(f"Two machines, load {load_name(LOAD)}", results, MEASURES)],
+        [
+            better("On two machines it is better than SJF and Packer.", results, "cnn", ["sjf", "packer"]),
+        ],
+        ["Its actions are pairs of a visible job and a machine. The paper gives pictures."],
+        networks,
+        {"cnn-fig3": partial(plot_bars, results, MEASURES)},
+    )
+
+
+def plot_curves(curves: Mapping[str, Sequence[Mapping[str, float]]]) -> Figure:
+    """Slowdown on unseen sets over the iterations, a line for each network."""
+    figure = Figure(figsize=(7, 4), dpi=DPI, layout="constrained")
+    axes = figure.add_subplot()
+    for name, look in styles(list(curves)).items():
+        judged = [row for row in curves[name] if "validation_slowdown" in row]
+        iterations = [row["iteration"] for row in judged]
+        axes.plot(iterations, [row["validation_slowdown"] for row in judged], label=name, **look)
+    finish_axes(axes, xlabel="Iterations", ylabel="Slowdown on unseen sets", ylim=(0, None))
+    legend_beside(axes)
+    return figure
+
+
+def _text(weights: Weights) -> str:
+    return ", ".join(f"{weight:g}" for weight in weights)

@@ -1,0 +1,216 @@
+"""Figures 4 to 6 of the DeepRM paper (HotNets 2016): slowdown against load, two objectives, how it learns.
+
+The paper shows these results in pictures alone; what it says of them in words (sections 4.2 and 4.3) is quoted as
+claims.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+from decima.evaluation.grid import HEURISTIC_NAMES, TUNED, best_of
+from decima.evaluation.grid_comparison import LEARNED, GridSettings
+from decima.learning.cluster.metrics import read_metrics
+from decima.policy.grid.files import read_about
+from decima.show.grid_plots import legend_beside, plot_bars, plot_by_load
+from decima.show.grid_report import load_name
+from decima.show.plots import DPI, LEGEND, finish_axes, styles
+from decima.studies.grid.report import Claim, GridOutcome, Part, better
+from decima.studies.grid.study import GridCondition, GridStudy
+
+__all__ = ["fig4", "fig5", "fig6", "network_at"]
+
+#: Loads of figures 5 and 6.
+HIGH, MODERATE = 1.3, 0.7
+#: Learning rate, at first, of a network that goes on with another objective.
+AFTERWARDS = 0.002
+#: What is learned after the recipe's iterations is shown, too.
+LONGER = 2
+#: Iterations after which DeepRM is better than Tetris* (section 4.3).
+PASSES_TETRIS = 200
+#: A curve that is as close to its best has converged.
+CONVERGED = 0.05
+
+
+def network_at(load: float) -> str:
+    """The folder of the network that learned at a load; the same in all studies."""
+    return f"deeprm-{100 * load:.4g}"
+
+
+def fig4(study: GridStudy, loads: Sequence[float] = ()) -> GridOutcome:
+    """Slowdown against load.
+
+    Args:
+        study: how large.
+        loads: as shares, by default those of ``decima deeprm compare``; one network is trained at each.
+    """
+    loads = GridSettings(loads=tuple(loads)).loads
+    configs = {load: study.config("deeprm", jobs__load=load) for load in loads}
+    files = study.train({network_at(load): config for load, config in configs.items()})
+    networks = {load_name(load): files[network_at(load)] for load in loads}
+    results = study.evaluate(
+        {
+            load_name(load): GridCondition(configs[load], {LEARNED: networks[load_name(load)]})
+            for load in loads
+        }
+    )
+    high = {load_name(load): results[load_name(load)] for load in loads if load > 1}
+    wins = [condition for condition, row in results.items() if best_of(row, "slowdown") == LEARNED]
+    claims = [
+        better("SJF performs better than Packer.", results, "sjf", ["packer"]),
+        better("Tetris* outperforms both by combining their advantages.", results, TUNED, ["sjf", "packer"]),
+        Claim(
+            "DeepRM is comparable to and often better than all heuristics.",
+            f"the best at {len(wins)} of {len(results)} loads: {', '.join(wins) or 'none'}",
+            2 * len(wins) > len(results),
+        ),
+    ]
+    if high:
+        claims.append(better("DeepRM beats Tetris* at higher loads.", high, LEARNED, [TUNED]))
+    return GridOutcome(
+        "deeprm-fig4",
+        [Part("Slowdown against load", results, corner="Load", wide=True)],
+        claims,
+        ["A network was trained at each load; 184.5 % is the highest that a job in every step gives."],
+        networks,
+        {"deeprm-fig4": partial(plot_by_load, dict(zip(loads, results.values(), strict=True)), "slowdown")},
+    )
+
+
+def fig5(study: GridStudy) -> GridOutcome:
+    """Two objectives at a load of 130 %."""
+    names = {f"{LEARNED}, for slowdown": "slowdown", f"{LEARNED}, for completion": "completion"}
+    config = study.config("deeprm", jobs__load=HIGH)
+    name = network_at(HIGH)
+    networks = study.train({name: config})
+    then = study.config(
+        "deeprm",
+        jobs__load=HIGH,
+        grid__objective="completion",
+        start=str(networks[name]),
+        update__learning_rate=AFTERWARDS,
+    )
+    networks |= study.train({f"{name}-completion": then})
+    networks = dict(zip(names, networks.values(), strict=True))
+    heuristics = ("sjf", "packer", TUNED)
+    results = study.evaluate({"": GridCondition(config, networks, heuristics)})
+    claims = [
+        better("Tetris* outperforms the other heuristics on slowdown.", results, TUNED, ["sjf", "packer"]),
+        *(
+            better(
+                f"DeepRM is the best on {objective} when trained for it.",
+                results,
+                name,
+                [other for other in (*heuristics, *names) if other != name],
+                objective,
+            )
+            for name, objective in names.items()
+        ),
+    ]
+    measures = ("slowdown", "completion")
+    return GridOutcome(
+        "deeprm-fig5",
+        [Part(f"Two objectives at a load of {load_name(HIGH)}", results, measures)],
+        claims,
+        [
+            "Tetris* is tuned for slowdown.",
+            "The network for completion begins with that for slowdown: from random weights it does not find out within "
+            "as many iterations that withholding long jobs pays, which gains little there.",
+        ],
+        networks,
+        {"deeprm-fig5": partial(plot_bars, results, measures)},
+    )
+
+
+def fig6(study: GridStudy) -> GridOutcome:
+    """How DeepRM learns at a load of 70 %."""
+    name = f"{network_at(MODERATE)}-long"
+    config = study.config("deeprm", share=LONGER, jobs__load=MODERATE)
+    networks = {LEARNED: study.train({name: config})[name]}
+    curve = read_metrics(study.policies / name / "metrics.jsonl")
+    heuristics = _on_validation_sets(networks[LEARNED])
+    results = study.evaluate({"": GridCondition(config, networks)})
+    return GridOutcome(
+        "deeprm-fig6",
+        [Part(f"After training at a load of {load_name(MODERATE)}", results, ("slowdown", "completion"))],
+        _learning_claims(curve, heuristics),
+        [
+            "The curve is that of validation sets, on which the best network was chosen; the table's are others.",
+            f"Each iteration learns from {'new' if config.episodes.fresh else 'the same'} {config.episodes.sets} sets "
+            "of jobs; the paper's from the same 100.",
+        ],
+        networks,
+        {"deeprm-fig6": partial(plot_learning, curve, heuristics)},
+        extra={"learning_curve": list(curve), "validation_slowdown": heuristics},
+    )
+
+
+def _on_validation_sets(network: Path) -> dict[str, float]:
+    """Mean slowdown of the heuristics."""
+    results = read_about(network)["validation"]["results"]
+    return {name: float(results[name]["slowdown"]) for name in HEURISTIC_NAMES}
+
+
+def _learning_claims(
+    curve: Sequence[Mapping[str, float]], heuristics: Mapping[str, float]
+) -> Sequence[Claim]:
+    judged = [row for row in curve if "validation_slowdown" in row]
+    slowdown = {int(row["iteration"]): row["validation_slowdown"] for row in judged}
+    last = max(slowdown)
+    first = slowdown[min(slowdown)]
+    passed = next((each for each, value in slowdown.items() if value < heuristics[TUNED]), None)
+    least = min(slowdown.values())
+    converged = next(each for each, value in slowdown.items() if value <= (1 + CONVERGED) * least)
+    reached = "never" if passed is None else f"after {passed}"
+    return [
+        Claim(
+            "Before training the policy is no better than random.",
+            f"slowdown {first:.2f}; random {heuristics['random']:.2f}",
+            first >= 0.95 * heuristics["random"],
+        ),
+        Claim(
+            f"After {PASSES_TETRIS} iterations DeepRM is better than Tetris*.",
+            f"{reached} of {last} iterations below Tetris*'s {heuristics[TUNED]:.2f}",
+            passed <= PASSES_TETRIS if passed is not None else (None if last < PASSES_TETRIS else False),
+        ),
+        Claim(
+            "It improves further until it converges, near 1000 iterations.",
+            "it never passed"
+            if passed is None
+            else f"from {slowdown[passed]:.2f} to {least:.2f}; within {CONVERGED:.0%} of that after {converged}",
+            None
+            if last < PASSES_TETRIS
+            else passed is not None and least < (1 - CONVERGED) * slowdown[passed],
+        ),
+    ]
+
+
+def plot_learning(curve: Sequence[Mapping[str, float]], heuristics: Mapping[str, float]) -> Figure:
+    """Slowdown over the iterations, on training and on unseen sets, and the total reward of training episodes."""
+    figure = Figure(figsize=(10, 4), dpi=DPI, layout="constrained")
+    left, right = figure.subplots(1, 2)
+    judged = [row for row in curve if "validation_slowdown" in row]
+    learned = [row for row in curve if "return" in row]
+    iterations = [row["iteration"] for row in learned]
+    left.plot(
+        [row["iteration"] for row in judged],
+        [row["validation_slowdown"] for row in judged],
+        label=f"{LEARNED}, unseen sets",
+        color="#000000",
+    )
+    left.plot(
+        iterations, [row["slowdown"] for row in learned], label=f"{LEARNED}, training sets", color="#D55E00"
+    )
+    for name, look in styles(list(heuristics)).items():
+        left.axhline(heuristics[name], label=name, linewidth=1, **{**look, "linestyle": "--"})
+    finish_axes(left, xlabel="Iterations", ylabel="Slowdown", ylim=(0, None))
+    right.plot(iterations, [row["return_best"] for row in learned], label="best of each set", color="#0072B2")
+    right.plot(iterations, [row["return"] for row in learned], label="mean", color="#000000")
+    finish_axes(right, xlabel="Iterations", ylabel="Total reward of an episode")
+    right.legend(loc="lower right", **LEGEND)
+    legend_beside(left)
+    return figure

@@ -1,0 +1,214 @@
+"""Simulates what was recorded on Spark: a run from its own durations, and runs and mixtures from other runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
+
+from decima.schedulers.standalone import SparkStandalone
+from decima.studies.recordings import Mixture, Run
+from simulator import ClusterConfig, ExecutorClass, run_episode
+from workloads import JobProfile, JobSequence, TaskDurations, Wave
+from workloads.spark.application import SparkQuery
+from workloads.spark.profile import to_profile
+from workloads.spark.replay import in_submission_order, replay_profile, with_driver
+
+__all__ = ["Effects", "Source", "predict_mixture", "predict_run", "replay", "replay_mixture"]
+
+
+@dataclass(frozen=True)
+class Effects:
+    """What a prediction takes into account.
+
+    Args:
+        waves: an executor's first tasks, of the job and of each stage, differ from the rest.
+        parallelism: durations depend on the number of executors; else those of all runs are pooled, whatever
+            it was.
+        moving: an executor takes time to come to an application.
+        driver: the cluster waits for the driver between stages. The paper's simulator does not know of that.
+    """
+
+    waves: bool = True
+    parallelism: bool = True
+    moving: bool = True
+    driver: bool = True
+
+
+class Source(NamedTuple):
+    """Runs of one query that a prediction is made from.
+
+    Args:
+        same: at least one; run in the same way as what is predicted, so that their durations hold for it.
+        others: run on other numbers of executors; their durations are used where these do not matter.
+    """
+
+    same: Sequence[Run]
+    others: Sequence[Run]
+
+
+def replay(run: Run) -> float:
+    """How long the query takes in the simulator from the run's own durations in their order, ms.
+
+    Nothing is drawn at random. Compare it with the run's ``query.wall_ms``.
+    """
+    setting = _Setting(run.executors, run.executors)
+    return float(setting.completion_ms([replay_profile(run.query)])[0])
+
+
+def replay_mixture(mixture: Mixture) -> NDArray[np.float64]:
+    """Job completion times in the simulator from the applications' own durations, float64 [num_applications], ms.
+
+    What is taken from the recording is when applications were submitted and how long their executors took to
+    start (the mean), and of each application the durations of its tasks and the driver's delays. When which
+    application gets executors is the simulator's.
+    """
+    profiles = [replay_profile(run.query, max(0.0, run.preparation_ms)) for run in mixture.runs]
+    moving_ms = float(np.mean(_known(run.startup_ms for run in mixture.runs) or 0.0))
+    setting = _Setting(mixture.slots, mixture.executors_max, moving_ms=moving_ms)
+    return (
+        setting.completion_ms(profiles, mixture.submit_ms + _registration_ms(mixture.runs))
+        - mixture.submit_ms
+    )
+
+
+def predict_run(source: Source, executors: int, effects: Effects, num_seeds: int) -> float:
+    """How long the query takes on so many executors, all of which are there when it starts, ms.
+
+    Args:
+        source: other runs of the query.
+        executors: at least 1.
+        effects: what is taken into account; nobody moves here.
+        num_seeds: the mean is over so many draws of the durations.
+    """
+    setting = _Setting(executors, executors, warmup_ms=_warmup_ms(source.same))
+    profile = _profile(source, effects)
+    return float(np.mean([setting.completion_ms([profile], seed=seed) for seed in range(num_seeds)]))
+
+
+def predict_mixture(
+    mixture: Mixture, sources: Sequence[Source], effects: Effects, num_seeds: int, *, alone: bool
+) -> NDArray[np.float64]:
+    """Job completion times of a mixture's applications from other runs of their queries.
+
+    An application arrives when it has registered with the master, and its executors take the moving delay;
+    meanwhile its driver prepares the first job. Both delays are those of the other runs.
+
+    Args:
+        mixture: what is predicted; only the times of submission are taken from it.
+        sources: of each application.
+        effects: what is taken into account.
+        num_seeds: the mean is over so many draws of the durations.
+        alone: the other runs were alone on the cluster, and began when they had executors; else they were
+            parts of a mixture themselves.
+
+    Returns:
+        float64 [num_applications], ms.
+    """
+    used = list(dict.fromkeys(run for source in sources for run in source.same))
+    moving_ms = float(np.mean(_known(run.startup_ms for run in used) or 0.0)) if effects.moving else 0.0
+    profiles = []
+    for source in sources:
+        driver_ms = [run.preparation_ms + (0.0 if alone else run.startup_ms) for run in source.same]
+        planning_ms = [max(0.0, driver - moving_ms) for driver in _known(driver_ms)] or [0.0]
+        profiles.append(_profile(source, effects, planning_ms))
+    setting = _Setting(mixture.slots, mixture.executors_max, moving_ms=moving_ms, warmup_ms=_warmup_ms(used))
+    arrival_ms = mixture.submit_ms + _registration_ms(used)
+    draws = [setting.completion_ms(profiles, arrival_ms, seed) for seed in range(num_seeds)]
+    predicted: NDArray[np.float64] = np.mean(draws, axis=0) - mixture.submit_ms
+    return predicted
+
+
+@dataclass(frozen=True)
+class _Setting:
+    """A cluster of one-core executors, and how many an application may hold."""
+
+    executors: int
+    executors_max: int
+    moving_ms: float = 0.0
+    warmup_ms: float = 0.0
+
+    def completion_ms(
+        self, profiles: Sequence[JobProfile], arrival_ms: ArrayLike | None = None, seed: int = 0
+    ) -> NDArray[np.float64]:
+        arrival = np.zeros(len(profiles)) if arrival_ms is None else np.asarray(arrival_ms, dtype=np.float64)
+        sequence = JobSequence(tuple(profiles), arrival, seed)
+        cluster = ClusterConfig(
+            executor_classes=self._executor_classes(profiles),
+            moving_delay_ms=self.moving_ms,
+            warmup_delay_ms=self.warmup_ms,
+        )
+        return run_episode(cluster, sequence, SparkStandalone(self.executors_max)).completion_ms
+
+    def _executor_classes(self, profiles: Sequence[JobProfile]) -> tuple[ExecutorClass, ...]:
+        """Those with cores, and as many threads as the drivers could ever use; drivers are offered first."""
+        with_cores = ExecutorClass(self.executors, cpu=1.0, memory=0.0)
+        drivers = [stage for profile in profiles for stage in profile.stages if stage.cpu == 0]
+        threads = sum(stage.num_tasks for stage in drivers)
+        return (ExecutorClass(threads, cpu=0.0, memory=1.0), with_cores) if threads else (with_cores,)
+
+
+def _known(values: Iterable[float]) -> list[float]:
+    """Those that are not NaN."""
+    return [value for value in values if not math.isnan(value)]
+
+
+def _registration_ms(runs: Iterable[Run]) -> float:
+    """Of those who found free executors: the others waited for them as well."""
+    return min(_known(run.registration_ms for run in runs), default=0.0)
+
+
+def _profile(source: Source, effects: Effects, planning_ms: Sequence[float] | None = None) -> JobProfile:
+    """What the runs tell of the query; the driver's planning is that of the runs if it is not given."""
+    measured, other = 1, 1 if not effects.parallelism else 2
+    queries = [
+        *(_on_level(run.query, measured) for run in source.same),
+        # These tell at least which barriers between jobs are none, but came about by chance.
+        *(_on_level(run.query, other) for run in source.others),
+    ]
+    profile = _at_level(to_profile(queries), measured)
+    if not effects.waves:
+        profile = _without_waves(profile)
+    if not effects.driver:
+        return in_submission_order(profile, queries[0])
+    return with_driver(profile, queries[: len(source.same)], planning_ms)
+
+
+def _on_level(query: SparkQuery, level: int) -> SparkQuery:
+    """As if all tasks had been measured with so many executors."""
+    return replace(query, tasks=query.tasks.assign(level=level))
+
+
+def _at_level(profile: JobProfile, level: int) -> JobProfile:
+    """Only the durations of one level, where a stage has any."""
+
+    def only_those(durations: TaskDurations) -> TaskDurations:
+        if level not in durations.levels:
+            return durations
+        tables = (durations.table(wave)[level].tolist() for wave in Wave)
+        return TaskDurations.from_tables(*({level: found} if found else {} for found in tables))
+
+    return _with_durations(profile, only_those)
+
+
+def _without_waves(profile: JobProfile) -> JobProfile:
+    return _with_durations(profile, lambda durations: TaskDurations.sampled(durations.values))
+
+
+def _with_durations(profile: JobProfile, change: Callable[[TaskDurations], TaskDurations]) -> JobProfile:
+    stages = tuple(replace(stage, durations=change(stage.durations)) for stage in profile.stages)
+    return replace(profile, stages=stages)
+
+
+def _warmup_ms(runs: Iterable[Run]) -> float:
+    """How much longer an executor's first task takes than its first tasks of later stages, on average, ms."""
+    tasks = pd.concat([run.query.tasks for run in runs])
+    mean = tasks.groupby("wave")["duration_ms"].mean()
+    if Wave.FRESH not in mean or Wave.FIRST not in mean:
+        return 0.0
+    return max(float(mean[Wave.FRESH] - mean[Wave.FIRST]), 0.0)

@@ -1,0 +1,215 @@
+"""Runs of TPC-H queries that `workloads.spark.recorder` recorded, ready to be compared with simulated ones."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from workloads import WorkloadError
+from workloads.spark.application import SparkApplication, SparkQuery
+from workloads.spark.eventlog import read_event_log
+
+__all__ = ["Mixture", "QueryKey", "Recordings", "Run", "load_recordings"]
+
+
+class QueryKey(NamedTuple):
+    """What makes two runs runs of the same query: number, scale factor, and the layout into tasks."""
+
+    query: int
+    scale_factor: float
+    layout: str
+
+    def __str__(self) -> str:
+        return f"q{self.query:02d} at SF {self.scale_factor:g}, {self.layout}"
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """One application that ran one query.
+
+    Args:
+        name: the application's.
+        key: which query it ran.
+        executors: how many it held, at most.
+        query: what was measured.
+        startup_ms: request of the first executor to registration of the last, ms; NaN where it is not known.
+        opened_ms: when the driver began to register with the cluster, ms since the epoch; NaN likewise.
+        requested_ms: when the first executor was granted, likewise.
+        busy_cores: cores of the machine that were busy on average while the query ran; NaN likewise.
+    """
+
+    name: str
+    key: QueryKey
+    executors: int
+    query: SparkQuery
+    startup_ms: float
+    opened_ms: float
+    requested_ms: float
+    busy_cores: float
+
+    @property
+    def preparation_ms(self) -> float:
+        """What the driver alone does once it has executors: last registration to the first job, ms."""
+        return self.query.submitted_ms - self.requested_ms - self.startup_ms
+
+    @property
+    def registration_ms(self) -> float:
+        """What it takes to be known to the cluster and be granted an executor where one is free, ms."""
+        return self.requested_ms - self.opened_ms
+
+
+@dataclass(frozen=True, eq=False)
+class Mixture:
+    """Applications that shared the cluster.
+
+    Args:
+        name: the mixture's.
+        slots: executors of the cluster.
+        executors_max: executors that an application could hold.
+        runs: the applications, in order of submission.
+        submit_ms: when each was submitted, float64 [num_applications], ms since the first.
+        done_ms: when each had its result, float64 [num_applications], ms since the first submission.
+    """
+
+    name: str
+    slots: int
+    executors_max: int
+    runs: tuple[Run, ...]
+    submit_ms: NDArray[np.float64]
+    done_ms: NDArray[np.float64]
+
+    @property
+    def keys(self) -> tuple[QueryKey, ...]:
+        """The query of each application."""
+        return tuple(run.key for run in self.runs)
+
+    @property
+    def sharing(self) -> str:
+        """How the standalone master shares the cluster among such applications."""
+        return "FIFO" if self.executors_max >= self.slots else "FAIR"
+
+    @property
+    def jct_ms(self) -> NDArray[np.float64]:
+        """Job completion times, float64 [num_applications], ms."""
+        return self.done_ms - self.submit_ms
+
+
+@dataclass(frozen=True, eq=False)
+class Recordings:
+    """Single runs, in order of their names, and mixtures."""
+
+    runs: tuple[Run, ...]
+    mixtures: tuple[Mixture, ...] = ()
+
+    def by_query(self) -> dict[QueryKey, list[Run]]:
+        """The runs of each query, queries ascending."""
+        groups: dict[QueryKey, list[Run]] = {}
+        for run in sorted(self.runs, key=lambda run: (run.key, run.name)):
+            groups.setdefault(run.key, []).append(run)
+        return groups
+
+    def by_mixture(self) -> list[list[Mixture]]:
+        """The recordings of each mixture, that is of the same applications under one name."""
+        groups: dict[tuple[object, ...], list[Mixture]] = {}
+        for mixture in self.mixtures:
+            groups.setdefault((mixture.name, mixture.slots, mixture.keys), []).append(mixture)
+        return list(groups.values())
+
+
+def load_recordings(folders: Iterable[str | Path]) -> Recordings:
+    """Read folders of recordings: what the recorder wrote, or event logs of single runs alone.
+
+    Raises:
+        WorkloadError: one line; a log or manifest that cannot be used, a log that is no recording, or a
+            folder that is given twice.
+    """
+    runs: list[Run] = []
+    mixtures: list[Mixture] = []
+    known: set[Path] = set()
+    for folder in map(Path, folders):
+        if folder.resolve() in known:
+            raise WorkloadError(f"{folder}: given twice; a run cannot predict itself")
+        known.add(folder.resolve())
+        logs = folder / "eventlogs"
+        applications = read_event_log(logs if logs.is_dir() else folder)
+        found = {application.name: _run(application, folder) for application in applications}
+        mixed = _mixtures(folder / "manifest.json", found)
+        members = {run.name for mixture in mixed for run in mixture.runs}
+        mixtures += mixed
+        runs += [run for name, run in found.items() if name not in members]
+    return Recordings(tuple(sorted(runs, key=lambda run: run.name)), tuple(mixtures))
+
+
+def _run(application: SparkApplication, folder: Path) -> Run:
+    if len(application.queries) != 1:
+        found = f"{len(application.queries)} queries"
+        raise WorkloadError(f"{folder}: {application.name}: expected one query, found {found}")
+    noted = application.recording
+    try:
+        noted = noted if "query" in noted else {**noted, **noted["runs"][0]}
+        key = _key(noted)
+        opened_ms = 1000 * float(noted.get("opened", "nan"))
+        busy_cores = float(noted.get("busy_cpu_s", "nan")) / float(noted.get("wall", "nan"))
+    except (ArithmeticError, LookupError, TypeError, ValueError):
+        raise WorkloadError(
+            f"{folder}: {application.name} was not recorded by workloads.spark.recorder: its log does not say "
+            "which query ran on how much data"
+        ) from None
+    requested_ms = min(executor.requested_ms for executor in application.executors)
+    registered_ms = max(executor.registered_ms for executor in application.executors)
+    return Run(
+        name=application.name,
+        key=key,
+        executors=len(application.executors),
+        query=application.queries[0],
+        startup_ms=registered_ms - requested_ms,
+        opened_ms=opened_ms,
+        requested_ms=requested_ms,
+        busy_cores=busy_cores,
+    )
+
+
+def _key(noted: Mapping[str, Any]) -> QueryKey:
+    layout = noted["layout"]
+    return QueryKey(
+        int(noted["query"]),
+        float(noted["sf"]),
+        layout if isinstance(layout, str) else "/".join(map(str, layout)),
+    )
+
+
+def _mixtures(manifest: Path, runs: Mapping[str, Run]) -> list[Mixture]:
+    """The mixtures of a manifest (see `workloads.spark.recorder.manifest.Manifest`); none if there is no such file."""
+    if not manifest.exists():
+        return []
+    try:
+        noted = json.loads(manifest.read_text(encoding="utf-8"))["mixtures"]
+        return [_mixture(name, noted[name], runs) for name in sorted(noted)]
+    except WorkloadError as error:
+        raise WorkloadError(f"{manifest}: {error}") from None
+    except (LookupError, TypeError, ValueError) as error:
+        raise WorkloadError(f"{manifest}: not a usable manifest of recordings: {error!r}") from None
+
+
+def _mixture(name: str, noted: Mapping[str, Any], runs: Mapping[str, Run]) -> Mixture:
+    applications: Sequence[Mapping[str, Any]] = noted["applications"]
+    names = [str(application["name"]) for application in applications]
+    if lost := [application for application in names if application not in runs]:
+        raise WorkloadError(f"{name}: there is no event log of {lost[0]}")
+    first_s = float(applications[0]["submit_s"])
+    return Mixture(
+        name=name,
+        slots=int(noted["executors"]),
+        executors_max=int(applications[0]["n"]),
+        runs=tuple(runs[application] for application in names),
+        submit_ms=np.array(
+            [1000 * (float(application["submit_s"]) - first_s) for application in applications]
+        ),
+        done_ms=np.array([1000 * (float(application["done_s"]) - first_s) for application in applications]),
+    )

@@ -1,0 +1,276 @@
+"""What the studies of learned policies share: their size, the policies that they train, and where those are kept.
+
+A study names policies (``Variant``) and conditions to compare them under. Policies are trained into a folder each, by
+name, and used again by every study that asks for the same name with the same settings; what was cut off goes on.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean
+from typing import Any, Literal
+
+import numpy as np
+
+from decima.evaluation.experiments import ExperimentSettings
+from decima.learning.cluster.checkpoint import load_checkpoint
+from decima.learning.cluster.config import TrainingConfig, read_config
+from decima.learning.cluster.trainer import Trainer
+from decima.policy.shipped import SHIPPED
+from decima.registry import make_scheduler
+from decima.studies.evaluation import POLICY, Condition, Evaluation, evaluate
+from decima.studies.trainings import Tell, train_all
+from simulator import ClusterConfig, run_episode
+from workloads import Workload, WorkloadError, poisson_arrivals
+
+__all__ = ["Study", "Variant", "interval_for_load", "train_variants"]
+
+#: Names the streams on which loads are measured; neither experiments nor training meet them.
+LOAD_SEED = 4_000_000
+LOAD_JOBS, LOAD_ROUNDS = 1000, 5
+
+
+@dataclass(frozen=True, eq=False)
+class Variant:
+    """A policy to be trained.
+
+    Attributes:
+        name: of the folder; the same in all studies that mean the same policy.
+        config: how.
+    """
+
+    name: str
+    config: TrainingConfig
+
+
+@dataclass(frozen=True, eq=False)
+class Study:
+    """A study's size and means.
+
+    Attributes:
+        workload: whose profiles jobs are drawn from.
+        source: the same for training: keys of the section ``workload`` (``profiles`` or ``file``); none for the
+            embedded TPC-H set.
+        executors: of the cluster.
+        budget: 1 is full size. Iterations, sequences to validate on, experiments and the length of streams are
+            multiplied by it; sequences to imitate by four times of it, to at most all.
+        seed: the first experiment's.
+        num_experiments: instead of the study's own number.
+        num_jobs: of each experiment, instead of the study's own number.
+        policies: folder of the trained ones.
+        checkpoint: policy file that stands for the full policy, which is not trained then.
+        processes: how many work at once.
+        command: the command line, kept in what is written.
+        tell: told how far it is.
+    """
+
+    workload: Workload
+    source: Mapping[str, str] = field(default_factory=dict)
+    executors: int = 50
+    budget: float = 1.0
+    seed: int = 0
+    num_experiments: int | None = None
+    num_jobs: int | None = None
+    policies: Path = Path("reproduce/policies")
+    checkpoint: Path | None = None
+    processes: int = 1
+    command: str = ""
+    tell: Tell = lambda what, done, total: None
+
+    def __post_init__(self) -> None:
+        if self.workload.sequence is not None:
+            raise WorkloadError(
+                f"{self.workload.name}: says which jobs arrive when; studies draw jobs and expect profiles alone"
+            )
+
+    def scaled(self, full: int, least: int = 1) -> int:
+        """A full size, times the budget."""
+        return max(least, round(full * self.budget))
+
+    # What is trained.
+
+    def config(self, recipe: str, **settings: Any) -> TrainingConfig:
+        """A recipe for this cluster and workload, at this study's size.
+
+        Args:
+            recipe: its name.
+            settings: further ones that differ, with ``__`` where a dotted key has a dot.
+
+        Raises:
+            TrainingError: there is no such setting.
+        """
+        full = read_config(recipe)
+        stream = full.workload.arrivals == "poisson"
+        values: dict[str, Any] = {
+            "iterations": self.scaled(full.iterations),
+            "validation.sequences": self.scaled(full.validation.sequences, least=2),
+            "cluster.executors": self.executors,
+            **{f"workload.{key}": value for key, value in self.source.items()},
+        }
+        if stream:
+            values["workload.jobs"] = self._stream_length(full.workload.jobs)
+        elif self.num_jobs is not None:
+            values["workload.jobs"] = self.num_jobs
+        if full.imitation is not None and "imitation" not in settings:
+            # It takes a few minutes and most of what is learned comes from it, so only small budgets shorten it.
+            sequences = full.imitation.sequences
+            values["imitation.sequences"] = min(sequences, self.scaled(4 * sequences))
+            if full.imitation.jobs is not None:
+                values["imitation.jobs"] = self._stream_length(full.imitation.jobs)
+        values |= {name.replace("__", "."): value for name, value in settings.items()}
+        if stream and "workload.interval" in values:
+            # Time scales of a stream are those of its arrivals.
+            scale = values["workload.interval"] / fmean(full.workload.intervals)
+            values["returns.horizon"] = round(full.returns.horizon * scale, 3)
+            if full.curriculum is not None:
+                values["curriculum.start"] = round(full.curriculum.start * scale, 3)
+                values["curriculum.end"] = round(full.curriculum.end * scale, 3)
+            if full.critic is not None:
+                values["critic.trace"] = round(full.critic.trace * scale, 3)
+        return read_config(recipe, [f"{key}={json.dumps(value)}" for key, value in values.items()])
+
+    def _stream_length(self, full: int) -> int:
+        """Jobs in a stream to learn from: as many as at full size, or fewer, but enough for some to wait."""
+        return min(full, self.scaled(full, least=20))
+
+    def train(self, *variants: Variant) -> dict[str, str]:
+        """Train what has not been trained yet.
+
+        Returns:
+            Variant -> scheduler, as ``evaluate`` wants it.
+
+        Raises:
+            TrainingError: a folder holds a policy of other settings.
+            KeyboardInterrupt: Ctrl-C; what was learned is kept.
+        """
+        files = train_variants(
+            variants, self.policies, processes=self.processes, command=self.command, tell=self.tell
+        )
+        return {name: f"{POLICY}{file}" for name, file in files.items()}
+
+    def full_policy(
+        self, variant: Variant, shipped: Literal["batch", "stream"] | None = None, *, equal: bool = False
+    ) -> str:
+        """The policy that a study is about, as ``evaluate`` wants it.
+
+        Args:
+            variant: how it is trained, if it is not given.
+            shipped: the one that comes with the project and may stand for it, on the cluster that it was made for.
+            equal: whether it may do so at full size only, where others are trained for as long as it was.
+        """
+        if self.checkpoint is not None:
+            return f"{POLICY}{self.checkpoint}"
+        if equal and self.budget != 1:
+            shipped = None
+        file = self._shipped(shipped) if shipped is not None else None
+        return f"{POLICY}{file}" if file is not None else self.train(variant)[variant.name]
+
+    def _shipped(self, kind: str) -> Path | None:
+        if self.executors != 50 or self.num_jobs is not None or "file" in self.source:
+            return None
+        name = f"tpch-{kind}" if "profiles" in self.source else f"embedded-{kind}"
+        return SHIPPED[name] if SHIPPED[name].is_file() else None
+
+    # What is compared.
+
+    def settings(
+        self,
+        *,
+        num_experiments: int,
+        num_jobs: int,
+        interval_s: float | None = None,
+        **cluster: Any,
+    ) -> ExperimentSettings:
+        """Experiments of this study's size.
+
+        Args:
+            num_experiments: at full size.
+            num_jobs: at full size; only streams are scaled.
+            interval_s: mean time between Poisson arrivals, s; a batch without it.
+            cluster: settings of ``ClusterConfig`` that are not this study's.
+        """
+        stream = interval_s is not None
+        jobs = self.num_jobs or (self.scaled(num_jobs, least=20) if stream else num_jobs)
+        return ExperimentSettings(
+            workload=self.workload,
+            cluster=ClusterConfig(**{"num_executors": self.executors, **cluster}),
+            schedulers=("fair",),
+            arrivals="poisson" if stream else "batch",
+            interval_ms=1000 * interval_s if interval_s is not None else ExperimentSettings.interval_ms,
+            num_jobs=jobs,
+            num_experiments=self.num_experiments or self.scaled(num_experiments, least=2),
+            seed=self.seed,
+        )
+
+    def evaluate(self, *conditions: Condition) -> Evaluation:
+        """Run the schedulers."""
+        return evaluate(
+            conditions, self.processes, lambda done, total: self.tell("comparing schedulers", done, total)
+        )
+
+    def interval_for_load(self, load: float) -> float:
+        """Seconds between arrivals, for a load; see the function of that name."""
+        return interval_for_load(self.workload, self.executors, load)
+
+
+def interval_for_load(workload: Workload, executors: int, load: float) -> float:
+    """Find the mean time between Poisson arrivals that keeps executors busy for this share of the time.
+
+    What a job costs depends on how many executors it is given, so the load is measured: executor time spent on tasks
+    over that of all executors until the last arrival, under fair sharing.
+
+    Args:
+        workload: whose profiles jobs are drawn from, uniformly.
+        executors: of the cluster.
+        load: more than 0, less than 1.
+
+    Returns:
+        Seconds, three digits of them.
+    """
+    work_ms = float(np.mean([profile.work_ms for profile in workload.profiles]))
+    interval_ms = work_ms / (load * executors)
+    cluster = ClusterConfig(num_executors=executors)
+    for _ in range(LOAD_ROUNDS):
+        sequence = poisson_arrivals(workload.profiles, LOAD_JOBS, interval_ms, LOAD_SEED)
+        record = run_episode(cluster, sequence, make_scheduler("fair"))
+        measured = float(record.busy_ms.sum()) / (executors * float(sequence.arrival_ms[-1]))
+        interval_ms *= measured / load
+    return float(f"{interval_ms / 1000:.3g}")
+
+
+def train_variants(
+    variants: Sequence[Variant],
+    folder: Path,
+    *,
+    processes: int = 1,
+    command: str = "",
+    tell: Tell = lambda what, done, total: None,
+) -> dict[str, Path]:
+    """Train policies one after the other, each into a folder of its name; see ``train_all``.
+
+    What was cut off goes on bit for bit as if it had not been.
+
+    Args:
+        variants: what to train.
+        folder: holds their folders.
+        processes: how many run episodes.
+        command: kept in the policy files.
+        tell: told how far it is.
+
+    Returns:
+        Variant -> policy file.
+
+    Raises:
+        TrainingError: a folder holds a policy of other settings, or a training fails.
+        KeyboardInterrupt: Ctrl-C; what was learned is kept.
+    """
+    return train_all(
+        {variant.name: variant.config for variant in variants},
+        folder,
+        lambda config, out: Trainer(config, out, resume=True, processes=processes, command=command),
+        load_checkpoint,
+        tell,
+    )

@@ -1,0 +1,297 @@
+"""A study's outcome for people and for programs: the table beside the paper's figures, notes, JSON, pictures."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from matplotlib.figure import Figure
+from rich.table import Table
+
+import decima
+from decima.cli.console import new_table
+from decima.evaluation.experiments import HINDSIGHT
+from decima.evaluation.intervals import mean_and_half_width
+from decima.policy.files import read_about
+from decima.show.plots import BARS, DPI, LEGEND, finish_axes, styles
+from decima.studies.evaluation import POLICY, Condition, Evaluation
+
+__all__ = [
+    "Outcome",
+    "finish_axes",
+    "plot_bars",
+    "study_json",
+    "study_notes",
+    "study_table",
+    "styles",
+    "summary",
+]
+
+#: What is not known of the paper's result, or was not measured.
+UNKNOWN = "—"
+#: The policy that a study is about.
+FULL = "decima"
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What a study found.
+
+    Attributes:
+        name: of the figure or table, such as fig9a.
+        title: what was compared.
+        evaluation: all runs.
+        paper: (condition, scheduler) -> the paper's figure as a text.
+        notes: one sentence each.
+        extra: whatever else the JSON tells.
+        makespan: whether the table shows makespans too.
+        curves: variant -> rows of its ``metrics.jsonl``, where the study is about learning.
+    """
+
+    name: str
+    title: str
+    evaluation: Evaluation
+    paper: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    notes: Sequence[str] = ()
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    makespan: bool = False
+    curves: Mapping[str, Sequence[Mapping[str, float]]] = field(default_factory=dict)
+
+
+def summary(evaluation: Evaluation) -> dict[tuple[str, str], dict[str, float]]:
+    """Means over the seeds, seconds, by condition and scheduler.
+
+    Entries: ``mean_jct_s``, ``makespan_s`` with half of their 95 % confidence intervals ``mean_jct_ci95`` and
+    ``makespan_ci95`` (Student's t; NaN with one seed), ``p95_jct_s``, ``utilisation``, ``load``, ``alpha`` (median,
+    NaN without), and ``change``, by what fraction the mean JCT is above that of ``tuned-weighted-fair`` in the same
+    condition, with ``change_ci95`` of the paired differences; NaN where that did not take part.
+    """
+    rows = {}
+    for condition in evaluation.conditions:
+        reference = _reference(evaluation, condition)
+        for name in condition.schedulers:
+            rows[condition.name, name] = _summary(evaluation.of(condition.name, name), reference)
+    return rows
+
+
+def _reference(evaluation: Evaluation, condition: Condition) -> pd.Series[float] | None:
+    for name, spec in condition.schedulers.items():
+        if spec == HINDSIGHT:
+            return evaluation.of(condition.name, name)["mean_jct_s"]
+    return None
+
+
+def _summary(runs: pd.DataFrame, reference: pd.Series[float] | None) -> dict[str, float]:
+    row = {}
+    for column in ("mean_jct_s", "makespan_s"):
+        row[column], row[column.removesuffix("_s") + "_ci95"] = mean_and_half_width(runs[column])
+    for column in ("p95_jct_s", "utilisation", "load"):
+        row[column] = float(runs[column].mean())
+    row["alpha"] = float(runs["alpha"].median())
+    row["change"] = row["change_ci95"] = math.nan
+    if reference is not None:
+        difference, half_width = mean_and_half_width(runs["mean_jct_s"] - reference)
+        row["change"], row["change_ci95"] = np.array([difference, half_width]) / float(reference.mean())
+    return row
+
+
+def study_table(outcome: Outcome) -> Table:
+    """The means, in seconds, beside the paper's."""
+    conditions = outcome.evaluation.conditions
+    seeds = len(conditions[0].settings.seeds)
+    several = len(conditions) > 1
+    names = [*(["Condition"] if several else []), "Scheduler"]
+    numbers = ["Mean JCT", "p95 JCT", *(["Makespan"] if outcome.makespan else []), "Utilised", "vs tuned"]
+    table = new_table(f"{outcome.title}, {seeds} experiments", *names, *numbers, names=len(names))
+    table.add_column("Paper", justify="right")
+    shown = ""
+    for (condition, scheduler), row in summary(outcome.evaluation).items():
+        if several and shown and condition != shown:
+            table.add_section()
+        cells = [condition if condition != shown else ""] if several else []
+        shown = condition
+        cells += [
+            scheduler,
+            _interval(row["mean_jct_s"], row["mean_jct_ci95"]),
+            _number(row["p95_jct_s"], ".1f"),
+        ]
+        if outcome.makespan:
+            cells.append(_interval(row["makespan_s"], row["makespan_ci95"]))
+        cells += [_number(row["utilisation"], ".1%"), "" if scheduler == HINDSIGHT else _change(row)]
+        paper = outcome.paper.get((condition, scheduler), UNKNOWN)
+        table.add_row(*cells, paper, style="bold" if scheduler == FULL else None)
+    return table
+
+
+def _interval(mean: float, half_width: float) -> str:
+    return _number(mean, ".1f") + ("" if math.isnan(half_width) else f" ± {half_width:.1f}")
+
+
+def _number(value: float, form: str) -> str:
+    return UNKNOWN if math.isnan(value) else f"{value:{form}}"
+
+
+def _change(row: Mapping[str, float]) -> str:
+    if math.isnan(row["change"]):
+        return ""
+    half_width = "" if math.isnan(row["change_ci95"]) else f" ± {row['change_ci95']:.1%}"
+    return f"{row['change']:+.1%}{half_width}"
+
+
+def study_notes(outcome: Outcome) -> list[str]:
+    """What the table does not say by itself, one sentence per line."""
+    notes = [
+        "Times are seconds; ± is half a 95 % confidence interval (Student's t).",
+        "vs tuned: mean JCT against tuned-weighted-fair, which knows the best alpha of each experiment; paired.",
+        f"Paper: what Decima (SIGCOMM 2019) reports, on its own cluster and profiles; {UNKNOWN} if it gives no figure.",
+        *outcome.notes,
+    ]
+    policies = _policies(outcome.evaluation).values()
+    teachers = [(about.get("config") or {}).get("imitation") for about in policies]
+    names = dict.fromkeys(teacher["scheduler"] for teacher in teachers if teacher)
+    if names:
+        notes.append(f"Training begins with the choices of {', '.join(names)}, before it goes on by reward.")
+    trained = [
+        f"{' / '.join(about['schedulers'])} {about['iterations_trained']} ({about['training_cpu_s'] / 60:.1f})"
+        for about in policies
+        if "iterations_trained" in about
+    ]
+    if trained:
+        notes.append(f"Iterations of training (minutes of CPU time): {'; '.join(trained)}.")
+    return notes
+
+
+def study_json(outcome: Outcome, **provenance: Any) -> str:
+    """Everything as JSON text, seconds.
+
+    Args:
+        outcome: of a study.
+        provenance: further entries, such as the command.
+    """
+    evaluation = outcome.evaluation
+    table = summary(evaluation)
+    conditions = []
+    for condition in evaluation.conditions:
+        settings = condition.settings
+        stream = settings.arrivals == "poisson"
+        schedulers = {}
+        for name, spec in condition.schedulers.items():
+            runs = evaluation.of(condition.name, name)
+            schedulers[name] = {
+                "scheduler": spec,
+                **{key: _finite(value) for key, value in table[condition.name, name].items()},
+                "paper": outcome.paper.get((condition.name, name)),
+                "per_seed": {
+                    column: [_finite(value) for value in runs[column]]
+                    for column in ("mean_jct_s", "p95_jct_s", "makespan_s", "utilisation", "load", "alpha")
+                },
+            }
+        conditions.append(
+            {
+                "condition": condition.name,
+                "workload": settings.workload.name,
+                "executors": settings.cluster.num_executors,
+                "moving_delay_s": settings.cluster.moving_delay_ms / 1000,
+                "arrivals": settings.arrivals,
+                "interval_s": settings.interval_ms / 1000 if stream else None,
+                "jobs": settings.num_jobs,
+                "seeds": list(settings.seeds),
+                "alphas": list(condition.alphas),
+                "schedulers": schedulers,
+            }
+        )
+    content = {
+        "study": outcome.name,
+        "title": outcome.title,
+        **provenance,
+        "machine": machine(),
+        "conditions": conditions,
+        "policies": _policies(evaluation),
+        "learning_curves": {name: list(rows) for name, rows in outcome.curves.items()},
+        "notes": list(outcome.notes),
+        **outcome.extra,
+    }
+    return json.dumps(content, indent=1) + "\n"
+
+
+def machine() -> dict[str, Any]:
+    """Where a result was made."""
+    return {
+        "platform": platform.platform(),
+        "processor": _processor(),
+        "cpus": os.cpu_count(),
+        "python": platform.python_version(),
+        "versions": {"decima": decima.__version__, "numpy": np.__version__, "torch": torch.__version__},
+    }
+
+
+def _processor() -> str:
+    """Its name, where the system tells it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor()
+
+
+def _policies(evaluation: Evaluation) -> dict[str, dict[str, Any]]:
+    """Policy file -> what it says of itself, and the schedulers that it is."""
+    names: dict[str, list[str]] = {}
+    for condition in evaluation.conditions:
+        for name, spec in condition.schedulers.items():
+            if spec.startswith(POLICY):
+                known = names.setdefault(spec.removeprefix(POLICY), [])
+                if name not in known:
+                    known.append(name)
+    return {file: {"schedulers": known, **read_about(Path(file))} for file, known in names.items()}
+
+
+def _finite(value: Any) -> float | None:
+    number = float(value)
+    return number if math.isfinite(number) else None
+
+
+# ---- pictures ----------------------------------------------------------------------------------------------
+
+
+def plot_bars(outcome: Outcome) -> Figure:
+    """Mean JCT of each scheduler with its confidence interval, one group of bars for each condition."""
+    table = summary(outcome.evaluation)
+    conditions = outcome.evaluation.conditions
+    names = list(dict.fromkeys(name for condition in conditions for name in condition.schedulers))
+    looks = styles(names)
+    places: list[tuple[float, str, str]] = []
+    place = 0.0
+    ticks = []
+    for condition in conditions:
+        first = place
+        for name in condition.schedulers:
+            places.append((place, condition.name, name))
+            place += 1
+        ticks.append(((first + place - 1) / 2, condition.name))
+        place += 1
+    figure = Figure(figsize=(max(5.0, 0.42 * place + 2), 4), dpi=DPI, layout="constrained")
+    axes = figure.add_subplot()
+    drawn: set[str] = set()
+    for place, condition_name, name in places:
+        row = table[condition_name, name]
+        error = 0.0 if math.isnan(row["mean_jct_ci95"]) else row["mean_jct_ci95"]
+        label = "" if name in drawn else name
+        drawn.add(name)
+        axes.bar(place, row["mean_jct_s"], yerr=error, label=label, color=looks[name]["color"], **BARS)
+    axes.set_xticks([tick for tick, _ in ticks], [text.replace(", ", ",\n") for _, text in ticks])
+    axes.tick_params(axis="x", length=0)
+    finish_axes(axes, ylabel="Average job completion time (s)", ylim=(0, None))
+    axes.grid(visible=False, axis="x")
+    axes.legend(loc="upper left", bbox_to_anchor=(1, 1), **LEGEND)
+    return figure

@@ -1,0 +1,83 @@
+"""The trainings of a study: a folder each. What is complete stays as it is, what was cut off goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from decima.learning.loop import CHECKPOINT, POLICY, IterationReport, RunConfig
+from decima.settings import TrainingError
+
+__all__ = ["Tell", "train_all"]
+
+#: Told what goes on, how much of it is done, and how much there is.
+Tell = Callable[[str, int, int], None]
+
+Config = TypeVar("Config", bound=RunConfig)
+
+
+class _Result(Protocol):
+    @property
+    def interrupted(self) -> bool: ...
+
+
+class _Trainer(Protocol):
+    def run(self, on_iteration: Callable[[IterationReport], None]) -> _Result: ...
+
+
+class _Checkpoint(Protocol):
+    @property
+    def config(self) -> Any: ...
+
+    @property
+    def iteration(self) -> int: ...
+
+
+def train_all(
+    configs: Mapping[str, Config],
+    folder: Path,
+    make_trainer: Callable[[Config, Path], _Trainer],
+    load_checkpoint: Callable[[Path], _Checkpoint],
+    tell: Tell = lambda what, done, total: None,
+) -> dict[str, Path]:
+    """Train one policy after the other.
+
+    Args:
+        configs: name -> settings.
+        folder: holds a folder of each name.
+        make_trainer: of settings and a folder; it goes on with what is there.
+        load_checkpoint: reads where a training stands.
+        tell: told how far it is.
+
+    Returns:
+        Name -> policy file.
+
+    Raises:
+        TrainingError: a folder holds a policy of other settings, or a training fails.
+        KeyboardInterrupt: Ctrl-C; what was learned is kept.
+    """
+    files = {}
+    for name, config in configs.items():
+        out = folder / name
+        files[name] = out / POLICY
+        if _complete(config, out, load_checkpoint):
+            continue
+        what = f"training {name}"
+        try:
+            trainer = make_trainer(config, out)
+        except TrainingError as error:
+            raise TrainingError(f"{error}; another folder for this study: --policies DIR") from None
+        tell(what, 0, config.iterations)
+        result = trainer.run(lambda report, what=what: tell(what, report.iteration, report.iterations))  # type: ignore[misc]
+        if result.interrupted:
+            raise KeyboardInterrupt
+    return files
+
+
+def _complete(config: Config, out: Path, load_checkpoint: Callable[[Path], _Checkpoint]) -> bool:
+    """Whether the folder holds the policy that these settings lead to."""
+    if not ((out / CHECKPOINT).exists() and (out / POLICY).exists()):
+        return False
+    checkpoint = load_checkpoint(out / CHECKPOINT)
+    return bool(checkpoint.config == config) and checkpoint.iteration == config.iterations

@@ -1,0 +1,1 @@
+"""A Spark cluster on which job DAGs run."""

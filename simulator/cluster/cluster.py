@@ -1,0 +1,385 @@
+"""The Spark cluster: scheduling events, rounds of decisions, commitments, executor moves.
+
+An executor that runs out of work, a stage that opens or a job that arrives opens a *round*: executors of one
+source (a stage, the pool of a job, or the common pool) are offered to the scheduler, which commits all of them,
+decision by decision, to stages or to idleness. Nothing moves until the whole round is decided. Then the
+commitments of the source are *fulfilled*, oldest first, as its executors become free; one that changes jobs is
+on its way for the moving delay. The rules are those of the published Decima simulator; where the paper says
+otherwise, ``Semantics`` decides.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from functools import partial
+from operator import index
+
+import numpy as np
+from numpy.typing import NDArray
+from simpy.events import Event
+
+from simulator.cluster.config import ClusterConfig
+from simulator.cluster.durations import task_noise
+from simulator.cluster.engine import commands as engine
+from simulator.cluster.engine.clock import Clock
+from simulator.cluster.engine.state import allocate, state_of
+from simulator.cluster.observation import Decision, Observation
+from simulator.cluster.record import EpisodeRecord
+from simulator.cluster.reward import RewardMeter
+from workloads.arrivals import JobSequence
+
+__all__ = ["Cluster", "SchedulingError"]
+
+#: There are no free executors to be offered after the round.
+NO_OFFERS = -1
+
+
+class SchedulingError(RuntimeError):
+    """A decision that the cluster cannot carry out. The message is one line."""
+
+
+class Cluster:
+    """One episode: a cluster, a sequence of jobs, and whoever decides.
+
+    Call :meth:`observe` and :meth:`decide` in turn until :attr:`done`; ``run_episode`` does so.
+    ``cluster.clock`` is a SimPy environment; processes of your own may run in it.
+
+    Args:
+        config: the cluster.
+        sequence: the jobs.
+
+    Raises:
+        ConfigError: a stage that no executor class can run.
+    """
+
+    def __init__(self, config: ClusterConfig, sequence: JobSequence):
+        self.config = config
+        self.sequence = sequence
+        self._memory = allocate(config, sequence)
+        self._state = state_of(self._memory)
+        self._mean_task_ms = np.array(
+            [stage.durations.mean_ms for profile in sequence.profiles for stage in profile.stages]
+        )
+        self._executor_class = self._state.executors["kind"].tolist()
+        self._num_classes = len(config.executor_classes)
+        self._stage_job = self._state.stages["job"].tolist()
+        self._single = np.arange(config.num_executors)
+        self._common_pools = range(len(sequence) * self._num_classes, (len(sequence) + 1) * self._num_classes)
+
+        # The open round, and the pools whose executors are offered after it.
+        self._turn: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+        self._kind = 0
+        self._budget = 0
+        self._source_job: int | None = None
+        self._own_pools: list[int] = []
+        self._offer_place = NO_OFFERS
+        self._last_call = False
+        self._observation: Observation | None = None
+
+        self._live_jobs: dict[int, None] = {}
+        self._num_departing = self._state.cluster["num_departing"].data
+        self._num_running = self._state.cluster["heap_size"].data
+        # Arrivals of jobs and executors to come. Processes beside the cluster do not keep an episode going.
+        self._num_pending = 0
+        self._has_end = math.isfinite(config.max_time_ms) and config.semantics.honour_max_time
+        self._moves: list[tuple[NDArray[np.int64], NDArray[np.float64]]] = []
+        self._completion_ms = np.full(len(sequence), math.nan)
+        self._num_completed = 0
+        self._num_decisions = 0
+        self._ended = False
+
+        counter = self._state.cluster["next_order"].data
+        self.clock = Clock(counter, partial(engine.advance, self._memory), self._executor_ran_dry)
+        self._reward = RewardMeter(config)
+        self._reset()
+
+    # The scheduler's side.
+
+    @property
+    def done(self) -> bool:
+        """Whether the episode is over: all jobs complete and all executors arrived, or ``max_time_ms`` passed."""
+        return self._ended
+
+    @property
+    def offered(self) -> int:
+        """Executors still to be committed in the open round."""
+        return self._budget
+
+    @property
+    def turn(self) -> list[int]:
+        """The executors that act when the open round closes, in order."""
+        executors: list[int] = self._turn.tolist()
+        return executors
+
+    @property
+    def source(self) -> tuple[int | None, int | None]:
+        """(job, stage in that job) whose executors are offered; no stage for a pool, no job for the common pool."""
+        stage = int(self._state.executors["stage"][self._turn[0]])
+        if stage < 0:
+            return self._source_job, None
+        return self._source_job, stage - int(self._state.jobs["first_stage"][self._stage_job[stage]])
+
+    @property
+    def last_call(self) -> bool:
+        """Whether nothing is pending: unless executors are put to work now, the cluster stands still for ever."""
+        return self._last_call
+
+    def observe(self) -> Observation:
+        """What the scheduler may see now. Between two decisions it is the same object.
+
+        Raises:
+            SchedulingError: the episode is over.
+        """
+        if self._ended:
+            raise SchedulingError("the episode is over: there is nothing to decide")
+        return self.snapshot()
+
+    def snapshot(self) -> Observation:
+        """As :meth:`observe`, also while time passes or when the episode is over; nothing is offered then."""
+        if self._observation is not None:
+            return self._observation
+        source_job = -1 if self._source_job is None else self._source_job
+        jobs, stages, source, num_schedulable = engine.observe(self._memory, self._kind, source_job)
+        observation = Observation(
+            self.config,
+            self.sequence,
+            self.clock.now,
+            self._budget,
+            self._kind,
+            source,
+            num_schedulable,
+            jobs,
+            stages,
+            self._mean_task_ms,
+            self._last_call,
+        )
+        if self._budget:  # it is the same until the decision
+            self._observation = observation
+        return observation
+
+    def decide(self, decision: Decision | None) -> float:
+        """Carry out a decision on the current observation; ``None`` leaves the offered executors idle.
+
+        Commits ``min(limit - executors that the job holds without those offered, offered, unclaimed tasks)``.
+
+        Returns:
+            The reward of the time until the next decision; 0 within a round.
+
+        Raises:
+            SchedulingError: the stage is not schedulable or the limit leaves nothing to commit; nothing changes.
+        """
+        if decision is None:
+            return self._commit(engine.IDLE, self._budget)
+        observation = self.observe()
+        place, limit = _whole_numbers("a decision is a stage and a limit", *decision)
+        if not 0 <= place < observation.stages.shape[1]:
+            raise SchedulingError(
+                f"there is no stage {place}: the observation has {observation.stages.shape[1]}"
+            )
+        held = observation.held(int(observation.stage_job[place]))
+        if limit <= held:
+            raise SchedulingError(
+                f"the limit must exceed the {held} executors that the job holds, got {limit}"
+            )
+        if not observation.stages[8, place]:
+            raise SchedulingError(f"stage {place} is not schedulable")
+        return self._commit(int(observation.stages[0, place]), min(limit - held, self._budget))
+
+    def commit(self, job: int, stage: int, count: int) -> float:
+        """Commit ``count`` executors, clipped to the stage's unclaimed tasks, as the published simulator does.
+
+        Args:
+            job: number in the sequence.
+            stage: number in the job.
+            count: from 1 to the number of executors offered.
+
+        Returns:
+            As :meth:`decide`.
+
+        Raises:
+            SchedulingError: the stage is not schedulable or the count is out of range; nothing changes.
+        """
+        job, stage, count = _whole_numbers("a commitment is a job, a stage and a count", job, stage, count)
+        if not (0 <= job < len(self.sequence) and 0 <= stage < self.sequence.profiles[job].num_stages):
+            raise SchedulingError(f"there is no stage {stage} of job {job}")
+        if not 0 < count <= self._budget:
+            raise SchedulingError(f"{count} executors asked for, {self._budget} offered")
+        number = int(self._state.jobs["first_stage"][job]) + stage
+        if job not in self._live_jobs or not engine.is_schedulable(self._memory, self._kind, number):
+            raise SchedulingError(f"stage {stage} of job {job} is not schedulable")
+        return self._commit(number, count)
+
+    def record(self) -> EpisodeRecord:
+        """What happened so far."""
+        tasks = self._state.tasks
+        moves = np.concatenate(
+            [np.zeros((3, 0), dtype=np.int64), *(moves for moves, _ in self._moves)], axis=1
+        )
+        left_ms = np.concatenate([np.zeros(0), *(left_ms for _, left_ms in self._moves)])
+        return EpisodeRecord(
+            self.config,
+            self.sequence,
+            task_start_ms=tasks["start"].copy(),
+            task_finish_ms=tasks["finish"].copy(),
+            task_executor=tasks["executor"].copy(),
+            task_wave=tasks["wave"].astype(np.int8),
+            task_parallelism=tasks["parallelism"].copy(),
+            completion_ms=self._completion_ms.copy(),
+            move_executor=moves[0].astype(np.int32),
+            move_job=self._state.stages["job"][moves[1]],
+            move_depart_ms=left_ms,
+            end_ms=float(self.clock.now),
+            num_decisions=self._num_decisions,
+        )
+
+    # Rounds.
+
+    def _commit(self, target: int, count: int) -> float:
+        """Record a commitment; when the round is decided, carry it out and go on to the next round."""
+        if self._ended:
+            raise SchedulingError("the episode is over: there is nothing to decide")
+        self._budget = engine.commit(self._memory, self._turn, self._budget, target, count, self.clock.now)
+        self._observation = None
+        self._last_call &= target == engine.IDLE
+        self._num_decisions += 1
+        if not self._budget:
+            self._schedule_arrivals()
+            self._open_next_offer()
+            self._run()
+        return self._reward.step(self.clock.now)
+
+    def _run(self) -> None:
+        """Let time pass until a round opens or nothing is left to happen."""
+        while not self._budget and not self._ended:
+            if self._num_pending or self._num_running[0]:
+                self.clock.step()
+                self._last_call = False
+            else:
+                self._nothing_pending()
+
+    def _nothing_pending(self) -> None:
+        if self._num_completed == len(self.sequence):
+            self._ended = True
+            return
+        if self.config.semantics.offer_idle_executors and not self._last_call:
+            # Whoever left everything idle is asked once more before the cluster stands still for ever.
+            self._last_call = True
+            self._offer_next()
+        if self._has_end and not self._budget:
+            while not self._ended:
+                self.clock.step()
+        elif not self._budget:
+            self._ended = True
+            waiting = len(self.sequence) - self._num_completed
+            raise SchedulingError(
+                f"all executors are idle and nothing is pending, but {waiting} jobs are not complete"
+            )
+
+    def _open_round(self, turn: NDArray[np.int64], budget: int, source_job: int | None) -> None:
+        self._turn, self._budget, self._source_job = turn, budget, source_job
+        self._kind = self._executor_class[turn[0]]
+
+    def _open_pool(self, pool: int) -> None:
+        """Open a round of all executors in a pool, if there are any."""
+        turn = engine.pool(self._memory, pool)
+        if turn.size:
+            job = pool // self._num_classes
+            self._open_round(turn, turn.size, job if job < len(self.sequence) else None)
+
+    def _offer_next(self, own_pools: Iterable[int] = ()) -> None:
+        """After the open round, offer the pools that an event concerns and, as the paper has it, all free executors."""
+        self._own_pools = list(own_pools)
+        self._offer_place = 0 if self.config.semantics.offer_idle_executors else NO_OFFERS
+        if not self._budget:
+            self._open_next_offer()
+
+    def _open_next_offer(self) -> None:
+        """Open a round of the next free executors, if there are any."""
+        while self._own_pools and not self._budget:
+            self._open_pool(self._own_pools.pop(0))
+        if not self._budget and self._offer_place != NO_OFFERS:
+            turn, job, self._offer_place = engine.next_offer(self._memory, self._offer_place)
+            if turn.size:
+                self._open_round(turn, turn.size, job if job >= 0 else None)
+            else:
+                self._offer_place = NO_OFFERS
+
+    # Events.
+
+    def _reset(self) -> None:
+        engine.reset(self._memory)
+        if self._has_end:
+            self.clock.timeout(self.config.max_time_ms).callbacks.append(self._time_is_up)
+        for job, arrival_ms in enumerate(self.sequence.arrival_ms.tolist()):
+            if arrival_ms == 0:
+                self._add_job(job)
+            else:
+                self._num_pending += 1
+                self.clock.timeout(arrival_ms, job).callbacks.append(self._job_arrives)
+        self._own_pools = list(self._common_pools)
+        self._open_next_offer()
+
+    def _add_job(self, job: int) -> None:
+        noise = task_noise(self.sequence.seed, job, self.sequence.profiles[job].num_tasks)
+        engine.add_job(self._memory, job, *noise)
+        self._live_jobs[job] = None
+        self._reward.add_job(self.clock.now, job)
+
+    def _job_arrives(self, event: Event) -> None:
+        job: int = event.value  # type: ignore[assignment]
+        self._num_pending -= 1
+        self._add_job(job)
+        self._offer_next(self._common_pools)
+
+    def _schedule_arrivals(self) -> None:
+        """Executors have departed; those that left in a row arrive together."""
+        if not self._num_departing[0]:
+            return
+        moves, left_ms = engine.depart(self._memory)
+        self._moves.append((moves, left_ms))
+        order, times = moves[2].tolist(), left_ms.tolist()
+        start = 0
+        for end in range(1, len(order) + 1):
+            if end == len(order) or order[end] != order[start]:
+                self._num_pending += 1
+                arrival_ms = times[start] + self.config.moving_delay_ms
+                self.clock.at(arrival_ms, order[start], self._executors_arrive, moves[0, start:end])
+                start = end
+
+    def _executors_arrive(self, event: Event) -> None:
+        self._num_pending -= 1
+        engine.arrive(self._memory, event.value, self.clock.now)
+        self._schedule_arrivals()
+
+    def _executor_ran_dry(self, happened: int, executor: int, stage: int, running: int) -> None:
+        """An executor finished a task of a stage that has no more to hand out, and it concerns others."""
+        self._schedule_arrivals()
+        if executor < 0:
+            return
+        job, pools = self._stage_job[stage], ()
+        if happened & engine.NEEDS_DECISION:
+            # All who work on the stage will run dry soon; this round settles where they go.
+            self._open_round(self._single[executor : executor + 1], running, job)
+        if happened & engine.OPENED:
+            first, kind = job * self._num_classes, self._executor_class[executor]
+            pools = (first + kind, *(first + other for other in range(self._num_classes) if other != kind))
+        if happened & engine.JOB_COMPLETE:
+            engine.end_job(self._memory, job, executor)
+            self._reward.end_job(self.clock.now, job, self.sequence.arrival_ms[job])
+            del self._live_jobs[job]
+            self._completion_ms[job] = self.clock.now
+            self._num_completed += 1
+        self._offer_next(pools)
+
+    def _time_is_up(self, _: Event) -> None:
+        self._ended = True
+
+
+def _whole_numbers(what: str, *values: int) -> tuple[int, ...]:
+    """Plain integers; fractions of an executor would spoil the books."""
+    try:
+        return tuple(index(value) for value in values)
+    except TypeError:
+        given = ", ".join(str(value) for value in values)
+        raise SchedulingError(f"{what}, all of them whole numbers, got {given}") from None

@@ -1,0 +1,114 @@
+"""From a stage, a wave and the number of executors to the duration of a task, with common random numbers.
+
+The noise of a task is two uniform numbers that depend on the sequence's seed and on (job, stage, task) only, never
+on when or where a scheduler starts the task: one chooses between two parallelism levels, one the duration within
+the cell (wave, level). Two schedulers on the same sequence therefore meet the same luck.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simulator.cluster.engine.compiled import compiled
+from workloads.arrivals import RandomStream, random_stream
+from workloads.job import TaskDurations, Wave
+
+__all__ = ["LEVEL", "DurationTables", "draw_duration", "task_noise"]
+
+# Where an empty cell takes its durations from, in order.
+_FALLBACK = {
+    Wave.FRESH: (Wave.FRESH, Wave.FIRST, Wave.REST),
+    Wave.FIRST: (Wave.FIRST, Wave.FRESH, Wave.REST),
+    Wave.REST: (Wave.REST, Wave.FIRST, Wave.FRESH),
+}
+
+
+#: One parallelism level of one stage. Of each wave: where its durations begin, how many they are, and whether the
+#: warm-up delay is added.
+LEVEL = np.dtype(
+    [
+        ("level", np.int64),
+        ("first", np.int64, (3,)),
+        ("count", np.int64, (3,)),
+        ("cold", np.int64, (3,)),
+    ]
+)
+
+
+@dataclass(frozen=True, eq=False)
+class DurationTables:
+    """Durations of many stages in flat arrays that compiled code reads.
+
+    Attributes:
+        values: float64 [num_values], ms.
+        levels: ``LEVEL`` [num_levels], stage by stage.
+        first_level: int64 [num_stages + 1], where a stage's levels begin.
+    """
+
+    values: NDArray[np.float64]
+    levels: NDArray[np.void]
+    first_level: NDArray[np.int64]
+
+    @classmethod
+    def join(cls, tables: Sequence[DurationTables]) -> DurationTables:
+        """One table after the other."""
+        values_before = np.cumsum([0, *(len(table.values) for table in tables)])
+        levels_before = np.cumsum([0, *(len(table.levels) for table in tables)])
+        levels = np.concatenate([table.levels for table in tables])
+        levels["first"] += np.repeat(values_before[:-1], np.diff(levels_before))[:, None]
+        first_level = [
+            table.first_level[:-1] + before for table, before in zip(tables, levels_before, strict=False)
+        ]
+        values = np.concatenate([table.values for table in tables])
+        return cls(values, levels, np.concatenate([*first_level, levels_before[-1:]]))
+
+    @classmethod
+    def of_stage(cls, durations: TaskDurations) -> DurationTables:
+        """The tables of one stage, with empty cells resolved."""
+        start, stop = durations.cells[..., 0].T, durations.cells[..., 1].T
+        every = np.arange(len(durations.levels))
+        levels = np.zeros(len(every), dtype=LEVEL)
+        levels["level"] = durations.levels
+        for wave, sources in _FALLBACK.items():
+            source = np.array(sources)[np.argmax((stop > start)[:, sources], axis=1)]
+            levels["first"][:, wave] = start[every, source]
+            levels["count"][:, wave] = (stop - start)[every, source]
+            levels["cold"][:, wave] = (wave == Wave.FRESH) & (source != Wave.FRESH)
+        return cls(durations.values, levels, np.array([0, len(every)]))
+
+
+def task_noise(seed: int, job: int, num_tasks: int) -> NDArray[np.float32]:
+    """The luck of a job's tasks, stage by stage: float32 [2, num_tasks], uniform on [0, 1).
+
+    The first row chooses the parallelism level, the second the duration.
+    """
+    return random_stream(seed, RandomStream.TASK_DURATIONS, job).random((2, num_tasks), dtype=np.float32)
+
+
+@compiled
+def _level_index(levels, first, end, parallelism, luck, nearest):  # type: ignore[no-untyped-def]
+    """Index of the level to use for ``parallelism`` executors; ``levels[first:end]`` are the stage's."""
+    above = first
+    while above < end and levels[above].level < parallelism:
+        above += 1
+    if above == end:
+        return end - 1
+    if above == first or levels[above].level == parallelism:
+        return above
+    low, high = levels[above - 1].level, levels[above].level
+    # The published simulator has this probability upside-down.
+    chance_of_low = (high - parallelism if nearest else parallelism - low) / (high - low)
+    return above - 1 if luck < chance_of_low else above
+
+
+@compiled
+def draw_duration(  # type: ignore[no-untyped-def]
+    values, levels, first, end, wave, parallelism, level_luck, luck, nearest, warmup_ms
+):
+    """Duration of a task, ms: the level for ``parallelism`` executors, then a value of the cell (level, wave)."""
+    level = levels[_level_index(levels, first, end, parallelism, level_luck, nearest)]
+    return values[level.first[wave] + int(luck * level.count[wave])] + level.cold[wave] * warmup_ms

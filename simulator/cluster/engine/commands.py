@@ -1,0 +1,285 @@
+"""Compiled: what Python calls. Each function is handed the cluster's ``Memory`` and does one step in bulk."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from simulator.cluster.engine import executors, tasks
+from simulator.cluster.engine.compiled import compiled
+from simulator.cluster.engine.state import view
+
+__all__ = [
+    "IDLE",
+    "add_job",
+    "advance",
+    "arrive",
+    "commit",
+    "depart",
+    "end_job",
+    "is_schedulable",
+    "next_offer",
+    "observe",
+    "pool",
+    "reset",
+]
+
+IDLE = executors.IDLE
+
+# What `advance` says about the executor that ran dry, as bits.
+NEEDS_DECISION = 1
+"""Nothing is committed for it: a round opens."""
+OPENED = 2
+"""Its stage completed, and opened another."""
+JOB_COMPLETE = 4
+"""Its job completed."""
+DEPARTED = 8
+"""Executors have left, perhaps earlier ones; their arrivals must be scheduled."""
+QUIET = 16
+"""No task is running any more."""
+
+
+@compiled
+def reset(memory):
+    """All executors wait in the common pools, in order of their numbers."""
+    state = view(memory)
+    for executor in range(len(state.executors)):
+        executors.go_to_common_pool(state, executor)
+
+
+@compiled
+def add_job(memory, job, level_luck, luck):
+    """A job arrives; with the noise of its tasks, float32 [tasks] each."""
+    state = view(memory)
+    state.jobs[state.cluster[0].num_live].live = job
+    state.cluster[0].num_live += 1
+    first = state.stages[state.jobs[job].first_stage].first_task
+    for task in range(len(luck)):
+        state.tasks[first + task].level_luck = level_luck[task]
+        state.tasks[first + task].luck = luck[task]
+
+
+@compiled
+def advance(memory, limit_ms, limit_order):
+    """Run tasks until something happens that Python must see, at most up to (``limit_ms``, ``limit_order``).
+
+    The limit comes nearer when executors leave: they may arrive before it.
+
+    Returns:
+        (time in ms, bits, executor that ran dry, its stage, executors of its class that were on the stage); no bits
+        if nothing happened, and no executor if it concerns none in particular.
+    """
+    state = view(memory)
+    cluster, first, departed = state.cluster[0], state.heap[0], state.executors[0]
+    departed_ms = 0.0
+    while cluster.heap_size > 0:
+        now = first.time
+        if now > limit_ms or (now == limit_ms and first.order > limit_order):
+            break
+        executor = first.executor
+        stage = state.executors[executor].stage
+        state.stages[stage].finished += 1
+        if state.stages[stage].started < state.stages[stage].num_tasks:
+            tasks.next_task(state, stage, now)
+            continue
+        tasks.pop(state)
+        state.cluster[0].departure_order = -1
+        job = state.executors[executor].job
+        happened = 0
+        if state.stages[stage].finished == state.stages[stage].num_tasks and tasks.complete_stage(
+            state, stage
+        ):
+            happened |= OPENED
+        running = state.staff[tasks.staff_of(state, stage, state.executors[executor].kind)].running
+        source = executors.source_of(state, executor)
+        if state.sources[source].first_entry >= 0:
+            executors.carry_out_next(state, source, executor, now)
+        elif happened & OPENED:
+            executors.wait(state, executor)
+        else:
+            happened |= NEEDS_DECISION
+        if state.jobs[job].incomplete == 0:
+            happened |= JOB_COMPLETE
+        if happened:
+            return now, happened | (DEPARTED if cluster.num_departing > 0 else 0), executor, stage, running
+        if cluster.num_departing > 0:
+            departed_ms = now
+            arrival_ms = departed.departing_time + cluster.moving_ms
+            if arrival_ms < limit_ms or (arrival_ms == limit_ms and departed.departing_order < limit_order):
+                limit_ms, limit_order = arrival_ms, departed.departing_order
+        elif cluster.heap_size == 0:
+            return now, QUIET, -1, -1, 0
+    return departed_ms, DEPARTED if cluster.num_departing > 0 else 0, -1, -1, 0
+
+
+@compiled
+def commit(memory, turn, budget, target, count, now):
+    """Commit executors of the open round to a stage (at most its unclaimed tasks) or to idleness.
+
+    When that was the last of the budget, the executors in turn carry out the commitments of their source.
+
+    Args:
+        memory: the cluster.
+        turn: int64, the executors that act when the round closes; they are of one source.
+        budget: executors still to be committed.
+        target: a stage, or ``IDLE``.
+        count: executors wanted, from 1 to ``budget``.
+        now: ms.
+
+    Returns:
+        The budget that is left.
+    """
+    state = view(memory)
+    source = executors.source_of(state, turn[0])
+    if target >= 0:
+        stage = state.stages[target]
+        count = min(count, stage.num_tasks - stage.started - stage.claimed)
+    executors.commit(state, source, state.executors[turn[0]].job, target, count)
+    if count < budget:
+        return budget - count
+    entry = state.sources[source].first_entry
+    while entry >= 0:
+        if state.executors[entry].entry_target >= 0:
+            state.stages[state.executors[entry].entry_target].selected = 0
+        entry = state.executors[entry].entry_next
+    state.cluster[0].departure_order = -1
+    for executor in turn:
+        if state.sources[source].first_entry < 0:
+            break
+        executors.carry_out_next(state, source, executor, now)
+    return 0
+
+
+@compiled
+def depart(memory):
+    """Executors that left since the last call, in order.
+
+    Returns:
+        (int64 [3, executors]: executor, target, insertion number of the arrival; float64 [executors]: when, ms).
+    """
+    state = view(memory)
+    size = state.cluster[0].num_departing
+    state.cluster[0].num_departing = 0
+    moved = np.empty((3, size), dtype=np.int64)
+    left_ms = np.empty(size)
+    for number in range(size):
+        executor = state.executors[number].departing
+        moved[0, number] = executor
+        moved[1, number] = state.executors[executor].target
+        moved[2, number] = state.executors[number].departing_order
+        left_ms[number] = state.executors[number].departing_time
+    return moved, left_ms
+
+
+@compiled
+def arrive(memory, moved, now):
+    """Executors (int64) come to the end of their moves."""
+    state = view(memory)
+    state.cluster[0].departure_order = -1
+    for executor in moved:
+        executors.arrive(state, executor, now)
+
+
+@compiled
+def end_job(memory, job, last_executor):
+    """A job is complete; ``last_executor`` finished its last task."""
+    state = view(memory)
+    executors.end_job(state, job, last_executor)
+
+
+@compiled
+def pool(memory, number):
+    """The executors in a pool, in order: int64."""
+    return _members(view(memory), number)
+
+
+@compiled
+def _members(state, number):
+    members = np.empty(len(state.executors), dtype=np.int64)
+    size = 0
+    executor = state.sources[number].first_executor
+    while executor >= 0:
+        members[size] = executor
+        size += 1
+        executor = state.executors[executor].next
+    return members[:size]
+
+
+@compiled
+def next_offer(memory, place):
+    """The next free executors that could be used: in the common pools, then in those of the live jobs.
+
+    Returns:
+        (executors, job or -1, place to go on from); no executors if there are no more.
+    """
+    state = view(memory)
+    num_classes = state.cluster[0].num_classes
+    while place < (1 + state.cluster[0].num_live) * num_classes:
+        number, kind = divmod(place, num_classes)
+        job = state.jobs[number - 1].live if number > 0 else -1
+        place += 1
+        source = executors.pool_of(state, job, kind)
+        if executors.is_free(state, source, job, kind):
+            return _members(state, source), job, place
+    return np.empty(0, dtype=np.int64), -1, place
+
+
+@compiled
+def is_schedulable(memory, kind, stage):
+    """Whether executors of the class may be committed to a stage of a live job."""
+    state = view(memory)
+    return tasks.is_schedulable(state.stages[stage], state.staff[tasks.staff_of(state, stage, kind)])
+
+
+@compiled
+def observe(memory, kind, source_job):
+    """What a scheduler may see of the live jobs.
+
+    Returns:
+        (jobs, stages, source, num_schedulable): two int64 arrays, rows as in ``Observation``, the place of
+        ``source_job`` among the live jobs or -1, and the number of schedulable stages.
+    """
+    state = view(memory)
+    num_live, num_classes = state.cluster[0].num_live, state.cluster[0].num_classes
+    total = 0
+    for number in range(num_live):
+        job = state.jobs[state.jobs[number].live]
+        total += job.end_stage - job.first_stage
+    jobs = np.empty((6, num_live), dtype=np.int64)
+    stages = np.empty((9, total), dtype=np.int64)
+    source, num_schedulable, column = -1, 0, 0
+    all_stages, staff = state.stages, state.staff
+    for number in range(num_live):
+        job_id = state.jobs[number].live
+        job = state.jobs[job_id]
+        if job_id == source_job:
+            source = number
+        next_stage, next_rank = -1, -1
+        jobs[0, number] = job_id
+        jobs[1, number] = column
+        jobs[2, number] = job.executors
+        jobs[3, number] = job.unsaturated
+        jobs[4, number] = job.incomplete
+        for stage_id in range(job.first_stage, job.end_stage):
+            stage = all_stages[stage_id]
+            left = stage.num_tasks - stage.started
+            rank = stage.open_order if left > 0 else -1
+            running = 0
+            for other in range(num_classes):
+                running += staff[stage_id * num_classes + other].running
+            schedulable = tasks.is_schedulable(stage, staff[stage_id * num_classes + kind])
+            # Ready stages come first, in the order in which they became ready; then the others.
+            if schedulable and (next_stage < 0 or (rank >= 0 and (next_rank < 0 or rank < next_rank))):
+                next_stage, next_rank = column, rank
+            stages[0, column] = stage_id
+            stages[1, column] = number
+            stages[2, column] = stage.num_tasks
+            stages[3, column] = left
+            stages[4, column] = max(left - stage.claimed, 0)
+            stages[5, column] = running
+            stages[6, column] = stage.finished
+            stages[7, column] = rank
+            stages[8, column] = schedulable
+            num_schedulable += schedulable
+            column += 1
+        jobs[5, number] = next_stage
+    return jobs, stages, source, num_schedulable

@@ -1,0 +1,338 @@
+"""Compiled: where executors are, and the commitments that say where they go next.
+
+An executor is on a stage, or waits in a pool, or moves to a stage. A pool is a linked list in order of entry.
+The commitments of a source are a linked list of entries (target, count), in order of insertion.
+"""
+
+from __future__ import annotations
+
+from simulator.cluster.engine.compiled import compiled
+from simulator.cluster.engine.tasks import (
+    adjust,
+    first_ready,
+    first_schedulable,
+    is_schedulable,
+    leave_stage,
+    next_order,
+    staff_of,
+    start,
+)
+
+__all__ = [
+    "IDLE",
+    "arrive",
+    "carry_out_next",
+    "commit",
+    "end_job",
+    "enter_pool",
+    "go_to_common_pool",
+    "is_free",
+    "pool_of",
+    "source_of",
+    "wait",
+]
+
+#: Target of a commitment to idleness.
+IDLE = -1
+
+
+@compiled
+def source_of(state, executor):
+    """The source whose commitments an executor carries out: its stage, else its job's pool, else the common pool."""
+    runner = state.executors[executor]
+    if runner.stage >= 0:
+        return (
+            pool_of(state, -1, 0) + state.cluster[0].num_classes + staff_of(state, runner.stage, runner.kind)
+        )
+    return pool_of(state, runner.job, runner.kind)
+
+
+@compiled
+def pool_of(state, job, kind):
+    """The pool of a job, or the common pool if ``job`` is -1."""
+    return (job if job >= 0 else len(state.jobs)) * state.cluster[0].num_classes + kind
+
+
+# Pools.
+
+
+@compiled
+def enter_pool(state, executor, pool):
+    """Go to the end of a pool."""
+    members, waiting = state.executors, state.sources[pool]
+    entering = members[executor]
+    entering.pool = pool
+    entering.previous = waiting.last_executor
+    entering.next = -1
+    if waiting.last_executor >= 0:
+        members[waiting.last_executor].next = executor
+    else:
+        waiting.first_executor = executor
+    waiting.last_executor = executor
+
+
+@compiled
+def _leave_pool(state, executor):
+    members = state.executors
+    leaving = members[executor]
+    if leaving.pool < 0:
+        return
+    waiting = state.sources[leaving.pool]
+    if leaving.previous >= 0:
+        members[leaving.previous].next = leaving.next
+    else:
+        waiting.first_executor = leaving.next
+    if leaving.next >= 0:
+        members[leaving.next].previous = leaving.previous
+    else:
+        waiting.last_executor = leaving.previous
+    leaving.pool = -1
+
+
+@compiled
+def _detach(state, executor):
+    """Leave stage and job; the JVM is gone."""
+    leave_stage(state, executor)
+    state.executors[executor].memory = -1
+    job = state.executors[executor].job
+    if job >= 0:
+        state.jobs[job].attached -= 1
+        state.jobs[job].executors -= 1
+        state.executors[executor].job = -1
+
+
+@compiled
+def is_free(state, pool, job, kind):
+    """Whether a pool, of ``job`` or common (-1), has executors that could be used now.
+
+    Executors that wait for a stage of their own job, all of whose parents' tasks are running, are not free: they
+    will be offered when it opens. Only where they are more than its tasks, some must be.
+    """
+    if state.sources[pool].first_executor < 0:
+        return False
+    if job >= 0:
+        awaited = 0
+        for stage_id in range(state.jobs[job].first_stage, state.jobs[job].end_stage):
+            stage = state.stages[stage_id]
+            if stage.incomplete_parents > 0 and is_schedulable(
+                stage, state.staff[staff_of(state, stage_id, kind)]
+            ):
+                awaited += stage.num_tasks - stage.started - stage.claimed
+        executor = state.sources[pool].first_executor
+        while executor >= 0 and awaited > 0:
+            executor = state.executors[executor].next
+            awaited -= 1
+        if executor < 0:
+            return False
+    return first_schedulable(state, kind) >= 0
+
+
+@compiled
+def wait(state, executor):
+    """Enter the pool of the executor's own job."""
+    leave_stage(state, executor)
+    runner = state.executors[executor]
+    if state.cluster[0].waiting_keeps_jvm == 0:
+        runner.memory = -1
+    enter_pool(state, executor, pool_of(state, runner.job, runner.kind))
+
+
+@compiled
+def go_to_common_pool(state, executor):
+    """Leave the job and wait for another."""
+    _detach(state, executor)
+    enter_pool(state, executor, pool_of(state, -1, state.executors[executor].kind))
+
+
+# Moves.
+
+
+@compiled
+def _leave_for(state, executor, target, now):
+    """Begin a move. Executors that leave in a row share an arrival; simultaneous events keep their order."""
+    _detach(state, executor)
+    state.executors[executor].target = target
+    cluster = state.cluster[0]
+    if cluster.departure_order < 0:
+        cluster.departure_order = next_order(state)
+    place = state.executors[cluster.num_departing]
+    place.departing = executor
+    place.departing_order = cluster.departure_order
+    place.departing_time = now
+    cluster.num_departing += 1
+
+
+@compiled
+def arrive(state, executor, now):
+    """The end of a move."""
+    target = state.executors[executor].target
+    state.executors[executor].target = -1
+    if target < 0:  # its job ended while it was on the way
+        _find_work(state, executor, now)
+        return
+    job = state.stages[target].job
+    state.executors[executor].job = job
+    state.jobs[job].attached += 1
+    _take_up(state, executor, target, now)
+
+
+@compiled
+def _take_up(state, executor, target, now):
+    """An executor is in the job of its target and gives up its claim: it starts, if the stage is ready."""
+    stage = state.stages[target]
+    if stage.started == stage.num_tasks:
+        adjust(state, target, 0, -1)
+        _find_work(state, executor, now)
+    elif stage.incomplete_parents == 0:
+        start(state, executor, target, 1, now)
+    else:
+        adjust(state, target, 0, -1)
+        wait(state, executor)
+
+
+@compiled
+def _find_work(state, executor, now):
+    """The target of an executor turned out to be full, or its job to have ended: it helps itself."""
+    job, kind = state.executors[executor].job, state.executors[executor].kind
+    if job >= 0:
+        stage = first_ready(state, job, kind)
+        if stage >= 0:
+            start(state, executor, stage, 0, now)
+            return
+    stage = first_schedulable(state, kind)
+    if stage >= 0:
+        adjust(state, stage, 0, 1)
+        state.jobs[state.stages[stage].job].executors += 1
+        _leave_for(state, executor, stage, now)
+    elif job >= 0:
+        wait(state, executor)
+    else:
+        go_to_common_pool(state, executor)
+
+
+# Commitments.
+
+
+@compiled
+def commit(state, source, job, target, count):
+    """Commit executors of a source, which belongs to ``job`` (-1 for none), to a stage or to idleness."""
+    if target != IDLE:
+        adjust(state, target, 0, count)
+        if state.stages[target].job != job:
+            state.jobs[state.stages[target].job].executors += count
+        state.stages[target].selected = 1
+    entries, origin = state.executors, state.sources[source]
+    entry = origin.first_entry
+    while entry >= 0:
+        if entries[entry].entry_target == target:
+            entries[entry].entry_count += count
+            return
+        entry = entries[entry].entry_next
+    entry = state.cluster[0].free_entry
+    if entry < 0:
+        raise RuntimeError("more commitments than executors")
+    state.cluster[0].free_entry = entries[entry].entry_next
+    entries[entry].entry_target = target
+    entries[entry].entry_count = count
+    entries[entry].entry_next = -1
+    if origin.first_entry < 0:
+        origin.first_entry = entry
+    else:
+        entries[origin.last_entry].entry_next = entry
+    origin.last_entry = entry
+
+
+@compiled
+def _drop_entry(state, source, before, entry):
+    """Take an entry, which follows ``before`` (-1: is first), out of its source's list; returns the next one."""
+    after = state.executors[entry].entry_next
+    if before < 0:
+        state.sources[source].first_entry = after
+    else:
+        state.executors[before].entry_next = after
+    if state.sources[source].last_entry == entry:
+        state.sources[source].last_entry = before
+    state.executors[entry].entry_next = state.cluster[0].free_entry
+    state.cluster[0].free_entry = entry
+    return after
+
+
+@compiled
+def carry_out_next(state, source, executor, now):
+    """An executor carries out the oldest commitment of its source."""
+    entry = state.sources[source].first_entry
+    commitment = state.executors[entry]
+    target = commitment.entry_target
+    commitment.entry_count -= 1
+    if commitment.entry_count == 0:
+        _drop_entry(state, source, -1, entry)
+    _leave_pool(state, executor)
+    job = state.executors[executor].job
+    if target == IDLE:
+        if job >= 0 and _has_unstarted_tasks(state, job):
+            wait(state, executor)
+        else:
+            go_to_common_pool(state, executor)
+        return
+    stage = state.stages[target]
+    if stage.job == job:
+        _take_up(state, executor, target, now)
+    elif stage.started == stage.num_tasks:
+        adjust(state, target, 0, -1)
+        state.jobs[stage.job].executors -= 1
+        _find_work(state, executor, now)
+    else:  # the claim on the stage goes along
+        _leave_for(state, executor, target, now)
+
+
+@compiled
+def _has_unstarted_tasks(state, job):
+    for stage in range(state.jobs[job].first_stage, state.jobs[job].end_stage):
+        if state.stages[stage].started < state.stages[stage].num_tasks:
+            return True
+    return False
+
+
+# The end of a job.
+
+
+@compiled
+def end_job(state, job, last_executor):
+    """A job is complete: its executors are free, commitments and moves to it are void.
+
+    ``last_executor`` just finished the job's last task.
+    """
+    if state.executors[last_executor].stage >= 0 and state.executors[last_executor].job == job:
+        _detach(state, last_executor)
+    _void_commitments(state, job)
+    for kind in range(state.cluster[0].num_classes):
+        pool = pool_of(state, job, kind)
+        while state.sources[pool].first_executor >= 0:
+            executor = state.sources[pool].first_executor
+            _leave_pool(state, executor)
+            go_to_common_pool(state, executor)
+    for executor in range(len(state.executors)):
+        target = state.executors[executor].target
+        if target >= 0 and state.stages[target].job == job:
+            state.executors[executor].target = -1
+    live = state.cluster[0].num_live
+    place = 0
+    while state.jobs[place].live != job:
+        place += 1
+    for later in range(place + 1, live):
+        state.jobs[later - 1].live = state.jobs[later].live
+    state.cluster[0].num_live = live - 1
+
+
+@compiled
+def _void_commitments(state, job):
+    """Only sources that an executor stands for can have commitments."""
+    for executor in range(len(state.executors)):
+        source = source_of(state, executor)
+        before, entry = -1, state.sources[source].first_entry
+        while entry >= 0:
+            target = state.executors[entry].entry_target
+            if target != IDLE and state.stages[target].job == job:
+                entry = _drop_entry(state, source, before, entry)
+            else:
+                before, entry = entry, state.executors[entry].entry_next

@@ -1,0 +1,226 @@
+"""Compiled: stages and their tasks. Handing out tasks, the queue of running ones, what is schedulable.
+
+Rules are those of the published simulator. Saturated: ``started + claimed >= num_tasks``. Schedulable: not chosen
+in this round, not saturated, all parents saturated, and the executor class covers the demand. Ready: all parents
+complete and not all tasks started.
+"""
+
+from __future__ import annotations
+
+from simulator.cluster.durations import draw_duration
+from simulator.cluster.engine.compiled import compiled
+from workloads.job import Wave
+
+__all__ = [
+    "adjust",
+    "complete_stage",
+    "first_ready",
+    "first_schedulable",
+    "is_schedulable",
+    "leave_stage",
+    "next_order",
+    "next_task",
+    "pop",
+    "staff_of",
+    "start",
+]
+
+_FRESH, _FIRST, _REST = int(Wave.FRESH), int(Wave.FIRST), int(Wave.REST)
+
+
+@compiled
+def adjust(state, stage_id, started, claimed):
+    """Change a stage's counts; where that saturates it, or ends its saturation, tell its children and its job."""
+    stages = state.stages
+    stage = stages[stage_id]
+    before = stage.num_tasks - stage.started - stage.claimed
+    stage.started += started
+    stage.claimed += claimed
+    after = before - started - claimed
+    if (before > 0) == (after > 0):
+        return
+    change = 1 if after > 0 else -1
+    state.jobs[stage.job].unsaturated += change
+    for edge in range(stage.first_child, stage.end_child):
+        stages[state.children[edge]].open_parents += change
+
+
+@compiled
+def _run(state, executor, stage_id, now):
+    """Hand the stage's next task to an executor; returns when it will be finished, ms."""
+    cluster, stage, runner = state.cluster[0], state.stages[stage_id], state.executors[executor]
+    task = state.tasks[stage.first_task + stage.started]
+    wave = _FRESH if runner.memory < 0 else _REST if runner.memory == stage_id else _FIRST
+    task.parallelism = state.jobs[stage.job].attached
+    task.executor = executor
+    task.wave = wave
+    task.start = now
+    task.finish = now + draw_duration(
+        state.values,
+        state.levels,
+        stage.first_level,
+        stage.end_level,
+        wave,
+        task.parallelism,
+        task.level_luck,
+        task.luck,
+        cluster.nearest_level == 1,
+        cluster.warmup_ms,
+    )
+    runner.memory = stage_id
+    return task.finish
+
+
+@compiled(inline="always")
+def next_order(state):
+    """The insertion number of an event; simultaneous events happen in this order."""
+    order = state.cluster[0].next_order
+    state.cluster[0].next_order += 1
+    return order
+
+
+@compiled(inline="always")
+def staff_of(state, stage, kind):
+    """Number of the executors of one class on a stage."""
+    return stage * state.cluster[0].num_classes + kind
+
+
+@compiled(inline="always")
+def leave_stage(state, executor):
+    """An executor is not on its stage any more, if it was on any."""
+    stage = state.executors[executor].stage
+    if stage >= 0:
+        state.staff[staff_of(state, stage, state.executors[executor].kind)].running -= 1
+        state.executors[executor].stage = -1
+
+
+@compiled
+def start(state, executor, stage, claimed, now):
+    """An executor of the stage's job begins to work on the stage; ``claimed`` is 1 if that uses up a claim."""
+    finish = _run(state, executor, stage, now)
+    leave_stage(state, executor)
+    state.executors[executor].stage = stage
+    state.staff[staff_of(state, stage, state.executors[executor].kind)].running += 1
+    adjust(state, stage, 1, -claimed)
+    state.cluster[0].departure_order = -1
+    _push(state, finish, next_order(state), executor)
+
+
+@compiled
+def next_task(state, stage, now):
+    """The executor at the top of the heap is done with a task of the stage and takes the next one."""
+    executor = state.heap[0].executor
+    finish = _run(state, executor, stage, now)
+    adjust(state, stage, 1, 0)
+    _sift_down(state, finish, next_order(state), executor)
+
+
+@compiled
+def complete_stage(state, stage):
+    """All tasks of the stage are finished: its children may become ready; returns whether any did."""
+    state.jobs[state.stages[stage].job].incomplete -= 1
+    opened = False
+    for edge in range(state.stages[stage].first_child, state.stages[stage].end_child):
+        child = state.children[edge]
+        state.stages[child].incomplete_parents -= 1
+        if state.stages[child].incomplete_parents == 0:
+            state.stages[child].open_order = state.cluster[0].num_opened
+            state.cluster[0].num_opened += 1
+            opened = True
+    return opened
+
+
+@compiled(inline="always")
+def is_schedulable(stage, staff):
+    """Whether executors of the class may be committed to a stage (record) of a live job; ``staff`` is that pair's."""
+    return (
+        stage.num_tasks > stage.started + stage.claimed
+        and stage.open_parents == 0
+        and stage.selected == 0
+        and staff.fits == 1
+    )
+
+
+@compiled
+def first_ready(state, job, kind):
+    """The job's first stage, in the order in which they became ready, that is not saturated; -1 if none."""
+    best, best_order = -1, 0
+    for stage_id in range(state.jobs[job].first_stage, state.jobs[job].end_stage):
+        stage = state.stages[stage_id]
+        if (
+            stage.open_order >= 0
+            and stage.num_tasks > stage.started + stage.claimed
+            and state.staff[staff_of(state, stage_id, kind)].fits == 1
+            and (best < 0 or stage.open_order < best_order)
+        ):
+            best, best_order = stage_id, stage.open_order
+    return best
+
+
+@compiled
+def first_schedulable(state, kind):
+    """The first schedulable stage over the live jobs in order of arrival; -1 if none."""
+    jobs, stages, staff = state.jobs, state.stages, state.staff
+    for place in range(state.cluster[0].num_live):
+        job = jobs[jobs[place].live]
+        if job.unsaturated > 0:
+            for stage_id in range(job.first_stage, job.end_stage):
+                if is_schedulable(stages[stage_id], staff[staff_of(state, stage_id, kind)]):
+                    return stage_id
+    return -1
+
+
+# The heap of running tasks, by finish time and insertion number.
+
+
+@compiled(inline="always")
+def _before(time, order, other):
+    return time < other.time or (time == other.time and order < other.order)
+
+
+@compiled(inline="always")
+def _put(place, time, order, executor):
+    place.time = time
+    place.order = order
+    place.executor = executor
+
+
+@compiled
+def _push(state, time, order, executor):
+    heap = state.heap
+    place = state.cluster[0].heap_size
+    state.cluster[0].heap_size += 1
+    while place > 0:
+        parent = heap[(place - 1) >> 1]
+        if not _before(time, order, parent):
+            break
+        _put(heap[place], parent.time, parent.order, parent.executor)
+        place = (place - 1) >> 1
+    _put(heap[place], time, order, executor)
+
+
+@compiled
+def pop(state):
+    """Take the first entry off the heap of running tasks."""
+    state.cluster[0].heap_size -= 1
+    last = state.heap[state.cluster[0].heap_size]
+    if state.cluster[0].heap_size > 0:
+        _sift_down(state, last.time, last.order, last.executor)
+
+
+@compiled
+def _sift_down(state, time, order, executor):
+    """Replace the heap's first entry."""
+    heap, size = state.heap, state.cluster[0].heap_size
+    place = 0
+    while True:
+        child = 2 * place + 1
+        if child >= size:
+            break
+        if child + 1 < size and _before(heap[child + 1].time, heap[child + 1].order, heap[child]):
+            child += 1
+        if _before(time, order, heap[child]):
+            break
+        _put(heap[place], heap[child].time, heap[child].order, heap[child].executor)
+        place = child
+    _put(heap[place], time, order, executor)

@@ -1,0 +1,297 @@
+"""What happened in an episode: every task run, every job, every executor move, as arrays and pandas tables.
+
+Times stay in milliseconds (``*_ms``) in every array and column; whoever shows them to people converts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import networkx as nx
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from simulator.cluster.config import ClusterConfig
+from workloads.arrivals import JobSequence
+from workloads.job import JobProfile
+
+__all__ = ["EpisodeRecord"]
+
+
+@dataclass(frozen=True, eq=False)
+class EpisodeRecord:
+    """One episode.
+
+    Tasks are numbered job by job, stage by stage, in the order in which a stage hands them out. Jobs that did
+    not complete are NaN wherever their end is spoken of; means and percentiles are over the completed jobs.
+
+    Attributes:
+        config: the cluster.
+        sequence: the jobs.
+        task_start_ms: float64 [num_tasks], ms; NaN where a task never started.
+        task_finish_ms: float64 [num_tasks], ms; NaN where a task never started.
+        task_executor: int32 [num_tasks]; -1 where a task never started.
+        task_wave: int8 [num_tasks], a ``workloads.Wave``; -1 where a task never started.
+        task_parallelism: int32 [num_tasks], executors attached to the job when the task started.
+        completion_ms: float64 [num_jobs], ms; NaN for a job that did not complete.
+        move_executor: int32 [num_moves]; moves in order of departure.
+        move_job: int64 [num_moves], the job moved to.
+        move_depart_ms: float64 [num_moves], ms.
+        end_ms: the clock when the episode ended, ms.
+        num_decisions: decisions that the scheduler was asked for.
+    """
+
+    config: ClusterConfig
+    sequence: JobSequence
+    task_start_ms: NDArray[np.float64]
+    task_finish_ms: NDArray[np.float64]
+    task_executor: NDArray[np.int32]
+    task_wave: NDArray[np.int8]
+    task_parallelism: NDArray[np.int32]
+    completion_ms: NDArray[np.float64]
+    move_executor: NDArray[np.int32]
+    move_job: NDArray[np.int64]
+    move_depart_ms: NDArray[np.float64]
+    end_ms: float
+    num_decisions: int
+
+    # ---- who is who ------------------------------------------------------------------------------------
+
+    @cached_property
+    def task_job(self) -> NDArray[np.int64]:
+        """The job of each task, int64 [num_tasks]."""
+        return np.repeat(self._stage_job, self._stage_size)
+
+    @cached_property
+    def task_stage(self) -> NDArray[np.int64]:
+        """The stage of each task, numbered inside its job, int64 [num_tasks]."""
+        return np.repeat(_count_within(self._stage_job), self._stage_size)
+
+    @cached_property
+    def move_arrive_ms(self) -> NDArray[np.float64]:
+        """When each move ends, float64 [num_moves], ms; the episode may end before."""
+        return self.move_depart_ms + self.config.moving_delay_ms
+
+    # ---- per job ---------------------------------------------------------------------------------------
+
+    @cached_property
+    def jct_ms(self) -> NDArray[np.float64]:
+        """Job completion time: completion - arrival, float64 [num_jobs], ms; NaN for an unfinished job."""
+        return self.completion_ms - self.sequence.arrival_ms
+
+    @cached_property
+    def busy_ms(self) -> NDArray[np.float64]:
+        """Executor time spent on each job's tasks until the episode's end, float64 [num_jobs], ms."""
+        duration = np.minimum(self.task_finish_ms, self.end_ms) - self.task_start_ms
+        return self._sum_by_job(self.task_job, np.maximum(np.nan_to_num(duration), 0.0))
+
+    @cached_property
+    def moving_ms(self) -> NDArray[np.float64]:
+        """Executor time lost on the way to each job until the episode's end, float64 [num_jobs], ms."""
+        duration = np.minimum(self.move_arrive_ms, self.end_ms) - self.move_depart_ms
+        return self._sum_by_job(self.move_job, duration)
+
+    @cached_property
+    def slowdown(self) -> NDArray[np.float64]:
+        """JCT over the time that the job would need alone, float64 [num_jobs].
+
+        Alone means on the whole cluster, without delays and with every task at its stage's mean: the longer
+        of the longest path through the DAG (one task per stage) and total work / executors. It is a lower
+        bound in expectation, so a job with lucky tasks may come out slightly below 1. NaN for a job that is
+        unfinished or without work.
+        """
+        executors = self.config.num_executors
+        alone = self._per_job(lambda profile: max(_longest_path_ms(profile), profile.work_ms / executors))
+        return _ratio(self.jct_ms, alone)
+
+    @cached_property
+    def work_inflation(self) -> NDArray[np.float64]:
+        """Executor time spent on the job's tasks over what its profile expects, float64 [num_jobs].
+
+        The expectation is the total work: the sum over the stages of tasks x mean duration. That mean is over
+        all measured durations, so cold starts and high parallelism push the ratio above 1, warm executors and
+        low parallelism below. NaN for a job that is unfinished or without work. Source: Decima, Figure 10(e).
+        """
+        spent = np.where(np.isnan(self.completion_ms), np.nan, self.busy_ms)
+        return _ratio(spent, self._per_job(lambda profile: profile.work_ms))
+
+    # ---- per episode -----------------------------------------------------------------------------------
+
+    @property
+    def mean_jct_ms(self) -> float:
+        """Average JCT of the completed jobs, ms; NaN if there are none."""
+        return float(self._completed_jct_ms.mean()) if self._completed_jct_ms.size else float("nan")
+
+    def jct_percentile_ms(self, percent: float) -> float:
+        """A percentile (0 to 100, interpolated linearly) of the completed jobs' JCT, ms; NaN without any."""
+        completed = self._completed_jct_ms
+        return float(np.percentile(completed, percent)) if completed.size else float("nan")
+
+    @property
+    def makespan_ms(self) -> float:
+        """Last completion - first arrival, ms; NaN if a job is unfinished."""
+        return float(self.completion_ms.max() - self.sequence.arrival_ms[0])
+
+    @property
+    def observed_ms(self) -> float:
+        """First arrival to last completion, or to the episode's end if a job is unfinished, ms."""
+        last = self.end_ms if np.isnan(self.completion_ms).any() else float(self.completion_ms.max())
+        return float(last - self.sequence.arrival_ms[0])
+
+    @property
+    def utilisation(self) -> float:
+        """Busy executor time over (executors x observed time), 0 to 1; moving and waiting are not busy."""
+        capacity = self.config.num_executors * self.observed_ms
+        return float(self.busy_ms.sum() / capacity) if capacity else float("nan")
+
+    @property
+    def mean_jobs_in_system(self) -> float:
+        """Time average of the number of jobs that have arrived and not completed, over the observed time."""
+        time_in_system = self._departure_ms - np.minimum(self.sequence.arrival_ms, self.end_ms)
+        return float(time_in_system.sum() / self.observed_ms) if self.observed_ms else float("nan")
+
+    # ---- tables ----------------------------------------------------------------------------------------
+
+    def tasks(self) -> pd.DataFrame:
+        """One row per task, in task order.
+
+        Columns: ``job``, ``stage`` (inside the job), ``task`` (inside the stage), ``executor``, ``wave``,
+        ``parallelism``, ``start_ms``, ``finish_ms``; as in the attributes for tasks that never started.
+        """
+        return pd.DataFrame(
+            {
+                "job": self.task_job,
+                "stage": self.task_stage,
+                "task": _count_within(np.repeat(np.arange(self._stage_size.size), self._stage_size)),
+                "executor": self.task_executor,
+                "wave": self.task_wave,
+                "parallelism": self.task_parallelism,
+                "start_ms": self.task_start_ms,
+                "finish_ms": self.task_finish_ms,
+            }
+        )
+
+    def jobs(self) -> pd.DataFrame:
+        """One row per job, in order of arrival.
+
+        Columns: ``name``, ``arrival_ms``, ``completion_ms``, ``jct_ms``, ``work_ms`` (expected), ``busy_ms``
+        and ``moving_ms`` (executor time on it and on the way to it), ``slowdown``, ``work_inflation``.
+        """
+        return pd.DataFrame(
+            {
+                "name": [profile.name for profile in self.sequence.profiles],
+                "arrival_ms": self.sequence.arrival_ms,
+                "completion_ms": self.completion_ms,
+                "jct_ms": self.jct_ms,
+                "work_ms": self._per_job(lambda profile: profile.work_ms),
+                "busy_ms": self.busy_ms,
+                "moving_ms": self.moving_ms,
+                "slowdown": self.slowdown,
+                "work_inflation": self.work_inflation,
+            }
+        ).rename_axis("job")
+
+    def moves(self) -> pd.DataFrame:
+        """One row per move, in order of departure.
+
+        Columns: ``executor``, ``job`` (where it moves to), ``depart_ms``, ``arrive_ms``.
+        """
+        return pd.DataFrame(
+            {
+                "executor": self.move_executor,
+                "job": self.move_job,
+                "depart_ms": self.move_depart_ms,
+                "arrive_ms": self.move_arrive_ms,
+            }
+        )
+
+    def jobs_in_system(self) -> pd.Series[int]:
+        """How many jobs have arrived and not completed, as a step function.
+
+        Each value (int64) holds from its index (float64, ms) to the next; the last one from there on. With
+        all jobs complete, the area below is the sum of their JCTs (Little's law).
+        """
+        completed = np.sort(self.completion_ms[~np.isnan(self.completion_ms)])
+        arrived = self.sequence.arrival_ms[self.sequence.arrival_ms <= self.end_ms]
+        times = np.unique(np.concatenate([arrived, completed]))
+        counts = np.searchsorted(arrived, times, "right") - np.searchsorted(completed, times, "right")
+        return pd.Series(counts, index=pd.Index(times, name="time_ms"), name="jobs")
+
+    def metrics(self) -> pd.Series[float]:
+        """The episode in numbers.
+
+        Entries: ``mean_jct_ms``, ``p50_jct_ms``, ``p95_jct_ms``, ``p99_jct_ms``, ``makespan_ms``,
+        ``utilisation``, ``mean_jobs_in_system``, ``mean_slowdown``, ``mean_work_inflation`` (means over the
+        jobs where they are defined), ``busy_ms``, ``moving_ms`` (sums over the jobs), ``completed_jobs``.
+        """
+        return pd.Series(
+            {
+                "mean_jct_ms": self.mean_jct_ms,
+                **{f"p{percent}_jct_ms": self.jct_percentile_ms(percent) for percent in (50, 95, 99)},
+                "makespan_ms": self.makespan_ms,
+                "utilisation": self.utilisation,
+                "mean_jobs_in_system": self.mean_jobs_in_system,
+                "mean_slowdown": float(pd.Series(self.slowdown).mean()),
+                "mean_work_inflation": float(pd.Series(self.work_inflation).mean()),
+                "busy_ms": float(self.busy_ms.sum()),
+                "moving_ms": float(self.moving_ms.sum()),
+                "completed_jobs": float(self._completed_jct_ms.size),
+            },
+            name="metrics",
+        )
+
+    # ---- helpers ---------------------------------------------------------------------------------------
+
+    @cached_property
+    def _stage_size(self) -> NDArray[np.int64]:
+        """Tasks of each stage, over all jobs, int64 [num_stages]."""
+        sizes = {
+            profile: np.array([stage.num_tasks for stage in profile.stages], dtype=np.int64)
+            for profile in set(self.sequence.profiles)
+        }
+        return np.concatenate([sizes[profile] for profile in self.sequence.profiles])
+
+    @cached_property
+    def _stage_job(self) -> NDArray[np.int64]:
+        """Job of each stage, over all jobs, int64 [num_stages]."""
+        stages = [profile.num_stages for profile in self.sequence.profiles]
+        return np.repeat(np.arange(len(stages), dtype=np.int64), stages)
+
+    @property
+    def _completed_jct_ms(self) -> NDArray[np.float64]:
+        return self.jct_ms[~np.isnan(self.jct_ms)]
+
+    @property
+    def _departure_ms(self) -> NDArray[np.float64]:
+        """When each job left the observed system, float64 [num_jobs], ms."""
+        return np.where(np.isnan(self.completion_ms), self.end_ms, self.completion_ms)
+
+    def _per_job(self, value: Callable[[JobProfile], float]) -> NDArray[np.float64]:
+        """A number of each job's profile, asked for once per distinct profile; float64 [num_jobs]."""
+        known = {profile: value(profile) for profile in set(self.sequence.profiles)}
+        return np.array([known[profile] for profile in self.sequence.profiles], dtype=np.float64)
+
+    def _sum_by_job(self, job: NDArray[np.int64], value: NDArray[np.float64]) -> NDArray[np.float64]:
+        return np.bincount(job, weights=value, minlength=len(self.sequence)).astype(np.float64)
+
+
+def _count_within(group: NDArray[np.int64]) -> NDArray[np.int64]:
+    """0, 1, 2, .. inside each run of equal values of an ascending array."""
+    return np.arange(group.size, dtype=np.int64) - np.searchsorted(group, group)
+
+
+def _longest_path_ms(profile: JobProfile) -> float:
+    """Longest path through the DAG with one mean task per stage, ms."""
+    finish = np.zeros(profile.num_stages)
+    for stage in nx.topological_sort(profile.graph()):
+        start = max((finish[parent] for parent in profile.parents[stage]), default=0.0)
+        finish[stage] = start + profile.stages[stage].durations.mean_ms
+    return float(finish.max())
+
+
+def _ratio(value: NDArray[np.float64], to: NDArray[np.float64]) -> NDArray[np.float64]:
+    """``value / to``, NaN where ``to`` is 0."""
+    return np.divide(value, to, out=np.full_like(value, np.nan), where=to > 0)

@@ -1,0 +1,1 @@
+"""Episodes recorded from published code, and their replay."""

@@ -1,0 +1,414 @@
+"""Replay recorded episodes: the same decisions must lead to the same decision points, rewards and completions.
+
+``python -m simulator.parity.cluster FILE...`` prints ``N of M episodes match`` and, for each that does not, the first
+difference. The files (JSON, gzipped or not) are recordings of the published Decima simulator with deterministic task
+durations, or of the public DeepRM code; each is replayed with the semantics of where it comes from.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import click
+import numpy as np
+from pydantic import BaseModel, Field
+
+from simulator.cluster.cluster import Cluster, SchedulingError
+from simulator.cluster.config import DECIMA_SIM, ClusterConfig, ConfigError
+from simulator.cluster.observation import Observation
+from simulator.cluster.record import EpisodeRecord
+from simulator.parity import grid as grid_replay
+from simulator.parity.recording import TOLERANCE, RecordingError, checked, first_difference, read_document
+from workloads.arrivals import JobSequence
+from workloads.job import JobProfile, StageProfile, TaskDurations, WorkloadError
+
+__all__ = [
+    "DepartureError",
+    "RecordedDecision",
+    "Recording",
+    "RecordingError",
+    "carry_out",
+    "differences",
+    "differences_in",
+    "read_recording",
+    "replay_files",
+    "stage_names",
+]
+
+
+class DepartureError(RuntimeError):
+    """Whoever decides in a replay decides otherwise than was recorded. The message is one line that says how."""
+
+
+#: Whole numbers that a replay could still hold in memory.
+_Count = Annotated[int, Field(gt=-(10**6), lt=10**6)]
+
+
+class _Stage(BaseModel):
+    num_tasks: _Count
+    fresh_ms: float
+    first_ms: float
+    rest_ms: float
+
+
+class _Job(BaseModel):
+    arrival_ms: float
+    stages: list[_Stage]
+    edges: list[tuple[_Count, _Count]]
+
+
+class _Features(BaseModel):
+    jobs: list[int]
+    exec_map: list[int]
+    node_order: list[tuple[int, int]]
+    node_inputs: list[list[float]]
+    min_level_per_job: list[int]
+    job_inputs: list[list[float]] | None = None
+    valid_nodes: list[int] | None = None
+    unfinished_nodes: list[int] | None = None
+
+
+class RecordedDecision(BaseModel):
+    """What was offered, what was decided, and what the published network made of it where it was that decided.
+
+    Attributes:
+        node_order: (job, stage) of all stages of the live jobs; with ``stage_probabilities``.
+        stage_probabilities: of each of them to be chosen.
+        limit_probabilities: of the limits 1, 2, .. for the chosen stage's job.
+        limit: the chosen one.
+    """
+
+    time_ms: float
+    source_job: int | None
+    source_stage: int | None
+    num_source_executors: int
+    executors_now: list[int]
+    schedulable: list[tuple[int, int]]
+    job: int | None
+    stage: int | None
+    num_executors: int
+    num_committed: int
+    reward: float
+    features: _Features | None = None
+    node_order: list[tuple[int, int]] | None = None
+    stage_probabilities: list[float] | None = None
+    limit_probabilities: list[float] | None = None
+    limit: _Count | None = None
+
+
+_Event = (
+    tuple[float, Literal["task"], int, int, int, int]
+    | tuple[float, Literal["job"], int]
+    | tuple[float, Literal["executor"], int]
+)
+
+
+class Recording(BaseModel):
+    """A recorded episode. Fields that are not needed for a replay are ignored.
+
+    Attributes:
+        msg_paths: for each job and each step of the published network's messages, (receiver, sender) stages.
+    """
+
+    format: Literal[1]
+    executors: _Count
+    moving_delay_ms: float
+    reward_objective: Literal["mean", "makespan"]
+    reward_scale: float
+    jobs: list[_Job]
+    decisions: list[RecordedDecision]
+    completions_ms: list[float]
+    makespan_ms: float
+    avg_jct_ms: float
+    tasks: list[tuple[int, int, int, int, float, float]] | None = None
+    events: list[_Event] | None = None
+    msg_paths: list[list[list[tuple[_Count, _Count]]]] | None = None
+
+    def config(self) -> ClusterConfig:
+        """The cluster that was recorded."""
+        return ClusterConfig(
+            num_executors=self.executors,
+            moving_delay_ms=self.moving_delay_ms,
+            semantics=DECIMA_SIM,
+            reward="jct" if self.reward_objective == "mean" else "makespan",
+            reward_scale_ms=self.reward_scale,
+        )
+
+    def sequence(self) -> JobSequence:
+        """The jobs that were recorded."""
+        profiles = [
+            JobProfile(
+                f"job {number}",
+                tuple(
+                    StageProfile(
+                        stage.num_tasks,
+                        TaskDurations.constant(
+                            stage.rest_ms, first_ms=stage.first_ms, fresh_ms=stage.fresh_ms
+                        ),
+                    )
+                    for stage in job.stages
+                ),
+                np.array(job.edges, dtype=np.int64).reshape(-1, 2),
+            )
+            for number, job in enumerate(self.jobs)
+        ]
+        return JobSequence(tuple(profiles), np.array([job.arrival_ms for job in self.jobs]))
+
+
+def read_recording(path: Path) -> Recording:
+    """Read a recorded episode (JSON, or gzipped JSON by the suffix ``.gz``).
+
+    Raises:
+        RecordingError: the file cannot be read or is not a recorded episode.
+    """
+    return checked(Recording, read_document(path), path)
+
+
+def carry_out(cluster: Cluster, decision: RecordedDecision) -> tuple[float, int]:
+    """Decide as was recorded.
+
+    Returns:
+        The reward, and the number of executors really committed.
+
+    Raises:
+        SchedulingError: it cannot be done.
+    """
+    offered = cluster.offered
+    if decision.job is None or decision.stage is None:
+        if decision.num_executors != offered:
+            raise SchedulingError(f"{decision.num_executors} executors left idle, {offered} offered")
+        return cluster.decide(None), offered
+    observation = cluster.observe()
+    jobs = np.flatnonzero(observation.job_id == decision.job)
+    if not jobs.size:
+        raise SchedulingError(f"job {decision.job} is not in the system")
+    unclaimed = observation.unclaimed_tasks[observation.stages_of(int(jobs[0]))].tolist()
+    reward = cluster.commit(decision.job, decision.stage, decision.num_executors)
+    return reward, min(decision.num_executors, unclaimed[decision.stage])
+
+
+def differences(
+    recording: Recording, decide: Callable[[Cluster, RecordedDecision], tuple[float, int]] = carry_out
+) -> Iterator[str]:
+    """Replay a recording; yields a line per difference, the first decision that differs and then the outcome's.
+
+    Args:
+        recording: the episode.
+        decide: decides in the open round, and returns what :func:`carry_out` does; it is shown what was recorded
+            there, and raises ``DepartureError`` if it would decide otherwise.
+
+    Raises:
+        WorkloadError: its jobs are not jobs.
+        ConfigError: its cluster is not a cluster.
+    """
+    cluster = Cluster(recording.config(), recording.sequence())
+    for number, decision in enumerate(recording.decisions):
+        if cluster.done:
+            yield f"decision {number}: the replay is over, the recording goes on"
+            return
+        for what, recorded, replayed in _decision_point(cluster, decision):
+            if recorded != replayed:
+                yield f"decision {number} at {decision.time_ms:g} ms: {what} is {replayed}, recorded {recorded}"
+                return
+        try:
+            reward, committed = decide(cluster, decision)
+        except (SchedulingError, DepartureError) as error:
+            yield f"decision {number} at {decision.time_ms:g} ms: {error}"
+            return
+        if committed != decision.num_committed:
+            yield f"decision {number}: {committed} executors committed, recorded {decision.num_committed}"
+            return
+        if not abs(reward - decision.reward) <= TOLERANCE:
+            yield f"decision {number}: reward {reward:.12g}, recorded {decision.reward:.12g}"
+            return
+    if not cluster.done:
+        yield f"after {len(recording.decisions)} decisions: the recording is over, the replay goes on"
+        return
+    yield from _outcome(cluster.record(), recording)
+
+
+def _decision_point(cluster: Cluster, decision: RecordedDecision) -> Iterator[tuple[str, Any, Any]]:
+    """(what, recorded, replayed) of everything that can be seen when a decision is asked for."""
+    observation = cluster.observe()
+    names = stage_names(observation)
+    source_job, source_stage = cluster.source
+    yield "the time in ms", decision.time_ms, observation.time_ms
+    yield "the source job", decision.source_job, source_job
+    yield "the source stage", decision.source_stage, source_stage
+    yield "the number of executors offered", decision.num_source_executors, observation.offered
+    yield "the executors in turn", decision.executors_now, list(cluster.turn)
+    schedulable = [names[place] for place in np.flatnonzero(observation.schedulable)]
+    yield "the list of schedulable stages", decision.schedulable, schedulable
+    if decision.features is not None:
+        yield from _features(observation, decision.features)
+
+
+def _features(observation: Observation, features: _Features) -> Iterator[tuple[str, Any, Any]]:
+    """What the published agent computed from what it saw; see its numbers of the same names."""
+    live = range(len(observation.job_id))
+    limits = [observation.held(job) + 1 for job in live]
+    yield "the list of live jobs", features.jobs, observation.job_id.tolist()
+    yield "the executors of the jobs", features.exec_map, observation.job_executors.tolist()
+    yield "the least limit of the jobs", features.min_level_per_job, limits
+    yield "the order of stages", features.node_order, stage_names(observation)
+    left = observation.remaining_tasks
+    jobs = np.array(
+        [
+            (
+                observation.job_executors[job] / 20,
+                2 if job == observation.source else -2,
+                observation.offered / 20,
+            )
+            for job in live
+        ]
+    ).reshape(-1, 3)
+    stages = np.column_stack(
+        [jobs[observation.stage_job], left * observation.mean_task_ms / 100_000, left / 200]
+    )
+    yield "the input of the stages", features.node_inputs, _snapped(stages.tolist(), features.node_inputs)
+    if features.job_inputs is not None:
+        yield "the input of the jobs", features.job_inputs, _snapped(jobs.tolist(), features.job_inputs)
+    if features.valid_nodes is not None:
+        allowed = np.array(limits, dtype=np.int64)[observation.stage_job] <= observation.num_executors
+        yield (
+            "the mask of stages",
+            features.valid_nodes,
+            np.flatnonzero(observation.schedulable & allowed).tolist(),
+        )
+    if features.unfinished_nodes is not None:
+        unfinished = observation.finished_tasks < observation.num_tasks
+        yield "the unfinished stages", features.unfinished_nodes, unfinished.astype(int).tolist()
+
+
+def _snapped(rows: list[list[float]], to: list[list[float]]) -> list[list[float]]:
+    """``rows``, or ``to`` if they are equal up to rounding."""
+    equal = len(rows) == len(to) and all(
+        len(row) == len(other) and all(abs(a - b) <= TOLERANCE for a, b in zip(row, other, strict=True))
+        for row, other in zip(rows, to, strict=True)
+    )
+    return to if equal else rows
+
+
+def stage_names(observation: Observation) -> list[tuple[int, int]]:
+    """(job, stage in that job) of each stage of the observation."""
+    stages = zip(observation.stage_job.tolist(), range(len(observation.stage_job)), strict=True)
+    return [
+        (int(observation.job_id[job]), place - int(observation.job_first_stage[job])) for job, place in stages
+    ]
+
+
+def _outcome(record: EpisodeRecord, recording: Recording) -> Iterator[str]:
+    """Differences of completions, task runs and events."""
+    arrival_ms = record.sequence.arrival_ms
+    for job, (recorded, replayed) in enumerate(
+        zip(recording.completions_ms, record.completion_ms.tolist(), strict=False)
+    ):
+        if recorded != replayed:
+            yield f"completion of job {job}: {replayed:g} ms, recorded {recorded:g} ms"
+            return
+    if len(recording.completions_ms) != len(arrival_ms):
+        yield f"{len(arrival_ms)} completions, recorded {len(recording.completions_ms)}"
+    makespan = float(record.completion_ms.max())
+    if makespan != recording.makespan_ms:
+        yield f"makespan: {makespan:g} ms, recorded {recording.makespan_ms:g} ms"
+    average = float(np.mean(record.completion_ms - arrival_ms))
+    if not abs(average - recording.avg_jct_ms) <= TOLERANCE * average:
+        yield f"average job completion time: {average:.12g} ms, recorded {recording.avg_jct_ms:.12g} ms"
+    runs = _task_runs(record)
+    if recording.tasks is not None and sorted(recording.tasks) != runs:
+        yield f"task runs: {first_difference(sorted(recording.tasks), runs)}"
+    if recording.events is not None:
+        times = [event[0] for event in recording.events]
+        recorded_events = sorted(recording.events, key=str)
+        events = sorted(_events(record, runs), key=str)
+        if times != sorted(times):
+            yield "events: they are not in order of time"
+        elif recorded_events != events:
+            yield f"events: {first_difference(recorded_events, events)}"
+
+
+def _task_runs(record: EpisodeRecord) -> list[tuple[int, int, int, int, float, float]]:
+    """(job, stage, task, executor, start in ms, finish in ms) of all tasks, sorted."""
+    names = [
+        (job, stage, task)
+        for job, profile in enumerate(record.sequence.profiles)
+        for stage, tasks in enumerate(profile.stages)
+        for task in range(tasks.num_tasks)
+    ]
+    columns = (record.task_executor.tolist(), record.task_start_ms.tolist(), record.task_finish_ms.tolist())
+    return [(*name, *run) for name, *run in zip(names, *columns, strict=True)]
+
+
+def _events(
+    record: EpisodeRecord, runs: Sequence[tuple[int, int, int, int, float, float]]
+) -> Iterator[tuple[Any, ...]]:
+    for job, stage, task, executor, _, finish_ms in runs:
+        yield finish_ms, "task", job, stage, task, executor
+    for job, arrival_ms in enumerate(record.sequence.arrival_ms.tolist()):
+        if arrival_ms > 0:
+            yield arrival_ms, "job", job
+    for executor, depart_ms in zip(
+        record.move_executor.tolist(), record.move_depart_ms.tolist(), strict=True
+    ):
+        yield depart_ms + record.config.moving_delay_ms, "executor", executor
+
+
+def differences_in(path: Path) -> Iterator[str]:
+    """Replay the recording in a file, of whichever kind; yields a line per difference.
+
+    Raises:
+        RecordingError: the file cannot be read or is not a recorded episode.
+        WorkloadError: its jobs are not jobs.
+        ConfigError: its cluster or grid is none.
+    """
+    document = read_document(path)
+    if isinstance(document, dict) and "jobs_in" in document:
+        return grid_replay.differences(checked(grid_replay.GridRecording, document, path))
+    return differences(checked(Recording, document, path))
+
+
+def replay_files(
+    files: Sequence[Path], find_differences: Callable[[Path], Iterator[str]] = differences_in
+) -> bool:
+    """Replay recorded episodes; prints the first difference of each that has one, and how many have none.
+
+    Args:
+        files: where they are.
+        find_differences: yields a line per difference of the recording in a file.
+
+    Returns:
+        Whether all episodes match.
+    """
+    matching = 0
+    for path in files:
+        difference = _first_difference_in(path, find_differences)
+        if difference is None:
+            matching += 1
+        else:
+            click.echo(f"{path}: {difference}")
+    click.echo(f"{matching} of {len(files)} episodes match")
+    return matching == len(files)
+
+
+def _first_difference_in(path: Path, find_differences: Callable[[Path], Iterator[str]]) -> str | None:
+    """The first difference, or what is wrong with the file; None if the episode matches."""
+    try:
+        return next(find_differences(path), None)
+    except RecordingError as error:
+        return str(error).removeprefix(f"{path}: ")
+    except (WorkloadError, ConfigError, SchedulingError) as error:
+        return str(error)
+
+
+@click.command(help="Replay recorded episodes and say which of them match.")
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
+def main(files: tuple[Path, ...]) -> None:
+    """Entry point; the exit status is 0 only if all episodes match."""
+    sys.exit(0 if replay_files(files) else 1)
+
+
+if __name__ == "__main__":
+    main()

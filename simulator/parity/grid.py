@@ -1,0 +1,200 @@
+"""Replay episodes recorded from the public DeepRM code: the same actions must lead to the same states and rewards."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from typing import Annotated, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, Field
+
+from simulator.grid.config import DEEPRM, GridConfig
+from simulator.grid.grid import Grid
+from simulator.grid.rules import BOOKED, EMPTY, NO_ROOM, VOID
+from simulator.parity.recording import TOLERANCE, first_difference
+from workloads.grid_jobs import JobSets
+
+__all__ = ["GridRecording", "differences"]
+
+#: Letters of the recordings for what became of an action.
+_OUTCOMES = {BOOKED: "A", NO_ROOM: "F", EMPTY: "E", VOID: "V"}
+
+#: Fields of the recordings that say how things stand after each action, and what they are.
+_STATE = {
+    "status": "the outcome",
+    "clock_after": "the clock",
+    "running_list_after": "running jobs",
+    "slots_filled_after": "filled slots",
+    "backlog_after": "jobs in the backlog",
+}
+
+_Count = Annotated[int, Field(ge=0, lt=10**6)]
+
+
+class _Params(BaseModel):
+    num_res: _Count
+    res_slot: _Count
+    num_nw: _Count
+    max_job_size: _Count
+    time_horizon: _Count
+    backlog_size: _Count
+    simu_len: _Count
+    episode_max_length: _Count
+    end: Literal["all_done", "no_new_job"]
+    delay_penalty: float
+    hold_penalty: float
+    dismiss_penalty: float
+
+
+class _JobIn(BaseModel):
+    arrival_step: _Count
+    duration: _Count
+    res: list[_Count]
+
+
+class _JobOut(BaseModel):
+    id: int
+    enter: int
+    duration: int
+    res: list[int]
+    start: int
+    finish: int
+
+
+class GridRecording(BaseModel):
+    """A recorded episode. Lists have an entry for each action; fields that are not needed for a replay are ignored.
+
+    Attributes:
+        jobs_out: the jobs that found a place, numbered in order of entering; start and finish -1 if never booked.
+        obs_hashes: SHA-256 of the pictures: the first one, and that after each action; by how they were written.
+    """
+
+    params: _Params
+    jobs_in: list[_JobIn]
+    jobs_out: list[_JobOut]
+    actions: list[_Count]
+    status: str
+    rewards: list[float]
+    clock_after: list[int]
+    running_list_after: list[int]
+    slots_filled_after: list[int]
+    backlog_after: list[int]
+    done: bool
+    obs_hashes: list[dict[str, str]] | None = None
+
+    def config(self) -> GridConfig:
+        """The grid that was recorded, with the picture of everything that can be seen."""
+        params = self.params
+        return GridConfig(
+            num_resources=params.num_res,
+            units=params.res_slot,
+            visible_jobs=params.num_nw,
+            slot_width=params.max_job_size,
+            horizon=params.time_horizon,
+            backlog=params.backlog_size,
+            max_steps=params.episode_max_length,
+            drain=params.end == "all_done",
+            machine_weights=(-params.delay_penalty,),
+            queue_weight=-params.hold_penalty,
+            backlog_weight=-params.dismiss_penalty,
+            picture="coloured",
+            arrival_column=True,
+            semantics=DEEPRM,
+        )
+
+    def jobs(self) -> JobSets:
+        """The jobs that were recorded, as one set."""
+        return JobSets.of(
+            [[(job.arrival_step, job.duration, tuple(job.res)) for job in self.jobs_in]], self.params.simu_len
+        )
+
+
+def differences(recording: GridRecording) -> Iterator[str]:
+    """Replay a recording; yields a line per difference, the first action that differs and then the jobs'.
+
+    Raises:
+        WorkloadError: its jobs are not jobs.
+        ConfigError: its grid is not a grid.
+    """
+    grid = Grid(recording.config(), recording.jobs())
+    hashes = recording.obs_hashes
+    if hashes is not None and (difference := _picture_difference(grid, hashes[0] if hashes else {})):
+        yield f"at the start: {difference}"
+        return
+    columns = {name: getattr(recording, name) for name in ("rewards", *_STATE)}
+    if hashes is not None:
+        columns["obs_hashes"] = hashes[1:]
+    for name, column in columns.items():
+        if len(column) != len(recording.actions):
+            yield f"{name}: {len(column)} of them after {len(recording.actions)} actions"
+            return
+    rows = zip(*(columns[name] for name in _STATE), strict=True)
+    for number, (action, reward, row) in enumerate(
+        zip(recording.actions, recording.rewards, rows, strict=True)
+    ):
+        if grid.done[0]:
+            yield f"action {number}: the replay is over, the recording goes on"
+            return
+        if action >= grid.config.num_actions:
+            yield f"action {number}: there is no action {action}"
+            return
+        replayed = float(grid.step(np.array([action]))[0])
+        state = (
+            _OUTCOMES[int(grid.outcomes[0])],
+            int(grid.clock[0]),
+            int(grid.num_running[0]),
+            int((grid.slots[0] >= 0).sum()),
+            int(grid.num_backlog[0]),
+        )
+        for name, one, other in zip(_STATE.values(), row, state, strict=True):
+            if one != other:
+                yield f"action {number}: {name}: {other}, recorded {one}"
+                return
+        if not abs(replayed - reward) <= TOLERANCE:
+            yield f"action {number}: reward {replayed:.12g}, recorded {reward:.12g}"
+            return
+        if hashes is not None and (difference := _picture_difference(grid, hashes[number + 1])):
+            yield f"action {number}: {difference}"
+            return
+    if bool(grid.done[0]) != recording.done:
+        over = "over" if recording.done else "not over"
+        yield f"after {len(recording.actions)} actions: the recording is {over}, the replay is otherwise"
+    jobs = _jobs_out(grid)
+    recorded_jobs = [
+        (job.id, job.enter, job.duration, *job.res, job.start, job.finish) for job in recording.jobs_out
+    ]
+    if recorded_jobs != jobs:
+        yield f"a job's number, enter, duration, demands, start and finish: {first_difference(recorded_jobs, jobs)}"
+
+
+def _jobs_out(grid: Grid) -> list[tuple[int, ...]]:
+    """(number, enter, duration, demands, start, finish) of the jobs that found a place, in order of entering."""
+    record = grid.record()
+    table = record.table()
+    table = table[~table["dropped"] & (table["job"] < record.num_entered[0])]
+    demands = [f"demand_{resource}" for resource in range(grid.config.num_resources)]
+    columns = table[["enter", "duration", *demands, "start", "finish"]].fillna(-1).astype(int)
+    return [(number, *job) for number, job in enumerate(columns.itertuples(index=False, name=None))]
+
+
+def _picture_difference(grid: Grid, recorded: dict[str, str]) -> str | None:
+    """The kind of picture whose hash is not the recorded one."""
+    coloured = np.ascontiguousarray(grid.pictures[0], dtype="<f4")
+    for name, picture in _pictures(coloured).items():
+        if recorded.get(name) != hashlib.sha256(picture.tobytes()).hexdigest():
+            return f"the picture {name!r} differs"
+    return None
+
+
+def _pictures(coloured: NDArray[np.float32]) -> dict[str, NDArray[np.float32] | NDArray[np.uint8]]:
+    """The picture as recordings hash it: with and without colours, and the last column."""
+    inside, last = coloured[:, :-1], coloured[:, -1:]
+    plain = (inside > 0).astype("<f4")
+    return {
+        "f32": np.concatenate([plain, last], axis=1),
+        "f32_colour": coloured,
+        "f32_noextra": plain,
+        "u8_noextra": plain.astype(np.uint8),
+    }

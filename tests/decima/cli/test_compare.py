@@ -1,0 +1,310 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+import decima
+from decima.cli.main import cli
+from decima.cli.main import compare as compare_command
+from decima.evaluation.experiments import PAPER_SCHEDULERS
+from decima.registry import SCHEDULERS
+from decima.show.report import scheduler_summaries
+from tests.decima.evaluation.test_comparison import LIBRARY, OWN
+from workloads import Workload, write_workload
+
+#: Invokes ``decima compare`` with the given options.
+Compare = Callable[..., Result]
+
+DECIMA = (sys.executable, "-m", "decima")
+
+
+@pytest.fixture
+def library(tmp_path: Path) -> Path:
+    """A workload file: a few small profiles to draw from."""
+    path = tmp_path / "tiny.json"
+    write_workload(path, LIBRARY)
+    return path
+
+
+@pytest.fixture
+def run(library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Compare:
+    """Run a small ``decima compare`` with more options, in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    small = (
+        "--workload",
+        str(library),
+        "--jobs",
+        "3",
+        "--executors",
+        "4",
+        "--seeds",
+        "2",
+        "--processes",
+        "1",
+    )
+
+    def run(*options: str, base: tuple[str, ...] = small) -> Result:
+        return CliRunner().invoke(cli, ["compare", *base, *options])
+
+    return run
+
+
+def assert_one_line_error(result: Result, message: str) -> None:
+    assert result.exit_code not in (0, 130)
+    assert result.stderr.startswith("decima: error: ")
+    assert message in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert result.exception is None or isinstance(result.exception, SystemExit)
+
+
+def test_compare_shows_a_table_and_saves_json_and_pictures(run: Compare, tmp_path: Path) -> None:
+    result = run("--schedulers", "fifo,fair", "--json", "r.json", "--arrivals", "poisson", "--interval", "3")
+    assert result.exit_code == 0
+    assert result.stderr == ""
+    rows = [line.split() for line in result.stdout.splitlines()]
+    document = json.loads((tmp_path / "r.json").read_text())
+    for name in ("fifo", "fair"):
+        figures = document["schedulers"][name]
+        assert next(row for row in rows if row[:1] == [name])[1] == f"{figures['avg_jct_s']:.1f}"
+    assert sorted(path.name for path in (tmp_path / "compare").iterdir()) == [
+        "jct-cdf.png",
+        "jobs-in-system.png",
+        "schedule-fair.png",
+        "schedule-fifo.png",
+    ]
+
+
+def test_the_json_holds_a_command_that_gives_the_same_json(run: Compare, tmp_path: Path) -> None:
+    run("--schedulers", "fair", "--json", "first.json")
+    first = (tmp_path / "first.json").read_text()
+    command = json.loads(first)["command"].split()
+    assert command[:2] == ["decima", "compare"]
+    CliRunner().invoke(cli, [*command[1:], "--processes", "1", "--json", "second.json", "--out", "elsewhere"])
+    assert (tmp_path / "second.json").read_text() == first
+
+
+def test_the_tuned_alphas_are_shown(run: Compare) -> None:
+    result = run("--schedulers", "weighted-fair,tuned-weighted-fair", "--training", "1")
+    assert "weighted-fair: alpha = " in result.stdout
+    assert "known only in hindsight" in result.stdout
+
+
+def test_a_workload_file_with_jobs_is_replayed_exactly(run: Compare, tmp_path: Path) -> None:
+    from workloads import trace_arrivals
+
+    sequence = trace_arrivals(LIBRARY.profiles[:2], [0.0, 500.0])
+    write_workload(tmp_path / "exact.json", Workload(LIBRARY.profiles, sequence, "exact"))
+    exact = ("--workload", "exact.json", "--executors", "2", "--seeds", "2", "--processes", "1")
+    result = run("--schedulers", "fair", "--json", "r.json", base=exact)
+    assert result.exit_code == 0, result.stderr
+    document = json.loads((tmp_path / "r.json").read_text())
+    assert (document["jobs"], document["arrivals"]) == (2, "exact")
+    assert_one_line_error(run("--jobs", "5", base=exact), "--jobs has no effect")
+
+
+def test_a_scheduler_in_the_users_folder_is_found(run: Compare, tmp_path: Path) -> None:
+    (tmp_path / "mine_in_this_folder.py").write_text(
+        f"from {OWN.rstrip(':')} import Greedy\nclass Mine(Greedy):\n    pass\n"
+    )
+    result = run("--schedulers", "fair,mine_in_this_folder:Mine")
+    assert result.exit_code == 0, result.stderr
+    assert "mine_in_this_folder:Mine" in result.stdout
+    assert (tmp_path / "compare" / "schedule-mine_in_this_folder-Mine.png").exists()
+
+
+def test_schedulers_are_listed_with_what_they_do() -> None:
+    result = CliRunner().invoke(cli, ["schedulers"])
+    names = [line.split()[0] for line in result.stdout.splitlines() if not line.startswith(" ")]
+    assert {*SCHEDULERS, *PAPER_SCHEDULERS, "weighted-fair:ALPHA", "decima", "decima:POLICY"} == set(names)
+    assert all(scheduler_summaries().values())
+
+
+def test_version_and_help_are_told() -> None:
+    assert CliRunner().invoke(cli, ["--version"]).stdout == f"decima {decima.__version__}\n"
+    assert "compare" in CliRunner().invoke(cli, []).stdout
+    assert "--moving-delay" in CliRunner().invoke(cli, ["compare", "--help"]).stdout
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = "import sys, decima.cli.main; print([m for m in ('numpy', 'numba', 'matplotlib') if m in sys.modules])"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True) == "[]\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--executors", "0"), "'--executors': 0 is not in the range"),
+        (("--jobs", "-3"), "'--jobs': -3 is not in the range"),
+        (("--seeds", "0"), "'--seeds': 0 is not in the range"),
+        (("--seed", "-1"), "'--seed': -1 is not in the range"),
+        (("--processes", "0"), "'--processes': 0 is not in the range"),
+        (("--moving-delay", "-1"), "'--moving-delay': -1.0 is not in the range"),
+        (("--moving-delay", "nan"), "moving_delay_ms must be finite"),
+        (("--interval", "-5", "--arrivals", "poisson"), "interval between arrivals must be positive"),
+        (("--interval", "10"), "--interval has no effect"),
+        (("--arrivals", "trickle"), "'trickle' is not one of 'batch', 'poisson'"),
+        (("--semantics", "other"), "'other' is not one of"),
+        (("--schedulers", "fair,fare"), "fare"),
+        (("--schedulers", "fair,fair"), "named twice"),
+        (("--schedulers", "weighted-fair:much"), "weighted-fair:much"),
+        (("--schedulers", "no_such_module:Class"), "no_such_module"),
+        (("--schedulers", OWN + "Missing"), "Missing"),
+        (("--schedulers", OWN + "Undecided"), "decide"),
+        (("--schedulers", OWN + "Faulty"), "ZeroDivisionError"),
+        (("--schedulers", OWN + "Idle"), "Idle on seed 0"),
+        (("--bogus",), "--bogus"),
+        (("--jobs", "many"), "'many' is not a valid integer"),
+        (("--profiles", "."), "exclude each other"),
+        (("--out", "tiny.json/pictures"), "cannot write into the folder tiny.json/pictures"),
+        (("--json", "missing/r.json"), "cannot write missing/r.json"),
+        (("--json", "."), "it is a folder"),
+    ],
+)
+def test_bad_options_are_told_in_one_line(run: Compare, options: tuple[str, ...], message: str) -> None:
+    assert_one_line_error(run(*options), message)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "bad.json"),
+        ("[]", "bad.json"),
+        (
+            '{"format": "decima-workload", "version": 1, "profiles": {"a": {"stages": ['
+            '{"tasks": 1, "duration_ms": 1, "parents": [1]},'
+            '{"tasks": 1, "duration_ms": 1, "parents": [0]}]}}}',
+            "cycle",
+        ),
+    ],
+)
+def test_bad_workload_files_are_told_in_one_line(
+    run: Compare, tmp_path: Path, text: str, message: str
+) -> None:
+    (tmp_path / "bad.json").write_text(text)
+    assert_one_line_error(run(base=("--workload", "bad.json")), message)
+
+
+def test_missing_files_are_told_in_one_line(run: Compare) -> None:
+    assert_one_line_error(run(base=("--workload", "missing.json")), "missing.json")
+    assert_one_line_error(run(base=("--profiles", "missing")), "missing")
+    assert_one_line_error(run(base=("--profiles", ".")), "2g")
+
+
+def test_outputs_are_checked_before_the_work_begins(run: Compare, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "decima.evaluation.comparison.Comparison.run", lambda *_: pytest.fail("the work began")
+    )
+    assert_one_line_error(run("--json", "missing/r.json"), "cannot write")
+
+
+def test_an_unknown_command_is_told_in_one_line() -> None:
+    assert_one_line_error(CliRunner().invoke(cli, ["compere"]), "No such command 'compere'")
+
+
+def test_the_installed_command_ends_errors_with_a_status(library: Path, tmp_path: Path) -> None:
+    command = [*DECIMA, "compare", "--workload", str(library), "--schedulers", "fair,fare"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert done.stderr.startswith("decima: error: ")
+    assert done.stderr.count("\n") == 1
+    assert not (tmp_path / "compare").exists()
+
+
+def assert_group_ends(group: int) -> None:
+    """No process of the group is left, or will be in a moment."""
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        try:
+            os.killpg(group, 0)
+        except ProcessLookupError:
+            return
+        time.sleep(0.05)
+    pytest.fail("a process is left")
+
+
+SLOW_AFTER_FIRST = '''
+import os
+import time
+from tests.decima.schedulers.own_schedulers import Greedy
+
+class Slow(Greedy):
+    """Is quick on the first seed and takes an hour on every other."""
+
+    def reset(self, config, sequence):
+        if sequence.seed:
+            os.write(1, b"waiting\\n")  # in one piece, as two processes do it at once
+            time.sleep(3600)
+'''
+
+
+@pytest.mark.skipif(os.name == "nt", reason="sends POSIX signals")
+@pytest.mark.parametrize("processes", ["1", "2"])
+def test_ctrl_c_keeps_the_experiments_that_have_finished(
+    library: Path, tmp_path: Path, processes: str
+) -> None:
+    (tmp_path / "slow.py").write_text(SLOW_AFTER_FIRST)
+    options = ["--schedulers", "fair,slow:Slow", "--seeds", "4", "--jobs", "2", "--executors", "2"]
+    command = [
+        *DECIMA,
+        "compare",
+        "--workload",
+        str(library),
+        *options,
+        "--json",
+        "r.json",
+        "--processes",
+        processes,
+    ]
+    root = str(Path(__file__).parents[3])
+    process = subprocess.Popen(
+        command,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": root},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    for _ in range(int(processes)):
+        assert process.stdout.readline() == "waiting\n"
+    os.killpg(process.pid, signal.SIGINT)  # a terminal's Ctrl-C reaches the workers too
+    before = time.monotonic()
+    stdout, stderr = process.communicate(timeout=60)
+    assert time.monotonic() - before < 30
+    assert process.returncode == 130
+    assert stderr == "decima: interrupted, 1 of 4 experiments finished\n"
+    assert "1 of 4 experiments" in stdout
+    document = json.loads((tmp_path / "r.json").read_text())
+    assert (document["seeds"], document["complete"]) == ([0], False)
+    assert (tmp_path / "compare" / "schedule-fair.png").exists()
+    assert_group_ends(process.pid)
+
+
+def test_ctrl_c_before_anything_has_finished_leaves_old_results_alone(
+    run: Compare, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("decima.evaluation.comparison.Comparison.run", interrupted)
+    (tmp_path / "r.json").write_text("old")
+    result = run("--json", "r.json")
+    assert result.exit_code == 130
+    assert result.stderr == "decima: interrupted, 0 of 2 experiments finished\n"
+    assert (tmp_path / "r.json").read_text() == "old"
+
+
+def test_every_option_of_compare_has_a_help_text() -> None:
+    assert all(option.help for option in compare_command.params if isinstance(option, click.Option))

@@ -1,0 +1,203 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from decima.cli.main import cli
+from decima.learning.cluster.metrics import read_metrics
+from decima.learning.grid.config import DeepRMConfig
+from decima.learning.grid.metrics import METRICS
+from decima.learning.grid.trainer import DeepRMTrainer
+from decima.policy.grid.files import load_network, read_about
+from decima.settings import describe_settings
+from tests.decima.cli.test_compare import assert_one_line_error
+from tests.decima.cli.test_train import wait_for_rows
+from tests.decima.learning.grid.examples import small
+from tests.decima.learning.grid.test_trainer import assert_same_run
+from tests.workloads.sources.test_swf import line, write
+
+Train = Callable[..., Result]
+
+
+@pytest.fixture
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file with the settings of a small training, in the current folder."""
+    monkeypatch.chdir(tmp_path)
+    return settings_file()
+
+
+def settings_file(**changes: Any) -> Path:
+    path = Path("small.yaml").resolve()
+    path.write_text(small(**changes).to_yaml())
+    return path
+
+
+@pytest.fixture
+def train(config: Path) -> Train:
+    def train(*options: str) -> Result:
+        return CliRunner().invoke(cli, ["deeprm", "train", *options])
+
+    return train
+
+
+def test_train_shows_the_network_against_the_heuristics(train: Train, tmp_path: Path) -> None:
+    result = train("--config", "small.yaml", "--set", "iterations=2", "--out", "out")
+    assert result.exit_code == 0, result.stderr
+    about = read_about(tmp_path / "out" / "policy.npz")
+    lines = result.stdout.splitlines()
+    rows = {row.split()[0]: row.split()[1:] for row in reversed(lines) if row.strip()}  # notes come last
+    assert " ".join(result.stdout.split()).startswith(
+        "4 validation sets, means over their jobs; times are steps"
+    )
+    assert rows["Scheduler"] == ["slowdown", "completion", "waiting"]
+    results = about["validation"]["results"]
+    assert [*results] == ["sjf", "packer", "tetris*", "random", "deeprm"]
+    for name, measures in results.items():
+        assert rows[name][:3] == [f"{measures[each]:.2f}" for each in rows["Scheduler"]]
+    assert (
+        f"deeprm is the network after {about['iteration']} of 2 iterations, the best on these sets;"
+        in lines[-4]
+    )
+    assert lines[-1].strip() == "decima deeprm compare --checkpoint out/policy.npz"
+    assert about["command"] == "decima deeprm train --config small.yaml --set iterations=2 --out DIR"
+    told = result.stderr.splitlines()
+    assert told[0] == "heuristics on the validation sets"
+    assert told[1].startswith("0/2; validation slowdown ")
+    assert told[-1].startswith("2/2; training slowdown ")
+    assert "than the best heuristic" in told[-1]
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        "checkpoint.pt", "config.yaml", "metrics.jsonl", "policy.md", "policy.npz", "tensorboard",
+    }  # fmt: skip
+
+
+def test_a_run_is_gone_on_with_its_own_settings(train: Train, tmp_path: Path) -> None:
+    train("--config", "small.yaml", "--set", "seed=5", "--set", "iterations=2", "--out", "out")
+    assert train("--resume", "--out", "out").exit_code == 0  # it is over
+    assert train("--resume", "--out", "out", "--set", "iterations=3").exit_code == 0
+    assert [row["iteration"] for row in read_metrics(tmp_path / "out" / "metrics.jsonl")] == [0, 1, 2, 3]
+    assert load_network(tmp_path / "out" / "policy.npz")[1].seed == 5
+
+
+def test_jobs_may_come_from_a_log(train: Train, tmp_path: Path) -> None:
+    """Of a machine with 8 processors; one line is dropped, and said to be."""
+    jobs = [line(submit=60 * n, run=60 + 40 * (n % 5), allocated=1 + n % 4) for n in range(40)]
+    write(tmp_path, *jobs, line(run=-1), header="; MaxProcs: 8\n", name="my log.swf")
+    result = train("--config", "small.yaml", "--log", "my log.swf", "--set", "iterations=1", "--out", "out")
+    assert result.exit_code == 0, result.stderr
+    assert result.stderr.startswith("my log.swf: 40 jobs on 8 processors; dropped 1 ")
+    _, config = load_network(tmp_path / "out" / "policy.npz")
+    assert config.jobs.log == Path("my log.swf")
+    command = read_about(tmp_path / "out" / "policy.npz")["command"]
+    assert command.endswith("--set iterations=1 --log 'my log.swf' --out DIR")
+
+
+def test_a_real_log_can_be_trained_on(train: Train, shared: Callable[[str], Path], tmp_path: Path) -> None:
+    log = shared("traces/swf/lublin_256.swf.gz")
+    result = train("--config", "small.yaml", "--log", str(log), "--set", "iterations=1", "--out", "out")
+    assert result.exit_code == 0, result.stderr
+    assert result.stderr.startswith(f"{log.name}: ")
+    rows = read_metrics(tmp_path / "out" / "metrics.jsonl")
+    assert rows[1]["samples"] > 0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--config", "bach"), "unknown recipe 'bach': expected one of a2c, cnn, deeprm"),
+        (("--config", "gone.yaml"), "gone.yaml: No such file"),
+        (("--set", "iteratoins=3"), "iteratoins: unknown key"),
+        (("--set", "iterations"), "not of the form section.key=value"),
+        (("--set", "jobs.rate=0.5"), "jobs: expected either load or rate"),
+        (("--set", "jobs.load=1.9"), "the load must be above 0 and at most 1.845"),
+        (("--set", "grid.units=8"), "slot_width must be at most the 8 units"),
+        (("--set", "grid.horizon=9"), "longer than the horizon"),
+        (("--set", "network={filters: 2, kernel: 30}"), "is too small for filters of 30 x 30"),
+        (("--set", "jobs.log=gone.swf"), "gone.swf: "),
+        (("--log", "gone.swf"), "'gone.swf' does not exist"),
+        (("--log", "bad.swf"), "bad.swf"),
+        (("--resume",), "out: holds no training run to go on with"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(
+    train: Train, tmp_path: Path, options: tuple[str, ...], message: str
+) -> None:
+    (tmp_path / "bad.swf").write_text("1 2 three\n")
+    given = options if {"--config", "--resume"} & {*options} else ("--config", "small.yaml", *options)
+    assert_one_line_error(train(*given, "--out", "out"), message)
+    assert not (tmp_path / "out" / "checkpoint.pt").exists()
+
+
+def test_a_damaged_or_foreign_checkpoint_is_refused(train: Train, tmp_path: Path) -> None:
+    options = ("--config", "small.yaml", "--set", "iterations=1", "--out", "out")
+    train(*options)
+    policy = (tmp_path / "out" / "policy.npz").read_bytes()
+    assert_one_line_error(train(*options), "holds a training run already")
+    assert_one_line_error(train(*options, "--resume", "--set", "seed=3"), "is of a run with another seed")
+    path = tmp_path / "out" / "checkpoint.pt"
+    path.write_bytes(path.read_bytes()[:5000])
+    assert_one_line_error(train(*options, "--resume"), "checkpoint.pt: not a checkpoint, or cut off")
+    assert (tmp_path / "out" / "policy.npz").read_bytes() == policy
+
+
+def test_every_setting_and_metric_is_explained(train: Train) -> None:
+    result = train("--explain")
+    assert result.exit_code == 0
+    shown = {line.split()[0] for line in result.stdout.splitlines() if line and not line.startswith(" ")}
+    assert shown >= METRICS.keys()
+    assert shown >= {key for key, _, _ in describe_settings(DeepRMConfig)}
+
+
+# As a program of its own.
+
+
+def start(*options: str) -> subprocess.Popen[str]:
+    command = (sys.executable, "-m", "decima", "deeprm", "train", "--config", "small.yaml", "--out", "out")
+    return subprocess.Popen(
+        (*command, *options), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
+
+
+@pytest.mark.slow
+def test_a_training_may_be_killed_at_any_moment(config: Path, tmp_path: Path) -> None:
+    changes: dict[str, Any] = {
+        "iterations": 60,
+        "checkpoint_every": 7,
+        "imitation": {"sets": 10, "epochs": 1},
+    }
+    settings_file(**changes)
+    DeepRMTrainer(small(**changes), tmp_path / "whole").run()
+    for rows in (0, 1, 3, 20, 41):
+        process = start("--resume")
+        wait_for_rows(process, rows)
+        os.kill(process.pid, signal.SIGKILL)
+        process.communicate()
+    process = start("--resume")
+    process.communicate(timeout=240)
+    assert process.returncode == 0
+    assert_same_run(tmp_path / "whole", tmp_path / "out")
+    rows_of = [json.loads(text)["iteration"] for text in Path("out/metrics.jsonl").read_text().splitlines()]
+    assert rows_of == [*range(61)]
+
+
+def test_ctrl_c_ends_in_one_line_and_keeps_the_network(config: Path, tmp_path: Path) -> None:
+    settings_file(iterations=100_000, validation={"every": 50_000})
+    process = start()
+    wait_for_rows(process, 4)
+    process.send_signal(signal.SIGINT)
+    errors = process.communicate(timeout=120)[1].splitlines()
+    assert process.returncode == 130
+    assert errors[-1].startswith("decima: interrupted after ")
+    assert errors[-1].endswith(" of 100000 iterations; --resume goes on")
+    done = int(errors[-1].split()[3])
+    assert done >= 3
+    assert read_about(tmp_path / "out" / "policy.npz")["iterations_trained"] == done
+    assert read_metrics(tmp_path / "out" / "metrics.jsonl")[-1]["iteration"] == done

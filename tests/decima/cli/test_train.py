@@ -1,0 +1,244 @@
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from decima.cli.main import cli
+from decima.learning.cluster import trainer
+from decima.learning.cluster.config import TrainingConfig, read_config
+from decima.learning.cluster.metrics import METRICS, read_metrics
+from decima.policy.files import read_about
+from decima.settings import describe_settings
+from tests.decima.cli.test_compare import assert_one_line_error
+from tests.decima.evaluation.test_comparison import LIBRARY
+from tests.decima.learning.cluster.examples import small
+from tests.decima.learning.cluster.test_trainer import assert_same_policy
+from workloads import Workload, trace_arrivals, write_workload
+
+Train = Callable[..., Result]
+
+
+@pytest.fixture
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file with the settings of a small training, in the current folder."""
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "small.yaml"
+    path.write_text(small(tmp_path).to_yaml())
+    return path
+
+
+@pytest.fixture
+def train(config: Path) -> Train:
+    def train(*options: str) -> Result:
+        return CliRunner().invoke(cli, ["train", *options])
+
+    return train
+
+
+def test_train_shows_the_policy_against_the_classic_schedulers(train: Train, tmp_path: Path) -> None:
+    result = train("--config", "small.yaml", "--set", "iterations=2", "--out", "out")
+    assert result.exit_code == 0
+    rows = [line.split() for line in result.stdout.splitlines() if line.strip()]
+    names = [row[0].split(":")[0] for row in rows]
+    place = names.index("fair")
+    assert names[place : place + 4] == ["fair", "weighted-fair", "tuned-weighted-fair", "decima"]
+    about = read_about(tmp_path / "out" / "policy.npz")
+    for row in rows[place : place + 4]:
+        assert row[1] == f"{about['validation']['results'][row[0]]:.1f}"
+    shown = float(rows[place + 2][-1].rstrip("%")) / 100
+    assert shown == pytest.approx(about["validation"]["improvement_over_tuned_weighted_fair"], abs=6e-4)
+    command = result.stdout.splitlines()[-1].strip()
+    assert command.startswith("decima compare --checkpoint out/policy.npz --executors 4 --workload ")
+    assert command.endswith("tiny.json --jobs 4")
+    assert about["command"] == "decima train --config small.yaml --set iterations=2 --out DIR"
+    lines = result.stderr.splitlines()
+    assert lines[0] == "classic schedulers on the validation sequences"
+    assert lines[1].startswith("0/2; validation JCT ")
+    assert lines[-1].startswith("2/2; training JCT ")
+    assert "than tuned weighted fair" in lines[-1]
+
+
+def test_the_command_that_is_shown_at_the_end_works(train: Train, tmp_path: Path) -> None:
+    write_workload(
+        tmp_path / "exact.json",
+        Workload(LIBRARY.profiles, trace_arrivals(LIBRARY.profiles[:3], [0.0, 500.0, 900.0]), "exact"),
+    )
+    changes = ("iterations=1", "cluster.moving_delay=0.5", "workload.arrivals=poisson", "workload.interval=3")
+    sets = [word for change in changes for word in ("--set", change)]
+    for workload in ("tiny.json", "exact.json"):
+        out = f"out-{workload}"
+        shown = train("--config", "small.yaml", *sets, "--workload", workload, "--out", out).stdout
+        words = shlex.split(shown.splitlines()[-1])
+        assert words[0] == "decima"
+        few = ("--seeds", "1", "--processes", "1", "--schedulers", "fair,decima")
+        result = CliRunner().invoke(cli, [*words[1:], *few])
+        assert result.exit_code == 0, result.stderr
+        assert "decima" in result.stdout
+
+
+def test_workload_and_overrides_win_over_the_file(train: Train, tmp_path: Path) -> None:
+    (tmp_path / "other.json").write_bytes((tmp_path / "tiny.json").read_bytes())
+    options = (
+        "--config",
+        "small.yaml",
+        "--workload",
+        "other.json",
+        "--set",
+        "iterations=1",
+        "--set",
+        "seed=4",
+    )
+    assert train(*options, "--out", "out").exit_code == 0
+    config = read_config(tmp_path / "out" / "config.yaml")
+    assert (str(config.workload.file), config.iterations, config.seed) == ("other.json", 1, 4)
+
+
+def test_a_run_is_gone_on_with_its_own_settings(train: Train, tmp_path: Path) -> None:
+    train("--config", "small.yaml", "--out", "whole")
+    train("--config", "small.yaml", "--set", "iterations=2", "--out", "out")
+    result = train("--resume", "--out", "out")
+    assert result.exit_code == 0
+    assert "after" in result.stdout
+    again = train("--resume", "--out", "whole")
+    assert again.exit_code == 0
+    assert read_metrics(tmp_path / "whole" / "metrics.jsonl")[-1]["iteration"] == 3
+    assert train("--resume", "--out", "out", "--set", "iterations=3").exit_code == 0
+    assert read_metrics(tmp_path / "out" / "metrics.jsonl")[-1]["iteration"] == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--config", "bach"), "unknown recipe 'bach'"),
+        (("--config", "gone.yaml"), "gone.yaml: No such file"),
+        (("--config", "small.yaml", "--set", "iteratoins=3"), "iteratoins: unknown key"),
+        (("--config", "small.yaml", "--set", "iterations"), "not of the form section.key=value"),
+        (("--config", "small.yaml", "--device", "tpu"), "there is no device tpu here"),
+        (("--config", "small.yaml", "--set", "workload.file=gone.json"), "gone.json: No such file"),
+        (("--config", "small.yaml", "--workload", "gone.json"), "'gone.json' does not exist"),
+        (("--config", "small.yaml", "--profiles", "."), "profiles and file exclude each other"),
+        (("--config", "small.yaml", "--workload", "bad.json"), "bad.json: profiles: "),
+        (("--resume",), "out: holds no training run to go on with"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(
+    train: Train, tmp_path: Path, options: tuple[str, ...], message: str
+) -> None:
+    (tmp_path / "bad.json").write_text('{"format": "decima-workload", "version": 1, "profiles": {}}')
+    assert_one_line_error(train(*options, "--out", "out"), message)
+    assert not (tmp_path / "out" / "checkpoint.pt").exists()
+
+
+def test_a_damaged_or_foreign_checkpoint_is_refused(train: Train, tmp_path: Path) -> None:
+    options = ("--config", "small.yaml", "--set", "iterations=1", "--out", "out")
+    train(*options)
+    assert_one_line_error(train(*options), "holds a training run already")
+    assert_one_line_error(train(*options, "--resume", "--set", "seed=3"), "is of a run with another seed")
+    path = tmp_path / "out" / "checkpoint.pt"
+    path.write_bytes(path.read_bytes()[:5000])
+    assert_one_line_error(train(*options, "--resume"), "checkpoint.pt: not a checkpoint, or cut off")
+
+
+def test_a_training_that_runs_away_ends_with_an_error(train: Train) -> None:
+    long = ("--set", "update={learning_rate: 1e30, final_learning_rate: 1e30}")
+    result = train("--config", "small.yaml", *long, "--out", "out")
+    assert result.exit_code == 1
+    assert "iteration 1: " in result.stderr.splitlines()[-1]
+    assert "keeps iteration 0" in result.stderr.splitlines()[-1]
+
+
+def test_every_setting_and_metric_is_explained(train: Train) -> None:
+    result = train("--explain")
+    assert result.exit_code == 0
+    shown = {line.split()[0] for line in result.stdout.splitlines() if line and not line.startswith(" ")}
+    assert shown >= METRICS.keys()
+    assert shown >= {
+        "seed",
+        "cluster",
+        "cluster.executors",
+        "curriculum.growth",
+        "critic.trace",
+        "imitation.entropy",
+    }
+    for key, _, meaning in describe_settings(TrainingConfig):
+        assert len(meaning) > 3, key
+
+
+def test_a_folder_that_cannot_be_written_is_refused(train: Train, tmp_path: Path) -> None:
+    (tmp_path / "out").write_text("a file")
+    assert_one_line_error(train("--config", "small.yaml", "--out", "out"), "cannot write into the folder out")
+
+
+# As a program of its own.
+
+
+def start(*options: str) -> subprocess.Popen[str]:
+    command = (sys.executable, "-m", "decima", "train", "--config", "small.yaml", "--out", "out", *options)
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+
+
+def wait_for_rows(process: subprocess.Popen[str], count: int) -> None:
+    """Until so many iterations were measured."""
+    log = Path("out/metrics.jsonl")
+    deadline = time.monotonic() + 240
+    while not log.exists() or log.read_text().count("\n") < count:
+        assert process.poll() is None, process.communicate()[1]
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+
+
+def killed_and_gone_on_with(config: TrainingConfig, tmp_path: Path, kills: list[tuple[int, float]]) -> None:
+    """Kill a training after so many rows and seconds more, go on, and get the bits of an undisturbed one."""
+    trainer.Trainer(config, tmp_path / "whole").run()
+    for rows, more in kills:
+        process = start("--resume")
+        wait_for_rows(process, rows)
+        time.sleep(more)
+        os.kill(process.pid, signal.SIGKILL)
+        process.communicate()
+    process = start("--resume")
+    assert process.communicate(timeout=240)[1] is not None
+    assert process.returncode == 0
+    assert_same_policy(tmp_path / "whole", tmp_path / "out")
+    rows_of = [row["iteration"] for row in read_metrics(tmp_path / "out" / "metrics.jsonl")]
+    assert rows_of == list(range(config.iterations + 1))
+
+
+def test_a_killed_training_ends_with_the_same_bits(config: Path, tmp_path: Path) -> None:
+    settings = small(tmp_path, iterations=12, checkpoint_every=3, returns={"kind": "differential"})
+    config.write_text(settings.to_yaml())
+    killed_and_gone_on_with(settings, tmp_path, [(6, 0.0)])
+
+
+@pytest.mark.slow
+def test_a_training_may_be_killed_at_any_moment(config: Path, tmp_path: Path) -> None:
+    settings = small(tmp_path, iterations=40, checkpoint_every=3, critic={}, validation={"every": 7})
+    config.write_text(settings.to_yaml())
+    moments = [(0, 0.0), (1, 0.0), (2, 0.003), (5, 0.02), (12, 0.01), (13, 0.04), (23, 0.0), (33, 0.03)]
+    killed_and_gone_on_with(settings, tmp_path, moments)
+
+
+def test_ctrl_c_ends_in_one_line_and_keeps_the_policy(config: Path, tmp_path: Path) -> None:
+    config.write_text(small(tmp_path, iterations=100_000, validation={"every": 50_000}).to_yaml())
+    process = start()
+    wait_for_rows(process, 4)
+    process.send_signal(signal.SIGINT)
+    errors = process.communicate(timeout=120)[1].splitlines()
+    assert process.returncode == 130
+    assert "Traceback" not in "\n".join(errors)
+    assert errors[-1].startswith("decima: interrupted after ")
+    assert errors[-1].endswith(" of 100000 iterations; --resume goes on")
+    done = int(errors[-1].split()[3])
+    assert done >= 3
+    about = read_about(tmp_path / "out" / "policy.npz")
+    assert about["iterations_trained"] == done
+    assert read_metrics(tmp_path / "out" / "metrics.jsonl")[-1]["iteration"] == done

@@ -1,0 +1,153 @@
+"""The commands ``decima workload``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from PIL import Image
+
+from decima.cli.main import cli
+from tests.workloads.spark.logs import LogBuilder, small_log
+from workloads import Workload, read_workload, synthetic_profiles, trace_arrivals, write_workload
+
+
+@pytest.fixture(autouse=True)
+def _in_a_new_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(cli, ["workload", *arguments])
+
+
+def import_spark(*arguments: str) -> Result:
+    return run("import", "spark", *arguments)
+
+
+def assert_one_line_error(result: Result, message: str) -> None:
+    assert result.exit_code not in (0, 130)
+    assert result.stderr.startswith("decima: error: ")
+    assert message in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert isinstance(result.exception, SystemExit)
+
+
+def test_import_makes_a_workload_that_can_be_shown(tmp_path: Path) -> None:
+    for number in range(2):
+        small_log(app=f"app-{number}").write(tmp_path / "logs" / str(number))
+    result = import_spark("logs", "--out", "mine.json", "--set", "fresh_ms=1500", "--levels", "1,8")
+    assert result.exit_code == 0, result.stderr
+    assert result.stderr == ""
+    assert "fresh_ms" in result.stdout
+    assert "1.5e+03" in result.stdout
+    assert "1 profiles from 2 runs of queries in mine.json" in result.stdout
+    workload = read_workload("mine.json")
+    assert workload.name == "mine"
+    assert workload.profiles[0].stages[0].durations.levels.tolist() == [1, 8]
+
+    shown = run("show", "mine.json", "--out", "dags.png")
+    assert shown.exit_code == 0, shown.stderr
+    row = next(line.split() for line in shown.stdout.splitlines() if workload.profiles[0].name in line)
+    assert row[-6:-2] == ["2", "4", f"{workload.profiles[0].work_ms / 1000:.1f}", "0.4"]
+    assert row[-2:] == ["1", "8"]
+    assert "source: Spark event logs" in shown.stdout
+    assert Image.open("dags.png").size == (400, 260)
+
+
+def test_real_recordings_are_imported(shared, tmp_path: Path) -> None:
+    logs = [str(path) for path in sorted(shared("spark/eventlogs").glob("q0[36]_*.json.gz"))]
+    result = import_spark(*logs, "--out", "mine.json.gz", "--shared-machine")
+    assert result.exit_code == 0, result.stderr
+    assert "contention at 2" in result.stdout
+    assert "s to start (median)" in result.stdout
+    workload = read_workload("mine.json.gz")
+    assert len(workload.profiles) == 2
+    assert workload.profiles[0].stages[0].durations.levels.tolist() == [
+        1,
+        2,
+        4,
+        5,
+        10,
+        20,
+        40,
+        50,
+        60,
+        80,
+        100,
+    ]
+
+
+def test_damaged_logs_are_refused_and_kept_in_part_on_request(tmp_path: Path) -> None:
+    text = small_log().text
+    (tmp_path / "cut").write_bytes(text[: text.index(b"SparkListenerJobEnd")])
+    assert_one_line_error(import_spark("cut", "--out", "mine.json"), "mid-line")
+    assert not (tmp_path / "mine.json").exists()
+    result = import_spark("cut", "--out", "mine.json", "--partial")
+    assert result.exit_code == 0, result.stderr
+    assert "mid-line" in result.stdout
+    assert read_workload("mine.json").profiles[0].num_tasks == 4
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("app.inprogress", small_log().text, "still running, or died"),
+        ("died", b"\n".join(small_log().text.splitlines()[:-1]) + b"\n", "the application died"),
+        ("no-jobs", LogBuilder().end().text, "no Spark jobs"),
+        ("no-log", b'{"some": "json"}\n', "not a Spark event log"),
+        ("text", b"hello\n", "text:1: not a Spark event log"),
+        ("empty", b"", "empty"),
+    ],
+)
+def test_bad_logs_are_told_in_one_line(tmp_path: Path, name: str, content: bytes, message: str) -> None:
+    (tmp_path / name).write_bytes(content)
+    assert_one_line_error(import_spark(name, "--out", "mine.json"), message)
+    assert not (tmp_path / "mine.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("missing", "--out", "mine.json"), "'missing' does not exist"),
+        (("log",), "Missing option '--out'"),
+        (("--out", "mine.json"), "Missing argument 'LOGS...'"),
+        (("log", "--out", "mine.toml"), "TOML is only read"),
+        (("log", "--out", "nowhere/mine.json"), "cannot write nowhere/mine.json"),
+        (("log", "--out", "mine.json", "--levels", "0,5"), "'0,5' is not a list of whole numbers from 1"),
+        (("log", "--out", "mine.json", "--levels", "many"), "'many' is not a list of whole numbers from 1"),
+        (("log", "--out", "mine.json", "--set", "fresh_ms"), "'fresh_ms' is not NAME=NUMBER"),
+        (("log", "--out", "mine.json", "--set", "heat=1"), "no parameter 'heat'"),
+        (("log", "--out", "mine.json", "--set", "fresh_ms=-1"), "fresh_ms must be finite and not negative"),
+    ],
+)
+def test_bad_options_are_told_in_one_line(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
+    small_log().write(tmp_path / "log")
+    assert_one_line_error(import_spark(*arguments), message)
+
+
+def test_show_the_embedded_set() -> None:
+    result = run("show")
+    assert result.exit_code == 0, result.stderr
+    assert sum(line.startswith("tpch-q") for line in result.stdout.splitlines()) == 132
+    assert "extrapolated: " in result.stdout
+
+
+def test_show_some_profiles_and_draw_them() -> None:
+    profiles = synthetic_profiles(6)
+    write_workload("w.json", Workload(profiles, trace_arrivals(profiles[:2], [0.0, 1.0])))
+    result = run("show", "w.json", "--profile", "synthetic-4", "--profile", "synthetic-0", "--out", "two.png")
+    assert result.exit_code == 0, result.stderr
+    names = [line.split()[0] for line in result.stdout.splitlines() if line.startswith("synthetic")]
+    assert names == ["synthetic-4", "synthetic-0"]
+    assert "2 jobs arrive" in result.stdout
+    assert Image.open("two.png").size == (800, 260)
+
+
+def test_show_tells_errors_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "bad.json").write_text("{")
+    assert_one_line_error(run("show", "bad.json"), "bad.json")
+    assert_one_line_error(run("show", "missing.json"), "'missing.json' does not exist")
+    assert_one_line_error(run("show", "--profile", "none"), "no profile named 'none'")
+    assert_one_line_error(run("show", "--out", "nowhere/a.png"), "cannot write nowhere/a.png")

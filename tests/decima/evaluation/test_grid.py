@@ -1,0 +1,133 @@
+"""Figures of schedulers against those that are computed by hand."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from decima.evaluation.grid import (
+    HEURISTIC_NAMES,
+    MEASURES,
+    Evaluation,
+    best_of,
+    evaluate,
+    heuristics_for,
+    relative_change,
+)
+from decima.evaluation.intervals import mean_and_half_width, student_t_quantile
+from decima.registry import SchedulerError
+from decima.schedulers.grid import KNOBS, Packer, ShortestJobFirst, Tetris
+from decima.studies.grid.withholding import Withholding
+from simulator.grid import Grid, GridConfig
+from tests.simulator.grid.build import SMALL
+from workloads import DISTRIBUTIONS, draw_jobs
+from workloads.grid_jobs import JobSets
+
+#: Shortest first, the one-step job of the first set goes before the other; the second set's job runs alone.
+JOBS = JobSets.of([[(0, 2, (3,)), (0, 1, (3,))], [(0, 4, (1,))], []], steps=3)
+CONFIG = GridConfig(**SMALL)
+
+
+def wait(grid: Grid) -> NDArray[np.int64]:
+    return np.full(len(grid), grid.config.num_actions - 1)
+
+
+@pytest.fixture
+def by_hand() -> Evaluation:
+    return evaluate(CONFIG, JOBS, {"sjf": ShortestJobFirst()})["sjf"]
+
+
+@pytest.mark.parametrize(
+    ("measure", "mean"),
+    [
+        ("slowdown", (1.5 + 1 + 1) / 3),
+        ("completion", (3 + 1 + 4) / 3),
+        ("waiting", (1 + 0 + 0) / 3),
+        ("makespan", (3 + 4) / 2),
+        ("utilisation", (1 + 1 / 3) / 2),
+    ],
+)
+def test_means_are_over_jobs_or_sets_that_have_some(by_hand: Evaluation, measure: str, mean: float) -> None:
+    assert measure in MEASURES
+    assert by_hand.mean(measure) == pytest.approx(mean)
+    assert by_hand.interval(measure)[0] == pytest.approx(mean)
+
+
+def test_the_interval_is_from_the_sets(by_hand: Evaluation) -> None:
+    # Sets of 2 and 1 jobs, 4/3 and 2/3 of the mean number, whose means 1.25 and 1 deviate from 7/6.
+    error = math.sqrt(((4 / 3 * 1 / 12) ** 2 + (2 / 3 * 1 / 6) ** 2) / 2)
+    assert by_hand.interval("slowdown")[1] == pytest.approx(student_t_quantile(1) * error)
+    of_sets = mean_and_half_width([3.0, 4.0])  # sets count alike
+    assert by_hand.interval("makespan") == pytest.approx(of_sets)
+
+
+def test_the_interval_of_one_set_is_not_defined() -> None:
+    alone = evaluate(CONFIG, JOBS[:1], {"sjf": ShortestJobFirst()})["sjf"]
+    mean, half_width = alone.interval("slowdown")
+    assert mean == 1.25
+    assert math.isnan(half_width)
+
+
+def test_jobs_that_were_not_booked_count_until_the_end() -> None:
+    config = GridConfig(**SMALL, max_steps=3)
+    evaluation = evaluate(config, JOBS[:1], {"none": wait})["none"]
+    assert evaluation.record.clock.tolist() == [4]
+    assert evaluation.by_job("completion").tolist() == [[4, 4]]
+    assert evaluation.by_job("slowdown").tolist() == [[2, 4]]
+    assert evaluation.by_job("waiting").tolist() == [[2, 3]]
+
+
+def test_the_best_is_the_lowest_and_of_utilisation_the_highest() -> None:
+    both = evaluate(GridConfig(**SMALL, max_steps=9), JOBS, {"none": wait, "sjf": ShortestJobFirst()})
+    assert {best_of(both, measure) for measure in ("slowdown", "utilisation")} == {"sjf"}
+
+
+def test_changes_are_paired_by_set(by_hand: Evaluation) -> None:
+    assert relative_change(by_hand, by_hand, "slowdown") == (0, 0)
+    late = evaluate(GridConfig(**SMALL, max_steps=9), JOBS, {"none": wait})["none"]
+    change, half_width = relative_change(by_hand, late, "completion")
+    assert change == pytest.approx((8 / 3) / 10 - 1)  # all three jobs end at step 10, unbooked
+    assert half_width > 0
+
+
+def test_the_heuristics_that_are_shown() -> None:
+    distribution = DISTRIBUTIONS["code"]
+    training = draw_jobs(distribution, load=1.3, sets=10, seed=3)
+    chosen = heuristics_for(GridConfig(), training, [*HEURISTIC_NAMES, "tetris:0.25"])
+    assert list(chosen) == ["sjf", "packer", "tetris*", "random", "tetris:0.25"]
+    tuned, fixed = chosen["tetris*"], chosen["tetris:0.25"]
+    assert isinstance(tuned, Tetris)
+    assert isinstance(fixed, Tetris)
+    assert fixed.knob == 0.25
+    means = {
+        knob: evaluate(GridConfig(), training, {"": Tetris(knob)})[""].mean("slowdown") for knob in KNOBS
+    }
+    assert means[tuned.knob] == min(means.values())
+    with pytest.raises(SchedulerError, match="unknown heuristic 'fifo'"):
+        heuristics_for(GridConfig(), training, ["fifo"])
+
+
+def test_what_is_withheld() -> None:
+    """A scheduler that lets two steps pass and then books the shortest first."""
+
+    def late(grid: Grid) -> NDArray[np.int64]:
+        return np.where(grid.clock < 2, wait(grid), ShortestJobFirst()(grid))
+
+    grid = Grid(CONFIG, JOBS)
+    watched = Withholding(late, grid)
+    record = evaluate(CONFIG, JOBS, {"late": watched})["late"].record
+    # Both jobs of the first set could start in both steps; when the short one runs, the long one could not.
+    assert watched.held.tolist() == [[2, 2], [2, 0], [0, 0]]
+    assert watched.held_steps.tolist() == [2, 2, 0]
+    assert watched.steps.tolist() == record.clock.tolist()
+
+
+@pytest.mark.parametrize("scheduler", [ShortestJobFirst(), Packer(), Tetris(0.01)])
+def test_work_conserving_heuristics_withhold_nothing(scheduler: ShortestJobFirst) -> None:
+    jobs = draw_jobs(DISTRIBUTIONS["code"], load=1.3, sets=10, seed=4)
+    watched = Withholding(scheduler, Grid(GridConfig(), jobs))
+    evaluate(GridConfig(), jobs, {"": watched})
+    assert not watched.held.any()

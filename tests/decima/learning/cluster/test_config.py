@@ -1,0 +1,201 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+from decima.learning.cluster.config import RECIPES, TrainingConfig, TrainingError, parse_config, read_config
+from workloads import WorkloadError
+
+
+def written(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "mine.yaml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("name", ["batch", "makespan", "paper", "stream"])
+def test_recipes_are_complete_settings(name: str) -> None:
+    assert name in RECIPES.names()
+    config = read_config(name)
+    assert config.settings().cluster.num_executors == 50
+    assert config.cluster.reward == ("makespan" if name == "makespan" else "jct")
+    assert config.workload.arrivals == ("poisson" if name in ("paper", "stream") else "batch")
+    assert (config.curriculum is not None) == (name == "paper")
+    assert (config.policy.preset == "paper") == (name == "paper")
+
+
+def test_a_file_says_what_differs_from_the_defaults(tmp_path: Path) -> None:
+    config = read_config(
+        written(tmp_path, "iterations: 7\ncluster: {executors: 3}\nupdate: {learning_rate: 1e-3}")
+    )
+    expected = TrainingConfig()
+    assert config.iterations == 7
+    assert config.cluster.executors == 3
+    assert config.cluster.moving_delay == expected.cluster.moving_delay
+    assert config.update.learning_rate == 0.001
+    assert read_config(written(tmp_path, "# nothing")) == expected
+
+
+def test_overrides_win_over_the_file(tmp_path: Path) -> None:
+    path = written(tmp_path, "iterations: 7\nseed: 2")
+    config = read_config(
+        path,
+        [
+            "iterations=9",
+            "curriculum.start=20",
+            "imitation={scheduler: fair, epochs: 2}",
+            "workload.file=null",
+        ],
+    )
+    assert (config.iterations, config.seed) == (9, 2)
+    assert config.curriculum is not None
+    assert config.curriculum.start == 20.0
+    assert config.imitation is not None
+    assert config.imitation.scheduler == "fair"
+    assert read_config("stream", ["curriculum=null"]).curriculum is None
+
+
+def test_the_policy_has_the_fields_of_its_preset_and_those_given() -> None:
+    config = read_config("paper", ["policy.overrides.embedding=4", "policy.overrides.hidden=[7]"])
+    policy = config.policy.build()
+    assert (policy.embedding, policy.hidden, policy.all_limits) == (4, (7,), True)
+
+
+@pytest.mark.parametrize("recipe", ["batch", "makespan", "paper", "stream"])
+def test_all_settings_can_be_written_and_read_again(recipe: str, tmp_path: Path) -> None:
+    config = read_config(recipe, ["policy.overrides.embedding=4", "workload.profiles=some/where"])
+    path = written(tmp_path, config.to_yaml())
+    assert read_config(path) == config
+    assert set(yaml.safe_load(path.read_text())) == set(TrainingConfig.model_fields)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("iteration: 3", "iteration: unknown key"),
+        ("cluster: {executers: 3}", "cluster.executers: unknown key"),
+        ("cluster: {executors: many}", "cluster.executors: expected a valid integer"),
+        ("cluster: {executors: 0}", "cluster.executors: expected greater than or equal to 1"),
+        ("cluster: 5", "cluster: expected"),
+        ("update: {learning_rate: .nan}", "update.learning_rate: "),
+        ("update: {algorithm: a2c}", "update.algorithm: expected 'ppo' or 'reinforce'"),
+        ("returns: {horizon: -1}", "returns.horizon: "),
+        ("policy: {overrides: {embeding: 3}}", "policy.overrides: embeding: unknown key"),
+        (
+            "policy: {overrides: {hidden: [0]}}",
+            "policy.overrides: hidden[0]: expected greater than or equal to 1",
+        ),
+        ("baseline: {kind: heuristic, scheduler: nobody}", "baseline.scheduler: unknown scheduler 'nobody'"),
+        ("imitation: {scheduler: 'weighted-fair:x'}", "imitation.scheduler: "),
+        ("workload: {profiles: a, file: b}", "workload: profiles and file exclude each other"),
+        ("workload: {interval: []}", "workload: interval: expected at least one"),
+        ("workload: {interval: [3, 0]}", "workload.interval"),
+        ("curriculum: {start: 5}\ncluster: {semantics: decima-sim}", "curriculum: no episode ends early"),
+        ("start: tpch-batch\nimitation: {}", "start: expected imitation=null beside it"),
+        ("iterations: 900000000", "iterations: there are seeds for "),
+        ("seed: -1", "seed: "),
+        ("- 1\n- 2", "expected keys and values"),
+        ("just a text", "expected keys and values"),
+        ("a: [1,\nb: 2", "line 2, column 5: expected ',' or ']'"),
+        ("seed: 1\nseed: 2", "line 2, column 1: the key 'seed' is given more than once"),
+        (
+            "cluster: {executors: 3, executors: 4}",
+            "line 1, column 25: the key 'executors' is given more than once",
+        ),
+        (
+            "seed: !!python/object/apply:os.system ['true']",
+            "line 1, column 7: could not determine a constructor",
+        ),
+    ],
+)
+def test_a_bad_file_is_refused_in_one_line_that_names_the_place(
+    tmp_path: Path, text: str, message: str
+) -> None:
+    path = written(tmp_path, text)
+    with pytest.raises(TrainingError) as refused:
+        read_config(path)
+    assert str(refused.value).startswith(f"{path}: {message}")
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("iterations", "'iterations' is not of the form section.key=value"),
+        ("=3", "'=3' is not of the form"),
+        ("cluster..executors=3", "is not of the form"),
+        ("iterations.more=3", "'iterations.more=3': iterations has no keys"),
+        ("cluster.executors=[", "'cluster.executors=[': line 1"),
+        (
+            "cluster.executors=x",
+            "batch with cluster.executors=x: cluster.executors: expected a valid integer",
+        ),
+    ],
+)
+def test_a_bad_override_is_refused_in_one_line(override: str, message: str) -> None:
+    with pytest.raises(TrainingError) as refused:
+        read_config("batch", [override])
+    assert message in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_missing_and_unreadable_files_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(TrainingError, match=r"nowhere\.yaml: No such file or directory"):
+        read_config(tmp_path / "nowhere.yaml")
+    with pytest.raises(TrainingError, match="unknown recipe 'bach': expected one of batch, makespan"):
+        read_config("bach")
+    with pytest.raises(TrainingError, match="Is a directory"):
+        read_config(tmp_path)
+    (tmp_path / "b.yaml").write_bytes(b"seed: \xff")
+    with pytest.raises(TrainingError, match=r"b\.yaml: byte 6: expected UTF-8"):
+        read_config(tmp_path / "b.yaml")
+
+
+def test_a_workload_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(WorkloadError, match="there is no such folder"):
+        parse_config({"workload": {"profiles": str(tmp_path / "gone")}}, "x").settings()
+    with pytest.raises(WorkloadError, match="No such file"):
+        parse_config({"workload": {"file": str(tmp_path / "gone.json")}}, "x").settings()
+
+
+def test_decays_and_growth_are_linear_and_then_constant() -> None:
+    config = read_config(
+        "stream",
+        [
+            "curriculum={start: 100, end: 300, growth: 0.5}",
+            "update={learning_rate: 3.0, final_learning_rate: 1.0}",
+            "update.entropy_start=8",
+            "update.entropy_end=4",
+            "update.entropy_decay=0.8",
+        ],
+    )
+    assert config.curriculum is not None
+    assert [config.curriculum.mean_end_s(each) for each in (0, 0.25, 0.5, 0.9)] == [100, 200, 300, 300]
+    assert [config.update.learning_rate_at(each) for each in (0, 0.5, 1)] == [3, 2, 1]
+    assert [config.update.entropy_weight_at(each) for each in (0, 0.4, 0.8, 1)] == pytest.approx([8, 6, 4, 4])
+
+
+def test_no_growth_at_all_is_the_end_at_once() -> None:
+    config = read_config(
+        "stream", ["curriculum.growth=0", "update.entropy_decay=0", "update.entropy_end=0.5"]
+    )
+    assert config.curriculum is not None
+    assert config.curriculum.mean_end_s(0.0) == config.curriculum.end
+    assert config.update.entropy_weight_at(0.0) == 0.5
+
+
+def test_each_sequence_has_one_of_several_intervals() -> None:
+    """Whatever the distance between the seeds of an iteration; the same seed always has the same."""
+    several = read_config("stream", ["workload.interval=[2, 20, 200]", "workload.jobs=400"]).settings()
+    found = {2.0: 0, 20.0: 0, 200.0: 0}
+    for seed in range(0, 240, 4):
+        sequence = several.sequence(seed)
+        mean_s = float(np.diff(sequence.arrival_ms).mean()) / 1000
+        [interval] = [each for each in found if abs(mean_s / each - 1) < 0.3]
+        found[interval] += 1
+        one = read_config("stream", [f"workload.interval={interval}", "workload.jobs=400"]).settings()
+        np.testing.assert_array_equal(sequence.arrival_ms, one.sequence(seed).arrival_ms)
+    assert min(found.values()) > 8

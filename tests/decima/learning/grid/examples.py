@@ -1,0 +1,69 @@
+"""Small grids, jobs for them, and trainings that take a moment."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from decima.learning.grid.config import DeepRMConfig
+from decima.settings import parse_settings
+from simulator.grid import Grid, GridConfig
+from tests.decima.learning.cluster.examples import merged
+from tests.simulator.grid.naive import Written
+from workloads.grid_jobs import JobDistribution, JobSets, draw_jobs
+
+#: Three units of two resources for five steps, two visible jobs.
+TINY: dict[str, Any] = {"units": 3, "visible_jobs": 2, "slot_width": 3, "horizon": 5, "backlog": 4}
+
+#: Jobs of which two seldom run at once on that.
+TINY_JOBS = JobDistribution(slots=3, short=(1, 2), long=(4, 5), dominant=(2, 3), other=(1, 1))
+
+#: A training of a fraction of a second, on the public code's jobs.
+SMALL: dict[str, Any] = {
+    "iterations": 3,
+    "grid": {"visible_jobs": 2, "backlog": 10},
+    "jobs": {"steps": 8, "load": 0.9},
+    "network": {"hidden": [4]},
+    "episodes": {"sets": 3, "per_set": 3, "at_once": 2},
+    "update": {"learning_rate": 0.01, "final_learning_rate": 0.005, "entropy": 0.01},
+    "validation": {"every": 2, "sets": 4},
+    "checkpoint_every": 2,
+}
+
+
+def small(**changes: Any) -> DeepRMConfig:
+    """That training, with what changes."""
+    return parse_settings(DeepRMConfig, merged(SMALL, changes), "small")
+
+
+def grid_of(*sets: Sequence[Written], steps: int = 8, **changes: Any) -> Grid:
+    """An episode of each set of jobs on the tiny grid, or as changed."""
+    return Grid(GridConfig(**TINY | changes), JobSets.of(sets, steps))
+
+
+def tiny_grid(sets: int, per_set: int = 1, *, seed: int = 1, **changes: Any) -> Grid:
+    """Episodes of sets drawn for the tiny grid; those of a set lie side by side."""
+    jobs = draw_jobs(TINY_JOBS, rate=0.7, steps=8, sets=sets, seed=seed)
+    return Grid(GridConfig(**TINY | changes), jobs[np.repeat(np.arange(sets), per_set)])
+
+
+class Fixed(nn.Module):
+    """Gives the same scores whatever the picture."""
+
+    def __init__(self, *scores: float) -> None:
+        super().__init__()
+        self.scores = torch.tensor(scores)
+
+    def forward(self, pictures: Tensor) -> Tensor:
+        return self.scores.expand(len(pictures), -1)
+
+
+def dense(network: nn.Module, pictures: Tensor) -> Tensor:
+    """What a network of one hidden layer computes, float64 [n, outputs], as textbooks write it."""
+    first, last = network[0], network[2]
+    hidden = (pictures.double().flatten(1) @ first.weight.double() + first.bias.double()).relu()
+    return hidden @ last.weight.double().T + last.bias.double()

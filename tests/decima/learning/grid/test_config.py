@@ -1,0 +1,153 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from decima.learning.grid.config import RECIPES, DeepRMConfig
+from decima.learning.grid.metrics import METRICS
+from decima.policy.grid.networks import Resources
+from decima.settings import TrainingError, describe_settings, parse_settings, read_settings
+from simulator.cluster.config import ConfigError
+from simulator.grid import DEEPRM, PAPER, Grid, GridConfig
+from tests.decima.learning.grid.examples import small
+from workloads import WorkloadError
+
+
+def read(source: str | Path, *overrides: str) -> DeepRMConfig:
+    return read_settings(DeepRMConfig, RECIPES, source, overrides)
+
+
+@pytest.mark.parametrize("recipe", RECIPES.names())
+def test_recipes_are_complete_settings(recipe: str, tmp_path: Path) -> None:
+    """Their jobs fit their grid, their network its picture; written and read they are the same."""
+    config = read(recipe)
+    grid = config.grid.build()
+    Grid(grid, config.jobs.draw(grid, 3, 1))
+    network = config.network.build(grid, grid.num_actions)
+    assert list(network.parameters())[-1].shape == (grid.num_actions,)
+    path = tmp_path / "mine.yaml"
+    path.write_text(config.to_yaml())
+    assert read(path) == config
+    assert set(yaml.safe_load(path.read_text())) == set(DeepRMConfig.model_fields)
+
+
+def test_the_recipes_are_those_of_the_three_papers() -> None:
+    deeprm, cnn, a2c = read("deeprm"), read("cnn"), read("a2c")
+    assert (deeprm.grid.units, deeprm.grid.visible_jobs, deeprm.grid.horizon) == (10, 10, 20)
+    assert (deeprm.network.filters, deeprm.network.hidden) == (0, (20,))
+    assert (cnn.network.filters, cnn.network.kernel, cnn.network.reshape) == (16, 2, True)
+    assert isinstance(cnn.network.build(cnn.grid.build(), 6)[0], Resources)
+    assert [config.update.algorithm for config in (deeprm, cnn, a2c)] == ["reinforce", "reinforce", "a2c"]
+    assert (a2c.jobs.distribution, a2c.grid.units) == ("paper", 20)
+
+
+def test_a_grid_has_what_the_settings_say() -> None:
+    assert DeepRMConfig().grid.build() == GridConfig(max_steps=DeepRMConfig().grid.max_steps, semantics=PAPER)
+    config = read("deeprm", "grid={machines: 2, machine_weights: [1, 0.5], semantics: deeprm}")
+    assert config.grid.build().weights == (1.0, 0.5)
+    assert config.grid.build().semantics == DEEPRM
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["jobs.load=0.7"],
+        ["jobs={rate: 0.6, load: null, distribution: paper}", "grid.units=20"],
+        ["jobs={load: 0.8, distribution: coarse}"],
+        ["jobs.load=0.5", "grid={units: 15, machines: 2}"],
+    ],
+)
+def test_jobs_need_the_share_of_the_grid_that_was_asked_for(overrides: list[str]) -> None:
+    config = read("deeprm", *overrides)
+    grid = config.grid.build()
+    jobs = config.jobs.draw(grid, 2000, 1)
+    wanted = config.jobs.load if config.jobs.rate is None else 0.6 * 0.9225
+    assert jobs.load(grid.units).mean() / grid.machines == pytest.approx(wanted, rel=0.03)
+
+
+def test_the_highest_load_is_that_of_all_machines() -> None:
+    config = read("deeprm", "jobs.load=1.2", "grid.machines=2")
+    with pytest.raises(WorkloadError, match=r"at most 0\.9225, that of a job in every step, got 1\.2"):
+        config.jobs.draw(config.grid.build(), 1, 0)
+
+
+def test_loads_of_rates() -> None:
+    jobs = "jobs={rate: [0.5, 1.0], load: null, distribution: paper}"
+    config = read("deeprm", jobs, "grid={units: 20, machines: 2}")
+    assert config.jobs.loads(config.grid.build()) == pytest.approx((0.9225 / 4, 0.9225 / 2))
+    sets = config.jobs.draw(config.grid.build(), 200, 1)
+    loads = sets.load(20).mean(axis=1) / 2
+    np.testing.assert_allclose([loads[::2].mean(), loads[1::2].mean()], [0.9225 / 4, 0.9225 / 2], rtol=0.1)
+
+
+def test_several_loads_are_taken_in_turn() -> None:
+    config = read("deeprm", "jobs.load=[0.2, 1.2]")
+    loads = config.jobs.draw(config.grid.build(), 2000, 1).load(10).mean(axis=1)
+    np.testing.assert_allclose([loads[::2].mean(), loads[1::2].mean()], [0.2, 1.2], rtol=0.1)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"iteration": 3}, "iteration: unknown key"),
+        ({"grid": {"unit": 3}}, "grid.unit: unknown key"),
+        ({"grid": {"units": 0}}, "grid.units: expected greater than or equal to 1"),
+        ({"grid": {"objective": "speed"}}, "grid.objective: expected 'slowdown'"),
+        ({"jobs": {"rate": 0.5}}, "jobs: expected either load or rate; the other must be null"),
+        ({"jobs": {"load": None}}, "jobs: expected either load or rate; the other must be null"),
+        ({"jobs": {"load": -1}}, "jobs.load"),
+        (
+            {"jobs": {"log": "a.swf", "load": None, "rate": 0.5}},
+            "jobs: load: a log is drawn from by one load",
+        ),
+        ({"network": {"hidden": []}}, "network.hidden: "),
+        ({"episodes": {"per_set": 1}}, "episodes.per_set: expected greater than or equal to 2"),
+        ({"episodes": {"mask": "none"}}, "episodes.mask: expected 'all', 'bookable' or 'startable'"),
+        ({"update": {"algorithm": "ppo"}}, "update.algorithm: expected 'reinforce' or 'a2c'"),
+        ({"update": {"learning_rate": float("nan")}}, "update.learning_rate: "),
+        ({"imitation": {"heuristic": "random"}}, "imitation.heuristic: expected 'sjf', 'packer' or 'tetris'"),
+        ({"start": "a.npz", "imitation": {}}, "start: expected imitation=null beside it"),
+        ({"seed": 1_000_000}, "seed: expected less than 1000000"),
+    ],
+)
+def test_bad_settings_are_refused_in_one_line_that_names_the_place(
+    changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(TrainingError) as refused:
+        parse_settings(DeepRMConfig, changes, "mine.yaml")
+    assert str(refused.value).startswith(f"mine.yaml: {message}")
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"units": 8}, "slot_width must be at most the 8 units of a machine, got 10"),
+        ({"machine_weights": [1, 2]}, "machine_weights must be 1 numbers, got 2"),
+        ({"queue_weight": float("inf")}, "the weights of rewards must be finite"),
+    ],
+)
+def test_there_are_grids_that_cannot_be(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        small(grid=changes).grid.build()
+
+
+def test_there_are_loads_that_no_rate_gives() -> None:
+    for changes in ({"load": 1.9}, {"load": 0.95, "distribution": "coarse"}):
+        config = small(jobs=changes)
+        with pytest.raises(
+            WorkloadError, match=r"the load must be above 0 and at most [01]\.[0-9]+, that of"
+        ):
+            config.jobs.draw(config.grid.build(), 1, 1)
+
+
+def test_every_setting_and_metric_has_a_meaning() -> None:
+    for key, _, meaning in [
+        *describe_settings(DeepRMConfig),
+        *((name, "", m) for name, m in METRICS.items()),
+    ]:
+        assert len(meaning) > 3, key

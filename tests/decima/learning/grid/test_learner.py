@@ -1,0 +1,387 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from decima.learning.cluster.rollout import NotFiniteError
+from decima.learning.grid import learner as learner_module
+from decima.learning.grid.config import DeepRMConfig, ImitationSection
+from decima.learning.grid.learner import Learner
+from decima.learning.grid.metrics import METRICS
+from decima.learning.grid.rollout import Actor, Episodes, Steps, roll_out
+from decima.schedulers.grid import GridScheduler, ShortestJobFirst, play
+from simulator.grid import Grid
+from tests.decima.learning.cluster.examples import merged
+from tests.decima.learning.grid.examples import dense, small
+from workloads import RandomStream, random_stream
+from workloads.grid_jobs import DISTRIBUTIONS, JobDistribution
+
+#: Steps of plain gradient descent, so that a weight's change is its gradient.
+DESCENT = {"learning_rate": 1.0, "final_learning_rate": 1.0, "critic_learning_rate": 1.0}
+
+
+def groups(learner: Learner) -> list[Grid]:
+    """The episodes of an iteration, as many sets at once as the settings say."""
+    episodes, result = learner.config.episodes, []
+    for first in range(0, len(learner.jobs), episodes.at_once):
+        sets = learner.jobs[first : first + episodes.at_once]
+        result.append(Grid(learner.grid_config, sets[np.repeat(np.arange(len(sets)), episodes.per_set)]))
+    return result
+
+
+def returns_of(run: Episodes, episode: int, discount: float) -> list[float]:
+    """What follows each action of one episode."""
+    clock, rewards = run.clock[:, episode], run.rewards[:, episode]
+    return [
+        sum(discount ** (clock[later] - clock[step]) * rewards[later] for later in range(step, len(rewards)))
+        for step in range(len(rewards))
+    ]
+
+
+def advantages(run: Episodes, config: DeepRMConfig) -> np.ndarray:
+    """Returns less baselines [S, N], episode by episode."""
+    per_set, update = config.episodes.per_set, config.update
+    number = run.rewards.shape[1]
+    returns = [returns_of(run, episode, update.discount) for episode in range(number)]
+    if update.baseline == "time":
+        return less_those_of_others(returns, run.clock, per_set)
+    means = np.mean(np.reshape(returns, (-1, per_set, len(run.rewards))), axis=1)
+    return np.transpose(returns) - np.repeat(means, per_set, axis=0).T
+
+
+def less_those_of_others(returns: list[list[float]], clock: np.ndarray, per_set: int) -> np.ndarray:
+    """Returns [N][S] less the mean of what the set's other episodes had for their first action then; [S, N]."""
+    first: list[dict[int, float]] = []  # time -> the return of the first action then
+    for episode, of_episode in enumerate(returns):
+        first.append({})
+        for step, value in enumerate(of_episode):
+            first[-1].setdefault(int(clock[step, episode]), value)
+    result = np.transpose(returns).copy()
+    for step, episode in np.ndindex(result.shape):
+        of_set = range(episode // per_set * per_set, (episode // per_set + 1) * per_set)
+        now = int(clock[step, episode])
+        result[step, episode] -= np.mean([first[other].get(now, 0.0) for other in of_set if other != episode])
+    return result
+
+
+def watched(grid: Grid, actor: Actor) -> tuple[Episodes, list[Tensor]]:
+    """A run, and the pictures of all episodes before each step."""
+    pictures, step = [], grid.step
+
+    def look_and_step(actions: np.ndarray) -> np.ndarray:
+        pictures.append(torch.from_numpy(grid.pictures.copy()))
+        return step(actions)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(grid, "step", look_and_step)
+        return roll_out(grid, actor), pictures
+
+
+def scores_of(network: nn.Module, step: Steps) -> Tensor:
+    """Logarithms of probabilities, float64."""
+    scores = dense(network, step.pictures)
+    if step.allowed is not None:
+        scores = scores.masked_fill(~step.allowed, -torch.inf)
+    return scores.log_softmax(dim=1)
+
+
+def policy_loss(network: nn.Module, step: Steps, place: int, advantage: float, entropy: float) -> Tensor:
+    """Of one sample."""
+    scores = scores_of(network, step)[place]
+    possible = scores[scores > -torch.inf]
+    return -scores[step.action[place]] * advantage + entropy * (possible.exp() * possible).sum()
+
+
+def described(learner: Learner) -> dict[str, list[Tensor]]:
+    return {
+        name: [parameter.detach().clone() for parameter in network.parameters()]
+        for name, network in learner.networks.items()
+    }
+
+
+def assert_descended(learner: Learner, name: str, before: list[Tensor], loss: Tensor) -> None:
+    """The network's weights went down the gradient of this loss; it was computed with them as they were."""
+    expected = torch.autograd.grad(loss, before)
+    for was, now, gradient in zip(before, learner.networks[name].parameters(), expected, strict=True):
+        torch.testing.assert_close(was.detach() - now.detach(), gradient, rtol=1e-3, atol=2e-5)
+        assert gradient.abs().max() > 1e-3
+
+
+def descending(config: DeepRMConfig) -> tuple[Learner, dict[str, nn.Module]]:
+    """A learner with plain gradient descent, and its networks as they are before."""
+    learner = Learner(config)
+    before = {}
+    for name, network in learner.networks.items():
+        learner.optimisers[name] = torch.optim.SGD(network.parameters(), lr=1.0)
+        for parameter in network.parameters():
+            parameter.data.normal_(std=0.1, generator=torch.Generator().manual_seed(parameter.numel()))
+        before[name] = config.network.build(learner.grid_config, network[-1].out_features)
+        before[name].load_state_dict(network.state_dict())
+    return learner, before
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 3])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"update": {"baseline": "action", "normalise": True, "entropy": 0.0}},
+        {"update": {"discount": 0.9, "entropy": 0.3}, "episodes": {"mask": "all"}},
+        {"update": {"normalise": True}, "episodes": {"mask": "bookable"}, "grid": {"machines": 2}},
+    ],
+    ids=["default", "public code", "discounted", "machines"],
+)
+def test_reinforce_follows_the_gradient_of_its_advantages(changes: dict[str, Any], at_once: int) -> None:
+    """Computed slowly, sample by sample."""
+    config = small(**merged(changes, {"update": DESCENT, "episodes": {"at_once": at_once, "per_set": 2}}))
+    learner, before = descending(config)
+    actor = Actor(
+        before["actor"], random_stream(config.seed, RandomStream.POLICY, 0), mask=config.episodes.mask
+    )
+    losses, totals = [], []
+    for grid in groups(learner):
+        run = roll_out(grid, actor)
+        totals += run.rewards.sum(axis=0).tolist()
+        found = advantages(run, config)
+        if config.update.normalise:
+            found /= np.std([found[n, e] for n, step in enumerate(run.steps) for e in step.episode])
+        for number, step in enumerate(run.steps):
+            for place, episode in enumerate(step.episode):
+                losses.append(
+                    policy_loss(before["actor"], step, place, found[number, episode], config.update.entropy)
+                )
+    measured = learner.learn(0)
+    assert measured["samples"] == len(losses)
+    assert measured["return"] == pytest.approx(np.mean(totals))
+    assert measured["return_best"] == pytest.approx(
+        np.mean([max(pair) for pair in zip(totals[::2], totals[1::2], strict=True)])
+    )
+    assert_descended(learner, "actor", [*before["actor"].parameters()], sum(losses) / len(losses))
+
+
+@pytest.mark.parametrize("td_steps", [1, 4, 1000])
+@pytest.mark.parametrize("baseline", ["none", "time"])
+@pytest.mark.parametrize("normalise", [False, True])
+def test_actor_and_critic_follow_their_gradients(normalise: bool, baseline: str, td_steps: int) -> None:
+    """The critic stands in for what comes after a few actions, and learns from all states in one step."""
+    discount = 0.8
+    update = {
+        "algorithm": "a2c",
+        "td_steps": td_steps,
+        "discount": discount,
+        "normalise": normalise,
+        "baseline": baseline,
+        "critic_minibatch": 10**6,
+    }
+    config = small(update={**DESCENT, **update}, episodes={"at_once": 3})
+    learner, before = descending(config)
+    (grid,) = groups(learner)
+    run, pictures = watched(grid, Actor(before["actor"], random_stream(config.seed, RandomStream.POLICY, 0)))
+    live = [np.flatnonzero(clock < run.clock[-1]) for clock in run.clock[:-1]]
+    values = [dense(before["critic"], seen)[:, 0] for seen in pictures]
+    expected = np.zeros(run.clock.shape)
+    for row, value, episodes in zip(expected, values, live, strict=False):
+        row[episodes] = value.detach().numpy()[episodes] * learner._value_scale
+    returns = np.zeros(run.rewards.shape)
+    for step, episode in np.ndindex(returns.shape):
+        end = min(step + td_steps, len(returns))
+        passed = run.clock[step : end + 1, episode] - run.clock[step, episode]
+        rewards = [*run.rewards[step:end, episode], expected[end, episode]]
+        returns[step, episode] = (discount**passed * rewards).sum()
+    errors = torch.cat(
+        [
+            torch.from_numpy(row[episodes] / learner._value_scale) - value[episodes]
+            for row, value, episodes in zip(returns, values, live, strict=True)
+        ]
+    )
+    found = returns - expected[:-1]
+    if baseline == "time":
+        found = less_those_of_others(found.T.tolist(), run.clock, config.episodes.per_set)
+    if normalise:
+        found = found / np.std([found[n, e] for n, step in enumerate(run.steps) for e in step.episode])
+    losses = [
+        policy_loss(before["actor"], step, place, found[number, episode], config.update.entropy)
+        for number, step in enumerate(run.steps)
+        for place, episode in enumerate(step.episode)
+    ]
+    measured = learner.learn(0)
+    assert measured["steps"] == 1
+    assert measured["samples"] == len(losses) < errors.numel()
+    critic_loss = errors.square().mean()
+    assert measured["critic_loss"] == pytest.approx(critic_loss.item(), rel=1e-4)
+    assert_descended(learner, "critic", [*before["critic"].parameters()], critic_loss)
+    assert_descended(learner, "actor", [*before["actor"].parameters()], sum(losses) / len(losses))
+
+
+@pytest.mark.parametrize(("step", "steps"), [("iteration", 1), ("group", 3)])
+def test_a_gradient_step_for_all_sets_or_for_each_group(step: str, steps: int) -> None:
+    config = small(update={"step": step}, episodes={"sets": 3, "at_once": 1})
+    assert Learner(config).learn(0)["steps"] == steps
+
+
+def test_the_critic_passes_over_all_states_in_minibatches(monkeypatch: pytest.MonkeyPatch) -> None:
+    update = {"algorithm": "a2c", "critic_epochs": 2, "critic_minibatch": 7}
+    learner = Learner(small(update=update, episodes={"at_once": 3}))
+    step, counts = learner._step, []
+
+    def count(name: str, samples: int) -> float:
+        counts.append((name, samples))
+        return step(name, samples)
+
+    monkeypatch.setattr(learner, "_step", count)
+    learner.learn(0)
+    parts = [samples for name, samples in counts if name == "critic"]
+    epoch = parts[: len(parts) // 2]
+    assert parts == epoch * 2
+    assert len(epoch) > 2
+    assert set(epoch[:-1]) == {7}
+
+
+@pytest.mark.parametrize("algorithm", ["reinforce", "a2c"])
+def test_sets_without_jobs_teach_nothing_and_do_no_harm(algorithm: str) -> None:
+    changes = {"update": {"algorithm": algorithm, "normalise": True}, "episodes": {"sets": 6, "at_once": 1}}
+    learner = Learner(small(jobs={"load": 0.3, "steps": 4}, **changes))
+    assert 0 < np.count_nonzero(learner.jobs.num_jobs == 0) < 6
+    assert learner.learn(0).keys() <= METRICS.keys()
+    learner.jobs = learner.jobs[learner.jobs.num_jobs == 0]
+    before = described(learner)
+    measured = learner.learn(1)
+    assert measured["samples"] == 0
+    assert "slowdown" not in measured
+    weights = described(learner)["actor"]
+    assert all(torch.equal(*pair) for pair in zip(weights, before["actor"], strict=True))
+
+
+@pytest.mark.parametrize("algorithm", ["reinforce", "a2c"])
+def test_settings_name_a_learner_bit_for_bit(algorithm: str) -> None:
+    learned = []
+    for seed in (1, 1, 2):
+        learner = Learner(small(seed=seed, update={"algorithm": algorithm}))
+        for iteration in range(2):
+            measured = learner.learn(iteration)
+        learned.append(described(learner)["actor"])
+        assert measured.keys() <= METRICS.keys()
+        assert ("critic_loss" in measured) == (algorithm == "a2c")
+    assert all(torch.equal(*pair) for pair in zip(learned[0], learned[1], strict=True))
+    assert not any(torch.equal(*pair) for pair in zip(learned[0], learned[2], strict=True))
+
+
+@pytest.mark.parametrize("fresh", [False, True])
+def test_jobs_are_the_same_in_all_iterations_or_always_new(
+    monkeypatch: pytest.MonkeyPatch, fresh: bool
+) -> None:
+    met: list[bytes] = []
+
+    def spy(grid: Grid, actor: Actor, **options: bool) -> Episodes:
+        met.append(grid.jobs.enter.tobytes() + grid.jobs.duration.tobytes())
+        return roll_out(grid, actor, **options)
+
+    monkeypatch.setattr(learner_module, "roll_out", spy)
+    learner = Learner(small(episodes={"fresh": fresh, "at_once": 3}))
+    for iteration in range(3):
+        learner.learn(iteration)
+    assert len(set(met)) == (3 if fresh else 1)
+
+
+@pytest.mark.parametrize("algorithm", ["reinforce", "a2c"])
+def test_weights_that_are_no_numbers_are_noticed(algorithm: str) -> None:
+    learner = Learner(small(update={"algorithm": algorithm}))
+    next(learner.networks["actor"].parameters()).data.fill_(torch.nan)
+    with pytest.raises(NotFiniteError):
+        learner.learn(0)
+
+
+def test_rates_fall_geometrically() -> None:
+    learner = Learner(
+        small(
+            iterations=2,
+            update={"learning_rate": 0.04, "final_learning_rate": 0.01, "algorithm": "a2c"},
+        )
+    )
+    assert [learner.learn(iteration)["learning_rate"] for iteration in (0, 1)] == pytest.approx([0.04, 0.02])
+    rates = {name: each.param_groups[0]["lr"] for name, each in learner.optimisers.items()}
+    assert rates == pytest.approx({"actor": 0.02, "critic": 0.001 / 2})
+
+
+# A grid on which the best that can be done is known.
+
+
+@pytest.fixture
+def one_server(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """One unit, jobs of one step and of five: shortest job first is best, as on any single server."""
+    jobs = JobDistribution(slots=1, short=(1, 1), long=(5, 5), short_share=0.7, dominant=(1, 1), other=(1, 1))
+    monkeypatch.setitem(DISTRIBUTIONS, "coarse", jobs)
+    return {
+        "iterations": 60,
+        "grid": {"units": 1, "slot_width": 1, "visible_jobs": 3, "horizon": 6, "max_steps": 200},
+        "jobs": {"distribution": "coarse", "load": 1.0, "steps": 12},
+        "network": {"hidden": [8]},
+        "episodes": {"sets": 16, "per_set": 8, "at_once": 16, "fresh": True},
+        "update": {
+            "optimiser": "adam",
+            "learning_rate": 0.03,
+            "final_learning_rate": 0.01,
+            "critic_learning_rate": 0.03,
+            "td_steps": 100,
+            "entropy": 0.0,
+            "normalise": True,
+        },
+    }
+
+
+def slowdowns(learner: Learner, *schedulers: GridScheduler) -> list[np.ndarray]:
+    """Sums over the jobs of 200 sets that it never met."""
+    jobs = learner.config.jobs.draw(learner.grid_config, 200, 77)
+    return [
+        np.nansum(play(Grid(learner.grid_config, jobs), scheduler).slowdown(), axis=1)
+        for scheduler in schedulers
+    ]
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("algorithm", ["reinforce", "a2c"])
+def test_both_algorithms_find_the_best_policy_of_a_single_server(
+    one_server: dict[str, Any], algorithm: str, seed: int
+) -> None:
+    """No luck brings a paired t of 6 over what it began with."""
+    config = small(**merged(one_server, {"seed": seed, "update": {"algorithm": algorithm}}))
+    learner = Learner(config)
+    best, untrained = slowdowns(
+        learner, ShortestJobFirst(), Actor(learner.networks["actor"], np.random.default_rng(1))
+    )
+    for iteration in range(config.iterations):
+        learner.learn(iteration)
+    (trained,) = slowdowns(learner, Actor(learner.networks["actor"]))
+    gained = untrained - trained
+    assert gained.mean() / (gained.std(ddof=1) / np.sqrt(len(gained))) > 6
+    assert untrained.mean() > 1.15 * best.mean()
+    assert trained.mean() < 1.03 * best.mean()
+
+
+@pytest.mark.parametrize("mask", ["startable", "all"])
+def test_imitation_makes_the_choices_of_a_heuristic_likely(one_server: dict[str, Any], mask: str) -> None:
+    learner = Learner(small(**merged(one_server, {"episodes": {"mask": mask}})))
+    imitation = ImitationSection(sets=60, epochs=40, learning_rate=0.02, minibatch=64)
+
+    @torch.no_grad()
+    def agreement() -> float:
+        """How likely the same choice is, where shortest job first has one."""
+        samples = learner._choices_of(imitation)
+        scores = scores_of(learner.networks["actor"], samples).exp()
+        return float(scores.gather(1, samples.action[:, None]).mean())
+
+    assert agreement() < 0.6
+    learner.imitate(imitation)
+    assert agreement() > 0.9
+    best, imitator = slowdowns(learner, ShortestJobFirst(), Actor(learner.networks["actor"], mask=mask))
+    assert imitator.mean() < 1.05 * best.mean()
+
+
+def test_imitation_leaves_no_gradient_behind() -> None:
+    learner = Learner(small())
+    learner.imitate(ImitationSection(sets=5, epochs=1))
+    assert all(parameter.grad is None for parameter in learner.networks["actor"].parameters())

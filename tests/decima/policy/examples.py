@@ -1,0 +1,146 @@
+"""Policies of every shape, and observations to try them on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from decima.policy.config import DECIMA_SIM_POLICY, PAPER_POLICY, PRESETS, SHORTCUT_POLICY, PolicyConfig
+from decima.policy.features import Featurizer, Graphs
+from decima.policy.policy import Policy
+from simulator import PAPER, Cluster, ClusterConfig, Decision, Observation, Semantics
+from workloads import JobProfile, JobSequence, StageProfile, TaskDurations, random_dag
+
+
+def changed(config: PolicyConfig, **changes: object) -> PolicyConfig:
+    return PolicyConfig.model_validate({**config.model_dump(), **changes})
+
+
+#: Every way in which policies differ.
+VARIANTS: dict[str, PolicyConfig] = {
+    **PRESETS,
+    "outputs": changed(PAPER_POLICY, limit="outputs", num_limits=7),
+    "few-outputs": changed(SHORTCUT_POLICY, limit="outputs", num_limits=3),
+    "stage-limits": changed(PAPER_POLICY, limit="stage", all_limits=False),
+    "stage-limits-with-shortcut": changed(SHORTCUT_POLICY, limit="stage"),
+    "no-limits": changed(PAPER_POLICY, limit="none"),
+    "no-graph": changed(SHORTCUT_POLICY, graph=False),
+    "no-graph-outputs": changed(SHORTCUT_POLICY, graph=False, limit="outputs"),
+    "no-graph-stage-limits": changed(SHORTCUT_POLICY, graph=False, limit="stage"),
+    "no-aggregate": changed(PAPER_POLICY, aggregate=False),
+    "no-summary-aggregate": changed(SHORTCUT_POLICY, summary_aggregate=False),
+    "activated": changed(PAPER_POLICY, activate_embeddings=True),
+    "distinct-limits": changed(PAPER_POLICY, all_limits=False),
+    "finished": changed(PAPER_POLICY, finished_stages=True),
+    "one-layer": changed(PAPER_POLICY, hidden=(), head_hidden=()),
+    "odd-widths": changed(DECIMA_SIM_POLICY, embedding=5, hidden=(7,), head_hidden=(3, 9), limit_scale=3.0),
+}
+
+
+def policy_of(config: PolicyConfig, seed: int = 0) -> Policy:
+    """A policy with biases, which there are none of before training."""
+    policy = Policy(config, seed)
+    with torch.no_grad():
+        random = torch.Generator().manual_seed(seed)
+        for _, _, layer in policy.layers():
+            layer.bias += 0.1 * torch.randn(layer.bias.shape, generator=random)
+    return policy
+
+
+def random_sequence(random: np.random.Generator, max_jobs: int = 4, max_stages: int = 9) -> JobSequence:
+    """Jobs of all shapes and numberings, some of which arrive later."""
+    profiles = [_random_job(random, max_stages) for _ in range(random.integers(1, max_jobs + 1))]
+    arrival_ms = np.sort(random.choice([0.0, 0.0, 300.0, 1000.0], len(profiles)))
+    return JobSequence(tuple(profiles), arrival_ms, seed=int(random.integers(1000)))
+
+
+def _random_job(random: np.random.Generator, max_stages: int) -> JobProfile:
+    num_stages = int(random.integers(1, max_stages + 1))
+    number = random.permutation(num_stages)
+    stages = [
+        StageProfile(
+            int(random.integers(1, 7)), TaskDurations.constant(*random.uniform(1, 500, 1), first_ms=600)
+        )
+        for _ in range(num_stages)
+    ]
+    return JobProfile("job", tuple(stages), number[random_dag(num_stages, random)])
+
+
+def episode(
+    random: np.random.Generator,
+    sequence: JobSequence | None = None,
+    semantics: Semantics = PAPER,
+    max_executors: int = 8,
+) -> list[Observation]:
+    """What is seen at the decisions of an episode in which everything is decided at random."""
+    sequence = random_sequence(random) if sequence is None else sequence
+    executors = int(random.integers(1, max_executors + 1))
+    cluster = Cluster(ClusterConfig(executors, moving_delay_ms=150, semantics=semantics), sequence)
+    seen = []
+    while not cluster.done:
+        observation = cluster.observe()
+        if not observation.num_schedulable:
+            cluster.decide(None)
+            continue
+        seen.append(observation)
+        stage = int(random.choice(np.flatnonzero(observation.schedulable)))
+        held = observation.held(int(observation.stage_job[stage]))
+        cluster.decide(Decision(stage, held + int(random.integers(1, observation.offered + 1))))
+    return seen
+
+
+def graphs_of(config: PolicyConfig, seen: list[Observation]) -> list[Graphs]:
+    """What a policy sees of observations of one episode, where it has a choice."""
+    featurizer = Featurizer(config, seen[0].sequence)
+    graphs = [featurizer.graph(observation) for observation in seen]
+    return [graph for graph in graphs if (graph.high > graph.low).any()]
+
+
+def probabilities(policy: Policy, graph: Graphs) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Of the stages, and for each that may be chosen of the limits; float64 whatever the policy's precision."""
+    with torch.no_grad():
+        stages, limits = policy.probabilities(graph)
+    return stages.double().numpy(), [each.double().numpy() for each in limits]
+
+
+def reordered(
+    observation: Observation, jobs: np.ndarray, number: list[np.ndarray]
+) -> tuple[Observation, np.ndarray]:
+    """The same cluster with its jobs in another order and their stages with other numbers.
+
+    Args:
+        observation: all of whose sequence's jobs are live.
+        jobs: the live jobs in their new order.
+        number: of each live job in the old order, the new number of each stage.
+
+    Returns:
+        The observation, and where each of its stages stood in the old one.
+    """
+    old = observation.sequence
+    firsts = observation.job_first_stage
+    profiles, places = [], []
+    for job in jobs:
+        profile = old.profiles[int(observation.job_id[job])]
+        back = np.argsort(number[job])
+        profiles.append(
+            JobProfile(profile.name, tuple(profile.stages[at] for at in back), number[job][profile.edges])
+        )
+        places.append(firsts[job] + back)
+    from_ = np.concatenate(places)
+    new_jobs, new_stages = observation.jobs[:, jobs].copy(), observation.stages[:, from_].copy()
+    sizes = np.array([len(each) for each in places])
+    new_jobs[0] = np.arange(jobs.size)
+    new_jobs[1] = np.cumsum(sizes) - sizes
+    new_jobs[5] = np.where(new_jobs[5] >= 0, np.argsort(from_)[new_jobs[5]], -1)
+    new_stages[0] = np.arange(from_.size)
+    new_stages[1] = np.repeat(np.arange(jobs.size), sizes)
+    return replace(
+        observation,
+        sequence=JobSequence(tuple(profiles), np.zeros(jobs.size)),
+        source=int(np.flatnonzero(jobs == observation.source)[0]) if observation.source >= 0 else -1,
+        jobs=new_jobs,
+        stages=new_stages,
+        sequence_task_ms=observation.mean_task_ms[from_],
+    ), from_

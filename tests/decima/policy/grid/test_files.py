@@ -1,0 +1,160 @@
+"""Networks survive the way to a file and back, and bad files are refused in one line."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from decima.learning.grid.config import DeepRMConfig
+from decima.learning.grid.learner import Learner
+from decima.policy.config import DECIMA_SIM_POLICY
+from decima.policy.files import PolicyFileError, save_policy
+from decima.policy.grid.files import load_network, read_about, save_network
+from decima.policy.policy import Policy
+from tests.decima.learning.cluster.examples import merged
+from tests.decima.learning.grid.examples import small
+from tests.decima.policy.test_files import FOREIGN, Arrays, entry, rewrite
+from tests.refusal import Malicious, refusal
+
+Damage = Callable[[Arrays], object]
+
+
+def written(path: Path, config: DeepRMConfig, **about: Any) -> torch.nn.Module:
+    """The network of a file."""
+    actor = Learner(config).networks["actor"]
+    save_network(path, actor, config, about)
+    return actor
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    written(tmp_path / "policy.npz", small(), made_by="hand")
+    return tmp_path / "policy.npz"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"grid": {"machines": 2}, "network": {"hidden": [3, 5]}},
+        {"network": {"filters": 3, "kernel": 3, "pooling": True, "reshape": True}},
+        {"update": {"algorithm": "a2c"}},
+    ],
+)
+def test_a_network_and_its_settings_are_read_as_they_were_written(
+    tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    config = small(**changes)
+    network = written(tmp_path / "policy.npz", config)
+    again, settings = load_network(tmp_path / "policy.npz")
+    assert settings == config
+    assert again.state_dict().keys() == network.state_dict().keys()
+    for name, weight in network.state_dict().items():
+        assert torch.equal(again.state_dict()[name], weight)
+    pictures = torch.ones(2, *config.grid.build().picture_shape, dtype=torch.uint8)
+    assert torch.equal(again(pictures), network(pictures))
+    assert all(parameter.requires_grad for parameter in again.parameters())
+
+
+def test_what_its_maker_says_is_kept(path: Path) -> None:
+    assert read_about(path) == {"made_by": "hand"}
+
+
+def refused(path: Path) -> str:
+    return refusal(load_network, PolicyFileError, path)
+
+
+def head(**changes: object) -> Damage:
+    """Another text; ``None`` leaves an entry out."""
+
+    def damage(arrays: Arrays) -> None:
+        text = {**json.loads(str(arrays["network"])), **changes}
+        text = {key: value for key, value in text.items() if value is not None}
+        arrays["network"] = np.array(json.dumps(text))
+
+    return damage
+
+
+def config(**changes: Any) -> Damage:
+    return head(config=merged(small().model_dump(mode="json"), changes))
+
+
+NO_NETWORK = "not a network for a grid: expected the text 'network'"
+
+#: What -> (damage, what is said of it).
+DAMAGES: dict[str, tuple[Damage, str]] = {
+    "version": (head(version=2), "format version 1 expected, got 2"),
+    "no version": (head(version=None), NO_NETWORK),
+    "no config": (head(config=None), NO_NETWORK),
+    "no about": (head(about=None), NO_NETWORK),
+    "about of another kind": (head(about=7), NO_NETWORK),
+    "about of text": (head(about="by hand"), NO_NETWORK),
+    "config of another kind": (head(config=[1]), "config: expected"),
+    "unknown key": (config(colour="red"), "config: colour: unknown key"),
+    "wrong value": (config(grid={"units": "many"}), "config: grid.units: expected a valid integer"),
+    "impossible grid": (config(grid={"units": 5}), "config: slot_width must be at most the 5 units"),
+    "filters too large": (config(network={"filters": 2, "kernel": 30}), "config: a picture of 20 x "),
+    "huge": (config(network={"hidden": [10**9]}), "0.bias must be float of shape (1000000000,)"),
+    "beyond all memory": (config(network={"hidden": [10**12, 10**12]}), "config: "),
+    "other sizes": (
+        config(network={"hidden": [6]}),
+        "0.bias must be float of shape (6,), got float32 (4,)",
+    ),
+    "more layers": (config(network={"hidden": [4, 4]}), "2.bias must be float of shape (4,)"),
+    "other queue": (config(grid={"visible_jobs": 3}), "0.weight must be float of shape ("),
+    "no JSON": (entry("network", np.array("{")), NO_NETWORK),
+    "no text": (entry("network", np.zeros(3)), NO_NETWORK),
+    "a list": (entry("network", np.array("[]")), NO_NETWORK),
+    "no head": (lambda arrays: arrays.pop("network"), NO_NETWORK),
+    "no array": (lambda arrays: arrays.pop("0.bias"), "the array 0.bias is missing or unknown"),
+    "another array": (entry("extra", np.zeros(3)), "the array extra is missing or unknown"),
+    "type": (entry("0.bias", np.zeros(4, int)), "0.bias must be float of shape (4,), got int64 (4,)"),
+    "NaN": (entry("0.bias", np.array([0, 1, np.nan, 2])), "0.bias has weights that are not finite"),
+    "too large": (entry("0.bias", np.array([0, 1, 1e300, 2])), "0.bias has weights that are not finite"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_bad_contents_are_refused(path: Path, name: str) -> None:
+    damage, message = DAMAGES[name]
+    rewrite(path, damage)
+    assert refused(path).startswith(message), refused(path)
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_other_files_are_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(FOREIGN[name])
+    assert "expected a NumPy archive of arrays" in refused(tmp_path / name)
+
+
+def test_a_policy_for_a_cluster_is_refused(tmp_path: Path) -> None:
+    save_policy(tmp_path / "policy.npz", Policy(DECIMA_SIM_POLICY))
+    assert refused(tmp_path / "policy.npz") == NO_NETWORK
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.9, 0.999])
+def test_files_that_were_cut_off_are_refused(path: Path, share: float) -> None:
+    content = path.read_bytes()
+    path.write_bytes(content[: int(share * len(content))])
+    assert "cut off" in refused(path)
+
+
+def test_missing_files_and_folders_are_refused(tmp_path: Path) -> None:
+    assert refused(tmp_path / "missing.npz") == "No such file or directory"
+    assert refused(tmp_path) == "Is a directory"
+
+
+def test_nothing_is_executed(path: Path, tmp_path: Path) -> None:
+    proof = tmp_path / "executed"
+    rewrite(path, entry("0.bias", np.array([Malicious(proof), None], dtype=object)))
+    assert "not a policy" in refused(path)
+    path.write_bytes(pickle.dumps(Malicious(proof)))
+    assert "not a policy" in refused(path)
+    assert not proof.exists()

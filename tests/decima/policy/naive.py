@@ -1,0 +1,165 @@
+"""The network of Decima (SIGCOMM 2019, sections 5.1 and 5.2) as a direct reading of its equations.
+
+One observation, one stage at a time, recursion instead of messages, NumPy in double precision: slow, and short
+enough to be checked by eye against the paper.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from decima.policy.config import Feature
+from decima.policy.features import THRIFT
+from decima.policy.policy import Policy
+from decima.schedulers.srpt import WORTH_LEAVING, best_parallelism
+from simulator import Observation
+
+Vector = np.ndarray
+
+
+class NaiveNetwork:
+    """The probabilities of a policy for one observation.
+
+    Attributes:
+        stages: by place in the observation, probability of each stage that may be chosen.
+        limits: by place, the probability of each limit.
+    """
+
+    def __init__(self, policy: Policy, observation: Observation) -> None:
+        self.config, self.seen = policy.config, observation
+        self.weights: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}
+        for name, _, layer in policy.layers():
+            arrays = (layer.weight.detach().double().numpy(), layer.bias.detach().double().numpy())
+            self.weights.setdefault(name, []).append(arrays)
+        self.embeddings: dict[int, Vector] = {}
+        jobs = range(observation.jobs.shape[1])
+        self.y = [self.job_embedding(job) for job in jobs]
+        self.z = self.net("global_aggregate", sum(self.net("global_summary", y) for y in self.y))
+        allowed = [place for place in range(observation.stages.shape[1]) if self.allowed_limits(place)]
+        scores = softmax([self.stage_score(place) for place in allowed])
+        self.stages = dict(zip(allowed, scores, strict=True))
+        self.limits = {place: self.limit_probabilities(place) for place in allowed}
+
+    # What is seen.
+
+    def feature(self, feature: Feature, job: int, place: int | None = None) -> float:
+        seen = self.seen
+        values = {
+            "job_executors": float(seen.job_executors[job]),
+            "offered_executors": float(seen.offered),
+            "local": 1.0 if job == seen.source else -1.0,
+            "job_work_ms": sum(
+                seen.remaining_tasks[each] * seen.mean_task_ms[each] for each in self.unfinished(job)
+            ),
+            "share_executors": seen.num_executors / seen.jobs.shape[1],
+        }
+        lasting_ms = WORTH_LEAVING * seen.config.moving_delay_ms
+        work_ms = sum(seen.unclaimed_tasks[each] * seen.mean_task_ms[each] for each in self.unfinished(job))
+        values["lasting_executors"] = min(work_ms / lasting_ms, seen.num_executors)
+        profile = seen.sequence.profiles[seen.job_id[job]]
+        for name, thrift in zip(("thrifty_executors", "fast_executors"), THRIFT, strict=True):
+            values[name] = best_parallelism(profile, seen.config, thrift)
+        if place is not None:
+            mean, left, unclaimed = (
+                seen.mean_task_ms[place],
+                seen.remaining_tasks[place],
+                seen.unclaimed_tasks[place],
+            )
+            values |= {"unclaimed_tasks": unclaimed, "remaining_tasks": left, "mean_task_ms": mean}
+            values |= {"unclaimed_work_ms": unclaimed * mean, "remaining_work_ms": left * mean}
+            values |= {"running_executors": seen.running_executors[place]}
+            values |= {"ready": 1.0 if seen.ready_rank[place] >= 0 else -1.0}
+            values |= {"next": 1.0 if seen.next_stage[job] == place else -1.0}
+        value = values[feature.name] / feature.scale
+        return math.log(1 + value) if feature.log else value
+
+    def stage_features(self, place: int) -> Vector:
+        job = int(self.seen.stage_job[place])
+        return np.array([self.feature(feature, job, place) for feature in self.config.stage_features])
+
+    def job_features(self, job: int) -> Vector:
+        return np.array([self.feature(feature, job) for feature in self.config.job_features])
+
+    def unfinished(self, job: int) -> list[int]:
+        stages = self.seen.stages_of(job)
+        return [
+            place
+            for place in range(stages.start, stages.stop)
+            if self.seen.finished_tasks[place] < self.seen.num_tasks[place]
+        ]
+
+    def children(self, place: int) -> list[int]:
+        job = int(self.seen.stage_job[place])
+        first = int(self.seen.job_first_stage[job])
+        edges = self.seen.sequence.profiles[int(self.seen.job_id[job])].edges
+        return [first + int(child) for parent, child in edges if first + int(parent) == place]
+
+    # What is made of it.
+
+    def net(self, name: str, x: Vector) -> Vector:
+        """A network; the identity if the policy has none of that name."""
+        layers = self.weights.get(name, [])
+        for number, (weight, bias) in enumerate(layers, start=1):
+            x = weight @ x + bias
+            if number < len(layers) or (self.config.activate_embeddings and not name.endswith("_head")):
+                x = np.where(x > 0, x, 0.2 * x)
+        return x
+
+    def embedding(self, place: int) -> Vector:
+        """e_v = g(sum over children u of f(e_u)) + x_v; a stage without children has none to sum over."""
+        if place not in self.embeddings:
+            e = self.net("stage_input", self.stage_features(place))
+            children = self.children(place)
+            if children:
+                e = e + self.net(
+                    "aggregate", sum(self.net("message", self.embedding(child)) for child in children)
+                )
+            self.embeddings[place] = e
+        return self.embeddings[place]
+
+    def seen_of(self, place: int) -> Vector:
+        shortcut = [self.stage_features(place)] if self.config.shortcut else []
+        return np.concatenate([*shortcut, self.embedding(place)])
+
+    def job_embedding(self, job: int) -> Vector:
+        """y_i."""
+        parts = [self.net("job_summary", self.seen_of(place)) for place in self.unfinished(job)]
+        return self.net("job_aggregate", sum(parts))
+
+    def stage_score(self, place: int) -> float:
+        """q(e_v, y_i, z)."""
+        job = int(self.seen.stage_job[place])
+        return float(self.net("stage_head", np.concatenate([self.seen_of(place), self.y[job], self.z]))[0])
+
+    def allowed_limits(self, place: int) -> range:
+        job = int(self.seen.stage_job[place])
+        held = self.seen.held(job)
+        asked_again = self.seen.config.semantics.offer_idle_executors and not self.seen.last_call
+        least = held if self.config.wait and asked_again else held + 1
+        if not self.seen.schedulable[place]:
+            return range(0)
+        if self.config.all_limits:
+            return range(least, self.seen.num_executors + 1)
+        return range(least, held + min(self.seen.offered, int(self.seen.unclaimed_tasks[place])) + 1)
+
+    def limit_probabilities(self, place: int) -> Vector:
+        """Of w(y_i, z, l) for each limit l."""
+        job = int(self.seen.stage_job[place])
+        shortcut = [self.job_features(job)] if self.config.shortcut else []
+        scores = [
+            float(
+                self.net(
+                    "limit_head",
+                    np.concatenate([*shortcut, self.y[job], self.z, [limit / self.config.limit_scale]]),
+                )[0]
+            )
+            for limit in self.allowed_limits(place)
+        ]
+        return softmax(scores)
+
+
+def softmax(scores: list[float]) -> Vector:
+    weights = np.exp(np.array(scores) - max(scores, default=0.0))
+    return weights / weights.sum()

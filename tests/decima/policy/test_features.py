@@ -1,0 +1,271 @@
+"""What the network sees of a cluster, number by number."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from decima.policy.config import FEATURE_NAMES, JOB_FEATURE_NAMES, PAPER_POLICY, Feature, PolicyConfig
+from decima.policy.features import THRIFT, Featurizer, Graphs, message_order, published_message_order
+from decima.schedulers.srpt import WORTH_LEAVING, best_parallelism
+from simulator import Cluster, ClusterConfig, Decision, Observation
+from tests.decima.policy.examples import VARIANTS, changed, episode
+from tests.simulator.cluster.build import chain, job, jobs, stage
+from workloads import JobProfile, StageProfile, TaskDurations, random_dag
+
+EVERYTHING = PolicyConfig(
+    stage_features=tuple(Feature(name=name) for name in FEATURE_NAMES),
+    job_features=tuple(Feature(name=name) for name in JOB_FEATURE_NAMES),
+)
+
+
+def in_the_middle() -> Observation:
+    """Ten executors, 100 ms to move. Two jobs: stages of 12 tasks and 3 tasks in a row; one stage of 8 tasks.
+
+    Seven executors are sent to the first job. Its first seven tasks begin at 100 ms and end at 200 ms; at 100 ms the
+    other three are on their way to the second job, whose first tasks end at 150 ms. At 200 ms the first seven go
+    on with five tasks; one of the two that are left over is what the observation offers, with the five.
+    """
+    first = chain(stage(12, 100), stage(3, 40))
+    cluster = Cluster(ClusterConfig(10, moving_delay_ms=100), jobs(first, chain(stage(8, 50))))
+    cluster.decide(Decision(0, 7))
+    cluster.decide(Decision(2, 3))
+    while cluster.observe().time_ms < 200:
+        cluster.decide(None)
+    return cluster.observe()
+
+
+def test_features_are_what_they_are_called() -> None:
+    seen = in_the_middle()
+    assert (seen.time_ms, seen.source) == (200, 0)
+    graph = Featurizer(EVERYTHING, seen.sequence).graph(seen)
+    unclaimed, remaining, mean = seen.unclaimed_tasks, seen.remaining_tasks, np.array([100, 40, 50])
+    work = [float(remaining[:2] @ mean[:2]), float(remaining[2] * mean[2])]
+    useful = [
+        [best_parallelism(profile, seen.config, thrift) for thrift in THRIFT]
+        for profile in seen.sequence.profiles
+    ]
+    of_stages = unclaimed * mean / (WORTH_LEAVING * seen.config.moving_delay_ms)
+    lasting = np.array([of_stages[0] + of_stages[1], of_stages[2]], np.float32)
+    expected = {
+        "unclaimed_tasks": unclaimed,
+        "remaining_tasks": remaining,
+        "mean_task_ms": mean,
+        "unclaimed_work_ms": unclaimed * mean,
+        "remaining_work_ms": remaining * mean,
+        "job_executors": [7, 7, 3],
+        "offered_executors": [seen.offered] * 3,
+        "local": [1, 1, -1],
+        "running_executors": seen.running_executors,
+        "job_work_ms": [work[0], work[0], work[1]],
+        "ready": np.where(seen.ready_rank >= 0, 1, -1),
+        "next": [1 if place in seen.next_stage else -1 for place in range(3)],
+        "share_executors": [5, 5, 5],
+        "lasting_executors": [lasting[0], lasting[0], lasting[1]],
+        "thrifty_executors": [useful[0][0], useful[0][0], useful[1][0]],
+        "fast_executors": [useful[0][1], useful[0][1], useful[1][1]],
+    }
+    assert tuple(expected) == FEATURE_NAMES
+    for name, column in zip(FEATURE_NAMES, graph.features.T, strict=True):
+        np.testing.assert_array_equal(column, expected[name], err_msg=name)
+    of_jobs = [
+        [7, seen.offered, 1, work[0], 5, lasting[0], *useful[0]],
+        [3, seen.offered, -1, work[1], 5, lasting[1], *useful[1]],
+    ]
+    np.testing.assert_array_equal(graph.job_features, of_jobs)
+
+
+def test_a_job_uses_fewer_executors_well_where_they_count_more() -> None:
+    """Its tasks take longer the more executors it has: it is fastest with many, and cheapest with few."""
+    durations = {count: [1000.0 + 100 * count] for count in range(1, 11)}
+    slowing = StageProfile(100, TaskDurations.from_tables(durations, durations, durations))
+    cluster = Cluster(ClusterConfig(10), jobs(job(slowing)))
+    seen = cluster.observe()
+    graph = Featurizer(EVERYTHING, seen.sequence).graph(seen)
+    thrifty, fast = graph.job_features[0, -2:]
+    assert 1 <= thrifty < fast <= 10
+
+
+def test_features_are_divided_and_compressed() -> None:
+    seen = in_the_middle()
+    features = (
+        Feature(name="mean_task_ms", scale=10.0),
+        Feature(name="mean_task_ms", scale=10.0, log=True),
+        Feature(name="local", scale=0.5),
+    )
+    graph = Featurizer(PolicyConfig(stage_features=features), seen.sequence).graph(seen)
+    expected = [[value, math.log(1 + value), 2 * at] for value, at in ((10, 1), (4, 1), (5, -1))]
+    np.testing.assert_allclose(graph.features, expected, rtol=1e-6)
+
+
+def test_limits_begin_above_what_the_job_holds_without_the_offered() -> None:
+    seen = in_the_middle()
+    schedulable = seen.schedulable.tolist()
+    assert True in schedulable
+
+    def limits(**changes: object) -> list[tuple[int, int] | None]:
+        graph = Featurizer(changed(PAPER_POLICY, **changes), seen.sequence).graph(seen)
+        pairs = zip(graph.low.tolist(), graph.high.tolist(), strict=True)
+        return [(low, high) if high > low else None for low, high in pairs]
+
+    held = [seen.held(place) for place in seen.stage_job.tolist()]
+    gets = [min(seen.offered, count) for count in seen.unclaimed_tasks.tolist()]
+    running = seen.running_executors.tolist()
+
+    def expected(low: list[int], high: list[int]) -> list[tuple[int, int] | None]:
+        rows = zip(schedulable, low, high, strict=True)
+        return [(low, high) if may and high > low else None for may, low, high in rows]
+
+    assert limits() == expected(held, [10] * 3)
+    able = [have + gets for have, gets in zip(held, gets, strict=True)]
+    assert limits(all_limits=False) == expected(held, able)
+    assert limits(limit="outputs", num_limits=3) == expected(held, [3] * 3)
+    of_stages = [have + gets for have, gets in zip(running, gets, strict=True)]
+    assert limits(limit="stage", all_limits=False) == expected(running, of_stages)
+    # To wait is the limit that the job holds already.
+    assert limits(all_limits=False, wait=True) == expected([have - 1 for have in held], able)
+
+
+def test_a_policy_may_wait_but_not_for_ever() -> None:
+    """The last call offers what nobody wanted, when nothing else is going to happen."""
+    config = changed(PAPER_POLICY, all_limits=False, wait=True)
+    cluster = Cluster(ClusterConfig(2), jobs(job(stage(2, 5))))
+    featurizer = Featurizer(config, cluster.sequence)
+    seen = cluster.observe()
+    assert not seen.last_call
+    assert featurizer.graph_and_answers(seen)[1] == 3
+    assert featurizer.decision(seen, 0, 1) is None
+    assert featurizer.choice(seen, None) == (0, 1)
+    cluster.decide(None)
+    seen = cluster.observe()
+    assert seen.last_call
+    assert featurizer.graph_and_answers(seen)[1] == 2
+    assert featurizer.decision(seen, 0, 1) == Decision(0, 1)
+    assert featurizer.choice(seen, None) is None
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), name=st.sampled_from(sorted(VARIANTS)))
+def test_a_choice_and_its_decision_are_the_same(seed: int, name: str) -> None:
+    seen = episode(np.random.default_rng(seed))
+    featurizer = Featurizer(VARIANTS[name], seen[0].sequence)
+    for observation in seen:
+        graph = featurizer.graph(observation)
+        for node in np.flatnonzero(graph.high > graph.low).tolist():
+            place = int(graph.place[node])
+            for count in range(1, graph.high[node] - graph.low[node] + 1):
+                decision = featurizer.decision(observation, place, count)
+                if decision is None:
+                    assert (count, int(graph.low[node] + 1)) == (
+                        1,
+                        observation.held(int(graph.stage_job[node])),
+                    )
+                else:
+                    assert featurizer.choice(observation, decision) == (place, count)
+
+
+def test_idleness_is_a_choice_of_the_job_with_the_least_work() -> None:
+    config = changed(PAPER_POLICY, all_limits=False, wait=True)
+    sequence = jobs(job(stage(4, 5)), job(stage(1, 9)), job(stage(9, 5)))
+    cluster = Cluster(ClusterConfig(3), sequence)
+    assert Featurizer(config, cluster.sequence).choice(cluster.observe(), None) == (1, 1)
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_graphs_hold_the_unfinished_stages_and_their_messages(seed: int) -> None:
+    seen = episode(np.random.default_rng(seed))
+    featurizer = Featurizer(PAPER_POLICY, seen[0].sequence)
+    for observation in seen:
+        graph = featurizer.graph(observation)
+        unfinished = observation.finished_tasks < observation.num_tasks
+        assert graph.place.tolist() == np.flatnonzero(unfinished).tolist()
+        assert graph.unfinished.all()
+        np.testing.assert_array_equal(graph.stage_job, observation.stage_job[graph.place])
+        expected = set()
+        for at, number in enumerate(observation.job_id):
+            first = observation.job_first_stage[at]
+            edges = observation.sequence.profiles[number].edges + first
+            expected |= {(parent, child) for parent, child in edges.tolist() if unfinished[parent]}
+        steps = graph.messages[:, 0].tolist()
+        receivers, senders = graph.place[graph.messages[:, 1:]].T.tolist()
+        assert sorted(zip(receivers, senders, strict=True)) == sorted(expected)
+        # Whoever sends has heard before.
+        last_heard = dict(zip(receivers, steps, strict=True))
+        for step, sender in zip(steps, senders, strict=True):
+            assert last_heard.get(sender, -1) < step
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), size=st.integers(1, 9))
+def test_up_to_nine_stages_the_published_order_is_the_papers(seed: int, size: int) -> None:
+    random = np.random.default_rng(seed)
+    edges = random.permutation(size)[random_dag(size, random)]
+    profile = JobProfile("job", (stage(1, 1),) * size, edges)
+    assert published_message_order(profile).tolist() == message_order(profile).tolist()
+
+
+def test_a_stage_hears_in_the_step_of_its_longest_path() -> None:
+    bypass = job(*(stage(1, 1) for _ in range(4)), edges=[(3, 0), (0, 1), (3, 1), (1, 2), (3, 2)])
+    assert message_order(bypass).tolist() == [[0, 1, 2], [1, 0, 1], [2, 3, 0], [2, 3, 1], [2, 3, 2]]
+
+
+def test_every_decision_counts_as_an_answer() -> None:
+    seen = in_the_middle()
+    for name, config in VARIANTS.items():
+        graph, num_answers = Featurizer(config, seen.sequence).graph_and_answers(seen)
+        span = graph.high - graph.low
+        assert num_answers == (np.count_nonzero(span) if config.limit == "none" else span.sum()), name
+
+
+def test_observations_are_put_together_and_taken_apart() -> None:
+    seen = episode(np.random.default_rng(2))
+    featurizer = Featurizer(PAPER_POLICY, seen[0].sequence)
+    parts = [featurizer.graph(observation) for observation in seen]
+    batch = Graphs.concatenate(parts)
+    assert len(batch) == len(parts)
+    for at, part in enumerate(parts):
+        again = batch.select(np.array([at]))
+        for name in vars(part):
+            np.testing.assert_array_equal(getattr(again, name), getattr(part, name))
+    twice = batch.select(np.array([3, 0, 3]))
+    assert twice.first_stage[-1] == 2 * len(parts[3].place) + len(parts[0].place)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"stage_features": []}, "at least 1 item"),
+        ({"stage_features": [{"name": "colour"}]}, "Input should be 'unclaimed_tasks'"),
+        ({"stage_features": [{"name": "local", "scale": 0}]}, "greater than 0"),
+        ({"stage_features": [{"name": "local", "scale": math.inf}]}, "finite"),
+        ({"stage_features": [{"name": "local", "log": True}]}, "it has no logarithm"),
+        ({"stage_features": [{"name": "ready", "log": True}]}, "it has no logarithm"),
+        ({"stage_features": [{"name": "next", "log": True}]}, "it has no logarithm"),
+        ({"stage_features": [{"name": "local", "unit": "ms"}]}, "Extra inputs are not permitted"),
+        ({"job_features": [{"name": "mean_task_ms"}]}, "mean_task_ms is no feature of a job"),
+        ({"embedding": 0}, "greater than or equal to 1"),
+        ({"embedding": 10**9}, "less than or equal to 1024"),
+        ({"hidden": (4, 0)}, "greater than or equal to 1"),
+        ({"hidden": (10**9,)}, "less than or equal to 1024"),
+        ({"hidden": (1,) * 9}, "at most 8 items"),
+        ({"head_hidden": (0,)}, "greater than or equal to 1"),
+        ({"limit": "some"}, "Input should be 'input', 'outputs', 'stage' or 'none'"),
+        ({"limit": "stage"}, "limits of stages have no all_limits"),
+        ({"limit": "outputs", "wait": True}, "wait needs limits that are an input"),
+        ({"limit_scale": -1.0}, "greater than 0"),
+        ({"num_limits": 0}, "greater than or equal to 1"),
+        ({"num_limits": 10**9}, "less than or equal to 10000"),
+        ({"message_order": "decima-sim"}, "needs finished_stages"),
+        ({"graph": False, "limit": "outputs"}, "without a graph, the limits need job_features"),
+        ({"depth": 3}, "Extra inputs are not permitted"),
+    ],
+)
+def test_policies_that_cannot_be_are_refused(changes: dict[str, object], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        changed(PAPER_POLICY, **changes)

@@ -1,0 +1,253 @@
+"""Policies survive the way to a file and back, and bad files are refused in one line."""
+
+from __future__ import annotations
+
+import io
+import json
+import pickle
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from decima.policy.config import DECIMA_SIM_POLICY
+from decima.policy.features import Graphs
+from decima.policy.files import PolicyFileError, load_policy, read_about, save_policy
+from decima.policy.policy import Policy
+from tests.decima.policy.examples import VARIANTS, changed, episode, graphs_of, policy_of
+from tests.refusal import refusal
+
+SMALL = changed(DECIMA_SIM_POLICY, embedding=2, hidden=(3,), head_hidden=(3,))
+
+Arrays = dict[str, Any]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A policy file."""
+    save_policy(tmp_path / "policy.npz", policy_of(SMALL), {"made by": "hand"})
+    return tmp_path / "policy.npz"
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_a_policy_decides_as_it_did_before_it_was_stored(name: str, tmp_path: Path) -> None:
+    policy = policy_of(VARIANTS[name], seed=3)
+    save_policy(tmp_path / "policy.npz", policy)
+    again = load_policy(tmp_path / "policy.npz")
+    assert again.config == policy.config
+    for stored, original in zip(again.parameters(), policy.parameters(), strict=True):
+        assert torch.equal(stored, original)
+    graphs = Graphs.concatenate(graphs_of(policy.config, episode(np.random.default_rng(1))))
+    before, after = policy.act(graphs), again.act(graphs)
+    np.testing.assert_array_equal(before.stage, after.stage)
+    np.testing.assert_array_equal(before.log_probability, after.log_probability)
+
+
+def test_what_its_maker_says_is_kept(path: Path) -> None:
+    assert read_about(path) == {"made by": "hand"}
+
+
+def test_double_precision_is_stored_in_single(tmp_path: Path) -> None:
+    policy = policy_of(SMALL).double()
+    save_policy(tmp_path / "policy.npz", policy)
+    with np.load(tmp_path / "policy.npz") as archive:
+        assert archive["stage_head.0.weight"].dtype == np.float32
+    assert load_policy(tmp_path / "policy.npz").num_parameters == policy.num_parameters
+
+
+def test_the_published_weights_need_no_text(tmp_path: Path) -> None:
+    """Their layout is that of the published network."""
+    policy = policy_of(DECIMA_SIM_POLICY)
+    save_policy(tmp_path / "policy.npz", policy)
+    rewrite(tmp_path / "policy.npz", lambda arrays: arrays.pop("policy"))
+    again = load_policy(tmp_path / "policy.npz")
+    assert again.config == DECIMA_SIM_POLICY
+    assert torch.equal(next(again.parameters()), next(policy.parameters()))
+    assert read_about(tmp_path / "policy.npz") == {}
+
+
+def test_the_published_weights_are_read(shared: Callable[[str], Path]) -> None:
+    policy = load_policy(shared("reference/decima-sim-20000.npz"))
+    assert policy.config == DECIMA_SIM_POLICY
+    assert policy.num_parameters == 4_770
+
+
+def test_a_failed_write_leaves_the_old_file_alone(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = path.read_bytes()
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(np, "savez_compressed", fail)
+    with pytest.raises(OSError, match="No space"):
+        save_policy(path, policy_of(SMALL, seed=9))
+    assert path.read_bytes() == before
+    assert [each.name for each in path.parent.iterdir()] == ["policy.npz"]
+
+
+# Bad files.
+
+
+def rewrite(path: Path, damage: Callable[[Arrays], object]) -> None:
+    with np.load(path) as archive:
+        arrays = dict(archive)
+    damage(arrays)
+    np.savez(path, **arrays)
+
+
+def refused(path: Path) -> str:
+    return refusal(load_policy, PolicyFileError, path)
+
+
+def head(**changes: object) -> Callable[[Arrays], object]:
+    """Another text; ``None`` leaves an entry out."""
+
+    def damage(arrays: Arrays) -> None:
+        text = json.loads(str(arrays["policy"]))
+        text = {key: value for key, value in {**text, **changes}.items() if value is not None}
+        arrays["policy"] = np.array(json.dumps(text))
+
+    return damage
+
+
+def config(**changes: object) -> Callable[[Arrays], object]:
+    return head(config={**SMALL.model_dump(mode="json"), **changes})
+
+
+def entry(name: str, value: object) -> Callable[[Arrays], object]:
+    return lambda arrays: arrays.update({name: value})
+
+
+def with_nan(arrays: Arrays) -> None:
+    arrays["message.1.bias"][1] = np.nan
+
+
+#: What -> (damage, what is said of it).
+DAMAGES: dict[str, tuple[Callable[[Arrays], object], str]] = {
+    "version": (head(version=2), "format version 1 expected, got 2"),
+    "no version": (head(version=None), "the text 'policy' is not what a policy file has"),
+    "no config": (head(config=None), "the text 'policy' is not what a policy file has"),
+    "config of another kind": (head(config=[1]), "policy config "),
+    "about of another kind": (head(about=7), "the text 'policy' is not what a policy file has"),
+    "unknown key": (config(colour="red"), "policy config colour: Extra inputs are not permitted"),
+    "wrong value": (config(embedding="wide"), "policy config embedding: Input should be a valid integer"),
+    "huge": (config(embedding=10**12), "policy config embedding: "),
+    "huge layer": (config(hidden=[10**9, 10**9]), "policy config hidden"),
+    "impossible": (config(finished_stages=False), "policy config : Value error, the order of messages"),
+    "no JSON": (entry("policy", np.array("{")), "the text 'policy' is not what a policy file has"),
+    "no text": (entry("policy", np.zeros(3)), "the text 'policy' is not what a policy file has"),
+    "a list": (entry("policy", np.array("[]")), "the text 'policy' is not what a policy file has"),
+    "no array": (lambda arrays: arrays.pop("aggregate.0.bias"), "there is no array aggregate.0.bias"),
+    "another array": (entry("extra", np.zeros(3)), "there should be no array extra"),
+    "shape": (
+        entry("message.0.weight", np.zeros((2, 3), np.float32)),
+        "message.0.weight must be float of shape (3, 2), got float32 (2, 3)",
+    ),
+    "type": (
+        entry("message.1.bias", np.zeros(2, int)),
+        "message.1.bias must be float of shape (2,), got int64 (2,)",
+    ),
+    "NaN": (with_nan, "message.1.bias has weights that are not finite"),
+    "infinite": (entry("message.1.bias", np.array([0, np.inf])), "message.1.bias has weights that are not"),
+    "too large": (entry("message.1.bias", np.array([0, 1e300])), "message.1.bias has weights that are not"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_bad_contents_are_refused(path: Path, name: str) -> None:
+    damage, message = DAMAGES[name]
+    rewrite(path, damage)
+    assert refused(path).startswith(message), refused(path)
+
+
+def test_objects_are_never_unpickled(path: Path, tmp_path: Path) -> None:
+    class Evil:
+        def __reduce__(self) -> tuple[Any, ...]:
+            return Path.touch, (tmp_path / "was here",)
+
+    with np.load(path) as archive:
+        arrays = dict(archive)
+    arrays["message.1.bias"] = np.array([Evil(), None], dtype=object)
+    np.savez(path, **arrays)
+    assert "not a policy" in refused(path)
+    path.write_bytes(pickle.dumps(Evil()))
+    assert "not a policy" in refused(path)
+    assert not (tmp_path / "was here").exists()
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.9, 0.999])
+def test_files_that_were_cut_off_are_refused(path: Path, share: float) -> None:
+    content = path.read_bytes()
+    path.write_bytes(content[: int(share * len(content))])
+    assert refused(path) == "not a policy, or cut off: expected a NumPy archive of arrays"
+
+
+def test_files_with_a_flipped_byte_are_refused_or_right(path: Path) -> None:
+    content, good = path.read_bytes(), [each.clone() for each in load_policy(path).parameters()]
+    for at in range(0, len(content), 29):
+        path.write_bytes(content[:at] + bytes([content[at] ^ 0x55]) + content[at + 1 :])
+        try:
+            policy = load_policy(path)
+        except PolicyFileError:
+            continue
+        assert all(torch.equal(*pair) for pair in zip(policy.parameters(), good, strict=True))
+
+
+def _array_bytes(array: np.ndarray) -> bytes:
+    buffer = io.BytesIO()
+    np.save(buffer, array)
+    return buffer.getvalue()
+
+
+def _archive(**members: bytes) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    return buffer.getvalue()
+
+
+#: Name of the file -> its bytes.
+FOREIGN = {
+    "text.npz": b"no policy",
+    "array.npy": _array_bytes(np.zeros(3)),
+    "empty.npz": b"",
+    "zip.npz": _archive(**{"stage_input.0.weight": b"text", "policy": b"{}"}),
+    "hollow.npz": _archive(
+        **{"a.npy": _array_bytes(np.zeros(3)).replace(b"(3,), }" + 14 * b" ", b"(100000000000000,), }")}
+    ),
+    "members.npz": _archive(**{"stage_input.0.weight.npy": b"\x93NUMPY no array"}),
+}
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_other_files_are_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(FOREIGN[name])
+    assert refused(tmp_path / name) == "not a policy, or cut off: expected a NumPy archive of arrays"
+
+
+def test_archives_that_would_fill_the_memory_are_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("decima.policy.files.LARGEST", 1000)
+    assert refused(path) == "not a policy, or cut off: expected a NumPy archive of arrays"
+
+
+def test_an_archive_of_tensors_is_refused(tmp_path: Path) -> None:
+    torch.save({"policy": torch.zeros(3)}, tmp_path / "checkpoint.pt")
+    assert (
+        refused(tmp_path / "checkpoint.pt") == "not a policy, or cut off: expected a NumPy archive of arrays"
+    )
+
+
+def test_missing_files_and_folders_are_refused(tmp_path: Path) -> None:
+    assert refused(tmp_path / "missing.npz") == "No such file or directory"
+    assert refused(tmp_path) == "Is a directory"
+
+
+def test_weights_of_another_shape_are_refused(tmp_path: Path) -> None:
+    save_policy(tmp_path / "policy.npz", Policy(SMALL))
+    rewrite(tmp_path / "policy.npz", lambda arrays: arrays.pop("policy"))
+    assert "must be float of shape (16, 5), got float32 (3, 5)" in refused(tmp_path / "policy.npz")

@@ -1,0 +1,406 @@
+"""The published agent's episodes are replayed by our network, and whatever differs is noticed."""
+
+from __future__ import annotations
+
+import copy
+import gzip
+import json
+import re
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from click.testing import CliRunner, Result
+
+from decima.policy.config import DECIMA_SIM_POLICY, PAPER_POLICY, PolicyConfig
+from decima.policy.features import Featurizer, message_order, published_message_order
+from decima.policy.files import load_policy, save_policy
+from decima.policy.parity import main
+from decima.policy.policy import Policy
+from decima.policy.scheduler import NeuralScheduler
+from simulator import DECIMA_SIM, Cluster, ClusterConfig, Decision, run_episode
+from simulator.parity.cluster import read_recording, stage_names
+from tests.simulator.cluster.build import chain, job, jobs, stage
+from workloads import JobProfile, JobSequence
+
+Content = dict[str, Any]
+Shared = Callable[[str], Path]
+
+WEIGHTS = "reference/decima-sim-20000.npz"
+RECORDINGS = "parity/decima-sim-agent"
+
+
+def replay(weights: Path, *paths: Path) -> Result:
+    return CliRunner().invoke(main, ["--weights", str(weights), *map(str, paths)])
+
+
+# The published agent.
+
+
+def test_every_episode_of_the_published_agent_matches(shared: Shared) -> None:
+    paths = sorted(shared(RECORDINGS).glob("*.json.gz"))
+    result = replay(shared(WEIGHTS), *paths)
+    matching, largest = result.output.splitlines()
+    assert matching == f"{len(paths)} of {len(paths)} episodes match"
+    assert float(largest.removeprefix("largest difference of a probability: ")) <= 1e-4
+    assert result.exit_code == 0
+
+
+@pytest.mark.parametrize("name", ["000_small_e10_batch", "001_medium_e10_stream", "002_medium_e10_mixed"])
+def test_as_a_scheduler_it_reaches_the_same_completions(shared: Shared, name: str) -> None:
+    recording = read_recording(shared(RECORDINGS) / f"{name}.json.gz")
+    policy = load_policy(shared(WEIGHTS))
+    record = run_episode(recording.config(), recording.sequence(), NeuralScheduler(policy))
+    assert record.completion_ms.tolist() == recording.completions_ms
+
+
+def test_messages_are_sent_in_the_recorded_order(shared: Shared) -> None:
+    """But for DAGs of paths of more than 8 edges, where the order was an accident."""
+    compared = 0
+    for path in shared(RECORDINGS).glob("*.json.gz"):
+        recording = read_recording(path)
+        assert recording.msg_paths is not None
+        for profile, steps in zip(recording.sequence().profiles, recording.msg_paths, strict=True):
+            recorded = sorted([step, *pair] for step, pairs in enumerate(steps) for pair in pairs)
+            order = message_order(profile).tolist()
+            if not order or order[-1][0] < 8:
+                assert order == recorded
+                assert published_message_order(profile).tolist() == recorded
+                compared += 1
+    assert compared > 50
+
+
+def test_in_deep_dags_eight_messages_reach_up_from_the_leaves() -> None:
+    """Of ten stages in a row the last two send first, and the first two stages hear nothing of the last."""
+    ten = chain(*(stage(1, 10) for _ in range(10)))
+    expected = [[0, 7, 8], [0, 8, 9], *([step, 7 - step, 8 - step] for step in range(1, 8))]
+    assert published_message_order(ten).tolist() == expected
+    assert message_order(ten).tolist() == [[step, 8 - step, 9 - step] for step in range(9)]
+    nine = chain(*(stage(1, 10) for _ in range(9)))
+    assert published_message_order(nine).tolist() == message_order(nine).tolist()
+
+
+# Episodes that we record ourselves.
+
+
+def two_jobs() -> JobSequence:
+    """The second one arrives later; stages that can wait for each other."""
+    first = job(stage(4, 100, fresh_ms=150), stage(3, 70), stage(2, 120), edges=[(0, 2), (1, 2)])
+    return jobs(first, chain(stage(2, 50), stage(5, 30)), at=[0, 2500])
+
+
+def likeliest(probabilities: np.ndarray, tie: int = 0) -> int:
+    """The likeliest, or of several that are as likely one of them."""
+    equal = np.flatnonzero(probabilities > probabilities.max() - 1e-9)
+    return int(equal[tie % equal.size])
+
+
+def record(policy: Policy, sequence: JobSequence, executors: int = 3, tie: int = 0) -> Content:
+    """An episode of a policy in the published semantics, as a recording."""
+    config = ClusterConfig(num_executors=executors, moving_delay_ms=20, semantics=DECIMA_SIM)
+    cluster, policy = Cluster(config, sequence), copy.deepcopy(policy).double()
+    featurizer = Featurizer(policy.config, sequence)
+    decisions = []
+    while not cluster.done:
+        decisions.append(_decision(policy, featurizer, cluster, tie))
+    completion = cluster.record().completion_ms
+    return {
+        "format": 1,
+        "executors": executors,
+        "moving_delay_ms": config.moving_delay_ms,
+        "reward_objective": "mean",
+        "reward_scale": config.reward_scale_ms,
+        "jobs": [_job(*each) for each in zip(sequence.profiles, sequence.arrival_ms.tolist(), strict=True)],
+        "decisions": decisions,
+        "completions_ms": completion.tolist(),
+        "makespan_ms": completion.max(),
+        "avg_jct_ms": np.mean(completion - sequence.arrival_ms),
+    }
+
+
+def _job(profile: JobProfile, arrival_ms: float) -> Content:
+    stages = [
+        {
+            "num_tasks": each.num_tasks,
+            **{f"{wave}_ms": each.durations.values[at] for at, wave in enumerate(("fresh", "first", "rest"))},
+        }
+        for each in profile.stages
+    ]
+    return {"arrival_ms": arrival_ms, "stages": stages, "edges": profile.edges.tolist()}
+
+
+def _decision(policy: Policy, featurizer: Featurizer, cluster: Cluster, tie: int) -> Content:
+    observation = cluster.observe()
+    names = stage_names(observation)
+    graph = featurizer.graph(observation)
+    source_job, source_stage = cluster.source
+    content: Content = {
+        "time_ms": observation.time_ms,
+        "source_job": source_job,
+        "source_stage": source_stage,
+        "num_source_executors": observation.offered,
+        "executors_now": cluster.turn,
+        "schedulable": [names[place] for place in np.flatnonzero(observation.schedulable)],
+    }
+    if not (graph.high > graph.low).any():
+        content |= {"job": None, "stage": None}
+        content["num_executors"] = content["num_committed"] = observation.offered
+        return {**content, "reward": cluster.decide(None)}
+    with torch.no_grad():
+        stages, limits = policy.probabilities(graph)
+    node = likeliest(stages.numpy(), tie)
+    of_limits = np.zeros(observation.num_executors)
+    candidate = int(np.count_nonzero((graph.high > graph.low)[:node]))
+    of_limits[graph.low[node] : graph.high[node]] = limits[candidate]
+    of_stages = np.zeros(len(names))
+    of_stages[graph.place] = stages
+    place, limit = int(graph.place[node]), int(of_limits.argmax()) + 1
+    content["num_executors"] = content["num_committed"] = min(
+        limit - observation.held(int(observation.stage_job[place])),
+        observation.offered,
+        int(observation.unclaimed_tasks[place]),
+    )
+    return {
+        **content,
+        "job": names[place][0],
+        "stage": names[place][1],
+        "node_order": names,
+        "stage_probabilities": of_stages.tolist(),
+        "limit_probabilities": of_limits.tolist(),
+        "limit": limit,
+        "reward": cluster.decide(Decision(place, limit)),
+    }
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("weights") / "policy.npz"
+    policy = Policy(DECIMA_SIM_POLICY, seed=3)
+    with torch.no_grad():
+        for parameter in policy.parameters():
+            parameter *= 2  # a trained network has its opinions
+    save_policy(path, policy)
+    return path
+
+
+@lru_cache
+def _recorded(weights: Path) -> Content:
+    return record(load_policy(weights), two_jobs())
+
+
+@pytest.fixture
+def episode(weights: Path) -> Content:
+    return copy.deepcopy(_recorded(weights))
+
+
+def write(path: Path, content: Content) -> Path:
+    text = json.dumps(content).encode()
+    path.write_bytes(gzip.compress(text) if path.suffix == ".gz" else text)
+    return path
+
+
+def refused(weights: Path, path: Path) -> str:
+    """The only line that is printed about a file that does not match."""
+    result = replay(weights, path)
+    assert result.exit_code == 1
+    assert isinstance(result.exception, SystemExit), result.exception
+    line, summary, largest = result.output.splitlines()
+    assert summary == "0 of 1 episodes match"
+    assert largest.startswith("largest difference of a probability: ")
+    assert line.startswith(f"{path}: ")
+    return line.removeprefix(f"{path}: ")
+
+
+def test_what_was_recorded_matches(weights: Path, episode: Content, tmp_path: Path) -> None:
+    assert sum("stage_probabilities" in decision for decision in episode["decisions"]) > 5
+    result = replay(weights, write(tmp_path / "a.json", episode), write(tmp_path / "b.json.gz", episode))
+    matching, largest = result.output.splitlines()
+    assert matching == "2 of 2 episodes match"
+    assert float(largest.rpartition(" ")[2]) < 1e-6
+    assert result.exit_code == 0
+
+
+def other_stage(decision: Content) -> None:
+    decision["job"], decision["stage"] = next(
+        name for name in decision["schedulable"] if list(name) != [decision["job"], decision["stage"]]
+    )
+
+
+def moved(name: str, by: float) -> Callable[[Content], None]:
+    """Another probability of the likeliest."""
+
+    def damage(decision: Content) -> None:
+        values = decision[name]
+        values[int(np.argmax(values))] += by
+
+    return damage
+
+
+def but(**changes: Any) -> Callable[[Content], None]:
+    return lambda decision: decision.update(changes)
+
+
+#: What -> (damage to the first decision, what is said of it).
+DAMAGES: dict[str, tuple[Callable[[Content], None], str]] = {
+    "stage probability": (
+        moved("stage_probabilities", 1.1e-4),
+        r"decision 0 at 0 ms: the probability of stage \d of job 0 is 0.\d+, recorded 0.\d+",
+    ),
+    "limit probability": (
+        moved("limit_probabilities", -1.1e-4),
+        r"decision 0 at 0 ms: the probability of limit \d is 0.\d+, recorded 0.\d+",
+    ),
+    "no number": (but(limit_probabilities=[float("nan")] * 3), "decision 0 .* recorded nan"),
+    "fewer stages": (lambda it: it["stage_probabilities"].pop(), "decision 0 .* 3 probabilities, recorded 2"),
+    "fewer limits": (lambda it: it["limit_probabilities"].pop(), "decision 0 .* 3 probabilities, recorded 2"),
+    "order": (lambda it: it["node_order"].reverse(), r"decision 0 .* node_order is \[\(0, 0\)"),
+    "no order": (lambda it: it.pop("node_order"), "decision 0 .* node_order is .*, recorded None"),
+    "no limit": (lambda it: it.pop("limit"), "decision 0 .* limit are not recorded"),
+    "no probabilities": (
+        lambda it: it.pop("stage_probabilities"),
+        "decision 0 .* stage_probabilities, .* are not recorded",
+    ),
+    "stage": (other_stage, r"decision 0 .* stage \d of job 0 is chosen, recorded stage \d of job 0"),
+    "no such stage": (but(stage=7), "decision 0 .* recorded stage 7 of job 0, which is not in the system"),
+    "limit": (
+        lambda it: it.update(limit=it["limit"] % 3 + 1),
+        r"decision 0 .* limit \d is chosen, recorded limit \d",
+    ),
+    "no such limit": (but(limit=4), r"decision 0 .* limit \d is chosen, recorded limit 4"),
+    "limit zero": (but(limit=0), r"decision 0 .* limit \d is chosen, recorded limit 0"),
+    "idle": (
+        but(job=None, stage=None, num_executors=3, num_committed=3),
+        r"decision 0 .* stage \d of job 0 is chosen, recorded no stage",
+    ),
+    "executors": (
+        lambda it: it.update(num_executors=it["num_executors"] + 1),
+        r"decision 0 .* \d executors asked for, recorded \d",
+    ),
+    "reward": (but(reward=0.5), "decision 0: reward"),
+    "time": (but(time_ms=1.0), "decision 0 at 1 ms: the time in ms is 0"),
+    "type": (but(limit="all"), "decisions.0.limit: Input should be a valid integer"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_damage_is_noticed_where_it_is(weights: Path, episode: Content, tmp_path: Path, name: str) -> None:
+    damage, message = DAMAGES[name]
+    damage(episode["decisions"][0])
+    line = refused(weights, write(tmp_path / "damaged.json", episode))
+    assert re.match(message, line), line
+
+
+@pytest.mark.parametrize("name", ["stage_probabilities", "limit_probabilities"])
+def test_rounding_is_no_difference(weights: Path, episode: Content, tmp_path: Path, name: str) -> None:
+    moved(name, 9e-5)(episode["decisions"][0])
+    result = replay(weights, write(tmp_path / "rounded.json", episode))
+    assert result.output == "1 of 1 episodes match\nlargest difference of a probability: 9e-05\n"
+
+
+def test_a_later_difference_and_the_outcome_count(weights: Path, episode: Content, tmp_path: Path) -> None:
+    last = max(at for at, it in enumerate(episode["decisions"]) if "limit" in it)
+    damaged = copy.deepcopy(episode)
+    moved("stage_probabilities", -0.01)(damaged["decisions"][last])
+    assert refused(weights, write(tmp_path / "a.json", damaged)).startswith(f"decision {last} at")
+    episode["completions_ms"][1] += 1
+    assert refused(weights, write(tmp_path / "b.json", episode)).startswith("completion of job 1")
+
+
+def test_any_of_several_equal_stages_may_be_chosen(weights: Path, tmp_path: Path) -> None:
+    """Of jobs that are the same, rounding alone prefers one."""
+    one = chain(stage(2, 50))
+    for tie in range(3):
+        episode = record(load_policy(weights), jobs(one, one, one), executors=1, tie=tie)
+        assert episode["decisions"][0]["job"] == tie
+        assert episode["decisions"][0]["stage_probabilities"] == pytest.approx([1 / 3] * 3)
+        assert replay(weights, write(tmp_path / "tie.json", episode)).exit_code == 0
+
+
+def test_where_no_stage_may_be_chosen_executors_stay_idle(tmp_path: Path) -> None:
+    """The policy knows no limit above 2: of three executors one is left over, though there is work."""
+    outputs = PolicyConfig(
+        **{**DECIMA_SIM_POLICY.model_dump(), "limit": "outputs", "num_limits": 2}  # type: ignore[arg-type]
+    )
+    policy = Policy(outputs)
+    save_policy(tmp_path / "two.npz", policy)
+    episode = record(policy, jobs(job(*(stage(9, 100) for _ in range(3)))))
+    idle = [it for it in episode["decisions"] if it["job"] is None and it["schedulable"]]
+    assert idle
+    assert replay(tmp_path / "two.npz", write(tmp_path / "idle.json", episode)).exit_code == 0
+    idle[0].update(job=0, stage=0, num_executors=1, num_committed=1)
+    line = refused(tmp_path / "two.npz", write(tmp_path / "busy.json", episode))
+    assert re.search("no stage is chosen, recorded stage 0 of job 0", line), line
+
+
+def test_another_network_decides_otherwise(episode: Content, tmp_path: Path) -> None:
+    path = write(tmp_path / "episode.json", episode)
+    for name, policy in {"seed": Policy(DECIMA_SIM_POLICY, seed=4), "shape": Policy(PAPER_POLICY)}.items():
+        save_policy(tmp_path / f"{name}.npz", policy)
+        line = refused(tmp_path / f"{name}.npz", path)
+        assert re.match("decision 0 .*(the probability of|is chosen, recorded)", line), line
+
+
+def test_messages_in_deep_dags_are_those_recorded(weights: Path, tmp_path: Path) -> None:
+    """Ten stages in a row, of which the published code may update the last but one first, or not."""
+    ten = chain(*(stage(20, 1000 * number) for number in range(1, 11)))
+    sequence = jobs(ten, chain(stage(9, 5000)))
+    episode = record(load_policy(weights), sequence, executors=2)
+    order = published_message_order(sequence.profiles[0]).tolist()
+    paths = [[pair for at, *pair in order if at == step] for step in range(8)]
+    assert (
+        replay(weights, write(tmp_path / "ours.json", {**episode, "msg_paths": [paths, []]})).exit_code == 0
+    )
+    # The other way round stage 7 hears again in the second step.
+    again = [paths[0], [[7, 8], *paths[1]], *paths[2:]]
+    line = refused(weights, write(tmp_path / "other.json", {**episode, "msg_paths": [again, []]}))
+    assert re.match(r"decision \d+ .* the probability of", line), line
+
+
+#: What -> (messages of a job of ten stages in a row, what is said of them).
+BAD_PATHS = {
+    "foreign": ([[[7, 9]]], "msg_paths.0: a stage hears from others than all its children"),
+    "twice": ([[[7, 8], [7, 8]]], "msg_paths.0: a stage hears"),
+    "outside": ([[[10, 3]]], "msg_paths.0: a stage hears"),
+    "below": ([[[-1, 3]]], "msg_paths.0: a stage hears"),
+    "shape": ([[[7, 8, 9]]], "msg_paths.0.0.0: "),
+    "huge": ([[[10**30, 8]]], "msg_paths.0.0.0.0: "),
+}
+
+
+@pytest.mark.parametrize("name", BAD_PATHS)
+def test_messages_that_cannot_be_are_refused(weights: Path, tmp_path: Path, name: str) -> None:
+    paths, message = BAD_PATHS[name]
+    sequence = jobs(chain(*(stage(1, 10) for _ in range(10))))
+    content = {**record(load_policy(weights), sequence), "msg_paths": [paths]}
+    assert refused(weights, write(tmp_path / "bad.json", content)).startswith(message)
+
+
+def test_messages_of_another_number_of_jobs_are_refused(
+    weights: Path, episode: Content, tmp_path: Path
+) -> None:
+    path = write(tmp_path / "bad.json", {**episode, "msg_paths": []})
+    assert refused(weights, path) == "msg_paths: 2 jobs, recorded 0"
+
+
+def test_bad_files_are_one_line_each(weights: Path, episode: Content, tmp_path: Path) -> None:
+    (tmp_path / "text.json").write_text("no recording")
+    paths = [tmp_path / "missing.json", tmp_path / "text.json", write(tmp_path / "good.json", episode)]
+    result = replay(weights, *paths)
+    missing, text, matching, _ = result.output.splitlines()
+    assert missing.startswith(f"{paths[0]}: cannot be read")
+    assert text.startswith(f"{paths[1]}: Invalid JSON")
+    assert matching == "1 of 3 episodes match"
+    assert result.exit_code == 1
+
+
+@pytest.mark.parametrize("name", ["missing.npz", "text.npz"])
+def test_bad_weights_are_one_line(episode: Content, tmp_path: Path, name: str) -> None:
+    (tmp_path / "text.npz").write_text("no weights")
+    result = replay(tmp_path / name, write(tmp_path / "episode.json", episode))
+    assert result.exit_code == 1
+    (line,) = result.output.splitlines()
+    assert line.startswith(f"Error: {tmp_path / name}: ")

@@ -1,0 +1,386 @@
+"""Compiled code, tensors and the paper's equations agree, whatever the shape of the policy."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from decima.policy.config import DECIMA_SIM_POLICY, PAPER_POLICY, SHORTCUT_POLICY, PolicyConfig
+from decima.policy.features import Featurizer, Graphs
+from decima.policy.policy import Policy
+from simulator import Cluster, ClusterConfig
+from tests.decima.policy.examples import (
+    VARIANTS,
+    changed,
+    episode,
+    graphs_of,
+    policy_of,
+    probabilities,
+    random_sequence,
+    reordered,
+)
+from tests.decima.policy.naive import NaiveNetwork
+from tests.simulator.cluster.build import chain, job, jobs, stage
+
+#: The variants whose equations are those of the paper.
+PLAIN = [
+    name
+    for name, config in VARIANTS.items()
+    if config.graph and config.limit == "input" and name != "activated"
+]
+
+seeds = st.integers(0, 2**32 - 1)
+
+
+def some_graphs(config: PolicyConfig, seed: int, at_most: int = 12) -> list[Graphs]:
+    """Where a policy has a choice, in an episode of random decisions."""
+    random = np.random.default_rng(seed)
+    graphs = graphs_of(config, episode(random))
+    chosen = random.permutation(len(graphs))[:at_most]
+    return [graphs[at] for at in sorted(chosen)]
+
+
+def test_the_presets_have_as_many_parameters_as_their_sources_say() -> None:
+    """The paper speaks of 12,736 and shows no biases of some layers; the published code has 4,770."""
+    assert Policy(PAPER_POLICY).num_parameters == 12_802
+    assert Policy(DECIMA_SIM_POLICY).num_parameters == 4_770
+
+
+@pytest.mark.parametrize("name", [*PLAIN, "activated"])
+@settings(max_examples=8, deadline=None)
+@given(seed=seeds)
+def test_probabilities_are_those_of_the_equations(name: str, seed: int) -> None:
+    policy = policy_of(VARIANTS[name], seed % 100).double()
+    seen = episode(np.random.default_rng(seed))
+    featurizer = Featurizer(policy.config, seen[0].sequence)
+    for observation in seen[:: max(1, len(seen) // 4)]:
+        graph, naive = featurizer.graph(observation), NaiveNetwork(policy, observation)
+        stages, limits = probabilities(policy, graph)
+        # Features are single precision, of numbers up to some hundreds.
+        expected = [naive.stages.get(place, 0.0) for place in graph.place.tolist()]
+        np.testing.assert_allclose(stages, expected, atol=1e-5)
+        for ours, theirs in zip(limits, naive.limits.values(), strict=True):
+            np.testing.assert_allclose(ours, theirs, atol=1e-5)
+
+
+@pytest.mark.parametrize("edges", [[(0, 1), (1, 2), (0, 2)], [(2, 0), (0, 3), (2, 3), (3, 1), (2, 1)], []])
+@pytest.mark.parametrize("config", [PAPER_POLICY, SHORTCUT_POLICY, DECIMA_SIM_POLICY])
+def test_a_parent_waits_for_all_its_children(config: PolicyConfig, edges: list[tuple[int, int]]) -> None:
+    """Edges that skip levels: the grandchild speaks through its parent too, but to each stage only once."""
+    profile = job(*(stage(number + 1, 100 * (number + 1)) for number in range(4)), edges=edges)
+    observation = Cluster(ClusterConfig(4), jobs(profile, chain(stage(3, 90), stage(4, 20)))).observe()
+    policy = policy_of(config).double()
+    graph = Featurizer(config, observation.sequence).graph(observation)
+    assert policy.encoder is not None
+    with torch.no_grad():
+        embeddings = policy.encoder(policy.tensors(graph))
+    naive = NaiveNetwork(policy, observation)
+    for place in range(6):
+        np.testing.assert_allclose(embeddings.stages[place], naive.embedding(place), atol=1e-6)
+    np.testing.assert_allclose(embeddings.jobs, np.stack(naive.y), atol=1e-6)
+    np.testing.assert_allclose(embeddings.cluster[0], naive.z, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+@settings(max_examples=10, deadline=None)
+@given(seed=seeds, greedy=st.booleans())
+def test_compiled_decisions_have_the_probability_of_the_tensors(name: str, seed: int, greedy: bool) -> None:
+    policy = policy_of(VARIANTS[name], seed % 100)
+    graphs = Graphs.concatenate(some_graphs(policy.config, seed))
+    uniforms = None if greedy else np.random.default_rng(seed).random((len(graphs), 2))
+    choices = policy.act(graphs, uniforms)
+    with torch.no_grad():
+        evaluation = policy(graphs, choices.stage, choices.count)
+    np.testing.assert_allclose(choices.log_probability, evaluation.log_probability, atol=1e-5)
+
+
+@pytest.mark.parametrize("config", [PAPER_POLICY, DECIMA_SIM_POLICY])
+def test_compiled_messages_are_those_of_the_tensors_in_deep_dags(config: PolicyConfig) -> None:
+    """In the published order a stage may hear and be heard in the same step, before it has heard."""
+    deep = chain(*(stage(number, 50 * number) for number in range(1, 15)))
+    bypass = job(
+        *(stage(9, 90) for _ in range(11)), edges=[*((at, at + 1) for at in range(10)), (3, 9), (0, 7)]
+    )
+    observation = Cluster(ClusterConfig(6), jobs(deep, bypass, chain(stage(3, 10)))).observe()
+    policy = policy_of(config, seed=4)
+    graph = Featurizer(config, observation.sequence).graph(observation)
+    graphs = Graphs.concatenate([graph] * 9)
+    choices = policy.act(graphs, np.random.default_rng(0).random((9, 2)))
+    assert len(set(choices.stage.tolist())) > 1
+    with torch.no_grad():
+        evaluation = policy(graphs, choices.stage, choices.count)
+    np.testing.assert_allclose(choices.log_probability, evaluation.log_probability, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+@settings(max_examples=10, deadline=None)
+@given(seed=seeds)
+def test_without_random_numbers_the_likeliest_stage_and_limit_are_chosen_or_the_median_limit(
+    name: str, seed: int
+) -> None:
+    policy = policy_of(VARIANTS[name], seed % 100)
+    for graph in some_graphs(policy.config, seed):
+        stages, limits = probabilities(policy, graph)
+        choices = policy.act(graph)
+        node, count = int(choices.stage[0]), int(choices.count[0])
+        of_limits = limits[np.flatnonzero(graph.high > graph.low).tolist().index(node)]
+        assert stages[node] >= stages.max() - 1e-6
+        if policy.config.wait:
+            assert of_limits[: count - 1].sum() - 1e-6 <= 0.5 <= of_limits[:count].sum() + 1e-6
+        else:
+            assert of_limits[count - 1] >= of_limits.max() - 1e-6
+        assert np.exp(choices.log_probability[0]) == pytest.approx(
+            stages[node] * of_limits[count - 1], rel=2e-5
+        )
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+@settings(max_examples=5, deadline=None)
+@given(seed=seeds)
+def test_probabilities_sum_to_one_and_are_zero_where_nothing_is_allowed(name: str, seed: int) -> None:
+    policy = policy_of(VARIANTS[name], seed % 100)
+    graphs = Graphs.concatenate(some_graphs(policy.config, seed))
+    stages, limits = probabilities(policy, graphs)
+    allowed = graphs.high > graphs.low
+    assert (stages[~allowed] == 0).all()
+    assert (stages[allowed] > 0).all()
+    np.testing.assert_allclose(np.add.reduceat(stages, graphs.first_stage[:-1]), 1, atol=1e-6)
+    assert [each.size for each in limits] == (graphs.high - graphs.low)[allowed].tolist()
+    np.testing.assert_allclose([each.sum() for each in limits], 1, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+@settings(max_examples=5, deadline=None)
+@given(seed=seeds)
+def test_entropy_is_that_of_the_stage_and_of_the_chosen_ones_limit(name: str, seed: int) -> None:
+    policy = policy_of(VARIANTS[name], seed % 100).double()
+    for graph in some_graphs(policy.config, seed, at_most=4):
+        stages, limits = probabilities(policy, graph)
+        choices = policy.act(graph)
+        chosen = np.flatnonzero(graph.high > graph.low).tolist().index(int(choices.stage[0]))
+        with torch.no_grad():
+            evaluation = policy(graph, choices.stage, choices.count)
+        expected = _entropy(stages) + _entropy(limits[chosen])
+        assert float(evaluation.entropy) == pytest.approx(expected, abs=1e-9)
+
+
+def _entropy(probabilities: np.ndarray) -> float:
+    positive = probabilities[probabilities > 0]
+    return float(-(positive * np.log(positive)).sum())
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_samples_follow_the_probabilities(name: str) -> None:
+    """Evenly spread random numbers hit every choice in exact proportion."""
+    policy = policy_of(VARIANTS[name], seed=1)
+    graph = max(some_graphs(policy.config, seed=5), key=lambda each: np.count_nonzero(each.high > each.low))
+    stages, limits = probabilities(policy, graph)
+    size = 4_000
+    even, many = (np.arange(size) + 0.5) / size, Graphs.concatenate([graph] * size)
+    choices = policy.act(many, np.stack([even, np.random.default_rng(0).random(size)], axis=1))
+    frequencies = np.bincount(choices.stage, minlength=stages.size) / size
+    assert np.count_nonzero(stages) > 1
+    np.testing.assert_allclose(frequencies, stages, atol=1.01 / size)
+    assert frequencies[stages == 0].sum() == 0
+    for node, of_limits in zip(np.flatnonzero(graph.high > graph.low), limits, strict=True):
+        # The same random number for every stage but one, so that this one's limits are drawn evenly.
+        begin = stages[:node].sum() + stages[node] / 2
+        choices = policy.act(many, np.stack([np.full(size, begin), even], axis=1))
+        assert (choices.stage == node).all()
+        frequencies = np.bincount(choices.count, minlength=of_limits.size + 1)[1:] / size
+        np.testing.assert_allclose(frequencies, of_limits, atol=1.01 / size)
+
+
+def test_stage_and_limit_are_drawn_independently() -> None:
+    """With random numbers as they come, pairs are as frequent as their probability, within five deviations."""
+    policy = policy_of(PAPER_POLICY, seed=1)
+    graph = max(some_graphs(PAPER_POLICY, seed=5), key=lambda each: np.count_nonzero(each.high > each.low))
+    stages, limits = probabilities(policy, graph)
+    size = 20_000
+    choices = policy.act(Graphs.concatenate([graph] * size), np.random.default_rng(0).random((size, 2)))
+    for node, of_limits in zip(np.flatnonzero(graph.high > graph.low), limits, strict=True):
+        for count, probability in enumerate(stages[node] * of_limits, start=1):
+            hits = np.count_nonzero((choices.stage == node) & (choices.count == count))
+            deviation = np.sqrt(size * probability * (1 - probability))
+            assert abs(hits - size * probability) <= 5 * deviation + 1
+
+
+@pytest.mark.parametrize("uniform", [0.0, np.nextafter(1.0, 0.0)])
+def test_the_extreme_random_numbers_hit_allowed_choices(uniform: float) -> None:
+    policy = policy_of(PAPER_POLICY)
+    graphs = Graphs.concatenate(some_graphs(PAPER_POLICY, seed=3))
+    choices = policy.act(graphs, np.full((len(graphs), 2), uniform))
+    nodes = graphs.first_stage[:-1] + choices.stage
+    assert (choices.count >= 1).all()
+    assert (graphs.low[nodes] + choices.count <= graphs.high[nodes]).all()
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_gradients_are_those_of_finite_differences(name: str) -> None:
+    small = {"embedding": 2, "hidden": (3,), "head_hidden": (3,)}
+    policy = policy_of(changed(VARIANTS[name], **small), seed=2).double()
+    graphs = Graphs.concatenate(some_graphs(policy.config, seed=8, at_most=3))
+    choices = policy.act(graphs, np.random.default_rng(0).random((len(graphs), 2)))
+    names = [each for each, _ in policy.named_parameters()]
+
+    def loss(*parameters: torch.Tensor) -> torch.Tensor:
+        weights = dict(zip(names, parameters, strict=True))
+        evaluation = torch.func.functional_call(policy, weights, (graphs, choices.stage, choices.count))
+        return torch.stack([evaluation.log_probability, evaluation.entropy]).sum(0)
+
+    assert torch.autograd.gradcheck(loss, tuple(policy.parameters()), eps=1e-6, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_every_parameter_learns(name: str) -> None:
+    policy = policy_of(VARIANTS[name], seed=2)
+    graphs = Graphs.concatenate(some_graphs(policy.config, seed=8, at_most=40))
+    choices = policy.act(graphs, np.random.default_rng(0).random((len(graphs), 2)))
+    evaluation = policy(graphs, choices.stage, choices.count)
+    weights = torch.linspace(-1, 1, len(graphs))
+    (evaluation.log_probability @ weights + evaluation.entropy.sum()).backward()
+    dead = {each for each, it in policy.named_parameters() if it.grad is None or not it.grad.abs().sum() > 0}
+    # What a head adds to all scores changes no probability.
+    assert all(name.endswith(".bias") and policy.get_parameter(name).numel() == 1 for name in dead), dead
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+@settings(max_examples=5, deadline=None)
+@given(seed=seeds)
+def test_the_order_of_jobs_and_the_numbers_of_stages_mean_nothing(name: str, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    policy = policy_of(VARIANTS[name], seed % 100).double()
+    seen = episode(random)
+    observation = seen[random.integers(len(seen))]
+    sizes = [observation.stages_of(place) for place in range(observation.jobs.shape[1])]
+    number = [random.permutation(each.stop - each.start) for each in sizes]
+    if name == "profiled":  # how a job does alone depends on the numbers of its stages, which break ties
+        number = [np.arange(each.size) for each in number]
+    other, from_ = reordered(observation, random.permutation(len(sizes)), number)
+    graph = Featurizer(policy.config, observation.sequence).graph(observation)
+    graph_again = Featurizer(policy.config, other.sequence).graph(other)
+    by_place, limits = _by_place(policy, graph, np.arange(observation.stages.shape[1]))
+    by_place_again, limits_again = _by_place(policy, graph_again, from_)
+    np.testing.assert_allclose(by_place, by_place_again, atol=1e-6)
+    assert limits.keys() == limits_again.keys()
+    for place, of_limits in limits.items():
+        np.testing.assert_allclose(of_limits, limits_again[place], atol=1e-6)
+
+
+def _by_place(policy: Policy, graph: Graphs, places: np.ndarray) -> tuple[np.ndarray, dict[int, np.ndarray]]:
+    stages, limits = probabilities(policy, graph)
+    by_place = np.zeros(places.size)
+    by_place[places[graph.place]] = stages
+    open_ = places[graph.place[graph.high > graph.low]].tolist()
+    return by_place, dict(zip(open_, limits, strict=True))
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+@settings(max_examples=5, deadline=None)
+@given(seed=seeds, other=seeds)
+def test_whatever_else_is_in_the_batch_changes_nothing(name: str, seed: int, other: int) -> None:
+    policy = policy_of(VARIANTS[name], seed % 100).double()  # or sums of other shapes would round differently
+    graphs = [*some_graphs(policy.config, seed, 6), *some_graphs(policy.config, other, 6)]
+    graphs = [graphs[at] for at in np.random.default_rng(seed).permutation(len(graphs))]
+    batch = Graphs.concatenate(graphs)
+    uniforms = np.random.default_rng(other).random((len(graphs), 2))
+    together = policy.act(batch, uniforms)
+    stages, limits = probabilities(policy, batch)
+    for at, graph in enumerate(graphs):
+        alone = policy.act(graph, uniforms[at : at + 1])
+        assert alone.stage[0] == together.stage[at]
+        assert alone.count[0] == together.count[at]
+        assert alone.log_probability[0] == together.log_probability[at]
+        stages_alone, limits_alone = probabilities(policy, graph)
+        first, last = batch.first_stage[at : at + 2]
+        np.testing.assert_allclose(stages[first:last], stages_alone, atol=1e-6)
+        for of_limits in limits_alone:
+            np.testing.assert_allclose(limits.pop(0), of_limits, atol=1e-6)
+    selected = batch.select(np.array([len(graphs) - 1, 0]))
+    again = policy.act(selected, uniforms[[-1, 0]])
+    np.testing.assert_array_equal(again.log_probability, together.log_probability[[-1, 0]])
+
+
+@pytest.mark.parametrize("config", [PAPER_POLICY, SHORTCUT_POLICY, VARIANTS["stage-limits"]])
+@settings(max_examples=4, deadline=None)
+@given(seed=seeds)
+def test_finished_stages_change_nothing(config: PolicyConfig, seed: int) -> None:
+    without = policy_of(config, seed % 100)
+    with_ = Policy(changed(config, finished_stages=True))
+    with_.load_state_dict(without.state_dict())
+    seen = episode(np.random.default_rng(seed))
+    left_out, kept = (Featurizer(policy.config, seen[0].sequence) for policy in (without, with_))
+    for observation in seen:
+        places = np.arange(observation.stages.shape[1])
+        few, limits = _by_place(without, left_out.graph(observation), places)
+        all_, limits_of_all = _by_place(with_, kept.graph(observation), places)
+        np.testing.assert_allclose(few, all_, atol=1e-6)
+        for place, of_limits in limits.items():
+            np.testing.assert_allclose(of_limits, limits_of_all[place], atol=1e-6)
+
+
+def test_where_nothing_is_allowed_nothing_is_chosen() -> None:
+    policy = policy_of(PAPER_POLICY)
+    one, two, three = some_graphs(PAPER_POLICY, seed=3, at_most=3)
+    choices = policy.act(Graphs.concatenate([one, replace(two, high=two.low), three]))
+    assert choices.stage[1] == -1
+    assert (choices.stage[[0, 2]] >= 0).all()
+    assert np.isfinite(choices.log_probability).all()
+
+
+def test_weights_that_changed_are_noticed() -> None:
+    """The compiled code keeps a copy of the weights."""
+    policy, other = policy_of(PAPER_POLICY, seed=1), policy_of(PAPER_POLICY, seed=2)
+    graphs = Graphs.concatenate(some_graphs(PAPER_POLICY, seed=3))
+    before = policy.act(graphs).log_probability.copy()
+    optimiser = torch.optim.Adam(policy.parameters(), lr=0.1)
+    choices = policy.act(graphs)
+    policy(graphs, choices.stage, choices.count).log_probability.sum().backward()
+    optimiser.step()
+    assert (policy.act(graphs).log_probability != before).any()
+    policy.load_state_dict(other.state_dict())
+    np.testing.assert_array_equal(policy.act(graphs).log_probability, other.act(graphs).log_probability)
+
+
+def test_one_seed_names_one_network() -> None:
+    first, again, other = Policy(PAPER_POLICY, 1), Policy(PAPER_POLICY, 1), Policy(PAPER_POLICY, 2)
+    assert all(torch.equal(*pair) for pair in zip(first.parameters(), again.parameters(), strict=True))
+    assert not all(torch.equal(*pair) for pair in zip(first.parameters(), other.parameters(), strict=True))
+
+
+def test_a_policy_leaves_no_temporary_files(tmp_path: Path) -> None:
+    program = (
+        "from decima.policy.config import PAPER_POLICY; from decima.policy.policy import Policy;"
+        "policies = [Policy(PAPER_POLICY), Policy(PAPER_POLICY)]"
+    )
+    root = Path(__file__).resolve().parents[3]
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", program], cwd=root, env=environment, check=True)
+    assert not list(tmp_path.glob("*propagate*"))
+
+
+def test_many_executors_and_a_job_of_one_stage() -> None:
+    policy = policy_of(PAPER_POLICY)
+    observation = Cluster(ClusterConfig(1000), jobs(chain(stage(5, 100)))).observe()
+    graph = Featurizer(PAPER_POLICY, observation.sequence).graph(observation)
+    (only,), (limits,) = probabilities(policy, graph)
+    assert only == 1
+    assert limits.size == 1000
+    choices = policy.act(graph)
+    assert limits[choices.count[0] - 1] == pytest.approx(limits.max(), abs=1e-6)
+
+
+def test_sequences_are_what_the_tests_need() -> None:
+    """Deep and wide DAGs, some jobs of one stage, some jobs that come later."""
+    drawn = [random_sequence(np.random.default_rng(seed)) for seed in range(30)]
+    assert any(len(sequence) > 2 and sequence.arrival_ms[-1] > 0 for sequence in drawn)
+    assert any(profile.num_stages == 1 for sequence in drawn for profile in sequence.profiles)

@@ -1,0 +1,141 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from decima.registry import SchedulerError
+from decima.schedulers.grid import (
+    HEURISTICS,
+    KNOBS,
+    Packer,
+    RandomChoice,
+    ShortestJobFirst,
+    Tetris,
+    make_heuristic,
+    play,
+    tune_tetris,
+)
+from simulator.grid import Grid, GridConfig
+from tests.decima.learning.grid.examples import grid_of, tiny_grid
+from tests.simulator.grid.naive import Written
+from workloads.grid_jobs import DISTRIBUTIONS, draw_jobs
+
+
+def queue(*jobs: tuple[int, tuple[int, int]], **changes: Any) -> Grid:
+    """Jobs of a duration and demand in slots 0, 1, .. of one episode, on ten units of two resources."""
+    written: list[Written] = [(0, *job) for job in jobs]
+    return grid_of(written, **{"units": 10, "slot_width": 10, "visible_jobs": len(jobs), **changes})
+
+
+def test_the_shortest_job_goes_first() -> None:
+    assert ShortestJobFirst()(queue((3, (1, 1)), (1, (1, 1)), (2, (9, 9)))).tolist() == [1]
+
+
+def test_the_best_aligned_job_goes_first_by_what_is_free() -> None:
+    """Both of the last two have the same units; one of the first resource's are taken by then."""
+    grid = queue((1, (4, 1)), (1, (1, 3)), (1, (3, 1)))
+    actions = []
+    for _ in range(3):
+        actions += Packer()(grid).tolist()
+        grid.step(actions[-1:])
+    assert actions == [0, 1, 2]  # 10 x 5 units; then 6 + 27 against 18 + 9
+
+
+def test_tetris_weighs_packing_and_shortness() -> None:
+    """Scores of 0.02 * 10 * 5 + 0.98 / 5 and 0.02 * 10 * 2 + 0.98; equal at a knob of 0.8 / 30.8."""
+    grid = queue((5, (4, 1)), (1, (1, 1)))
+    np.testing.assert_allclose(Tetris(0.02).score(grid)[0, 0], [1.196, 1.38])
+    equal = 0.8 / 30.8
+    assert [Tetris(equal + more)(grid).tolist() for more in (-0.001, 0.001)] == [[1], [0]]
+    for knob, alone in ((0.0, ShortestJobFirst()), (1.0, Packer())):
+        np.testing.assert_allclose(Tetris(knob).score(grid), alone.score(grid))
+
+
+@pytest.mark.parametrize("heuristic", [ShortestJobFirst(), Packer(), Tetris(0.1)])
+def test_among_equals_the_lowest_number_is_chosen(heuristic: ShortestJobFirst) -> None:
+    grid = queue((4, (1, 1)), (2, (2, 2)), (2, (2, 2)), machines=2)
+    assert heuristic(grid).tolist() == [1]
+
+
+@pytest.mark.parametrize("name", ["sjf", "packer", "tetris"])
+def test_time_passes_where_no_job_can_start(name: str) -> None:
+    """It could be booked ahead; an episode without jobs goes its own way."""
+    grid = grid_of([(0, 2, (3, 3)), (0, 1, (1, 1))], [(5, 1, (1, 1))])
+    grid.step([0, 2])
+    assert grid.action_mask()[0].tolist() == [False, True, True]
+    assert make_heuristic(name)(grid).tolist() == [2, 2]
+
+
+@pytest.mark.parametrize("name", ["sjf", "packer", "tetris"])
+def test_a_job_that_cannot_start_is_passed_over(name: str) -> None:
+    grid = queue((5, (6, 6)), (1, (6, 6)), (3, (4, 4)))
+    grid.step([0])
+    assert make_heuristic(name)(grid).tolist() == [2]
+
+
+def test_jobs_go_to_a_machine_where_they_can_start() -> None:
+    """Action 2 i + j is the job in slot j on machine i."""
+    grid = queue((3, (8, 8)), (2, (1, 1)), machines=2)
+    grid.step([0])
+    assert ShortestJobFirst()(grid).tolist() == [1]  # either machine would do
+    assert Packer()(grid).tolist() == [2 + 1]  # where more is free
+    full = queue((3, (10, 10)), (2, (1, 1)), machines=2)
+    full.step([0])
+    assert ShortestJobFirst()(full).tolist() == [2 + 1]
+
+
+def test_episodes_end_with_all_jobs_booked() -> None:
+    for name in HEURISTICS:
+        record = play(tiny_grid(5), make_heuristic(name))
+        assert not record.unfinished.any()
+
+
+def test_random_choices_are_of_all_actions_alike() -> None:
+    grid = grid_of(*[[(0, 1, (1, 1))]] * 3000)
+    counts = np.bincount(RandomChoice(1)(grid), minlength=3)
+    assert (np.abs(counts - 1000) < 4 * np.sqrt(3000 * 2 / 9)).all()
+
+
+def test_a_seed_names_random_choices() -> None:
+    grid = tiny_grid(50)
+    default, same, other = (
+        make_heuristic(spec)(grid).tolist() for spec in ("random", "random:0", "random:1")
+    )
+    assert default == same
+    assert default != other
+
+
+def test_heuristics_go_by_their_names() -> None:
+    assert isinstance(make_heuristic("sjf"), ShortestJobFirst)
+    assert isinstance(make_heuristic("packer"), Packer)
+    for spec, knob in (("tetris", 0.5), ("tetris:0.01", 0.01), ("tetris:1", 1.0)):
+        heuristic = make_heuristic(spec)
+        assert isinstance(heuristic, Tetris)
+        assert heuristic.knob == knob
+
+
+@pytest.mark.parametrize("spec", ["lifo", "", "SJF"])
+def test_there_are_no_others(spec: str) -> None:
+    with pytest.raises(
+        SchedulerError, match=f"unknown heuristic '{spec}': expected one of sjf, packer, tetris"
+    ):
+        make_heuristic(spec)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    ["tetris:1.5", "tetris:-0.1", "tetris:nan", "tetris:x", "tetris:", "random:-1", "random:0.5", "sjf:1"],
+)
+def test_numbers_that_do_not_fit_are_refused(spec: str) -> None:
+    with pytest.raises(SchedulerError, match=f"'{spec}': expected tetris:KNOB"):
+        make_heuristic(spec)
+
+
+def test_tetris_gets_the_knob_of_the_lowest_slowdown() -> None:
+    jobs = draw_jobs(DISTRIBUTIONS["code"], load=1.3, sets=10, seed=1)
+    slowdowns = {knob: np.nanmean(play(Grid(GridConfig(), jobs), Tetris(knob)).slowdown()) for knob in KNOBS}
+    knob = tune_tetris(Grid(GridConfig(), jobs))
+    assert slowdowns[knob] == min(slowdowns.values())
+    assert slowdowns[knob] < slowdowns[0.5]

@@ -1,0 +1,456 @@
+"""What each classic scheduler decides, and how schedulers are named."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from decima.registry import SCHEDULERS, SchedulerError, make_scheduler
+from decima.schedulers import (
+    Fair,
+    Fifo,
+    NaiveWeightedFair,
+    RandomChoice,
+    Scheduler,
+    SjfCp,
+    WeightedFair,
+    all_offered,
+)
+from simulator import (
+    DECIMA_SIM,
+    PAPER,
+    Cluster,
+    ClusterConfig,
+    Decision,
+    ExecutorClass,
+    Observation,
+    Semantics,
+    run_episode,
+)
+from tests.simulator.cluster.build import give, job, jobs, runs, stage
+from tests.simulator.cluster.strategies import LARGE
+from tests.workloads.strategies import job_sequences
+from workloads import batch_arrivals, poisson_arrivals, synthetic_profiles
+from workloads.arrivals import JobSequence
+
+Grant = tuple[int, int, int]
+
+
+def grants(scheduler: Scheduler, cluster: int | ClusterConfig, sequence: JobSequence) -> list[Grant]:
+    """(job, stage, executors) of the decisions at time 0, on so many executors."""
+    config = ClusterConfig(num_executors=cluster) if isinstance(cluster, int) else cluster
+    scheduler.reset(config, sequence)
+    episode, given_away = Cluster(config, sequence), []
+    while not episode.done and episode.clock.now == 0:
+        observation = episode.observe()
+        decision = scheduler.decide(observation) if observation.schedulable.any() else None
+        if decision is None:
+            episode.decide(None)
+            continue
+        place = int(observation.stage_job[decision.stage])
+        held, unclaimed = observation.held(place), int(observation.unclaimed_tasks[decision.stage])
+        count = min(decision.limit - held, observation.offered, unclaimed)
+        number = decision.stage - observation.stages_of(place).start
+        given_away.append((int(observation.job_id[place]), number, count))
+        episode.decide(decision)
+    return given_away
+
+
+def one_stage(*sizes: int, task_ms: float = 1000.0) -> JobSequence:
+    """Jobs of one stage, of so many tasks."""
+    return jobs(*(job(stage(tasks, task_ms)) for tasks in sizes))
+
+
+# First in, first out.
+
+
+def test_fifo_gives_the_head_job_all_that_it_can_use_then_the_next() -> None:
+    assert grants(Fifo(), 10, one_stage(4, 20, 3)) == [(0, 0, 4), (1, 0, 6)]
+    assert grants(Fifo(), 10, one_stage(20, 20, 3)) == [(0, 0, 10)]
+    assert grants(Fifo(), 10, one_stage(1, 2, 3)) == [(0, 0, 1), (1, 0, 2), (2, 0, 3)]
+
+
+def test_fifo_takes_the_stages_of_a_job_as_they_become_ready_then_those_that_will_be() -> None:
+    diamond = job(*(stage(2, 1000.0) for _ in range(4)), edges=[(0, 2), (1, 3), (2, 3)])
+    assert grants(Fifo(), 7, jobs(diamond)) == [(0, 0, 2), (0, 1, 2), (0, 2, 2), (0, 3, 1)]
+
+
+def test_fifo_asks_who_came_first_not_who_is_short() -> None:
+    sequence = jobs(job(stage(50, 1000.0)), job(stage(1, 1.0)), at=[0.0, 500.0])
+    record = run_episode(ClusterConfig(num_executors=2, moving_delay_ms=0.0), sequence, Fifo())
+    assert record.completion_ms.tolist() == [25_000.0, 25_001.0]
+
+
+def test_the_published_fifo_counts_grants_and_never_takes_them_back() -> None:
+    """A job of one stage is offered three executors again and again: after as many grants it gets none."""
+    config = ClusterConfig(num_executors=3, semantics=DECIMA_SIM)
+    sequence = one_stage(50, 50)
+    observation = Cluster(config, sequence).observe()
+    fifo = Fifo()
+    fifo.reset(config, sequence)
+    assert [fifo.decide(observation) for _ in range(3)] == [Decision(0, 3), Decision(1, 3), None]
+    fifo.reset(config, sequence)
+    assert fifo.decide(observation) == Decision(0, 3)
+    # After two, one more.
+    narrow = one_stage(2, 50)
+    fifo.reset(config, narrow)
+    offer = Cluster(config, narrow).observe()
+    assert [fifo.decide(offer) for _ in range(4)] == [Decision(0, 2), Decision(0, 1), Decision(1, 3), None]
+    plain = ClusterConfig(num_executors=3)
+    fifo.reset(plain, sequence)
+    assert [fifo.decide(observation) for _ in range(3)] == [Decision(0, 3)] * 3
+
+
+# Shortest job first, along the critical path.
+
+
+def test_sjf_cp_runs_jobs_by_total_work() -> None:
+    sequence = jobs(
+        job(stage(4, 3000.0)),
+        job(stage(2, 1000.0), stage(3, 1000.0)),
+        job(stage(2, 1000.0)),
+        job(stage(9, 500.0)),
+    )
+    assert grants(SjfCp(), 50, sequence) == [(2, 0, 2), (3, 0, 9), (1, 1, 3), (1, 0, 2), (0, 0, 4)]
+
+
+def test_of_jobs_with_the_same_work_the_first_goes_first() -> None:
+    assert grants(SjfCp(), 5, one_stage(3, 3)) == [(0, 0, 3), (1, 0, 2)]
+
+
+def test_sjf_cp_runs_the_stage_with_the_longest_path_to_the_end() -> None:
+    """Paths: stage 0: 1 + 9, 1: 5, 2: 2 + 3 + 1, 3: 9, 4: 3 + 1, 5: 1 (tasks of 1 s, so many)."""
+    sizes = (1, 5, 2, 9, 3, 1)
+    profile = job(*(stage(size, 1000.0) for size in sizes), edges=[(0, 3), (2, 4), (4, 5)])
+    assert profile.critical_path_ms.tolist() == [10_000.0, 5000.0, 6000.0, 9000.0, 4000.0, 1000.0]
+    order = [number for _, number, _ in grants(SjfCp(), 50, jobs(profile))]
+    # Stages that can start at once, by path; then those that wait for them, also by path.
+    assert order == [0, 2, 1, 3, 4, 5]
+
+
+def test_work_counts_tasks_and_their_durations() -> None:
+    sequence = jobs(job(stage(10, 100.0)), job(stage(1, 900.0)), job(stage(2, 600.0)))
+    assert [number for number, _, _ in grants(SjfCp(), 50, sequence)] == [1, 0, 2]
+
+
+# Fair and weighted fair.
+
+
+def test_fair_gives_every_job_an_equal_share_rounded_up() -> None:
+    assert grants(Fair(), 10, one_stage(20, 20, 20)) == [(0, 0, 4), (1, 0, 4), (2, 0, 2)]
+    assert grants(Fair(), 9, one_stage(20, 20, 20)) == [(0, 0, 3), (1, 0, 3), (2, 0, 3)]
+    assert grants(Fair(), 2, one_stage(20, 20, 20)) == [(0, 0, 1), (1, 0, 1)]
+
+
+def test_fair_counts_only_jobs_that_still_have_unclaimed_tasks() -> None:
+    """Three jobs: 4 each. With the first two served, the last one's share is all 10: it gets the other 7."""
+    assert grants(Fair(), 10, one_stage(1, 2, 20)) == [(0, 0, 1), (1, 0, 2), (2, 0, 7)]
+
+
+def test_shares_grow_as_jobs_are_served() -> None:
+    """Of 11, job 0 could have 4 and takes 3; then 6 for each of two, of whom the last gets what is left."""
+    assert grants(Fair(), 11, one_stage(3, 9, 9)) == [(0, 0, 3), (1, 0, 6), (2, 0, 2)]
+
+
+def test_who_would_have_to_idle_goes_beyond_the_share() -> None:
+    """Two jobs, 2 of 4 executors each; but job 1 can only use the large one. So job 0 gets all three small ones."""
+    sequence = jobs(job(stage(9, 1000.0), stage(9, 1000.0)), job(stage(9, 1000.0, memory=4.0)))
+    config = ClusterConfig(executor_classes=(ExecutorClass(3), ExecutorClass(1, memory=4.0)))
+    assert grants(Fair(), config, sequence) == [(0, 0, 2), (0, 1, 1), (1, 0, 1)]
+
+
+def test_executors_stay_with_their_job_though_it_holds_more_than_its_share() -> None:
+    """Job 0 holds both executors when job 1 arrives; at 1 s they run dry and stay for its other stage."""
+    first = job(stage(2, 1000.0), stage(4, 500.0))
+    sequence = jobs(first, job(stage(4, 10.0)), at=[0.0, 500.0])
+    for scheduler in (Fair(), WeightedFair(-1.0), NaiveWeightedFair()):
+        record = run_episode(ClusterConfig(num_executors=2, moving_delay_ms=0.0), sequence, scheduler)
+        assert record.completion_ms.tolist() == [2000.0, 2020.0]
+
+
+@pytest.mark.parametrize(
+    ("alpha", "shares"),
+    [
+        # Work 1 : 3, eight executors; a share is rounded up, and its job's tasks suffice.
+        (0.0, [4, 4]),
+        (1.0, [2, 6]),
+        (-1.0, [6, 2]),
+        (0.5, [3, 6]),  # 8 / (1 + sqrt 3) = 2.93, 5.07
+        (2.0, [1, 8]),  # 0.8, 7.2
+        (-2.0, [8, 1]),
+        (50.0, [1, 8]),
+        (-50.0, [8, 1]),
+    ],
+)
+def test_shares_are_proportional_to_a_power_of_the_total_work(alpha: float, shares: list[int]) -> None:
+    sequence = jobs(job(stage(10, 1000.0)), job(stage(30, 1000.0)))
+    first, second = min(shares[0], 8), min(shares[1], 8 - shares[0])
+    expected = [(0, 0, first)] + ([(1, 0, second)] if second > 0 else [])
+    assert grants(WeightedFair(alpha), 8, sequence) == expected
+
+
+def test_shares_that_are_whole_numbers_stay_as_they_are() -> None:
+    """Work 1 : 2 : 4 of 7: no share is rounded up to the next number for the sake of the last digit."""
+    sequence = jobs(*(job(stage(20, work)) for work in (100.0, 200.0, 400.0)))
+    assert grants(WeightedFair(1.0), 7, sequence) == [(0, 0, 1), (1, 0, 2), (2, 0, 4)]
+    thirds = jobs(*(job(stage(20, 0.1)) for _ in range(3)))
+    assert grants(WeightedFair(0.7), 9, thirds) == [(0, 0, 3), (1, 0, 3), (2, 0, 3)]
+
+
+def test_the_exponents_have_names() -> None:
+    sequence = poisson_arrivals(synthetic_profiles(8), 6, 5000, seed=4)
+    config = ClusterConfig(num_executors=12)
+
+    def episode(scheduler: Scheduler) -> bytes:
+        return run_episode(config, sequence, scheduler).tasks().to_numpy().tobytes()
+
+    assert episode(WeightedFair(0.0)) == episode(Fair()) == episode(WeightedFair())
+    assert episode(WeightedFair(1.0)) == episode(NaiveWeightedFair())
+    assert episode(Fair()) != episode(NaiveWeightedFair())
+
+
+@pytest.mark.parametrize("alpha", [math.nan, math.inf, -math.inf])
+def test_an_exponent_is_a_finite_number(alpha: float) -> None:
+    with pytest.raises(ValueError, match="alpha must be finite"):
+        WeightedFair(alpha)
+
+
+def test_jobs_without_work_do_not_upset_the_shares() -> None:
+    sequence = jobs(job(stage(3, 0.0)), job(stage(20, 1000.0)), job(stage(3, 0.0)))
+    for alpha in (-2.0, -1.0, 0.0, 1.0, 2.0):
+        record = run_episode(ClusterConfig(num_executors=4), sequence, WeightedFair(alpha))
+        assert np.isfinite(record.completion_ms).all()
+
+
+def dynamic_partition(observation: Observation) -> list[tuple[int, int]] | None:
+    """The published rule, word by word: (stage, executors that it gets), or ``None`` for idleness."""
+    executors = observation.job_executors.tolist()
+    active = sum(count > 0 for count in observation.job_unsaturated_stages.tolist())
+    cap = math.ceil(observation.num_executors / max(active, 1))
+
+    def choice(place: int) -> int | None:
+        stages = range(len(observation.stage_job))[observation.stages_of(place)]
+        possible = [number for number in stages if observation.schedulable[number]]
+        ready = [number for number in possible if observation.ready_rank[number] >= 0]
+        if ready:
+            return min(ready, key=lambda number: int(observation.ready_rank[number]))
+        return possible[0] if possible else None
+
+    def at_most(number: int, count: int) -> tuple[int, int]:
+        return number, min(int(observation.unclaimed_tasks[number]), count, observation.offered)
+
+    if observation.source >= 0:
+        own = choice(observation.source)
+        if own is not None:
+            return [at_most(own, observation.offered)]
+    for place, held in enumerate(executors):
+        number = choice(place)
+        if held < cap and number is not None:
+            return [at_most(number, cap - held)]
+    return None
+
+
+@settings(deadline=None, max_examples=60, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@given(job_sequences(), st.integers(1, 12), st.sampled_from([PAPER, DECIMA_SIM]))
+def test_fair_decides_as_the_published_rule_but_idles_nobody(
+    sequence: JobSequence, executors: int, semantics: Semantics
+) -> None:
+    classes = (ExecutorClass(executors, **LARGE),)
+    config = ClusterConfig(executor_classes=classes, moving_delay_ms=20.0, semantics=semantics)
+    fair, cluster = Fair(), Cluster(config, sequence)
+    fair.reset(config, sequence)
+    while not cluster.done:
+        observation = cluster.observe()
+        if not observation.schedulable.any():
+            cluster.decide(None)
+            continue
+        decision = fair.decide(observation)
+        assert decision is not None
+        expected = dynamic_partition(observation)
+        if expected is not None:
+            held = observation.held(int(observation.stage_job[decision.stage]))
+            unclaimed = int(observation.unclaimed_tasks[decision.stage])
+            count = min(decision.limit - held, observation.offered, unclaimed)
+            assert [(decision.stage, count)] == expected
+        cluster.decide(decision)
+
+
+# Chance.
+
+
+def episode_of(scheduler: Scheduler, seed: int = 3) -> list[tuple[int, int, int, int, float, float]]:
+    sequence = batch_arrivals(synthetic_profiles(4), 3, seed)
+    return runs(run_episode(ClusterConfig(num_executors=10), sequence, scheduler))
+
+
+def test_random_decisions_depend_on_the_seed_alone() -> None:
+    scheduler = RandomChoice(5)
+    assert episode_of(scheduler) == episode_of(scheduler) == episode_of(RandomChoice(5))
+    assert episode_of(scheduler) != episode_of(RandomChoice(6))
+
+
+def test_random_decisions_reach_every_stage_and_every_count() -> None:
+    config, sequence = ClusterConfig(num_executors=3), one_stage(5, 5)
+    observation = Cluster(config, sequence).observe()
+    scheduler = RandomChoice()
+    scheduler.reset(config, sequence)
+    seen = [scheduler.decide(observation) for _ in range(300)]
+    assert set(seen) == {Decision(place, limit) for place in (0, 1) for limit in (1, 2, 3)}
+    counts = [seen.count(each) for each in set(seen)]
+    assert min(counts) > 25
+
+
+# All of them.
+
+
+@pytest.mark.parametrize("name", [*SCHEDULERS, "weighted-fair:-1.3", "weighted-fair:2"])
+@pytest.mark.parametrize("semantics", [PAPER, DECIMA_SIM])
+def test_whoever_is_asked_leaves_nobody_idle_and_brings_all_jobs_to_an_end(
+    name: str, semantics: Semantics
+) -> None:
+    scheduler = make_scheduler(name, seed=1)
+    sequence = poisson_arrivals(synthetic_profiles(6), 6, 8000, seed=2)
+    config = ClusterConfig(num_executors=15, semantics=semantics)
+    # The counter of one may idle executors; others do where they are asked again.
+    if (name == "fifo" and semantics == DECIMA_SIM) or (name.endswith("srpt") and semantics == PAPER):
+        assert np.isfinite(run_episode(config, sequence, scheduler).completion_ms).all()
+        return
+    scheduler.reset(config, sequence)
+    cluster = Cluster(config, sequence)
+    while not cluster.done:
+        observation = cluster.observe()
+        decision = None
+        if observation.schedulable.any():
+            decision = scheduler.decide(observation)
+            assert decision is not None
+            assert observation.schedulable[decision.stage]
+            assert decision.limit > observation.held(int(observation.stage_job[decision.stage]))
+        cluster.decide(decision)
+    assert np.isfinite(cluster.record().completion_ms).all()
+
+
+def test_all_offered_reaches_as_far_as_the_offer() -> None:
+    cluster = Cluster(ClusterConfig(num_executors=6), one_stage(2, 9))
+    cluster.decide(all_offered(cluster.observe(), 0))
+    assert cluster.offered == 4
+    assert all_offered(cluster.observe(), 1) == Decision(1, 4) == give(cluster.observe(), 1)
+
+
+# Names.
+
+
+def test_every_name_makes_its_scheduler() -> None:
+    for name, kind in SCHEDULERS.items():
+        assert type(make_scheduler(name)) is kind
+    weighted = make_scheduler("weighted-fair:-1.5")
+    assert isinstance(weighted, WeightedFair)
+    assert weighted.alpha == -1.5
+    names = {"random", "fifo", "sjf-cp", "fair", "naive-weighted-fair", "weighted-fair"}
+    assert set(SCHEDULERS) == names | {"capped-srpt", "profiled-srpt"}
+
+
+def test_the_seed_is_for_those_who_draw() -> None:
+    assert episode_of(make_scheduler("random", seed=4)) == episode_of(RandomChoice(4))
+    assert episode_of(make_scheduler("fair", seed=4)) == episode_of(Fair())
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("nobody", "unknown scheduler 'nobody': expected one of random, fifo, sjf-cp"),
+        ("", "unknown scheduler ''"),
+        ("Fair", "unknown scheduler 'Fair'"),
+        ("fair:2", "unknown scheduler 'fair:2'"),
+        ("random:7", "unknown scheduler 'random:7'"),
+        ("weighted-fair:", "scheduler 'weighted-fair:': the exponent must be a finite number"),
+        ("weighted-fair:much", "scheduler 'weighted-fair:much': the exponent must be a finite number"),
+        ("weighted-fair:nan", "scheduler 'weighted-fair:nan': the exponent must be a finite number"),
+        ("weighted-fair:inf", "scheduler 'weighted-fair:inf': the exponent must be a finite number"),
+        (
+            "no_such_module:Mine",
+            "scheduler 'no_such_module:Mine' cannot be loaded: ModuleNotFoundError: No module",
+        ),
+        ("json:Mine", "scheduler 'json:Mine' cannot be loaded: AttributeError: "),
+        ("json:", "scheduler 'json:' cannot be loaded: "),
+        (":Mine", "scheduler ':Mine' cannot be loaded: "),
+        ("json:dumps", "scheduler 'json:dumps' cannot be loaded: TypeError: "),
+        ("tests.decima.schedulers.own_schedulers:Undecided", "needs the methods decide and reset"),
+        (
+            "decima.schedulers:Scheduler",
+            "cannot be loaded: TypeError: Can't instantiate abstract class Scheduler",
+        ),
+    ],
+)
+def test_a_name_that_is_no_schedulers_is_refused_in_one_line(spec: str, message: str) -> None:
+    with pytest.raises(SchedulerError) as error:
+        make_scheduler(spec)
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+OWN = """
+from decima.schedulers import Scheduler, all_offered
+
+class Last(Scheduler):
+    def decide(self, observation):
+        return all_offered(observation, int(observation.schedulable.nonzero()[0][-1]))
+
+class Needy(Last):
+    def __init__(self, what):
+        pass
+
+class Broken(Last):
+    def __init__(self):
+        raise RuntimeError("one\\ntwo")
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], None]:
+    """The current folder; ``folder(name, source)`` puts a module there."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+
+    def put(name: str, source: str) -> None:
+        (tmp_path / f"{name}.py").write_text(source)
+        monkeypatch.delitem(sys.modules, name, raising=False)
+
+    return put
+
+
+def test_a_scheduler_of_ones_own_is_found_in_the_current_folder(folder: Callable[[str, str], None]) -> None:
+    folder("my_own_schedulers", OWN)
+    before = list(sys.path)
+    scheduler = make_scheduler("my_own_schedulers:Last")
+    assert sys.path == before
+    assert grants(scheduler, 5, one_stage(3, 3)) == [(1, 0, 3), (0, 0, 2)]
+    assert type(make_scheduler("tests.decima.schedulers.own_schedulers:Greedy")).__name__ == "Greedy"
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "message"),
+    [
+        ("own_needy:Needy", OWN, "TypeError: "),
+        ("own_broken:Broken", OWN, "RuntimeError: one"),
+        ("own_missing:First", OWN, "AttributeError: "),
+        ("own_syntax:Last", "class Last(", "SyntaxError: "),
+        ("own_raises:Last", "raise ValueError('no')", "ValueError: no"),
+    ],
+)
+def test_what_is_wrong_with_it_is_told_in_one_line(
+    folder: Callable[[str, str], None], name: str, source: str, message: str
+) -> None:
+    folder(name.partition(":")[0], source)
+    before = list(sys.path)
+    with pytest.raises(SchedulerError) as error:
+        make_scheduler(name)
+    assert str(error.value).startswith(f"scheduler {name!r} cannot be loaded: {message}")
+    assert "\n" not in str(error.value)
+    assert sys.path == before

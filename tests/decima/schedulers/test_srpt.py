@@ -1,0 +1,108 @@
+"""Shortest remaining work first: whom the executors go to, how many, and which stay."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from decima.schedulers.srpt import (
+    STAYING,
+    WORTH_LEAVING,
+    WORTH_MOVING,
+    CappedSrpt,
+    ProfiledSrpt,
+    best_parallelism,
+)
+from simulator import Cluster, ClusterConfig, Decision, run_episode
+from tests.simulator.cluster.build import chain, job, jobs, stage
+from workloads import JobProfile, StageProfile, TaskDurations
+from workloads.arrivals import JobSequence
+
+DELAY_MS = 100.0
+
+
+def first_decisions(
+    scheduler: CappedSrpt | ProfiledSrpt, executors: int, sequence: JobSequence
+) -> list[Decision | None]:
+    """What it decides at time 0, until nothing is left or it lets executors rest."""
+    config = ClusterConfig(executors, moving_delay_ms=DELAY_MS)
+    scheduler.reset(config, sequence)
+    cluster, made = Cluster(config, sequence), []
+    while not cluster.done and cluster.clock.now == 0:
+        observation = cluster.observe()
+        made.append(scheduler.decide(observation) if observation.num_schedulable else None)
+        cluster.decide(made[-1])
+    return made
+
+
+def test_the_job_with_the_least_work_comes_first() -> None:
+    sequence = jobs(job(stage(50, 1000)), job(stage(40, 1000)), job(stage(45, 1000)))
+    made = first_decisions(CappedSrpt(), 12, sequence)
+    assert [decision.stage for decision in made if decision] == [1, 2, 0]
+
+
+def test_an_executor_moves_only_to_where_it_finds_work() -> None:
+    """Ten tasks are work for as many executors as have three moving delays of it each; the rest stay free."""
+    task_ms = WORTH_MOVING * DELAY_MS / 2
+    made = first_decisions(CappedSrpt(coefficient=1000), 8, jobs(job(stage(10, task_ms))))
+    assert made == [Decision(0, 5), None]
+
+
+def test_a_job_without_executors_gets_one_for_the_smallest_task() -> None:
+    made = first_decisions(CappedSrpt(), 8, jobs(job(stage(10, 1.0))))
+    assert made == [Decision(0, 1), None]
+
+
+def test_nothing_is_too_small_where_moves_take_no_time() -> None:
+    config = ClusterConfig(8, moving_delay_ms=0)
+    cluster = Cluster(config, jobs(job(stage(8, 1.0))))
+    assert CappedSrpt(1000).decide(cluster.observe()) == Decision(0, 8)
+
+
+@pytest.mark.parametrize(("share", "stays"), [(STAYING * 1.1, True), (STAYING * 0.9, False)])
+def test_executors_leave_their_job_only_for_a_clearly_shorter_one(share: float, stays: bool) -> None:
+    """One executor ends the first stage of a long job; another job has a share of the work that is left there."""
+    work_ms = 10 * WORTH_LEAVING * DELAY_MS
+    own, other = chain(stage(1, 50), stage(10, work_ms / 10)), job(stage(10, share * work_ms / 10))
+    cluster = Cluster(ClusterConfig(1, moving_delay_ms=DELAY_MS), jobs(own, other))
+    cluster.decide(Decision(0, 1))
+    while cluster.observe().source < 0:
+        cluster.decide(None)
+    decision = CappedSrpt().decide(cluster.observe())
+    assert decision is not None
+    assert (decision.stage == 1) == stays
+
+
+def inflating(tasks: int, levels: dict[int, float]) -> JobProfile:
+    """A job whose tasks take longer the more executors it holds: level -> ms."""
+    table = {level: [ms] for level, ms in levels.items()}
+    return job(StageProfile(tasks, TaskDurations.from_tables(table, table, table)))
+
+
+def test_a_profile_is_used_well_by_fewer_executors_the_more_they_count() -> None:
+    profile = inflating(400, {5: 1000.0, 10: 1200.0, 20: 2000.0, 40: 3900.0})
+    config = ClusterConfig(40, moving_delay_ms=0)
+    limits = [best_parallelism(profile, config, thrift) for thrift in (0.0, 1.0, 10.0)]
+    assert limits == sorted(limits, reverse=True)
+    assert limits[0] > limits[-1] >= 1
+
+
+def test_limits_are_those_of_the_profiles() -> None:
+    profile = inflating(400, {5: 1000.0, 10: 1200.0, 20: 4000.0, 40: 9000.0})
+    config = ClusterConfig(40, moving_delay_ms=DELAY_MS)
+    scheduler = ProfiledSrpt(2.5)
+    several = jobs(*[profile] * 8)
+    scheduler.reset(config, several)
+    best = best_parallelism(profile, config, 2.5)
+    assert 40 // 8 < best < 40
+    assert scheduler.decide(Cluster(config, several).observe()) == Decision(0, best)
+
+
+@pytest.mark.parametrize("scheduler", [CappedSrpt(), ProfiledSrpt()])
+def test_whoever_rests_is_asked_again(scheduler: CappedSrpt | ProfiledSrpt) -> None:
+    random = np.random.default_rng(0)
+    profiles = [
+        chain(*(stage(int(n), float(ms)) for n, ms in random.integers(1, 40, (3, 2)))) for _ in range(8)
+    ]
+    record = run_episode(ClusterConfig(6, moving_delay_ms=DELAY_MS), jobs(*profiles), scheduler)
+    assert np.isfinite(record.completion_ms).all()

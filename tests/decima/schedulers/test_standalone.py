@@ -1,0 +1,65 @@
+"""Spark's own way to share a cluster."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+from decima.schedulers.standalone import SparkStandalone
+from simulator import ClusterConfig, EpisodeRecord, ExecutorClass, run_episode
+from tests.simulator.cluster.build import chain, job, jobs, stage
+from workloads.arrivals import JobSequence
+
+
+def run(
+    sequence: JobSequence, executors_max: int, *, executors: int = 2, moving_ms: float = 0.0, threads: int = 0
+) -> EpisodeRecord:
+    cores = ExecutorClass(executors, cpu=1.0, memory=0.0)
+    classes = (ExecutorClass(threads, cpu=0.0, memory=1.0), cores) if threads else (cores,)
+    config = ClusterConfig(executor_classes=classes, moving_delay_ms=moving_ms, warmup_delay_ms=0.0)
+    return run_episode(config, sequence, SparkStandalone(executors_max))
+
+
+NARROW_IN_THE_MIDDLE = chain(stage(2, 100), stage(1, 100), stage(2, 100))
+
+
+def test_who_holds_the_whole_cluster_keeps_it_to_the_end() -> None:
+    record = run(jobs(NARROW_IN_THE_MIDDLE, job(stage(2, 100))), executors_max=2)
+    assert_array_equal(record.completion_ms, [300, 400])
+
+
+def test_smaller_applications_run_side_by_side() -> None:
+    record = run(jobs(NARROW_IN_THE_MIDDLE, job(stage(2, 100))), executors_max=1)
+    assert_array_equal(record.completion_ms, [500, 200])
+
+
+def test_who_finds_no_executor_waits_for_an_application_to_end() -> None:
+    record = run(jobs(*[job(stage(1, 100))] * 3), executors_max=1, moving_ms=10)
+    assert_array_equal(record.completion_ms, [110, 110, 220])
+
+
+def test_a_grant_that_is_partly_there_grows_when_another_application_ends() -> None:
+    record = run(jobs(job(stage(2, 100)), job(stage(4, 100))), executors_max=2, executors=3)
+    assert_array_equal(record.completion_ms, [100, 300])
+    assert_array_equal(np.sort(record.task_start_ms[2:]), [0, 100, 100, 200])
+
+
+def test_of_the_ready_stages_the_lowest_is_next() -> None:
+    """Not the one that became ready first."""
+    late = job(stage(1, 100), stage(1, 100), stage(2, 100), edges=[(0, 1)])
+    record = run(jobs(late), executors_max=1)
+    assert_array_equal(record.task_start_ms, [0, 100, 200, 300])
+
+
+def test_drivers_prepare_while_their_applications_wait() -> None:
+    planning, delay = (stage(count, 50, cpu=0.0, memory=1.0) for count in (2, 1))
+    application = chain(planning, stage(2, 100, memory=0.0), delay, stage(1, 100))
+    record = run(jobs(application, application), executors_max=2, moving_ms=10, threads=4)
+    # 10 to come, 50 to plan, tasks, 50 between; the second one's driver has planned by then
+    assert_array_equal(record.completion_ms, [310, 310 + 10 + 250])
+
+
+def test_no_executors() -> None:
+    with pytest.raises(ValueError, match="at least one executor, got 0"):
+        SparkStandalone(0)

@@ -1,0 +1,85 @@
+"""Pictures of schedulers on grids against stored ones; see ``tests.decima.show.test_plots``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from matplotlib.figure import Figure
+
+from decima.evaluation.grid import Evaluation, evaluate
+from decima.schedulers.grid import Packer, ShortestJobFirst, Tetris
+from decima.show.grid_plots import plot_bars, plot_by_load
+from decima.studies.grid.cnn import plot_curves
+from decima.studies.grid.figures import plot_learning
+from decima.studies.grid.withheld import plot_lengths
+from simulator.grid import GridConfig
+from tests.decima.show.test_plots import difference
+from workloads import DISTRIBUTIONS, draw_jobs
+
+#: What a training might measure.
+CURVE = [
+    {
+        "iteration": iteration,
+        **(
+            {}
+            if iteration == 0
+            else {
+                "slowdown": 3 + 4 / (1 + iteration / 5),
+                "return": -20.0 - 200 / iteration,
+                "return_best": -15.0 - 200 / iteration,
+            }
+        ),
+        **({} if iteration % 10 else {"validation_slowdown": 3.2 + 4 / (1 + iteration / 5)}),
+    }
+    for iteration in range(51)
+]
+
+
+@pytest.fixture(scope="module")
+def results() -> dict[float, dict[str, Evaluation]]:
+    schedulers = {"sjf": ShortestJobFirst(), "packer": Packer(), "deeprm": Tetris(0.003)}
+    return {
+        load: evaluate(GridConfig(), draw_jobs(DISTRIBUTIONS["code"], load=load, sets=20, seed=1), schedulers)
+        for load in (0.3, 0.9, 1.5)
+    }
+
+
+def test_a_measure_against_the_load(results: dict[float, dict[str, Evaluation]], tmp_path: Path) -> None:
+    assert difference(plot_by_load(results, "slowdown"), "deeprm-by-load", tmp_path) is None
+    other = plot_by_load(results, "utilisation")
+    assert other.axes[0].get_yscale() == "linear"
+    assert len(other.axes[0].lines) == 3
+
+
+def test_bars_of_measures(results: dict[float, dict[str, Evaluation]], tmp_path: Path) -> None:
+    by_condition = {"low": results[0.3], "high": results[1.5]}
+    figure = plot_bars(by_condition, ("slowdown", "completion"))
+    assert difference(figure, "deeprm-bars", tmp_path) is None
+
+
+def test_a_learning_curve(tmp_path: Path) -> None:
+    heuristics = {"sjf": 3.0, "packer": 5.4, "tetris*": 2.9, "random": 7.8}
+    assert difference(plot_learning(CURVE, heuristics), "deeprm-learning", tmp_path) is None
+
+
+def test_curves_of_several_networks() -> None:
+    figure = plot_curves({"deeprm": CURVE, "cnn": CURVE[:31]})
+    assert [len(line.get_xdata()) for line in figure.axes[0].lines] == [6, 4]
+
+
+def lengths() -> Figure:
+    table = pd.DataFrame(
+        {
+            "deeprm slowdown": [2.0, 1.5, 4.0, 3.5],
+            "deeprm withheld": [0, 3, 40, 57],
+            "tetris* slowdown": [3.0, 2.0, 2.5, 2.2],
+        },
+        index=[1, 3, 10, 15],
+    )
+    return plot_lengths(table)
+
+
+def test_withheld_jobs_by_length(tmp_path: Path) -> None:
+    assert difference(lengths(), "deeprm-withheld", tmp_path) is None

@@ -1,0 +1,116 @@
+"""Pictures against stored ones. To store new ones, run this with DECIMA_NEW_BASELINES=1 set."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib.collections import PolyCollection
+from matplotlib.figure import Figure
+from matplotlib.testing.compare import compare_images
+
+from decima.show.plots import plot_jct_cdf, plot_jobs_in_system, plot_schedule
+from simulator.cluster.config import ClusterConfig
+from simulator.cluster.record import EpisodeRecord
+from tests.decima.episodes import episode
+from workloads.arrivals import JobSequence
+from workloads.job import JobProfile, StageProfile, TaskDurations
+
+BASELINE = Path(__file__).parent / "baseline"
+#: Root mean square of the difference, 0 to 255. Fonts and antialiasing differ by less between versions.
+TOLERANCE = 8.0
+
+JCT = {"fifo": [90.0, 110.0, 95.0], "fair": [50.0, 45.0, 70.0], "my:Own": [40.0, 42.0, 66.0]}
+
+
+def difference(figure: Figure, name: str, folder: Path) -> str | None:
+    """``None`` if the figure looks like its baseline; what differs if not."""
+    picture, baseline = folder / f"{name}.png", BASELINE / f"{name}.png"
+    figure.savefig(picture, dpi=50)
+    if os.environ.get("DECIMA_NEW_BASELINES"):
+        baseline.write_bytes(picture.read_bytes())
+    return compare_images(str(baseline), str(picture), TOLERANCE)
+
+
+def test_a_schedule_shows_jobs_moves_and_completions(tmp_path: Path) -> None:
+    assert difference(plot_schedule(episode(), "fair"), "schedule", tmp_path) is None
+
+
+def test_a_cdf_has_one_line_per_scheduler(tmp_path: Path) -> None:
+    assert difference(plot_jct_cdf(JCT), "jct-cdf", tmp_path) is None
+
+
+def test_one_that_takes_many_times_as_long_does_not_squeeze_the_others_together() -> None:
+    [axes] = plot_jct_cdf(JCT).axes
+    assert (axes.get_xscale(), axes.get_xlim()[0]) == ("linear", 0)
+    [axes] = plot_jct_cdf({**JCT, "fifo": [900.0, 1100.0, 950.0]}).axes
+    assert axes.get_xscale() == "log"
+    left, right = axes.get_xlim()
+    assert 20 < left < 40 < 1100 < right
+
+
+def test_jobs_in_system_has_one_line_per_scheduler(tmp_path: Path) -> None:
+    records = {"fifo": episode(1.6), "fair": episode()}
+    assert difference(plot_jobs_in_system(records), "jobs-in-system", tmp_path) is None
+
+
+def test_the_comparison_notices_another_picture(tmp_path: Path) -> None:
+    if os.environ.get("DECIMA_NEW_BASELINES"):
+        pytest.skip("the baselines are being replaced")
+    assert difference(plot_schedule(episode(1.2), "fair"), "schedule", tmp_path) is not None
+    other = {"fifo": JCT["fair"], "fair": JCT["fifo"], "my:Own": JCT["my:Own"]}
+    assert difference(plot_jct_cdf(other), "jct-cdf", tmp_path) is not None
+    records = {"fifo": episode(), "fair": episode(1.6)}
+    assert difference(plot_jobs_in_system(records), "jobs-in-system", tmp_path) is not None
+
+
+def bars(figure: Figure) -> list[int]:
+    collections = [item for item in figure.axes[0].collections if isinstance(item, PolyCollection)]
+    return [len(collection.get_paths()) for collection in collections]
+
+
+def test_tasks_of_a_job_that_follow_each_other_are_one_bar() -> None:
+    moves, busy = 4 * 6, 4 * 6  # each job on each executor: two tasks without a gap
+    assert bars(plot_schedule(episode())) == [moves, busy]
+
+
+def test_an_unfinished_episode_is_drawn_until_its_end() -> None:
+    whole = episode()
+    cut = replace(
+        whole,
+        end_ms=15_000.0,
+        completion_ms=np.where(whole.completion_ms <= 15_000.0, whole.completion_ms, np.nan),
+        task_executor=np.where(whole.task_start_ms < 15_000.0, whole.task_executor, -1).astype(np.int32),
+    )
+    figure = plot_schedule(cut)
+    assert figure.axes[0].get_xlim() == (0, 15)
+    assert bars(figure)[1] < 4 * 6
+
+
+def test_two_hundred_thousand_tasks_are_drawn_in_a_moment(tmp_path: Path) -> None:
+    tasks, executors = 200_000, 50
+    start = np.arange(tasks) // executors * 1000.0
+    profile = JobProfile("job", (StageProfile(tasks // 200, TaskDurations.constant(1000.0)),))
+    record = EpisodeRecord(
+        config=ClusterConfig(num_executors=executors),
+        sequence=JobSequence((profile,) * 200, np.zeros(200)),
+        task_start_ms=start,
+        task_finish_ms=start + 1000.0,
+        task_executor=(np.arange(tasks) % executors).astype(np.int32),
+        task_wave=np.zeros(tasks, np.int8),
+        task_parallelism=np.ones(tasks, np.int32),
+        completion_ms=start.reshape(200, -1).max(axis=1) + 1000.0,
+        move_executor=np.zeros(0, np.int32),
+        move_job=np.zeros(0, np.int64),
+        move_depart_ms=np.zeros(0),
+        end_ms=float(start.max()) + 1000.0,
+        num_decisions=200,
+    )
+    before = time.process_time()
+    plot_schedule(record, "fifo").savefig(tmp_path / "schedule.png")
+    assert time.process_time() - before < 3
+    assert (tmp_path / "schedule.png").stat().st_size < 500_000

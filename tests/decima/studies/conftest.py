@@ -1,0 +1,72 @@
+"""A workload so small that policies for it are trained in a second."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from decima.studies.study import Study
+from workloads import read_workload
+
+PROFILES = {
+    "wide": {
+        "stages": [
+            {"tasks": 8, "duration_ms": 2000},
+            {"tasks": 3, "duration_ms": [1000, 2000], "parents": [0]},
+        ]
+    },
+    "long": {
+        "stages": [
+            {"tasks": 2, "duration_ms": 4000},
+            {"tasks": 2, "duration_ms": 3000, "parents": [0]},
+            {"tasks": 1, "duration_ms": 1500, "parents": [1]},
+        ]
+    },
+    "small": {
+        "stages": [{"tasks": 2, "duration_ms": {"fresh": 1500, "first": 900, "rest": [700, 800]}}],
+    },
+}
+
+
+@pytest.fixture(autouse=True)
+def _short_streams(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loads are measured on fewer jobs."""
+    monkeypatch.setattr("decima.studies.study.LOAD_JOBS", 200)
+
+
+@pytest.fixture(scope="session")
+def workload_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("workload") / "tiny.json"
+    file.write_text(json.dumps({"format": "decima-workload", "version": 1, "profiles": PROFILES}))
+    return file
+
+
+@pytest.fixture(scope="session")
+def make_study(workload_file: Path) -> Callable[..., Study]:
+    """``make_study(policies, **others)``: 2 experiments of 4 jobs on 5 executors, a few iterations."""
+
+    def make(policies: Path, **others: Any) -> Study:
+        return Study(
+            **{
+                "workload": read_workload(workload_file),
+                "source": {"file": str(workload_file)},
+                "executors": 5,
+                "budget": 0.005,
+                "num_experiments": 2,
+                "num_jobs": 4,
+                "policies": policies,
+                **others,
+            }
+        )
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def study(make_study: Callable[..., Study], tmp_path_factory: pytest.TempPathFactory) -> Study:
+    """One whose policies are shared by all tests of a process, as by the studies."""
+    return make_study(tmp_path_factory.mktemp("policies"))

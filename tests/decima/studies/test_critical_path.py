@@ -1,0 +1,205 @@
+"""Which networks find critical paths."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from click.testing import CliRunner
+from rich.console import Console
+
+from decima.cli.main import cli
+from decima.policy.encoder import GraphTensors
+from decima.policy.features import Graphs, message_order
+from decima.studies.critical_path import (
+    LEARN_STAGES,
+    LEVELS,
+    TEST_STAGES,
+    Dags,
+    Expressiveness,
+    StagePaths,
+    accuracy,
+    critical_paths,
+    draw_dags,
+    measure_expressiveness,
+)
+from decima.studies.critical_path_report import (
+    expressiveness_notes,
+    expressiveness_table,
+    plot_expressiveness,
+)
+from tests.decima.show.test_plots import difference
+from workloads import JobProfile, synthetic_profiles
+
+PROFILES = synthetic_profiles(30, seed=4)
+
+
+def graphs_of(profiles: tuple[JobProfile, ...]) -> GraphTensors:
+    """Whole jobs, with the works of their stages."""
+    messages = [message_order(profile) for profile in profiles]
+    work = np.array([stage.work_ms for profile in profiles for stage in profile.stages], np.float32)
+    zeros = np.zeros(work.size, np.int32)
+    graphs = Graphs(
+        first_stage=np.cumsum([0, *(profile.num_stages for profile in profiles)]),
+        first_job=np.arange(len(profiles) + 1),
+        first_message=np.cumsum([0, *map(len, messages)]),
+        features=work[:, None],
+        job_features=np.zeros((len(profiles), 0), np.float32),
+        stage_job=zeros,
+        unfinished=np.ones(work.size, np.bool_),
+        place=zeros,
+        low=zeros,
+        high=zeros,
+        messages=np.concatenate(messages),
+    )
+    return GraphTensors.of(graphs, torch.device("cpu"))
+
+
+def test_critical_paths_are_those_of_the_profiles() -> None:
+    expected = np.concatenate([profile.critical_path_ms for profile in PROFILES])
+    np.testing.assert_allclose(critical_paths(graphs_of(PROFILES)).numpy(), expected, rtol=1e-5)
+
+
+def test_on_the_frontier_are_the_stages_that_wait_for_none() -> None:
+    dags = draw_dags(200, (5, 30), np.random.default_rng(3))
+    senders = torch.cat([step.senders for step in dags.graphs.steps])
+    waiting = torch.zeros(len(dags.graphs.features), dtype=torch.bool)
+    waiting[senders] = True
+    torch.testing.assert_close(dags.frontier, torch.nonzero(~waiting).squeeze(1))
+    stages = torch.bincount(dags.graphs.stage_job)
+    frontier = torch.bincount(dags.graphs.stage_job[dags.frontier])
+    assert frontier.min() >= 2
+    assert stages.max() <= 30
+    assert (stages < 5).any(), "some have run for a while"
+
+
+def test_children_are_heard_when_they_have_heard_from_theirs() -> None:
+    dags = draw_dags(200, (5, 30), np.random.default_rng(5))
+    height = torch.zeros(len(dags.graphs.features), dtype=torch.int64)
+    for number, step in enumerate(dags.graphs.steps):
+        assert (height[step.receivers] == 0).all(), "every stage hears once"
+        assert (height[step.senders] <= number).all()
+        height[step.receivers] = number + 1
+    later = [set(step.receivers.tolist()) for step in dags.graphs.steps]
+    for number, step in enumerate(dags.graphs.steps):
+        assert not set(step.senders.tolist()).intersection(*[set().union(*later[number:])])
+
+
+def test_both_kinds_of_dags_fork_and_join() -> None:
+    dags = draw_dags(200, (20, 30), np.random.default_rng(5))
+    children = torch.cat([torch.bincount(step.edges[1]) for step in dags.graphs.steps])
+    assert (children > 1).float().mean() > 0.1
+    assert children.max() > 3
+
+
+def test_one_seed_draws_the_same() -> None:
+    one, other = (draw_dags(5, (5, 30), np.random.default_rng(8)).graphs for _ in range(2))
+    torch.testing.assert_close(one.features, other.features)
+    assert [step.edges.tolist() for step in one.steps] == [step.edges.tolist() for step in other.steps]
+
+
+def test_accuracy_counts_dags() -> None:
+    """Two DAGs without edges; works 1 3 2 and 5 4."""
+    work = torch.tensor([[1.0], [3.0], [2.0], [5.0], [4.0]])
+    nothing = torch.zeros(0, dtype=torch.int64)
+    graphs = GraphTensors(
+        features=work,
+        job_features=torch.zeros(2, 0),
+        stage_job=torch.tensor([0, 0, 0, 1, 1]),
+        job_graph=torch.arange(2),
+        unfinished=nothing,
+        steps=(),
+        num_graphs=2,
+    )
+    dags = Dags(graphs, torch.arange(5))
+    assert accuracy(work[:, 0], dags) == 1.0
+    assert accuracy(torch.tensor([0.0, 9.0, 1.0, 0.0, 1.0]), dags) == 0.5
+    assert accuracy(-work[:, 0], dags) == 0.0
+    assert accuracy(-work[:, 0], replace(dags, frontier=torch.tensor([0, 3, 4]))) == 0.5
+
+
+def test_the_networks_differ_by_g_alone() -> None:
+    """Both have the paper's f of 16 x 32 x 16 x 16 and a lift of the one feature; one has a g besides."""
+    sizes = {}
+    for network, aggregate in LEVELS.items():
+        encoder = StagePaths(aggregate, seed=0).encoder
+        sizes[network] = sum(
+            parameter.numel()
+            for part in (encoder.stage_input, encoder.stage_messages)
+            for parameter in part.parameters()
+        )
+    layer = 16 * 32 + 32 + 32 * 16 + 16 + 16 * 16 + 16
+    assert sizes["two-level"] - sizes["single-level"] == layer
+    assert sizes["single-level"] == layer + (32 + 32 + 32 * 16 + 16 + 16 * 16 + 16)
+
+
+def test_critical_paths_are_found_with_two_levels_only() -> None:
+    assert TEST_STAGES[0] > LEARN_STAGES[1], "the tests are larger than what is learned from"
+    measured = measure_expressiveness(seeds=(0,), iterations=1600, num_measurements=4)
+    final = measured.final()[0]
+    print(f"\n{final}")
+    assert final["two-level"] >= 0.95
+    assert final["single-level"] <= final["two-level"] - 0.05
+    assert measured.chance < 0.5
+    assert len(measured.curves) == 2 * 5
+
+
+@pytest.mark.slow
+def test_no_seed_is_lucky() -> None:
+    final = measure_expressiveness(seeds=range(1, 5), num_measurements=1).final()
+    print(f"\n{final}")
+    assert (final.loc["two-level"] >= 0.95).all()
+    assert final.loc["single-level"].max() <= final.loc["two-level"].min() - 0.05
+
+
+@pytest.fixture
+def expressiveness() -> Expressiveness:
+    """Made up."""
+    rows = [
+        {"iteration": iteration, "accuracy": base + gain * iteration / 100, "network": network, "seed": seed}
+        for network, base, gain in (("two-level", 0.4, 0.58), ("single-level", 0.4, 0.4))
+        for seed, base in ((0, base), (1, base - 0.1))
+        for iteration in (0, 50, 100)
+    ]
+    return Expressiveness(pd.DataFrame(rows), chance=0.35)
+
+
+def test_the_picture(expressiveness: Expressiveness, tmp_path: Path) -> None:
+    assert difference(plot_expressiveness(expressiveness), "critical-path", tmp_path) is None
+
+
+def test_the_table(expressiveness: Expressiveness) -> None:
+    console = Console(width=100, record=True)
+    console.print(expressiveness_table(expressiveness))
+    lines = console.export_text().splitlines()
+    assert [line.split()[-3:] for line in lines if "-level" in line] == [
+        ["93.0%", "88.0%", "98.0%"],
+        ["75.0%", "70.0%", "80.0%"],
+    ]
+    assert any("35.0%" in line for line in lines)
+    assert "in 100 iterations" in expressiveness_notes(expressiveness)[1]
+
+
+def test_the_command(tmp_path: Path) -> None:
+    results, out = tmp_path / "results.json", tmp_path / "pictures"
+    options = ["--seeds", "2", "--budget", "0.002", "--json", str(results), "--out", str(out)]
+    shown = CliRunner().invoke(cli, ["reproduce", "critical-path", *options])
+    assert shown.exit_code == 0, shown.output
+    assert "two-level" in shown.stdout
+    assert (out / "critical-path.png").stat().st_size > 1000
+    content = json.loads(results.read_text())
+    assert content["command"] == "decima reproduce critical-path --seeds 2 --budget 0.002"
+    again = {(row["network"], row["seed"], row["iteration"]) for row in content["curves"]}
+    assert {each[:2] for each in again} == {(network, seed) for network in LEVELS for seed in (0, 1)}
+
+
+def test_the_command_into_a_file(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    shown = CliRunner().invoke(cli, ["reproduce", "critical-path", "--out", str(tmp_path / "file")])
+    assert shown.exit_code == 1
+    assert shown.stderr.count("\n") == 1

@@ -1,0 +1,307 @@
+"""The simulator against runs on real Spark."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+from rich.console import Console
+
+from decima.cli.main import cli
+from decima.studies.fig18 import ALL, VARIANTS, Fidelity, measure_fidelity
+from decima.studies.fig18_report import fidelity_notes, fidelity_tables, plot_fidelity
+from decima.studies.prediction import Effects, Source, predict_mixture, predict_run, replay, replay_mixture
+from decima.studies.recordings import Mixture, QueryKey, Recordings, load_recordings
+from tests.decima.show.test_plots import difference
+from tests.workloads.spark.recordings import WALL_MS, recording, write_recordings
+from workloads import WorkloadError
+
+KEY = QueryKey(1, 2.0, "12m/16")
+#: Of the query that all recordings here are of, once its job is submitted.
+SPAN_MS = 480.0
+
+
+def mixture(executors: int, *submit_s: float) -> dict[str, Any]:
+    """What the manifest notes of applications that all run the same query; each takes 2 s."""
+    applications = [
+        {**vars_of(f"mix_n{executors}_a{place}", executors), "submit_s": at, "done_s": at + 2.0}
+        for place, at in enumerate(submit_s)
+    ]
+    return {"executors": 2, "makespan_s": 0, "applications": applications}
+
+
+def vars_of(name: str, executors: int) -> dict[str, Any]:
+    return {"name": name, "query": 1, "sf": 2.0, "n": executors, "layout": "12m/16"}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """As the recorder leaves it: runs on one and two executors, and two mixtures."""
+    manifest = {"mixtures": {"mix_n1": mixture(1, 0.5, 0.6), "mix_n2": mixture(2, 0.5, 0.6)}}
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
+    shared = [recording(f"mix_n{count}_a{place}", count) for count in (1, 2) for place in (0, 1)]
+    single = [recording("q01_n2_r1"), recording("q01_n2_r2", rest=200), recording("q01_n1_r1", 1, rest=50)]
+    write_recordings(tmp_path / "eventlogs", *single, *shared)
+    return tmp_path
+
+
+@pytest.fixture
+def recordings(folder: Path) -> Recordings:
+    return load_recordings([folder])
+
+
+def test_recordings(recordings: Recordings) -> None:
+    assert [run.name for run in recordings.runs] == ["q01_n1_r1", "q01_n2_r1", "q01_n2_r2"]
+    run = recordings.runs[1]
+    assert (run.key, run.executors, run.query.wall_ms) == (KEY, 2, WALL_MS)
+    assert (run.registration_ms, run.startup_ms, run.preparation_ms) == (500.0, 500.0, 500.0)
+    assert run.busy_cores == 1.5
+    fair, fifo = recordings.mixtures
+    assert (fair.sharing, fair.executors_max, fair.slots, fair.keys) == ("FAIR", 1, 2, (KEY, KEY))
+    assert fifo.sharing == "FIFO"
+    np.testing.assert_allclose(fifo.submit_ms, [0, 100])
+    np.testing.assert_allclose(fifo.jct_ms, [2000, 2000])
+
+
+def test_replaying_a_run_gives_its_wall_time(recordings: Recordings) -> None:
+    assert [replay(run) for run in recordings.runs] == [run.query.wall_ms for run in recordings.runs]
+
+
+def test_a_run_is_predicted_from_another(recordings: Recordings) -> None:
+    alone, run, _ = recordings.runs
+
+    def predicted(**left_out: bool) -> float:
+        return predict_run(Source([run], [alone]), 2, Effects(**left_out), num_seeds=4)
+
+    assert predicted() == WALL_MS
+    assert predicted(driver=False) == WALL_MS - 100 - 20
+    assert 120 + 100 + 100 + 60 <= predicted(waves=False) <= 120 + 300 + 300 + 60
+    # the runs on one executor had faster tasks
+    assert WALL_MS - 50 <= predicted(parallelism=False) < WALL_MS
+
+
+def test_mixtures_are_predicted_from_single_runs(recordings: Recordings) -> None:
+    """Registration 500, moving 500; the driver needs no longer than the executors."""
+    alone, run, _ = recordings.runs
+    fair, fifo = recordings.mixtures
+
+    def predicted(mixture: Mixture, **left_out: bool) -> list[float]:
+        sources = [Source([run], [alone])] * 2
+        return predict_mixture(mixture, sources, Effects(**left_out), num_seeds=2, alone=True).tolist()
+
+    one_after_the_other = [1000 + SPAN_MS, 1000 + SPAN_MS + 500 + SPAN_MS - 100]
+    assert predicted(fifo) == one_after_the_other
+    on_one = 300 + 3 * 100 + 20 + 60 + 60
+    assert predicted(fair) == [1000 + on_one] * 2
+    assert predicted(fifo, moving=False) == [1000 + SPAN_MS, 1000 + SPAN_MS + SPAN_MS - 100]
+
+
+def test_mixtures_are_predicted_from_other_recordings_of_them(recordings: Recordings) -> None:
+    """Here the drivers needed 500 longer than the executors."""
+    _, fifo = recordings.mixtures
+    sources = [Source([run], ()) for run in fifo.runs]
+    predicted = predict_mixture(fifo, sources, Effects(), num_seeds=2, alone=False)
+    assert predicted.tolist() == replay_mixture(fifo).tolist()
+
+
+def test_replaying_a_mixture(recordings: Recordings) -> None:
+    """Each application as if it had run alone, which here it did; the driver was 500 later than the executors."""
+    fair, fifo = recordings.mixtures
+    on_one = 300 + 3 * 100 + 20 + 60 + 100
+    assert replay_mixture(fair).tolist() == [1500 + on_one] * 2
+    # the second one's driver has planned when its executors come
+    assert replay_mixture(fifo).tolist() == [1500 + SPAN_MS, 1500 + SPAN_MS + 500 + SPAN_MS - 100]
+
+
+def test_halves_predict_each_other(recordings: Recordings) -> None:
+    fidelity = measure_fidelity(recordings, num_seeds=2)
+    runs = fidelity.runs.set_index("run")
+    assert runs.loc["q01_n2_r1", ["real", "replay", "rerun"]].tolist() == [580, 580, 680]
+    assert runs.loc["q01_n2_r2", ["real", "predicted", "rerun"]].tolist() == [680, 580, 580]
+    assert list(fidelity.replays["replay"]) == [680, 580, 680]
+    assert list(fidelity.applications["mixture"]) == ["mix_n1", "mix_n1", "mix_n2", "mix_n2"]
+    [query] = fidelity.queries().to_dict("records")
+    assert (query["runs"], query["real"], query["replay error"]) == (2, 630, 0)
+    assert query["predicted error"] == pytest.approx((100 / 680 + 100 / 580) / 2)
+    summary = fidelity.summary()
+    assert summary.loc[("alone", ALL), "max"] == pytest.approx(100 / 580)
+    assert ("alone", "no moving") not in summary.index
+    assert set(fidelity.mixtures().index) == {"mix_n1", "mix_n2"}
+
+
+def test_recordings_of_a_mixture_predict_each_other(folder: Path) -> None:
+    again = Path(shutil.copytree(folder, folder / "again"))
+    once, twice = load_recordings([folder]), load_recordings([folder, again])
+    alone = measure_fidelity(once, num_seeds=1).applications
+    assert (alone["predicted"] == alone["from alone"]).all()
+    assert "rerun" not in alone
+    both = measure_fidelity(twice, num_seeds=1).applications
+    assert len(both) == 2 * len(alone)
+    assert (both["rerun"] == both["real"]).all()
+    np.testing.assert_allclose(both["predicted"], both["replay"])
+    assert (both["predicted"] != both["from alone"]).all()
+
+
+def test_nothing_to_predict(recordings: Recordings) -> None:
+    with pytest.raises(WorkloadError, match="expected two runs of a query with 1 executors among the 3"):
+        measure_fidelity(recordings, executors=1)
+
+
+def test_a_mixture_of_what_never_ran_alone(recordings: Recordings) -> None:
+    other = KEY._replace(query=2)
+    runs = tuple(replace(run, key=other) for run in recordings.runs)
+    with pytest.raises(WorkloadError, match="mix_n1: expected a single run of each of its queries with 2"):
+        measure_fidelity(Recordings(runs, recordings.mixtures))
+
+
+def test_a_mixture_whose_log_is_lost(folder: Path) -> None:
+    (folder / "eventlogs" / "mix_n2_a1.json").unlink()
+    with pytest.raises(WorkloadError, match="mix_n2: there is no event log of mix_n2_a1"):
+        load_recordings([folder])
+
+
+def test_a_folder_given_twice(folder: Path) -> None:
+    with pytest.raises(WorkloadError, match="given twice; a run cannot predict itself"):
+        load_recordings([folder, folder / ".." / folder.name])
+
+
+def test_a_log_of_somebody_else(tmp_path: Path) -> None:
+    log = recording("q01_n2_r1")
+    del log.events[0]["sf"]
+    with pytest.raises(WorkloadError, match=r"q01_n2_r1 was not recorded by workloads.spark.recorder"):
+        load_recordings([write_recordings(tmp_path, log)])
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"mixtures": {"m": {}}}', '{"mixtures": {"m": []}}'])
+def test_an_unusable_manifest(folder: Path, text: str) -> None:
+    (folder / "manifest.json").write_text(text)
+    with pytest.raises(WorkloadError, match=r"manifest.json: not a usable manifest"):
+        load_recordings([folder])
+
+
+# ---- on real Spark -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def real(shared: Callable[[str], Path]) -> Recordings:
+    return load_recordings([shared("spark/eventlogs")])
+
+
+def test_every_recorded_run_is_replayed_within_5_percent(real: Recordings) -> None:
+    errors = {run.name: replay(run) / run.query.wall_ms - 1 for run in real.runs}
+    assert len(errors) == 88
+    assert max(map(abs, errors.values())) < 0.05
+    assert np.mean(np.abs(list(errors.values()))) < 0.01
+
+
+def test_predictions_are_about_as_good_as_running_the_query_again(real: Recordings) -> None:
+    fidelity = measure_fidelity(real, num_seeds=2)
+    mean = fidelity.summary()["mean"].to_dict()
+    assert len(fidelity.runs) == 44
+    assert mean["alone", ALL] < 0.065
+    assert mean["alone", ALL] < 1.2 * mean["alone", "rerun"]
+    assert min(mean["alone", name] for name in ("no waves", "no parallelism", "no driver")) > 0.07
+
+
+# ---- shown to people ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def fidelity() -> Fidelity:
+    """Made up."""
+    place = np.arange(8)
+    real = 6000.0 + 700 * (place * 5 % 8)
+    off = 1 + 0.02 * (place % 5 - 2)
+    others = dict.fromkeys(("no waves", "no parallelism", "no driver"), real * (1.2 + place / 40))
+    runs = pd.DataFrame(
+        {
+            "data": [f"SF {1 + number // 4}, 12m/16" for number in place],
+            "query": [f"q{1 + number % 4:02d}" for number in place],
+            "run": [f"run{number}" for number in place],
+            "real": real,
+            "busy_cores": 1.5,
+            "replay": real,
+            "rerun": real * 1.05,
+            ALL: real * off,
+            **others,
+        }
+    )
+    applications = pd.DataFrame(
+        {
+            "mixture": ["mix1"] * 4 + ["mix2"] * 4,
+            "sharing": ["FAIR"] * 4 + ["FIFO"] * 4,
+            "data": "SF 2, 12m/16",
+            "query": runs["query"],
+            "real": 2 * real,
+            "busy_cores": 2.0,
+            "replay": 2 * real,
+            **dict.fromkeys(VARIANTS, 2 * real * off**2),
+        }
+    )
+    return Fidelity(2, 10, runs, runs[["run", "real", "replay"]], applications)
+
+
+def test_the_picture(fidelity: Fidelity, tmp_path: Path) -> None:
+    assert difference(plot_fidelity(fidelity), "fidelity", tmp_path) is None
+
+
+def test_the_tables(fidelity: Fidelity) -> None:
+    console = Console(width=120, record=True)
+    for table in fidelity_tables(fidelity):
+        console.print(table)
+    text = console.export_text()
+    assert "q01  SF 1, 12m/16" in text
+    assert "mix2  FIFO" in text
+    assert sum(line.split()[:1] == ["Mean"] for line in text.splitlines()) == 2
+    assert fidelity_notes(fidelity)[0].startswith("Alone: mean error 2.3% (paper: at most 5%)")
+    assert fidelity_notes(fidelity)[1].startswith("Sharing: mean error")
+    assert (
+        "(1.50 cores of the machine were busy with one, 2.00 when they shared it)"
+        in fidelity_notes(fidelity)[5]
+    )
+
+
+def test_without_mixtures_there_is_one_table(fidelity: Fidelity) -> None:
+    alone = Fidelity(2, 10, fidelity.runs, fidelity.replays)
+    assert len(fidelity_tables(alone)) == 1
+    assert len(plot_fidelity(alone).axes) == 2 + 1
+    assert not any(note.startswith("Sharing") for note in fidelity_notes(alone))
+    assert json.loads(alone.to_json())["applications"] == []
+
+
+def test_the_command(folder: Path, tmp_path: Path) -> None:
+    results, out = tmp_path / "results.json", tmp_path / "pictures"
+    options = ["--recordings", str(folder), "--seeds", "2", "--json", str(results), "--out", str(out)]
+    shown = CliRunner().invoke(cli, ["reproduce", "fig18", *options])
+    assert shown.exit_code == 0, shown.output
+    assert "Alone: mean error" in shown.stdout
+    assert (out / "fig18.png").stat().st_size > 1000
+    content = json.loads(results.read_text())
+    assert content["command"] == f"decima reproduce fig18 --recordings {folder} --executors 2 --seeds 2"
+    assert len(content["runs"]) == 2
+    assert len(content["applications"]) == 4
+
+
+def test_the_command_without_recordings() -> None:
+    result = CliRunner().invoke(cli, ["reproduce", "fig18"])
+    assert result.exit_code == 2
+    assert result.stderr.count("\n") == 1
+    assert "--recordings DIR" in result.stderr
+
+
+def test_the_command_with_recordings_of_something_else(tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "log").write_text("{}\n")
+    options = ["--recordings", str(tmp_path / "logs"), "--out", str(tmp_path)]
+    result = CliRunner().invoke(cli, ["reproduce", "fig18", *options])
+    assert result.exit_code == 1
+    assert result.stderr.count("\n") == 1
+    assert "not a Spark event log" in result.stderr

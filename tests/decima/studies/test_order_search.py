@@ -1,0 +1,145 @@
+"""The search for the best order of jobs finds what trying all of them finds."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from decima.schedulers import JobOrder, SjfCp
+from decima.studies.order_search import OrderSearch, search_orders, simplified_cluster
+from simulator import run_episode
+from tests.simulator.cluster.build import chain, job, jobs, stage
+from tests.workloads.strategies import durations_ms
+from workloads import JobProfile, JobSequence, batch_arrivals, load_tpch, simplified, synthetic_profiles
+
+
+def mean_jct_ms(sequence: JobSequence, order: tuple[int, ...], executors: int, ahead: bool) -> float:
+    return run_episode(simplified_cluster(executors), sequence, JobOrder(order, ahead)).mean_jct_ms
+
+
+def best_of_all(sequence: JobSequence, executors: int, ahead: bool) -> float:
+    orders = itertools.permutations(range(len(sequence)))
+    return min(mean_jct_ms(sequence, order, executors, ahead) for order in orders)
+
+
+def check_account(found: OrderSearch, sequence: JobSequence, executors: int) -> None:
+    """What a result says about itself holds."""
+    assert found.mean_jct_ms == mean_jct_ms(sequence, found.order, executors, found.ahead)
+    assert found.num_orders == math.factorial(len(sequence))
+    assert found.lower_bound_ms <= found.mean_jct_ms
+    assert found.proven == (found.num_open == 0) == (found.lower_bound_ms == found.mean_jct_ms)
+    assert found.num_evaluated + found.num_pruned + found.num_open >= found.num_orders
+
+
+@st.composite
+def small_jobs(draw: st.DrawFn) -> JobProfile:
+    """One to four stages of a few tasks, any DAG, no luck."""
+    stages = [stage(draw(st.integers(1, 6)), draw(durations_ms())) for _ in range(draw(st.integers(1, 4)))]
+    pairs = list(itertools.combinations(range(len(stages)), 2))
+    edges = draw(st.lists(st.sampled_from(pairs), unique=True)) if pairs else []
+    return job(*stages, edges=edges)
+
+
+@settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(small_jobs(), min_size=1, max_size=4), st.integers(1, 8), st.booleans())
+def test_no_order_is_better_than_the_one_found(
+    profiles: list[JobProfile], executors: int, ahead: bool
+) -> None:
+    sequence = jobs(*profiles)
+    found = search_orders(sequence, executors, ahead=ahead)
+    assert found.proven
+    assert found.mean_jct_ms == pytest.approx(best_of_all(sequence, executors, ahead), rel=1e-8)
+    check_account(found, sequence, executors)
+
+
+@settings(deadline=None, max_examples=20, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(small_jobs(), min_size=2, max_size=4), st.integers(1, 8), st.booleans(), st.integers(1, 10))
+def test_the_lower_bound_holds_whenever_the_search_stops(
+    profiles: list[JobProfile], executors: int, ahead: bool, max_evaluations: int
+) -> None:
+    sequence = jobs(*profiles)
+    found = search_orders(sequence, executors, ahead=ahead, max_evaluations=max_evaluations)
+    assert found.lower_bound_ms <= best_of_all(sequence, executors, ahead) * (1 + 1e-8)
+    assert found.num_evaluated <= max_evaluations + len(sequence)
+    check_account(found, sequence, executors)
+
+
+@pytest.mark.parametrize(("seed", "ahead"), [(0, True), (1, False)])
+def test_five_synthetic_jobs(seed: int, ahead: bool) -> None:
+    profiles = [simplified(profile) for profile in synthetic_profiles(12)]
+    sequence = batch_arrivals(profiles, 5, seed)
+    found = search_orders(sequence, 20, ahead=ahead)
+    assert found.proven
+    assert found.mean_jct_ms == pytest.approx(best_of_all(sequence, 20, ahead), rel=1e-8)
+    assert found.num_evaluated < found.num_orders
+    check_account(found, sequence, 20)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ahead", [True, False])
+@pytest.mark.parametrize("seed", range(5))
+def test_six_published_jobs(shared: Callable[[str], Path], seed: int, ahead: bool) -> None:
+    sequence = batch_arrivals([simplified(job) for job in load_tpch(shared("tpch"))], 6, seed)
+    found = search_orders(sequence, ahead=ahead)
+    assert found.proven
+    assert found.mean_jct_ms == pytest.approx(best_of_all(sequence, 50, ahead), rel=1e-8)
+    check_account(found, sequence, 50)
+
+
+def test_of_jobs_that_fill_the_cluster_the_shortest_goes_first() -> None:
+    """Then the bound is exact, and n! orders are settled by a handful."""
+    sizes = [5, 3, 9, 1, 8, 2, 7, 4, 6, 10]
+    found = search_orders(jobs(*(job(stage(2 * size, 1000.0)) for size in sizes)), 2)
+    assert found.order == tuple(np.argsort(sizes).tolist())
+    assert found.mean_jct_ms == np.cumsum(sorted(sizes)).mean() * 1000.0
+    assert found.proven
+    assert found.gap == 0.0
+    assert found.num_evaluated < 150
+    assert found.num_orders == 3_628_800
+
+
+def test_the_shortest_job_need_not_go_first() -> None:
+    """Two narrow jobs with less work, side by side, leave nothing to do beside them for the wide one."""
+    narrow = chain(*(stage(1, 1000.0) for _ in range(6)))
+    wide = job(stage(8, 1000.0))
+    sequence = jobs(narrow, narrow, wide)
+    found = search_orders(sequence, 2, ahead=False)
+    shortest = run_episode(simplified_cluster(2), sequence, SjfCp()).mean_jct_ms
+    assert found.mean_jct_ms < shortest
+    assert found.mean_jct_ms == best_of_all(sequence, 2, ahead=False)
+
+
+def test_an_unfinished_search_says_how_much_may_be_missing() -> None:
+    profiles = [simplified(profile) for profile in synthetic_profiles(12)]
+    sequence = batch_arrivals(profiles, 6, seed=1)
+    stopped = search_orders(sequence, 10, max_evaluations=3)
+    assert not stopped.proven
+    assert 0.0 < stopped.gap < 1.0
+    assert stopped.gap == 1.0 - stopped.lower_bound_ms / stopped.mean_jct_ms
+    further = search_orders(sequence, 10, max_evaluations=200)
+    assert further.mean_jct_ms <= stopped.mean_jct_ms
+    assert further.lower_bound_ms >= stopped.lower_bound_ms
+
+
+def test_one_job_has_no_choice() -> None:
+    found = search_orders(jobs(job(stage(4, 1000.0))), 2)
+    assert found == OrderSearch((0,), True, 2000.0, 2000.0, 1, 1, 1, 0)
+
+
+def test_later_arrivals_are_refused() -> None:
+    with pytest.raises(ValueError, match="expected all jobs at 0"):
+        search_orders(jobs(job(stage(1, 1.0)), job(stage(1, 1.0)), at=[0.0, 1.0]))
+
+
+def test_durations_that_vary_are_refused() -> None:
+    varied = job(stage(1, 1.0), stage(2, 5.0, fresh_ms=8.0), name="varied")
+    with pytest.raises(ValueError, match="varied: expected a simplified profile, in which tasks do not vary"):
+        search_orders(jobs(varied))
+    assert search_orders(jobs(simplified(varied))).proven

@@ -1,0 +1,240 @@
+"""Each study from training to table, on a tiny workload; and their commands."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from rich.console import Console
+
+from decima.cli.main import cli
+from decima.evaluation.experiments import HINDSIGHT
+from decima.learning.cluster.config import parse_config, read_config
+from decima.policy.config import PolicyConfig
+from decima.policy.features import Featurizer
+from decima.studies import fig9, fig13, fig14, fig15, fig21, fig22, table2
+from decima.studies.study import Study
+from decima.studies.study_report import Outcome, plot_bars, study_json, study_notes, study_table
+from simulator import Cluster, ClusterConfig
+from tests.simulator.cluster.build import chain, jobs, stage
+
+#: Whom the policy for batches imitates first.
+TEACHER = read_config("batch").imitation.scheduler
+
+
+def rows(outcome: Outcome) -> list[tuple[str, str]]:
+    """Condition and scheduler of each row; the table, the notes and the JSON must have them too."""
+    console = Console(width=200, record=True)
+    console.print(study_table(outcome))
+    text = console.export_text() + "\n".join(study_notes(outcome))
+    content = json.loads(study_json(outcome, command="decima"))
+    found = []
+    for condition in content["conditions"]:
+        for scheduler, entry in condition["schedulers"].items():
+            assert f" {scheduler} " in text
+            assert len(entry["per_seed"]["mean_jct_s"]) == len(condition["seeds"]) == 2
+            assert entry["mean_jct_s"] > 0
+            found.append((condition["condition"], scheduler))
+    assert content["machine"]["cpus"] >= 1
+    for policy in content["policies"].values():
+        assert policy["config"]["cluster"]["executors"] >= 1
+    return found
+
+
+def names(outcome: Outcome) -> list[str]:
+    return [scheduler for _, scheduler in rows(outcome)]
+
+
+def test_fig9a(study: Study) -> None:
+    outcome = fig9.fig9a(study)
+    assert names(outcome) == ["fifo", "sjf-cp", "fair", "naive-weighted-fair", HINDSIGHT, TEACHER, "decima"]
+    assert outcome.paper["", "decima"] == "-21%"
+    assert len(fig9.plot_fig9(outcome).axes[0].lines) == 7
+    assert any(TEACHER in note for note in study_notes(outcome))
+
+
+def test_fig9b_and_fig10(study: Study) -> None:
+    outcome = fig9.fig9b(study, interval_s=4.0)
+    assert names(outcome)[:4] == ["fifo", "sjf-cp", "fair", HINDSIGHT]
+    assert names(outcome)[-1] == "decima"
+    heuristic, learned = (outcome.evaluation.records["", name] for name in (HINDSIGHT, "decima"))
+    assert fig9.busy_speedup(heuristic, heuristic) == 1
+    assert outcome.extra["busy_period_speedup"] == fig9.busy_speedup(heuristic, learned)
+    assert outcome.extra["measured_load"]["decima"] > 0
+    assert len(fig9.plot_fig10(outcome).axes) == 5
+
+
+def test_fig13(study: Study) -> None:
+    outcome = fig13.fig13(study)
+    assert len(rows(outcome)) == 12
+    console = Console(width=200, record=True)
+    console.print(study_table(outcome))
+    assert "Makespan" in console.export_text()
+    for name in (HINDSIGHT, fig13.FOR_JCT):  # nobody is slower for moves that take no time
+        free, delayed = (
+            outcome.evaluation.mean(where, name) for where in (fig13.MOVES_FREE, fig13.MOVES_COST)
+        )
+        assert free < delayed
+    assert len(fig13.plot_fig13(outcome).axes) == 3
+
+
+def test_fig14(study: Study) -> None:
+    outcome = fig14.fig14(study, loads=(0.7, 0.5))
+    assert [condition for condition, name in rows(outcome) if name == "decima"] == ["load 50%", "load 70%"]
+    assert names(outcome)[:6] == [
+        HINDSIGHT,
+        "decima",
+        fig14.NO_LIMITS,
+        fig14.NO_GRAPH,
+        fig14.UNFIXED,
+        fig14.BATCH,
+    ]
+    policies = {
+        entry["schedulers"][0]: entry["config"]
+        for entry in json.loads(study_json(outcome))["policies"].values()
+    }
+    assert policies[fig14.NO_LIMITS]["policy"]["overrides"] == {"limit": "none", "wait": False}
+    assert policies[fig14.NO_GRAPH]["policy"]["overrides"] == {"graph": False}
+    assert policies[fig14.UNFIXED]["episodes"]["fixed_sequences"] is False
+    assert policies[fig14.BATCH]["workload"]["arrivals"] == "batch"
+    assert len(fig14.plot_fig14(outcome).axes[0].lines) == 6
+
+
+def test_fig15a(study: Study) -> None:
+    outcome = fig15.fig15a(study, load=0.7)
+    assert names(outcome) == [HINDSIGHT, "decima", fig15.OUTPUTS, fig15.STAGES]
+    assert list(outcome.curves) == ["decima", fig15.OUTPUTS, fig15.STAGES]
+    assert not any(note.startswith("Training begins") for note in study_notes(outcome))
+    for curve in outcome.curves.values():
+        assert [row["iteration"] for row in curve] == list(range(len(curve)))
+        assert "validation_jct_s" in curve[-1]
+    assert len(fig15.plot_fig15a(outcome).axes[0].lines) == 4
+
+
+def test_fig21(study: Study) -> None:
+    outcome = fig21.fig21(study)
+    assert names(outcome) == ["fifo", "sjf-cp", "fair", HINDSIGHT, "decima", fig21.SEARCH]
+    best = outcome.evaluation.of("", fig21.SEARCH)["mean_jct_s"]
+    assert (best <= outcome.evaluation.of("", "sjf-cp")["mean_jct_s"] + 1e-9).all()
+    [condition] = outcome.evaluation.conditions
+    assert min(condition.alphas) == -4
+    assert condition.settings.cluster.moving_delay_ms == condition.settings.cluster.warmup_delay_ms == 0
+    searches = json.loads(study_json(outcome))["order_search"]
+    assert [len(entry["searches"]) for entry in searches] == [2, 2]
+    assert all(0 <= entry["gap"] < 1 for entry in searches)
+    assert plot_bars(outcome).axes[0].containers
+
+
+def test_fig22(study: Study) -> None:
+    outcome = fig22.fig22(study)
+    assert names(outcome) == ["fair", HINDSIGHT, "decima", fig22.BLIND]
+    blind = json.loads(study_json(outcome))["policies"]
+    [config] = [entry["config"] for entry in blind.values() if fig22.BLIND in entry["schedulers"]]
+    shape = parse_config(config, "test").policy.build()
+    assert "unclaimed_tasks" in {feature.name for feature in shape.stage_features}
+    assert not sees_durations(shape)
+    assert sees_durations(read_config("batch").policy.build())
+
+
+def sees_durations(shape: PolicyConfig) -> bool:
+    """Whether a job of quick tasks looks any different from one of slow tasks."""
+    seen = []
+    for task_ms in (200.0, 7000.0):
+        sequence = jobs(chain(stage(5, task_ms), stage(30, 2 * task_ms)))
+        graph = Featurizer(shape, sequence).graph(Cluster(ClusterConfig(20), sequence).observe())
+        seen.append((graph.features, graph.job_features))
+    return not all(np.array_equal(*pair) for pair in zip(*seen, strict=True))
+
+
+def test_table2(study: Study) -> None:
+    outcome = table2.table2(study, load=0.7)
+    found = rows(outcome)
+    assert [name for _, name in found[:3]] == [HINDSIGHT, table2.HERE, table2.FEWER_ARRIVALS]
+    assert found[3:7] == [
+        ("4 jobs, 5 executors", name)
+        for name in (HINDSIGHT, table2.HERE, "decima trained with 1 jobs", "decima trained on 1 executors")
+    ]
+    assert [condition for condition, _ in found[7::2]] == [
+        f"4 jobs, {count} executors" for count in (1, 10, 20)
+    ]
+    assert outcome.paper[found[0]] == "91.2 ± 23.5"
+
+
+# ---- commands ----------------------------------------------------------------------------------------------
+
+
+def run(*words: str | Path) -> tuple[int, str, str]:
+    result = CliRunner().invoke(cli, ["reproduce", *map(str, words)])
+    return result.exit_code, result.stdout, result.stderr
+
+
+def test_the_command(study: Study, workload_file: Path, tmp_path: Path) -> None:
+    results, out = tmp_path / "results.json", tmp_path / "pictures"
+    size = ["--executors", "5", "--budget", "0.005", "--seeds", "2", "--jobs", "4"]
+    where = ["--policies", study.policies, "--processes", "1", "--json", results, "--out", out]
+    status, shown, told = run("fig9a", "--workload", workload_file, *size, *where)
+    assert status == 0, told
+    assert "Batches of 4 tiny jobs, 5 executors, 2 experiments" in shown
+    assert f"picture: {out / 'fig9a.png'}" in shown
+    assert (out / "fig9a.png").stat().st_size > 1000
+    assert "comparing schedulers: 1 of 14" in told
+    content = json.loads(results.read_text())
+    expected = ["decima", "reproduce", "fig9a", "--workload", str(workload_file), *size, "--seed", "0"]
+    assert shlex.split(content["command"]) == expected
+    [condition] = content["conditions"]
+    assert condition["seeds"] == [0, 1]
+    assert fig9.fig9a(study).evaluation.mean("", "decima") == condition["schedulers"]["decima"]["mean_jct_s"]
+
+
+def test_all_studies_have_a_command() -> None:
+    status, shown, _ = run("--help")
+    assert status == 0
+    for name in ("fig9a", "fig9b", "fig10", "fig13", "fig14", "fig15a", "fig21", "fig22", "table2", "fig18"):
+        assert f"  {name} " in shown
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["fig9a", "--budget", "0"], "0"),
+        (["fig9b", "--load", "1"], "--load"),
+        (["fig9b", "--interval", "-1"], "--interval"),
+        (["fig10", "--interval", "25", "--load", "0.5"], "exclude each other"),
+        (["fig9a", "--checkpoint", "{file}"], "not a"),
+        (["fig15a", "--checkpoint", "{file}"], "--checkpoint has no effect"),
+        (["fig9a", "--workload", "{file}", "--profiles", "{folder}"], "exclude each other"),
+        (["fig9a", "--workload", "{exact}"], "says which jobs arrive when"),
+        (["fig9a", "--workload", "{broken}"], "broken.json"),
+        (["fig9a", "--json", "{folder}"], "it is a folder"),
+    ],
+)
+def test_bad_input(
+    words: list[str], told: str, workload_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = json.loads(workload_file.read_text())
+    exact, broken = tmp_path / "exact.json", tmp_path / "broken.json"
+    exact.write_text(json.dumps(content | {"jobs": [{"profile": "small", "arrival_ms": 0}]}))
+    broken.write_text("{")
+    places = {"file": workload_file, "folder": tmp_path, "exact": exact, "broken": broken}
+    monkeypatch.chdir(tmp_path)
+    status, _, error = run(*[word.format(**places) for word in words])
+    assert status != 0
+    assert error.count("\n") == 1, error
+    assert told in error
+
+
+def test_a_command_that_is_interrupted(
+    make_study: Callable[..., Study], workload_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(study: Study) -> Outcome:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(fig9, "fig9a", interrupted)
+    status, _, error = run("fig9a", "--workload", workload_file, "--out", tmp_path)
+    assert status == 130
+    assert error == "decima: interrupted; the same command goes on with the training\n"

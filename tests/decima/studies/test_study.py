@@ -1,0 +1,196 @@
+"""What studies share: sizes, loads, trainings that go on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from decima.evaluation.comparison import compare
+from decima.evaluation.experiments import HINDSIGHT, CompareError, ExperimentSettings
+from decima.learning.cluster.config import TrainingError, read_config
+from decima.policy.files import load_policy
+from decima.policy.scheduler import NeuralScheduler
+from decima.policy.shipped import SHIPPED
+from decima.registry import make_scheduler
+from decima.studies.evaluation import MAKESPAN_HINDSIGHT, POLICY, Condition, evaluate
+from decima.studies.fig9 import batch_variant
+from decima.studies.study import Study, Variant, interval_for_load
+from simulator import ClusterConfig, run_episode
+from workloads import Workload, WorkloadError, batch_arrivals, poisson_arrivals, read_workload
+
+
+def settings_for(study: Study, **others: object) -> ExperimentSettings:
+    return replace(study.settings(num_experiments=2, num_jobs=4), **others)
+
+
+def test_runs_are_those_of_a_comparison(study: Study) -> None:
+    settings = settings_for(study, schedulers=("fifo", "fair", HINDSIGHT), num_experiments=3)
+    evaluation = evaluate([Condition("", settings, {name: name for name in settings.schedulers})])
+    comparison = compare(settings, processes=1)
+    for name in settings.schedulers:
+        runs = evaluation.of("", name)
+        assert runs.index.tolist() == [0, 1, 2]
+        np.testing.assert_allclose(runs["mean_jct_s"], comparison.per_seed_avg_jct_s(name), rtol=1e-12)
+        assert runs["makespan_s"].mean() == pytest.approx(comparison.summary(name)["makespan_s"])
+        assert runs["utilisation"].mean() == pytest.approx(comparison.summary(name)["utilisation"])
+    alphas = [experiment.runs[HINDSIGHT].alpha for experiment in comparison.experiments]
+    assert evaluation.of("", HINDSIGHT)["alpha"].tolist() == alphas
+
+
+def test_a_policy_is_evaluated_as_the_scheduler_that_it_is(study: Study) -> None:
+    variant = batch_variant(study)
+    spec = study.train(variant)[variant.name]
+    settings = settings_for(study)
+    evaluation = evaluate([Condition("here", settings, {"decima": spec}, keep=True)])
+    scheduler = NeuralScheduler(load_policy(Path(spec.removeprefix(POLICY))))
+    own = [run_episode(settings.cluster, settings.sequence(seed), scheduler) for seed in settings.seeds]
+    assert evaluation.of("here", "decima")["mean_jct_s"].tolist() == [
+        record.mean_jct_ms / 1000 for record in own
+    ]
+    np.testing.assert_array_equal(evaluation.records["here", "decima"].jct_ms, own[0].jct_ms)
+
+
+def test_hindsight_for_the_makespan_and_other_alphas(study: Study) -> None:
+    settings = settings_for(study)
+    schedulers = {"jct": HINDSIGHT, "makespan": MAKESPAN_HINDSIGHT, "fixed": "weighted-fair:-3"}
+    evaluation = evaluate(
+        [Condition("all", settings, schedulers), Condition("one", settings, schedulers, alphas=(-3.0,))]
+    )
+    assert evaluation.mean("all", "makespan", "makespan_s") <= evaluation.mean("all", "jct", "makespan_s")
+    assert evaluation.mean("all", "makespan") >= evaluation.mean("all", "jct")
+    fixed = evaluation.of("one", "fixed")["mean_jct_s"].tolist()
+    assert evaluation.of("one", "jct")["mean_jct_s"].tolist() == fixed
+    assert evaluation.of("one", "jct")["alpha"].tolist() == [-3.0, -3.0]
+
+
+def test_a_scheduler_that_cannot_go_on(study: Study) -> None:
+    condition = Condition("", settings_for(study), {"lazy": "tests.decima.schedulers.own_schedulers:Idle"})
+    with pytest.raises(CompareError, match=r"^tests.decima.schedulers.own_schedulers:Idle on seed 0: "):
+        evaluate([condition])
+
+
+def test_arrivals_for_a_load(study: Study, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("decima.studies.study.LOAD_JOBS", 1000)
+    interval_s = interval_for_load(study.workload, 5, 0.6)
+    sequence = poisson_arrivals(study.workload.profiles, 3000, 1000 * interval_s, seed=77)
+    record = run_episode(ClusterConfig(num_executors=5), sequence, make_scheduler("fair"))
+    assert record.busy_ms.sum() / (5 * sequence.arrival_ms[-1]) == pytest.approx(0.6, rel=0.1)
+    assert interval_for_load(study.workload, 5, 0.3) == pytest.approx(2 * interval_s, rel=0.1)
+
+
+def test_the_budget(make_study: Callable[..., Study], tmp_path: Path) -> None:
+    recipe = read_config("batch")
+    full = make_study(tmp_path, budget=1.0, num_experiments=None, num_jobs=None)
+    assert full.config("batch").iterations == recipe.iterations
+    assert full.config("batch").workload.jobs == recipe.workload.jobs
+    assert full.settings(num_experiments=100, num_jobs=20).num_experiments == 100
+    tenth = make_study(tmp_path, budget=0.1, num_experiments=None, num_jobs=None)
+    assert tenth.config("batch").iterations == round(recipe.iterations / 10)
+    assert full.config("batch").imitation == recipe.imitation
+    assert recipe.imitation is not None
+    assert tenth.config("batch").imitation.sequences == round(0.4 * recipe.imitation.sequences)
+    stream = read_config("stream")
+    assert stream.imitation is not None
+    assert full.config("stream").imitation == stream.imitation
+    assert tenth.config("stream").imitation.jobs == max(20, round(stream.imitation.jobs / 10))
+    assert tenth.settings(num_experiments=100, num_jobs=20).num_experiments == 10
+    assert tenth.settings(num_experiments=100, num_jobs=20).num_jobs == 20
+    assert tenth.settings(num_experiments=100, num_jobs=1000, interval_s=2.0).num_jobs == 100
+
+
+def test_time_scales_of_a_stream_are_those_of_its_arrivals(study: Study) -> None:
+    recipe = read_config("stream")
+    mean_s = sum(recipe.workload.intervals) / len(recipe.workload.intervals)
+    config = study.config("stream", workload__interval=mean_s / 5)
+    assert config.returns.horizon == pytest.approx(recipe.returns.horizon / 5, rel=1e-3)
+    assert recipe.critic is not None
+    assert config.critic is not None
+    assert config.critic.trace == pytest.approx(recipe.critic.trace / 5, rel=1e-3)
+    assert config.workload.interval == mean_s / 5
+    assert study.config("stream").returns == recipe.returns
+
+
+def test_a_curriculum_is_scaled_like_the_arrivals(study: Study) -> None:
+    recipe, config = read_config("paper"), study.config("paper", workload__interval=5.0)
+    assert recipe.curriculum is not None
+    assert config.curriculum is not None
+    assert config.curriculum.end == pytest.approx(recipe.curriculum.end / 5)
+
+
+def test_a_given_policy_is_not_trained(make_study: Callable[..., Study], tmp_path: Path) -> None:
+    study = make_study(tmp_path / "policies", checkpoint=tmp_path / "mine.npz")
+    assert study.full_policy(batch_variant(study)) == f"decima:{tmp_path / 'mine.npz'}"
+    assert not study.policies.exists()
+
+
+def test_a_shipped_policy_stands_for_one_of_equal_training(
+    study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "shipped.npz"
+    file.touch()
+    monkeypatch.setitem(SHIPPED, "embedded-batch", file)
+    monkeypatch.setattr(
+        "decima.studies.study.train_variants",
+        lambda variants, *_, **__: {each.name: tmp_path / each.name for each in variants},
+    )
+    full = replace(study, source={}, executors=50, num_jobs=None, budget=1.0)
+    tenth = replace(full, budget=0.1)
+    shipped, trained = f"{POLICY}{file}", f"{POLICY}{tmp_path / 'batch-20-jobs'}"
+    assert full.full_policy(batch_variant(full), "batch", equal=True) == shipped
+    assert tenth.full_policy(batch_variant(tenth), "batch", equal=True) == trained
+    assert tenth.full_policy(batch_variant(tenth), "batch") == shipped
+    assert full.full_policy(batch_variant(full)) == trained
+
+
+def test_a_training_that_was_cut_off_goes_on(
+    study: Study, make_study: Callable[..., Study], tmp_path: Path
+) -> None:
+    variant = batch_variant(study)
+    told: list[tuple[str, int, int]] = []
+
+    def cut(what: str, done: int, total: int) -> None:
+        told.append((what, done, total))
+        if done == 1:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        make_study(tmp_path, tell=cut).train(variant)
+    assert told[-1] == ("training batch-4-jobs", 1, variant.config.iterations)
+    told.clear()
+    again = make_study(tmp_path, tell=lambda *what: told.append(what))
+    assert again.train(variant) == {"batch-4-jobs": f"decima:{tmp_path}/batch-4-jobs/policy.npz"}
+    assert min(done for _, done, _ in told if done) == 2
+    whole = Path(study.train(variant)["batch-4-jobs"].removeprefix(POLICY))
+    for one, other in zip(
+        load_policy(whole).parameters(),
+        load_policy(tmp_path / "batch-4-jobs" / "policy.npz").parameters(),
+        strict=True,
+    ):
+        assert (one == other).all()
+    told.clear()
+    again.train(variant)
+    assert not told
+
+
+def test_a_folder_of_another_training(study: Study) -> None:
+    study.train(batch_variant(study))
+    other = Variant("batch-4-jobs", study.config("batch", workload__jobs=3))
+    with pytest.raises(TrainingError, match=r"another workload.jobs; .*--policies DIR$"):
+        study.train(other)
+
+
+def test_jobs_that_arrive_at_set_times(
+    make_study: Callable[..., Study], study: Study, tmp_path: Path
+) -> None:
+    profiles = study.workload.profiles
+    exact = Workload(profiles, batch_arrivals(profiles, 3, 0), "exact")
+    with pytest.raises(WorkloadError, match=r"^exact: says which jobs arrive when"):
+        make_study(tmp_path, workload=exact)
+
+
+def test_the_workload_is_read(workload_file: Path, study: Study) -> None:
+    assert study.workload.name == read_workload(workload_file).name == "tiny"

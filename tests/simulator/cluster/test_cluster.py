@@ -1,0 +1,736 @@
+"""The cluster as its user meets it: decisions, observations, errors, executor classes, company on the clock."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from simpy.events import Event
+
+from decima.schedulers import Fair, Fifo
+from simulator import (
+    DECIMA_SIM,
+    PAPER,
+    Cluster,
+    ClusterConfig,
+    ConfigError,
+    Decision,
+    EpisodeRecord,
+    ExecutorClass,
+    Observation,
+    SchedulingError,
+    Semantics,
+    run_episode,
+)
+from tests.simulator.cluster.build import Greedy, chain, finish, give, greedy, job, jobs, runs, stage
+from tests.simulator.cluster.naive import Books, check_books, check_observation, check_record
+from workloads import batch_arrivals, poisson_arrivals, synthetic_profiles
+from workloads.arrivals import JobSequence
+from workloads.job import StageProfile, TaskDurations
+
+BOTH = pytest.mark.parametrize("semantics", [PAPER, DECIMA_SIM])
+
+
+def cluster(executors: int, *profiles: Any, at: list[float] | None = None, **settings: Any) -> Cluster:
+    """Without moving delay unless it is given."""
+    config = ClusterConfig(executors, **{"moving_delay_ms": 0.0, **settings})
+    return Cluster(config, jobs(*profiles, at=at))
+
+
+def everything(cluster: Cluster) -> list[bytes]:
+    """The whole compiled state, and the round."""
+    state = [part.tobytes() for part in cluster._memory]
+    return [*state, repr((cluster.offered, cluster.turn, cluster.source, cluster.clock.now)).encode()]
+
+
+# Decisions that cannot be carried out.
+
+
+@pytest.mark.parametrize(
+    ("decision", "message"),
+    [
+        (Decision(-1, 5), "there is no stage -1: the observation has 3"),
+        (Decision(3, 5), "there is no stage 3: the observation has 3"),
+        (Decision(2, 5), "stage 2 is not schedulable"),
+        (Decision(0, 0), "the limit must exceed the 0 executors that the job holds, got 0"),
+        (Decision(0, -7), "the limit must exceed the 0 executors that the job holds, got -7"),
+        (Decision(0, 2.5), "a decision is a stage and a limit, all of them whole numbers, got 0, 2.5"),
+        (Decision(0, math.nan), "a decision is a stage and a limit, all of them whole numbers, got 0, nan"),
+        (Decision(0.0, 2), "a decision is a stage and a limit, all of them whole numbers, got 0.0, 2"),
+    ],
+)
+def test_a_decision_that_cannot_be_carried_out_is_refused_and_changes_nothing(
+    decision: Decision, message: str
+) -> None:
+    # Stage 2 needs stage 1, whose tasks nobody has claimed.
+    subject = cluster(3, job(stage(2, 10.0), stage(2, 10.0), stage(1, 10.0), edges=[(1, 2)]))
+    before = everything(subject)
+    with pytest.raises(SchedulingError, match=f"^{message}$"):
+        subject.decide(decision)
+    assert everything(subject) == before
+    record, _ = finish(subject)
+    assert np.isfinite(record.completion_ms).all()
+
+
+@pytest.mark.parametrize(
+    ("job_number", "stage_number", "count", "message"),
+    [
+        (0, 2, 1, "there is no stage 2 of job 0"),
+        (0, -1, 1, "there is no stage -1 of job 0"),
+        (-1, 0, 1, "there is no stage 0 of job -1"),
+        (2, 0, 1, "there is no stage 0 of job 2"),
+        (0, 0, 0, "0 executors asked for, 3 offered"),
+        (0, 0, 1.5, "a commitment is a job, a stage and a count, all of them whole numbers, got 0, 0, 1.5"),
+        (0, 0, -1, "-1 executors asked for, 3 offered"),
+        (0, 0, 4, "4 executors asked for, 3 offered"),
+        (0, 1, 1, "stage 1 of job 0 is not schedulable"),
+        (1, 0, 1, "stage 0 of job 1 is not schedulable"),
+    ],
+)
+def test_a_commitment_that_cannot_be_made_is_refused_and_changes_nothing(
+    job_number: int, stage_number: int, count: float, message: str
+) -> None:
+    # Job 1 has not arrived.
+    subject = cluster(3, chain(stage(2, 10.0), stage(1, 10.0)), job(stage(1, 10.0)), at=[0.0, 50.0])
+    before = everything(subject)
+    with pytest.raises(SchedulingError, match=f"^{message}$"):
+        subject.commit(job_number, stage_number, count)
+    assert everything(subject) == before
+    finish(subject)
+
+
+def test_a_stage_can_be_chosen_once_in_a_round() -> None:
+    subject = cluster(3, job(stage(5, 10.0), stage(5, 10.0)))
+    subject.decide(Decision(0, 1))
+    assert subject.offered == 2
+    assert subject.observe().schedulable.tolist() == [False, True]
+    with pytest.raises(SchedulingError, match=r"^stage 0 is not schedulable$"):
+        subject.decide(Decision(0, 5))
+    subject.decide(Decision(1, 3))
+    # In the next round, when the second executor of stage 1 runs dry, it can be chosen again.
+    assert subject.clock.now == 20.0
+    assert subject.observe().schedulable.tolist() == [True, False]
+
+
+def test_the_limit_counts_what_the_job_holds_besides_the_executors_offered() -> None:
+    """Job 0 holds two executors at 10 ms; both are offered, so that a limit of 1 gives it one of them."""
+    subject = cluster(2, job(stage(2, 10.0), stage(4, 10.0)), job(stage(4, 10.0)))
+    subject.decide(Decision(0, 2))
+    observation = subject.observe()
+    assert (observation.time_ms, observation.offered, observation.source) == (10.0, 2, 0)
+    assert observation.job_executors.tolist() == [2, 0]
+    assert [observation.held(0), observation.held(1)] == [0, 0]
+    subject.decide(Decision(1, 1))
+    assert subject.offered == 1
+    with pytest.raises(SchedulingError, match=r"^the limit must exceed the 0 executors"):
+        subject.decide(Decision(2, 0))
+    subject.decide(Decision(2, 1))
+    assert subject.observe().time_ms == 10.0 + 40.0
+
+
+@pytest.mark.parametrize(
+    ("limit", "committed"), [(1, 1), (2, 2), (3, 3), (4, 3), (1000, 3), (np.int64(2), 2)]
+)
+def test_a_decision_commits_the_least_of_limit_offer_and_unclaimed_tasks(limit: int, committed: int) -> None:
+    subject = cluster(4, job(stage(3, 10.0), stage(1, 10.0)))
+    subject.decide(Decision(0, limit))
+    assert subject.offered == 4 - committed
+    assert subject.observe().unclaimed_tasks.tolist() == [3 - committed, 1]
+    assert subject.observe().job_executors.tolist() == [committed]
+
+
+def test_nothing_moves_until_the_whole_round_is_decided() -> None:
+    subject = cluster(3, job(stage(3, 10.0), stage(3, 10.0)), moving_delay_ms=7.0)
+    assert subject.decide(Decision(0, 2)) == 0.0
+    assert subject.clock.now == 0.0
+    assert subject.record().move_executor.size == 0
+    subject.decide(Decision(1, 3))
+    assert subject.record().moves()["executor"].tolist() == [0, 1, 2]
+
+
+@BOTH
+def test_after_the_end_there_is_nothing_to_decide(semantics: Semantics) -> None:
+    subject = cluster(2, job(stage(1, 10.0)), semantics=semantics)
+    finish(subject)
+    assert subject.done
+    for ask in (subject.observe, lambda: subject.decide(None), lambda: subject.decide(Decision(0, 1))):
+        with pytest.raises(SchedulingError, match=r"^the episode is over: there is nothing to decide$"):
+            ask()
+    with pytest.raises(SchedulingError):
+        subject.commit(0, 0, 1)
+    assert subject.record().end_ms == 10.0
+
+
+# Whoever idles for ever.
+
+
+@BOTH
+def test_whoever_leaves_everything_idle_for_ever_is_told_so(semantics: Semantics) -> None:
+    subject = cluster(2, job(stage(1, 10.0)), job(stage(1, 10.0)), at=[0.0, 500.0], semantics=semantics)
+    asked = []
+
+    def idle_for_ever() -> None:
+        while True:
+            asked.append((subject.clock.now, subject.last_call))
+            subject.decide(None)
+
+    with pytest.raises(SchedulingError) as error:
+        idle_for_ever()
+    assert str(error.value) == "all executors are idle and nothing is pending, but 2 jobs are not complete"
+    assert set(asked) == {(0.0, False), (500.0, False)} | ({(500.0, True)} if semantics == PAPER else set())
+    assert asked[-1] == (500.0, semantics == PAPER)
+
+
+def test_the_last_call_is_announced_and_may_be_answered() -> None:
+    subject = cluster(2, job(stage(1, 10.0)))
+    assert not subject.last_call
+    subject.decide(None)
+    assert subject.last_call
+    subject.decide(greedy(subject.observe()))
+    assert not subject.last_call
+    finish(subject)
+    assert subject.record().completion_ms.tolist() == [10.0]
+
+
+def test_the_last_call_comes_when_the_last_executor_has_gone_idle() -> None:
+    """Executor 0 needs 10 ms, executor 1, which comes second, 20 ms. All that they are offered they leave."""
+    uneven = TaskDurations.from_tables({1: [10.0], 2: [20.0]}, {}, {})
+    subject = cluster(2, job(StageProfile(2, uneven), stage(1, 10.0)))
+    subject.decide(give(subject.observe(), 0, 2))
+    while not subject.last_call:
+        subject.decide(None)
+    assert (subject.clock.now, subject.turn) == (20.0, [0, 1])
+    record, _ = finish(subject)
+    assert runs(record)[-1] == (0, 1, 0, 0, 20.0, 30.0)
+
+
+@BOTH
+def test_after_standing_still_a_cluster_takes_no_decisions(semantics: Semantics) -> None:
+    subject = cluster(2, job(stage(1, 10.0)), semantics=semantics)
+    if semantics == PAPER:
+        subject.decide(None)
+    with pytest.raises(SchedulingError, match="all executors are idle"):
+        subject.decide(None)
+    for ask in (
+        lambda: subject.decide(None),
+        lambda: subject.decide(Decision(0, 1)),
+        lambda: subject.commit(0, 0, 1),
+        subject.observe,
+    ):
+        with pytest.raises(SchedulingError):
+            ask()
+    assert np.isnan(subject.record().completion_ms).all()
+
+
+def test_who_idles_when_time_is_limited_sits_it_out() -> None:
+    subject = cluster(2, job(stage(1, 10.0)), max_time_ms=300.0)
+    rewards = []
+    while not subject.done:
+        rewards.append(subject.decide(None))
+    assert subject.record().end_ms == 300.0
+    assert sum(rewards) == pytest.approx(-0.003)
+    assert np.isnan(subject.record().completion_ms).all()
+
+
+# The end of time.
+
+
+def test_an_episode_that_is_over_before_max_time_ends_with_its_last_job() -> None:
+    record, rewards = finish(cluster(1, job(stage(2, 10.0)), max_time_ms=1e6, reward="makespan"))
+    assert record.end_ms == 20.0
+    assert sum(rewards) == pytest.approx(-20.0 / 100_000.0)
+
+
+def test_an_episode_that_is_cut_off_counts_the_tasks_under_way() -> None:
+    record, rewards = finish(cluster(1, job(stage(2, 10.0)), job(stage(1, 10.0)), max_time_ms=13.0))
+    assert record.end_ms == 13.0
+    assert np.isnan(record.completion_ms).all()
+    assert record.busy_ms.tolist() == [13.0, 0.0]
+    assert record.utilisation == 1.0
+    assert record.tasks()["start_ms"].tolist()[:2] == [0.0, 10.0]
+    assert sum(rewards) == pytest.approx(-2 * 13.0 / 100_000.0)
+
+
+def test_without_an_effect_max_time_leaves_the_episode_as_it_is() -> None:
+    semantics = replace(PAPER, honour_max_time=False)
+    limited = cluster(1, job(stage(2, 10.0)), max_time_ms=13.0, semantics=semantics)
+    assert runs(finish(limited)[0]) == runs(finish(cluster(1, job(stage(2, 10.0))))[0])
+
+
+def test_an_episode_waits_for_executors_that_are_on_their_way_in_vain() -> None:
+    """Executor 1 leaves for job 0 at 55 ms, where executor 0 does the last task before it arrives, at 105 ms."""
+    profiles = job(stage(3, 10.0)), job(stage(1, 5.0))
+    subject = cluster(2, *profiles, moving_delay_ms=50.0, reward="makespan", reward_scale_ms=1.0)
+    rewards = [subject.decide(Decision(0, 1)), subject.decide(Decision(1, 1))]
+    record, more = finish(subject)
+    assert record.completion_ms.tolist() == [80.0, 55.0]
+    assert record.moves()["depart_ms"].tolist() == [0.0, 0.0, 55.0]
+    assert record.end_ms == 105.0
+    assert sum([*rewards, *more]) == -105.0
+
+
+# Clusters that cannot be.
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"num_executors": 0}, "the number of executors must be a whole number of at least 1, got 0"),
+        ({"num_executors": -3}, "the number of executors must be a whole number of at least 1, got -3"),
+        ({"num_executors": 2.5}, "the number of executors must be a whole number of at least 1, got 2.5"),
+        ({"num_executors": True}, "the number of executors must be a whole number of at least 1, got True"),
+        ({"moving_delay_ms": -1.0}, "moving_delay_ms must be finite and not negative, got -1.0"),
+        ({"moving_delay_ms": math.nan}, "moving_delay_ms must be finite and not negative, got nan"),
+        ({"moving_delay_ms": math.inf}, "moving_delay_ms must be finite and not negative, got inf"),
+        ({"warmup_delay_ms": -0.5}, "warmup_delay_ms must be finite and not negative, got -0.5"),
+        ({"max_time_ms": 0.0}, "max_time_ms must be positive, got 0.0"),
+        ({"max_time_ms": math.nan}, "max_time_ms must be positive, got nan"),
+        ({"reward_scale_ms": 0.0}, "reward_scale_ms must be positive and finite, got 0.0"),
+        ({"reward_scale_ms": math.inf}, "reward_scale_ms must be positive and finite, got inf"),
+        ({"reward": "speed"}, "reward must be 'jct' or 'makespan', got 'speed'"),
+    ],
+)
+def test_a_cluster_that_cannot_be_is_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        ClusterConfig(**settings)
+    assert str(error.value) == message
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"count": 0}, "the number of executors must be a whole number of at least 1, got 0"),
+        ({"cpu": -1.0}, "an executor's cpu must be finite and not negative, got -1.0"),
+        ({"memory": math.nan}, "an executor's memory must be finite and not negative, got nan"),
+    ],
+)
+def test_executors_that_cannot_be_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        ExecutorClass(**{"count": 1, **settings})
+    assert str(error.value) == message
+
+
+def test_a_stage_that_no_class_can_run_is_refused() -> None:
+    config = ClusterConfig(
+        executor_classes=(ExecutorClass(3, cpu=2, memory=1), ExecutorClass(3, cpu=1, memory=4))
+    )
+    fits = job(stage(1, 1.0, cpu=2, memory=1), stage(1, 1.0, memory=4))
+    wants = job(stage(1, 1.0), stage(1, 1.0, cpu=2, memory=2), name="big")
+    Cluster(config, jobs(fits))
+    with pytest.raises(ConfigError) as error:
+        Cluster(config, jobs(fits, wants))
+    expected = "no executor class can run stage 1 of job 1 (big), which needs cpu 2 and memory 2"
+    assert str(error.value) == expected
+
+
+def test_classes_count_for_the_number_of_executors() -> None:
+    config = ClusterConfig(num_executors=7, executor_classes=(ExecutorClass(3), ExecutorClass(2, cpu=2.0)))
+    assert config.num_executors == 5
+    assert ClusterConfig(num_executors=7).executor_classes == (ExecutorClass(7),)
+
+
+# What happens at the same time happens in the order in which it was caused.
+
+
+@BOTH
+def test_a_job_arrives_before_anybody_is_done_at_that_time(semantics: Semantics) -> None:
+    subject = cluster(2, job(stage(1, 10.0)), job(stage(2, 10.0)), at=[0.0, 10.0], semantics=semantics)
+    subject.decide(greedy(subject.observe()))
+    subject.decide(None)
+    assert (subject.clock.now, subject.turn, subject.source) == (10.0, [1], (None, None))
+    assert subject.observe().job_id.tolist() == [0, 1]
+
+
+@BOTH
+@pytest.mark.parametrize(("task_ms", "tasks", "last"), [(30.0, 3, 1), (60.0, 2, 0)])
+def test_who_set_out_before_a_task_began_arrives_before_it_ends(
+    semantics: Semantics, task_ms: float, tasks: int, last: int
+) -> None:
+    """Executor 1 leaves for job 0 at 60 ms and arrives at 110 ms, when executor 0 is done with its second task of
+    30 ms, begun at 80; or with its first of 60 ms, begun at 50. One task is left: who comes first takes it.
+    """
+    profiles = job(stage(tasks, task_ms)), job(stage(1, 10.0))
+    subject = cluster(2, *profiles, moving_delay_ms=50.0, semantics=semantics)
+    subject.decide(Decision(0, 1))
+    record, _ = finish(subject)
+    assert runs(record)[tasks - 1] == (0, 0, tasks - 1, last, 110.0, 110.0 + task_ms)
+    assert record.moves()["depart_ms"].tolist() == [0.0, 0.0, 60.0]
+
+
+@BOTH
+def test_executors_that_leave_one_after_the_other_arrive_so(semantics: Semantics) -> None:
+    """Stages 1 and 2 of job 0 open at 15 ms. Executor 1 leaves for job 1, 2 begins stage 1, 0 leaves for job 1.
+
+    Executor 2 is done when the others arrive, at 20 ms: after executor 1 has begun stage 0 of job 1, before
+    executor 0 begins stage 1.
+    """
+    first = job(stage(1, 10.0), stage(1, 5.0), stage(1, 5.0), edges=[(0, 1), (0, 2)])
+    subject = cluster(3, first, job(stage(2, 10.0), stage(2, 10.0)), moving_delay_ms=5.0, semantics=semantics)
+    for place in (0, 1, 2):
+        subject.decide(give(subject.observe(), place, 1))
+    assert (subject.clock.now, subject.turn, subject.source) == (15.0, [1, 2, 0], (0, None))
+    for place in (3, 1, 4):
+        subject.decide(give(subject.observe(), place, 1))
+    assert (subject.clock.now, subject.turn, subject.source) == (20.0, [2], (0, 1))
+    assert subject.observe().remaining_tasks.tolist() == [0, 0, 1, 1, 2]
+
+
+@BOTH
+def test_who_finds_its_stage_full_takes_the_one_that_has_been_ready_longest(semantics: Semantics) -> None:
+    """Stage 3 opens at 15 ms, stage 2 at 25 ms. Executor 3 sets out for stage 4 at 28 ms, whose last task
+    executor 2 takes at 30 ms; at 33 ms it finds nothing left and helps itself. The others are left idle.
+    """
+    sizes_and_times = ((1, 10.0), (1, 20.0), (3, 7.0), (3, 7.0), (2, 25.0))
+    first = job(*(stage(size, time_ms) for size, time_ms in sizes_and_times), edges=[(1, 2), (0, 3)])
+    subject = cluster(4, first, job(stage(1, 23.0)), moving_delay_ms=5.0, semantics=semantics)
+    for place in (0, 1, 4, 5):
+        subject.decide(give(subject.observe(), place, 1))
+
+    def decide(observation: Observation) -> Decision | None:
+        if observation.time_ms == 28.0 and subject.turn == [3]:
+            return give(observation, 4)
+        return None if observation.time_ms < 33.0 else greedy(observation)
+
+    record, _ = finish(subject, decide)
+    starts = {run[:3]: (run[3], run[4]) for run in runs(record)}
+    assert starts[0, 4, 1] == (2, 30.0)
+    assert starts[0, 3, 0] == (3, 33.0)
+
+
+@BOTH
+def test_who_finds_its_stage_full_and_nothing_else_in_its_job_goes_where_there_is_work(
+    semantics: Semantics,
+) -> None:
+    """Executor 1 leaves for job 0 at 60 ms; at 110 ms nothing is left there. It goes on to job 2, unasked."""
+    profiles = job(stage(2, 40.0)), job(stage(1, 10.0)), job(stage(2, 500.0))
+    subject = cluster(2, *profiles, moving_delay_ms=50.0, semantics=semantics)
+    subject.decide(Decision(0, 1))
+    subject.decide(Decision(1, 1))
+    subject.decide(give(subject.observe(), 0))
+    record, _ = finish(
+        subject, lambda seen: None if seen.time_ms < 160.0 and seen.source >= 0 else greedy(seen)
+    )
+    assert (1, 60.0) in record.moves()[["executor", "depart_ms"]].itertuples(index=False, name=None)
+    assert (2, 0, 0, 1, 160.0, 660.0) in runs(record)
+
+
+# Two classes of executors.
+
+
+def two_classes(**settings: Any) -> ClusterConfig:
+    """Two small executors, numbers 0 and 1, and a large one, number 2."""
+    classes = (ExecutorClass(2, cpu=1, memory=1), ExecutorClass(1, cpu=2, memory=4))
+    return ClusterConfig(executor_classes=classes, **{"moving_delay_ms": 5.0, **settings})
+
+
+def test_a_class_takes_the_stages_that_it_covers() -> None:
+    """Stage 0 suits any executor, stage 1 the large one only; the small ones share stage 0."""
+    profile = job(stage(4, 10.0), stage(3, 20.0, memory=2.0))
+    record, _ = finish(
+        Cluster(two_classes(), jobs(profile)),
+        lambda seen: give(seen, int(np.flatnonzero(seen.schedulable)[-1])),
+    )
+    assert runs(record) == [
+        (0, 0, 0, 0, 5.0, 15.0),
+        (0, 0, 1, 1, 5.0, 15.0),
+        (0, 0, 2, 0, 15.0, 25.0),
+        (0, 0, 3, 1, 15.0, 25.0),
+        (0, 1, 0, 2, 5.0, 25.0),
+        (0, 1, 1, 2, 25.0, 45.0),
+        (0, 1, 2, 2, 45.0, 65.0),
+    ]
+
+
+def test_each_class_is_offered_by_itself() -> None:
+    subject = Cluster(two_classes(), jobs(job(stage(9, 10.0), stage(3, 20.0, cpu=2.0))))
+    observation = subject.observe()
+    assert (observation.executor_class, subject.turn, observation.offered) == (0, [0, 1], 2)
+    assert observation.schedulable.tolist() == [True, False]
+    subject.decide(give(observation, 0, 2))
+    observation = subject.observe()
+    assert (observation.executor_class, subject.turn, observation.offered) == (1, [2], 1)
+    assert observation.schedulable.tolist() == [True, True]
+    assert observation.num_executors == 3
+    subject.decide(give(observation, 1))
+    assert subject.clock.now > 0
+
+
+@BOTH
+def test_a_stage_that_opens_is_offered_to_all_classes_that_wait_in_its_job(semantics: Semantics) -> None:
+    """Executors 1 and 2 wait in the job for stage 1, until executor 0, which is of another class, opens it."""
+    large, small = ExecutorClass(1, cpu=2, memory=4), ExecutorClass(2)
+    config = ClusterConfig(executor_classes=(large, small), moving_delay_ms=5.0, semantics=semantics)
+    subject = Cluster(config, jobs(chain(stage(1, 10.0, memory=2.0), stage(2, 20.0))))
+
+    def decide(observation: Observation) -> Decision | None:
+        """The large executor takes stage 0 only."""
+        only_stage_1 = not observation.schedulable[0]
+        return None if observation.executor_class == 0 and only_stage_1 else greedy(observation)
+
+    record, _ = finish(subject, decide)
+    assert runs(record) == [
+        (0, 0, 0, 0, 5.0, 15.0),
+        (0, 1, 0, 1, 15.0, 35.0),
+        (0, 1, 1, 2, 15.0, 35.0),
+    ]
+
+
+def test_one_class_is_the_plain_cluster() -> None:
+    sequence = batch_arrivals(synthetic_profiles(5), 3, 1)
+    plain = run_episode(ClusterConfig(num_executors=7), sequence, Fair())
+    one_class = run_episode(ClusterConfig(executor_classes=(ExecutorClass(7),)), sequence, Fair())
+    assert runs(plain) == runs(one_class)
+
+
+def test_classes_of_one_size_work_like_one_class_when_each_has_its_own_jobs() -> None:
+    """Two classes, each with a stage of its own in one job: twice the same schedule."""
+    classes = (ExecutorClass(2, cpu=1, memory=4), ExecutorClass(2, cpu=4, memory=1))
+    profile = job(stage(5, 10.0, memory=4), stage(5, 10.0, cpu=4))
+    config = ClusterConfig(executor_classes=classes, moving_delay_ms=3.0)
+    record, _ = finish(Cluster(config, jobs(profile)))
+    times = [(number, task, start, end) for _, number, task, _, start, end in runs(record)]
+    assert [row[1:] for row in times if row[0] == 0] == [row[1:] for row in times if row[0] == 1]
+    assert {run[3] for run in runs(record) if run[1] == 0} == {0, 1}
+    assert {run[3] for run in runs(record) if run[1] == 1} == {2, 3}
+
+
+# What a scheduler sees.
+
+
+def test_an_observation_is_a_copy() -> None:
+    subject = cluster(
+        4, job(stage(3, 10.0), stage(2, 10.0), edges=[(0, 1)]), job(stage(4, 5.0)), moving_delay_ms=2.0
+    )
+    seen: list[tuple[Observation, list[bytes], tuple[int, float]]] = []
+    while not subject.done:
+        observation = subject.observe()
+        assert subject.observe() is observation
+        arrays = [observation.jobs.tobytes(), observation.stages.tobytes()]
+        seen.append((observation, arrays, (observation.offered, observation.time_ms)))
+        subject.decide(greedy(observation) if observation.schedulable.any() else None)
+    assert len(seen) > 4
+    for observation, arrays, numbers in seen:
+        assert [observation.jobs.tobytes(), observation.stages.tobytes()] == arrays
+        assert (observation.offered, observation.time_ms) == numbers
+        observation.jobs[:] = -5  # does no harm
+    assert len({arrays[1] for _, arrays, _ in seen}) > 1
+
+
+def test_scribbling_on_an_observation_changes_nothing() -> None:
+    def episode(scribble: bool) -> EpisodeRecord:
+        subject = cluster(3, chain(stage(3, 10.0), stage(2, 10.0)), moving_delay_ms=2.0)
+        while not subject.done:
+            observation = subject.observe()
+            decision = greedy(observation) if observation.schedulable.any() else None
+            subject.decide(decision)
+            if scribble:
+                observation.jobs[:], observation.stages[:] = 77, 77
+        return subject.record()
+
+    assert runs(episode(True)) == runs(episode(False))
+
+
+def test_the_next_stage_is_the_one_that_has_been_ready_longest_then_the_first() -> None:
+    """Stage 3 becomes ready before 2 does: its parents are complete earlier. Stage 4 is not ready."""
+    profile = job(
+        stage(1, 20.0),
+        stage(1, 10.0),
+        stage(5, 50.0),
+        stage(5, 50.0),
+        stage(5, 50.0),
+        edges=[(0, 2), (1, 3), (2, 4)],
+    )
+    subject = cluster(3, profile)
+    subject.decide(Decision(0, 1))
+    subject.decide(Decision(1, 2))
+    seen = []
+
+    def idle(observation: Observation) -> Decision | None:
+        ranks = observation.ready_rank.tolist()
+        in_order = sorted((rank, place) for place, rank in enumerate(ranks) if rank >= 0)
+        seen.append((observation.time_ms, [place for _, place in in_order], observation.next_stage.tolist()))
+        return None
+
+    while subject.clock.now <= 20.0 and not subject.last_call:
+        subject.decide(idle(subject.observe()))
+    assert seen[0] == (0.0, [0, 1], [2])  # one executor left: none of 2, 3 is ready, 2 is the first
+    assert (10.0, [3], [3]) in seen
+    assert seen[-1] == (20.0, [3, 2], [3])
+
+
+def test_an_observation_names_its_rows() -> None:
+    """At 12 ms: executor 0 runs dry on stage 0 of job 0, executor 1 goes on there, 2 is on its way to job 1."""
+    uneven = TaskDurations.from_tables({1: [10.0], 2: [30.0]}, {}, {})
+    first = chain(StageProfile(2, uneven), stage(4, 6.0))
+    subject = cluster(
+        3, first, job(stage(8, 7.0)), job(stage(1, 1.0)), at=[0.0, 0.0, 1e6], moving_delay_ms=2.0
+    )
+    subject.decide(Decision(0, 2))
+    subject.decide(Decision(2, 1))
+    observation = subject.observe()
+    assert (observation.time_ms, observation.offered, observation.source) == (12.0, 2, 0)
+    assert observation.job_id.tolist() == [0, 1]
+    assert observation.job_arrival_ms.tolist() == [0.0, 0.0]
+    assert observation.job_first_stage.tolist() == [0, 2]
+    assert observation.stages_of(0) == slice(0, 2)
+    assert observation.stages_of(1) == slice(2, 3)
+    assert observation.stage_job.tolist() == [0, 0, 1]
+    assert observation.job_executors.tolist() == [2, 1]
+    assert observation.num_tasks.tolist() == [2, 4, 8]
+    assert observation.remaining_tasks.tolist() == [0, 4, 6]
+    assert observation.unclaimed_tasks.tolist() == [0, 4, 6]
+    assert observation.finished_tasks.tolist() == [1, 0, 1]
+    assert observation.running_executors.tolist() == [2, 0, 1]
+    assert observation.job_unsaturated_stages.tolist() == [1, 1]
+    assert observation.job_incomplete_stages.tolist() == [2, 1]
+    assert observation.schedulable.tolist() == [False, True, True]
+    assert observation.next_stage.tolist() == [1, 2]
+    assert observation.mean_task_ms.tolist() == [20.0, 6.0, 7.0]
+    assert (observation.ready_rank >= 0).tolist() == [False, False, True]
+
+
+@BOTH
+def test_observations_agree_with_a_recomputation_on_a_larger_cluster(semantics: Semantics) -> None:
+    config = ClusterConfig(num_executors=40, semantics=semantics)
+    subject = Cluster(config, poisson_arrivals(synthetic_profiles(6), 6, 10_000, seed=3))
+    scheduler = Fair()
+    scheduler.reset(config, subject.sequence)
+    chosen: set[int] = set()
+    asked = 0
+    while not subject.done:
+        observation = subject.observe()
+        if asked % 5 == 0:
+            check_observation(check_books(subject, chosen), observation)
+        asked += 1
+        decision = scheduler.decide(observation) if observation.schedulable.any() else None
+        committed = observation.offered
+        if decision is not None:
+            held = observation.held(int(observation.stage_job[decision.stage]))
+            unclaimed = int(observation.unclaimed_tasks[decision.stage])
+            committed = min(decision.limit - held, observation.offered, unclaimed)
+            chosen.add(int(observation.stages[0, decision.stage]))
+        subject.decide(decision)
+        if committed == observation.offered:
+            chosen.clear()
+    check_record(subject.record())
+    assert asked > 50
+
+
+# Company on the clock.
+
+
+def monitor(subject: Cluster, every_ms: float, seen: list[float]) -> Iterator[Event]:
+    while True:
+        seen.append(subject.clock.now)
+        yield subject.clock.timeout(every_ms)
+
+
+@BOTH
+@pytest.mark.parametrize("every_ms", [0.37, 10.0, 2000.0])
+def test_a_process_beside_the_cluster_sees_the_time_and_changes_nothing(
+    semantics: Semantics, every_ms: float
+) -> None:
+    config = ClusterConfig(num_executors=4, moving_delay_ms=10.0, semantics=semantics)
+    sequence = jobs(chain(stage(6, 10.0), stage(3, 25.0)), job(stage(9, 5.0)), at=[0.0, 40.0])
+    alone, rewards = finish(Cluster(config, sequence))
+    subject, seen = Cluster(config, sequence), []
+    subject.clock.process(monitor(subject, every_ms, seen))
+    together, same_rewards = finish(subject)
+    assert runs(together) == runs(alone)
+    assert together.completion_ms.tolist() == alone.completion_ms.tolist()
+    assert together.end_ms == alone.end_ms
+    assert same_rewards == pytest.approx(rewards)
+    assert seen == pytest.approx([every_ms * tick for tick in range(len(seen))])
+    assert seen[-1] <= alone.end_ms < seen[-1] + every_ms + 1e-6
+
+
+def test_a_process_can_wait_for_what_happens_in_the_cluster() -> None:
+    subject = cluster(1, chain(stage(3, 10.0), stage(1, 5.0)))
+    seen = []
+
+    def look(at_ms: float) -> Iterator[Event]:
+        yield subject.clock.timeout(at_ms)
+        seen.append((subject.clock.now, int(subject.snapshot().finished_tasks.sum())))
+
+    for at_ms in (0.0, 9.0, 11.0, 29.0, 31.0):
+        subject.clock.process(look(at_ms))
+    finish(subject)
+    assert seen == [(0.0, 0), (9.0, 0), (11.0, 1), (29.0, 2), (31.0, 3)]
+
+
+def test_a_process_that_is_started_begins_at_once() -> None:
+    """Before the task that ends at the same time, though that was settled earlier."""
+    subject, seen = cluster(1, job(stage(2, 10.0))), []
+
+    def look() -> Iterator[Event]:
+        seen.append((subject.clock.now, int(subject.snapshot().finished_tasks.sum())))
+        yield subject.clock.timeout(0.0)
+        seen.append((subject.clock.now, int(subject.snapshot().finished_tasks.sum())))
+
+    def start() -> Iterator[Event]:
+        yield subject.clock.timeout(10.0)
+        subject.clock.process(look())
+
+    subject.clock.process(start())
+    subject.clock.step()  # its timeout comes before the task
+    finish(subject)
+    assert seen == [(10.0, 0), (10.0, 1)]
+
+
+# Size.
+
+
+def test_a_large_cluster() -> None:
+    """A thousand executors, 40,000 tasks; every task takes 100 ms, so the last ends as soon as it can."""
+    profile = chain(stage(20_000, 100.0), stage(20_000, 100.0))
+    record = run_episode(ClusterConfig(num_executors=1000), jobs(profile), Fifo())
+    assert record.completion_ms.tolist() == [2000.0 + 2 * 20 * 100.0]
+    assert record.utilisation == pytest.approx(4000 / 6000)
+
+
+def test_many_small_jobs() -> None:
+    sequence = JobSequence((job(stage(2, 10.0)),) * 500, np.arange(500) * 50.0)
+    record = run_episode(ClusterConfig(num_executors=10, moving_delay_ms=20.0), sequence, Fifo())
+    assert (record.jct_ms == 30.0).all()
+
+
+def test_a_task_may_take_no_time() -> None:
+    record, rewards = finish(cluster(2, chain(stage(3, 0.0), stage(2, 0.0))))
+    assert record.end_ms == 0.0
+    assert sum(rewards) == 0.0
+    check_record(record)
+
+
+def test_schedulers_are_asked_only_where_there_is_a_choice() -> None:
+    asked: list[bool] = []
+
+    class Curious(Greedy):
+        def decide(self, observation: Observation) -> Decision:
+            asked.append(bool(observation.schedulable.any()))
+            return super().decide(observation)
+
+    record = run_episode(
+        ClusterConfig(num_executors=3), jobs(chain(stage(2, 10.0), stage(1, 1.0))), Curious()
+    )
+    assert all(asked)
+    assert len(asked) < record.num_decisions
+
+
+def test_the_books_of_a_cluster_that_was_tampered_with_are_wrong() -> None:
+    """The recomputation would notice: a counter of the compiled state is changed behind its back."""
+    changes: dict[str, Callable[[Cluster], None]] = {
+        "claimed": lambda it: it._state.stages["claimed"].__setitem__(1, 1),
+        "attached": lambda it: it._state.jobs["attached"].__setitem__(0, 1),
+        "open_parents": lambda it: it._state.stages["open_parents"].__setitem__(0, 1),
+        "unsaturated": lambda it: it._state.jobs["unsaturated"].__setitem__(0, 0),
+    }
+    for change in changes.values():
+        subject = cluster(2, chain(stage(2, 10.0), stage(2, 10.0)))
+        Books(subject, set()).check()
+        change(subject)
+        with pytest.raises(AssertionError):
+            Books(subject, set()).check()

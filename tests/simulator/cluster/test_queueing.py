@@ -1,0 +1,214 @@
+"""The simulator against queueing theory, and schedules of one executor worked out by hand."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import cache
+from heapq import heapify, heapreplace
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from numpy.typing import NDArray
+
+from decima.schedulers import Fair, Fifo, RandomChoice, Scheduler, SjfCp
+from simulator import ClusterConfig, EpisodeRecord, ExecutorClass, run_episode
+from tests.simulator.cluster.build import Greedy, chain, job, jobs, runs, stage
+from tests.workloads.strategies import job_sequences
+from workloads.arrivals import JobSequence
+from workloads.job import JobProfile
+
+Times = NDArray[np.float64]
+
+#: The first jobs of each replication, when the queue is still shorter than it will be, are left out.
+NUM_JOBS, WARM_UP, REPLICATIONS = 2000, 400, 12
+MEAN_SERVICE_MS = 1000.0
+
+#: Quantile of Student's t with 11 degrees of freedom: 99 % two-sided.
+STUDENT_T = 3.106
+
+#: The exponential distribution as so many equally likely durations.
+NUM_QUANTILES = 2000
+
+
+@cache
+def customer(service_ms: float) -> JobProfile:
+    """A job of one task."""
+    return job(stage(1, service_ms))
+
+
+def queue(arrival_ms: Times, service_ms: Times, servers: int, scheduler: Scheduler) -> EpisodeRecord:
+    """One job of one task for each customer; executors need no time to move."""
+    sequence = JobSequence(tuple(customer(duration) for duration in service_ms.tolist()), arrival_ms)
+    return run_episode(ClusterConfig(num_executors=servers, moving_delay_ms=0.0), sequence, scheduler)
+
+
+def first_come_first_served(arrival_ms: Times, service_ms: Times, servers: int) -> Times:
+    """Waiting times of a queue, by Kiefer and Wolfowitz: each customer takes the server that is free first."""
+    free_ms = [0.0] * servers
+    heapify(free_ms)
+    waiting = []
+    for arrival, service in zip(arrival_ms.tolist(), service_ms.tolist(), strict=True):
+        begin = max(arrival, free_ms[0])
+        heapreplace(free_ms, begin + service)
+        waiting.append(begin - arrival)
+    return np.array(waiting)
+
+
+def erlang_c_wait_ms(load: float, servers: int) -> float:
+    """Mean waiting time of M/M/c: C(c, a) / (c mu - lambda)."""
+    offered = load * servers
+    busy = offered**servers / math.factorial(servers) / (1 - load)
+    idle = sum(offered**number / math.factorial(number) for number in range(servers))
+    return busy / (busy + idle) * MEAN_SERVICE_MS / (servers * (1 - load))
+
+
+def exponential(random: np.random.Generator) -> Times:
+    rank = random.integers(NUM_QUANTILES, size=NUM_JOBS)
+    return -MEAN_SERVICE_MS * np.log1p(-(rank + 0.5) / NUM_QUANTILES)
+
+
+def constant(random: np.random.Generator) -> Times:
+    return np.full(NUM_JOBS, MEAN_SERVICE_MS)
+
+
+def mean_waits_ms(
+    load: float, servers: int, service: Callable[[np.random.Generator], Times], scheduler: Scheduler
+) -> Times:
+    """The mean waiting time in independent replications."""
+    means = []
+    for replication in range(REPLICATIONS):
+        random = np.random.default_rng([replication, servers, round(100 * load)])
+        arrival_ms = np.cumsum(random.exponential(MEAN_SERVICE_MS / servers / load, NUM_JOBS))
+        record = queue(arrival_ms, service(random), servers, scheduler)
+        means.append((record.task_start_ms - arrival_ms)[WARM_UP:].mean())
+    return np.array(means)
+
+
+def assert_mean(values: Times, expected: float) -> None:
+    """Within the interval of confidence, which must be narrow enough to mean something."""
+    half_width = STUDENT_T * values.std(ddof=1) / math.sqrt(values.size)
+    assert values.mean() == pytest.approx(expected, abs=half_width)
+    assert half_width < 0.4 * expected
+
+
+@pytest.mark.parametrize("servers", [1, 4])
+@pytest.mark.parametrize("load", [0.5, 0.7, 0.8])
+def test_single_task_jobs_under_fifo_wait_as_long_as_erlang_says(load: float, servers: int) -> None:
+    assert_mean(mean_waits_ms(load, servers, exponential, Fifo()), erlang_c_wait_ms(load, servers))
+
+
+def test_erlang_c_agrees_with_the_single_server() -> None:
+    """M/M/1: rho / (1 - rho) mean service times; and M/M/2 by its own closed form."""
+    assert erlang_c_wait_ms(0.8, 1) == pytest.approx(4 * MEAN_SERVICE_MS)
+    assert erlang_c_wait_ms(0.6, 2) == pytest.approx(0.36 / 0.64 * MEAN_SERVICE_MS)
+
+
+@pytest.mark.parametrize("load", [0.5, 0.7])
+def test_tasks_of_one_length_wait_half_as_long_on_one_executor(load: float) -> None:
+    """M/D/1: rho / (2 (1 - rho)) service times (Pollaczek and Khinchine)."""
+    expected = load / (2 * (1 - load)) * MEAN_SERVICE_MS
+    assert_mean(mean_waits_ms(load, 1, constant, Fifo()), expected)
+
+
+@pytest.mark.parametrize("servers", [1, 2, 7])
+@pytest.mark.parametrize("service", [exponential, constant])
+def test_every_single_customer_of_a_fifo_queue_waits_exactly_as_long_as_it_must(
+    service: Callable[[np.random.Generator], Times], servers: int
+) -> None:
+    random = np.random.default_rng(servers)
+    # Whole ms: sums are exact, and some jobs arrive together.
+    service_ms = np.ceil(service(random))[:1000]
+    arrival_ms = np.floor(np.cumsum(random.exponential(1100.0 / servers, 1000)) / 100) * 100
+    record = queue(arrival_ms, service_ms, servers, Fifo())
+    expected = first_come_first_served(arrival_ms, service_ms, servers)
+    assert (record.task_start_ms - arrival_ms).tolist() == expected.tolist()
+    assert record.jct_ms.tolist() == (expected + service_ms).tolist()
+
+
+@settings(deadline=None, max_examples=40, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@given(job_sequences())
+def test_littles_law_holds_in_every_episode(sequence: JobSequence) -> None:
+    """The area below the number of jobs in the system is the sum of their times in the system."""
+    classes = (ExecutorClass(3, cpu=4.0, memory=4.0),)
+    for scheduler in (Fifo(), Fair(), SjfCp(), RandomChoice()):
+        record = run_episode(
+            ClusterConfig(executor_classes=classes, moving_delay_ms=10.0), sequence, scheduler
+        )
+        steps = record.jobs_in_system()
+        area = float((np.diff(steps.index.to_numpy()) * steps.to_numpy()[:-1]).sum())
+        assert steps.iloc[-1] == 0
+        assert area == pytest.approx(record.jct_ms.sum(), rel=1e-9, abs=1e-6)
+        observed = record.observed_ms
+        if observed > 0:
+            rate = len(sequence) / observed
+            assert record.mean_jobs_in_system == pytest.approx(rate * record.mean_jct_ms, rel=1e-9)
+
+
+# One executor: what takes how long, and what comes after what.
+
+WAVES = {"first_ms": 20.0, "fresh_ms": 300.0}
+
+
+def schedule(profile: JobProfile, executors: int = 1, moving_delay_ms: float = 50.0) -> list[tuple[int, ...]]:
+    """(stage, executor, start, finish) of all tasks of a job, in order of start."""
+    config = ClusterConfig(num_executors=executors, moving_delay_ms=moving_delay_ms)
+    record = run_episode(config, jobs(profile), Greedy())
+    rows = [(number, executor, int(a), int(b)) for _, number, _, executor, a, b in runs(record)]
+    return sorted(rows, key=lambda row: (row[2], row[3]))
+
+
+def test_a_chain_on_one_executor() -> None:
+    profile = chain(stage(3, 10.0, **WAVES), stage(2, 7.0, first_ms=9.0, fresh_ms=30.0))
+    assert schedule(profile) == [
+        (0, 0, 50, 350),
+        (0, 0, 350, 360),
+        (0, 0, 360, 370),
+        (1, 0, 370, 379),
+        (1, 0, 379, 386),
+    ]
+
+
+def test_a_diamond_on_one_executor_runs_its_sides_in_order() -> None:
+    diamond = job(*(stage(1, 10.0, **WAVES) for _ in range(4)), edges=[(0, 1), (0, 2), (1, 3), (2, 3)])
+    assert schedule(diamond) == [(0, 0, 50, 350), (1, 0, 350, 370), (2, 0, 370, 390), (3, 0, 390, 410)]
+
+
+def test_a_diamond_on_two_executors_waits_for_its_longer_side() -> None:
+    """The second executor, sent ahead to stage 1, finds it closed and waits; both sides begin at once."""
+    diamond = job(
+        stage(1, 100.0), stage(1, 30.0), stage(1, 80.0), stage(2, 5.0), edges=[(0, 1), (0, 2), (1, 3), (2, 3)]
+    )
+    assert schedule(diamond, executors=2) == [
+        (0, 0, 50, 150),
+        (1, 1, 150, 180),
+        (2, 0, 150, 230),
+        (3, 1, 230, 235),
+        (3, 0, 230, 235),
+    ]
+
+
+def test_stages_in_parallel_share_the_executors_that_they_can_use() -> None:
+    fork = job(stage(2, 10.0), stage(3, 20.0))
+    assert schedule(fork, executors=4, moving_delay_ms=0.0) == [
+        (0, 0, 0, 10),
+        (0, 1, 0, 10),
+        (1, 2, 0, 20),
+        (1, 3, 0, 20),
+        (1, 0, 10, 30),
+    ]
+
+
+def test_an_executor_pays_the_moving_delay_for_each_job_that_it_goes_to() -> None:
+    config = ClusterConfig(num_executors=1, moving_delay_ms=2000.0)
+    sequence = jobs(job(stage(2, 100.0)), job(stage(1, 30.0)), job(stage(1, 5.0)), at=[0.0, 10.0, 9000.0])
+    record = run_episode(config, sequence, Fifo())
+    assert runs(record) == [
+        (0, 0, 0, 0, 2000.0, 2100.0),
+        (0, 0, 1, 0, 2100.0, 2200.0),
+        (1, 0, 0, 0, 4200.0, 4230.0),
+        (2, 0, 0, 0, 11_000.0, 11_005.0),
+    ]
+    assert record.jct_ms.tolist() == [2200.0, 4220.0, 2005.0]
+    assert record.moves()["depart_ms"].tolist() == [0.0, 2200.0, 9000.0]

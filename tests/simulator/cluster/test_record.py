@@ -1,0 +1,153 @@
+"""The metrics of a record, worked out by hand on small episodes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from simulator.cluster.config import ClusterConfig
+from simulator.cluster.record import EpisodeRecord
+from workloads.arrivals import JobSequence
+from workloads.job import JobProfile, StageProfile, TaskDurations
+
+NAN = float("nan")
+
+
+def job(name: str, *stages: tuple[int, float], edges: list[tuple[int, int]] | None = None) -> JobProfile:
+    profiles = tuple(StageProfile(tasks, TaskDurations.constant(mean)) for tasks, mean in stages)
+    return JobProfile(name, profiles, np.array(edges or np.zeros((0, 2), int)))
+
+
+CHAIN = job("chain", (2, 100.0), (1, 50.0), edges=[(0, 1)])
+SINGLE = job("single", (1, 100.0))
+
+
+def record(**changes: object) -> EpisodeRecord:
+    """Two executors. The chain arrives at 10 and runs 30..130, 30..150 | 150..200; the single job at 40 moves
+    executor 1 at 150 and runs 170..290."""
+    fields: dict[str, object] = {
+        "config": ClusterConfig(num_executors=2, moving_delay_ms=20.0),
+        "sequence": JobSequence((CHAIN, SINGLE), np.array([10.0, 40.0])),
+        "task_start_ms": np.array([30.0, 30.0, 150.0, 170.0]),
+        "task_finish_ms": np.array([130.0, 150.0, 200.0, 290.0]),
+        "task_executor": np.array([0, 1, 0, 1], np.int32),
+        "task_wave": np.array([0, 0, 1, 0], np.int8),
+        "task_parallelism": np.array([2, 2, 1, 1], np.int32),
+        "completion_ms": np.array([200.0, 290.0]),
+        "move_executor": np.array([0, 1, 1], np.int32),
+        "move_job": np.array([0, 0, 1]),
+        "move_depart_ms": np.array([10.0, 10.0, 150.0]),
+        "end_ms": 290.0,
+        "num_decisions": 3,
+    }
+    return EpisodeRecord(**{**fields, **changes})  # type: ignore[arg-type]
+
+
+def unfinished() -> EpisodeRecord:
+    """The same episode, ended at 200: the single job's task is on its way to 290."""
+    return record(completion_ms=np.array([200.0, NAN]), end_ms=200.0)
+
+
+def test_each_job_has_its_completion_time_work_and_lost_time() -> None:
+    jobs = record().jobs()
+    assert jobs["name"].tolist() == ["chain", "single"]
+    assert jobs["jct_ms"].tolist() == [190.0, 250.0]
+    assert jobs["work_ms"].tolist() == [250.0, 100.0]
+    assert jobs["busy_ms"].tolist() == [270.0, 120.0]
+    assert jobs["moving_ms"].tolist() == [40.0, 20.0]
+    assert jobs["work_inflation"].tolist() == [270 / 250, 120 / 100]
+
+
+def test_slowdown_is_against_the_job_alone_on_the_whole_cluster() -> None:
+    # The chain is bound by its longest path (100 + 50), not by its work on two executors (125).
+    assert record().slowdown.tolist() == [190 / 150, 250 / 100]
+    wide = record(sequence=JobSequence((job("wide", (3, 100.0)), SINGLE), np.array([10.0, 40.0])))
+    assert wide.slowdown.tolist() == [190 / 150, 250 / 100]
+
+
+def test_an_episode_has_means_percentiles_makespan_and_utilisation() -> None:
+    metrics = record().metrics()
+    assert metrics["mean_jct_ms"] == 220.0
+    assert metrics["p50_jct_ms"] == 220.0
+    assert metrics["p95_jct_ms"] == pytest.approx(247.0)
+    assert metrics["makespan_ms"] == 280.0
+    assert metrics["utilisation"] == pytest.approx(390 / (2 * 280))
+    assert metrics["moving_ms"] == 60.0
+    assert metrics["completed_jobs"] == 2
+
+
+def test_tasks_carry_their_job_stage_and_number() -> None:
+    tasks = record().tasks()
+    assert tasks["job"].tolist() == [0, 0, 0, 1]
+    assert tasks["stage"].tolist() == [0, 0, 1, 0]
+    assert tasks["task"].tolist() == [0, 1, 0, 0]
+    assert tasks["finish_ms"].tolist() == [130.0, 150.0, 200.0, 290.0]
+
+
+def test_moves_end_after_the_moving_delay() -> None:
+    assert record().moves()["arrive_ms"].tolist() == [30.0, 30.0, 170.0]
+
+
+def test_jobs_in_system_is_a_step_function_of_time() -> None:
+    steps = record().jobs_in_system()
+    assert steps.to_dict() == {10.0: 1, 40.0: 2, 200.0: 1, 290.0: 0}
+
+
+def test_arrivals_and_completions_at_one_time_make_one_step() -> None:
+    together = record(sequence=JobSequence((CHAIN, SINGLE), np.array([10.0, 200.0])))
+    assert together.jobs_in_system().to_dict() == {10.0: 1, 200.0: 1, 290.0: 0}
+
+
+def area(episode: EpisodeRecord) -> float:
+    steps = episode.jobs_in_system()
+    return float((np.diff(steps.index.to_numpy()) * steps.to_numpy()[:-1]).sum())
+
+
+def test_littles_law_the_area_under_the_jobs_in_system_is_the_sum_of_completion_times() -> None:
+    random = np.random.default_rng(5)
+    # Multiples of 1/64 ms: sums are exact, so the two sides must be equal, not only close.
+    arrival = np.sort(random.integers(0, 10_000, 500)) / 64
+    completion = arrival + random.integers(1, 50_000, 500) / 64
+    episode = record(
+        sequence=JobSequence((SINGLE,) * 500, arrival),
+        completion_ms=completion,
+        end_ms=float(completion.max()),
+    )
+    assert area(episode) == episode.jct_ms.sum()
+    assert episode.mean_jobs_in_system == episode.jct_ms.sum() / episode.makespan_ms
+
+
+def test_an_unfinished_job_is_nan_and_left_out_of_the_means() -> None:
+    episode = unfinished()
+    np.testing.assert_array_equal(episode.jct_ms, [190.0, NAN])
+    np.testing.assert_array_equal(episode.work_inflation, [270 / 250, NAN])
+    np.testing.assert_array_equal(episode.slowdown, [190 / 150, NAN])
+    assert episode.mean_jct_ms == 190.0
+    assert np.isnan(episode.makespan_ms)
+
+
+def test_an_unfinished_episode_counts_time_until_its_end() -> None:
+    episode = unfinished()
+    assert episode.busy_ms.tolist() == [270.0, 30.0]
+    assert episode.utilisation == pytest.approx(300 / (2 * 190))
+    assert episode.mean_jobs_in_system == (190 + 160) / 190
+    assert episode.jobs_in_system().to_dict() == {10.0: 1, 40.0: 2, 200.0: 1}
+
+
+def test_a_task_that_never_started_and_a_move_under_way_count_until_the_end_only() -> None:
+    episode = record(
+        task_start_ms=np.array([30.0, 30.0, NAN, NAN]),
+        task_finish_ms=np.array([130.0, 150.0, NAN, NAN]),
+        completion_ms=np.array([NAN, NAN]),
+        end_ms=160.0,
+    )
+    assert episode.busy_ms.tolist() == [220.0, 0.0]
+    assert episode.moving_ms.tolist() == [40.0, 10.0]
+    assert np.isnan(episode.mean_jct_ms)
+    assert np.isnan(episode.jct_percentile_ms(95))
+
+
+def test_a_job_without_work_has_no_inflation_and_no_slowdown() -> None:
+    episode = record(sequence=JobSequence((CHAIN, job("empty", (1, 0.0))), np.array([10.0, 40.0])))
+    assert np.isnan(episode.work_inflation[1])
+    assert np.isnan(episode.slowdown[1])

@@ -1,0 +1,275 @@
+"""Each place where the paper and the published simulator differ, one switch at a time, worked out by hand."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+
+from decima.schedulers import Fifo
+from simulator import DECIMA_SIM, PAPER, Cluster, ClusterConfig, Decision, Observation, Semantics, run_episode
+from tests.simulator.cluster.build import chain, finish, give, job, jobs, runs, stage
+from workloads.job import StageProfile, TaskDurations
+
+SWITCHES = [switch.name for switch in fields(Semantics)]
+
+
+def with_and_without(switch: str) -> list[tuple[Semantics, bool]]:
+    """The switch on and off, among the paper's other rules and among the published simulator's."""
+    return [(replace(base, **{switch: on}), on) for base in (PAPER, DECIMA_SIM) for on in (True, False)]
+
+
+def test_the_paper_has_all_switches_on_and_the_published_simulator_all_off() -> None:
+    assert all(getattr(PAPER, switch) is True for switch in SWITCHES)
+    assert all(getattr(DECIMA_SIM, switch) is False for switch in SWITCHES)
+    assert ClusterConfig().semantics == PAPER
+    assert len(SWITCHES) == 6
+
+
+# Idle executors.
+
+
+def one_by_one(observation: Observation) -> Decision | None:
+    """One executor for the stage that can start at once, none for stages whose parents still run."""
+    ready = np.flatnonzero(observation.schedulable & (observation.ready_rank >= 0))
+    if not ready.size:
+        return None
+    place = int(ready[0])
+    return give(observation, place, int(observation.unclaimed_tasks[place]))
+
+
+@pytest.mark.parametrize(("semantics", "on"), with_and_without("offer_idle_executors"))
+def test_executors_in_the_common_pool_are_offered_when_a_stage_opens(semantics: Semantics, on: bool) -> None:
+    """The second executor finds nothing to do at 0; four tasks open at 11 s."""
+    profile = chain(stage(1, 10_000.0), stage(4, 10_000.0))
+    config = ClusterConfig(num_executors=2, moving_delay_ms=1000.0, semantics=semantics)
+    record, _ = finish(Cluster(config, jobs(profile)), one_by_one)
+    first = (0, 0, 0, 0, 1000.0, 11_000.0)
+    if on:
+        assert runs(record) == [
+            first,
+            (0, 1, 0, 0, 11_000.0, 21_000.0),
+            (0, 1, 1, 1, 12_000.0, 22_000.0),
+            (0, 1, 2, 0, 21_000.0, 31_000.0),
+            (0, 1, 3, 1, 22_000.0, 32_000.0),
+        ]
+    else:
+        starts = [11_000.0, 21_000.0, 31_000.0, 41_000.0]
+        later = [(0, 1, task, 0, start, start + 10_000.0) for task, start in enumerate(starts)]
+        assert runs(record) == [first, *later]
+
+
+#: One executor needs 5 s, two at once 5 s and 9 s.
+UNEVEN = TaskDurations.from_tables({1: [5000.0], 2: [9000.0]}, {}, {})
+
+Offer = tuple[float, list[int], int, tuple[int | None, int | None]]
+
+
+def asked_before(cluster: Cluster, end_ms: float) -> list[Offer]:
+    """Idle from now on; returns (time, executors in turn, number offered, source) of what is offered."""
+    offers = []
+    while not cluster.done and cluster.clock.now < end_ms:
+        offers.append((cluster.clock.now, cluster.turn, cluster.offered, cluster.source))
+        cluster.decide(None)
+    return [offer for offer in offers if offer[0] < end_ms]
+
+
+@pytest.mark.parametrize(("semantics", "on"), with_and_without("offer_idle_executors"))
+def test_executors_in_the_common_pool_are_offered_whenever_any_runs_dry(
+    semantics: Semantics, on: bool
+) -> None:
+    """Executor 2 is done with job 1 at 2 s, executor 0 runs dry at 5 s; job 0's stage 1 may be chosen."""
+    config = ClusterConfig(num_executors=3, moving_delay_ms=0.0, warmup_delay_ms=0.0, semantics=semantics)
+    first = chain(StageProfile(2, UNEVEN), stage(3, 100.0))
+    cluster = Cluster(config, jobs(first, job(stage(1, 2000.0))))
+    cluster.decide(give(cluster.observe(), 0, 2))
+    cluster.decide(give(cluster.observe(), 2, 1))
+    free = [(time_ms, [2], 1, (None, None)) for time_ms in (2000.0, 5000.0)]
+    job_over, dry = (2000.0, [2], 1, (1, None)), (5000.0, [0], 2, (0, 0))
+    assert asked_before(cluster, 9000.0) == ([job_over, free[0], dry, free[1]] if on else [job_over, dry])
+
+
+@pytest.mark.parametrize(("semantics", "on"), with_and_without("offer_idle_executors"))
+def test_a_job_that_arrives_is_offered_the_common_pool_in_any_case(semantics: Semantics, on: bool) -> None:
+    config = ClusterConfig(num_executors=2, moving_delay_ms=1000.0, semantics=semantics)
+    sequence = jobs(job(stage(1, 5000.0)), job(stage(1, 5000.0)), at=[0.0, 2000.0])
+    record, _ = finish(Cluster(config, sequence))
+    assert runs(record) == [(0, 0, 0, 0, 1000.0, 6000.0), (1, 0, 0, 1, 3000.0, 8000.0)]
+
+
+@pytest.mark.parametrize(("semantics", "on"), with_and_without("offer_idle_executors"))
+def test_more_executors_than_tasks_that_they_wait_for_are_offered_to_a_job_that_arrives(
+    semantics: Semantics, on: bool
+) -> None:
+    """Executor 2 was sent ahead to stage 1, whose only task must wait for both tasks of stage 0.
+
+    At 5 s executor 0 runs dry and waits too: one of the two is free. Job 1 arrives at 6 s.
+    """
+    config = ClusterConfig(num_executors=3, moving_delay_ms=0.0, warmup_delay_ms=0.0, semantics=semantics)
+    first = chain(StageProfile(2, UNEVEN), stage(1, 100.0))
+    cluster = Cluster(config, jobs(first, job(stage(1, 2000.0)), at=[0.0, 6000.0]))
+    cluster.decide(give(cluster.observe(), 0, 2))
+    cluster.decide(give(cluster.observe(), 1, 1))
+    dry = (5000.0, [0], 2, (0, 0))
+    waiting = [(time_ms, [2, 0], 2, (0, None)) for time_ms in (5000.0, 6000.0)]
+    assert asked_before(cluster, 9000.0) == ([dry, *waiting] if on else [dry])
+
+
+@pytest.mark.parametrize("waiting", [1, 2, 3])
+@pytest.mark.parametrize("semantics", [PAPER, DECIMA_SIM])
+def test_who_waits_for_a_stage_of_its_own_job_is_left_alone(semantics: Semantics, waiting: int) -> None:
+    """Some wait in job 0 for as many tasks, which open at 10 s; job 1, which arrives at 2 s, has to wait too."""
+    config = ClusterConfig(num_executors=1 + waiting, moving_delay_ms=1000.0, semantics=semantics)
+    sequence = jobs(chain(stage(1, 9000.0), stage(waiting, 1000.0)), job(stage(5, 5000.0)), at=[0.0, 2000.0])
+    cluster = Cluster(config, sequence)
+    cluster.decide(give(cluster.observe(), 0, 1))
+    cluster.decide(give(cluster.observe(), 1, waiting))
+    assert (cluster.clock.now, cluster.source) == (10_000.0, (0, None))
+    assert cluster.turn == [*range(1, waiting + 1), 0]
+
+
+# Parallelism levels.
+
+
+@pytest.mark.parametrize(("semantics", "on"), with_and_without("nearest_level"))
+def test_between_two_levels_the_nearer_is_the_likelier(semantics: Semantics, on: bool) -> None:
+    """Eleven executors, measured at 10 and 20: nine tenths take level 10, or one tenth."""
+    durations = TaskDurations.from_tables({}, {10: [1.0], 20: [2.0]}, {})
+    config = ClusterConfig(num_executors=11, moving_delay_ms=0.0, warmup_delay_ms=0.0, semantics=semantics)
+    record, _ = finish(Cluster(config, jobs(job(StageProfile(3011, durations)))))
+    taken = np.round(record.task_finish_ms - record.task_start_ms)[record.task_parallelism == 11]
+    assert taken.size == 3001
+    assert np.mean(taken == 1.0) == pytest.approx(0.9 if on else 0.1, abs=0.02)
+
+
+# JVMs of those who wait.
+
+
+@pytest.mark.parametrize(("semantics", "on"), with_and_without("waiting_keeps_jvm"))
+def test_an_executor_that_waited_in_its_job_is_warm(semantics: Semantics, on: bool) -> None:
+    """The executor that completes stage 0 enters its job's pool for a moment before it begins stage 1."""
+    waves = {"first_ms": 50.0, "fresh_ms": 100.0}
+    config = ClusterConfig(num_executors=1, moving_delay_ms=1000.0, semantics=semantics)
+    record, _ = finish(Cluster(config, jobs(chain(stage(1, 10.0, **waves), stage(2, 10.0, **waves)))))
+    begin = 1150.0 if on else 1200.0
+    assert runs(record) == [
+        (0, 0, 0, 0, 1000.0, 1100.0),
+        (0, 1, 0, 0, 1100.0, begin),
+        (0, 1, 1, 0, begin, begin + 10.0),
+    ]
+
+
+@pytest.mark.parametrize(("semantics", "on"), with_and_without("waiting_keeps_jvm"))
+def test_an_executor_that_arrived_early_and_never_worked_is_cold(semantics: Semantics, on: bool) -> None:
+    """Executor 1 is sent to stage 1 ahead of time and waits there: no JVM has run yet."""
+    waves = {"first_ms": 50.0, "fresh_ms": 100.0}
+    config = ClusterConfig(num_executors=2, moving_delay_ms=0.0, semantics=semantics)
+    record, _ = finish(Cluster(config, jobs(chain(stage(1, 10.0, **waves), stage(2, 10.0, **waves)))))
+    ends = {executor: end - start for _, number, _, executor, start, end in runs(record) if number == 1}
+    assert ends == {0: 50.0 if on else 100.0, 1: 100.0}
+
+
+@pytest.mark.parametrize("semantics", [PAPER, DECIMA_SIM])
+def test_an_executor_that_goes_on_without_waiting_is_warm_in_any_case(semantics: Semantics) -> None:
+    """Two root stages: whoever runs dry on the first goes straight to the second."""
+    waves = {"first_ms": 50.0, "fresh_ms": 100.0}
+    config = ClusterConfig(num_executors=1, moving_delay_ms=0.0, semantics=semantics)
+    record, _ = finish(Cluster(config, jobs(job(stage(1, 10.0, **waves), stage(1, 10.0, **waves)))))
+    assert [end - start for *_, start, end in runs(record)] == [100.0, 50.0]
+
+
+# The end of time.
+
+
+@pytest.mark.parametrize(("semantics", "on"), with_and_without("honour_max_time"))
+def test_the_episode_ends_at_max_time(semantics: Semantics, on: bool) -> None:
+    config = ClusterConfig(num_executors=1, moving_delay_ms=0.0, semantics=semantics, max_time_ms=25.0)
+    record, _ = finish(Cluster(config, jobs(job(stage(2, 10.0)), job(stage(2, 10.0)))))
+    assert record.end_ms == (25.0 if on else 40.0)
+    assert record.completion_ms[0] == 20.0
+    assert math.isnan(record.completion_ms[1]) if on else record.completion_ms[1] == 40.0
+
+
+# Rewards of short jobs.
+
+
+@pytest.mark.parametrize(("semantics", "on"), with_and_without("reward_short_jobs"))
+def test_a_job_that_ends_before_the_second_decision_is_rewarded(semantics: Semantics, on: bool) -> None:
+    config = ClusterConfig(
+        num_executors=1, moving_delay_ms=1000.0, semantics=semantics, reward_scale_ms=1000.0
+    )
+    record, rewards = finish(Cluster(config, jobs(job(stage(1, 10_000.0)))))
+    assert record.jct_ms.tolist() == [11_000.0]
+    assert rewards == [-11.0 if on else 0.0, 0.0]
+
+
+@pytest.mark.parametrize(("semantics", "on"), with_and_without("reward_short_jobs"))
+def test_a_job_that_lives_at_a_later_decision_is_rewarded_in_full(semantics: Semantics, on: bool) -> None:
+    """The stage opens at 11 s: the job is seen then, but its first 11 s are counted in any case."""
+    config = ClusterConfig(
+        num_executors=1, moving_delay_ms=1000.0, semantics=semantics, reward_scale_ms=1000.0
+    )
+    _, rewards = finish(Cluster(config, jobs(chain(stage(1, 10_000.0), stage(1, 5000.0)))))
+    assert rewards == [-11.0, -5.0, 0.0]
+
+
+@pytest.mark.parametrize(("semantics", "on"), with_and_without("reward_short_jobs"))
+def test_the_makespan_knows_no_short_jobs(semantics: Semantics, on: bool) -> None:
+    config = ClusterConfig(
+        num_executors=1,
+        moving_delay_ms=1000.0,
+        semantics=semantics,
+        reward="makespan",
+        reward_scale_ms=1000.0,
+    )
+    _, rewards = finish(Cluster(config, jobs(job(stage(1, 10_000.0)))))
+    assert rewards == [-11.0, 0.0]
+
+
+# First in, first out.
+
+
+@pytest.mark.parametrize(("semantics", "on"), with_and_without("fifo_reuses_grants"))
+def test_the_head_job_goes_before_the_job_whose_executors_are_offered(semantics: Semantics, on: bool) -> None:
+    """Executor 1 waits in job 0 for its second stage. At 5 s executor 2 opens the second stage of job 1.
+
+    The head job could use it, so far as is known, and gets it. Executor 1 is one too many then: it takes
+    executor 2's place if free executors are offered, else executor 2 comes back at 10 s. The published
+    simulator's FIFO keeps executors in their job.
+    """
+    config = ClusterConfig(num_executors=3, moving_delay_ms=0.0, semantics=semantics)
+    sequence = jobs(chain(stage(1, 10_000.0), stage(1, 1000.0)), chain(stage(1, 5000.0), stage(1, 5000.0)))
+    record = run_episode(config, sequence, Fifo())
+    swap = on and semantics.offer_idle_executors
+    begin = 10_000.0 if on and not swap else 5000.0
+    assert runs(record) == [
+        (0, 0, 0, 0, 0.0, 10_000.0),
+        (0, 1, 0, 2 if swap else 1, 10_000.0, 11_000.0),
+        (1, 0, 0, 2, 0.0, 5000.0),
+        (1, 1, 0, 1 if swap else 2, begin, begin + 5000.0),
+    ]
+
+
+@pytest.mark.parametrize("on", [True, False])
+def test_a_job_that_was_granted_all_executors_once_gets_no_more(on: bool) -> None:
+    """Job 0 is granted executors 0 for stage 0 and 1 for stage 1, where it waits; at 300 ms 2 for stage 1.
+
+    Then executor 1 is one too many and goes to job 1 until 1400 ms. With a counter of grants job 0, though it
+    seems to have use for it, is given nobody any more, and executor 2 begins stage 1 as soon as it opens, at
+    1500 ms. Without it, executor 1 is sent there and arrives at 1600 ms.
+    """
+    config = ClusterConfig(
+        num_executors=3, moving_delay_ms=200.0, semantics=replace(PAPER, fifo_reuses_grants=on)
+    )
+    sequence = jobs(chain(stage(1, 1300.0), stage(1, 2100.0)), job(stage(3, 300.0)), at=[0.0, 300.0])
+    record = run_episode(config, sequence, Fifo())
+    last = (0, 1, 0, 1, 1600.0, 3700.0) if on else (0, 1, 0, 2, 1500.0, 3600.0)
+    assert runs(record) == [
+        (0, 0, 0, 0, 200.0, 1500.0),
+        last,
+        (1, 0, 0, 1, 500.0, 800.0),
+        (1, 0, 1, 1, 800.0, 1100.0),
+        (1, 0, 2, 1, 1100.0, 1400.0),
+    ]

@@ -1,0 +1,118 @@
+"""Generated jobs: valid, repeatable, and as varied as the text says."""
+
+from __future__ import annotations
+
+import networkx as nx
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workloads.job import JobProfile, Wave, WorkloadError
+from workloads.sources.synthetic import LEVELS, random_dag, synthetic_profiles
+
+
+@pytest.fixture(scope="module")
+def jobs() -> tuple[JobProfile, ...]:
+    return synthetic_profiles(400)
+
+
+def means_ms(job: JobProfile, stage: int) -> np.ndarray:
+    """Mean duration by wave and level, float [3, 8]."""
+    durations = job.stages[stage].durations
+    return np.array([[cell.mean() for cell in durations.table(wave).values()] for wave in Wave])
+
+
+@given(num_stages=st.integers(1, 40), seed=st.integers(0, 2**32))
+def test_random_dags_are_numbered_in_topological_order(num_stages: int, seed: int) -> None:
+    edges = random_dag(num_stages, np.random.default_rng(seed))
+    assert edges.shape == (len(edges), 2)
+    assert edges.dtype == np.int64
+    assert ((edges >= 0) & (edges < num_stages)).all()
+    assert (edges[:, 0] < edges[:, 1]).all()
+    assert edges.tolist() == sorted(map(list, {tuple(edge) for edge in edges.tolist()}))
+
+
+def test_random_dags_vary_in_shape() -> None:
+    random = np.random.default_rng(0)
+    graphs: list[nx.DiGraph[int]] = [nx.DiGraph(random_dag(8, random).tolist()) for _ in range(300)]
+    chains = [nx.is_path(graph, sorted(graph)) for graph in graphs]
+    forks = [any(degree > 1 for _, degree in graph.out_degree()) for graph in graphs]
+    joins = [any(degree > 1 for _, degree in graph.in_degree()) for graph in graphs]
+    sources = [sum(degree == 0 for _, degree in graph.in_degree()) for graph in graphs]
+    sinks = [sum(degree == 0 for _, degree in graph.out_degree()) for graph in graphs]
+    diamonds = [
+        any(len(list(nx.all_simple_paths(graph, 0, stage))) > 1 for stage in graph) if 0 in graph else False
+        for graph in graphs
+    ]
+    for found in (chains, forks, joins, diamonds):
+        assert 0.05 < np.mean(found) < 0.95
+    assert min(sources) == 1
+    assert max(sources) >= 4
+    assert np.mean(np.array(sinks) == 1) > 0.9
+
+
+def test_the_same_seed_gives_the_same_jobs_however_many_are_asked_for(jobs: tuple[JobProfile, ...]) -> None:
+    for few, many in zip(synthetic_profiles(5), jobs, strict=False):
+        assert few.name == many.name
+        assert few.edges.tolist() == many.edges.tolist()
+        for one, other in zip(few.stages, many.stages, strict=True):
+            assert one.num_tasks == other.num_tasks
+            assert one.durations.values.tolist() == other.durations.values.tolist()
+
+
+def test_another_seed_gives_other_jobs(jobs: tuple[JobProfile, ...]) -> None:
+    assert synthetic_profiles(1, seed=1)[0].work_ms != jobs[0].work_ms
+
+
+def test_names_differ(jobs: tuple[JobProfile, ...]) -> None:
+    assert [job.name for job in jobs[:2]] == ["synthetic-0", "synthetic-1"]
+    assert len({job.name for job in jobs}) == len(jobs)
+
+
+def test_size_and_work(jobs: tuple[JobProfile, ...]) -> None:
+    num_stages = [job.num_stages for job in jobs]
+    assert (min(num_stages), max(num_stages)) == (2, 18)
+    assert np.mean(num_stages) == pytest.approx(9.2, abs=0.5)
+    assert 300 < np.mean([job.num_tasks for job in jobs]) < 600
+    num_tasks = [stage.num_tasks for job in jobs for stage in job.stages]
+    assert min(num_tasks) == 1
+    assert np.median(num_tasks) < 20 < 300 < max(num_tasks)
+    work_s = np.sort([job.work_ms / 1000 for job in jobs])[::-1]
+    assert 1000 < work_s.mean() < 1500
+    assert work_s[: len(work_s) * 23 // 100].sum() > 0.6 * work_s.sum()
+    # The default jobs are few: chance must not have made them unlike the rest.
+    assert np.mean([job.work_ms / 1000 for job in synthetic_profiles()]) == pytest.approx(1200, rel=0.1)
+
+
+def test_waves_and_levels(jobs: tuple[JobProfile, ...]) -> None:
+    inflation = []
+    for job in jobs[:50]:
+        for number, stage in enumerate(job.stages):
+            means = means_ms(job, number)
+            assert stage.durations.levels.tolist() == LEVELS.tolist()
+            assert (means[Wave.FRESH] > means[Wave.FIRST]).all()
+            assert (means[Wave.FIRST] >= means[Wave.REST]).all()
+            assert (np.diff(means, axis=1) >= 0).all()
+            assert stage.durations.mean_ms == pytest.approx(means[:, LEVELS == 10].mean())
+            inflation.append(means[Wave.REST] / means[Wave.REST, 0])
+    at_most = np.quantile(inflation, [0.1, 0.9], axis=0)[:, -1]
+    assert 1.2 < at_most[0] < at_most[1] - 0.5
+    # Twice the executors do less than twice the work, the less so the more there are.
+    speed_up = LEVELS / np.mean(inflation, axis=0)
+    gain = np.diff(speed_up) / np.diff(LEVELS)
+    assert (gain > 0).all()
+    assert (np.diff(gain) < 0).all()
+
+
+def test_durations_are_whole_and_positive(jobs: tuple[JobProfile, ...]) -> None:
+    for job in jobs[:50]:
+        for stage in job.stages:
+            assert stage.durations.spread[0] >= 1
+            assert (stage.durations.values % 1 == 0).all()
+
+
+@pytest.mark.parametrize("arguments", [{"num_profiles": 0}, {"seed": -1}])
+def test_what_cannot_be_generated(arguments: dict[str, int]) -> None:
+    with pytest.raises(WorkloadError):
+        synthetic_profiles(**arguments)

@@ -1,0 +1,144 @@
+"""The embedded TPC-H set: what is in it, how it is built, and how it compares with the published one."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from importlib.resources import files
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from workloads import Wave, WorkloadError, embedded_tpch, load_tpch, read_workload
+from workloads.sources.tpch_build import build, main, read_recordings
+from workloads.sources.tpch_measured import embedded_workload
+from workloads.sources.tpch_published import DEFAULT_SIZES
+
+DATA = Path(str(files("workloads"))) / "data"
+
+
+def test_all_queries_at_all_sizes():
+    names = [f"tpch-q{query}-{size}" for size in DEFAULT_SIZES for query in range(1, 23)]
+    assert [profile.name for profile in embedded_tpch()] == names
+    [chosen] = embedded_tpch(sizes=["10g"], queries=[7])
+    assert chosen.name == "tpch-q7-10g"
+    assert chosen is embedded_tpch()[2 * 22 + 6]
+
+
+@pytest.mark.parametrize("wrong", [{"sizes": ["80g"]}, {"queries": [23]}])
+def test_what_is_not_there(wrong):
+    with pytest.raises(WorkloadError, match="in the embedded set, expected queries 1 to 22 at 2g, 5g, "):
+        embedded_tpch(**wrong)
+
+
+def test_the_files_are_small_and_hold_no_pickles():
+    found = [path for path in DATA.rglob("*") if path.is_file()]
+    assert sum(path.stat().st_size for path in found) < 2_000_000
+    assert {path.suffix for path in found} <= {".sql", ".gz"}
+
+
+def test_the_file_says_where_it_comes_from():
+    about = embedded_workload().about
+    assert {"measured", "extrapolated", "recordings", "model", "built_by"} <= about.keys()
+    for recorded in about["recordings"]:
+        assert recorded["spark"]
+        assert recorded["dates"]
+        assert recorded["executors"]
+        assert recorded["runs"] >= 22
+    assert about["model"]["shuffle_ms_per_mb"] > 0
+    text = json.dumps(about)
+    assert "/home" not in text
+    assert "/tmp" not in text
+    assert "/work" not in text
+
+
+def test_durations_by_wave_and_level():
+    for profile in embedded_tpch(sizes=["2g", "100g"]):
+        for stage in profile.stages:
+            assert stage.durations.levels.tolist() == [1, 5, 10, 20, 40, 50, 60, 80, 100]
+            means = np.array(
+                [[cell.mean() for cell in stage.durations.table(wave).values()] for wave in Wave]
+            )
+            assert (means[Wave.FRESH] >= means[Wave.FIRST]).all()
+            assert (means[Wave.FIRST] >= means[Wave.REST] - 1).all()
+            assert (np.diff(means[Wave.REST]) >= -1).all()
+            assert means[Wave.FRESH].min() > 500
+
+
+def test_larger_inputs_take_more_work():
+    work = np.array([profile.work_ms for profile in embedded_tpch()]).reshape(6, 22)
+    assert (np.diff(work, axis=0) > 0).all()
+    assert (work[5] > 2 * work[0]).all()
+
+
+def ranks(values: np.ndarray) -> np.ndarray:
+    return np.argsort(np.argsort(values))
+
+
+def test_it_is_like_the_published_set(shared):
+    published, ours = load_tpch(shared("tpch")), embedded_tpch()
+    assert [profile.name for profile in published] == [profile.name for profile in ours]
+    work = np.array([[profile.work_ms for profile in profiles] for profiles in (published, ours)])
+    assert np.corrcoef(ranks(work[0]), ranks(work[1]))[0, 1] > 0.6
+    stages = np.array([[profile.num_stages for profile in profiles] for profiles in (published, ours)])
+    ratio = stages[1, :22] / stages[0, :22]
+    assert ((ratio >= 0.5) & (ratio <= 2)).sum() >= 18
+    tasks = np.array([[profile.num_tasks for profile in profiles] for profiles in (published, ours)])
+    assert tasks[1].mean() == pytest.approx(tasks[0].mean(), rel=0.25)
+
+
+@pytest.fixture(scope="session")
+def few_recordings(shared, tmp_path_factory) -> Path:
+    """The runs of three queries, as links in a folder of their own."""
+    folder = tmp_path_factory.mktemp("recordings")
+    (folder / "eventlogs").mkdir()
+    for query in (1, 9, 22):
+        for log in shared("spark/eventlogs").glob(f"q{query:02d}_*.json.gz"):
+            (folder / "eventlogs" / log.name).symlink_to(log.resolve())
+    return folder
+
+
+def test_the_same_recordings_give_the_same_file(few_recordings, tmp_path, capsys):
+    arguments = [str(few_recordings), "--sizes", "2,50", "--set", "fresh_ms=900", "--note", "a test"]
+    for name in ("one.json.gz", "other.json.gz"):
+        assert main([*arguments, "--out", str(tmp_path / name)]) == 0
+    assert (tmp_path / "one.json.gz").read_bytes() == (tmp_path / "other.json.gz").read_bytes()
+    assert "6 profiles" in capsys.readouterr().out
+    built = read_workload(tmp_path / "one.json.gz")
+    assert [profile.name for profile in built.profiles[:2]] == ["tpch-q1-2g", "tpch-q9-2g"]
+    assert built.about["model"]["fresh_ms"] == 900
+    assert built.about["notes"] == ["a test"]
+    assert built.about["recordings"][0]["runs"] == 12
+    assert "--set fresh_ms=900" in built.about["built_by"]
+
+
+def test_applications_of_mixtures_are_left_out(few_recordings, tmp_path):
+    (tmp_path / "eventlogs").symlink_to(few_recordings / "eventlogs")
+    mixed = {"mixtures": {"m": {"applications": [{"name": "q01_sf1_n1_r1"}]}}}
+    (tmp_path / "manifest.json").write_text(json.dumps({"format": 1, "campaigns": [], "runs": {}, **mixed}))
+    names = [application.name for application in read_recordings(tmp_path)]
+    assert len(names) == 11
+    assert "q01_sf1_n1_r1" not in names
+
+
+def test_runs_with_more_executors_tell_of_inflation_only(few_recordings):
+    applications = read_recordings(few_recordings)
+    workload, model = build(applications, sizes_gb=[2], most_executors=1)
+    assert set(model.contention) == {1, 2, 4}
+    assert len(workload.profiles) == 3
+    with pytest.raises(WorkloadError, match="no run with at most 0 executors"):
+        build(applications, sizes_gb=[2], most_executors=0)
+
+
+def test_logs_that_are_no_recordings(shared, tmp_path, capsys):
+    lines = gzip.decompress((shared("spark/eventlogs") / "q06_sf1_n1_r1.json.gz").read_bytes()).split(b"\n")
+    (tmp_path / "log").write_bytes(b"\n".join(lines[1:]))
+    assert main([str(tmp_path), "--out", str(tmp_path / "out.json")]) == 1
+    assert "not a recording of one TPC-H query" in capsys.readouterr().err
+    assert main([str(tmp_path / "missing"), "--out", str(tmp_path / "out.json")]) == 1
+    assert capsys.readouterr().err.count("\n") == 1
+    (tmp_path / "manifest.json").write_text("{}")
+    assert main([str(tmp_path), "--out", str(tmp_path / "out.json")]) == 1
+    assert "not a manifest" in capsys.readouterr().err
+    assert not (tmp_path / "out.json").exists()

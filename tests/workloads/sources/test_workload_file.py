@@ -1,0 +1,501 @@
+"""Workload files: what they mean, that they come back as they were written, and what is refused."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import tomllib
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import workloads.sources.workload_file
+from tests.refusal import refusal
+from tests.workloads.strategies import job_profiles, job_sequences
+from workloads.arrivals import JobSequence, batch_arrivals
+from workloads.job import JobProfile, StageProfile, TaskDurations, Wave, WorkloadError
+from workloads.sources.tpch_published import load_tpch
+from workloads.sources.workload_file import Workload, read_workload, write_workload
+
+TASK = TaskDurations.constant(1.0)
+
+
+def minimal(**changed: Any) -> dict[str, Any]:
+    """The smallest file, with top-level keys replaced; None leaves one out."""
+    file = {"format": "decima-workload", "version": 1, "profiles": {"etl": {"stages": [stage()]}}} | changed
+    return {key: value for key, value in file.items() if value is not None}
+
+
+def stage(**changed: Any) -> dict[str, Any]:
+    return {"tasks": 2, "duration_ms": 10} | changed
+
+
+def of_stages(*stages: dict[str, Any]) -> dict[str, Any]:
+    return minimal(profiles={"etl": {"stages": list(stages)}})
+
+
+def read_text(directory: Path, text: str, name: str = "own.json") -> Workload:
+    (directory / name).write_text(text, encoding="utf-8")
+    return read_workload(directory / name)
+
+
+def read(directory: Path, file: dict[str, Any]) -> Workload:
+    return read_text(directory, json.dumps(file))
+
+
+def durations(directory: Path, duration_ms: Any) -> TaskDurations:
+    return read(directory, of_stages(stage(duration_ms=duration_ms))).profiles[0].stages[0].durations
+
+
+def tables(durations: TaskDurations) -> list[dict[int, list[float]]]:
+    return [
+        {level: cell.tolist() for level, cell in durations.table(wave).items() if cell.size} for wave in Wave
+    ]
+
+
+def refused(path: Path) -> str:
+    return refusal(read_workload, WorkloadError, path)
+
+
+def documented(language: str) -> str:
+    """The example of the module's text whose first line starts as files of that language do."""
+    blocks = (workloads.sources.workload_file.__doc__ or "").split("::\n\n")[1:]
+    [text] = [
+        block for block in blocks if block.lstrip().startswith({"json": "{", "toml": "format"}[language])
+    ]
+    lines = text.splitlines()
+    end = next((number for number, line in enumerate(lines) if line and not line.startswith("    ")), None)
+    return dedent("\n".join(lines[:end]))
+
+
+def assert_same(left: JobProfile, right: JobProfile) -> None:
+    assert left.name == right.name
+    assert left.parents == right.parents
+    for one, other in zip(left.stages, right.stages, strict=True):
+        for key in ("num_tasks", "name", "cpu", "memory"):
+            assert getattr(one, key) == getattr(other, key)
+        assert one.durations.mean_ms == other.durations.mean_ms
+        assert one.durations.levels.tolist() == other.durations.levels.tolist()
+        assert tables(one.durations) == tables(other.durations)
+
+
+# What a file means
+
+
+def test_the_documented_example(tmp_path: Path) -> None:
+    workload = read_text(tmp_path, documented("json"))
+    [etl] = workload.profiles
+    assert workload.name == "own"
+    assert [stage.name for stage in etl.stages] == ["scan", "filter", "lookup", "join"]
+    assert [stage.num_tasks for stage in etl.stages] == [40, 40, 8, 200]
+    assert etl.parents == ((), (0,), (), (1, 2))
+    assert [(stage.cpu, stage.memory) for stage in etl.stages] == [(1, 0), (1, 0), (1, 0), (2, 0.5)]
+    assert tables(etl.stages[2].durations) == [{1: [2600]}, {1: [900]}, {1: [400, 450]}]
+    assert tables(etl.stages[3].durations)[Wave.FRESH] == {5: [900], 50: [1300, 1500]}
+    assert workload.sequence is not None
+    assert workload.sequence.profiles == (etl, etl)
+    assert workload.sequence.arrival_ms.tolist() == [0, 25000]
+    assert workload.sequence.seed == 0
+
+
+def test_the_documented_toml(tmp_path: Path) -> None:
+    workload = read_text(tmp_path, documented("toml"), "own.toml")
+    assert workload.sequence is None
+    assert workload.profiles[0].stages[0].name == "scan"
+    assert tomllib.loads(documented("toml"))["version"] == 1
+
+
+def test_a_number_is_the_duration_of_every_task(tmp_path: Path) -> None:
+    found = durations(tmp_path, 1200)
+    assert tables(found) == [{1: [1200]}] * 3
+    assert found.mean_ms == 1200
+
+
+def test_a_list_is_drawn_from_in_every_wave(tmp_path: Path) -> None:
+    found = durations(tmp_path, [1, 2, 6])
+    assert tables(found) == [{1: [1, 2, 6]}] * 3
+    assert found.mean_ms == 3
+
+
+def test_waves_without_levels(tmp_path: Path) -> None:
+    assert tables(durations(tmp_path, {"fresh": 0, "rest": [1, 2]})) == [{1: [0]}, {}, {1: [1, 2]}]
+
+
+def test_a_wave_without_levels_holds_at_those_of_the_others(tmp_path: Path) -> None:
+    found = durations(tmp_path, {"fresh": 9, "rest": {"10": [1], "5": [2]}, "mean_ms": 4})
+    assert tables(found) == [{5: [9], 10: [9]}, {}, {5: [2], 10: [1]}]
+    assert found.mean_ms == 4
+
+
+def test_parents_by_number_and_name_in_any_order(tmp_path: Path) -> None:
+    stages = [stage(parents=["b", 2], name="a"), stage(name="b"), stage(name="2", parents=["b"])]
+    [job] = read(tmp_path, of_stages(*stages)).profiles
+    assert job.edges.tolist() == [[1, 0], [1, 2], [2, 0]]
+
+
+def test_jobs_are_sorted_by_arrival_and_ties_keep_their_order(tmp_path: Path) -> None:
+    profiles = {name: {"stages": [stage()]} for name in "abc"}
+    arrivals = [("a", 5), ("b", 1), ("c", 5), ("a", 1)]
+    jobs = [{"profile": name, "arrival_ms": time} for name, time in arrivals] + [{"profile": "c"}]
+    sequence = read(tmp_path, minimal(profiles=profiles, jobs=jobs, seed=3)).sequence
+    assert sequence is not None
+    assert [profile.name for profile in sequence.profiles] == ["c", "b", "a", "a", "c"]
+    assert sequence.arrival_ms.tolist() == [0, 1, 1, 5, 5]
+    assert sequence.seed == 3
+
+
+def test_the_name_is_the_files_or_that_of_the_file(tmp_path: Path) -> None:
+    assert read_text(tmp_path, json.dumps(minimal()), "my.week.json").name == "my.week"
+    assert read(tmp_path, minimal(name="")).name == ""
+
+
+# There and back
+
+
+@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    sequence=job_sequences(),
+    name=st.text(st.characters(exclude_categories=["Cs"])),
+    suffix=st.sampled_from(("json", "json.gz")),
+)
+def test_round_trip(tmp_path: Path, sequence: JobSequence, name: str, suffix: str) -> None:
+    path = tmp_path / f"w.{suffix}"
+    write_workload(path, Workload(tuple(dict.fromkeys(sequence.profiles)), sequence, name))
+    workload = read_workload(path)
+    again = workload.sequence
+    assert again is not None
+    assert workload.name == name
+    assert again.seed == sequence.seed
+    assert again.arrival_ms.tolist() == sequence.arrival_ms.tolist()
+    assert len(workload.profiles) == len(set(sequence.profiles)) == len(set(again.profiles))
+    for left, right in zip(again.profiles, sequence.profiles, strict=True):
+        assert_same(left, right)
+
+
+@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(profile=job_profiles())
+def test_round_trip_of_a_library_and_its_bytes(tmp_path: Path, profile: JobProfile) -> None:
+    path = tmp_path / "w.json"
+    write_workload(path, Workload((profile,)))
+    text = path.read_bytes()
+    workload = read_workload(path)
+    assert workload.sequence is None
+    assert_same(workload.profiles[0], profile)
+    write_workload(path, workload)
+    assert path.read_bytes() == text
+
+
+def test_round_trip_of_what_a_workload_says_about_itself(tmp_path: Path) -> None:
+    about = {"source": "a\nlog", "runs": [1, 2.5, None], "model": {"rate": 3}}
+    profiles = (JobProfile("j", (StageProfile(1, TASK),)),)
+    write_workload(tmp_path / "w.json", Workload(profiles, about=about))
+    assert read_workload(tmp_path / "w.json").about == about
+    for wrong in (object(), float("nan")):
+        with pytest.raises(WorkloadError, match=r"w.json: about: expected what JSON can hold: "):
+            write_workload(tmp_path / "w.json", Workload(profiles, about={"a": wrong}))
+    assert read_workload(tmp_path / "w.json").about == about
+
+
+def test_round_trip_of_published_profiles(shared: Any, tmp_path: Path) -> None:
+    library = load_tpch(shared("tpch"), sizes=["2g"], queries=range(1, 8))
+    write_workload(tmp_path / "w.json.gz", Workload(library, batch_arrivals(library, 20, seed=7)))
+    workload = read_workload(tmp_path / "w.json.gz")
+    for left, right in zip(workload.profiles, library, strict=True):
+        assert_same(left, right)
+        assert left.edges.tolist() == right.edges.tolist()
+
+
+@pytest.mark.parametrize(
+    ("durations", "form"),
+    [
+        (TaskDurations.constant(0.1), 0.1),
+        (TaskDurations.sampled([3.0]), 3.0),
+        (TaskDurations.sampled([3, 4]), [3.0, 4.0]),
+        (TaskDurations.constant(1, first_ms=2, fresh_ms=4), {"fresh": [4.0], "first": [2.0], "rest": [1.0]}),
+        (TaskDurations.from_tables({}, {}, {1: [2]}), {"rest": [2.0]}),
+        (TaskDurations.from_tables({5: [1]}, {}, {7: [2]}), {"fresh": {"5": [1.0]}, "rest": {"7": [2.0]}}),
+        (TaskDurations.from_tables({}, {}, {5: [1]}, mean_ms=3), {"rest": {"5": [1.0]}, "mean_ms": 3}),
+    ],
+)
+def test_durations_are_written_in_their_shortest_form(
+    tmp_path: Path, durations: TaskDurations, form: Any
+) -> None:
+    write_workload(tmp_path / "w.json", Workload((JobProfile("j", (StageProfile(2, durations),)),)))
+    assert json.loads((tmp_path / "w.json").read_text())["profiles"]["j"]["stages"] == [
+        {"tasks": 2, "duration_ms": form}
+    ]
+
+
+def test_a_line_for_each_stage_and_job(tmp_path: Path) -> None:
+    job = JobProfile("j", (StageProfile(1, TASK, "a"), StageProfile(1, TASK, "b")), np.array([[0, 1]]))
+    write_workload(tmp_path / "w.json", Workload((job,), batch_arrivals([job], 2, seed=1), "both"))
+    assert (tmp_path / "w.json").read_text().splitlines()[5:] == [
+        '    "j": {"stages": [',
+        '      {"name": "a", "tasks": 1, "duration_ms": 1.0},',
+        '      {"name": "b", "tasks": 1, "duration_ms": 1.0, "parents": [0]}',
+        "    ]}",
+        "  },",
+        '  "jobs": [',
+        '      {"profile": "j", "arrival_ms": 0.0},',
+        '      {"profile": "j", "arrival_ms": 0.0}',
+        "  ],",
+        '  "seed": 1',
+        "}",
+    ]
+
+
+def test_compressed_files_depend_on_the_workload_only(tmp_path: Path) -> None:
+    workload = Workload((JobProfile("j", (StageProfile(1, TASK),)),))
+    for name in ("a.json.gz", "b.json.gz"):
+        write_workload(tmp_path / name, workload)
+    assert (tmp_path / "a.json.gz").read_bytes() == (tmp_path / "b.json.gz").read_bytes()
+
+
+# What cannot be written
+
+
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "w.json"
+    path.write_text("old")
+
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", fail)
+    with pytest.raises(WorkloadError, match=r"w.json: cannot be written: No space left on device"):
+        write_workload(path, Workload((JobProfile("j", (StageProfile(1, TASK),)),)))
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_where_nothing_can_be_written(tmp_path: Path) -> None:
+    workload = Workload((JobProfile("j", (StageProfile(1, TASK),)),))
+    with pytest.raises(WorkloadError, match=r"cannot be written: No such file or directory"):
+        write_workload(tmp_path / "nowhere" / "w.json", workload)
+    with pytest.raises(WorkloadError, match=r"w.toml: TOML is only read"):
+        write_workload(tmp_path / "w.toml", workload)
+    with pytest.raises(WorkloadError, match=r"w.yaml: expected a name that ends in .json, .json.gz, .toml"):
+        write_workload(tmp_path / "w.yaml", workload)
+    with pytest.raises(WorkloadError, match="a character that UTF-8 cannot write"):
+        write_workload(tmp_path / "w.json", Workload(workload.profiles, name="\ud800"))
+    assert not list(tmp_path.iterdir())
+
+
+def test_workloads_that_no_file_could_hold() -> None:
+    job = JobProfile("j", (StageProfile(1, TASK),))
+    twin = JobProfile("j", job.stages)
+    with pytest.raises(WorkloadError, match="needs at least one job profile"):
+        Workload(())
+    with pytest.raises(WorkloadError, match="need different names, 2 are named 'j'"):
+        Workload((job, twin))
+    with pytest.raises(WorkloadError, match="profile of job 1, 'j', is not among the profiles"):
+        Workload((job,), JobSequence((job, twin), np.zeros(2)))
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("file", "expected"),
+    [
+        (minimal(format=None), "format: this key is required"),
+        (minimal(format="other"), "format: expected 'decima-workload', got 'other'"),
+        (minimal(version=2), "version: expected 1, got 2"),
+        (minimal(version="1"), "version: expected 1, got '1'"),
+        (minimal(profiles=None), "profiles: this key is required"),
+        (minimal(profiles={}), "profiles: expected at least one entry"),
+        (minimal(profiles=[]), "profiles: expected an object"),
+        (minimal(profiles={"etl": []}), "profiles.etl: expected an object"),
+        (minimal(profiles={"etl": {}}), "profiles.etl.stages: this key is required"),
+        (minimal(profiles={"my etl": {}}), "profiles['my etl'].stages: this key is required"),
+        (minimal(profiles={"e\nl": {}}), "profiles['e\\nl'].stages: this key is required"),
+        (of_stages(), "profiles.etl.stages: expected at least one entry"),
+        (minimal(other=1), "other: unknown key, got 1"),
+        (minimal(name=1), "name: expected a valid string, got 1"),
+        (minimal(seed=0), "seed: there are no jobs whose noise it could name"),
+        (minimal(jobs=[]), "jobs: expected at least one entry"),
+        (minimal(jobs={}), "jobs: expected a list"),
+        (minimal(jobs=[{}]), "jobs[0].profile: this key is required"),
+        (minimal(jobs=[{"profile": "etl"}, {"profile": "x"}]), "jobs[1].profile: no profile named 'x'"),
+        (
+            minimal(jobs=[{"profile": "etl", "arrival_ms": -1}]),
+            "jobs[0].arrival_ms: expected greater than or equal to 0, got -1",
+        ),
+        (
+            minimal(jobs=[{"profile": "etl", "arrival_ms": float("nan")}]),
+            "jobs[0].arrival_ms: expected a finite number, got nan",
+        ),
+        (
+            minimal(jobs=[{"profile": "etl", "arrival_ms": "1"}]),
+            "jobs[0].arrival_ms: expected a valid number, got '1'",
+        ),
+        (minimal(jobs=[{"profile": "etl"}], seed=-1), "seed: expected greater than or equal to 0, got -1"),
+        (minimal(jobs=[{"profile": "etl"}], seed=1.0), "seed: expected a valid integer, got 1.0"),
+        (minimal(other=1, more=2, profiles={}), "(and 2 more)"),
+    ],
+)
+def test_malformed_files(tmp_path: Path, file: dict[str, Any], expected: str) -> None:
+    (tmp_path / "own.json").write_text(json.dumps(file))
+    message = refused(tmp_path / "own.json")
+    assert message.endswith(expected) if expected.startswith("(") else message == expected
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        ({"tasks": 0}, "tasks: expected greater than or equal to 1, got 0"),
+        ({"tasks": 2.0}, "tasks: expected a valid integer, got 2.0"),
+        ({"tasks": True}, "tasks: expected a valid integer, got True"),
+        ({"tasks": None}, "tasks: expected a valid integer"),
+        ({"cpu": -1}, "cpu: expected greater than or equal to 0, got -1"),
+        ({"memory": float("inf")}, "memory: expected a finite number, got inf"),
+        ({"memory": 10**400}, "memory: expected a valid number"),
+        ({"name": None}, "name: expected a valid string"),
+        ({"gpu": 1}, "gpu: unknown key, got 1"),
+        (
+            {"duration_ms": "1"},
+            "duration_ms: expected a number, a list of numbers, or an object by wave, got '1'",
+        ),
+        ({"duration_ms": None}, "duration_ms: expected a number, a list of numbers, or an object by wave"),
+        (
+            {"duration_ms": True},
+            "duration_ms: expected a number, a list of numbers, or an object by wave, got True",
+        ),
+        ({"duration_ms": -1}, "duration_ms: expected greater than or equal to 0, got -1"),
+        ({"duration_ms": float("nan")}, "duration_ms: expected a finite number, got nan"),
+        ({"duration_ms": []}, "duration_ms: expected at least one entry"),
+        ({"duration_ms": [1, -2]}, "duration_ms[1]: expected greater than or equal to 0, got -2"),
+        ({"duration_ms": [1, "2"]}, "duration_ms[1]: expected a valid number, got '2'"),
+        (
+            {"duration_ms": [1e308, 1e308]},
+            "duration_ms: the mean task duration must be finite and not negative, got inf",
+        ),
+        ({"duration_ms": {}}, "duration_ms: expected measurements of at least one wave"),
+        ({"duration_ms": {"fresh": {}}}, "duration_ms: expected measurements of at least one wave"),
+        ({"duration_ms": {"last": 1}}, "duration_ms.last: unknown key, got 1"),
+        (
+            {"duration_ms": {"rest": 1, "mean_ms": -1}},
+            "duration_ms.mean_ms: expected greater than or equal to 0, got -1",
+        ),
+        (
+            {"duration_ms": {"rest": {"0": [1]}}},
+            "duration_ms.rest.0: expected a parallelism level, a whole number from 1, got '0'",
+        ),
+        ({"duration_ms": {"rest": {"5": 1}}}, "duration_ms.rest.5: expected a list, got 1"),
+        ({"duration_ms": {"rest": {"5": [None]}}}, "duration_ms.rest.5[0]: expected a valid number"),
+        ({"parents": 1}, "parents: expected a list, got 1"),
+        ({"parents": [True]}, "parents[0]: expected a stage's number or its name, got True"),
+        ({"parents": [0, 3]}, "parents[1]: expected the number of a stage, 0 to 2"),
+        ({"parents": [-1]}, "parents[0]: expected the number of a stage, 0 to 2"),
+        ({"parents": ["b"]}, "parents[0]: no stage of this job is named 'b'"),
+        ({"parents": ["a"]}, "parents[0]: stages 0 and 1 are both named 'a', expected a number"),
+    ],
+)
+def test_malformed_stages(tmp_path: Path, changed: dict[str, Any], expected: str) -> None:
+    file = of_stages(stage(name="a"), stage(name="a"), stage(**changed))
+    (tmp_path / "own.json").write_text(json.dumps(file))
+    assert refused(tmp_path / "own.json") == f"profiles.etl.stages[2].{expected}"
+
+
+@pytest.mark.parametrize(
+    ("parents", "expected"),
+    [
+        ([[1], [0]], "the stages form a cycle: 0 -> 1"),
+        ([[0], []], "the stages form a cycle: 0"),
+        ([[], [0, 0]], "the same edge is given twice"),
+        ([[], [0, "first"]], "the same edge is given twice"),
+    ],
+)
+def test_impossible_dags(tmp_path: Path, parents: list[list[int]], expected: str) -> None:
+    first, second = parents
+    file = of_stages(stage(name="first", parents=first), stage(parents=second))
+    (tmp_path / "own.json").write_text(json.dumps(file))
+    assert refused(tmp_path / "own.json") == f"profiles.etl: {expected}"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", "line 1, column 1: Expecting value"),
+        ('{\n  "format": }', "line 2, column 13: Expecting value"),
+        ("[]", "expected an object"),
+        ("1", "expected an object, got 1"),
+        ('{"a": {"b": [0, {"c": 1, "d": 2, "c": 3}]}}', "a.b[1].c: this key is given more than once"),
+        ('{"format": 1, "format": 1}', "format: this key is given more than once"),
+        ("[" * 100_000, "too many levels of brackets"),
+        ('{"a":' * 100_000, "too many levels of brackets"),
+    ],
+)
+def test_malformed_json(tmp_path: Path, text: str, expected: str) -> None:
+    (tmp_path / "own.json").write_text(text)
+    assert refused(tmp_path / "own.json") == expected
+
+
+def test_numbers_of_thousands_of_digits(tmp_path: Path) -> None:
+    (tmp_path / "own.json").write_text("1" * 5000)
+    assert "5000 digits" in refused(tmp_path / "own.json")
+    (tmp_path / "own.toml").write_text("version = 0x1" + "0" * 5000)
+    assert refused(tmp_path / "own.toml").startswith("format: this key is required")
+
+
+def test_malformed_toml(tmp_path: Path) -> None:
+    (tmp_path / "own.toml").write_text('format = "decima-workload"\nversion = \n')
+    assert refused(tmp_path / "own.toml") == "Invalid value (at line 2, column 11)"
+    (tmp_path / "own.toml").write_text("version = 1\nversion = 1")
+    assert "Cannot overwrite a value" in refused(tmp_path / "own.toml")
+    (tmp_path / "own.toml").write_text('format = "decima-workload"\nversion = 1\nprofiles = 2026-01-01')
+    assert refused(tmp_path / "own.toml") == "profiles: expected an object"
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    assert refused(tmp_path / "none.json") == "No such file or directory, expected a workload file"
+    assert refused(tmp_path / "own.csv") == "expected a name that ends in .json, .json.gz, .toml"
+    (tmp_path / "folder.json").mkdir()
+    assert refused(tmp_path / "folder.json") == "Is a directory, expected a workload file"
+    (tmp_path / "latin.json").write_bytes(b'{"format": "\xe9"}')
+    assert refused(tmp_path / "latin.json") == "byte 12: expected UTF-8 text"
+    (tmp_path / "lone.json").write_text('{"format": "\\ud800"}')
+    assert refused(tmp_path / "lone.json").startswith("format: ")
+
+
+def test_malformed_gzip(tmp_path: Path) -> None:
+    path = tmp_path / "own.json.gz"
+    complete = gzip.compress(json.dumps(minimal()).encode())
+    corrupt = complete[:20] + bytes([complete[20] ^ 0xFF]) + complete[21:]
+    for data in (b"{}", complete[:-9], complete[:30], corrupt):
+        path.write_bytes(data)
+        assert refused(path) == "expected gzip, the file is malformed or cut short"
+
+
+json_like = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(("1", "rest", "x")), inner),
+    max_leaves=8,
+)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    key=st.sampled_from(sorted(minimal())),
+    top=json_like,
+    inner=st.fixed_dictionaries(
+        {"tasks": json_like, "duration_ms": json_like}, optional={"parents": json_like, "name": json_like}
+    ),
+)
+def test_whatever_json_holds_is_read_or_refused_in_one_line(
+    tmp_path: Path, key: str, top: Any, inner: Any
+) -> None:
+    path = tmp_path / "own.json"
+    for file in (minimal(**{key: top}), of_stages(inner)):
+        path.write_text(json.dumps(file))
+        try:
+            read_workload(path)
+        except WorkloadError:
+            refused(path)

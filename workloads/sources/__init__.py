@@ -1,0 +1,1 @@
+"""Where jobs come from: one source, one file."""

@@ -1,0 +1,251 @@
+"""What a workload file may hold, and how job profiles are built from it and described by it.
+
+``workloads.sources.workload_file`` documents the format and is the module to use; this one checks and translates.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, JsonValue, Tag, ValidationError
+
+from workloads.job import ANY_LEVEL, JobProfile, StageProfile, TaskDurations, Wave, WorkloadError
+
+__all__ = ["WorkloadFile", "build_profile", "describe_stages", "first_error", "place_name"]
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+def _kind(value: object) -> str | None:
+    """Tag of a value whose type tells its meaning; None for a type that has none."""
+    tags: dict[type, str] = {
+        int: "<number>",
+        float: "<number>",
+        str: "<name>",
+        list: "<list>",
+        dict: "<object>",
+    }
+    return tags.get(type(value))
+
+
+def _one_of(expected: str) -> Discriminator:
+    return Discriminator(_kind, custom_error_type="kind", custom_error_message=f"expected {expected}")
+
+
+_Duration = Annotated[float, Field(ge=0)]
+_Durations = Annotated[list[_Duration], Field(min_length=1)]
+_Level = Annotated[str, Field(pattern=r"^[1-9][0-9]{0,8}$")]
+
+_WaveDurations = Annotated[
+    Annotated[_Duration, Tag("<number>")]
+    | Annotated[_Durations, Tag("<list>")]
+    | Annotated[dict[_Level, _Durations], Tag("<object>")],
+    _one_of("a number, a list of numbers, or an object of lists by parallelism level"),
+]
+
+
+class _Waves(_Model):
+    fresh: _WaveDurations = Field(default_factory=dict)
+    first: _WaveDurations = Field(default_factory=dict)
+    rest: _WaveDurations = Field(default_factory=dict)
+    mean_ms: _Duration = math.nan
+
+
+_StageDurations = Annotated[
+    Annotated[_Duration, Tag("<number>")]
+    | Annotated[_Durations, Tag("<list>")]
+    | Annotated[_Waves, Tag("<object>")],
+    _one_of("a number, a list of numbers, or an object by wave"),
+]
+
+
+class _Stage(_Model):
+    tasks: Annotated[int, Field(ge=1)]
+    duration_ms: _StageDurations
+    name: str = ""
+    parents: list[
+        Annotated[
+            Annotated[int, Tag("<number>")] | Annotated[str, Tag("<name>")],
+            _one_of("a stage's number or its name"),
+        ]
+    ] = Field(default_factory=list)
+    cpu: Annotated[float, Field(ge=0)] = 1.0
+    memory: Annotated[float, Field(ge=0)] = 0.0
+
+
+class _Profile(_Model):
+    stages: Annotated[list[_Stage], Field(min_length=1)]
+
+
+class _Job(_Model):
+    profile: str
+    arrival_ms: Annotated[float, Field(ge=0)] = 0.0
+
+
+class WorkloadFile(_Model):
+    """A whole file."""
+
+    format: Literal["decima-workload"]
+    version: Literal[1]
+    profiles: Annotated[dict[str, _Profile], Field(min_length=1)]
+    name: str = ""
+    about: dict[str, JsonValue] = Field(default_factory=dict)
+    jobs: Annotated[list[_Job], Field(min_length=1)] = Field(default_factory=list)
+    seed: Annotated[int, Field(ge=0, lt=2**128)] = 0
+
+
+def build_profile(name: str, profile: _Profile) -> JobProfile:
+    """Build the job that stands under ``profiles`` as ``name``.
+
+    Raises:
+        WorkloadError: the job is impossible; the message names the place in the file.
+    """
+    place = place_name(("profiles", name))
+    stages = []
+    for number, stage in enumerate(profile.stages):
+        try:
+            durations = _build_durations(stage.duration_ms)
+        except WorkloadError as error:
+            raise WorkloadError(f"{place}.stages[{number}].duration_ms: {error}") from None
+        stages.append(StageProfile(stage.tasks, durations, stage.name, stage.cpu, stage.memory))
+    edges = _build_edges(place, profile.stages)
+    try:
+        return JobProfile(name, tuple(stages), edges)
+    except WorkloadError as error:
+        raise WorkloadError(f"{place}: {error}") from None
+
+
+def _build_durations(durations: float | list[float] | _Waves) -> TaskDurations:
+    if isinstance(durations, _Waves):
+        waves = (durations.fresh, durations.first, durations.rest)
+        if all(wave == {} for wave in waves):
+            raise WorkloadError("expected measurements of at least one wave")
+        levels = {int(level) for wave in waves if isinstance(wave, dict) for level in wave} or {ANY_LEVEL}
+        fresh, first, rest = (_wave_table(wave, levels) for wave in waves)
+        return TaskDurations.from_tables(fresh, first, rest, mean_ms=durations.mean_ms)
+    if isinstance(durations, list):
+        return TaskDurations.sampled(durations)
+    return TaskDurations.constant(durations)
+
+
+def _wave_table(
+    wave: float | list[float] | Mapping[str, list[float]], levels: Iterable[int]
+) -> dict[int, list[float]]:
+    if isinstance(wave, Mapping):
+        return {int(level): durations for level, durations in wave.items()}
+    return dict.fromkeys(levels, wave if isinstance(wave, list) else [wave])
+
+
+def _build_edges(place: str, stages: list[_Stage]) -> NDArray[np.int64]:
+    """The (parent, child) pairs, int64 [num_edges, 2], ascending."""
+    numbers: dict[int | str, list[int]] = {number: [number] for number in range(len(stages))}
+    for number, stage in enumerate(stages):
+        numbers.setdefault(stage.name, []).append(number)
+    edges = []
+    for child, stage in enumerate(stages):
+        for index, parent in enumerate(stage.parents):
+            found = numbers.get(parent, [])
+            if len(found) != 1:
+                where = f"{place}.stages[{child}].parents[{index}]"
+                raise WorkloadError(f"{where}: {_expected_parent(parent, found, stages)}")
+            edges.append((found[0], child))
+    return np.array(sorted(edges), dtype=np.int64).reshape(-1, 2)
+
+
+def _expected_parent(parent: int | str, found: list[int], stages: list[_Stage]) -> str:
+    if isinstance(parent, int):
+        return f"expected the number of a stage, 0 to {len(stages) - 1}"
+    if found:
+        return f"stages {found[0]} and {found[1]} are both named {parent!r}, expected a number"
+    return f"no stage of this job is named {parent!r}"
+
+
+def describe_stages(profile: JobProfile) -> Iterator[dict[str, Any]]:
+    """What a file holds for each stage; defaults are left out."""
+    for stage, parents in zip(profile.stages, profile.parents, strict=True):
+        described = {
+            "name": stage.name,
+            "tasks": int(stage.num_tasks),
+            "duration_ms": _describe_durations(stage.durations),
+            "parents": list(parents),
+            "cpu": float(stage.cpu),
+            "memory": float(stage.memory),
+        }
+        defaults = {"name": "", "parents": [], "cpu": 1.0, "memory": 0.0}
+        yield {key: value for key, value in described.items() if defaults.get(key) != value}
+
+
+def _describe_durations(durations: TaskDurations) -> float | list[float] | dict[str, Any]:
+    """The shortest form that is read back as the same durations."""
+    tables = {wave.name.lower(): _measured(durations, wave) for wave in Wave}
+    any_level: list[float] = tables["rest"].get(str(ANY_LEVEL), [])
+    forms: list[float | list[float]] = [*any_level[:1], any_level] if any_level else []
+    for form in forms:
+        if _same(_build_durations(form), durations):
+            return form
+    described: dict[str, Any] = {name: table for name, table in tables.items() if table}
+    if durations.levels.tolist() == [ANY_LEVEL]:
+        described = {name: table[str(ANY_LEVEL)] for name, table in described.items()}
+    if _build_durations(_Waves(**described)).mean_ms != durations.mean_ms:
+        described["mean_ms"] = durations.mean_ms
+    return described
+
+
+def _measured(durations: TaskDurations, wave: Wave) -> dict[str, list[float]]:
+    return {str(level): cell.tolist() for level, cell in durations.table(wave).items() if cell.size}
+
+
+def _same(one: TaskDurations, other: TaskDurations) -> bool:
+    return (
+        one.mean_ms == other.mean_ms
+        and np.array_equal(one.levels, other.levels)
+        and all(
+            np.array_equal(left, right)
+            for wave in Wave
+            for left, right in zip(one.table(wave).values(), other.table(wave).values(), strict=True)
+        )
+    )
+
+
+#: What a message says instead of pydantic's words, by type of error.
+_EXPECTED = {
+    "missing": "this key is required",
+    "extra_forbidden": "unknown key",
+    "model_type": "expected an object",
+    "dict_type": "expected an object",
+    "list_type": "expected a list",
+    "too_short": "expected at least one entry",
+    "string_pattern_mismatch": "expected a parallelism level, a whole number from 1",
+}
+
+
+def first_error(invalid: ValidationError) -> str:
+    """One line: the place of the first error, what was expected there, and how many more there are."""
+    error = invalid.errors(include_url=False, include_context=False)[0]
+    expected = _EXPECTED.get(error["type"], error["msg"].replace("Input should be", "expected"))
+    place, found = place_name(error["loc"]), error["input"]
+    message = f"{place}: {expected}" if place else expected
+    if isinstance(found, str | float) or (isinstance(found, int) and abs(found) < 1e18):
+        message += f", got {found!r:.60}"
+    more = invalid.error_count() - 1
+    return f"{message} (and {more} more)" if more else message
+
+
+def place_name(location: Iterable[str | int]) -> str:
+    """Write a place as ``jobs[3].profile``."""
+    text = ""
+    for part in location:
+        if part in ("<number>", "<name>", "<list>", "<object>", "[key]"):  # pydantic's, not the file's
+            continue
+        if isinstance(part, str) and re.fullmatch(r"[\w-]+", part):
+            text += f".{part}" if text else part
+        else:
+            text += f"[{part!r}]"
+    return text

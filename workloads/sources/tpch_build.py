@@ -1,0 +1,276 @@
+"""Builds the embedded TPC-H set from recordings of real runs.
+
+    python -m workloads.sources.tpch_build DIR... --out workloads/data/tpch-spark.json.gz
+
+DIR is a folder that `workloads.spark.recorder` wrote, or one of event logs that it wrote. Runs at several
+scale factors tell how each stage grows; runs with several executors tell work inflation. The same recordings
+and options give the same file, byte for byte. `workloads.sources.tpch_measured` says what the file is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from workloads.job import WorkloadError
+from workloads.sources.tpch_published import LEVELS
+from workloads.sources.workload_file import Workload, write_workload
+from workloads.spark.application import SparkApplication
+from workloads.spark.eventlog import read_event_log
+from workloads.spark.importing import median_startup_ms
+from workloads.spark.measurements import Sample
+from workloads.spark.model import SparkModel, fit
+from workloads.spark.profile import same_dag
+from workloads.spark.scaling import scaled_profile
+
+__all__ = ["build", "main", "read_recordings"]
+
+#: The parallelism levels of the embedded set: those of the published profiles, and one executor, as measured.
+EMBEDDED_LEVELS = (1, *LEVELS)
+
+_UNITS = {"k": 2**10, "m": 2**20, "g": 2**30}
+_BYTES_PER_MB = 1e6
+
+
+def read_recordings(folder: str | Path) -> list[SparkApplication]:
+    """The single runs that were recorded into a folder; applications of mixtures are left out.
+
+    Raises:
+        WorkloadError: one line; a log or manifest that cannot be used.
+    """
+    folder = Path(folder)
+    logs = folder / "eventlogs"
+    mixed = {
+        application["name"]
+        for mixture in _manifest(folder).get("mixtures", {}).values()
+        for application in mixture["applications"]
+    }
+    applications = read_event_log(logs if logs.is_dir() else folder)
+    return [application for application in applications if application.name not in mixed]
+
+
+def build(
+    applications: Iterable[SparkApplication],
+    *,
+    sizes_gb: Sequence[float] = (2, 5, 10, 20, 50, 100),
+    split: str = "32m",
+    shuffle_partitions: int = 200,
+    levels: Sequence[int] = EMBEDDED_LEVELS,
+    most_executors: int = 1,
+    parameters: Mapping[str, float] | None = None,
+) -> tuple[Workload, SparkModel]:
+    """Profiles of all recorded queries at all sizes, and the model that they follow.
+
+    Args:
+        applications: recorded runs, as `read_recordings` gives them.
+        sizes_gb: sizes of the input, GB; a scale factor of 1 is 1 GB.
+        split: most that a task of a scan reads, such as ``32m``.
+        shuffle_partitions: tasks of a stage that reads shuffles.
+        levels: parallelism levels of the profiles.
+        most_executors: runs with more tell of inflation only, since their executors shared the machine's cores
+            with each other and with the driver.
+        parameters: of the model, to be used instead of the fitted ones.
+
+    Raises:
+        WorkloadError: an application that is no recording, or no recordings to build from.
+    """
+    by_query = _by_query(applications)
+    model = fit([alike for groups in by_query.values() for alike in groups], shared_machine=True)
+    model = model.rounded().having(parameters or {})
+    profiles = [
+        scaled_profile(
+            model,
+            _trusted(groups, most_executors),
+            size_gb=size_gb,
+            split_mb=_megabytes(split),
+            shuffle_partitions=shuffle_partitions,
+            levels=levels,
+            name=f"tpch-q{query}-{size_gb:g}g",
+        )
+        for size_gb in sizes_gb
+        for query, groups in by_query.items()
+    ]
+    return Workload(tuple(profiles), None, "tpch (measured on Spark)"), model
+
+
+def _by_query(applications: Iterable[SparkApplication]) -> dict[int, list[list[Sample]]]:
+    """The samples of each query, ascending, in groups of the same DAG.
+
+    The DAG may depend on the data: a query with a limit looks into more partitions if one does not hold enough.
+    """
+    by_query: dict[int, list[list[Sample]]] = {}
+    for query, sample in sorted(map(_sample, applications), key=lambda pair: pair[0]):
+        groups = by_query.setdefault(query, [])
+        for group in groups:
+            if same_dag(group[0].run, sample.run, same_tasks=False):
+                group.append(sample)
+                break
+        else:
+            groups.append([sample])
+    return by_query
+
+
+def _trusted(groups: Sequence[Sequence[Sample]], most_executors: int) -> list[Sample]:
+    """The samples that a profile is made from: those with the DAG of the largest input."""
+    trusted = [
+        [sample for sample in group if sample.run.tasks["level"].max() <= most_executors] for group in groups
+    ]
+    if not any(trusted):
+        raise WorkloadError(f"{groups[0][0].run.name}: no run with at most {most_executors} executors")
+    return max(trusted, key=lambda group: max((sample.size_gb for sample in group), default=0.0))
+
+
+def _sample(application: SparkApplication) -> tuple[int, Sample]:
+    """The query's number, and the application's only run of it."""
+    noted = application.recording
+    try:
+        noted = noted if "query" in noted else {**noted, **noted["runs"][0]}
+        split, partitions = _layout(noted["layout"])
+        [run] = application.queries
+        return int(noted["query"]), Sample(run, float(noted["sf"]), _megabytes(split), partitions)
+    except (KeyError, IndexError, TypeError, ValueError):
+        raise WorkloadError(
+            f"{application.name}: not a recording of one TPC-H query by workloads.spark.recorder"
+        ) from None
+
+
+def _layout(noted: Any) -> tuple[str, int]:
+    """Split and shuffle partitions of a layout such as ``12m/16``."""
+    parts: Sequence[Any] = noted.split("/") if isinstance(noted, str) else noted
+    return str(parts[0]), int(parts[1])
+
+
+def _megabytes(size: str) -> float:
+    """MB (10^6 bytes) of a size as Spark writes it, in powers of 1024."""
+    match = re.fullmatch(r"(\d+)([kmg])", size)
+    if not match:
+        raise WorkloadError(f"a size is written as in 32m, not {size!r}")
+    return int(match[1]) * _UNITS[match[2]] / _BYTES_PER_MB
+
+
+def _manifest(folder: Path) -> dict[str, Any]:
+    """What `workloads.spark.recorder.manifest.Manifest` wrote; empty if there is no such file."""
+    path = folder / "manifest.json"
+    if not path.exists():
+        return {}
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if content["format"] != 1:
+            raise ValueError
+    except (KeyError, TypeError, ValueError):
+        raise WorkloadError(f"{path}: not a manifest of recordings") from None
+    return dict(content)
+
+
+def _provenance(folder: Path, applications: Sequence[SparkApplication]) -> dict[str, Any]:
+    """What was recorded where and with what, as far as the folder tells."""
+    noted = [application.recording for application in applications]
+    started = [datetime.fromtimestamp(app.start_ms / 1000, UTC).date().isoformat() for app in applications]
+    campaigns = [
+        {**campaign, "command": re.sub(r"(--(?:out|tables)[= ])\S+", r"\1DIR", campaign["command"])}
+        for campaign in _manifest(folder).get("campaigns", [])
+    ]
+    return {
+        "runs": len(applications),
+        "scale_factors": sorted({float(entry["sf"]) for entry in noted}),
+        "executors": sorted({int(entry["n"]) for entry in noted}),
+        "layouts": sorted({"{}/{}".format(*_layout(entry["layout"])) for entry in noted}),
+        "dates": sorted(set(started)),
+        "spark": sorted({application.spark_version for application in applications}),
+        "executor_startup_ms": round(median_startup_ms(applications)),
+        **({"campaigns": campaigns} if campaigns else {}),
+    }
+
+
+def _about(
+    options: argparse.Namespace, recordings: list[dict[str, Any]], model: SparkModel, command: str
+) -> dict[str, Any]:
+    return {
+        "source": "TPC-H queries recorded on real Spark by this project, see workloads.sources.tpch_measured",
+        "measured": "DAGs, numbers of tasks, bytes, durations by wave, and their spread, at the recordings' "
+        f"scale factors with {options.most_executors} executor(s)",
+        "extrapolated": "other sizes, other numbers of executors, and the cut into tasks, by the model",
+        "notes": options.note,
+        "recordings": recordings,
+        "model": model.to_json(),
+        "built_by": command,
+    }
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Build what the command line asks for; return the exit status: 1 if that failed."""
+    options = _parser().parse_args(arguments)
+    try:
+        _build(options)
+    except (WorkloadError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _build(options: argparse.Namespace) -> None:
+    recordings = {folder: read_recordings(folder) for folder in options.folders}
+    workload, model = build(
+        [application for applications in recordings.values() for application in applications],
+        sizes_gb=options.sizes,
+        split=options.split,
+        shuffle_partitions=options.partitions,
+        most_executors=options.most_executors,
+        parameters=dict(options.set),
+    )
+    provenance = [_provenance(folder, applications) for folder, applications in recordings.items()]
+    about = _about(options, provenance, model, " ".join(_command(options)))
+    write_workload(options.out, Workload(workload.profiles, None, workload.name, about))
+    for parameter in model.parameters():
+        print(f"{parameter.name:20} {parameter.value:8g} {parameter.unit:6} {parameter.meaning}")
+    print(f"{'contention':20} {dict(model.contention)}")
+    print(f"{len(workload.profiles)} profiles, {options.out.stat().st_size / 1000:.0f} kB: {options.out}")
+
+
+def _command(options: argparse.Namespace) -> Iterator[str]:
+    """The command with what decides about the result, without the places of files."""
+    yield from ("python -m workloads.sources.tpch_build", *(["DIR"] * len(options.folders)), "--out FILE")
+    yield f"--sizes {','.join(f'{size:g}' for size in options.sizes)} --split {options.split}"
+    yield f"--partitions {options.partitions} --most-executors {options.most_executors}"
+    yield from (f"--set {name}={value:g}" for name, value in options.set)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m workloads.sources.tpch_build",
+        description="Build the embedded TPC-H set from recordings.",
+    )
+    parser.add_argument("folders", type=Path, nargs="+", metavar="DIR", help="folders of recordings")
+    parser.add_argument("--out", type=Path, required=True, help="the file to write, .json or .json.gz")
+    parser.add_argument(
+        "--sizes", type=_sizes, default=[2.0, 5.0, 10.0, 20.0, 50.0, 100.0], help="GB, such as 2,5,10"
+    )
+    parser.add_argument("--split", default="32m", help="most that a task of a scan reads")
+    parser.add_argument("--partitions", type=int, default=200, help="tasks of a stage that reads shuffles")
+    parser.add_argument(
+        "--most-executors", type=int, default=1, help="runs with more tell of work inflation only"
+    )
+    parser.add_argument(
+        "--set", type=_parameter, action="append", default=[], metavar="NAME=VALUE", help="of the model"
+    )
+    parser.add_argument("--note", action="append", default=[], help="kept in the file, for people")
+    return parser
+
+
+def _sizes(text: str) -> list[float]:
+    return [float(part) for part in text.split(",")]
+
+
+def _parameter(text: str) -> tuple[str, float]:
+    name, _, value = text.partition("=")
+    return name, float(value)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

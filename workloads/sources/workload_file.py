@@ -1,0 +1,290 @@
+"""Workload files: own job DAGs, and when they arrive, as JSON (``.json``, ``.json.gz``) or TOML (``.toml``).
+
+A complete workload::
+
+    {
+      "format": "decima-workload",
+      "version": 1,
+      "profiles": {
+        "etl": {
+          "stages": [
+            {"name": "scan", "tasks": 40, "duration_ms": 1200},
+            {"name": "filter", "tasks": 40, "duration_ms": [700, 850, 1400], "parents": ["scan"]},
+            {"name": "lookup", "tasks": 8, "duration_ms": {"fresh": 2600, "first": 900, "rest": [400, 450]}},
+            {"name": "join", "tasks": 200, "parents": ["filter", "lookup"], "cpu": 2.0, "memory": 0.5,
+             "duration_ms": {"fresh": {"5": [900], "50": [1300, 1500]},
+                             "first": {"5": [600, 640], "50": [800]},
+                             "rest": {"5": [310, 290, 305], "50": [420, 510]}}}
+          ]
+        }
+      },
+      "jobs": [{"profile": "etl", "arrival_ms": 0}, {"profile": "etl", "arrival_ms": 25000}],
+      "seed": 0
+    }
+
+``format`` and ``version`` are as above. Further keys of the file, of which only ``profiles`` is required:
+
+* ``name``: shown to people; by default the file's name without its suffix.
+* ``about``: an object that says for people where the profiles come from; any JSON.
+* ``profiles``: job name -> ``{"stages": [..]}``, in which the stages' order is their numbering, from 0.
+* ``jobs``: which job arrives when (``arrival_ms``, by default 0), in any order; jobs that arrive together
+  keep theirs. Without it, the profiles are a library that arrivals can be drawn from.
+* ``seed``: names the noise of the jobs' task durations, by default 0. Only beside ``jobs``.
+
+A stage has
+
+* ``tasks``: how many, at least 1;
+* ``duration_ms``: a number if all tasks take the same time; a list of measurements, of which each task draws
+  one; or an object by wave, ``fresh``, ``first`` and ``rest`` (see ``workloads.job.Wave``). Each wave is
+  again a number, a list, or an object of lists by parallelism level; a wave or level that is left out was not
+  measured. A wave that is given without levels holds at all those of the others. In the object by wave,
+  ``mean_ms`` says what a scheduler may know, by default the mean of all measurements;
+* ``parents``: numbers or names of the stages that must be complete before, by default none;
+* ``name``, by default empty; ``cpu``, by default 1, and ``memory``, by default 0: a task's demands.
+
+Numbers are finite and not negative. Unknown keys and repeated keys are errors. The same file in TOML starts::
+
+    format = "decima-workload"
+    version = 1
+
+    [[profiles.etl.stages]]
+    name = "scan"
+    tasks = 40
+    duration_ms = 1200
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import json
+import os
+import tomllib
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from workloads.arrivals import JobSequence, trace_arrivals
+from workloads.job import JobProfile, WorkloadError
+from workloads.sources.file_format import (
+    WorkloadFile,
+    build_profile,
+    describe_stages,
+    first_error,
+    place_name,
+)
+
+__all__ = ["Workload", "read_workload", "write_workload"]
+
+_SUFFIXES = (".json", ".json.gz", ".toml")
+
+
+@dataclass(frozen=True, eq=False)
+class Workload:
+    """Job profiles, and possibly the sequence in which they arrive.
+
+    Args:
+        profiles: at least one; their names differ.
+        sequence: jobs among ``profiles``, or None where the profiles are a library to draw from.
+        name: shown to people; any string.
+        about: where the profiles come from, for people: what JSON can hold.
+
+    Raises:
+        WorkloadError: no profiles, two of the same name, or a job whose profile is not among them.
+    """
+
+    profiles: tuple[JobProfile, ...]
+    sequence: JobSequence | None = None
+    name: str = ""
+    about: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "profiles", tuple(self.profiles))
+        if not self.profiles:
+            raise WorkloadError("a workload needs at least one job profile")
+        name, count = Counter(profile.name for profile in self.profiles).most_common(1)[0]
+        if count > 1:
+            raise WorkloadError(
+                f"the profiles of a workload need different names, {count} are named {name!r}"
+            )
+        known = set(self.profiles)
+        for job, profile in enumerate(self.sequence.profiles if self.sequence is not None else ()):
+            if profile not in known:
+                raise WorkloadError(f"the profile of job {job}, {profile.name!r}, is not among the profiles")
+
+
+def read_workload(path: str | Path) -> Workload:
+    """Read a workload file, see the module's text.
+
+    Raises:
+        WorkloadError: the file is missing or malformed. The message names the file, the place in it and what
+            was expected.
+    """
+    path = Path(path)
+    document = _parse(path)
+    try:
+        return _build_workload(WorkloadFile.model_validate(document), default_name=_stem(path))
+    except ValidationError as error:
+        raise WorkloadError(f"{path}: {first_error(error)}") from None
+    except WorkloadError as error:
+        raise WorkloadError(f"{path}: {error}") from None
+
+
+def write_workload(path: str | Path, workload: Workload) -> None:
+    """Write a workload as ``.json`` or ``.json.gz``; reading it gives the same jobs, durations and arrivals.
+
+    A file that is already there is replaced only once the new one is complete.
+
+    Raises:
+        WorkloadError: the file cannot be written, or should be TOML, which is only read; ``about`` holds what
+            JSON cannot.
+    """
+    path = Path(path)
+    if _suffix(path) == ".toml":
+        raise WorkloadError(f"{path}: TOML is only read, expected a name that ends in .json or .json.gz")
+    try:
+        data = _layout(workload).encode()
+    except UnicodeEncodeError:
+        raise WorkloadError(f"{path}: a name holds a character that UTF-8 cannot write") from None
+    except (TypeError, ValueError) as error:
+        raise WorkloadError(f"{path}: about: expected what JSON can hold: {error}") from None
+    _replace(path, gzip.compress(data, mtime=0) if _suffix(path) == ".json.gz" else data)
+
+
+# From a file to a workload
+
+
+def _build_workload(file: WorkloadFile, default_name: str) -> Workload:
+    profiles = {name: build_profile(name, profile) for name, profile in file.profiles.items()}
+    if "seed" in file.model_fields_set and not file.jobs:
+        raise WorkloadError("seed: there are no jobs whose noise it could name")
+    for number, job in enumerate(file.jobs):
+        if job.profile not in profiles:
+            raise WorkloadError(f"jobs[{number}].profile: no profile named {job.profile!r}")
+    sequence = None
+    if file.jobs:
+        arrivals = [job.arrival_ms for job in file.jobs]
+        sequence = trace_arrivals([profiles[job.profile] for job in file.jobs], arrivals, file.seed)
+    name = file.name if "name" in file.model_fields_set else default_name
+    return Workload(tuple(profiles.values()), sequence, name, file.about)
+
+
+class _Repeated:
+    """Stands for a JSON object that holds a key twice, so that its place can be named."""
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+
+
+def _parse(path: Path) -> object:
+    suffix = _suffix(path)
+    try:
+        data = path.read_bytes()
+        if suffix == ".json.gz":
+            data = gzip.decompress(data)
+    except (gzip.BadGzipFile, EOFError, zlib.error):
+        raise WorkloadError(f"{path}: expected gzip, the file is malformed or cut short") from None
+    except OSError as error:
+        raise WorkloadError(f"{path}: {error.strerror}, expected a workload file") from None
+    try:
+        text = data.decode()
+        return tomllib.loads(text) if suffix == ".toml" else _parse_json(text)
+    except UnicodeDecodeError as error:
+        raise WorkloadError(f"{path}: byte {error.start}: expected UTF-8 text") from None
+    except json.JSONDecodeError as error:
+        raise WorkloadError(f"{path}: line {error.lineno}, column {error.colno}: {error.msg}") from None
+    except RecursionError:
+        raise WorkloadError(f"{path}: too many levels of brackets") from None
+    except ValueError as error:  # TOML's own, a repeated key, or a number of thousands of digits
+        raise WorkloadError(f"{path}: {error}") from None
+
+
+def _parse_json(text: str) -> object:
+    repeated = False
+
+    def build(pairs: list[tuple[str, object]]) -> object:
+        nonlocal repeated
+        result = dict(pairs)
+        if len(result) == len(pairs):
+            return result
+        repeated = True
+        return _Repeated(Counter(key for key, _ in pairs).most_common(1)[0][0])
+
+    document = json.loads(text, object_pairs_hook=build)
+    if repeated:
+        _refuse_repeated(document, ())
+    return document
+
+
+def _refuse_repeated(value: object, place: tuple[str | int, ...]) -> None:
+    if isinstance(value, _Repeated):
+        raise WorkloadError(f"{place_name((*place, value.key))}: this key is given more than once")
+    inner = value.items() if isinstance(value, dict) else enumerate(value if isinstance(value, list) else ())
+    for key, item in inner:
+        _refuse_repeated(item, (*place, key))
+
+
+def _suffix(path: Path) -> str:
+    for suffix in _SUFFIXES:
+        if path.name.lower().endswith(suffix):
+            return suffix
+    raise WorkloadError(f"{path}: expected a name that ends in {', '.join(_SUFFIXES)}")
+
+
+def _stem(path: Path) -> str:
+    return path.name[: -len(_suffix(path))]
+
+
+# From a workload to a file
+
+
+def _layout(workload: Workload) -> str:
+    """JSON with a line for each stage and each job, so that versions of a file can be compared."""
+    profiles = [
+        f'    {_json(profile.name)}: {{"stages": [\n{_lines(describe_stages(profile))}\n    ]}}'
+        for profile in workload.profiles
+    ]
+    text = '{\n  "format": "decima-workload",\n  "version": 1,\n'
+    text += f'  "name": {_json(workload.name)},\n'
+    if workload.about:
+        about = json.dumps(workload.about, ensure_ascii=False, allow_nan=False, indent=2)
+        text += '  "about": ' + about.replace("\n", "\n  ") + ",\n"
+    text += '  "profiles": {\n' + ",\n".join(profiles) + "\n  }"
+    if workload.sequence is not None:
+        jobs = [
+            {"profile": profile.name, "arrival_ms": arrival}
+            for profile, arrival in zip(
+                workload.sequence.profiles, workload.sequence.arrival_ms.tolist(), strict=True
+            )
+        ]
+        text += f',\n  "jobs": [\n{_lines(jobs)}\n  ],\n  "seed": {int(workload.sequence.seed)}'
+    return text + "\n}\n"
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False)
+
+
+def _lines(rows: Iterable[object]) -> str:
+    return ",\n".join(f"      {_json(row)}" for row in rows)
+
+
+def _replace(path: Path, data: bytes) -> None:
+    """Put ``data`` in place of what ``path`` holds, at once or not at all."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        raise WorkloadError(f"{path}: cannot be written: {error.strerror}") from None
+    finally:
+        with contextlib.suppress(OSError):  # it is there only if something went wrong
+            temporary.unlink(missing_ok=True)

@@ -1,0 +1,1 @@
+"""Records TPC-H on a real Spark cluster: ``python -m workloads.spark.recorder``."""

@@ -1,0 +1,218 @@
+"""A real Spark standalone cluster on loopback: one master, and a worker for each one-core executor slot.
+
+Since every slot has a worker of its own, it can be bound to one core of the machine: what an executor's
+compiler and garbage collector do besides its task then slows down that executor, not its neighbours.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from workloads.spark.recorder.tpch import RecordingError
+
+__all__ = ["StandaloneCluster", "java_version", "spark_home", "start_process", "stop_process"]
+
+#: Spark 3.5 and 4.x both run on it.
+MIN_JAVA = 17
+_START_TIMEOUT_S = 60.0
+
+# Times in ms since the epoch: the driver's log tells when an executor was granted, which no event does.
+_LOGGING = """\
+rootLogger.level = warn
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = %d{UNIX_MILLIS} %p %c{1}: %m%n%ex
+logger.master.name = org.apache.spark.deploy.master.Master
+logger.master.level = info
+logger.worker.name = org.apache.spark.deploy.worker.Worker
+logger.worker.level = info
+logger.backend.name = org.apache.spark.scheduler.cluster.StandaloneSchedulerBackend
+logger.backend.level = info
+"""
+
+
+def java_version() -> str:
+    """Version of the Java that Spark will use, such as ``17.0.15``.
+
+    Raises:
+        RecordingError: there is none, or it is too old.
+    """
+    home = os.environ.get("JAVA_HOME")
+    program = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    if program is None or not Path(program).is_file():
+        raise RecordingError(f"Java is not installed; Spark needs Java {MIN_JAVA}")
+    told = subprocess.run([program, "-version"], capture_output=True, text=True, check=False).stderr
+    found = re.search(r'version "(?:1\.)?(\d+)[^"]*"', told)
+    if not found or int(found[1]) < MIN_JAVA:
+        raise RecordingError(f"Spark needs Java {MIN_JAVA}, but {program} is {told.splitlines()[:1]}")
+    return found[0].split('"')[1]
+
+
+def spark_home() -> Path:
+    """The folder of the installed pyspark, which holds all of Spark.
+
+    Raises:
+        RecordingError: pyspark is not installed.
+    """
+    found = importlib.util.find_spec("pyspark")
+    if found is None or found.origin is None:
+        raise RecordingError("pyspark is not installed: pip install 'decima[spark]'")
+    return Path(found.origin).parent
+
+
+@dataclass
+class StandaloneCluster:
+    """Start with ``with``; the cluster and all that it started is stopped at the end, also on Ctrl-C.
+
+    Args:
+        folder: for configuration, logs and scratch files; emptied at the start.
+        num_slots: executors that can run at once, one core each.
+        slot_memory_mb: memory of a slot.
+        pin: bind slot i to core i of the machine (modulo their number).
+
+    Raises:
+        RecordingError: on entry: no Java, no pyspark, or a process that does not come up.
+    """
+
+    folder: Path
+    num_slots: int
+    slot_memory_mb: int = 2048
+    pin: bool = True
+    master_url: str = field(default="", init=False)
+    _processes: list[subprocess.Popen[bytes]] = field(default_factory=list, init=False)
+
+    def __enter__(self) -> StandaloneCluster:
+        java_version()
+        spark_home()
+        shutil.rmtree(self.folder, ignore_errors=True)
+        for name in ("conf", "logs", "work", "local", "events"):
+            (self.folder / name).mkdir(parents=True)
+        (self.folder / "conf" / "log4j2.properties").write_text(_LOGGING, encoding="utf-8")
+        try:
+            self._start_master()
+            for slot in range(self.num_slots):
+                self._start_worker(slot)
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    @property
+    def events_folder(self) -> Path:
+        """Where applications leave their event logs."""
+        return self.folder / "events"
+
+    def environment(self) -> dict[str, str]:
+        """Environment variables for every process of Spark, drivers too."""
+        return {
+            **os.environ,
+            "SPARK_HOME": str(spark_home()),
+            "SPARK_CONF_DIR": str(self.folder / "conf"),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_LOCAL_HOSTNAME": "127.0.0.1",
+            "SPARK_LOCAL_DIRS": str(self.folder / "local"),
+            "SPARK_DAEMON_MEMORY": "512m",
+            "PYSPARK_PYTHON": sys.executable,
+        }
+
+    def stop(self) -> None:
+        """Stop workers, with their executors, and master."""
+        while self._processes:
+            stop_process(self._processes.pop())
+
+    def _start_master(self) -> None:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        arguments = ["--host", "127.0.0.1", "--port", str(port), "--webui-port", "0"]
+        self._start("master", "org.apache.spark.deploy.master.Master", arguments, "elected leader")
+        self.master_url = f"spark://127.0.0.1:{port}"
+
+    def _start_worker(self, slot: int) -> None:
+        arguments = ["--host", "127.0.0.1", "--webui-port", "0", "--cores", "1"]
+        arguments += ["--memory", f"{self.slot_memory_mb}m", "--work-dir", str(self.folder / "work")]
+        with _pinned_to(slot) if self.pin else contextlib.nullcontext():
+            self._start(
+                f"worker{slot}",
+                "org.apache.spark.deploy.worker.Worker",
+                [*arguments, self.master_url],
+                "Successfully registered with master",
+            )
+
+    def _start(self, name: str, java_class: str, arguments: list[str], sign_of_life: str) -> None:
+        log = self.folder / "logs" / f"{name}.log"
+        command = [str(spark_home() / "bin" / "spark-class"), java_class, *arguments]
+        process = start_process(command, log, self.environment())
+        self._processes.append(process)
+        deadline = time.monotonic() + _START_TIMEOUT_S
+        while sign_of_life not in log.read_text(errors="replace"):
+            if process.poll() is not None or time.monotonic() > deadline:
+                last = log.read_text(errors="replace").strip().splitlines()[-1:] or ["it said nothing"]
+                raise RecordingError(f"Spark's {name} did not come up: {last[0]}")
+            time.sleep(0.05)
+
+
+def start_process(
+    command: list[str], log: Path, environment: dict[str, str], *, piped: bool = False
+) -> subprocess.Popen[bytes]:
+    """Start a process in a session of its own, so that Ctrl-C reaches only us and we can stop it in order.
+
+    Args:
+        command: program and arguments.
+        log: what it says on stderr, and on stdout unless that is piped, goes here.
+        environment: its environment variables.
+        piped: pipes on its stdin and stdout.
+    """
+    with log.open("wb") as file:
+        return subprocess.Popen(
+            command,
+            env=environment,
+            stdin=subprocess.PIPE if piped else subprocess.DEVNULL,
+            stdout=subprocess.PIPE if piped else file,
+            stderr=file,
+            start_new_session=True,
+        )
+
+
+def stop_process(process: subprocess.Popen[bytes], patience_s: float = 15.0) -> None:
+    """Stop a process of `start_process` and its children; with force if they do not obey in time."""
+    for stop_signal in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, stop_signal)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(patience_s)
+    for pipe in (process.stdin, process.stdout):
+        if pipe:
+            pipe.close()
+
+
+@contextlib.contextmanager
+def _pinned_to(slot: int) -> Iterator[None]:
+    """Processes that are started meanwhile, and their children, stay on one core (on Linux)."""
+    if not hasattr(os, "sched_setaffinity"):
+        yield
+        return
+    allowed = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {sorted(allowed)[slot % len(allowed)]})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, allowed)

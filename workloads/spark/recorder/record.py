@@ -1,0 +1,332 @@
+"""Records the 22 TPC-H queries on a real Spark cluster on this machine: event logs and a manifest.
+
+    python -m workloads.spark.recorder --scale-factors 0.5,1,2 --executors 1,2 --runs 2 --out DIR
+
+Every query is an application of its own, with new executors, and begins when all of them have registered.
+Adaptive execution and broadcast joins are off, and the numbers of tasks depend on the data only, so that all
+runs of a query have the same DAG, as in the profiles that Decima's authors published.
+
+With ``--mixtures`` several applications share the cluster, submitted at given times. An application may hold
+``--mixture-executors``: as many as the cluster has, and it serves one after the other, first come, first
+served; fewer, and they run side by side.
+
+The machine should be idle. Run the command again to go on where it was stopped. Needs the extra ``[spark]``
+and Java 17.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib.util
+import itertools
+import random
+import shutil
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from workloads.job import WorkloadError
+from workloads.spark.recorder.cluster import StandaloneCluster, java_version, spark_home
+from workloads.spark.recorder.manifest import Manifest
+from workloads.spark.recorder.submission import Application, Driver, Layout
+from workloads.spark.recorder.tpch import NUM_QUERIES, RecordingError, generate_tables, tpchgen_program
+
+__all__ = ["Mixture", "main", "random_mixtures", "record_mixture", "record_run", "single_runs"]
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """Applications that share the cluster.
+
+    Args:
+        name: names the mixture; a part of the applications' names.
+        applications: ascending by the time of submission.
+        submit_s: when each is submitted, s, ascending from 0.
+    """
+
+    name: str
+    applications: tuple[Application, ...]
+    submit_s: tuple[float, ...]
+
+
+def single_runs(
+    queries: Sequence[int],
+    scale_factors: Sequence[float],
+    executors: Sequence[int],
+    layouts: Sequence[Layout],
+    repetitions: int,
+) -> list[Application]:
+    """Every query alone on the cluster, in every way; a whole round of them before any is repeated."""
+    rounds = itertools.product(range(1, repetitions + 1), scale_factors, layouts, executors, queries)
+    return [
+        Application(
+            name=f"q{query:02d}_sf{scale_factor:g}_{_file_part(layout)}_n{count}_r{repetition}",
+            query=query,
+            scale_factor=scale_factor,
+            executors=count,
+            layout=layout,
+            wait_for_executors=True,
+        )
+        for repetition, scale_factor, layout, count, query in rounds
+    ]
+
+
+def random_mixtures(
+    count: int,
+    size: int,
+    mean_interval_s: float,
+    seed: int,
+    *,
+    queries: Sequence[int],
+    scale_factors: Sequence[float],
+    layout: Layout,
+    executors: Sequence[int],
+) -> list[Mixture]:
+    """Mixtures of ``size`` applications, drawn uniformly and submitted in a Poisson process.
+
+    Args:
+        count: how many are drawn; each is then recorded with every number of ``executors``.
+        size: applications in each.
+        mean_interval_s: mean time between submissions, s.
+        seed: names the draws; a mixture does not depend on how many there are.
+        queries: what to draw from.
+        scale_factors: likewise.
+        layout: of all applications.
+        executors: how many an application may hold.
+    """
+    mixtures = []
+    for number, held in itertools.product(range(count), executors):
+        drawn = random.Random(f"{seed}/{number}")
+        intervals = [round(drawn.expovariate(1 / mean_interval_s), 3) for _ in range(size - 1)]
+        name = f"mix{seed}.{number:02d}_{_file_part(layout)}_n{held}"
+        applications = tuple(
+            Application(
+                name=f"{name}_a{place:02d}",
+                query=drawn.choice(queries),
+                scale_factor=drawn.choice(scale_factors),
+                executors=held,
+                layout=layout,
+                wait_for_executors=False,
+            )
+            for place in range(size)
+        )
+        mixtures.append(Mixture(name, applications, tuple(itertools.accumulate(intervals, initial=0.0))))
+    return mixtures
+
+
+def record_run(
+    application: Application, cluster: StandaloneCluster, *, tables: Path, logs: Path, timeout_s: float
+) -> dict[str, Any]:
+    """Run one application alone; return what its driver measured.
+
+    Raises:
+        RecordingError: it failed, or took too long.
+    """
+    with Driver.started(application, cluster, tables) as driver:
+        driver.submit()
+        return {**driver.finish(logs, timeout_s), "log": f"{application.name}.json.gz"}
+
+
+def record_mixture(
+    mixture: Mixture, cluster: StandaloneCluster, *, tables: Path, logs: Path, timeout_s: float
+) -> dict[str, Any]:
+    """Run applications together; all drivers are ready before the first is submitted.
+
+    Raises:
+        RecordingError: one failed, or took too long.
+    """
+    with contextlib.ExitStack() as running:
+        drivers = [
+            running.enter_context(Driver.started(application, cluster, tables))
+            for application in mixture.applications
+        ]
+        begun = time.time()
+        submitted = []
+        for driver, submit_s in zip(drivers, mixture.submit_s, strict=True):
+            time.sleep(max(begun + submit_s - time.time(), 0.0))
+            submitted.append(driver.submit() - begun)
+        records = [driver.finish(logs, timeout_s) for driver in drivers]
+    for record, submit_s in zip(records, submitted, strict=True):
+        record["submit_s"] = round(submit_s, 3)
+        record["done_s"] = round(record["start"] + record["wall"] - begun, 3)
+        record["log"] = f"{record['name']}.json.gz"
+    return {
+        "executors": cluster.num_slots,
+        "makespan_s": max(record["done_s"] for record in records),
+        "applications": records,
+    }
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Record what the command line asks for; return the exit status: 1 if something failed, 130 on Ctrl-C."""
+    options = _parser().parse_args(arguments)
+    try:
+        return _record(options, ["python", "-m", "workloads.spark.recorder", *arguments])
+    except (RecordingError, WorkloadError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("stopped; run the command again to go on", file=sys.stderr)
+        return 130
+
+
+def _record(options: argparse.Namespace, command: list[str]) -> int:
+    _check_programs()
+    out: Path = options.out.resolve()
+    logs = out / "eventlogs"
+    logs.mkdir(parents=True, exist_ok=True)
+    manifest = Manifest(out / "manifest.json")
+    runs = single_runs(
+        options.queries, options.scale_factors, options.executors, options.layouts, options.runs
+    )
+    mixtures = random_mixtures(
+        options.mixtures,
+        options.applications,
+        options.mean_interval,
+        options.seed,
+        queries=options.queries,
+        scale_factors=options.scale_factors,
+        layout=options.layouts[0],
+        executors=options.mixture_executors,
+    )
+    tables: Path = options.tables.resolve() if options.tables else out / "tables"
+    common = {"tables": tables, "logs": logs, "timeout_s": options.timeout}
+    todo: list[tuple[str, str, Callable[[StandaloneCluster], dict[str, Any]]]] = [
+        *(("runs", run.name, partial(record_run, run, **common)) for run in runs),
+        *(("mixtures", mixture.name, partial(record_mixture, mixture, **common)) for mixture in mixtures),
+    ]
+    todo = [entry for entry in todo if not manifest.has(*entry[:2])]
+    print(f"{len(todo)} to record, {len(runs) + len(mixtures) - len(todo)} done before", flush=True)
+    if not todo:
+        return 0
+    for scale_factor in options.scale_factors:
+        _read_once(generate_tables(tables, scale_factor))
+    num_slots = max(*options.executors, *options.mixture_executors)
+    manifest.begin_campaign(command)
+    failures = 0
+    with StandaloneCluster(out / "cluster", num_slots, pin=options.pin) as cluster:
+        for number, (kind, name, record) in enumerate(todo, start=1):
+            try:
+                measured = record(cluster)
+            except RecordingError as error:
+                failures += 1
+                print(f"{number}/{len(todo)} failed: {error}", file=sys.stderr, flush=True)
+                continue
+            manifest.add(kind, name, measured)
+            print(f"{number}/{len(todo)} {_told(name, measured)}", flush=True)
+    if failures:
+        raise RecordingError(f"{failures} of {len(todo)} failed; run the command again to repeat them")
+    shutil.rmtree(cluster.folder)
+    return 0
+
+
+def _check_programs() -> None:
+    """Refuse at once what would fail only after the tables are made."""
+    java_version()
+    spark_home()
+    tpchgen_program()
+    if importlib.util.find_spec("psutil") is None:
+        raise RecordingError("psutil is not installed: pip install 'decima[spark]'")
+
+
+def _read_once(tables: Path) -> None:
+    """Bring the tables into the page cache, or the first run of a query would be slower than the others."""
+    for table in tables.iterdir():
+        with table.open("rb") as file:
+            while file.read(2**24):
+                pass
+
+
+def _told(name: str, measured: dict[str, Any]) -> str:
+    if "makespan_s" in measured:
+        return f"{name}: {len(measured['applications'])} applications in {measured['makespan_s']:.1f} s"
+    return (
+        f"{name}: {measured['wall']:.1f} s, {measured['rows']} rows, "
+        f"{measured['other_cpu_s']:.1f} s CPU of other programs"
+    )
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m workloads.spark.recorder", description="Record TPC-H queries on a real Spark cluster."
+    )
+    parser.add_argument("--out", type=Path, required=True, help="folder of the recordings")
+    parser.add_argument("--tables", type=Path, help="folder of the TPC-H tables (default: OUT/tables)")
+    parser.add_argument(
+        "--queries", type=_queries, default=list(range(1, NUM_QUERIES + 1)), help="such as 1-22 or 1,5"
+    )
+    parser.add_argument(
+        "--scale-factors", type=_list_of(_positive_float), default=[1.0], help="1 is about 1 GB"
+    )
+    parser.add_argument(
+        "--executors", type=_list_of(_positive_int), default=[1, 2], help="one-core executors of a run"
+    )
+    parser.add_argument("--runs", type=int, default=1, help="repetitions; 0 records mixtures only")
+    parser.add_argument(
+        "--layouts",
+        type=_list_of(Layout.parse),
+        default=[Layout("12m", 16)],
+        help="most bytes of a scan's task / tasks after a shuffle (default: 12m/16)",
+    )
+    parser.add_argument("--mixtures", type=int, default=0, help="mixtures of applications to record as well")
+    parser.add_argument("--applications", type=_positive_int, default=5, help="applications of a mixture")
+    parser.add_argument("--mean-interval", type=_positive_float, default=10.0, help="between submissions, s")
+    parser.add_argument("--seed", type=int, default=1, help="of the mixtures")
+    parser.add_argument(
+        "--mixture-executors",
+        type=_list_of(_positive_int),
+        default=[1, 2],
+        help="that an application of a mixture may hold",
+    )
+    parser.add_argument("--timeout", type=_positive_float, default=900.0, help="of one application, s")
+    parser.add_argument(
+        "--pin", action=argparse.BooleanOptionalAction, default=True, help="bind each executor to one core"
+    )
+    return parser
+
+
+def _list_of(parse: Callable[[str], _T]) -> Callable[[str], list[_T]]:
+    """A parser of comma-separated values, whose errors argparse reports by their message."""
+
+    def parse_list(text: str) -> list[_T]:
+        try:
+            return [parse(part) for part in text.split(",")]
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return parse_list
+
+
+def _positive_int(text: str) -> int:
+    if not (value := int(text)) > 0:
+        raise ValueError(f"{text} is not positive")
+    return value
+
+
+def _positive_float(text: str) -> float:
+    if not (value := float(text)) > 0:
+        raise ValueError(f"{text} is not positive")
+    return value
+
+
+def _queries(text: str) -> list[int]:
+    """Numbers and ranges of TPC-H queries."""
+    bounds = [part.partition("-") for part in text.split(",")]
+    try:
+        found = [query for first, _, last in bounds for query in range(int(first), int(last or first) + 1)]
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list such as 1,3,5-9") from None
+    if not found or min(found) < 1 or max(found) > NUM_QUERIES:
+        raise argparse.ArgumentTypeError(f"the queries are 1 to {NUM_QUERIES}, not {text}")
+    return found
+
+
+def _file_part(layout: Layout) -> str:
+    return str(layout).replace("/", "x")
