@@ -1,5 +1,1 @@
 """The command ``decima``: one file a command."""
-
-from decima.cli.main import main
-
-__all__ = ["main"]

@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 from simpy.events import Event
 
 from simulator.cluster.config import ClusterConfig
-from simulator.cluster.durations import task_noise
 from simulator.cluster.engine import commands as engine
 from simulator.cluster.engine.clock import Clock
+from simulator.cluster.engine.durations import task_noise
 from simulator.cluster.engine.state import allocate, state_of
 from simulator.cluster.observation import Decision, Observation
 from simulator.cluster.record import EpisodeRecord

@@ -18,7 +18,7 @@ import numba
 __all__ = ["compiled"]
 
 _HERE = Path(__file__).parent
-_SOURCES = ("../durations.py", "state.py", "tasks.py", "executors.py", "commands.py")
+_SOURCES = ("durations.py", "state.py", "tasks.py", "executors.py", "commands.py")
 
 
 def _cache_folder() -> Path:

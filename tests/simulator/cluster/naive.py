@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator import Cluster, EpisodeRecord, Observation
-from simulator.cluster.durations import task_noise
+from simulator.cluster.engine.durations import task_noise
 from workloads.job import StageProfile, Wave
 
 NONE = -1

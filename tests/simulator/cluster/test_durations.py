@@ -21,7 +21,7 @@ from simulator import (
     Semantics,
     run_episode,
 )
-from simulator.cluster.durations import task_noise
+from simulator.cluster.engine.durations import task_noise
 from tests.simulator.cluster.build import Greedy, chain, finish, give, job, jobs, runs, stage
 from tests.simulator.cluster.naive import check_durations, duration_ms
 from tests.workloads.strategies import task_durations
