@@ -1,4 +1,4 @@
-"""What the README says works: its commands run, its files are valid, its Python runs."""
+"""What the README and the guides say works: their commands run, their files are valid, their Python runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ import pytest
 from decima.cli.main import cli
 
 README = Path(__file__).parents[1] / "README.md"
+DOCS = README.parent / "docs"
+PAGES = (README, DOCS / "results.md", *sorted((DOCS / "guides").glob("*.md")))
 SHARED = Path(os.environ.get("DECIMA_SHARED", README.parents[1] / "shared"))
+STUDIES = DOCS / "studies.md"
 #: Makes a command quick; later options win.
 FEW = {
     "decima compare": "--seeds 1 --training 1 --processes 1",
@@ -24,29 +27,37 @@ FEW = {
 }
 
 
-def blocks(language: str) -> list[tuple[str, str]]:
+def blocks(language: str, page: Path) -> list[tuple[str, str]]:
     """(file name or nothing, text) of the fenced blocks in a language."""
-    return re.findall(rf"^```{language}(?: (\S+))?\n(.*?)^```$", README.read_text(), re.M | re.S)
+    return re.findall(rf"^```{language}(?: (\S+))?\n(.*?)^```$", page.read_text(), re.M | re.S)
 
 
-STUDIES = README.parent / "docs" / "studies.md"
-
-INSTALL, *OTHERS = [text.strip().splitlines() for _, text in blocks("sh")]
+INSTALL = blocks("sh", README)[0][1].strip().splitlines()
+#: Every line once, wherever it stands; those of a page in their order.
+LINES = {
+    line: page
+    for page in reversed(PAGES)
+    for _, text in blocks("sh", page)
+    for line in text.strip().splitlines()
+    if line not in INSTALL
+}
+OTHERS = [lines for each in PAGES if (lines := [line for line, page in LINES.items() if page == each])]
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A folder with the files that the README shows, beside the recordings."""
-    for language in ("json", "python"):
-        for name, text in blocks(language):
+    """A folder with the files that the pages show, beside the recordings."""
+    for page in PAGES:
+        for name, text in (*blocks("json", page), *blocks("python", page)):
             if name:
+                assert not (tmp_path / name).exists() or (tmp_path / name).read_text() == text
                 (tmp_path / name).write_text(text)
     (tmp_path / "recordings").symlink_to(README.parent / "recordings")
     return tmp_path
 
 
 def run(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run a command line of the README, where ``.venv`` is the environment of the tests."""
+    """Run a command line of a page, where ``.venv`` is the environment of the tests."""
     if "../shared" in line and not SHARED.exists():
         pytest.skip("needs data that lie beside the checkout (set DECIMA_SHARED to their folder)")
     line = line.replace("../shared", str(SHARED)).replace(".venv/bin/", f"{Path(sys.executable).parent}/")
@@ -79,7 +90,7 @@ def test_commands_run_as_they_stand(lines: list[str], folder: Path) -> None:
 
 
 def test_python_runs(folder: Path) -> None:
-    code = "\n".join(text for name, text in blocks("python") if not name)
+    code = "\n".join(text for name, text in blocks("python", README) if not name)
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, timeout=300
     )
