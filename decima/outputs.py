@@ -9,10 +9,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from workloads.errors import DecimaError
+
 __all__ = ["OutputError", "atomic_path", "check_file", "make_folder", "prepare_outputs", "uninterrupted"]
 
 
-class OutputError(OSError):
+class OutputError(DecimaError, OSError):
     """An output that cannot be written. The message is one line that names it."""
 
 

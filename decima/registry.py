@@ -17,6 +17,7 @@ from decima.schedulers.fifo import Fifo
 from decima.schedulers.random_choice import RandomChoice
 from decima.schedulers.sjf_cp import SjfCp
 from decima.schedulers.srpt import CappedSrpt, ProfiledSrpt
+from workloads.errors import DecimaError
 
 if TYPE_CHECKING:
     from decima.policy.policy import Policy
@@ -41,7 +42,7 @@ SCHEDULERS: dict[str, type[Scheduler]] = {
 }
 
 
-class SchedulerError(ValueError):
+class SchedulerError(DecimaError, ValueError):
     """A name that is no scheduler's. The message is one line."""
 
 

@@ -12,13 +12,14 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from decima.learning.cluster.sections import Section, first_problem
+from workloads.errors import DecimaError
 
 __all__ = ["Recipes", "TrainingError", "describe_settings", "parse_settings", "read_settings"]
 
 Settings = TypeVar("Settings", bound=Section)
 
 
-class TrainingError(ValueError):
+class TrainingError(DecimaError, ValueError):
     """A training that cannot be begun or gone on with. The message is one line that names the file and the place."""
 
 

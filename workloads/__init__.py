@@ -19,6 +19,7 @@ from workloads.arrivals import (
     random_stream,
     trace_arrivals,
 )
+from workloads.errors import DecimaError
 from workloads.grid_jobs import DISTRIBUTIONS, JobDistribution, JobSets, draw_jobs
 from workloads.job import JobProfile, StageProfile, TaskDurations, Wave, WorkloadError
 from workloads.simplify import simplified
@@ -34,6 +35,7 @@ from workloads.spark.model import SparkModel
 
 __all__ = [
     "DISTRIBUTIONS",
+    "DecimaError",
     "JobDistribution",
     "JobProfile",
     "JobSequence",

@@ -16,6 +16,8 @@ import networkx as nx
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from workloads.errors import DecimaError
+
 __all__ = ["JobProfile", "StageProfile", "TaskDurations", "Wave", "WorkloadError"]
 
 #: The parallelism level of a duration that does not depend on parallelism.
@@ -24,7 +26,7 @@ ANY_LEVEL = 1
 _Number = TypeVar("_Number", np.int64, np.float64)
 
 
-class WorkloadError(ValueError):
+class WorkloadError(DecimaError, ValueError):
     """A workload that cannot be used. The message is one line that names the place and what was expected."""
 
 

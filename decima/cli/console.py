@@ -61,26 +61,13 @@ class OneLineErrors(click.Group):
 @contextmanager
 def library_errors() -> Iterator[None]:
     """What the library refuses becomes the command's error; anything else is a bug, with its traceback."""
-    from decima.evaluation.experiments import CompareError
-    from decima.evaluation.workers import WorkerError
-    from decima.learning.cluster.config import TrainingError
-    from decima.registry import SchedulerError
-    from simulator import ConfigError
-    from workloads import WorkloadError
+    from workloads.errors import DecimaError
 
     try:
         yield
     except BrokenPipeError:
         raise  # whoever reads has read enough, as in "decima compare | head"
-    except (
-        CompareError,
-        ConfigError,
-        OSError,
-        SchedulerError,
-        TrainingError,
-        WorkerError,
-        WorkloadError,
-    ) as error:
+    except (DecimaError, OSError) as error:
         raise click.ClickException(str(error)) from error
 
 

@@ -81,18 +81,14 @@ def compare(context: click.Context, /, **options: Any) -> None:
     confidence interval, as DeepRM's Figure 4, and draws it.
     """
     from decima.evaluation.grid_comparison import GridComparison
-    from decima.policy.files import PolicyFileError
 
-    try:
-        with library_errors():
-            settings = _settings(context, options)
-            _check_outputs(options)
-            comparison = GridComparison(settings)
-            with stepping("Comparing") as on_step:
-                comparison.run(on_step)
-            _report(comparison, options, command_line(context, PRESENTATION))
-    except PolicyFileError as error:
-        raise click.ClickException(str(error)) from None
+    with library_errors():
+        settings = _settings(context, options)
+        _check_outputs(options)
+        comparison = GridComparison(settings)
+        with stepping("Comparing") as on_step:
+            comparison.run(on_step)
+        _report(comparison, options, command_line(context, PRESENTATION))
 
 
 def _settings(context: click.Context, options: dict[str, Any]) -> GridSettings:

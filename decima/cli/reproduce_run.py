@@ -103,15 +103,12 @@ def run_study(
         study: is given the command line, and whom to tell how far it is.
     """
     from decima.outputs import atomic_path, prepare_outputs
-    from decima.policy.files import PolicyFileError
 
     out: Path = options["out"]
     try:
         with library_errors(), _telling() as tell:
             prepare_outputs(out, options["json_file"])
             shown = study(command_line(context, PRESENTATION), tell)
-    except PolicyFileError as error:
-        raise click.ClickException(str(error)) from None
     except KeyboardInterrupt:
         end("interrupted; the same command goes on with the training", INTERRUPTED)
     with library_errors():

@@ -21,9 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decima.policy.shipped import default_policy
-from decima.registry import LEARNED, SchedulerError, make_scheduler
-from simulator import ClusterConfig, ConfigError, EpisodeRecord, SchedulingError, run_episode
-from workloads import JobSequence, Workload, WorkloadError, batch_arrivals, poisson_arrivals
+from decima.registry import LEARNED, make_scheduler
+from simulator import ClusterConfig, EpisodeRecord, run_episode
+from workloads import JobSequence, Workload, batch_arrivals, poisson_arrivals
+from workloads.errors import DecimaError
 
 __all__ = [
     "ALPHAS",
@@ -48,7 +49,7 @@ PAPER_SCHEDULERS = ("fifo", "sjf-cp", "fair", "naive-weighted-fair", TUNED_ONCE,
 TRAINING_OFFSET = 1_000_000
 
 
-class CompareError(ValueError):
+class CompareError(DecimaError, ValueError):
     """A comparison that cannot be made. The message is one line."""
 
 
@@ -235,7 +236,7 @@ def _run(settings: ExperimentSettings, sequence: JobSequence, spec: str) -> Epis
     """One episode; whatever a scheduler may raise becomes one line that says which scheduler it was."""
     try:
         return run_episode(settings.cluster, sequence, make_scheduler(spec, sequence.seed))
-    except (ConfigError, SchedulerError, SchedulingError, WorkloadError) as error:
+    except DecimaError as error:
         raise CompareError(f"{spec} on seed {sequence.seed}: {error}") from error
     except Exception as error:
         place = traceback.extract_tb(error.__traceback__)[-1]

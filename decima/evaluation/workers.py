@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from workloads.errors import DecimaError
+
 __all__ = ["WorkerError", "Workers", "available_cpus"]
 
 Item = TypeVar("Item")
@@ -22,7 +24,7 @@ Result = TypeVar("Result")
 _shared: Any = None
 
 
-class WorkerError(RuntimeError):
+class WorkerError(DecimaError, RuntimeError):
     """A worker process ended without an answer."""
 
 

@@ -22,6 +22,7 @@ from pydantic import ValidationError
 from decima.outputs import atomic_path
 from decima.policy.config import DECIMA_SIM_POLICY, PolicyConfig
 from decima.policy.policy import Policy
+from workloads.errors import DecimaError
 
 __all__ = ["PolicyFileError", "load_policy", "read_about", "read_archive", "save_policy", "write_archive"]
 
@@ -30,7 +31,7 @@ VERSION = 1
 LARGEST = 2**30
 
 
-class PolicyFileError(ValueError):
+class PolicyFileError(DecimaError, ValueError):
     """A file that holds no policy. The message is one line that names the file and what was expected."""
 
 

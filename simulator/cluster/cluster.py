@@ -28,6 +28,7 @@ from simulator.cluster.observation import Decision, Observation
 from simulator.cluster.record import EpisodeRecord
 from simulator.cluster.reward import RewardMeter
 from workloads.arrivals import JobSequence
+from workloads.errors import DecimaError
 
 __all__ = ["Cluster", "SchedulingError"]
 
@@ -35,7 +36,7 @@ __all__ = ["Cluster", "SchedulingError"]
 NO_OFFERS = -1
 
 
-class SchedulingError(RuntimeError):
+class SchedulingError(DecimaError, RuntimeError):
     """A decision that the cluster cannot carry out. The message is one line."""
 
 

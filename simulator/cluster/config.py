@@ -6,10 +6,12 @@ import math
 from dataclasses import dataclass, field, fields
 from typing import Literal
 
+from workloads.errors import DecimaError
+
 __all__ = ["DECIMA_SIM", "PAPER", "ClusterConfig", "ConfigError", "ExecutorClass", "Semantics"]
 
 
-class ConfigError(ValueError):
+class ConfigError(DecimaError, ValueError):
     """A cluster that cannot be simulated. The message is one line that names the setting and what was expected."""
 
 

@@ -23,6 +23,7 @@ from simulator.cluster.record import EpisodeRecord
 from simulator.parity import grid as grid_replay
 from simulator.parity.recording import TOLERANCE, RecordingError, checked, first_difference, read_document
 from workloads.arrivals import JobSequence
+from workloads.errors import DecimaError
 from workloads.job import JobProfile, StageProfile, TaskDurations, WorkloadError
 
 __all__ = [
@@ -39,7 +40,7 @@ __all__ = [
 ]
 
 
-class DepartureError(RuntimeError):
+class DepartureError(DecimaError, RuntimeError):
     """Whoever decides in a replay decides otherwise than was recorded. The message is one line that says how."""
 
 

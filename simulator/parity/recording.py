@@ -10,6 +10,8 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
 
+from workloads.errors import DecimaError
+
 __all__ = ["TOLERANCE", "RecordingError", "checked", "first_difference", "read_document"]
 
 #: Sums of rewards may be taken in another order.
@@ -18,7 +20,7 @@ TOLERANCE = 1e-9
 _Model = TypeVar("_Model", bound=BaseModel)
 
 
-class RecordingError(ValueError):
+class RecordingError(DecimaError, ValueError):
     """A file that is not a recorded episode. The message is one line that names the file and the place."""
 
 

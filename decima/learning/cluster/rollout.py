@@ -21,11 +21,12 @@ from decima.policy.policy import Policy
 from decima.schedulers import Scheduler
 from simulator import Cluster, ClusterConfig, Decision, EpisodeRecord, Observation
 from workloads import JobSequence
+from workloads.errors import DecimaError
 
 __all__ = ["EpisodeSpec", "NotFiniteError", "Trajectories", "play", "roll_out", "roll_out_scheduler"]
 
 
-class NotFiniteError(ArithmeticError):
+class NotFiniteError(DecimaError, ArithmeticError):
     """A probability, loss or gradient that is no number. The message is one line that says which."""
 
 

@@ -27,7 +27,7 @@ from workloads.spark.recorder.submission import Application, Layout
 from workloads.spark.recorder.tpch import (
     NUM_QUERIES,
     SCHEMAS,
-    RecordingError,
+    RecorderError,
     generate_tables,
     query_text,
     tpchgen_program,
@@ -134,7 +134,7 @@ def test_the_manifest_goes_on(tmp_path, monkeypatch):
 @pytest.mark.parametrize("content", ["x", "[]", "{}", '{"format": 2}'])
 def test_a_file_that_is_no_manifest(tmp_path, content):
     (tmp_path / "manifest.json").write_text(content)
-    with pytest.raises(RecordingError, match=r"manifest\.json: not a manifest"):
+    with pytest.raises(RecorderError, match=r"manifest\.json: not a manifest"):
         Manifest(tmp_path / "manifest.json")
 
 
@@ -157,7 +157,7 @@ def test_the_version_of_java(version, good, tmp_path, monkeypatch):
     if good:
         assert java_version() == version
     else:
-        with pytest.raises(RecordingError, match=r"needs Java 17, but .* is .*version"):
+        with pytest.raises(RecorderError, match=r"needs Java 17, but .* is .*version"):
             java_version()
 
 
@@ -171,7 +171,7 @@ def test_without_pyspark(tmp_path, monkeypatch, capsys):
 def test_without_tpchgen(tmp_path, monkeypatch):
     monkeypatch.setattr(spark_tpch.sys, "executable", str(tmp_path / "python"))
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(RecordingError, match="tpchgen-cli is not installed"):
+    with pytest.raises(RecorderError, match="tpchgen-cli is not installed"):
         generate_tables(tmp_path, 1.0)
 
 
@@ -228,7 +228,7 @@ def test_slots_are_bound_to_cores(fake_spark):
 
 def test_a_cluster_that_does_not_come_up(fake_spark):
     cluster = StandaloneCluster(fake_spark("echo port taken; exit 1\n"), num_slots=1)
-    with pytest.raises(RecordingError, match="Spark's master did not come up: port taken"), cluster:
+    with pytest.raises(RecorderError, match="Spark's master did not come up: port taken"), cluster:
         pass
 
 
@@ -310,14 +310,14 @@ def test_a_mixture(fake_driver, tmp_path):
 )
 def test_a_run_that_fails(script, complaint, fake_driver, tmp_path):
     cluster = fake_driver(script)
-    with pytest.raises(RecordingError) as caught:
+    with pytest.raises(RecorderError) as caught:
         record_run(APPLICATION, cluster, tables=tmp_path, logs=tmp_path / "eventlogs", timeout_s=60)
     assert str(caught.value).startswith(complaint)
 
 
 def test_a_run_that_takes_too_long(fake_driver, tmp_path):
     cluster = fake_driver(DRIVER + "time.sleep(100)")
-    with pytest.raises(RecordingError, match=r"a: not done after 0\.5 s"):
+    with pytest.raises(RecorderError, match=r"a: not done after 0\.5 s"):
         record_run(APPLICATION, cluster, tables=tmp_path, logs=tmp_path / "eventlogs", timeout_s=0.5)
 
 
@@ -329,7 +329,7 @@ def needs_spark() -> str | None:
     try:
         java_version()
         tpchgen_program()
-    except RecordingError as error:
+    except RecorderError as error:
         return str(error)
     return None
 

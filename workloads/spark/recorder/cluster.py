@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from workloads.spark.recorder.tpch import RecordingError
+from workloads.spark.recorder.tpch import RecorderError
 
 __all__ = ["StandaloneCluster", "java_version", "spark_home", "start_process", "stop_process"]
 
@@ -50,16 +50,16 @@ def java_version() -> str:
     """Version of the Java that Spark will use, such as ``17.0.15``.
 
     Raises:
-        RecordingError: there is none, or it is too old.
+        RecorderError: there is none, or it is too old.
     """
     home = os.environ.get("JAVA_HOME")
     program = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     if program is None or not Path(program).is_file():
-        raise RecordingError(f"Java is not installed; Spark needs Java {MIN_JAVA}")
+        raise RecorderError(f"Java is not installed; Spark needs Java {MIN_JAVA}")
     told = subprocess.run([program, "-version"], capture_output=True, text=True, check=False).stderr
     found = re.search(r'version "(?:1\.)?(\d+)[^"]*"', told)
     if not found or int(found[1]) < MIN_JAVA:
-        raise RecordingError(f"Spark needs Java {MIN_JAVA}, but {program} is {told.splitlines()[:1]}")
+        raise RecorderError(f"Spark needs Java {MIN_JAVA}, but {program} is {told.splitlines()[:1]}")
     return found[0].split('"')[1]
 
 
@@ -67,11 +67,11 @@ def spark_home() -> Path:
     """The folder of the installed pyspark, which holds all of Spark.
 
     Raises:
-        RecordingError: pyspark is not installed.
+        RecorderError: pyspark is not installed.
     """
     found = importlib.util.find_spec("pyspark")
     if found is None or found.origin is None:
-        raise RecordingError("pyspark is not installed: pip install 'decima[spark]'")
+        raise RecorderError("pyspark is not installed: pip install 'decima[spark]'")
     return Path(found.origin).parent
 
 
@@ -86,7 +86,7 @@ class StandaloneCluster:
         pin: bind slot i to core i of the machine (modulo their number).
 
     Raises:
-        RecordingError: on entry: no Java, no pyspark, or a process that does not come up.
+        RecorderError: on entry: no Java, no pyspark, or a process that does not come up.
     """
 
     folder: Path
@@ -166,7 +166,7 @@ class StandaloneCluster:
         while sign_of_life not in log.read_text(errors="replace"):
             if process.poll() is not None or time.monotonic() > deadline:
                 last = log.read_text(errors="replace").strip().splitlines()[-1:] or ["it said nothing"]
-                raise RecordingError(f"Spark's {name} did not come up: {last[0]}")
+                raise RecorderError(f"Spark's {name} did not come up: {last[0]}")
             time.sleep(0.05)
 
 

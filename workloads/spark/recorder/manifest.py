@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from workloads.spark.recorder.cluster import java_version
-from workloads.spark.recorder.tpch import RecordingError
+from workloads.spark.recorder.tpch import RecorderError
 
 __all__ = ["Manifest"]
 
@@ -33,7 +33,7 @@ class Manifest:
         """Load the file if it is there.
 
         Raises:
-            RecordingError: the file is no manifest.
+            RecorderError: the file is no manifest.
         """
         self.path = path
         self.content: dict[str, Any] = {"format": 1, "campaigns": [], "runs": {}, "mixtures": {}}
@@ -43,7 +43,7 @@ class Manifest:
                 if self.content["format"] != 1:
                     raise ValueError
             except (ValueError, KeyError, TypeError):
-                raise RecordingError(f"{path}: not a manifest of recordings; move it away") from None
+                raise RecorderError(f"{path}: not a manifest of recordings; move it away") from None
 
     def begin_campaign(self, command: Sequence[str]) -> None:
         """Note what the next recordings are made with."""

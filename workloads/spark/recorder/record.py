@@ -30,11 +30,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from workloads.job import WorkloadError
+from workloads.errors import DecimaError
 from workloads.spark.recorder.cluster import StandaloneCluster, java_version, spark_home
 from workloads.spark.recorder.manifest import Manifest
 from workloads.spark.recorder.submission import Application, Driver, Layout
-from workloads.spark.recorder.tpch import NUM_QUERIES, RecordingError, generate_tables, tpchgen_program
+from workloads.spark.recorder.tpch import NUM_QUERIES, RecorderError, generate_tables, tpchgen_program
 
 __all__ = ["Mixture", "main", "random_mixtures", "record_mixture", "record_run", "single_runs"]
 
@@ -127,7 +127,7 @@ def record_run(
     """Run one application alone; return what its driver measured.
 
     Raises:
-        RecordingError: it failed, or took too long.
+        RecorderError: it failed, or took too long.
     """
     with Driver.started(application, cluster, tables) as driver:
         driver.submit()
@@ -140,7 +140,7 @@ def record_mixture(
     """Run applications together; all drivers are ready before the first is submitted.
 
     Raises:
-        RecordingError: one failed, or took too long.
+        RecorderError: one failed, or took too long.
     """
     with contextlib.ExitStack() as running:
         drivers = [
@@ -169,7 +169,7 @@ def main(arguments: Sequence[str]) -> int:
     options = _parser().parse_args(arguments)
     try:
         return _record(options, ["python", "-m", "workloads.spark.recorder", *arguments])
-    except (RecordingError, WorkloadError, OSError) as error:
+    except (DecimaError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
@@ -215,14 +215,14 @@ def _record(options: argparse.Namespace, command: list[str]) -> int:
         for number, (kind, name, record) in enumerate(todo, start=1):
             try:
                 measured = record(cluster)
-            except RecordingError as error:
+            except RecorderError as error:
                 failures += 1
                 print(f"{number}/{len(todo)} failed: {error}", file=sys.stderr, flush=True)
                 continue
             manifest.add(kind, name, measured)
             print(f"{number}/{len(todo)} {_told(name, measured)}", flush=True)
     if failures:
-        raise RecordingError(f"{failures} of {len(todo)} failed; run the command again to repeat them")
+        raise RecorderError(f"{failures} of {len(todo)} failed; run the command again to repeat them")
     shutil.rmtree(cluster.folder)
     return 0
 
@@ -233,7 +233,7 @@ def _check_programs() -> None:
     spark_home()
     tpchgen_program()
     if importlib.util.find_spec("psutil") is None:
-        raise RecordingError("psutil is not installed: pip install 'decima[spark]'")
+        raise RecorderError("psutil is not installed: pip install 'decima[spark]'")
 
 
 def _read_once(tables: Path) -> None:

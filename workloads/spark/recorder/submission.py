@@ -16,7 +16,7 @@ from typing import Any
 
 from workloads.spark.recorder.cluster import StandaloneCluster, start_process, stop_process
 from workloads.spark.recorder.slim import slim_event_log
-from workloads.spark.recorder.tpch import RecordingError, query_text, tables_folder
+from workloads.spark.recorder.tpch import RecorderError, query_text, tables_folder
 
 __all__ = ["Application", "Driver", "Layout"]
 
@@ -148,7 +148,7 @@ class Driver:
         """Wait for its end, put its event log into ``logs`` as ``NAME.json.gz``, and return what it measured.
 
         Raises:
-            RecordingError: it failed, or took too long.
+            RecorderError: it failed, or took too long.
         """
         measured = self._answer("done", timeout_s)
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -174,13 +174,13 @@ class Driver:
         assert self._process.stdout
         readable, _, _ = select.select([self._process.stdout], [], [], timeout_s)
         if not readable:
-            raise RecordingError(f"{self.application.name}: not {state} after {timeout_s:g} s")
+            raise RecorderError(f"{self.application.name}: not {state} after {timeout_s:g} s")
         line = self._process.stdout.readline()
         if not line:
-            raise RecordingError(f"{self.application.name}: the driver failed: {self._last_error()}")
+            raise RecorderError(f"{self.application.name}: the driver failed: {self._last_error()}")
         message: dict[str, Any] = json.loads(line)
         if message.pop("state") != state:
-            raise RecordingError(f"{self.application.name}: expected to be {state}, got {line[:80]!r}")
+            raise RecorderError(f"{self.application.name}: expected to be {state}, got {line[:80]!r}")
         return message
 
     def _last_error(self) -> str:

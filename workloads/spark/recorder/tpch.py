@@ -12,10 +12,12 @@ import sys
 from importlib.resources import files
 from pathlib import Path
 
+from workloads.errors import DecimaError
+
 __all__ = [
     "NUM_QUERIES",
     "SCHEMAS",
-    "RecordingError",
+    "RecorderError",
     "generate_tables",
     "query_text",
     "tables_folder",
@@ -57,7 +59,7 @@ SCHEMAS = {
 }
 
 
-class RecordingError(RuntimeError):
+class RecorderError(DecimaError, RuntimeError):
     """A recording that cannot begin or go on. The message is one line."""
 
 
@@ -76,12 +78,12 @@ def tpchgen_program() -> str:
     """The path of tpchgen-cli.
 
     Raises:
-        RecordingError: it is not installed.
+        RecorderError: it is not installed.
     """
     beside_python = Path(sys.executable).with_name("tpchgen-cli")
     program = str(beside_python) if beside_python.is_file() else shutil.which("tpchgen-cli")
     if program is None:
-        raise RecordingError("tpchgen-cli is not installed: pip install 'decima[spark]'")
+        raise RecorderError("tpchgen-cli is not installed: pip install 'decima[spark]'")
     return program
 
 
@@ -89,7 +91,7 @@ def generate_tables(folder: Path, scale_factor: float) -> Path:
     """Make the tables of a scale factor (1 is about 1 GB of text) unless they are there; return their folder.
 
     Raises:
-        RecordingError: tpchgen-cli is not installed, or failed.
+        RecorderError: tpchgen-cli is not installed, or failed.
     """
     target = tables_folder(folder, scale_factor)
     if target.is_dir():
@@ -103,6 +105,6 @@ def generate_tables(folder: Path, scale_factor: float) -> Path:
     missing = [table for table in SCHEMAS if not (unfinished / f"{table}.parquet").is_file()]
     if made.returncode or missing:
         reason = made.stderr.strip().splitlines()[-1:] or [f"no {', '.join(missing)}"]
-        raise RecordingError(f"tpchgen-cli failed: {reason[0]}")
+        raise RecorderError(f"tpchgen-cli failed: {reason[0]}")
     unfinished.rename(target)
     return target
