@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
-from simulator import ClusterConfig, Decision, Observation
-from workloads.arrivals import JobSequence
+from simulator.cluster.config import ClusterConfig
+from simulator.cluster.observation import Decision, Observation
 
 __all__ = ["Scheduler", "all_offered"]
 
@@ -13,18 +13,12 @@ __all__ = ["Scheduler", "all_offered"]
 class Scheduler(ABC):
     """Decides, at every scheduling event, which stage runs next and how many executors its job may hold.
 
-    A scheduler of your own implements :meth:`decide`, and :meth:`reset` if it remembers anything. On the command
-    line it goes by ``module:Class``.
+    A scheduler of your own implements :meth:`decide`, and :meth:`reset` if it remembers anything. What it works out of
+    the live jobs' profiles it keeps in a ``PerJob``. On the command line it goes by ``module:Class``.
     """
 
-    def reset(self, config: ClusterConfig, sequence: JobSequence) -> None:  # noqa: B027
-        """An episode begins; whoever remembers anything forgets it here.
-
-        Args:
-            config: the cluster.
-            sequence: the jobs, to look up what is known of a profile before it runs. Their arrivals are the
-                future: a scheduler that uses them is clairvoyant and must say so.
-        """
+    def reset(self, config: ClusterConfig) -> None:  # noqa: B027
+        """An episode on this cluster begins; whoever remembers anything of the last one forgets it here."""
 
     @abstractmethod
     def decide(self, observation: Observation) -> Decision | None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
 from decima.schedulers.base import Scheduler, all_offered
-from simulator import ClusterConfig, Decision, Observation
-from workloads.arrivals import JobSequence
+from simulator.cluster.config import ClusterConfig
+from simulator.cluster.observation import Decision, Observation, PerJob
+from workloads.job import JobProfile
 
 __all__ = ["Fair", "NaiveWeightedFair", "WeightedFair"]
 
@@ -31,14 +34,13 @@ class WeightedFair(Scheduler):
         if not np.isfinite(alpha):
             raise ValueError(f"alpha must be finite, got {alpha}")
         self.alpha = alpha
-        self._weights: NDArray[np.float64] = np.zeros(0)
+        self._weights = PerJob(_log_work, self._relative)
 
-    def reset(self, config: ClusterConfig, sequence: JobSequence) -> None:
-        """Look up the total work of the jobs."""
-        work = np.array([profile.work_ms for profile in sequence.profiles])
-        # Relative to the geometric mean, so that no exponent overflows; a job without work counts as tiny.
-        logarithm = np.log(np.maximum(work, 1e-3))
-        self._weights = np.exp(self.alpha * (logarithm - logarithm.mean()))
+    def _relative(self, log_work: list[float]) -> NDArray[np.float64]:
+        """The weights T^alpha of the live jobs, relative to their geometric mean, so that no exponent overflows."""
+        logarithm = np.array(log_work)
+        weights: NDArray[np.float64] = np.exp(self.alpha * (logarithm - logarithm.mean()))
+        return weights
 
     def decide(self, observation: Observation) -> Decision | None:
         """The source job's next stage with all executors, else the next stage of a job below its share."""
@@ -56,9 +58,14 @@ class WeightedFair(Scheduler):
 
     def _shares(self, observation: Observation) -> NDArray[np.float64]:
         """Executors that each live job may hold: float64 [J], whole numbers of at least 1."""
-        weights = self._weights[observation.job_id]
+        weights = self._weights(observation)
         total = weights @ (observation.job_unsaturated_stages > 0)
         return np.maximum(np.ceil(weights * (observation.num_executors / total) - _ROUNDING), 1)
+
+
+def _log_work(profile: JobProfile, _: ClusterConfig) -> float:
+    """Logarithm of a job's total work in ms; a job without work counts as tiny."""
+    return math.log(max(profile.work_ms, 1e-3))
 
 
 class Fair(WeightedFair):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from decima.schedulers.base import Scheduler, all_offered
-from simulator import ClusterConfig, Decision, Observation
-from workloads.arrivals import JobSequence
+from simulator.cluster.config import ClusterConfig
+from simulator.cluster.observation import Decision, Observation
 
 __all__ = ["Fifo"]
 
@@ -23,7 +23,7 @@ class Fifo(Scheduler):
         self._reuses_grants = True
         self._granted: dict[int, int] = {}
 
-    def reset(self, config: ClusterConfig, sequence: JobSequence) -> None:
+    def reset(self, config: ClusterConfig) -> None:
         """Forget what was granted."""
         self._reuses_grants = config.semantics.fifo_reuses_grants
         self._granted = {}

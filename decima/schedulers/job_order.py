@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 
 from decima.schedulers.base import Scheduler
 from decima.schedulers.sjf_cp import on_critical_path
-from simulator import ClusterConfig, Decision, Observation
-from workloads.arrivals import JobSequence
+from simulator.cluster.observation import Decision, Observation
 
 __all__ = ["JobOrder"]
 
@@ -36,20 +35,16 @@ class JobOrder(Scheduler):
             raise ValueError(f"{expected} as the order of the jobs, got {list(order)}")
         self.ahead = ahead
         self._rank: NDArray[np.int64] = np.argsort(numbers)
-        self._critical_path_ms: list[NDArray[np.float64]] = []
-
-    def reset(self, config: ClusterConfig, sequence: JobSequence) -> None:
-        """Look up the critical paths.
-
-        Raises:
-            ValueError: the sequence has another number of jobs than the order.
-        """
-        if len(sequence) != self._rank.size:
-            raise ValueError(f"an order of {self._rank.size} jobs does not fit a sequence of {len(sequence)}")
-        self._critical_path_ms = [profile.critical_path_ms for profile in sequence.profiles]
 
     def decide(self, observation: Observation) -> Decision | None:
-        """The stage on the critical path of the first job that can use executors, with all that are offered."""
+        """The stage on the critical path of the first job that can use executors, with all that are offered.
+
+        Raises:
+            ValueError: the order has no such job.
+        """
+        numbers = observation.job_id
+        if numbers[0] < 0 or numbers[-1] >= self._rank.size:
+            raise ValueError(f"an order of {self._rank.size} jobs has not all of the jobs {numbers.tolist()}")
         stages = observation.next_stage
         usable = stages >= 0
         if not self.ahead:
@@ -58,5 +53,4 @@ class JobOrder(Scheduler):
         jobs = np.flatnonzero(usable)
         if not jobs.size:
             return None
-        job = int(jobs[np.argmin(self._rank[observation.job_id[jobs]])])
-        return on_critical_path(observation, job, self._critical_path_ms[observation.job_id[job]])
+        return on_critical_path(observation, int(jobs[np.argmin(self._rank[numbers[jobs]])]))

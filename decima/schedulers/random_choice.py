@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from decima.schedulers.base import Scheduler
-from simulator import ClusterConfig, Decision, Observation
-from workloads.arrivals import JobSequence, RandomStream, random_stream
+from simulator.cluster.config import ClusterConfig
+from simulator.cluster.observation import Decision, Observation
+from workloads.arrivals import RandomStream, random_stream
 
 __all__ = ["RandomChoice"]
 
@@ -15,16 +16,19 @@ class RandomChoice(Scheduler):
     """A schedulable stage and a parallelism limit, both drawn uniformly.
 
     Args:
-        seed: with the sequence's own seed, it names the draws of an episode.
+        seed: names the draws, which are the same in every episode.
     """
 
     def __init__(self, seed: int = 0):
         self._seed = seed
-        self._random = random_stream(seed, RandomStream.POLICY)
+        self._begin()
 
-    def reset(self, config: ClusterConfig, sequence: JobSequence) -> None:
-        """Begin this episode's draws."""
-        self._random = random_stream(self._seed, RandomStream.POLICY, sequence.seed)
+    def reset(self, config: ClusterConfig) -> None:
+        """Begin the draws anew."""
+        self._begin()
+
+    def _begin(self) -> None:
+        self._random = random_stream(self._seed, RandomStream.POLICY, self._seed)
 
     def decide(self, observation: Observation) -> Decision | None:
         """Any schedulable stage with any number of the offered executors."""

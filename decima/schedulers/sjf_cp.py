@@ -6,8 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decima.schedulers.base import Scheduler, all_offered
-from simulator import ClusterConfig, Decision, Observation
-from workloads.arrivals import JobSequence
+from simulator.cluster.config import ClusterConfig
+from simulator.cluster.observation import Decision, Observation, PerJob
+from workloads.job import JobProfile
 
 __all__ = ["SjfCp", "on_critical_path"]
 
@@ -20,22 +21,19 @@ class SjfCp(Scheduler):
     """
 
     def __init__(self) -> None:
-        self._work_ms: NDArray[np.float64] = np.zeros(0)
-        self._critical_path_ms: list[NDArray[np.float64]] = []
-
-    def reset(self, config: ClusterConfig, sequence: JobSequence) -> None:
-        """Look up total work and critical paths."""
-        self._work_ms = np.array([profile.work_ms for profile in sequence.profiles])
-        self._critical_path_ms = [profile.critical_path_ms for profile in sequence.profiles]
+        self._work_ms: PerJob[NDArray[np.float64]] = PerJob(_work_ms, np.array)
 
     def decide(self, observation: Observation) -> Decision | None:
         """The smallest job's stage on its critical path, with all executors offered."""
         jobs = np.flatnonzero(observation.next_stage >= 0)
-        job = int(jobs[np.argmin(self._work_ms[observation.job_id[jobs]])])
-        return on_critical_path(observation, job, self._critical_path_ms[observation.job_id[job]])
+        return on_critical_path(observation, int(jobs[np.argmin(self._work_ms(observation)[jobs])]))
 
 
-def on_critical_path(observation: Observation, job: int, critical_path_ms: NDArray[np.float64]) -> Decision:
+def _work_ms(profile: JobProfile, _: ClusterConfig) -> float:
+    return profile.work_ms
+
+
+def on_critical_path(observation: Observation, job: int) -> Decision:
     """Give the stage of a job that has the longest critical path as many of the offered executors as it can use.
 
     Stages that can start at once go before those whose parents are still finishing; on a tie the first goes.
@@ -43,9 +41,8 @@ def on_critical_path(observation: Observation, job: int, critical_path_ms: NDArr
     Args:
         observation: what is offered.
         job: a live job (place in the job arrays) with a schedulable stage.
-        critical_path_ms: of its stages, float64 [stages of the job], ms.
     """
-    stages = observation.stages_of(job)
+    stages, critical_path_ms = observation.stages_of(job), observation.profiles[job].critical_path_ms
     candidates = np.flatnonzero(observation.schedulable[stages])
     ready = observation.ready_rank[stages][candidates] >= 0
     best = candidates[np.lexsort((-candidates, critical_path_ms[candidates], ready))[-1]]

@@ -11,7 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decima.schedulers.base import Scheduler
-from simulator import ClusterConfig, Decision, Observation, run_episode
+from simulator.cluster.config import ClusterConfig
+from simulator.cluster.episode import run_episode
+from simulator.cluster.observation import Decision, Observation, PerJob
 from workloads.arrivals import JobSequence
 from workloads.job import JobProfile
 
@@ -94,7 +96,7 @@ class CappedSrpt(_LimitedSrpt):
 class ProfiledSrpt(_LimitedSrpt):
     """Shortest remaining work first; each job is limited to what its profile uses well, or to its share.
 
-    Before an episode every profile is run alone with more and more executors, see :func:`best_parallelism`. So it knows
+    When a job arrives, its profile is run alone with more and more executors, see :func:`best_parallelism`. So it knows
     more than other schedulers do: the durations of all tasks at every parallelism.
 
     Args:
@@ -103,16 +105,14 @@ class ProfiledSrpt(_LimitedSrpt):
 
     def __init__(self, thrift: float = 2.5) -> None:
         self.thrift = thrift
-        self._limit: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+        self._used_well: PerJob[NDArray[np.float64]] = PerJob(self._best, np.array)
 
-    def reset(self, config: ClusterConfig, sequence: JobSequence) -> None:
-        """Find the limits of the sequence's jobs."""
-        alone = replace(config, max_time_ms=math.inf)
-        self._limit = np.array([best_parallelism(each, alone, self.thrift) for each in sequence.profiles])
+    def _best(self, profile: JobProfile, config: ClusterConfig) -> float:
+        return float(best_parallelism(profile, replace(config, max_time_ms=math.inf), self.thrift))
 
     def limits(self, observation: Observation, work: NDArray[np.float64]) -> NDArray[np.float64]:
         """Those of the profiles."""
-        return self._limit[observation.job_id].astype(np.float64)
+        return self._used_well(observation)
 
 
 def best_parallelism(profile: JobProfile, config: ClusterConfig, thrift: float) -> int:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from decima.schedulers.base import Scheduler, all_offered
-from simulator import ClusterConfig, Decision, Observation
-from workloads.arrivals import JobSequence
+from simulator.cluster.config import ClusterConfig
+from simulator.cluster.observation import Decision, Observation
 
 __all__ = ["SparkStandalone"]
 
@@ -33,7 +33,7 @@ class SparkStandalone(Scheduler):
         self._driver_threads: dict[int, int] = {}
         self._arrived_ms: dict[int, float] = {}
 
-    def reset(self, config: ClusterConfig, sequence: JobSequence) -> None:
+    def reset(self, config: ClusterConfig) -> None:
         """Forget the drivers."""
         self._driver_threads = {}
         self._arrived_ms = {}
@@ -43,7 +43,7 @@ class SparkStandalone(Scheduler):
         if observation.source >= 0:
             stage = _first_stage(observation, observation.source, ready=True)
             return None if stage is None else all_offered(observation, stage)
-        if observation.config.executor_classes[observation.executor_class].cpu == 0:
+        if observation.classes["cpu"][observation.executor_class] == 0:
             return self._start_driver(observation)
         return self._grant(observation)
 
@@ -62,7 +62,7 @@ class SparkStandalone(Scheduler):
         return None
 
     def _grant(self, observation: Observation) -> Decision | None:
-        left = sum(kind.count for kind in observation.config.executor_classes if kind.cpu > 0)
+        left = int(observation.classes["executors"][observation.classes["cpu"] > 0].sum())
         for job, number in enumerate(observation.job_id.tolist()):
             granted = min(self.executors_max, left)
             left -= granted

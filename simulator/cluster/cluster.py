@@ -24,11 +24,12 @@ from simulator.cluster.engine import commands as engine
 from simulator.cluster.engine.clock import Clock
 from simulator.cluster.engine.durations import task_noise
 from simulator.cluster.engine.state import allocate, state_of
-from simulator.cluster.observation import Decision, Observation
+from simulator.cluster.observation import CLASS, JOB, STAGE, Decision, Observation
 from simulator.cluster.record import EpisodeRecord
 from simulator.cluster.reward import RewardMeter
 from workloads.arrivals import JobSequence
 from workloads.errors import DecimaError
+from workloads.job import JobProfile
 
 __all__ = ["Cluster", "SchedulingError"]
 
@@ -59,11 +60,12 @@ class Cluster:
         self.sequence = sequence
         self._memory = allocate(config, sequence)
         self._state = state_of(self._memory)
-        self._mean_task_ms = np.array(
-            [stage.durations.mean_ms for profile in sequence.profiles for stage in profile.stages]
-        )
         self._executor_class = self._state.executors["kind"].tolist()
         self._num_classes = len(config.executor_classes)
+        self._classes = np.array(
+            [(kind.count, kind.cpu, kind.memory) for kind in config.executor_classes], dtype=CLASS
+        )
+        self._first_stage = self._state.jobs["first_stage"].tolist()
         self._stage_job = self._state.stages["job"].tolist()
         self._single = np.arange(config.num_executors)
         self._common_pools = range(len(sequence) * self._num_classes, (len(sequence) + 1) * self._num_classes)
@@ -78,7 +80,10 @@ class Cluster:
         self._last_call = False
         self._observation: Observation | None = None
 
-        self._live_jobs: dict[int, None] = {}
+        # Of the live jobs, in order of arrival.
+        self._live_jobs: list[int] = []
+        self._profiles: tuple[JobProfile, ...] = ()
+        self._num_stages = 0
         self._num_departing = self._state.cluster["num_departing"].data
         self._num_running = self._state.cluster["heap_size"].data
         # Arrivals of jobs and executors to come. Processes beside the cluster do not keep an episode going.
@@ -119,7 +124,7 @@ class Cluster:
         stage = int(self._state.executors["stage"][self._turn[0]])
         if stage < 0:
             return self._source_job, None
-        return self._source_job, stage - int(self._state.jobs["first_stage"][self._stage_job[stage]])
+        return self._source_job, stage - self._first_stage[self._stage_job[stage]]
 
     @property
     def last_call(self) -> bool:
@@ -141,10 +146,10 @@ class Cluster:
         if self._observation is not None:
             return self._observation
         source_job = -1 if self._source_job is None else self._source_job
-        jobs, stages, source, num_schedulable = engine.observe(self._memory, self._kind, source_job)
+        jobs, stages = np.empty(len(self._live_jobs), dtype=JOB), np.empty(self._num_stages, dtype=STAGE)
+        source, num_schedulable = engine.observe(self._memory, self._kind, source_job, jobs, stages)
         observation = Observation(
             self.config,
-            self.sequence,
             self.clock.now,
             self._budget,
             self._kind,
@@ -152,7 +157,8 @@ class Cluster:
             num_schedulable,
             jobs,
             stages,
-            self._mean_task_ms,
+            self._classes,
+            self._profiles,
             self._last_call,
         )
         if self._budget:  # it is the same until the decision
@@ -174,18 +180,18 @@ class Cluster:
             return self._commit(engine.IDLE, self._budget)
         observation = self.observe()
         place, limit = _whole_numbers("a decision is a stage and a limit", *decision)
-        if not 0 <= place < observation.stages.shape[1]:
-            raise SchedulingError(
-                f"there is no stage {place}: the observation has {observation.stages.shape[1]}"
-            )
-        held = observation.held(int(observation.stage_job[place]))
+        if not 0 <= place < len(observation.stages):
+            raise SchedulingError(f"there is no stage {place}: the observation has {len(observation.stages)}")
+        job = int(observation.stage_job[place])
+        held = observation.held(job)
         if limit <= held:
             raise SchedulingError(
                 f"the limit must exceed the {held} executors that the job holds, got {limit}"
             )
-        if not observation.stages[8, place]:
+        if not observation.stages["schedulable"][place]:
             raise SchedulingError(f"stage {place} is not schedulable")
-        return self._commit(int(observation.stages[0, place]), min(limit - held, self._budget))
+        number = place - int(observation.job_first_stage[job]) + self._first_stage[self._live_jobs[job]]
+        return self._commit(number, min(limit - held, self._budget))
 
     def commit(self, job: int, stage: int, count: int) -> float:
         """Commit ``count`` executors, clipped to the stage's unclaimed tasks, as the published simulator does.
@@ -206,7 +212,7 @@ class Cluster:
             raise SchedulingError(f"there is no stage {stage} of job {job}")
         if not 0 < count <= self._budget:
             raise SchedulingError(f"{count} executors asked for, {self._budget} offered")
-        number = int(self._state.jobs["first_stage"][job]) + stage
+        number = self._first_stage[job] + stage
         if job not in self._live_jobs or not engine.is_schedulable(self._memory, self._kind, number):
             raise SchedulingError(f"stage {stage} of job {job} is not schedulable")
         return self._commit(number, count)
@@ -322,9 +328,11 @@ class Cluster:
         self._open_next_offer()
 
     def _add_job(self, job: int) -> None:
-        noise = task_noise(self.sequence.seed, job, self.sequence.profiles[job].num_tasks)
-        engine.add_job(self._memory, job, *noise)
-        self._live_jobs[job] = None
+        profile = self.sequence.profiles[job]
+        engine.add_job(self._memory, job, *task_noise(self.sequence.seed, job, profile.num_tasks))
+        self._live_jobs.append(job)
+        self._profiles += (profile,)
+        self._num_stages += profile.num_stages
         self._reward.add_job(self.clock.now, job)
 
     def _job_arrives(self, event: Event) -> None:
@@ -368,7 +376,10 @@ class Cluster:
         if happened & engine.JOB_COMPLETE:
             engine.end_job(self._memory, job, executor)
             self._reward.end_job(self.clock.now, job, self.sequence.arrival_ms[job])
-            del self._live_jobs[job]
+            place = self._live_jobs.index(job)
+            del self._live_jobs[place]
+            self._num_stages -= self._profiles[place].num_stages
+            self._profiles = self._profiles[:place] + self._profiles[place + 1 :]
             self._completion_ms[job] = self.clock.now
             self._num_completed += 1
         self._offer_next(pools)

@@ -313,7 +313,7 @@ class _Room(NamedTuple):
             "offered": np.array([observation.offered], dtype=np.int32),
             "executor_class": np.int64(observation.executor_class),
             "source": np.int64(source),
-            "backlog": np.array([observation.jobs.shape[1] - jobs], dtype=np.int32),
+            "backlog": np.array([len(observation.jobs) - jobs], dtype=np.int32),
             "job_mask": _padded(np.ones(jobs), self.jobs, np.int8),
             "job_arrival_ms": _padded(observation.job_arrival_ms[:jobs], self.jobs, np.float64),
             "job_executors": _padded(observation.job_executors[:jobs], self.jobs, np.int32),
@@ -334,8 +334,7 @@ class _Room(NamedTuple):
         """For how many live jobs there is room, how many stages they have, and their edges, int64 [E, 2]."""
         jobs = stages = num_edges = 0
         edges = [np.zeros((0, 2), dtype=np.int64)]
-        for number in observation.job_id[: self.jobs].tolist():
-            profile = observation.sequence.profiles[number]
+        for profile in observation.profiles[: self.jobs]:
             num_edges += len(profile.edges)
             if stages + profile.num_stages > self.stages or num_edges > self.edges:
                 break

@@ -16,7 +16,7 @@ __all__ = ["DecidesStages", "run_episode"]
 class DecidesStages(Protocol):
     """What an episode needs of a scheduler."""
 
-    def reset(self, config: ClusterConfig, sequence: JobSequence) -> None:
+    def reset(self, config: ClusterConfig) -> None:
         """An episode begins."""
 
     def decide(self, observation: Observation) -> Decision | None:
@@ -30,7 +30,7 @@ def run_episode(config: ClusterConfig, sequence: JobSequence, scheduler: Decides
         ConfigError: a stage that no executor class can run.
         SchedulingError: the scheduler decides what cannot be done, or leaves everything idle for ever.
     """
-    scheduler.reset(config, sequence)
+    scheduler.reset(config)
     cluster = Cluster(config, sequence)
     while not cluster.done:
         observation = cluster.observe()

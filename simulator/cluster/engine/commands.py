@@ -231,34 +231,29 @@ def is_schedulable(memory, kind, stage):
 
 
 @compiled
-def observe(memory, kind, source_job):
-    """What a scheduler may see of the live jobs.
+def observe(memory, kind, source_job, seen_jobs, seen_stages):
+    """Fill in what a scheduler may see of the live jobs and their stages, as many as there are, see ``Observation``.
 
     Returns:
-        (jobs, stages, source, num_schedulable): two int64 arrays, rows as in ``Observation``, the place of
-        ``source_job`` among the live jobs or -1, and the number of schedulable stages.
+        The place of ``source_job`` among the live jobs or -1, and the number of schedulable stages.
     """
     state = view(memory)
-    num_live, num_classes = state.cluster[0].num_live, state.cluster[0].num_classes
-    total = 0
-    for number in range(num_live):
-        job = state.jobs[state.jobs[number].live]
-        total += job.end_stage - job.first_stage
-    jobs = np.empty((6, num_live), dtype=np.int64)
-    stages = np.empty((9, total), dtype=np.int64)
+    num_classes = state.cluster[0].num_classes
     source, num_schedulable, column = -1, 0, 0
     all_stages, staff = state.stages, state.staff
-    for number in range(num_live):
+    for number in range(len(seen_jobs)):
         job_id = state.jobs[number].live
         job = state.jobs[job_id]
         if job_id == source_job:
             source = number
         next_stage, next_rank = -1, -1
-        jobs[0, number] = job_id
-        jobs[1, number] = column
-        jobs[2, number] = job.executors
-        jobs[3, number] = job.unsaturated
-        jobs[4, number] = job.incomplete
+        seen_job = seen_jobs[number]
+        seen_job.id = job_id
+        seen_job.first_stage = column
+        seen_job.executors = job.executors
+        seen_job.unsaturated_stages = job.unsaturated
+        seen_job.incomplete_stages = job.incomplete
+        seen_job.arrival_ms = job.arrival_ms
         for stage_id in range(job.first_stage, job.end_stage):
             stage = all_stages[stage_id]
             left = stage.num_tasks - stage.started
@@ -270,16 +265,19 @@ def observe(memory, kind, source_job):
             # Ready stages come first, in the order in which they became ready; then the others.
             if schedulable and (next_stage < 0 or (rank >= 0 and (next_rank < 0 or rank < next_rank))):
                 next_stage, next_rank = column, rank
-            stages[0, column] = stage_id
-            stages[1, column] = number
-            stages[2, column] = stage.num_tasks
-            stages[3, column] = left
-            stages[4, column] = max(left - stage.claimed, 0)
-            stages[5, column] = running
-            stages[6, column] = stage.finished
-            stages[7, column] = rank
-            stages[8, column] = schedulable
+            seen = seen_stages[column]
+            seen.job = number
+            seen.num_tasks = stage.num_tasks
+            seen.remaining_tasks = left
+            seen.unclaimed_tasks = max(left - stage.claimed, 0)
+            seen.running_executors = running
+            seen.finished_tasks = stage.finished
+            seen.ready_rank = rank
+            seen.schedulable = schedulable
+            seen.mean_task_ms = stage.mean_task_ms
+            seen.cpu = stage.cpu
+            seen.memory = stage.memory
             num_schedulable += schedulable
             column += 1
-        jobs[5, number] = next_stage
-    return jobs, stages, source, num_schedulable
+        seen_job.next_stage = next_stage
+    return source, num_schedulable

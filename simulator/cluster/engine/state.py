@@ -85,6 +85,7 @@ JOB = np.dtype(
         ("incomplete", _INT),  # its stages that are not complete
         ("first_stage", _INT),
         ("end_stage", _INT),
+        ("arrival_ms", _FLOAT),
     ]
 )
 
@@ -107,6 +108,9 @@ STAGE = np.dtype(
         ("end_child", _INT),
         ("first_level", _INT),  # in `levels`; jobs of one profile share them
         ("end_level", _INT),
+        ("mean_task_ms", _FLOAT),
+        ("cpu", _FLOAT),  # what a task needs
+        ("memory", _FLOAT),
     ]
 )
 
@@ -197,6 +201,8 @@ class _Packed(NamedTuple):
     num_children: NDArray[np.int64]
     children: NDArray[np.int64]
     """[edges]"""
+    mean_task_ms: NDArray[np.float64]
+    """[stages]"""
     demands: NDArray[np.float64]
     """[stages, 2] cpu and memory."""
     tables: DurationTables
@@ -209,6 +215,7 @@ def _pack(profile: JobProfile) -> _Packed:
         np.array([len(parents) for parents in profile.parents], dtype=np.int64),
         np.array([len(children) for children in profile.children], dtype=np.int64),
         np.array([child for children in profile.children for child in children], dtype=np.int64),
+        np.array([stage.durations.mean_ms for stage in profile.stages], dtype=np.float64),
         np.array([(stage.cpu, stage.memory) for stage in profile.stages], dtype=np.float64),
         DurationTables.join([DurationTables.of_stage(stage.durations) for stage in profile.stages]),
     )
@@ -233,6 +240,7 @@ def allocate(config: ClusterConfig, sequence: JobSequence) -> Memory:
     jobs["unsaturated"] = jobs["incomplete"] = num_stages
     jobs["first_stage"] = _starts(num_stages)
     jobs["end_stage"] = jobs["first_stage"] + num_stages
+    jobs["arrival_ms"] = sequence.arrival_ms
 
     stages = np.zeros(len(fits), dtype=STAGE)
     stages["job"] = np.repeat(np.arange(len(packed)), num_stages)
@@ -246,6 +254,8 @@ def allocate(config: ClusterConfig, sequence: JobSequence) -> Memory:
     stages["end_child"] = stages["first_child"] + num_children
     stages["first_level"] = tables.first_level[tables_of]
     stages["end_level"] = tables.first_level[tables_of + 1]
+    stages["mean_task_ms"] = np.concatenate([job.mean_task_ms for job in packed])
+    stages["cpu"], stages["memory"] = np.concatenate([job.demands for job in packed]).T
     children = np.concatenate([job.children for job in packed])
     children += np.repeat(jobs["first_stage"], [len(job.children) for job in packed])
 

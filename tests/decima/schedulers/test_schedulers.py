@@ -46,7 +46,7 @@ Grant = tuple[int, int, int]
 def grants(scheduler: Scheduler, cluster: int | ClusterConfig, sequence: JobSequence) -> list[Grant]:
     """(job, stage, executors) of the decisions at time 0, on so many executors."""
     config = ClusterConfig(num_executors=cluster) if isinstance(cluster, int) else cluster
-    scheduler.reset(config, sequence)
+    scheduler.reset(config)
     episode, given_away = Cluster(config, sequence), []
     while not episode.done and episode.clock.now == 0:
         observation = episode.observe()
@@ -94,17 +94,17 @@ def test_the_published_fifo_counts_grants_and_never_takes_them_back() -> None:
     sequence = one_stage(50, 50)
     observation = Cluster(config, sequence).observe()
     fifo = Fifo()
-    fifo.reset(config, sequence)
+    fifo.reset(config)
     assert [fifo.decide(observation) for _ in range(3)] == [Decision(0, 3), Decision(1, 3), None]
-    fifo.reset(config, sequence)
+    fifo.reset(config)
     assert fifo.decide(observation) == Decision(0, 3)
     # After two, one more.
     narrow = one_stage(2, 50)
-    fifo.reset(config, narrow)
+    fifo.reset(config)
     offer = Cluster(config, narrow).observe()
     assert [fifo.decide(offer) for _ in range(4)] == [Decision(0, 2), Decision(0, 1), Decision(1, 3), None]
     plain = ClusterConfig(num_executors=3)
-    fifo.reset(plain, sequence)
+    fifo.reset(plain)
     assert [fifo.decide(observation) for _ in range(3)] == [Decision(0, 3)] * 3
 
 
@@ -265,7 +265,7 @@ def test_fair_decides_as_the_published_rule_but_idles_nobody(
     classes = (ExecutorClass(executors, **LARGE),)
     config = ClusterConfig(executor_classes=classes, moving_delay_ms=20.0, semantics=semantics)
     fair, cluster = Fair(), Cluster(config, sequence)
-    fair.reset(config, sequence)
+    fair.reset(config)
     while not cluster.done:
         observation = cluster.observe()
         if not observation.schedulable.any():
@@ -300,7 +300,7 @@ def test_random_decisions_reach_every_stage_and_every_count() -> None:
     config, sequence = ClusterConfig(num_executors=3), one_stage(5, 5)
     observation = Cluster(config, sequence).observe()
     scheduler = RandomChoice()
-    scheduler.reset(config, sequence)
+    scheduler.reset(config)
     seen = [scheduler.decide(observation) for _ in range(300)]
     assert set(seen) == {Decision(place, limit) for place in (0, 1) for limit in (1, 2, 3)}
     counts = [seen.count(each) for each in set(seen)]
@@ -322,7 +322,7 @@ def test_whoever_is_asked_leaves_nobody_idle_and_brings_all_jobs_to_an_end(
     if (name == "fifo" and semantics == DECIMA_SIM) or (name.endswith("srpt") and semantics == PAPER):
         assert np.isfinite(run_episode(config, sequence, scheduler).completion_ms).all()
         return
-    scheduler.reset(config, sequence)
+    scheduler.reset(config)
     cluster = Cluster(config, sequence)
     while not cluster.done:
         observation = cluster.observe()

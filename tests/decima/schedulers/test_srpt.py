@@ -26,7 +26,7 @@ def first_decisions(
 ) -> list[Decision | None]:
     """What it decides at time 0, until nothing is left or it lets executors rest."""
     config = ClusterConfig(executors, moving_delay_ms=DELAY_MS)
-    scheduler.reset(config, sequence)
+    scheduler.reset(config)
     cluster, made = Cluster(config, sequence), []
     while not cluster.done and cluster.clock.now == 0:
         observation = cluster.observe()
@@ -92,7 +92,7 @@ def test_limits_are_those_of_the_profiles() -> None:
     config = ClusterConfig(40, moving_delay_ms=DELAY_MS)
     scheduler = ProfiledSrpt(2.5)
     several = jobs(*[profile] * 8)
-    scheduler.reset(config, several)
+    scheduler.reset(config)
     best = best_parallelism(profile, config, 2.5)
     assert 40 // 8 < best < 40
     assert scheduler.decide(Cluster(config, several).observe()) == Decision(0, best)

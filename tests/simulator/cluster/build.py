@@ -43,7 +43,7 @@ def jobs(*profiles: JobProfile, at: Sequence[float] | None = None, seed: int = 0
 class Greedy:
     """Gives the first schedulable stage, in order of arrival, all that is offered."""
 
-    def reset(self, config: ClusterConfig, sequence: JobSequence) -> None:
+    def reset(self, config: ClusterConfig) -> None:
         """Nothing to remember."""
 
     def decide(self, observation: Observation) -> Decision:

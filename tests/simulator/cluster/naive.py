@@ -317,6 +317,14 @@ def check_books(cluster: Cluster, chosen: set[int]) -> Books:
     return books
 
 
+def numbered(cluster: Cluster, place: int) -> int:
+    """The number over the sequence of a stage that is seen at this place."""
+    observation = cluster.observe()
+    job = int(observation.stage_job[place])
+    before = cluster.sequence.profiles[: observation.job_id[job]]
+    return sum(profile.num_stages for profile in before) + place - observation.stages_of(job).start
+
+
 def check_observation(books: Books, observation: Observation) -> None:
     """What the scheduler sees must agree with a recomputation."""
     cluster, live = books.cluster, books.live
@@ -328,6 +336,9 @@ def check_observation(books: Books, observation: Observation) -> None:
     assert observation.source == source
     assert observation.executor_class == cluster._kind
     assert observation.num_executors == len(books.executors)
+    classes = [(kind.count, kind.cpu, kind.memory) for kind in cluster.config.executor_classes]
+    assert observation.classes.tolist() == classes
+    assert observation.profiles == tuple(cluster.sequence.profiles[job] for job in live)
     assert observation.job_id.tolist() == live
     assert observation.job_arrival_ms.tolist() == cluster.sequence.arrival_ms[live].tolist()
     executors = [sum(executor.job == job for executor in books.executors) + books.coming[job] for job in live]
@@ -342,8 +353,9 @@ def check_observation(books: Books, observation: Observation) -> None:
     assert observation.finished_tasks.tolist() == [stage.finished for stage in state]
     on = Counter(executor.stage for executor in books.executors)
     assert observation.running_executors.tolist() == [on[stage] for stage in stages]
-    means = [books.profiles[stage].durations.mean_ms for stage in stages]
-    assert observation.mean_task_ms.tolist() == means
+    profiles = [books.profiles[stage] for stage in stages]
+    assert observation.mean_task_ms.tolist() == [stage.durations.mean_ms for stage in profiles]
+    assert observation.stages[["cpu", "memory"]].tolist() == [(stage.cpu, stage.memory) for stage in profiles]
     schedulable = [books.schedulable(stage) for stage in stages]
     assert observation.schedulable.tolist() == schedulable
     assert observation.num_schedulable == sum(schedulable)

@@ -27,7 +27,7 @@ from simulator import (
     run_episode,
 )
 from tests.simulator.cluster.build import Greedy, chain, finish, give, greedy, job, jobs, runs, stage
-from tests.simulator.cluster.naive import Books, check_books, check_observation, check_record
+from tests.simulator.cluster.naive import Books, check_books, check_observation, check_record, numbered
 from workloads import batch_arrivals, poisson_arrivals, synthetic_profiles
 from workloads.arrivals import JobSequence
 from workloads.job import StageProfile, TaskDurations
@@ -598,7 +598,7 @@ def test_observations_agree_with_a_recomputation_on_a_larger_cluster(semantics: 
     config = ClusterConfig(num_executors=40, semantics=semantics)
     subject = Cluster(config, poisson_arrivals(synthetic_profiles(6), 6, 10_000, seed=3))
     scheduler = Fair()
-    scheduler.reset(config, subject.sequence)
+    scheduler.reset(config)
     chosen: set[int] = set()
     asked = 0
     while not subject.done:
@@ -612,7 +612,7 @@ def test_observations_agree_with_a_recomputation_on_a_larger_cluster(semantics: 
             held = observation.held(int(observation.stage_job[decision.stage]))
             unclaimed = int(observation.unclaimed_tasks[decision.stage])
             committed = min(decision.limit - held, observation.offered, unclaimed)
-            chosen.add(int(observation.stages[0, decision.stage]))
+            chosen.add(numbered(subject, decision.stage))
         subject.decide(decision)
         if committed == observation.offered:
             chosen.clear()

@@ -18,6 +18,7 @@ from tests.simulator.cluster.naive import (
     check_observation,
     check_record,
     check_waves,
+    numbered,
 )
 from tests.simulator.cluster.strategies import clusters
 from tests.workloads.strategies import job_sequences
@@ -79,7 +80,7 @@ class Driver:
         count = int(self.random.integers(1, offered + 3))
         committed = min(count, offered, int(observation.unclaimed_tasks[place]))
         stage = place - observation.stages_of(job).start
-        self.chosen.add(int(observation.stages[0, place]))
+        self.chosen.add(numbered(cluster, place))
         if count <= offered and self.random.random() < 0.3:
             self.rewards.append(cluster.commit(int(observation.job_id[job]), stage, count))
         else:

@@ -1,0 +1,117 @@
+"""What a scheduler may see: rows that anyone can fill, and what follows from the profiles of the live jobs."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from simulator.cluster.cluster import Cluster
+from simulator.cluster.config import ClusterConfig
+from simulator.cluster.observation import CLASS, JOB, STAGE, Observation, PerJob
+from tests.simulator.cluster.build import chain, greedy, job, jobs, stage
+from workloads.job import JobProfile
+
+
+def by_hand() -> Observation:
+    """Two jobs of a service's: one with a task that runs, and five executors of two classes, of which four are free.
+
+    The first stage of job 7 turned out to have three tasks, one more than its profile says.
+    """
+    return Observation(
+        ClusterConfig(num_executors=4),
+        time_ms=1500.0,
+        offered=3,
+        executor_class=0,
+        source=-1,
+        num_schedulable=2,
+        jobs=np.array([(7, 0, 1, 2, 2, 0, 100.0), (12, 2, 0, 1, 1, 2, 1500.0)], dtype=JOB),
+        stages=np.array(
+            [
+                (0, 3, 2, 2, 1, 0, 0, 1, 20.0, 1.0, 0.0),
+                (0, 1, 1, 1, 0, 0, -1, 0, 30.0, 1.0, 0.5),
+                (1, 4, 4, 4, 0, 0, 1, 1, 5.0, 1.0, 0.0),
+            ],
+            dtype=STAGE,
+        ),
+        classes=np.array([(4, 1.0, 0.5), (1, 2.0, 4.0)], dtype=CLASS),
+        profiles=(chain(stage(2, 20.0), stage(1, 30.0)), job(stage(4, 5.0))),
+    )
+
+
+def test_it_needs_no_simulator() -> None:
+    seen = by_hand()
+    assert seen.num_executors == 5
+    assert seen.job_id.tolist() == [7, 12]
+    assert seen.job_arrival_ms.tolist() == [100.0, 1500.0]
+    assert seen.num_tasks.tolist() == [3, 1, 4]
+    assert seen.schedulable.tolist() == [True, False, True]
+    assert [seen.stages_of(place) for place in (0, 1)] == [slice(0, 2), slice(2, 3)]
+    assert [seen.held(place) for place in (0, 1)] == [1, 0]
+    assert seen.work_ms(seen.remaining_tasks).tolist() == [70.0, 20.0]
+    assert seen.stages[1].memory == 0.5
+
+
+def test_profiles_are_the_same_tuple_until_a_job_arrives_or_completes() -> None:
+    sequence = jobs(*(chain(stage(3, 10.0), stage(2, 10.0)) for _ in range(4)), at=[0.0, 0.0, 25.0, 400.0])
+    cluster = Cluster(ClusterConfig(2, moving_delay_ms=1.0), sequence)
+    seen: list[tuple[tuple[int, ...], tuple[JobProfile, ...]]] = []
+    while not cluster.done:
+        observation = cluster.observe()
+        seen.append((tuple(observation.job_id.tolist()), observation.profiles))
+        cluster.decide(greedy(observation) if observation.num_schedulable else None)
+    assert len({live for live, _ in seen}) > 4
+    for (before, old), (live, profiles) in pairwise(seen):
+        assert profiles == tuple(sequence.profiles[number] for number in live)
+        assert (profiles is old) == (before == live)
+
+
+def test_what_follows_from_profiles_is_worked_out_once_each() -> None:
+    short, long = job(stage(1, 10.0)), job(stage(1, 1000.0))
+    cluster = Cluster(ClusterConfig(2), jobs(short, long, short, at=[0.0, 0.0, 500.0]))
+    worked_out: list[JobProfile] = []
+    joined = 0
+
+    def work(profile: JobProfile, config: ClusterConfig) -> float:
+        assert config is cluster.config
+        worked_out.append(profile)
+        return profile.work_ms
+
+    def join(values: list[float]) -> list[float]:
+        nonlocal joined
+        joined += 1
+        return values
+
+    per_job = PerJob(work, join)
+    live = []
+    while not cluster.done:
+        observation = cluster.observe()
+        assert per_job(observation) == [profile.work_ms for profile in observation.profiles]
+        assert per_job(observation) is per_job(observation)
+        live.append(tuple(observation.job_id.tolist()))
+        cluster.decide(greedy(observation) if observation.num_schedulable else None)
+    assert worked_out == [short, long]
+    assert joined == 1 + sum(before != after for before, after in pairwise(live))
+
+
+def test_on_another_cluster_it_is_worked_out_anew() -> None:
+    per_job = PerJob(lambda profile, config: profile.work_ms / config.num_executors, list)
+    sequence = jobs(job(stage(6, 10.0)))
+    for executors, expected in ((2, 30.0), (3, 20.0), (2, 30.0)):
+        assert per_job(Cluster(ClusterConfig(executors), sequence).observe()) == [expected]
+
+
+def test_profiles_that_are_gone_are_not_kept_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("simulator.cluster.observation.MOST_PROFILES", 2)
+    counts: dict[JobProfile, int] = {}
+
+    def count(profile: JobProfile, _: ClusterConfig) -> int:
+        counts[profile] = counts.get(profile, 0) + 1
+        return counts[profile]
+
+    per_job, config = PerJob(count, list), ClusterConfig(2)
+    profiles = [job(stage(1, 10.0)) for _ in range(4)]
+    for profile in [*profiles, profiles[0]]:
+        per_job(Cluster(config, jobs(profile)).observe())
+    assert list(counts.values()) == [2, 1, 1, 1]
