@@ -89,10 +89,10 @@ class GraphTensors:
             move(graphs.features).to(dtype),
             move(graphs.job_features).to(dtype),
             move(stage_job),
-            move(np.repeat(np.arange(len(graphs)), num_jobs)),
+            move(np.repeat(np.arange(graphs.num_graphs), num_jobs)),
             move(np.flatnonzero(graphs.unfinished)),
             tuple(steps),
-            len(graphs),
+            graphs.num_graphs,
         )
 
 

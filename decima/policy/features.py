@@ -9,37 +9,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
-from decima.policy import kernels
+from decima.policy.compiled.graphs import LIMIT_KINDS, Jobs, Recipe, Seen, build, select
 from decima.policy.config import FEATURE_NAMES, PolicyConfig
 from decima.schedulers.srpt import WORTH_LEAVING, best_parallelism
 from simulator import ClusterConfig, Decision, Observation
 from workloads import JobProfile, JobSequence
 
-__all__ = ["LIMIT_KINDS", "Featurizer", "Graphs", "message_order", "published_message_order"]
+__all__ = ["Featurizer", "Graphs", "message_order", "published_message_order"]
 
-#: PolicyConfig.limit -> its number in the compiled code.
-LIMIT_KINDS = {
-    "input": kernels.INPUT,
-    "outputs": kernels.OUTPUTS,
-    "stage": kernels.STAGE,
-    "none": kernels.NONE,
-}
 #: How much occupied executors count beside time in ``thrifty_executors`` and ``fast_executors``.
 THRIFT = (2.5, 0.75)
 #: How often the published code passes messages.
 PUBLISHED_STEPS = 8
 
 
-@dataclass(frozen=True, eq=False)
-class Graphs:
+class Graphs(NamedTuple):
     """B observations with S stages, J live jobs and M messages in all, one after the other.
 
     Numbers of stages and jobs count from 0 in each observation.
@@ -72,7 +64,9 @@ class Graphs:
     high: NDArray[np.int32]
     messages: NDArray[np.int32]
 
-    def __len__(self) -> int:
+    @property
+    def num_graphs(self) -> int:
+        """B."""
         return self.first_stage.size - 1
 
     @staticmethod
@@ -81,7 +75,7 @@ class Graphs:
         if len(parts) == 1:
             return parts[0]
         arrays: dict[str, NDArray[Any]] = {}
-        lengths = [len(part) for part in parts]
+        lengths = [part.num_graphs for part in parts]
         for name in _POINTERS:
             pieces = [getattr(part, name) for part in parts]
             starts = np.cumsum([0, *(piece[-1] for piece in pieces[:-1])])
@@ -102,7 +96,7 @@ class Graphs:
             for name in names:
                 rows = getattr(self, name)
                 out = np.empty((int(new[-1]), *rows.shape[1:]), dtype=rows.dtype)
-                kernels.select(chosen, first, new, rows, out)
+                select(chosen, first, new, rows, out)
                 arrays[name] = out
         return Graphs(**arrays)
 
@@ -112,7 +106,7 @@ _POINTERS = {
     "first_job": ("job_features",),
     "first_message": ("messages",),
 }
-_ROWS = tuple(field.name for field in fields(Graphs) if field.name not in _POINTERS)
+_ROWS = tuple(name for name in Graphs._fields if name not in _POINTERS)
 
 
 class Featurizer:
@@ -136,16 +130,22 @@ class Featurizer:
         np.cumsum([len(each) for each in messages], out=self._first_message[1:])
         self._messages = np.concatenate([*messages, np.zeros((0, 3), dtype=np.int32)])
         features = (*config.stage_features, *config.job_features)
-        self._names = np.array([FEATURE_NAMES.index(feature.name) for feature in features])
-        self._scales = np.array([feature.scale for feature in features])
-        self._logs = np.array([feature.log for feature in features])
-        self._limit_kind = LIMIT_KINDS[config.limit]
+        self._recipe = Recipe(
+            np.array([FEATURE_NAMES.index(feature.name) for feature in features]),
+            np.array([feature.scale for feature in features]),
+            np.array([feature.log for feature in features]),
+            len(config.stage_features),
+            config.finished_stages,
+            LIMIT_KINDS[config.limit],
+            config.all_limits,
+            config.num_limits,
+        )
         self._useful_executors: NDArray[np.float64] | None = None
 
     def _useful(self, cluster: ClusterConfig) -> NDArray[np.float64]:
         """Executors that each job of the sequence uses well, by ``THRIFT``, if the policy wants to know."""
         if self._useful_executors is None:
-            asked = self._names >= FEATURE_NAMES.index("thrifty_executors")
+            asked = self._recipe.names >= FEATURE_NAMES.index("thrifty_executors")
             jobs = self.sequence.profiles if asked.any() else ()
             alone = replace(cluster, max_time_ms=math.inf)
             self._useful_executors = np.zeros((len(self.sequence.profiles), len(THRIFT)))
@@ -184,57 +184,26 @@ class Featurizer:
 
     def graph_and_answers(self, observation: Observation) -> tuple[Graphs, int]:
         """The one graph of an observation, and how many different decisions the policy has there."""
-        config = self.config
-        jobs, stages = observation.jobs, observation.stages
-        size, num_messages = kernels.build_size(jobs, stages, self._first_message, config.finished_stages)
-        num_jobs = jobs.shape[1]
-        features = np.empty((size, len(config.stage_features)), np.float32)
-        job_features = np.empty((num_jobs, len(config.job_features)), np.float32)
-        stage_job, place, low, high = np.empty((4, size), np.int32)
-        unfinished = np.empty(size, np.bool_)
-        messages = np.empty((num_messages, 3), np.int32)
-        num_messages, num_answers = kernels.build(
-            jobs,
-            stages,
+        seen = Seen(
+            observation.jobs,
+            observation.stages,
             observation.sequence_task_ms,
-            self._useful(observation.config),
-            WORTH_LEAVING * observation.config.moving_delay_ms,
-            self._first_message,
-            self._messages,
             observation.offered,
             observation.source,
             observation.num_executors,
-            self._names,
-            self._scales,
-            self._logs,
-            len(config.stage_features),
-            config.finished_stages,
-            self._limit_kind,
-            config.all_limits,
-            config.num_limits,
             self._can_wait(observation),
-            features,
-            job_features,
-            stage_job,
-            unfinished,
-            place,
-            low,
-            high,
+            WORTH_LEAVING * observation.config.moving_delay_ms,
+        )
+        known = Jobs(self._useful(observation.config), self._first_message, self._messages)
+        rows, messages, num_answers = build(seen, known, self._recipe)
+        graph = Graphs(
+            np.array([0, rows.place.size]),
+            np.array([0, observation.job_id.size]),
+            np.array([0, len(messages)]),
+            *rows,
             messages,
         )
-        return Graphs(
-            np.array([0, size]),
-            np.array([0, num_jobs]),
-            np.array([0, num_messages]),
-            features,
-            job_features,
-            stage_job,
-            unfinished,
-            place,
-            low,
-            high,
-            messages[:num_messages],
-        ), num_answers
+        return graph, num_answers
 
 
 @lru_cache(maxsize=10_000)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -16,25 +15,13 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch_geometric.utils import scatter, softmax
 
-from decima.policy import kernels
+from decima.policy.compiled import network
+from decima.policy.compiled.graphs import LIMIT_KINDS
 from decima.policy.config import PolicyConfig
 from decima.policy.encoder import SLOPE, Embeddings, Encoder, GraphTensors, make_network
-from decima.policy.features import LIMIT_KINDS, Graphs
+from decima.policy.features import Graphs
 
 __all__ = ["Choices", "Evaluation", "Policy"]
-
-#: In this order the compiled code wants the networks.
-NETWORKS = (
-    "stage_input",
-    "message",
-    "aggregate",
-    "job_summary",
-    "job_aggregate",
-    "global_summary",
-    "global_aggregate",
-    "stage_head",
-    "limit_head",
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,7 +76,7 @@ class Policy(nn.Module):
         self.encoder = Encoder(config, self.networks) if config.graph else None
         # To look for the parameters anew at every decision would take longer than a small network.
         self._weights = tuple(self.parameters())
-        self._packed: tuple[NDArray[Any], ...] = ()
+        self._packed: network.Network | None = None
         self._packed_version: tuple[int, ...] = ()
 
     @property
@@ -120,12 +107,12 @@ class Policy(nn.Module):
         batch = self.tensors(graphs)
         embeddings = self.encoder(batch) if self.encoder is not None else None
         candidates = np.flatnonzero(graphs.high > graphs.low)
-        owner = np.repeat(np.arange(len(graphs)), np.diff(graphs.first_stage))[candidates]
+        owner = np.repeat(np.arange(graphs.num_graphs), np.diff(graphs.first_stage))[candidates]
         chosen = graphs.first_stage[:-1] + stage
         places = np.searchsorted(candidates, chosen)
 
         scores = self._stage_scores(batch, embeddings, candidates)
-        log_probability, entropy = _choose(scores, self._move(owner), self._move(places), len(graphs))
+        log_probability, entropy = _choose(scores, self._move(owner), self._move(places), graphs.num_graphs)
         if self.config.limit == "none":
             return Evaluation(log_probability, entropy)
 
@@ -155,13 +142,13 @@ class Policy(nn.Module):
         batch = self.tensors(graphs)
         embeddings = self.encoder(batch) if self.encoder is not None else None
         candidates = np.flatnonzero(graphs.high > graphs.low)
-        owner = np.repeat(np.arange(len(graphs)), np.diff(graphs.first_stage))
+        owner = np.repeat(np.arange(graphs.num_graphs), np.diff(graphs.first_stage))
         logits = torch.full(
             (owner.size,), -torch.inf, dtype=batch.features.dtype, device=batch.features.device
         )
         scores = self._stage_scores(batch, embeddings, candidates)
         logits = logits.index_put((self._move(candidates),), scores)
-        stages = softmax(logits, self._move(owner), num_nodes=len(graphs))
+        stages = softmax(logits, self._move(owner), num_nodes=graphs.num_graphs)
         limits = []
         for stage in candidates:
             num_limits = int(graphs.high[stage] - graphs.low[stage])
@@ -238,65 +225,37 @@ class Policy(nn.Module):
                 likeliest limit, are chosen. Where waiting is a choice, it is the median limit: many limits that do
                 much the same share their probability, and no single one may be as likely as waiting.
         """
-        config = self.config
-        size = len(graphs)
-        stage, count = np.empty((2, size), np.int32)
-        log_probability = np.empty(size, np.float32)
-        weights, first_layer, layers, nets = self._pack()
-        kernels.act(
-            graphs.first_stage,
-            graphs.first_job,
-            graphs.first_message,
-            graphs.features,
-            graphs.job_features,
-            graphs.stage_job,
-            graphs.unfinished,
-            graphs.low,
-            graphs.high,
-            graphs.messages,
-            weights,
-            first_layer,
-            layers,
-            nets,
-            config.embedding if config.graph else 0,
-            np.float32(SLOPE),
-            np.float32(SLOPE if config.activate_embeddings else 1.0),
-            config.shortcut or not config.graph,
-            LIMIT_KINDS[config.limit],
-            np.float32(config.limit_scale),
-            np.empty((size, 2)) if uniforms is None else uniforms,
-            uniforms is None,
-            config.wait,
-            stage,
-            count,
-            log_probability,
-        )
-        return Choices(stage, count, log_probability)
+        greedy = uniforms is None
+        if uniforms is None:
+            uniforms = np.empty((graphs.num_graphs, 2))
+        return Choices(*network.act(graphs, self._pack(), uniforms, greedy))
 
-    def _pack(self) -> tuple[NDArray[Any], ...]:
-        """The weights in one array, inputs x outputs, each layer's bias behind them; anew when they changed.
-
-        Then where the layers of each network begin, int64 [networks + 1]; inputs, outputs and offset in the
-        weights of each layer, int64 [layers, 3]; and which of the networks each of ``NETWORKS`` is, int64 [9].
-        """
+    def _pack(self) -> network.Network:
+        """Itself for compiled code; the weights anew when they changed."""
         version = tuple(parameter._version for parameter in self._weights)
-        if not self._packed or version != self._packed_version:
-            names = list(self.networks)
-            pieces: list[NDArray[np.float32]] = []
+        if self._packed is None or version != self._packed_version:
+            config = self.config
+            weights: list[NDArray[np.float32]] = []
             layers: list[tuple[int, int, int]] = []
-            num_layers = [0] * len(names)
+            num_layers = [0] * len(network.PARTS)
             offset = 0
             for name, _, layer in self.layers():
                 weight = layer.weight.detach().float().cpu().numpy()
                 layers.append((weight.shape[1], weight.shape[0], offset))
-                pieces += [weight.T.reshape(-1), layer.bias.detach().float().cpu().numpy()]
+                weights += [weight.T.reshape(-1), layer.bias.detach().float().cpu().numpy()]
                 offset += weight.size + weight.shape[0]
-                num_layers[names.index(name)] += 1
-            self._packed = (
-                np.concatenate(pieces),
-                np.cumsum([0, *num_layers]),
-                np.array(layers),
-                np.array([names.index(name) if name in names else -1 for name in NETWORKS]),
+                num_layers[network.PARTS.index(name)] += 1
+            self._packed = network.Network(
+                weights=np.concatenate(weights),
+                layers=np.array(layers),
+                first_layer=np.cumsum([0, *num_layers]),
+                width=config.embedding if config.graph else 0,
+                slope=np.float32(SLOPE),
+                embedding_slope=np.float32(SLOPE if config.activate_embeddings else 1.0),
+                shortcut=config.shortcut or not config.graph,
+                limit_kind=LIMIT_KINDS[config.limit],
+                limit_scale=np.float32(config.limit_scale),
+                median_limit=config.wait,
             )
             self._packed_version = version
         return self._packed

@@ -228,11 +228,10 @@ def test_observations_are_put_together_and_taken_apart() -> None:
     featurizer = Featurizer(PAPER_POLICY, seen[0].sequence)
     parts = [featurizer.graph(observation) for observation in seen]
     batch = Graphs.concatenate(parts)
-    assert len(batch) == len(parts)
+    assert batch.num_graphs == len(parts)
     for at, part in enumerate(parts):
-        again = batch.select(np.array([at]))
-        for name in vars(part):
-            np.testing.assert_array_equal(getattr(again, name), getattr(part, name))
+        for ours, theirs in zip(batch.select(np.array([at])), part, strict=True):
+            np.testing.assert_array_equal(ours, theirs)
     twice = batch.select(np.array([3, 0, 3]))
     assert twice.first_stage[-1] == 2 * len(parts[3].place) + len(parts[0].place)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -96,7 +95,7 @@ def test_a_parent_waits_for_all_its_children(config: PolicyConfig, edges: list[t
 def test_compiled_decisions_have_the_probability_of_the_tensors(name: str, seed: int, greedy: bool) -> None:
     policy = policy_of(VARIANTS[name], seed % 100)
     graphs = Graphs.concatenate(some_graphs(policy.config, seed))
-    uniforms = None if greedy else np.random.default_rng(seed).random((len(graphs), 2))
+    uniforms = None if greedy else np.random.default_rng(seed).random((graphs.num_graphs, 2))
     choices = policy.act(graphs, uniforms)
     with torch.no_grad():
         evaluation = policy(graphs, choices.stage, choices.count)
@@ -218,7 +217,7 @@ def test_stage_and_limit_are_drawn_independently() -> None:
 def test_the_extreme_random_numbers_hit_allowed_choices(uniform: float) -> None:
     policy = policy_of(PAPER_POLICY)
     graphs = Graphs.concatenate(some_graphs(PAPER_POLICY, seed=3))
-    choices = policy.act(graphs, np.full((len(graphs), 2), uniform))
+    choices = policy.act(graphs, np.full((graphs.num_graphs, 2), uniform))
     nodes = graphs.first_stage[:-1] + choices.stage
     assert (choices.count >= 1).all()
     assert (graphs.low[nodes] + choices.count <= graphs.high[nodes]).all()
@@ -229,7 +228,7 @@ def test_gradients_are_those_of_finite_differences(name: str) -> None:
     small = {"embedding": 2, "hidden": (3,), "head_hidden": (3,)}
     policy = policy_of(changed(VARIANTS[name], **small), seed=2).double()
     graphs = Graphs.concatenate(some_graphs(policy.config, seed=8, at_most=3))
-    choices = policy.act(graphs, np.random.default_rng(0).random((len(graphs), 2)))
+    choices = policy.act(graphs, np.random.default_rng(0).random((graphs.num_graphs, 2)))
     names = [each for each, _ in policy.named_parameters()]
 
     def loss(*parameters: torch.Tensor) -> torch.Tensor:
@@ -244,9 +243,9 @@ def test_gradients_are_those_of_finite_differences(name: str) -> None:
 def test_every_parameter_learns(name: str) -> None:
     policy = policy_of(VARIANTS[name], seed=2)
     graphs = Graphs.concatenate(some_graphs(policy.config, seed=8, at_most=40))
-    choices = policy.act(graphs, np.random.default_rng(0).random((len(graphs), 2)))
+    choices = policy.act(graphs, np.random.default_rng(0).random((graphs.num_graphs, 2)))
     evaluation = policy(graphs, choices.stage, choices.count)
-    weights = torch.linspace(-1, 1, len(graphs))
+    weights = torch.linspace(-1, 1, graphs.num_graphs)
     (evaluation.log_probability @ weights + evaluation.entropy.sum()).backward()
     dead = {each for each, it in policy.named_parameters() if it.grad is None or not it.grad.abs().sum() > 0}
     # What a head adds to all scores changes no probability.
@@ -331,7 +330,7 @@ def test_finished_stages_change_nothing(config: PolicyConfig, seed: int) -> None
 def test_where_nothing_is_allowed_nothing_is_chosen() -> None:
     policy = policy_of(PAPER_POLICY)
     one, two, three = some_graphs(PAPER_POLICY, seed=3, at_most=3)
-    choices = policy.act(Graphs.concatenate([one, replace(two, high=two.low), three]))
+    choices = policy.act(Graphs.concatenate([one, two._replace(high=two.low), three]))
     assert choices.stage[1] == -1
     assert (choices.stage[[0, 2]] >= 0).all()
     assert np.isfinite(choices.log_probability).all()

@@ -1,0 +1,1 @@
+"""Compiled: observations to graphs, and graphs to decisions on a CPU."""

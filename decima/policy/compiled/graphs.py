@@ -1,0 +1,222 @@
+"""Compiled: from an observation to the arrays of ``features.Graphs``."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["LIMIT_KINDS", "Jobs", "Recipe", "Rows", "Seen", "build", "select"]
+
+compiled: Any = numba.njit(cache=True, nogil=True)
+
+INPUT, OUTPUTS, STAGE, NONE = 0, 1, 2, 3
+#: How limits are chosen: ``PolicyConfig.limit`` and its number in compiled code.
+LIMIT_KINDS = {"input": INPUT, "outputs": OUTPUTS, "stage": STAGE, "none": NONE}
+
+# Rows of Observation.jobs and Observation.stages.
+JOB_ID, JOB_FIRST, JOB_EXECUTORS, JOB_NEXT = 0, 1, 2, 5
+STAGE_NUMBER, STAGE_JOB, NUM_TASKS, REMAINING, UNCLAIMED, RUNNING, FINISHED = 0, 1, 2, 3, 4, 5, 6
+READY_RANK, SCHEDULABLE = 7, 8
+
+# Features, in the order of config.FEATURE_NAMES; those of useful_executors come last.
+UNCLAIMED_TASKS, REMAINING_TASKS, MEAN_TASK_MS, UNCLAIMED_WORK_MS, REMAINING_WORK_MS = 0, 1, 2, 3, 4
+EXECUTORS, OFFERED, LOCAL, RUNNING_EXECUTORS, JOB_WORK_MS = 5, 6, 7, 8, 9
+READY, NEXT, SHARE, LASTING, USEFUL = 10, 11, 12, 13, 14
+
+
+class Seen(NamedTuple):
+    """What is read of an observation."""
+
+    jobs: NDArray[np.int64]
+    stages: NDArray[np.int64]
+    mean_task_ms: NDArray[np.float64]
+    """Of all stages of the sequence."""
+    offered: int
+    source: int
+    num_executors: int
+    can_wait: bool
+    """Whether leaving the executors idle is a choice."""
+    lasting_ms: float
+    """How long an executor must be at work for a move to be worth it."""
+
+
+class Jobs(NamedTuple):
+    """What is known of each job of the sequence before it runs."""
+
+    useful_executors: NDArray[np.float64]
+    """[jobs, 2]"""
+    first_message: NDArray[np.int64]
+    """[jobs + 1]; the messages of job j are ``messages[first_message[j]:first_message[j + 1]]``."""
+    messages: NDArray[np.int32]
+    """[M, 3] step, receiver, sender."""
+
+
+class Recipe(NamedTuple):
+    """What a ``PolicyConfig`` wants to see; features of stages come first, then those of jobs."""
+
+    names: NDArray[np.int64]
+    scales: NDArray[np.float64]
+    logs: NDArray[np.bool_]
+    num_stage_features: int
+    keep_finished: bool
+    limit_kind: int
+    all_limits: bool
+    num_limits: int
+
+
+@compiled
+def build(seen, known, recipe):
+    """One graph.
+
+    Args:
+        seen: the observation, :class:`Seen`.
+        known: the jobs of the sequence, :class:`Jobs`.
+        recipe: what to tell of them, :class:`Recipe`.
+
+    Returns:
+        :class:`Rows`, the messages, int32 [M, 3], as ``features.Graphs`` has them, and the number of different answers.
+    """
+    rows, num_answers = _rows(seen, known, recipe)
+    return rows, _messages(seen, known, rows.place), num_answers
+
+
+class Rows(NamedTuple):
+    """Of stages and jobs, as ``features.Graphs`` has them."""
+
+    features: NDArray[np.float32]
+    job_features: NDArray[np.float32]
+    stage_job: NDArray[np.int32]
+    unfinished: NDArray[np.bool_]
+    place: NDArray[np.int32]
+    low: NDArray[np.int32]
+    high: NDArray[np.int32]
+
+
+@compiled
+def _make_rows(seen, recipe):
+    size = 0
+    for place in range(seen.stages.shape[1]):
+        size += recipe.keep_finished or seen.stages[FINISHED, place] < seen.stages[NUM_TASKS, place]
+    return Rows(
+        np.empty((size, recipe.num_stage_features), np.float32),
+        np.empty((seen.jobs.shape[1], recipe.names.size - recipe.num_stage_features), np.float32),
+        np.empty(size, np.int32),
+        np.empty(size, np.bool_),
+        np.empty(size, np.int32),
+        np.empty(size, np.int32),
+        np.empty(size, np.int32),
+    )
+
+
+@compiled
+def _rows(seen, known, recipe):
+    """What stages and jobs are like, and the number of different answers."""
+    rows = _make_rows(seen, recipe)
+    jobs, stages = seen.jobs, seen.stages
+    num_jobs, num_stages = jobs.shape[1], stages.shape[1]
+    most = float(seen.num_executors)
+    job_work, unclaimed_work = np.zeros(num_jobs), np.zeros(num_jobs)
+    for place in range(num_stages):
+        job, mean_ms = stages[STAGE_JOB, place], seen.mean_task_ms[stages[STAGE_NUMBER, place]]
+        job_work[job] += stages[REMAINING, place] * mean_ms
+        unclaimed_work[job] += stages[UNCLAIMED, place] * mean_ms
+    values = np.zeros(USEFUL + known.useful_executors.shape[1])
+    values[OFFERED] = seen.offered
+    values[SHARE] = seen.num_executors / max(num_jobs, 1)
+    row = 0
+    num_answers = 0
+    for job in range(num_jobs):
+        executors = jobs[JOB_EXECUTORS, job]
+        held = max(executors - seen.offered if job == seen.source else executors, 0)
+        values[EXECUTORS] = executors
+        values[LOCAL] = 1.0 if job == seen.source else -1.0
+        values[JOB_WORK_MS] = job_work[job]
+        values[LASTING] = min(unclaimed_work[job] / seen.lasting_ms, most) if seen.lasting_ms > 0 else most
+        values[USEFUL:] = known.useful_executors[jobs[JOB_ID, job]]
+        for k in range(recipe.num_stage_features, recipe.names.size):
+            value = _scaled(values[recipe.names[k]], recipe.scales[k], recipe.logs[k])
+            rows.job_features[job, k - recipe.num_stage_features] = value
+        end = jobs[JOB_FIRST, job + 1] if job + 1 < num_jobs else num_stages
+        for place in range(jobs[JOB_FIRST, job], end):
+            is_finished = stages[FINISHED, place] >= stages[NUM_TASKS, place]
+            if is_finished and not recipe.keep_finished:
+                continue
+            unclaimed, remaining = stages[UNCLAIMED, place], stages[REMAINING, place]
+            mean_ms = seen.mean_task_ms[stages[STAGE_NUMBER, place]]
+            values[UNCLAIMED_TASKS] = unclaimed
+            values[REMAINING_TASKS] = remaining
+            values[MEAN_TASK_MS] = mean_ms
+            values[UNCLAIMED_WORK_MS] = unclaimed * mean_ms
+            values[REMAINING_WORK_MS] = remaining * mean_ms
+            values[RUNNING_EXECUTORS] = stages[RUNNING, place]
+            values[READY] = 1.0 if stages[READY_RANK, place] >= 0 else -1.0
+            values[NEXT] = 1.0 if jobs[JOB_NEXT, job] == place else -1.0
+            for k in range(recipe.num_stage_features):
+                value = _scaled(values[recipe.names[k]], recipe.scales[k], recipe.logs[k])
+                rows.features[row, k] = value
+            rows.stage_job[row] = job
+            rows.unfinished[row] = not is_finished
+            rows.place[row] = place
+            lowest = stages[RUNNING, place] if recipe.limit_kind == STAGE else held
+            low = high = lowest
+            if stages[SCHEDULABLE, place]:
+                highest = seen.num_executors if recipe.all_limits else lowest + min(seen.offered, unclaimed)
+                if recipe.limit_kind == OUTPUTS:
+                    highest = min(highest, recipe.num_limits)
+                high = max(highest, lowest)
+                low -= seen.can_wait and highest > lowest
+                num_answers += min(high - lowest, 1) if recipe.limit_kind == NONE else high - low
+            rows.low[row] = low
+            rows.high[row] = high
+            row += 1
+    return rows, num_answers
+
+
+@compiled
+def _scaled(value, scale, log):
+    return math.log1p(value / scale) if log else value / scale
+
+
+@compiled
+def _messages(seen, known, places):
+    """Between the stages that stand at these places; step by step over all jobs, for many stages at once."""
+    row_of = np.full(seen.stages.shape[1], -1, dtype=np.int32)
+    for row in range(places.size):
+        row_of[places[row]] = row
+    job_ids, first_stage = seen.jobs[JOB_ID], seen.jobs[JOB_FIRST]
+    first, messages = known.first_message, known.messages
+    num_steps = 0
+    for job in job_ids:
+        for m in range(first[job], first[job + 1]):
+            num_steps = max(num_steps, messages[m, 0] + 1)
+    next_row = np.zeros(num_steps + 1, dtype=np.int64)
+    for number, job in enumerate(job_ids):
+        for m in range(first[job], first[job + 1]):
+            if row_of[first_stage[number] + messages[m, 1]] >= 0:
+                next_row[messages[m, 0] + 1] += 1
+    for step in range(num_steps):
+        next_row[step + 1] += next_row[step]
+    filled = np.empty((next_row[num_steps], 3), np.int32)
+    for number, job in enumerate(job_ids):
+        for m in range(first[job], first[job + 1]):
+            step, receiver = messages[m, 0], row_of[first_stage[number] + messages[m, 1]]
+            if receiver >= 0:  # then its children are not finished either
+                row = next_row[step]
+                next_row[step] += 1
+                filled[row, 0] = step
+                filled[row, 1] = receiver
+                filled[row, 2] = row_of[first_stage[number] + messages[m, 2]]
+    return filled
+
+
+@compiled
+def select(chosen, first, first_new, rows, out):
+    """Copy the rows of the chosen graphs, one graph after the other."""
+    for i in range(chosen.size):
+        start = first[chosen[i]]
+        for row in range(first_new[i + 1] - first_new[i]):
+            out[first_new[i] + row] = rows[start + row]

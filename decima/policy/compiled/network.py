@@ -1,0 +1,427 @@
+"""Compiled: from graphs to decisions on a CPU.
+
+The same network as ``encoder.py`` and ``policy.py``, in one compiled loop: for a network this small the calls of a
+tensor library would cost several times the arithmetic. The tests hold the two together.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from decima.policy.compiled.graphs import NONE, OUTPUTS, STAGE, compiled
+
+__all__ = ["PARTS", "Network", "act"]
+
+#: Sums may be taken in any order, which lets the compiler use vectors.
+reordering: Any = numba.njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "nsz", "arcp"})
+
+#: The parts of a network, the heads behind all others.
+PARTS = (
+    "stage_input",
+    "message",
+    "aggregate",
+    "job_summary",
+    "job_aggregate",
+    "global_summary",
+    "global_aggregate",
+    "stage_head",
+    "limit_head",
+)
+STAGE_INPUT, MESSAGE, AGGREGATE, JOB_SUMMARY, JOB_AGGREGATE = 0, 1, 2, 3, 4
+GLOBAL_SUMMARY, GLOBAL_AGGREGATE, STAGE_HEAD, LIMIT_HEAD = 5, 6, 7, 8
+
+
+class Network(NamedTuple):
+    """A policy, as compiled code wants it."""
+
+    weights: NDArray[np.float32]
+    """Layer by layer, inputs x outputs, the bias behind them."""
+    layers: NDArray[np.int64]
+    """[layers, 3] inputs, outputs, offset of the weights."""
+    first_layer: NDArray[np.int64]
+    """[10] where the layers of each of ``PARTS`` begin; one that has none changes nothing."""
+    width: int
+    """Of embeddings; 0 if there are none."""
+    slope: np.float32
+    """Of the activation below 0."""
+    embedding_slope: np.float32
+    """Behind the last layer of what embeds; 1 is no activation."""
+    shortcut: bool
+    """Whether features are used beside embeddings."""
+    limit_kind: int
+    limit_scale: np.float32
+    median_limit: bool
+    """Whether the limit that is chosen without random numbers is the median, not the likeliest."""
+
+
+class _Room(NamedTuple):
+    """Room for what is computed of one graph at a time."""
+
+    x: NDArray[np.float32]
+    """Inputs of a part, one row for each stage, job or limit; ``result`` is for what comes out."""
+    result: NDArray[np.float32]
+    between: NDArray[np.float32]
+    """[2, ...] between layers, in turn."""
+    embedding: NDArray[np.float32]
+    """Of stages; then of jobs and of the cluster."""
+    job_embedding: NDArray[np.float32]
+    cluster: NDArray[np.float32]
+    sent: NDArray[np.float32]
+    """What each stage says to its parents."""
+    is_sent: NDArray[np.bool_]
+    rows: NDArray[np.int32]
+    """The stage that a row of ``x`` is about, as messages go."""
+
+
+@compiled
+def act(graphs, network, uniforms, greedy):
+    """Decide in each of B graphs.
+
+    Args:
+        graphs: ``features.Graphs``.
+        network: :class:`Network`.
+        uniforms: float64 [B, 2], to draw stage and limit with.
+        greedy: draw nothing.
+
+    Returns:
+        The arrays of ``policy.Choices``.
+    """
+    size = graphs.first_stage.size - 1
+    stage, count = np.full(size, -1, np.int32), np.zeros(size, np.int32)
+    log_probability = np.zeros(size, np.float32)
+    room = _make_room(graphs, network)
+    for graph in range(size):
+        if network.width:
+            _embed_stages(graphs, graph, network, room)
+            _embed_jobs(graphs, graph, network, room)
+        chosen, log_of_stage = _choose_stage(graphs, graph, network, room, uniforms[graph, 0], greedy)
+        if chosen >= 0:
+            stage[graph] = chosen
+            row = graphs.first_stage[graph] + chosen
+            count[graph] = graphs.high[row] - graphs.low[row]
+            log_of_limit = 0.0
+            if network.limit_kind != NONE and count[graph] > 1:
+                place, log_of_limit = _choose_limit(
+                    graphs, graph, chosen, network, room, uniforms[graph, 1], greedy
+                )
+                count[graph] = place + 1
+            log_probability[graph] = log_of_stage + log_of_limit
+    return stage, count, log_probability
+
+
+@compiled
+def _make_room(graphs, network):
+    widest = 1
+    for layer in range(network.layers.shape[0]):
+        widest = max(widest, network.layers[layer, 0], network.layers[layer, 1])
+    widest = (widest + 15) // 16 * 16  # rows begin where vectors do
+    stages, jobs, messages = 1, 1, 1
+    for graph in range(graphs.first_stage.size - 1):
+        stages = max(stages, graphs.first_stage[graph + 1] - graphs.first_stage[graph])
+        jobs = max(jobs, graphs.first_job[graph + 1] - graphs.first_job[graph])
+        messages = max(messages, graphs.first_message[graph + 1] - graphs.first_message[graph])
+    rows = stages
+    for stage in range(graphs.low.size):
+        rows = max(rows, graphs.high[stage] - graphs.low[stage])
+    width = max(network.width, 1)
+    return _Room(
+        np.empty((rows, widest), np.float32),
+        np.empty((rows, widest), np.float32),
+        np.empty((2, rows, widest), np.float32),
+        np.empty((stages, width), np.float32),
+        np.empty((jobs, width), np.float32),
+        np.empty((1, width), np.float32),
+        np.empty((stages, width), np.float32),
+        np.empty(stages, np.bool_),
+        np.empty(max(stages, messages), np.int32),
+    )
+
+
+# Embeddings.
+
+
+@compiled
+def _embed_stages(graphs, graph, network, room):
+    """Messages come step by step, and in a step receiver by receiver."""
+    base = graphs.first_stage[graph]
+    num_stages = graphs.first_stage[graph + 1] - base
+    features = graphs.features[base : base + num_stages]
+    _apply(network, STAGE_INPUT, features, num_stages, room.embedding, room.between)
+    room.is_sent[:num_stages] = False
+    at, end = graphs.first_message[graph], graphs.first_message[graph + 1]
+    while at < end:
+        stop = at
+        while stop < end and graphs.messages[stop, 0] == graphs.messages[at, 0]:
+            stop += 1
+        _send(graphs.messages[at:stop], network, room)
+        _receive(graphs.messages[at:stop], network, room)
+        at = stop
+
+
+@compiled
+def _send(messages, network, room):
+    """Each sender says something, however many hear it."""
+    count = _find_senders(messages, room.is_sent, room.rows)
+    _take(room.embedding, room.rows, count, network.width, room.x, 0)
+    _apply(network, MESSAGE, room.x, count, room.result, room.between)
+    _put(room.result, count, network.width, room.sent, room.rows)
+
+
+@compiled
+def _find_senders(messages, is_sent, senders):
+    """Those that have something new to say; fills them in, and returns how many they are."""
+    count = 0
+    for message in range(messages.shape[0]):
+        sender = messages[message, 2]
+        if not is_sent[sender]:
+            is_sent[sender] = True
+            senders[count] = sender
+            count += 1
+    return count
+
+
+@compiled
+def _receive(messages, network, room):
+    """What its children say changes a stage's embedding, so that it has something new to say itself."""
+    count = _add_up(messages, room.sent, network.width, room.x, room.rows)
+    _apply(network, AGGREGATE, room.x, count, room.result, room.between)
+    _add(room.result, count, network.width, room.embedding, room.rows)
+    for k in range(count):
+        room.is_sent[room.rows[k]] = False
+
+
+@compiled
+def _add_up(messages, sent, width, sums, receivers):
+    """Sums over what each receiver hears; fills in both, and returns how many receivers there are."""
+    count = 0
+    for message in range(messages.shape[0]):
+        if message == 0 or messages[message, 1] != messages[message - 1, 1]:
+            receivers[count] = messages[message, 1]
+            sums[count, :width] = 0.0
+            count += 1
+        for k in range(width):
+            sums[count - 1, k] += sent[messages[message, 2], k]
+    return count
+
+
+@compiled
+def _embed_jobs(graphs, graph, network, room):
+    """Jobs from what is left of their stages, and the cluster from the jobs."""
+    stages = slice(graphs.first_stage[graph], graphs.first_stage[graph + 1])
+    num_jobs, width = graphs.first_job[graph + 1] - graphs.first_job[graph], network.width
+    raw = graphs.features.shape[1] if network.shortcut else 0
+    rows = np.flatnonzero(graphs.unfinished[stages])
+    _take(graphs.features[stages], rows, rows.size, raw, room.x, 0)
+    _take(room.embedding, rows, rows.size, width, room.x, raw)
+    _apply(network, JOB_SUMMARY, room.x, rows.size, room.result, room.between)
+    room.x[:num_jobs, :width] = 0.0
+    _add(room.result, rows.size, width, room.x, graphs.stage_job[stages][rows])
+    _apply(network, JOB_AGGREGATE, room.x, num_jobs, room.job_embedding, room.between)
+    _apply(network, GLOBAL_SUMMARY, room.job_embedding, num_jobs, room.result, room.between)
+    room.x[0, :width] = 0.0
+    _add(room.result, num_jobs, width, room.x, np.zeros(num_jobs, np.int64))
+    _apply(network, GLOBAL_AGGREGATE, room.x, 1, room.cluster, room.between)
+
+
+# Choices.
+
+
+@compiled
+def _choose_stage(graphs, graph, network, room, uniform, greedy):
+    """A stage of the graph, -1 if none may be chosen, and the logarithm of its probability."""
+    stages = slice(graphs.first_stage[graph], graphs.first_stage[graph + 1])
+    rows = np.flatnonzero(graphs.high[stages] > graphs.low[stages])
+    if rows.size == 0:
+        return -1, 0.0
+    _describe_stages(graphs, graph, rows, network, room)
+    _apply(network, STAGE_HEAD, room.x, rows.size, room.result, room.between)
+    choice, log_probability = _pick(room.result[: rows.size, 0], uniform, greedy)
+    return rows[choice], log_probability
+
+
+@compiled
+def _describe_stages(graphs, graph, rows, network, room):
+    """What is known of these stages, into the rows of ``x``; returns how much of each."""
+    stages = slice(graphs.first_stage[graph], graphs.first_stage[graph + 1])
+    count, filled = rows.size, 0
+    if network.shortcut:
+        _take(graphs.features[stages], rows, count, graphs.features.shape[1], room.x, 0)
+        filled = graphs.features.shape[1]
+    _take(room.embedding, rows, count, network.width, room.x, filled)
+    filled += network.width
+    return _describe_jobs(graphs.stage_job[stages][rows], network, room, filled)
+
+
+@compiled
+def _describe_jobs(jobs, network, room, filled):
+    """Behind that the embeddings of these jobs and of the cluster."""
+    _take(room.job_embedding, jobs, jobs.size, network.width, room.x, filled)
+    _take(room.cluster, np.zeros_like(jobs), jobs.size, network.width, room.x, filled + network.width)
+    return filled + 2 * network.width
+
+
+@reordering
+def _choose_limit(graphs, graph, stage, network, room, uniform, greedy):
+    """One of the limits that a stage may get, from 0, and the logarithm of its probability."""
+    row = graphs.first_stage[graph] + stage
+    lowest, num_limits = graphs.low[row], graphs.high[row] - graphs.low[row]
+    if network.limit_kind == STAGE:
+        filled = _describe_stages(graphs, graph, np.array([stage]), network, room)
+    else:
+        filled = graphs.job_features.shape[1] if network.shortcut else 0
+        job = graphs.stage_job[row : row + 1]
+        _take(graphs.job_features[graphs.first_job[graph] :], job, 1, filled, room.x, 0)
+        filled = _describe_jobs(job, network, room, filled)
+    if network.limit_kind == OUTPUTS:
+        _apply(network, LIMIT_HEAD, room.x, 1, room.result, room.between)
+        scores = room.result[0, lowest : lowest + num_limits]
+    else:
+        _repeat_with_limits(room.x, filled, lowest, num_limits, network.limit_scale)
+        _apply(network, LIMIT_HEAD, room.x, num_limits, room.result, room.between)
+        scores = room.result[:num_limits, 0]
+    if greedy and network.median_limit:
+        return _pick(scores, 0.5, False)
+    return _pick(scores, uniform, greedy)
+
+
+@reordering
+def _repeat_with_limits(x, filled, lowest, num_limits, scale):
+    """The first row once for each limit, which comes behind it."""
+    for k in range(1, num_limits):
+        for column in range(filled):
+            x[k, column] = x[0, column]
+    for k in range(num_limits):
+        x[k, filled] = np.float32(lowest + k + 1) / scale
+
+
+@compiled
+def _pick(scores, uniform, greedy):
+    """A place and its log-probability: the largest score, or by the uniform number."""
+    top = scores[0]
+    best = 0
+    for i in range(1, scores.size):
+        if scores[i] > top:
+            top = scores[i]
+            best = i
+    total = 0.0
+    for i in range(scores.size):
+        total += math.exp(scores[i] - top)
+    if not greedy:
+        threshold = uniform * total
+        running = 0.0
+        best = 0  # scores that are no numbers choose something too
+        for i in range(scores.size):
+            weight = math.exp(scores[i] - top)
+            running += weight
+            if weight > 0.0:
+                best = i  # the last possible one, should rounding leave the sum below the threshold
+                if running > threshold:
+                    break
+    return best, scores[best] - top - math.log(total)
+
+
+# Layers.
+
+
+@compiled
+def _apply(network, part, x, num_rows, out, between):
+    """One part of the network, on some rows."""
+    first, end = network.first_layer[part], network.first_layer[part + 1]
+    if first == end:
+        out[:num_rows, : network.width] = x[:num_rows, : network.width]
+    for layer in range(first, end):
+        num_in, num_out, offset = network.layers[layer]
+        matrix = network.weights[offset : offset + (num_in + 1) * num_out].reshape(num_in + 1, num_out)
+        source = x if layer == first else between[(layer - first) % 2]
+        if layer + 1 < end:
+            _dense(source, num_rows, between[(layer - first + 1) % 2], matrix, network.slope)
+        else:
+            is_head = part >= STAGE_HEAD
+            _dense(source, num_rows, out, matrix, np.float32(1.0) if is_head else network.embedding_slope)
+
+
+@reordering
+def _dense(x, num_rows, out, weights, slope):
+    """One layer on some rows; ``slope`` 1 is no activation.
+
+    ``weights`` are [inputs + 1, outputs], the last row is the bias. Several rows and inputs at a time spare loads
+    and stores. Plain ``range`` everywhere: where the compiler cannot see that an index is not negative, it does not
+    use vectors.
+    """
+    num_in, num_out = weights.shape[0] - 1, weights.shape[1]
+    blocks = num_rows // 4
+    pairs = num_in // 2
+    for block in range(blocks):
+        x4, out4 = x[4 * block : 4 * block + 4], out[4 * block : 4 * block + 4]
+        for j in range(num_out):
+            value = weights[num_in, j]
+            out4[0, j] = value
+            out4[1, j] = value
+            out4[2, j] = value
+            out4[3, j] = value
+        for pair in range(pairs):
+            k = 2 * pair
+            x0, x1, x2, x3 = x4[0, k], x4[1, k], x4[2, k], x4[3, k]
+            y0, y1, y2, y3 = x4[0, k + 1], x4[1, k + 1], x4[2, k + 1], x4[3, k + 1]
+            for j in range(num_out):
+                v, w = weights[k, j], weights[k + 1, j]
+                out4[0, j] += x0 * v + y0 * w
+                out4[1, j] += x1 * v + y1 * w
+                out4[2, j] += x2 * v + y2 * w
+                out4[3, j] += x3 * v + y3 * w
+        for k in range(2 * pairs, num_in):
+            x0, x1, x2, x3 = x4[0, k], x4[1, k], x4[2, k], x4[3, k]
+            for j in range(num_out):
+                v = weights[k, j]
+                out4[0, j] += x0 * v
+                out4[1, j] += x1 * v
+                out4[2, j] += x2 * v
+                out4[3, j] += x3 * v
+    for row in range(4 * blocks, num_rows):
+        for j in range(num_out):
+            out[row, j] = weights[num_in, j]
+        for pair in range(pairs):
+            k = 2 * pair
+            x0, y0 = x[row, k], x[row, k + 1]
+            for j in range(num_out):
+                out[row, j] += x0 * weights[k, j] + y0 * weights[k + 1, j]
+        for k in range(2 * pairs, num_in):
+            x0 = x[row, k]
+            for j in range(num_out):
+                out[row, j] += x0 * weights[k, j]
+    if slope != 1.0:
+        for row in range(num_rows):
+            for j in range(num_out):
+                out[row, j] = max(out[row, j], np.float32(0.0)) + slope * min(out[row, j], np.float32(0.0))
+
+
+# Rows.
+
+
+@reordering
+def _take(source, rows, count, width, target, column):
+    """Copy such rows of the source to the first ones of the target, from a column on."""
+    for k in range(count):
+        for place in range(width):
+            target[k, column + place] = source[rows[k], place]
+
+
+@reordering
+def _put(source, count, width, target, rows):
+    """Copy the first rows of the source to such rows of the target."""
+    for k in range(count):
+        for place in range(width):
+            target[rows[k], place] = source[k, place]
+
+
+@reordering
+def _add(source, count, width, target, rows):
+    """Add the first rows of the source to such rows of the target."""
+    for k in range(count):
+        for place in range(width):
+            target[rows[k], place] += source[k, place]
