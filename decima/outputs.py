@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import os
+import platform
 import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.metadata import version
 from pathlib import Path
 
+from decima import __version__
 from workloads.errors import DecimaError
 
-__all__ = ["OutputError", "atomic_path", "check_file", "make_folder", "prepare_outputs", "uninterrupted"]
+__all__ = [
+    "OutputError",
+    "atomic_path",
+    "check_file",
+    "make_folder",
+    "prepare_outputs",
+    "uninterrupted",
+    "versions",
+]
 
 
 class OutputError(DecimaError, OSError):
@@ -55,6 +66,11 @@ def prepare_outputs(folder: Path, *files: Path | None) -> None:
     for file in files:
         if file is not None:
             check_file(file)
+
+
+def versions() -> dict[str, str]:
+    """Of what results were made with, for them to tell."""
+    return {"decima": __version__, "numpy": version("numpy"), "python": platform.python_version()}
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from decima.cli.workload import workload as workload_commands
 
 if TYPE_CHECKING:
     from decima.evaluation.comparison import Comparison
-    from decima.evaluation.experiments import ExperimentSettings
+    from decima.evaluation.conditions import Conditions
 
 __all__ = ["cli", "main"]
 
@@ -124,20 +124,22 @@ def compare(context: click.Context, /, **options: Any) -> int:
     Ctrl-C ends it early and keeps the experiments that have finished.
     """
     with library_errors():
-        settings = _settings(options)
-        _refuse_without_effect(context, settings)
+        comparison = _comparison(options)
+        conditions = comparison.conditions
+        _refuse_without_effect(context, conditions)
         _check_outputs(options)
-        comparison, interrupted = _run(settings, options["processes"])
-        if comparison.experiments:
-            _report(comparison, options, _command_line(context, settings, options))
+        interrupted = _run(comparison, options["processes"])
+        if comparison.finished:
+            _report(comparison, options, _command_line(context, conditions, options))
     if interrupted:
-        finished = f"{len(comparison.experiments)} of {settings.num_experiments} experiments finished"
+        finished = f"{len(comparison.finished)} of {conditions.num_experiments} experiments finished"
         end(f"interrupted, {finished}", INTERRUPTED)
     return 0
 
 
-def _settings(options: dict[str, Any]) -> ExperimentSettings:
-    from decima.evaluation.experiments import ExperimentSettings
+def _comparison(options: dict[str, Any]) -> Comparison:
+    from decima.evaluation.comparison import Comparison
+    from decima.evaluation.conditions import Conditions
     from decima.policy.shipped import SHIPPED, default_policy
     from decima.registry import LEARNED
     from simulator import DECIMA_SIM, PAPER, ClusterConfig
@@ -150,36 +152,35 @@ def _settings(options: dict[str, Any]) -> ExperimentSettings:
     fitting = SHIPPED[default_policy(workload, options["arrivals"])]
     if checkpoint is None and options["scheduler_names"] == DEFAULT_SCHEDULERS and not fitting.is_file():
         schedulers.remove(LEARNED)  # whoever names nobody gets what there is
-    return ExperimentSettings(
+    conditions = Conditions(
         workload=workload,
         cluster=ClusterConfig(
             num_executors=options["executors"],
             moving_delay_ms=options["moving_delay"] * 1000,
             semantics=DECIMA_SIM if options["semantics"] == "decima-sim" else PAPER,
         ),
-        schedulers=tuple(schedulers),
         arrivals=options["arrivals"],
         interval_ms=options["interval"] * 1000,
         num_jobs=options["jobs"],
         num_experiments=options["seeds"],
-        num_training=options["training"],
         seed=options["seed"],
-        policy=None if checkpoint is None else str(checkpoint),
     )
+    policy = None if checkpoint is None else str(checkpoint)
+    return Comparison(conditions, schedulers, policy=policy, num_training=options["training"])
 
 
-def _without_effect(settings: ExperimentSettings) -> dict[str, str]:
+def _without_effect(conditions: Conditions) -> dict[str, str]:
     """Options that these experiments ignore, and why."""
-    if settings.workload.sequence is not None:
+    if conditions.workload.sequence is not None:
         return dict.fromkeys(
             ("jobs", "arrivals", "interval"), "the workload file says which jobs arrive when"
         )
-    return {} if settings.arrivals == "poisson" else {"interval": "it is for --arrivals poisson"}
+    return {} if conditions.arrivals == "poisson" else {"interval": "it is for --arrivals poisson"}
 
 
-def _refuse_without_effect(context: click.Context, settings: ExperimentSettings) -> None:
+def _refuse_without_effect(context: click.Context, conditions: Conditions) -> None:
     """Giving an option that has no effect is a mistake."""
-    for name, reason in _without_effect(settings).items():
+    for name, reason in _without_effect(conditions).items():
         if context.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT:
             raise click.UsageError(f"--{name} has no effect: {reason}")
 
@@ -190,23 +191,20 @@ def _check_outputs(options: dict[str, Any]) -> None:
     prepare_outputs(options["out"], options["json_file"])
 
 
-def _run(settings: ExperimentSettings, processes: int | None) -> tuple[Comparison, bool]:
-    """The comparison, and whether it was interrupted."""
+def _run(comparison: Comparison, processes: int | None) -> bool:
+    """Run it; whether that was interrupted."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    from decima.evaluation.comparison import Comparison
-
-    comparison = Comparison(settings)
     console = Console(stderr=True)
     columns = (TextColumn("Comparing"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     try:
         with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-            bar = progress.add_task("", total=comparison.num_steps)
-            comparison.run(processes, on_step=lambda: progress.advance(bar))
+            bar = progress.add_task("")
+            comparison.run(processes, lambda done, total: progress.update(bar, completed=done, total=total))
     except KeyboardInterrupt:
-        return comparison, True
-    return comparison, False
+        return True
+    return False
 
 
 def _report(comparison: Comparison, options: dict[str, Any], command: str) -> None:
@@ -227,11 +225,11 @@ def _report(comparison: Comparison, options: dict[str, Any], command: str) -> No
     click.echo(f"{len(pictures)} pictures in {options['out']}")
 
 
-def _command_line(context: click.Context, settings: ExperimentSettings, options: dict[str, Any]) -> str:
+def _command_line(context: click.Context, conditions: Conditions, options: dict[str, Any]) -> str:
     """The command with every option that its results depend on, defaults too."""
     words = ["decima", str(context.info_name)]
     for parameter in context.command.params:
         name = str(parameter.name)
-        if name not in PRESENTATION and name not in _without_effect(settings) and options[name] is not None:
+        if name not in PRESENTATION and name not in _without_effect(conditions) and options[name] is not None:
             words += [parameter.opts[0], str(options[name])]
     return shlex.join(words)

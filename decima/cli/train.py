@@ -105,14 +105,14 @@ def _measured(config: TrainingConfig, metrics: Mapping[str, float]) -> Sequence[
 
 
 def _table(result: TrainingResult) -> Table:
-    from decima.evaluation.intervals import mean_and_half_width
+    from decima.evaluation.intervals import mean_interval
 
     what = "Makespan" if result.config.cluster.reward == "makespan" else "Mean JCT"
     title = f"{result.config.validation.sequences} validation sequences, s"
     table = new_table(title, "Scheduler", what, "decima is shorter by")
     own = result.results["decima"].mean()
     for name, values in result.results.items():
-        mean, half_width = mean_and_half_width(values / 1000)
+        mean, half_width = mean_interval(values / 1000)
         shorter = "" if name == "decima" else f"{1 - own / values.mean():.1%}"
         table.add_row(
             name, f"{mean:.1f} ± {half_width:.1f}", shorter, style="bold" if name == "decima" else None

@@ -1,136 +1,219 @@
-"""Compare schedulers: run the experiments, gather what finished, state it with confidence intervals."""
+"""Compare schedulers: run them on the same sequences, gather what finished, state it with confidence intervals."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
-import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-import decima
-from decima.evaluation.experiments import (
+from decima.evaluation.alphas import (
     ALPHAS,
     HINDSIGHT,
+    OBJECTIVES,
     TUNED_ONCE,
-    Experiment,
-    ExperimentSettings,
-    run_experiment,
-    sweep_alphas,
+    best_alphas,
+    best_for_all,
+    sweep,
+    sweep_ms,
+    weighted_fair,
 )
-from decima.evaluation.intervals import mean_and_half_width
+from decima.evaluation.conditions import CompareError, Conditions
+from decima.evaluation.intervals import Interval, mean_interval
+from decima.evaluation.run import Run, run_scheduler
 from decima.evaluation.workers import Workers, available_cpus
-from decima.registry import LEARNED, SCHEDULERS
-from simulator import DECIMA_SIM, PAPER, EpisodeRecord
+from decima.outputs import versions
+from decima.policy.shipped import default_policy
+from decima.registry import LEARNED, SCHEDULERS, make_scheduler
+from simulator.cluster.config import DECIMA_SIM, PAPER
 
-__all__ = ["Comparison", "compare"]
+if TYPE_CHECKING:
+    from simulator.cluster.record import EpisodeRecord
+
+__all__ = ["PAPER_SCHEDULERS", "Comparison", "compare", "run_comparisons"]
+
+#: The classic schedulers that the Decima paper compares with and this project has.
+PAPER_SCHEDULERS = ("fifo", "sjf-cp", "fair", "naive-weighted-fair", TUNED_ONCE, HINDSIGHT)
+
+#: Called with how many pieces of work are done, and how many there are.
+OnStep = Callable[[int, int], None]
 
 
-def compare(settings: ExperimentSettings, processes: int | None = None) -> Comparison:
+def compare(
+    conditions: Conditions, schedulers: Sequence[str] = PAPER_SCHEDULERS, processes: int | None = None
+) -> Comparison:
     """Run a comparison to its end; see ``Comparison``.
 
     Example:
         >>> from decima.evaluation.comparison import compare
-        >>> from decima.evaluation.experiments import ExperimentSettings
+        >>> from decima.evaluation.conditions import Conditions
         >>> from workloads import Workload, synthetic_profiles
         >>> workload = Workload(synthetic_profiles(), None, "synthetic")
-        >>> settings = ExperimentSettings(workload, schedulers=("fifo", "fair"), num_experiments=2)
-        >>> list(compare(settings, processes=1).table().index)
+        >>> compared = compare(Conditions(workload, num_experiments=2), ["fifo", "fair"], processes=1)
+        >>> list(compared.table().index)
         ['fifo', 'fair']
     """
-    comparison = Comparison(settings)
+    comparison = Comparison(conditions, schedulers)
     comparison.run(processes)
     return comparison
 
 
 class Comparison:
-    """Schedulers, and the experiments with them that have finished so far.
+    """Schedulers that meet the same sequences with the same luck, and what of that has finished so far.
 
-    Results depend on the settings alone, not on the number of processes. After an interruption (Ctrl-C) what
+    Results depend on the arguments alone, not on the number of processes. After an interruption (Ctrl-C) what
     finished is still there, and ``run`` goes on with the rest.
 
+    Args:
+        conditions: what they are compared on.
+        schedulers: names for ``decima.registry.make_scheduler`` or of the tuned ones of ``alphas``; or such names by
+            those that are shown.
+        policy: name or file of the policy that plain ``decima`` follows; by default the one that ships and was trained
+            on what is most like the conditions.
+        alphas: what the schedulers with hindsight choose from.
+        num_training: sequences that ``weighted-fair`` is tuned on.
+        keep: whether episodes are kept.
+
     Attributes:
-        settings: what is compared, on what.
-        experiments: the finished ones, in order of their seeds, without episodes.
-        episodes: by scheduler, all of the finished experiment with the lowest seed that brought them; for
-            pictures. Empty before an experiment has finished.
-        alpha: what ``weighted-fair`` was tuned to, if it takes part; ``None`` before.
+        conditions: as given.
+        schedulers: name that is shown -> scheduler, in order.
+        policy: what plain ``decima`` follows, if it takes part.
+        alphas: as given.
+        training_seeds: the sequences that ``weighted-fair`` is tuned on; empty where it does not take part.
+        alpha: what it was tuned to; ``None`` before.
+
+    Raises:
+        CompareError: no schedulers, one of them twice, or nothing to tune on.
+        SchedulerError: an unknown scheduler.
     """
 
-    def __init__(self, settings: ExperimentSettings) -> None:
-        self.settings = settings
-        self.episodes: Mapping[str, EpisodeRecord] = {}
+    def __init__(
+        self,
+        conditions: Conditions,
+        schedulers: Sequence[str] | Mapping[str, str] = PAPER_SCHEDULERS,
+        *,
+        policy: str | None = None,
+        alphas: Sequence[float] = ALPHAS,
+        num_training: int = 6,
+        keep: bool = True,
+    ) -> None:
+        given = schedulers if isinstance(schedulers, Mapping) else _by_name(schedulers)
+        if not given:
+            raise CompareError("name at least one scheduler")
+        if num_training < 1:
+            raise CompareError(f"tuning needs at least one training sequence, got {num_training}")
+        if LEARNED in given.values():
+            policy = policy or default_policy(conditions.workload, conditions.arrivals)
+            given = {name: f"{LEARNED}:{policy}" if spec == LEARNED else spec for name, spec in given.items()}
+        for spec in given.values():
+            if spec != TUNED_ONCE and spec not in OBJECTIVES:
+                make_scheduler(spec, conditions.seed)
+        self.conditions = conditions
+        self.schedulers = dict(given)
+        self.policy = policy
+        self.alphas = tuple(alphas)
+        self.training_seeds = conditions.training_seeds(num_training if TUNED_ONCE in given.values() else 0)
         self.alpha: float | None = None
-        self._finished: dict[int, Experiment] = {}
+        self._keep = keep
+        self._runs: dict[int, dict[str, Run]] = {}
+        self._episodes: dict[int, dict[str, EpisodeRecord]] = {}
 
     # ---- running ---------------------------------------------------------------------------------------
 
+    # ---- running ---------------------------------------------------------------------------------------
+
+    def run(self, processes: int | None = None, on_step: OnStep = lambda done, total: None) -> None:
+        """Run what has not finished; see ``run_comparisons``."""
+        run_comparisons([self], processes, on_step)
+
+    def add(self, scheduler: str, runs: Mapping[int, Run]) -> None:
+        """Let a scheduler take part that ran elsewhere; its runs by seed."""
+        self.schedulers[scheduler] = scheduler
+        for seed, run in runs.items():
+            self._runs.setdefault(seed, {})[scheduler] = run
+
+    def _pieces(self, number: int, processes: int) -> Iterator[_Piece]:
+        """The work that is left, of the comparison with this number."""
+        finished = set(self.finished)
+        left = [seed for seed in self.conditions.seeds if seed not in finished]
+        # Work begins in order, so whatever is interrupted, the first to finish is among the first.
+        kept = left[:processes] if self._keep else []
+        for seed in left:
+            for names in self._groups():
+                if not set(names) <= self._runs.get(seed, {}).keys():
+                    yield _Piece(number, seed, names, seed in kept)
+
+    def _groups(self) -> list[tuple[str, ...]]:
+        """Who runs in one piece: all who may have an alpha that is tried in hindsight, so that none runs twice."""
+        specs = set(self.schedulers.values())
+        tried = (
+            {TUNED_ONCE, *OBJECTIVES, *map(weighted_fair, self.alphas)} if specs & OBJECTIVES.keys() else ()
+        )
+        family = tuple(name for name, spec in self.schedulers.items() if spec in tried)
+        alone = [(name,) for name in self.schedulers if name not in family]
+        return [*([family] if family else []), *alone]
+
+    def _add(self, piece: _Piece, runs: dict[str, Run], episodes: dict[str, EpisodeRecord]) -> None:
+        self._runs.setdefault(piece.seed, {}).update(runs)
+        if piece.keep:
+            self._episodes.setdefault(piece.seed, {}).update(episodes)
+            if (first := self._first_kept) is not None:
+                self._episodes = {seed: each for seed, each in self._episodes.items() if seed <= first}
+
     @property
-    def num_steps(self) -> int:
-        """Pieces of work: training sequences and experiments."""
-        return len(self.settings.training_seeds) + len(self.settings.seeds)
-
-    def run(self, processes: int | None = None, on_step: Callable[[], None] = lambda: None) -> None:
-        """Run the experiments that have not finished.
-
-        Args:
-            processes: how many work at once, at least 1; the number of CPUs if omitted.
-            on_step: called in this process after each piece of work.
-
-        Raises:
-            CompareError: a scheduler failed.
-            WorkerError: a worker process died.
-        """
-        todo = [seed for seed in self.settings.seeds if seed not in self._finished]
-        processes = min(processes or available_cpus(), max(len(todo), len(self.settings.training_seeds), 1))
-        with Workers(self.settings, processes) as workers:
-            if self.settings.training_seeds and self.alpha is None:
-                self.alpha = _tune(self.settings, workers, on_step)
-            # Work begins in order, so whatever is interrupted, the first to finish is among the first.
-            pictured = frozenset(todo[:processes])
-            for experiment in workers.map(partial(_experiment, self.alpha, pictured), todo):
-                self._add(experiment)
-                on_step()
-
-    def _add(self, experiment: Experiment) -> None:
-        if experiment.records is not None and experiment.seed <= min(self._finished, default=experiment.seed):
-            self.episodes = experiment.records
-        self._finished[experiment.seed] = Experiment(experiment.seed, experiment.runs)
+    def _first_kept(self) -> int | None:
+        """The lowest finished seed whose episodes are there."""
+        return next((seed for seed in self.finished if seed in self._episodes), None)
 
     # ---- results ---------------------------------------------------------------------------------------
 
     @property
-    def experiments(self) -> tuple[Experiment, ...]:
-        """The finished experiments, in order of their seeds."""
-        return tuple(self._finished[seed] for seed in sorted(self._finished))
+    def finished(self) -> list[int]:
+        """The seeds of the finished experiments, ascending."""
+        return sorted(seed for seed, runs in self._runs.items() if runs.keys() == self.schedulers.keys())
 
     @property
     def complete(self) -> bool:
         """Whether all experiments have finished."""
-        return len(self._finished) == len(self.settings.seeds)
+        return len(self.finished) == self.conditions.num_experiments
 
-    def per_seed_avg_jct_s(self, scheduler: str) -> NDArray[np.float64]:
-        """Average JCT in each finished experiment, float64 [num_experiments], seconds."""
-        return np.array([experiment.runs[scheduler].jct_ms.mean() / 1000 for experiment in self.experiments])
+    @property
+    def episodes(self) -> Mapping[str, EpisodeRecord]:
+        """By scheduler, all of one finished experiment, the one with the lowest seed; empty if none were kept."""
+        first = self._first_kept
+        return {} if first is None else {name: self._episodes[first][name] for name in self.schedulers}
+
+    def runs(self, scheduler: str) -> pd.DataFrame:
+        """What a scheduler did in the finished experiments, a row for each, indexed by seed.
+
+        Columns: ``mean_jct_s``, ``p95_jct_s``, ``makespan_s``, ``utilisation``, ``load``, ``alpha``, float64; as in
+        ``Run``, but in seconds.
+        """
+        rows = np.array([self._runs[seed][scheduler] for seed in self.finished]).reshape(-1, len(Run._fields))
+        columns = {
+            name.replace("_ms", "_s"): values / (1000 if name.endswith("_ms") else 1)
+            for name, values in zip(Run._fields, rows.T, strict=True)
+        }
+        return pd.DataFrame(columns, index=pd.Index(self.finished, name="seed"))
 
     @property
     def best_classic(self) -> str | None:
         """The classic scheduler with the lowest average JCT over the finished experiments.
 
-        Classic are the schedulers that come with the project, ``weighted-fair:ALPHA`` included; not the
-        user's own or ``decima``, and not ``tuned-weighted-fair``, which has hindsight. ``None`` if none took part.
+        Classic are the schedulers that come with the project, ``weighted-fair:ALPHA`` included; not the user's own or
+        ``decima``, nor those with hindsight. ``None`` if none took part.
         """
-        classic = [name for name in self.settings.schedulers if name.split(":")[0] in SCHEDULERS]
-        classic = [name for name in classic if name != HINDSIGHT]
-        if not classic or not self._finished:
+        classic = [name for name, spec in self.schedulers.items() if spec.split(":")[0] in SCHEDULERS]
+        if not classic or not self.finished:
             return None
-        return min(classic, key=lambda name: float(self.per_seed_avg_jct_s(name).mean()))
+        return min(classic, key=lambda name: float(self.runs(name)["mean_jct_s"].mean()))
 
     def summary(self, scheduler: str) -> dict[str, float]:
         """One scheduler in numbers; means over the finished experiments.
@@ -141,24 +224,22 @@ class Comparison:
         experiment, with its own ``difference_ci95_s``. The best is chosen on these same experiments, so that
         interval is a little optimistic. NaN where a figure is not defined (an interval of one experiment).
         """
-        runs = [experiment.runs[scheduler] for experiment in self.experiments]
-        averages, best = self.per_seed_avg_jct_s(scheduler), self.best_classic
-        mean, half_width = mean_and_half_width(averages)
-        differences = averages - self.per_seed_avg_jct_s(best) if best else np.zeros(0)
-        difference, difference_half_width = mean_and_half_width(differences)
+        runs, best = self.runs(scheduler), self.best_classic
+        jct = mean_interval(runs["mean_jct_s"])
+        difference = Interval(math.nan, math.nan)
+        if best is not None:
+            difference = mean_interval(runs["mean_jct_s"] - self.runs(best)["mean_jct_s"])
         return {
-            "avg_jct_s": mean,
-            "avg_jct_ci95_s": half_width,
-            "p95_jct_s": _mean([float(np.percentile(run.jct_ms, 95)) / 1000 for run in runs]),
-            "makespan_s": _mean([run.makespan_ms / 1000 for run in runs]),
-            "utilisation": _mean([run.utilisation for run in runs]),
-            "difference_s": difference,
-            "difference_ci95_s": difference_half_width,
+            "avg_jct_s": jct.mean,
+            "avg_jct_ci95_s": jct.half_width,
+            **{name: float(runs[name].mean()) for name in ("p95_jct_s", "makespan_s", "utilisation")},
+            "difference_s": difference.mean,
+            "difference_ci95_s": difference.half_width,
         }
 
     def table(self) -> pd.DataFrame:
-        """The summaries: one row per scheduler, in the order of the settings, float64 columns."""
-        rows = {name: self.summary(name) for name in self.settings.schedulers}
+        """The summaries: one row per scheduler, in order, float64 columns."""
+        rows = {name: self.summary(name) for name in self.schedulers}
         return pd.DataFrame.from_dict(rows, orient="index").rename_axis("scheduler")
 
     def to_json(self, **extra: Any) -> str:
@@ -167,70 +248,132 @@ class Comparison:
         Args:
             extra: further top-level entries, such as the command that was run.
         """
-        schedulers = {name: self._entry(name) for name in self.settings.schedulers}
-        return json.dumps({**self._about(), **extra, "schedulers": schedulers}, indent=2) + "\n"
-
-    def _about(self) -> dict[str, Any]:
-        settings, sampled = self.settings, self.settings.workload.sequence is None
-        return {
-            "workload": settings.workload.name,
-            "executors": settings.cluster.num_executors,
-            "arrivals": settings.arrivals if sampled else "exact",
-            "interval_s": settings.interval_ms / 1000 if sampled and settings.arrivals == "poisson" else None,
-            "jobs": len(settings.sequence(settings.seed)),
-            "moving_delay_s": settings.cluster.moving_delay_ms / 1000,
-            "semantics": _semantics(settings),
-            "seeds": [experiment.seed for experiment in self.experiments],
-            "training_seeds": list(settings.training_seeds),
+        conditions, sampled = self.conditions, self.conditions.workload.sequence is None
+        poisson = sampled and conditions.arrivals == "poisson"
+        content = {
+            "workload": conditions.workload.name,
+            "executors": conditions.cluster.num_executors,
+            "arrivals": conditions.arrivals if sampled else "exact",
+            "interval_s": conditions.interval_ms / 1000 if poisson else None,
+            "jobs": len(conditions.sequence(conditions.seed)),
+            "moving_delay_s": conditions.cluster.moving_delay_ms / 1000,
+            "semantics": _semantics(conditions),
+            "seeds": self.finished,
+            "training_seeds": list(self.training_seeds),
             "complete": self.complete,
             "best_classic": self.best_classic,
-            "versions": {
-                "decima": decima.__version__,
-                "numpy": np.__version__,
-                "python": platform.python_version(),
-            },
+            "versions": versions(),
+            **extra,
+            "schedulers": {name: self._entry(name) for name in self.schedulers},
         }
+        return json.dumps(content, indent=2) + "\n"
 
     def _entry(self, scheduler: str) -> dict[str, Any]:
         """What the JSON says of one scheduler; what is not defined is null there."""
+        runs, spec = self.runs(scheduler), self.schedulers[scheduler]
         summary = self.summary(scheduler).items()
         entry: dict[str, Any] = {name: None if math.isnan(value) else value for name, value in summary}
-        entry["per_seed_avg_jct_s"] = self.per_seed_avg_jct_s(scheduler).tolist()
+        entry["per_seed_avg_jct_s"] = runs["mean_jct_s"].tolist()
         if scheduler == LEARNED:
-            entry["policy"] = self.settings.learned_policy
-        if scheduler == TUNED_ONCE:
+            entry["policy"] = self.policy
+        if spec == TUNED_ONCE:
             entry["alpha"] = self.alpha
-        if scheduler == HINDSIGHT:
-            entry["per_seed_alpha"] = [experiment.runs[scheduler].alpha for experiment in self.experiments]
+        if spec in OBJECTIVES:
+            entry["per_seed_alpha"] = runs["alpha"].tolist()
         return entry
 
 
-def _tune(settings: ExperimentSettings, workers: Workers, on_step: Callable[[], None]) -> float:
-    """The alpha with the lowest average JCT over the training sequences; the lowest alpha on a tie."""
-    sweeps = {}
-    for seed, sweep in workers.map(_sweep, settings.training_seeds):
-        sweeps[seed] = sweep
-        on_step()
-    # Summed in the order of the seeds, not of their finishing: rounding must not depend on the processes.
-    return ALPHAS[int(np.argmin(np.mean([sweeps[seed] for seed in settings.training_seeds], axis=0)))]
+def run_comparisons(
+    comparisons: Sequence[Comparison],
+    processes: int | None = None,
+    on_step: OnStep = lambda done, total: None,
+) -> None:
+    """Run what has not finished of some comparisons.
+
+    Args:
+        comparisons: they get their results as those are ready.
+        processes: how many work at once, at least 1; the number of CPUs if omitted.
+        on_step: called in this process after each piece of work, with how many are done and how many there are.
+
+    Raises:
+        CompareError: a scheduler failed.
+        WorkerError: a worker process died.
+    """
+    processes = processes or available_cpus()
+    numbered = list(enumerate(comparisons))
+    training = [
+        (number, seed) for number, each in numbered if each.alpha is None for seed in each.training_seeds
+    ]
+    pieces = [piece for number, each in numbered for piece in each._pieces(number, processes)]
+    done, total = itertools.count(1), len(training) + len(pieces)
+    shared = [(each.conditions, each.schedulers, each.alphas) for each in comparisons]
+    with Workers(shared, min(processes, max(len(training), len(pieces), 1))) as workers:
+        sweeps: dict[tuple[int, int], NDArray[np.float64]] = {}
+        for item, sweep in workers.map(_train, training):
+            sweeps[item] = sweep
+            on_step(next(done), total)
+        for number, each in numbered:
+            if each.training_seeds and each.alpha is None:
+                # In the order of the seeds, not of their finishing: rounding must not depend on the processes.
+                each.alpha = best_for_all(np.array([sweeps[number, seed] for seed in each.training_seeds]))
+        alphas = [each.alpha for each in comparisons]
+        for piece, runs, episodes in workers.map(partial(_run, alphas), pieces):
+            comparisons[piece.number]._add(piece, runs, episodes)
+            on_step(next(done), total)
 
 
-def _sweep(settings: ExperimentSettings, seed: int) -> tuple[int, NDArray[np.float64]]:
-    return seed, sweep_alphas(settings, seed)
+class _Piece(NamedTuple):
+    """Some schedulers of a comparison on one seed."""
+
+    number: int
+    seed: int
+    names: tuple[str, ...]
+    keep: bool
 
 
-def _experiment(
-    alpha: float | None, pictured: frozenset[int], settings: ExperimentSettings, seed: int
-) -> Experiment:
-    return run_experiment(settings, seed, alpha, keep_records=seed in pictured)
+#: What every process knows of each comparison: conditions, schedulers by name, alphas for hindsight.
+_Shared = list[tuple[Conditions, dict[str, str], tuple[float, ...]]]
 
 
-def _semantics(settings: ExperimentSettings) -> str | dict[str, bool]:
-    semantics = settings.cluster.semantics
+def _train(shared: _Shared, item: tuple[int, int]) -> tuple[tuple[int, int], NDArray[np.float64]]:
+    number, seed = item
+    conditions = shared[number][0]
+    return item, sweep_ms(conditions.cluster, conditions.sequence(seed))
+
+
+def _run(
+    tuned: Sequence[float | None], shared: _Shared, piece: _Piece
+) -> tuple[_Piece, dict[str, Run], dict[str, EpisodeRecord]]:
+    """What became of a piece; no alpha runs twice."""
+    conditions, schedulers, alphas = shared[piece.number]
+    cluster, sequence, alpha = conditions.cluster, conditions.sequence(piece.seed), tuned[piece.number]
+    records: dict[str, EpisodeRecord] = {}
+    known: dict[str, EpisodeRecord] = {}
+    runs: dict[str, Run] = {}
+    for name in piece.names:
+        spec = schedulers[name]
+        if spec not in OBJECTIVES:
+            spec = weighted_fair(alpha) if spec == TUNED_ONCE and alpha is not None else spec
+            records[name] = known[spec] = known.get(spec) or run_scheduler(cluster, sequence, spec)
+            runs[name] = Run.of(records[name])
+    hindsight = {name: OBJECTIVES[schedulers[name]] for name in piece.names if name not in runs}
+    if hindsight:
+        best = best_alphas(sweep(cluster, sequence, alphas, known), hindsight.values())
+        for name, objective in hindsight.items():
+            found, records[name] = best[objective]
+            runs[name] = Run.of(records[name], found)
+    return piece, runs, records if piece.keep else {}
+
+
+def _by_name(schedulers: Sequence[str]) -> dict[str, str]:
+    for place, name in enumerate(schedulers):
+        if name in schedulers[:place]:
+            raise CompareError(f"the scheduler {name} is named twice")
+    return {name: name for name in schedulers}
+
+
+def _semantics(conditions: Conditions) -> str | dict[str, bool]:
+    semantics = conditions.cluster.semantics
     if semantics in (PAPER, DECIMA_SIM):
         return "paper" if semantics == PAPER else "decima-sim"
     return asdict(semantics)
-
-
-def _mean(values: list[float]) -> float:
-    return float(np.mean(values)) if values else math.nan

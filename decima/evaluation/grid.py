@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from decima.evaluation.intervals import student_t_quantile
+from decima.evaluation.intervals import Interval, mean_interval
 from decima.schedulers.grid import GridScheduler, Tetris, make_heuristic, play, tune_tetris
 from simulator.grid import Grid, GridConfig, GridRecord
 from workloads import JobSets
@@ -75,12 +75,12 @@ class Evaluation:
             return np.asarray(getattr(self.record, measure), dtype=np.float64)[some], np.ones(int(some.sum()))
         return np.nanmean(self.by_job(measure)[some], axis=1), jobs[some].astype(np.float64)
 
-    def interval(self, measure: str) -> tuple[float, float]:
+    def interval(self, measure: str) -> Interval:
         """The mean and half its 95 % confidence interval; NaN where it is not defined.
 
         Jobs of one set depend on one another, so that the interval is from the differences between sets (Student's t).
         """
-        return _weighted_interval(*self.by_set(measure))
+        return mean_interval(*self.by_set(measure))
 
     def objective(self, measure: str) -> float:
         """What is to be small: the measure, utilisation with its sign changed."""
@@ -100,15 +100,15 @@ def best_of(evaluations: Mapping[str, Evaluation], measure: str) -> str:
     return min(evaluations, key=lambda name: evaluations[name].objective(measure))
 
 
-def relative_change(one: Evaluation, other: Evaluation, measure: str) -> tuple[float, float]:
+def relative_change(one: Evaluation, other: Evaluation, measure: str) -> Interval:
     """By what fraction one's mean is above the other's, and half its 95 % confidence interval, paired by set.
 
     Both ran the same sets. The other's mean is taken as exact.
     """
     values, weights = one.by_set(measure)
-    difference, half_width = _weighted_interval(values - other.by_set(measure)[0], weights)
+    difference, half_width = mean_interval(values - other.by_set(measure)[0], weights)
     mean = other.mean(measure)
-    return difference / mean, half_width / abs(mean)
+    return Interval(difference / mean, half_width / abs(mean))
 
 
 def heuristics_for(
@@ -128,16 +128,3 @@ def heuristics_for(
         name: Tetris(tune_tetris(Grid(config, training))) if name == TUNED else make_heuristic(name)
         for name in names
     }
-
-
-def _weighted_interval(values: NDArray[np.float64], weights: NDArray[np.float64]) -> tuple[float, float]:
-    """The weighted mean of values of independent sets, float64 [n], and half its 95 % confidence interval."""
-    count = len(values)
-    mean = float(np.average(values, weights=weights)) if count else float("nan")
-    if count < 2:
-        return mean, float("nan")
-    # The mean is a ratio, of what the jobs of the sets add up to and of how many they are: its error is that of the
-    # deviations weighted by a set's share of the jobs.
-    deviations = weights / weights.mean() * (values - mean)
-    error = float(np.sqrt(np.square(deviations).sum() / (count * (count - 1))))
-    return mean, student_t_quantile(count - 1) * error

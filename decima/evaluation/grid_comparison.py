@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import json
 import math
-import platform
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-import decima
-from decima.evaluation.experiments import CompareError
+from decima.evaluation.conditions import CompareError
 from decima.evaluation.grid import HEURISTIC_NAMES, MEASURES, TUNED, Evaluation, evaluate, heuristics_for
 from decima.learning.grid.config import DeepRMConfig
 from decima.learning.grid.learner import TRAINING_SEED
 from decima.learning.grid.rollout import COMPARED, Actor
+from decima.outputs import versions
 from decima.policy.grid.files import load_network
 from decima.policy.threads import one_thread
 from decima.schedulers.grid import GridScheduler, Tetris
@@ -228,11 +225,7 @@ class GridComparison:
             "steps": settings.steps,
             "seed": settings.seed,
             "network": settings.network_name,
-            "versions": {
-                "decima": decima.__version__,
-                "numpy": np.__version__,
-                "python": platform.python_version(),
-            },
+            "versions": versions(),
             **extra,
             "measures": MEASURES,
             "loads": [

@@ -194,7 +194,9 @@ def save_pictures(comparison: Comparison, folder: Path) -> list[Path]:
         f"schedule-{_file_name(name)}": plot_schedule(record, name, end_s)
         for name, record in episodes.items()
     }
-    figures["jct-cdf"] = plot_jct_cdf({name: comparison.per_seed_avg_jct_s(name) for name in episodes})
+    figures["jct-cdf"] = plot_jct_cdf(
+        {name: comparison.runs(name)["mean_jct_s"].to_numpy() for name in episodes}
+    )
     if any(np.ptp(record.sequence.arrival_ms) > 0 for record in episodes.values()):
         figures["jobs-in-system"] = plot_jobs_in_system(episodes)
     paths = []

@@ -9,8 +9,8 @@ from statistics import median_low
 from rich.table import Table
 
 from decima.cli.console import new_table
+from decima.evaluation.alphas import HINDSIGHT, TUNED_ONCE
 from decima.evaluation.comparison import Comparison
-from decima.evaluation.experiments import HINDSIGHT, TUNED_ONCE
 from decima.policy.shipped import SHIPPED
 from decima.registry import LEARNED, SCHEDULERS
 
@@ -22,7 +22,7 @@ def comparison_table(comparison: Comparison) -> Table:
     best = comparison.best_classic
     headings = ("Mean JCT", "p95 JCT", "Makespan", "Utilised", "vs best")
     table = new_table(_title(comparison), "Scheduler", *headings)
-    for scheduler in comparison.settings.schedulers:
+    for scheduler in comparison.schedulers:
         row = comparison.summary(scheduler)
         table.add_row(
             scheduler,
@@ -38,23 +38,23 @@ def comparison_table(comparison: Comparison) -> Table:
 
 def comparison_notes(comparison: Comparison) -> list[str]:
     """What the table does not say by itself, one sentence per line."""
-    schedulers, best = comparison.settings.schedulers, comparison.best_classic
+    schedulers, best = comparison.schedulers, comparison.best_classic
     notes = ["Times are seconds; ± is half a 95 % confidence interval (Student's t)."]
     if best is not None:
         notes.append(
             f"vs best: mean JCT minus that of {best}, the best classic scheduler, paired by experiment."
         )
     if TUNED_ONCE in schedulers:
-        training = len(comparison.settings.training_seeds)
+        training = len(comparison.training_seeds)
         notes.append(f"{TUNED_ONCE}: alpha = {comparison.alpha:g}, tuned on training sequences ({training}).")
     if HINDSIGHT in schedulers:
-        alphas = [experiment.runs[HINDSIGHT].alpha or 0.0 for experiment in comparison.experiments]
+        alphas = comparison.runs(HINDSIGHT)["alpha"].tolist()
         notes.append(
             f"{HINDSIGHT}: the best alpha of each experiment, known only in hindsight; "
             f"{min(alphas):g} to {max(alphas):g}, median {median_low(alphas):g}."
         )
     if LEARNED in schedulers:
-        notes.append(f"{LEARNED}: the policy {comparison.settings.learned_policy}.")
+        notes.append(f"{LEARNED}: the policy {comparison.policy}.")
     return notes
 
 
@@ -73,7 +73,7 @@ def scheduler_summaries() -> dict[str, str]:
 
 
 def _title(comparison: Comparison) -> str:
-    settings = comparison.settings
+    settings = comparison.conditions
     jobs = len(settings.sequence(settings.seed))
     if settings.workload.sequence is not None:
         what = f"the {jobs} jobs of {settings.workload.name}"
@@ -81,7 +81,7 @@ def _title(comparison: Comparison) -> str:
         what = f"{jobs} {settings.workload.name} jobs, Poisson, {settings.interval_ms / 1000:g} s apart"
     else:
         what = f"batch of {jobs} {settings.workload.name} jobs"
-    finished = len(comparison.experiments)
+    finished = len(comparison.finished)
     count = f"{finished}" if comparison.complete else f"{finished} of {settings.num_experiments}"
     return f"{what}, {settings.cluster.num_executors} executors, {count} experiments"
 

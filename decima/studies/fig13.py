@@ -6,9 +6,8 @@ from dataclasses import replace
 
 from matplotlib.figure import Figure
 
-from decima.evaluation.experiments import HINDSIGHT
+from decima.evaluation.alphas import HINDSIGHT, MAKESPAN_HINDSIGHT
 from decima.show.plots import DPI, LEGEND, draw_schedule
-from decima.studies.evaluation import MAKESPAN_HINDSIGHT, Condition
 from decima.studies.fig9 import batch_variant
 from decima.studies.study import Study, Variant
 from decima.studies.study_report import Outcome
@@ -22,10 +21,10 @@ FOR_JCT, FOR_JCT_FREE, FOR_MAKESPAN = "decima for JCT", "decima for JCT, free mo
 
 def fig13(study: Study) -> Outcome:
     """Three policies, trained for the average JCT with the moving delay, without it, and for the makespan."""
-    free = Variant("batch-free-moves", study.config("batch", cluster__moving_delay=0.0))
+    no_delay = Variant("batch-free-moves", study.config("batch", cluster__moving_delay=0.0))
     makespan = Variant("batch-makespan", study.config("makespan"))
     jct_policy = study.full_policy(batch_variant(study), "batch")
-    trained = study.train(free, makespan)
+    trained = study.train(no_delay, makespan)
     classic = {
         "fair": "fair",
         HINDSIGHT: HINDSIGHT,
@@ -33,19 +32,16 @@ def fig13(study: Study) -> Outcome:
     }
     learned = {
         FOR_JCT: jct_policy,
-        FOR_JCT_FREE: trained[free.name],
+        FOR_JCT_FREE: trained[no_delay.name],
         FOR_MAKESPAN: trained[makespan.name],
     }
-    settings = study.settings(num_experiments=50, num_jobs=20)
-    free_settings = replace(settings, cluster=replace(settings.cluster, moving_delay_ms=0.0))
+    costly = study.conditions(num_experiments=50, num_jobs=20)
+    free = replace(costly, cluster=replace(costly.cluster, moving_delay_ms=0.0))
     schedulers = {**classic, **learned}
     return Outcome(
         "fig13",
-        f"Batches of {settings.num_jobs} {study.workload.name} jobs, {study.executors} executors",
-        study.evaluate(
-            Condition(MOVES_COST, settings, schedulers, keep=True),
-            Condition(MOVES_FREE, free_settings, schedulers, keep=True),
-        ),
+        f"Batches of {costly.num_jobs} {study.workload.name} jobs, {study.executors} executors",
+        study.compare({MOVES_COST: (costly, schedulers), MOVES_FREE: (free, schedulers)}, keep=True),
         paper={
             (MOVES_COST, FOR_JCT): "67.3, makespan 119.6",
             (MOVES_FREE, FOR_JCT_FREE): "61.4, makespan 114.3",
@@ -59,7 +55,7 @@ def fig13(study: Study) -> Outcome:
 def plot_fig13(outcome: Outcome) -> Figure:
     """The schedules of the three policies, each where it was trained, on one time axis."""
     shown = ((MOVES_COST, FOR_JCT), (MOVES_FREE, FOR_JCT_FREE), (MOVES_COST, FOR_MAKESPAN))
-    records = [outcome.evaluation.records[key] for key in shown]
+    records = [outcome.comparisons[condition].episodes[name] for condition, name in shown]
     end_s = max(record.end_ms for record in records) / 1000
     figure = Figure(figsize=(8, 9), dpi=DPI, layout="constrained")
     for place, ((condition, scheduler), record) in enumerate(zip(shown, records, strict=True)):

@@ -7,9 +7,8 @@ from dataclasses import replace
 
 from matplotlib.figure import Figure
 
-from decima.evaluation.experiments import HINDSIGHT
+from decima.evaluation.alphas import HINDSIGHT
 from decima.show.plots import DPI, LEGEND
-from decima.studies.evaluation import Condition
 from decima.studies.fig9 import batch_variant, stream_variant
 from decima.studies.study import Study, Variant
 from decima.studies.study_report import FULL, Outcome, finish_axes, styles, summary
@@ -54,33 +53,29 @@ def fig14(study: Study, loads: Sequence[float] = LOADS) -> Outcome:
     schedulers = {HINDSIGHT: HINDSIGHT, FULL: study.full_policy(full)}
     trained = study.train(*variants.values())
     schedulers |= {name: trained[variant.name] for name, variant in variants.items()}
-    conditions = [
-        Condition(
-            f"load {100 * load:g}%",
-            study.settings(num_experiments=10, num_jobs=400, interval_s=intervals[load]),
-            schedulers,
+    conditions = {
+        f"load {100 * load:g}%": study.conditions(
+            num_experiments=10, num_jobs=400, interval_s=intervals[load]
         )
         for load in loads
-    ]
-    evaluation = study.evaluate(*conditions)
-    measured = {
-        condition.name: evaluation.mean(condition.name, HINDSIGHT, "load") for condition in conditions
     }
-    jobs = conditions[0].settings.num_jobs
+    comparisons = study.compare({name: (each, schedulers) for name, each in conditions.items()})
+    measured = {name: float(each.runs(HINDSIGHT)["load"].mean()) for name, each in comparisons.items()}
+    jobs = next(iter(conditions.values())).num_jobs
     return Outcome(
         "fig14",
         f"{jobs} {study.workload.name} jobs, {study.executors} executors",
-        evaluation,
+        comparisons,
         paper={
-            **{(condition.name, NO_LIMITS): "unstable from 55% on" for condition in conditions},
+            **{(name, NO_LIMITS): "unstable from 55% on" for name in conditions},
             **{
-                (condition.name, UNFIXED): "2 times decima's"
-                for load, condition in zip(loads, conditions, strict=True)
+                (name, UNFIXED): "2 times decima's"
+                for load, name in zip(loads, conditions, strict=True)
                 if load > 0.75
             },
             **{
-                (condition.name, BATCH): "worse than tuned"
-                for load, condition in zip(loads, conditions, strict=True)
+                (name, BATCH): "worse than tuned"
+                for load, name in zip(loads, conditions, strict=True)
                 if load > 0.65
             },
         },
@@ -95,7 +90,7 @@ def fig14(study: Study, loads: Sequence[float] = LOADS) -> Outcome:
             "The paper: without any of the ideas, Decima falls behind the tuned weighted fair at high load.",
         ),
         extra={
-            "interval_s": {condition.name: condition.settings.interval_ms / 1000 for condition in conditions},
+            "interval_s": {name: each.interval_ms / 1000 for name, each in conditions.items()},
             "measured_load": measured,
         },
     )
@@ -103,13 +98,13 @@ def fig14(study: Study, loads: Sequence[float] = LOADS) -> Outcome:
 
 def plot_fig14(outcome: Outcome) -> Figure:
     """Mean JCT over the load, a line for each policy."""
-    conditions, table = outcome.evaluation.conditions, summary(outcome.evaluation)
+    comparisons, table = outcome.comparisons, summary(outcome.comparisons)
     figure = Figure(figsize=(7, 4), dpi=DPI, layout="constrained")
     axes = figure.add_subplot()
-    names = list(conditions[0].schedulers)
-    places = [float(condition.name.removeprefix("load ").removesuffix("%")) for condition in conditions]
+    names = list(next(iter(comparisons.values())).schedulers)
+    places = [float(name.removeprefix("load ").removesuffix("%")) for name in comparisons]
     for name, look in styles(names).items():
-        means = [table[condition.name, name]["mean_jct_s"] for condition in conditions]
+        means = [table[condition, name]["mean_jct_s"] for condition in comparisons]
         axes.plot(places, means, label=name, marker="o", markersize=4, **look)
     axes.set_xticks(places)
     finish_axes(axes, xlabel="Load (%)", ylabel="Average job completion time (s)", yscale="log")

@@ -5,10 +5,9 @@ from __future__ import annotations
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from decima.evaluation.experiments import HINDSIGHT
+from decima.evaluation.alphas import HINDSIGHT
 from decima.learning.cluster.metrics import read_metrics
 from decima.show.plots import DPI, LEGEND, STYLES
-from decima.studies.evaluation import Condition
 from decima.studies.study import Study, Variant
 from decima.studies.study_report import FULL, Outcome, finish_axes, styles
 
@@ -44,13 +43,13 @@ def fig15a(study: Study, load: float = 0.85) -> Outcome:
         for name, (suffix, overrides) in shapes.items()
     }
     trained = study.train(*variants.values())
-    settings = study.settings(num_experiments=10, num_jobs=400, interval_s=interval_s)
+    conditions = study.conditions(num_experiments=10, num_jobs=400, interval_s=interval_s)
     schedulers = {HINDSIGHT: HINDSIGHT} | {name: trained[variant.name] for name, variant in variants.items()}
     folders = {name: study.policies / variant.name for name, variant in variants.items()}
     return Outcome(
         "fig15a",
-        f"{settings.num_jobs} {study.workload.name} jobs {interval_s:g} s apart, {study.executors} executors",
-        study.evaluate(Condition("", settings, schedulers)),
+        f"{conditions.num_jobs} {study.workload.name} jobs {interval_s:g} s apart, {study.executors} executors",
+        study.compare({"": (conditions, schedulers)}),
         notes=(
             f"{FULL}: the limit is an input of one function; {OUTPUTS}: of the job, chosen among separate outputs; "
             f"{STAGES}: each stage has its own.",

@@ -11,12 +11,13 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
-from decima.evaluation.experiments import HINDSIGHT, ExperimentSettings
+from decima.evaluation.alphas import HINDSIGHT
+from decima.evaluation.comparison import Comparison
+from decima.evaluation.conditions import Conditions
+from decima.evaluation.run import Run
 from decima.evaluation.workers import Workers
 from decima.outputs import make_folder
-from decima.studies.evaluation import Condition, Evaluation
 from decima.studies.order_search import OrderSearch, search_orders, simplified_cluster
 from decima.studies.study import Study, Variant
 from decima.studies.study_report import FULL, Outcome
@@ -40,17 +41,20 @@ def fig21(study: Study) -> Outcome:
         **{name: name for name in ("fifo", "sjf-cp", "fair", HINDSIGHT)},
         FULL: study.full_policy(variant),
     }
-    settings = replace(
-        study.settings(num_experiments=100, num_jobs=jobs), cluster=simplified_cluster(study.executors)
+    conditions = replace(
+        study.conditions(num_experiments=100, num_jobs=jobs), cluster=simplified_cluster(study.executors)
     )
-    found = _search(study, settings, study.scaled(EVALUATIONS, least=20))
-    evaluation = study.evaluate(Condition("", settings, schedulers, alphas=ALPHAS))
+    found = _search(study, conditions, study.scaled(EVALUATIONS, least=20))
+    comparisons = study.compare({"": (conditions, schedulers)}, alphas=ALPHAS)
+    # Of the schedules that the search finds only the mean JCT is known.
+    runs = {seed: Run(each.best.mean_jct_ms) for seed, each in zip(conditions.seeds, found, strict=True)}
+    comparisons[""].add(SEARCH, runs)
     return Outcome(
         "fig21",
         f"Batches of {jobs} simplified {study.workload.name} jobs, {study.executors} executors",
-        _with_search(evaluation, settings, found),
+        comparisons,
         paper={("", FULL): "-9% vs best order", ("", "sjf-cp"): "beats tuned", ("", SEARCH): "beats sjf-cp"},
-        notes=_notes(evaluation, found),
+        notes=_notes(comparisons[""], found),
         extra={"order_search": [_entry(each) for each in found]},
     )
 
@@ -90,20 +94,20 @@ class Found:
         return max(0.0, 1.0 - lowest / self.best.mean_jct_ms)
 
 
-def _search(study: Study, settings: ExperimentSettings, max_evaluations: int) -> list[Found]:
+def _search(study: Study, conditions: Conditions, max_evaluations: int) -> list[Found]:
     """The best order for each seed."""
-    seeds = list(settings.seeds)
+    seeds = list(conditions.seeds)
     found: dict[int, Found] = {}
-    with Workers((settings, max_evaluations), min(study.processes, len(seeds))) as workers:
+    with Workers((conditions, max_evaluations), min(study.processes, len(seeds))) as workers:
         for seed, result in workers.map(_search_one, seeds):
             found[seed] = result
             study.tell("searching orders", len(found), len(seeds))
     return [found[seed] for seed in seeds]
 
 
-def _search_one(shared: tuple[ExperimentSettings, int], seed: int) -> tuple[int, Found]:
-    settings, max_evaluations = shared
-    sequence, executors = settings.sequence(seed), settings.cluster.num_executors
+def _search_one(shared: tuple[Conditions, int], seed: int) -> tuple[int, Found]:
+    conditions, max_evaluations = shared
+    sequence, executors = conditions.sequence(seed), conditions.cluster.num_executors
     searches = [
         search_orders(sequence, executors, ahead=ahead, max_evaluations=max_evaluations)
         for ahead in (True, False)
@@ -111,23 +115,10 @@ def _search_one(shared: tuple[ExperimentSettings, int], seed: int) -> tuple[int,
     return seed, Found(tuple(searches))
 
 
-def _with_search(evaluation: Evaluation, settings: ExperimentSettings, found: Sequence[Found]) -> Evaluation:
-    """The runs with a row for each search; of its schedules only the mean JCT is known."""
-    rows = [
-        {"condition": "", "scheduler": SEARCH, "seed": seed, "mean_jct_s": each.best.mean_jct_ms / 1000}
-        for seed, each in zip(settings.seeds, found, strict=True)
-    ]
-    [condition] = evaluation.conditions
-    names = {**condition.schedulers, SEARCH: SEARCH}
-    return Evaluation(
-        (replace(condition, schedulers=names),), pd.concat([evaluation.runs, pd.DataFrame(rows)]), {}
-    )
-
-
-def _notes(evaluation: Evaluation, found: Sequence[Found]) -> tuple[str, ...]:
+def _notes(comparison: Comparison, found: Sequence[Found]) -> tuple[str, ...]:
     best = float(np.mean([each.best.mean_jct_ms for each in found])) / 1000
     gaps = np.array([each.gap for each in found])
-    learned = evaluation.mean("", FULL)
+    learned = float(comparison.runs(FULL)["mean_jct_s"].mean())
     evaluated = np.mean([sum(search.num_evaluated for search in each.searches) for each in found])
     return (
         f"{SEARCH}: all {found[0].best.num_orders} orders of the jobs, served in two ways; {evaluated:.0f} were run on "

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from decima.evaluation.experiments import HINDSIGHT
+from decima.evaluation.alphas import HINDSIGHT
 from decima.policy.config import Feature
-from decima.studies.evaluation import Condition
 from decima.studies.fig9 import batch_variant
 from decima.studies.study import Study, Variant
 from decima.studies.study_report import FULL, Outcome
@@ -44,11 +43,11 @@ def fig22(study: Study) -> Outcome:
         FULL: study.full_policy(full, "batch", equal=True),
         BLIND: study.train(blind)[blind.name],
     }
-    settings = study.settings(num_experiments=50, num_jobs=20)
+    conditions = study.conditions(num_experiments=50, num_jobs=20)
     return Outcome(
         "fig22",
-        f"Batches of {settings.num_jobs} {study.workload.name} jobs, {study.executors} executors",
-        study.evaluate(Condition("", settings, schedulers)),
+        f"Batches of {conditions.num_jobs} {study.workload.name} jobs, {study.executors} executors",
+        study.compare({"": (conditions, schedulers)}),
         paper={("", BLIND): "beats the best heuristic"},
         notes=(
             f"{BLIND}: the policy is not told how long tasks take, which the weighted fair schedulers are.",

@@ -6,9 +6,8 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from decima.evaluation.experiments import HINDSIGHT
+from decima.evaluation.alphas import HINDSIGHT
 from decima.show.plots import DPI, LEGEND, plot_jct_cdf
-from decima.studies.evaluation import Condition
 from decima.studies.study import Study, Variant
 from decima.studies.study_report import FULL, Outcome, finish_axes, styles
 from simulator import EpisodeRecord
@@ -44,11 +43,11 @@ def fig9a(study: Study) -> Outcome:
         **_teacher(variant),
         FULL: study.full_policy(variant, "batch"),
     }
-    settings = study.settings(num_experiments=100, num_jobs=20)
+    conditions = study.conditions(num_experiments=100, num_jobs=20)
     return Outcome(
         "fig9a",
-        f"Batches of {settings.num_jobs} {study.workload.name} jobs, {study.executors} executors",
-        study.evaluate(Condition("", settings, schedulers)),
+        f"Batches of {conditions.num_jobs} {study.workload.name} jobs, {study.executors} executors",
+        study.compare({"": (conditions, schedulers)}),
         paper={("", FULL): "-21%"},
         notes=(
             "The paper: SJF-CP 1.6 times and fair 2.5 times as fast as FIFO, naive weighting worse than none, Decima "
@@ -72,14 +71,15 @@ def fig9b(study: Study, load: float = 0.85, interval_s: float | None = None) -> 
         **_teacher(variant),
         FULL: study.full_policy(variant, "stream"),
     }
-    settings = study.settings(num_experiments=10, num_jobs=1000, interval_s=interval_s)
-    evaluation = study.evaluate(Condition("", settings, schedulers, keep=True))
-    loads = {name: evaluation.mean("", name, "load") for name in (HINDSIGHT, FULL)}
-    speedup = busy_speedup(evaluation.records["", HINDSIGHT], evaluation.records["", FULL])
+    conditions = study.conditions(num_experiments=10, num_jobs=1000, interval_s=interval_s)
+    comparisons = study.compare({"": (conditions, schedulers)}, keep=True)
+    comparison = comparisons[""]
+    loads = {name: float(comparison.runs(name)["load"].mean()) for name in (HINDSIGHT, FULL)}
+    speedup = busy_speedup(comparison.episodes[HINDSIGHT], comparison.episodes[FULL])
     return Outcome(
         "fig9b",
-        f"{settings.num_jobs} {study.workload.name} jobs {interval_s:g} s apart, {study.executors} executors",
-        evaluation,
+        f"{conditions.num_jobs} {study.workload.name} jobs {interval_s:g} s apart, {study.executors} executors",
+        comparisons,
         paper={("", FULL): "-29%"},
         notes=(
             f"Load: tasks kept executors busy for {loads[HINDSIGHT]:.0%} of the time until the last arrival under "
@@ -105,12 +105,9 @@ def busy_speedup(heuristic: EpisodeRecord, learned: EpisodeRecord) -> float:
 
 def plot_fig9(outcome: Outcome) -> Figure:
     """The distribution of the average JCT over experiments, as Figure 9."""
-    [condition] = outcome.evaluation.conditions
+    comparison = outcome.comparisons[""]
     return plot_jct_cdf(
-        {
-            name: outcome.evaluation.of("", name)["mean_jct_s"].to_numpy(np.float64)
-            for name in condition.schedulers
-        }
+        {name: comparison.runs(name)["mean_jct_s"].to_numpy() for name in comparison.schedulers}
     )
 
 
@@ -120,7 +117,7 @@ def plot_fig10(outcome: Outcome) -> Figure:
     Jobs in the system, JCT of the jobs that complete over time, JCT by the size of the job, executors by the size of
     the job, and the work that each job cost under either.
     """
-    records = {name: outcome.evaluation.records["", name] for name in (HINDSIGHT, FULL)}
+    records = {name: outcome.comparisons[""].episodes[name] for name in (HINDSIGHT, FULL)}
     looks = styles(list(records))
     figure = Figure(figsize=(12, 6.5), dpi=DPI, layout="constrained")
     grid = figure.add_gridspec(2, 6)

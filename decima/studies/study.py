@@ -9,22 +9,27 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal
 
 import numpy as np
 
-from decima.evaluation.experiments import ExperimentSettings
+from decima.evaluation.alphas import ALPHAS
+from decima.evaluation.comparison import Comparison, run_comparisons
+from decima.evaluation.conditions import Conditions
+from decima.evaluation.run import Run, run_scheduler
 from decima.learning.cluster.checkpoint import load_checkpoint
 from decima.learning.cluster.config import TrainingConfig, read_config
 from decima.learning.cluster.trainer import Trainer
 from decima.policy.shipped import SHIPPED
-from decima.registry import make_scheduler
-from decima.studies.evaluation import POLICY, Condition, Evaluation, evaluate
+from decima.registry import LEARNED
 from decima.studies.trainings import Tell, train_all
-from simulator import ClusterConfig, run_episode
-from workloads import Workload, WorkloadError, poisson_arrivals
+from simulator.cluster.config import ClusterConfig
+from workloads.arrivals import poisson_arrivals
+from workloads.job import WorkloadError
+from workloads.sources.workload_file import Workload
 
 __all__ = ["Study", "Variant", "interval_for_load", "train_variants"]
 
@@ -140,7 +145,7 @@ class Study:
         """Train what has not been trained yet.
 
         Returns:
-            Variant -> scheduler, as ``evaluate`` wants it.
+            Variant -> scheduler.
 
         Raises:
             TrainingError: a folder holds a policy of other settings.
@@ -149,12 +154,12 @@ class Study:
         files = train_variants(
             variants, self.policies, processes=self.processes, command=self.command, tell=self.tell
         )
-        return {name: f"{POLICY}{file}" for name, file in files.items()}
+        return {name: f"{LEARNED}:{file}" for name, file in files.items()}
 
     def full_policy(
         self, variant: Variant, shipped: Literal["batch", "stream"] | None = None, *, equal: bool = False
     ) -> str:
-        """The policy that a study is about, as ``evaluate`` wants it.
+        """The policy that a study is about, as a scheduler.
 
         Args:
             variant: how it is trained, if it is not given.
@@ -162,11 +167,11 @@ class Study:
             equal: whether it may do so at full size only, where others are trained for as long as it was.
         """
         if self.checkpoint is not None:
-            return f"{POLICY}{self.checkpoint}"
+            return f"{LEARNED}:{self.checkpoint}"
         if equal and self.budget != 1:
             shipped = None
         file = self._shipped(shipped) if shipped is not None else None
-        return f"{POLICY}{file}" if file is not None else self.train(variant)[variant.name]
+        return f"{LEARNED}:{file}" if file is not None else self.train(variant)[variant.name]
 
     def _shipped(self, kind: str) -> Path | None:
         if self.executors != 50 or self.num_jobs is not None or "file" in self.source:
@@ -176,15 +181,15 @@ class Study:
 
     # What is compared.
 
-    def settings(
+    def conditions(
         self,
         *,
         num_experiments: int,
         num_jobs: int,
         interval_s: float | None = None,
         **cluster: Any,
-    ) -> ExperimentSettings:
-        """Experiments of this study's size.
+    ) -> Conditions:
+        """Conditions of this study's size.
 
         Args:
             num_experiments: at full size.
@@ -194,22 +199,37 @@ class Study:
         """
         stream = interval_s is not None
         jobs = self.num_jobs or (self.scaled(num_jobs, least=20) if stream else num_jobs)
-        return ExperimentSettings(
+        return Conditions(
             workload=self.workload,
             cluster=ClusterConfig(**{"num_executors": self.executors, **cluster}),
-            schedulers=("fair",),
             arrivals="poisson" if stream else "batch",
-            interval_ms=1000 * interval_s if interval_s is not None else ExperimentSettings.interval_ms,
+            interval_ms=1000 * interval_s if interval_s is not None else Conditions.interval_ms,
             num_jobs=jobs,
             num_experiments=self.num_experiments or self.scaled(num_experiments, least=2),
             seed=self.seed,
         )
 
-    def evaluate(self, *conditions: Condition) -> Evaluation:
-        """Run the schedulers."""
-        return evaluate(
-            conditions, self.processes, lambda done, total: self.tell("comparing schedulers", done, total)
-        )
+    def compare(
+        self,
+        conditions: Mapping[str, tuple[Conditions, Mapping[str, str]]],
+        *,
+        alphas: Sequence[float] = ALPHAS,
+        keep: bool = False,
+    ) -> dict[str, Comparison]:
+        """Compare schedulers under each condition.
+
+        Args:
+            conditions: by name, with the schedulers by theirs; see ``Comparison``.
+            alphas: what those with hindsight choose from.
+            keep: whether the first episodes are kept.
+        """
+        comparisons = {
+            name: Comparison(each, schedulers, alphas=alphas, keep=keep)
+            for name, (each, schedulers) in conditions.items()
+        }
+        tell = partial(self.tell, "comparing schedulers")
+        run_comparisons(list(comparisons.values()), self.processes, tell)
+        return comparisons
 
     def interval_for_load(self, load: float) -> float:
         """Seconds between arrivals, for a load; see the function of that name."""
@@ -235,9 +255,7 @@ def interval_for_load(workload: Workload, executors: int, load: float) -> float:
     cluster = ClusterConfig(num_executors=executors)
     for _ in range(LOAD_ROUNDS):
         sequence = poisson_arrivals(workload.profiles, LOAD_JOBS, interval_ms, LOAD_SEED)
-        record = run_episode(cluster, sequence, make_scheduler("fair"))
-        measured = float(record.busy_ms.sum()) / (executors * float(sequence.arrival_ms[-1]))
-        interval_ms *= measured / load
+        interval_ms *= Run.of(run_scheduler(cluster, sequence, "fair")).load / load
     return float(f"{interval_ms / 1000:.3g}")
 
 

@@ -19,11 +19,12 @@ from rich.table import Table
 
 import decima
 from decima.cli.console import new_table
-from decima.evaluation.experiments import HINDSIGHT
-from decima.evaluation.intervals import mean_and_half_width
+from decima.evaluation.alphas import HINDSIGHT
+from decima.evaluation.comparison import Comparison
+from decima.evaluation.intervals import mean_interval
 from decima.policy.files import read_about
+from decima.registry import LEARNED
 from decima.show.plots import BARS, DPI, LEGEND, finish_axes, styles
-from decima.studies.evaluation import POLICY, Condition, Evaluation
 
 __all__ = [
     "Outcome",
@@ -49,7 +50,7 @@ class Outcome:
     Attributes:
         name: of the figure or table, such as fig9a.
         title: what was compared.
-        evaluation: all runs.
+        comparisons: condition -> what schedulers did; the condition is empty where there is only one.
         paper: (condition, scheduler) -> the paper's figure as a text.
         notes: one sentence each.
         extra: whatever else the JSON tells.
@@ -59,7 +60,7 @@ class Outcome:
 
     name: str
     title: str
-    evaluation: Evaluation
+    comparisons: Mapping[str, Comparison]
     paper: Mapping[tuple[str, str], str] = field(default_factory=dict)
     notes: Sequence[str] = ()
     extra: Mapping[str, Any] = field(default_factory=dict)
@@ -67,7 +68,7 @@ class Outcome:
     curves: Mapping[str, Sequence[Mapping[str, float]]] = field(default_factory=dict)
 
 
-def summary(evaluation: Evaluation) -> dict[tuple[str, str], dict[str, float]]:
+def summary(comparisons: Mapping[str, Comparison]) -> dict[tuple[str, str], dict[str, float]]:
     """Means over the seeds, seconds, by condition and scheduler.
 
     Entries: ``mean_jct_s``, ``makespan_s`` with half of their 95 % confidence intervals ``mean_jct_ci95`` and
@@ -76,45 +77,38 @@ def summary(evaluation: Evaluation) -> dict[tuple[str, str], dict[str, float]]:
     condition, with ``change_ci95`` of the paired differences; NaN where that did not take part.
     """
     rows = {}
-    for condition in evaluation.conditions:
-        reference = _reference(evaluation, condition)
-        for name in condition.schedulers:
-            rows[condition.name, name] = _summary(evaluation.of(condition.name, name), reference)
+    for condition, comparison in comparisons.items():
+        tuned = [name for name, spec in comparison.schedulers.items() if spec == HINDSIGHT]
+        reference = comparison.runs(tuned[0])["mean_jct_s"] if tuned else None
+        for name in comparison.schedulers:
+            rows[condition, name] = _summary(comparison.runs(name), reference)
     return rows
-
-
-def _reference(evaluation: Evaluation, condition: Condition) -> pd.Series[float] | None:
-    for name, spec in condition.schedulers.items():
-        if spec == HINDSIGHT:
-            return evaluation.of(condition.name, name)["mean_jct_s"]
-    return None
 
 
 def _summary(runs: pd.DataFrame, reference: pd.Series[float] | None) -> dict[str, float]:
     row = {}
     for column in ("mean_jct_s", "makespan_s"):
-        row[column], row[column.removesuffix("_s") + "_ci95"] = mean_and_half_width(runs[column])
+        row[column], row[column.removesuffix("_s") + "_ci95"] = mean_interval(runs[column])
     for column in ("p95_jct_s", "utilisation", "load"):
         row[column] = float(runs[column].mean())
     row["alpha"] = float(runs["alpha"].median())
     row["change"] = row["change_ci95"] = math.nan
     if reference is not None:
-        difference, half_width = mean_and_half_width(runs["mean_jct_s"] - reference)
+        difference, half_width = mean_interval(runs["mean_jct_s"] - reference)
         row["change"], row["change_ci95"] = np.array([difference, half_width]) / float(reference.mean())
     return row
 
 
 def study_table(outcome: Outcome) -> Table:
     """The means, in seconds, beside the paper's."""
-    conditions = outcome.evaluation.conditions
-    seeds = len(conditions[0].settings.seeds)
-    several = len(conditions) > 1
+    seeds = next(iter(outcome.comparisons.values())).conditions.num_experiments
+    several = len(outcome.comparisons) > 1
     names = [*(["Condition"] if several else []), "Scheduler"]
     numbers = ["Mean JCT", "p95 JCT", *(["Makespan"] if outcome.makespan else []), "Utilised", "vs tuned"]
     table = new_table(f"{outcome.title}, {seeds} experiments", *names, *numbers, names=len(names))
     table.add_column("Paper", justify="right")
     shown = ""
-    for (condition, scheduler), row in summary(outcome.evaluation).items():
+    for (condition, scheduler), row in summary(outcome.comparisons).items():
         if several and shown and condition != shown:
             table.add_section()
         cells = [condition if condition != shown else ""] if several else []
@@ -155,7 +149,7 @@ def study_notes(outcome: Outcome) -> list[str]:
         f"Paper: what Decima (SIGCOMM 2019) reports, on its own cluster and profiles; {UNKNOWN} if it gives no figure.",
         *outcome.notes,
     ]
-    policies = _policies(outcome.evaluation).values()
+    policies = _policies(outcome.comparisons).values()
     teachers = [(about.get("config") or {}).get("imitation") for about in policies]
     names = dict.fromkeys(teacher["scheduler"] for teacher in teachers if teacher)
     if names:
@@ -177,35 +171,31 @@ def study_json(outcome: Outcome, **provenance: Any) -> str:
         outcome: of a study.
         provenance: further entries, such as the command.
     """
-    evaluation = outcome.evaluation
-    table = summary(evaluation)
-    conditions = []
-    for condition in evaluation.conditions:
-        settings = condition.settings
-        stream = settings.arrivals == "poisson"
+    table = summary(outcome.comparisons)
+    entries = []
+    for condition, comparison in outcome.comparisons.items():
+        conditions = comparison.conditions
+        stream = conditions.arrivals == "poisson"
         schedulers = {}
-        for name, spec in condition.schedulers.items():
-            runs = evaluation.of(condition.name, name)
+        for name, spec in comparison.schedulers.items():
+            runs = comparison.runs(name)
             schedulers[name] = {
                 "scheduler": spec,
-                **{key: _finite(value) for key, value in table[condition.name, name].items()},
-                "paper": outcome.paper.get((condition.name, name)),
-                "per_seed": {
-                    column: [_finite(value) for value in runs[column]]
-                    for column in ("mean_jct_s", "p95_jct_s", "makespan_s", "utilisation", "load", "alpha")
-                },
+                **{key: _finite(value) for key, value in table[condition, name].items()},
+                "paper": outcome.paper.get((condition, name)),
+                "per_seed": {str(column): [_finite(value) for value in runs[column]] for column in runs},
             }
-        conditions.append(
+        entries.append(
             {
-                "condition": condition.name,
-                "workload": settings.workload.name,
-                "executors": settings.cluster.num_executors,
-                "moving_delay_s": settings.cluster.moving_delay_ms / 1000,
-                "arrivals": settings.arrivals,
-                "interval_s": settings.interval_ms / 1000 if stream else None,
-                "jobs": settings.num_jobs,
-                "seeds": list(settings.seeds),
-                "alphas": list(condition.alphas),
+                "condition": condition,
+                "workload": conditions.workload.name,
+                "executors": conditions.cluster.num_executors,
+                "moving_delay_s": conditions.cluster.moving_delay_ms / 1000,
+                "arrivals": conditions.arrivals,
+                "interval_s": conditions.interval_ms / 1000 if stream else None,
+                "jobs": conditions.num_jobs,
+                "seeds": list(conditions.seeds),
+                "alphas": list(comparison.alphas),
                 "schedulers": schedulers,
             }
         )
@@ -214,8 +204,8 @@ def study_json(outcome: Outcome, **provenance: Any) -> str:
         "title": outcome.title,
         **provenance,
         "machine": machine(),
-        "conditions": conditions,
-        "policies": _policies(evaluation),
+        "conditions": entries,
+        "policies": _policies(outcome.comparisons),
         "learning_curves": {name: list(rows) for name, rows in outcome.curves.items()},
         "notes": list(outcome.notes),
         **outcome.extra,
@@ -244,13 +234,13 @@ def _processor() -> str:
     return names[0] if names else platform.processor()
 
 
-def _policies(evaluation: Evaluation) -> dict[str, dict[str, Any]]:
+def _policies(comparisons: Mapping[str, Comparison]) -> dict[str, dict[str, Any]]:
     """Policy file -> what it says of itself, and the schedulers that it is."""
     names: dict[str, list[str]] = {}
-    for condition in evaluation.conditions:
-        for name, spec in condition.schedulers.items():
-            if spec.startswith(POLICY):
-                known = names.setdefault(spec.removeprefix(POLICY), [])
+    for comparison in comparisons.values():
+        for name, spec in comparison.schedulers.items():
+            if spec.startswith(f"{LEARNED}:"):
+                known = names.setdefault(spec.removeprefix(f"{LEARNED}:"), [])
                 if name not in known:
                     known.append(name)
     return {file: {"schedulers": known, **read_about(Path(file))} for file, known in names.items()}
@@ -266,19 +256,18 @@ def _finite(value: Any) -> float | None:
 
 def plot_bars(outcome: Outcome) -> Figure:
     """Mean JCT of each scheduler with its confidence interval, one group of bars for each condition."""
-    table = summary(outcome.evaluation)
-    conditions = outcome.evaluation.conditions
-    names = list(dict.fromkeys(name for condition in conditions for name in condition.schedulers))
+    table = summary(outcome.comparisons)
+    names = list(dict.fromkeys(name for _, name in table))
     looks = styles(names)
     places: list[tuple[float, str, str]] = []
     place = 0.0
     ticks = []
-    for condition in conditions:
+    for condition, comparison in outcome.comparisons.items():
         first = place
-        for name in condition.schedulers:
-            places.append((place, condition.name, name))
+        for name in comparison.schedulers:
+            places.append((place, condition, name))
             place += 1
-        ticks.append(((first + place - 1) / 2, condition.name))
+        ticks.append(((first + place - 1) / 2, condition))
         place += 1
     figure = Figure(figsize=(max(5.0, 0.42 * place + 2), 4), dpi=DPI, layout="constrained")
     axes = figure.add_subplot()

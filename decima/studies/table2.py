@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from decima.evaluation.experiments import HINDSIGHT
-from decima.studies.evaluation import Condition
+from decima.evaluation.alphas import HINDSIGHT
+from decima.evaluation.conditions import Conditions
 from decima.studies.fig9 import batch_variant, stream_variant
 from decima.studies.study import Study, Variant
 from decima.studies.study_report import Outcome
@@ -31,18 +31,18 @@ def table2(study: Study, load: float = 0.85) -> Outcome:
         load: what the executors are to be busy with in the test of arrivals.
     """
     conditions = _conditions(study, study.interval_for_load(load))
-    arrivals, sizes = conditions[0], conditions[1]
-    few_jobs, few_executors = list(sizes.schedulers)[2:]
+    arrivals, sizes = list(conditions)[:2]
+    few_jobs, few_executors = list(conditions[sizes][1])[2:]
     return Outcome(
         "table2",
         f"{study.workload.name} jobs",
-        study.evaluate(*conditions),
+        study.compare(conditions),
         paper={
-            (arrivals.name, HINDSIGHT): "91.2 ± 23.5",
-            (arrivals.name, HERE): "65.4 ± 28.7",
-            (arrivals.name, FEWER_ARRIVALS): "104.8 ± 37.6",
-            (sizes.name, few_jobs): "7% above there",
-            (sizes.name, few_executors): "3% above there",
+            (arrivals, HINDSIGHT): "91.2 ± 23.5",
+            (arrivals, HERE): "65.4 ± 28.7",
+            (arrivals, FEWER_ARRIVALS): "104.8 ± 37.6",
+            (sizes, few_jobs): "7% above there",
+            (sizes, few_executors): "3% above there",
         },
         notes=(
             "First part: the paper's Table 2, with 45 s between arrivals in the test and 75 s in the other training; "
@@ -55,7 +55,7 @@ def table2(study: Study, load: float = 0.85) -> Outcome:
     )
 
 
-def _conditions(study: Study, interval_s: float) -> list[Condition]:
+def _conditions(study: Study, interval_s: float) -> dict[str, tuple[Conditions, dict[str, str]]]:
     executors, many = study.executors, study.num_jobs or MANY_JOBS
     dense, sparse = (
         stream_variant(study, interval_s),
@@ -72,15 +72,13 @@ def _conditions(study: Study, interval_s: float) -> list[Condition]:
     )
     trained = study.train(dense, sparse, same, less, small)
     full = study.full_policy(batch, "batch")
-    conditions = [
-        Condition(
-            f"{interval_s:g} s apart",
-            study.settings(num_experiments=10, num_jobs=400, interval_s=interval_s),
+    conditions = {
+        f"{interval_s:g} s apart": (
+            study.conditions(num_experiments=10, num_jobs=400, interval_s=interval_s),
             {HINDSIGHT: HINDSIGHT, HERE: trained[dense.name], FEWER_ARRIVALS: trained[sparse.name]},
         ),
-        Condition(
-            f"{many} jobs, {executors} executors",
-            study.settings(num_experiments=20, num_jobs=many),
+        f"{many} jobs, {executors} executors": (
+            study.conditions(num_experiments=20, num_jobs=many),
             {
                 HINDSIGHT: HINDSIGHT,
                 HERE: trained[same.name],
@@ -88,10 +86,9 @@ def _conditions(study: Study, interval_s: float) -> list[Condition]:
                 f"decima trained on {few_executors} executors": trained[small.name],
             },
         ),
-    ]
-    for size in OTHER_SIZES:
-        count = max(1, round(size * executors))
-        settings = study.settings(num_experiments=20, num_jobs=20, num_executors=count)
+    }
+    for count in sorted({max(1, round(size * executors)) for size in OTHER_SIZES} - {executors}):
+        other = study.conditions(num_experiments=20, num_jobs=20, num_executors=count)
         schedulers = {HINDSIGHT: HINDSIGHT, f"decima trained on {executors} executors": full}
-        conditions.append(Condition(f"{settings.num_jobs} jobs, {count} executors", settings, schedulers))
+        conditions[f"{other.num_jobs} jobs, {count} executors"] = other, schedulers
     return conditions

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from decima.evaluation.experiments import ExperimentSettings
+from decima.evaluation.conditions import Conditions
 from decima.learning.baselines import Curve, NoBaseline, SequenceBaseline, curve_baseline
 from decima.learning.cluster.config import TrainingConfig
 from decima.learning.cluster.critic import LinearCritic
@@ -31,7 +31,7 @@ class Advantages:
         settings: for the baseline of a heuristic, which is run on the same sequences.
     """
 
-    def __init__(self, config: TrainingConfig, settings: ExperimentSettings) -> None:
+    def __init__(self, config: TrainingConfig, settings: Conditions) -> None:
         self._baseline = config.baseline
         self._fixed_sequences = config.episodes.fixed_sequences
         self._settings = settings

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from decima.evaluation.experiments import ALPHAS
+from decima.evaluation.alphas import ALPHAS
 from decima.learning.cluster.config import TrainingConfig, TrainingError, parse_config
 from decima.learning.cluster.critic import NUM_SUMS
 from decima.outputs import atomic_path

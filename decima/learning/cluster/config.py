@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import Field, model_validator
 
-from decima.evaluation.experiments import ExperimentSettings
+from decima.evaluation.conditions import Conditions
 from decima.learning.cluster.sections import (
     BaselineSection,
     ClusterSection,
@@ -50,8 +50,8 @@ MAX_SEQUENCES = 800_000_000
 
 
 @dataclass(frozen=True, eq=False)
-class TrainingSettings(ExperimentSettings):
-    """Experiments whose streams are of different density.
+class TrainingSettings(Conditions):
+    """Conditions whose streams are of different density.
 
     Args:
         intervals_ms: mean times between Poisson arrivals, ms; a seed has one of them, each as likely.
@@ -99,8 +99,8 @@ class TrainingConfig(Section):
             raise ValueError("start: expected imitation=null beside it")
         return self
 
-    def settings(self) -> ExperimentSettings:
-        """The cluster, and how sequences are drawn, as experiments have it.
+    def settings(self) -> Conditions:
+        """The cluster, and how sequences are drawn, as comparisons have it.
 
         Raises:
             WorkloadError: the workload cannot be read, or no jobs can be drawn from it.
@@ -109,7 +109,6 @@ class TrainingConfig(Section):
         return TrainingSettings(
             workload=self.workload.read(),
             cluster=self.cluster.build(),
-            schedulers=("fair",),
             arrivals=self.workload.arrivals,
             intervals_ms=tuple(interval * 1000 for interval in self.workload.intervals),
             num_jobs=self.workload.jobs,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from decima.evaluation.experiments import ExperimentSettings
+from decima.evaluation.conditions import Conditions
 from decima.learning.cluster.config import TrainingConfig
 from decima.learning.cluster.rollout import EpisodeSpec
 from workloads.arrivals import RandomStream, random_stream
@@ -80,7 +80,7 @@ def plan_iteration(config: TrainingConfig, iteration: int) -> list[list[EpisodeP
     return groups
 
 
-def episode_specs(settings: ExperimentSettings, plans: Sequence[EpisodePlan]) -> list[EpisodeSpec]:
+def episode_specs(settings: Conditions, plans: Sequence[EpisodePlan]) -> list[EpisodeSpec]:
     """Plans turned into episodes; those of the same sequence share it."""
     sequences = {plan.sequence_seed: settings.sequence(plan.sequence_seed) for plan in plans}
     return [

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from decima.evaluation.experiments import ExperimentSettings
+from decima.evaluation.conditions import Conditions
 from decima.learning.cluster.advantages import Advantages
 from decima.learning.cluster.config import TrainingConfig
 from decima.learning.cluster.curriculum import imitation_seeds, imitation_shuffling, plan_iteration, shuffling
@@ -49,7 +49,7 @@ class Learner:
         cpu_s: CPU time of all updates so far, s.
     """
 
-    def __init__(self, config: TrainingConfig, settings: ExperimentSettings, device: str) -> None:
+    def __init__(self, config: TrainingConfig, settings: Conditions, device: str) -> None:
         self.config = config
         self.policy = Policy(config.policy.build(), seed=config.seed).to(device)
         self.average = copy.deepcopy(self.policy)

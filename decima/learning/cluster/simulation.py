@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from decima.evaluation.experiments import ExperimentSettings
+from decima.evaluation.conditions import Conditions
 from decima.evaluation.workers import Workers
 from decima.learning.cluster.curriculum import EpisodePlan, episode_specs
 from decima.learning.cluster.rollout import Trajectories, roll_out
@@ -31,7 +31,7 @@ Result = TypeVar("Result")
 class _Shared:
     """What every process needs."""
 
-    settings: ExperimentSettings
+    settings: Conditions
     policy: PolicyConfig
 
 
@@ -47,7 +47,7 @@ class Simulation:
         cpu_s: CPU time of all episodes so far, over all processes, s.
     """
 
-    def __init__(self, settings: ExperimentSettings, policy: PolicyConfig, processes: int) -> None:
+    def __init__(self, settings: Conditions, policy: PolicyConfig, processes: int) -> None:
         self.cpu_s = 0.0
         self._processes = processes
         self._workers = Workers(_Shared(settings, policy), processes)

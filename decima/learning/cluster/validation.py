@@ -9,12 +9,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from decima.evaluation.experiments import ALPHAS, ExperimentSettings
-from decima.learning.cluster.rollout import play
+from decima.evaluation.alphas import ALPHAS, HINDSIGHT, best_for_all, sweep_ms, weighted_fair
+from decima.evaluation.conditions import Conditions
+from decima.evaluation.run import objective_ms, run_scheduler
 from decima.policy.policy import Policy
-from decima.registry import make_scheduler
-from simulator import run_episode
-from workloads import JobSequence
+from decima.policy.scheduler import NeuralScheduler
+from simulator.cluster.episode import run_episode
 
 __all__ = ["Outcome", "Reference", "fair_ms", "judge", "reference_row"]
 
@@ -30,9 +30,9 @@ class Outcome(NamedTuple):
     jct_ms: NDArray[np.float64]
     makespan_ms: NDArray[np.float64]
 
-    def objective(self, settings: ExperimentSettings) -> NDArray[np.float64]:
+    def objective(self, conditions: Conditions) -> NDArray[np.float64]:
         """What the reward asks to be short, float64 [n], ms."""
-        return self.makespan_ms if settings.cluster.reward == "makespan" else self.jct_ms
+        return self.makespan_ms if conditions.cluster.reward == "makespan" else self.jct_ms
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,11 +58,6 @@ class Reference:
         return np.column_stack([self.fair, self.sweep])
 
     @property
-    def alpha(self) -> float:
-        """The best one for all sequences."""
-        return ALPHAS[int(self.sweep.mean(axis=0).argmin())]
-
-    @property
     def tuned(self) -> NDArray[np.float64]:
         """With the best alpha of each sequence, known only in hindsight: the strongest baseline, float64 [n], ms."""
         lowest: NDArray[np.float64] = self.sweep.min(axis=1)
@@ -70,35 +65,34 @@ class Reference:
 
     def results(self) -> Mapping[str, NDArray[np.float64]]:
         """By the name that is shown, float64 [n], ms."""
-        best = self.sweep[:, int(self.sweep.mean(axis=0).argmin())]
-        return {"fair": self.fair, f"weighted-fair:{self.alpha:g}": best, "tuned-weighted-fair": self.tuned}
+        alpha = best_for_all(self.sweep)
+        best = self.sweep[:, ALPHAS.index(alpha)]
+        return {"fair": self.fair, weighted_fair(alpha): best, HINDSIGHT: self.tuned}
 
     def improvement(self, outcome: NDArray[np.float64]) -> float:
         """By how much a policy (float64 [n], ms) is below the tuned weighted fair: 1 - ratio of the means."""
         return float(1 - outcome.mean() / self.tuned.mean())
 
 
-def judge(settings: ExperimentSettings, policy: Policy, seeds: list[int]) -> Outcome:
+def judge(conditions: Conditions, policy: Policy, seeds: list[int]) -> Outcome:
     """Let a policy run these sequences to their end."""
-    records = play(policy, settings.cluster, [settings.sequence(seed) for seed in seeds])
+    scheduler = NeuralScheduler(policy)
+    records = [run_episode(conditions.cluster, conditions.sequence(seed), scheduler) for seed in seeds]
     return Outcome(
         np.array([record.mean_jct_ms for record in records]),
         np.array([record.makespan_ms for record in records]),
     )
 
 
-def reference_row(settings: ExperimentSettings, seed: int) -> NDArray[np.float64]:
+def reference_row(conditions: Conditions, seed: int) -> NDArray[np.float64]:
     """Fair, and weighted fair with each of ``ALPHAS``, on one sequence, float64 [42], ms."""
-    sequence = settings.sequence(seed)
-    weighted = [_run(settings, sequence, f"weighted-fair:{alpha:g}") for alpha in ALPHAS]
-    return np.array([_run(settings, sequence, "fair"), *weighted])
+    cluster = conditions.cluster
+    return np.array(
+        [fair_ms(conditions, seed), *sweep_ms(cluster, conditions.sequence(seed), cluster.reward)]
+    )
 
 
-def fair_ms(settings: ExperimentSettings, seed: int) -> float:
+def fair_ms(conditions: Conditions, seed: int) -> float:
     """The first entry of ``reference_row``, ms: a finger-print of workload and simulator."""
-    return _run(settings, settings.sequence(seed), "fair")
-
-
-def _run(settings: ExperimentSettings, sequence: JobSequence, name: str) -> float:
-    record = run_episode(settings.cluster, sequence, make_scheduler(name))
-    return record.makespan_ms if settings.cluster.reward == "makespan" else record.mean_jct_ms
+    cluster = conditions.cluster
+    return objective_ms(run_scheduler(cluster, conditions.sequence(seed), "fair"), cluster.reward)

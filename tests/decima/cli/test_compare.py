@@ -16,10 +16,10 @@ from click.testing import CliRunner, Result
 import decima
 from decima.cli.main import cli
 from decima.cli.main import compare as compare_command
-from decima.evaluation.experiments import PAPER_SCHEDULERS
+from decima.evaluation.comparison import PAPER_SCHEDULERS
 from decima.registry import SCHEDULERS
 from decima.show.report import scheduler_summaries
-from tests.decima.evaluation.test_comparison import LIBRARY, OWN
+from tests.decima.evaluation.examples import LIBRARY, OWN
 from workloads import Workload, write_workload
 
 #: Invokes ``decima compare`` with the given options.

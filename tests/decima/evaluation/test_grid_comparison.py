@@ -15,7 +15,7 @@ import torch
 from click.testing import CliRunner, Result
 
 from decima.cli.main import cli
-from decima.evaluation.experiments import CompareError
+from decima.evaluation.conditions import CompareError
 from decima.evaluation.grid_comparison import MAX_STEPS, GridComparison, GridSettings
 from decima.learning.grid.config import DeepRMConfig
 from decima.policy.files import PolicyFileError

@@ -15,8 +15,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from decima.cli.main import DEFAULT_SCHEDULERS, cli
-from decima.evaluation.comparison import compare
-from decima.evaluation.experiments import PAPER_SCHEDULERS
+from decima.evaluation.comparison import PAPER_SCHEDULERS
 from decima.evaluation.workers import Workers
 from decima.policy import shipped as policies
 from decima.policy.config import PAPER_POLICY
@@ -28,7 +27,14 @@ from decima.registry import SCHEDULERS, SchedulerError, make_scheduler
 from decima.show.plots import save_pictures
 from decima.show.report import comparison_notes, comparison_table, scheduler_summaries
 from simulator import run_episode
-from tests.decima.evaluation.test_comparison import CLUSTER, LIBRARY, finished, settings
+from tests.decima.evaluation.examples import (
+    CLUSTER,
+    LIBRARY,
+    comparison,
+    conditions,
+    finished,
+    run as compared,
+)
 from tests.decima.policy.examples import changed
 from tests.simulator.cluster.build import chain, stage
 from workloads import (
@@ -68,7 +74,7 @@ def not_shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def sequence() -> JobSequence:
-    return settings().sequence(3)
+    return conditions().sequence(3)
 
 
 # Which policy.
@@ -198,41 +204,43 @@ print([name for name in ("torch", "torch_geometric") if name in sys.modules])
 
 
 def test_the_policy_fits_the_workload_unless_it_is_named(shipped: dict[str, Path], policy: Path) -> None:
-    given = {"schedulers": ("fair", "decima")}
-    assert settings(**given).spec("decima") == "decima:embedded-batch"
-    assert settings(**given, arrivals="poisson").spec("decima") == "decima:embedded-stream"
-    assert settings(**given, policy="tpch-batch").spec("decima") == "decima:tpch-batch"
-    assert settings(**given, policy=str(policy)).spec("decima") == f"decima:{policy}"
-    assert settings(**given).spec("fair") == "fair"
-    assert settings(**given, policy="tpch-batch").spec("decima:x.npz") == "decima:x.npz"
+    def followed(**given: Any) -> str:
+        return comparison("fair", "decima", **given).schedulers["decima"]
+
+    assert followed() == "decima:embedded-batch"
+    assert followed(arrivals="poisson") == "decima:embedded-stream"
+    assert followed(policy="tpch-batch") == "decima:tpch-batch"
+    assert followed(policy=str(policy)) == f"decima:{policy}"
+    named = f"decima:{policy}"
+    assert comparison("fair", named, policy="tpch-batch").schedulers == {"fair": "fair", named: named}
 
 
 @pytest.mark.usefixtures("not_shipped")
 def test_a_comparison_without_its_policy_is_refused_at_once() -> None:
     with pytest.raises(SchedulerError, match="the policy 'embedded-batch' does not come with"):
-        settings(schedulers=("fair", "decima"))
+        comparison("fair", "decima")
 
 
 def test_results_do_not_depend_on_the_number_of_processes(policy: Path) -> None:
-    everything = settings(schedulers=("fair", "decima"), num_experiments=2, policy=str(policy))
-    one, two = (compare(everything, processes) for processes in (1, 2))
+    given = {"num_experiments": 2, "policy": str(policy)}
+    one, two = (compared("fair", "decima", processes=processes, **given) for processes in (1, 2))
     assert one.to_json() == two.to_json()
     entry = json.loads(one.to_json())["schedulers"]["decima"]
     assert entry["policy"] == str(policy)
-    first = run_episode(CLUSTER, everything.sequence(everything.seed), NeuralScheduler(load_policy(policy)))
+    first = run_episode(CLUSTER, one.conditions.sequence(5), NeuralScheduler(load_policy(policy)))
     assert entry["per_seed_avg_jct_s"][0] == first.jct_ms.mean() / 1000
 
 
 def test_it_is_shown_beside_the_others(shipped: dict[str, Path], tmp_path: Path) -> None:
     schedulers = ("fair", "decima", "decima:tpch-stream", f"decima:{shipped['tpch-batch']}")
-    comparison = compare(settings(schedulers=schedulers, num_experiments=1), 1)
-    assert comparison.table().index.tolist() == list(schedulers)
-    assert comparison_table(comparison).row_count == 4
-    assert "decima: the policy embedded-batch." in comparison_notes(comparison)
-    assert len([note for note in comparison_notes(comparison) if note.startswith("decima")]) == 1
-    pictures = [path.name for path in save_pictures(comparison, tmp_path)]
+    shown = compared(*schedulers, num_experiments=1)
+    assert shown.table().index.tolist() == list(schedulers)
+    assert comparison_table(shown).row_count == 4
+    assert "decima: the policy embedded-batch." in comparison_notes(shown)
+    assert len([note for note in comparison_notes(shown) if note.startswith("decima")]) == 1
+    pictures = [path.name for path in save_pictures(shown, tmp_path)]
     assert pictures[1:3] == ["schedule-decima.png", "schedule-decima-tpch-stream.png"]
-    entries = json.loads(comparison.to_json())["schedulers"]
+    entries = json.loads(shown.to_json())["schedulers"]
     assert "policy" not in entries["decima:tpch-stream"]
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from decima.evaluation.experiments import TRAINING_OFFSET
+from decima.evaluation.conditions import TRAINING_OFFSET
 from decima.learning.cluster.config import TrainingConfig, parse_config
 from decima.learning.cluster.curriculum import (
     EpisodePlan,

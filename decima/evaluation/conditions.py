@@ -1,0 +1,83 @@
+"""What schedulers are compared on: a cluster, how its jobs are drawn, and the seeds that name their sequences."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Literal
+
+from simulator.cluster.config import ClusterConfig
+from workloads.arrivals import JobSequence, batch_arrivals, poisson_arrivals
+from workloads.errors import DecimaError
+
+if TYPE_CHECKING:
+    from workloads.sources.workload_file import Workload
+
+__all__ = ["TRAINING_OFFSET", "CompareError", "Conditions"]
+
+#: Training seeds start here above the experiments' seeds; fewer experiments keep the two apart.
+TRAINING_OFFSET = 1_000_000
+
+
+class CompareError(DecimaError, ValueError):
+    """A comparison that cannot be made. The message is one line."""
+
+
+@dataclass(frozen=True, eq=False)
+class Conditions:
+    """A cluster, its jobs, and the experiments on them. An experiment is one seed: a sequence and its task noise.
+
+    Args:
+        workload: profiles to draw jobs from, or an exact sequence. An exact sequence is replayed as it is,
+            with the task noise of each experiment's seed; ``arrivals``, ``interval_ms`` and ``num_jobs`` then
+            have no meaning.
+        cluster: the cluster; its episodes must end when all jobs are complete.
+        arrivals: all jobs at time 0, or a Poisson process.
+        interval_ms: mean time between Poisson arrivals, ms.
+        num_jobs: jobs in each sequence.
+        num_experiments: seeds ``seed``, ``seed + 1``, .. that schedulers are compared on.
+        seed: the first seed.
+
+    Raises:
+        CompareError: a number out of range.
+        WorkloadError: no jobs can be drawn.
+    """
+
+    workload: Workload
+    cluster: ClusterConfig = field(default_factory=ClusterConfig)
+    arrivals: Literal["batch", "poisson"] = "batch"
+    interval_ms: float = 25_000.0
+    num_jobs: int = 20
+    num_experiments: int = 20
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.arrivals not in ("batch", "poisson"):
+            raise CompareError(f"arrivals must be 'batch' or 'poisson', got {self.arrivals!r}")
+        if not 1 <= self.num_experiments <= TRAINING_OFFSET:
+            raise CompareError(f"between 1 and {TRAINING_OFFSET} experiments, got {self.num_experiments}")
+        if not math.isinf(self.cluster.max_time_ms):
+            raise CompareError("schedulers are compared on complete episodes, leave max_time_ms infinite")
+        self.sequence(self.seed)
+
+    @property
+    def seeds(self) -> range:
+        """The experiments' seeds."""
+        return range(self.seed, self.seed + self.num_experiments)
+
+    def training_seeds(self, count: int) -> range:
+        """Seeds of sequences to tune schedulers on, which no experiment meets."""
+        first = self.seed + TRAINING_OFFSET
+        return range(first, first + count)
+
+    def sequence(self, seed: int) -> JobSequence:
+        """The jobs of one seed."""
+        return self.draw(seed, self.interval_ms)
+
+    def draw(self, seed: int, interval_ms: float) -> JobSequence:
+        """The jobs of one seed, if they arrive as far apart."""
+        if self.workload.sequence is not None:
+            return replace(self.workload.sequence, seed=seed)
+        if self.arrivals == "poisson":
+            return poisson_arrivals(self.workload.profiles, self.num_jobs, interval_ms, seed)
+        return batch_arrivals(self.workload.profiles, self.num_jobs, seed)

@@ -1,0 +1,79 @@
+"""One scheduler on one sequence: the episode, and what a comparison keeps of it."""
+
+from __future__ import annotations
+
+import math
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from decima.evaluation.conditions import CompareError
+from decima.registry import make_scheduler
+from simulator.cluster.episode import run_episode
+from workloads.errors import DecimaError
+
+if TYPE_CHECKING:
+    from simulator.cluster.config import ClusterConfig
+    from simulator.cluster.record import EpisodeRecord
+    from workloads.arrivals import JobSequence
+
+__all__ = ["Run", "objective_ms", "run_scheduler"]
+
+
+class Run(NamedTuple):
+    """One scheduler on one sequence, in numbers; NaN for what is not known.
+
+    Attributes:
+        mean_jct_ms: average job completion time, ms.
+        p95_jct_ms: its 95th percentile, ms.
+        makespan_ms: last completion - first arrival, ms.
+        utilisation: busy executor time over executors x makespan.
+        load: executor time spent on tasks, as a share of that of all executors until the last arrival; NaN in a batch.
+        alpha: the one that was chosen in hindsight; NaN for all other schedulers.
+    """
+
+    mean_jct_ms: float
+    p95_jct_ms: float = math.nan
+    makespan_ms: float = math.nan
+    utilisation: float = math.nan
+    load: float = math.nan
+    alpha: float = math.nan
+
+    @staticmethod
+    def of(record: EpisodeRecord, alpha: float = math.nan) -> Run:
+        """A whole episode in numbers."""
+        capacity_ms = float(record.sequence.arrival_ms[-1]) * record.config.num_executors
+        return Run(
+            record.mean_jct_ms,
+            record.jct_percentile_ms(95),
+            record.makespan_ms,
+            record.utilisation,
+            float(record.busy_ms.sum()) / capacity_ms if capacity_ms else math.nan,
+            alpha,
+        )
+
+
+def objective_ms(run: Run | EpisodeRecord, objective: str) -> float:
+    """What is to be short, ms: the ``makespan``, or the mean ``jct``."""
+    return run.makespan_ms if objective == "makespan" else run.mean_jct_ms
+
+
+def run_scheduler(cluster: ClusterConfig, sequence: JobSequence, scheduler: str) -> EpisodeRecord:
+    """Let a scheduler run a sequence.
+
+    Args:
+        cluster: the cluster.
+        sequence: the jobs; whoever runs it meets the same task noise.
+        scheduler: its name, see ``decima.registry.make_scheduler``.
+
+    Raises:
+        CompareError: it failed, with whatever error; one line that names it, the seed and the reason.
+    """
+    try:
+        return run_episode(cluster, sequence, make_scheduler(scheduler, sequence.seed))
+    except DecimaError as error:
+        raise CompareError(f"{scheduler} on seed {sequence.seed}: {error}") from error
+    except Exception as error:
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        reason = f"{type(error).__name__}: {error} ({Path(place.filename).name}, line {place.lineno})"
+        raise CompareError(f"{scheduler} on seed {sequence.seed}: {reason}") from error

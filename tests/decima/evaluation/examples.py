@@ -1,0 +1,58 @@
+"""A tiny workload, and comparisons on it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from decima.evaluation.comparison import Comparison
+from decima.evaluation.conditions import Conditions
+from decima.evaluation.run import Run
+from simulator.cluster.config import ClusterConfig
+from workloads.job import JobProfile, StageProfile, TaskDurations
+from workloads.sources.workload_file import Workload
+
+#: Begins the names of schedulers that a user might have written.
+OWN = "tests.decima.schedulers.own_schedulers:"
+
+
+def profile(name: str, tasks: int) -> JobProfile:
+    """Two stages in a row, a few times as much work as the next smaller job."""
+    durations = TaskDurations.sampled(np.geomspace(400.0, 1200.0, 50))
+    stages = tuple(StageProfile(tasks, durations, name) for name in ("map", "reduce"))
+    return JobProfile(name, stages, np.array([[0, 1]]))
+
+
+LIBRARY = Workload(tuple(profile(f"job-{tasks}", tasks) for tasks in (2, 5, 11, 20)), None, "tiny")
+CLUSTER = ClusterConfig(num_executors=4)
+
+
+def conditions(**changes: Any) -> Conditions:
+    """Three experiments of four jobs on four executors."""
+    given = {"workload": LIBRARY, "cluster": CLUSTER, "num_jobs": 4, "num_experiments": 3, "seed": 5}
+    return Conditions(**{**given, **changes})
+
+
+def comparison(
+    *schedulers: str, num_training: int = 2, policy: str | None = None, **changes: Any
+) -> Comparison:
+    """Fifo and fair, unless others are named."""
+    names = schedulers or ("fifo", "fair")
+    return Comparison(conditions(**changes), names, num_training=num_training, policy=policy)
+
+
+def run(*schedulers: str, processes: int = 1, **changes: Any) -> Comparison:
+    """The same, run to its end."""
+    compared = comparison(*schedulers, **changes)
+    compared.run(processes)
+    return compared
+
+
+def finished(jct_s: dict[str, list[float]]) -> Comparison:
+    """A comparison with made-up results: the average JCT of each experiment."""
+    compared = comparison(*jct_s, num_experiments=len(next(iter(jct_s.values()))))
+    for name, values in jct_s.items():
+        seeds = compared.conditions.seeds
+        compared.add(name, {seed: Run(value * 1000) for seed, value in zip(seeds, values, strict=True)})
+    return compared

@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from decima.evaluation.conditions import CompareError
+from tests.decima.evaluation.examples import CLUSTER, LIBRARY, conditions
+from workloads.arrivals import JobSequence
+from workloads.sources.workload_file import Workload
+
+
+def test_a_seed_names_its_jobs_and_their_noise() -> None:
+    chosen = conditions(arrivals="poisson", interval_ms=3000.0)
+    one, again, other = (chosen.sequence(seed) for seed in (5, 5, 6))
+    assert (one.seed, other.seed) == (5, 6)
+    assert one.arrival_ms.tolist() == again.arrival_ms.tolist() != other.arrival_ms.tolist()
+    assert np.ptp(conditions().sequence(5).arrival_ms) == 0
+
+
+def test_an_exact_sequence_is_replayed_with_the_noise_of_each_seed() -> None:
+    sequence = JobSequence(LIBRARY.profiles, np.array([0.0, 10.0, 20.0, 9000.0]), seed=99)
+    chosen = conditions(workload=Workload(LIBRARY.profiles, sequence, "exact"))
+    for seed in chosen.seeds:
+        assert chosen.sequence(seed).profiles == LIBRARY.profiles
+        assert chosen.sequence(seed).arrival_ms.tolist() == [0.0, 10.0, 20.0, 9000.0]
+        assert chosen.sequence(seed).seed == seed
+
+
+def test_no_training_meets_an_experiment() -> None:
+    chosen = conditions(num_experiments=1_000_000)
+    assert len(chosen.training_seeds(2)) == 2
+    assert chosen.training_seeds(2)[0] > chosen.seeds[-1]
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"num_experiments": 0}, CompareError, "between 1 and 1000000 experiments, got 0"),
+        ({"arrivals": "trickle"}, CompareError, "arrivals must be 'batch' or 'poisson', got 'trickle'"),
+        ({"num_jobs": 0}, ValueError, "at least one job, got 0"),
+        ({"seed": -1}, ValueError, "seed"),
+        (
+            {"arrivals": "poisson", "interval_ms": -1.0},
+            ValueError,
+            "interval between arrivals must be positive",
+        ),
+        ({"cluster": replace(CLUSTER, max_time_ms=10.0)}, CompareError, "leave max_time_ms infinite"),
+    ],
+)
+def test_conditions_that_make_no_sense_are_refused(
+    changes: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        conditions(**changes)
