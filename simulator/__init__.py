@@ -1,16 +1,19 @@
 """What happens when jobs run under a scheduler: a discrete-event simulator of Spark clusters, and DeepRM's grid."""
 
-from simulator.cluster.cluster import Cluster, SchedulingError
+from simulator.cluster.base import BaseCluster, SchedulingError
+from simulator.cluster.cluster import Cluster
 from simulator.cluster.config import DECIMA_SIM, PAPER, ClusterConfig, ConfigError, ExecutorClass, Semantics
 from simulator.cluster.env import ClusterEnv
-from simulator.cluster.episode import run_episode
+from simulator.cluster.episode import make_cluster, run_episode
 from simulator.cluster.observation import Decision, Observation
 from simulator.cluster.record import EpisodeRecord
+from simulator.cluster.reference import ReferenceCluster
 from simulator.grid import Grid, GridConfig, GridEnv, GridRecord
 
 __all__ = [
     "DECIMA_SIM",
     "PAPER",
+    "BaseCluster",
     "Cluster",
     "ClusterConfig",
     "ClusterEnv",
@@ -23,7 +26,9 @@ __all__ = [
     "GridEnv",
     "GridRecord",
     "Observation",
+    "ReferenceCluster",
     "SchedulingError",
     "Semantics",
+    "make_cluster",
     "run_episode",
 ]

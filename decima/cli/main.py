@@ -26,7 +26,7 @@ __all__ = ["cli", "main"]
 
 DEFAULT_SCHEDULERS = "fifo,sjf-cp,fair,naive-weighted-fair,weighted-fair,tuned-weighted-fair,decima"
 #: Options that change what a command shows or how fast, never its results.
-PRESENTATION = ("processes", "json_file", "out")
+PRESENTATION = ("processes", "json_file", "out", "engine")
 
 
 @click.group(cls=OneLineErrors, invoke_without_command=True)
@@ -110,6 +110,12 @@ def schedulers() -> None:
 @click.option("--seeds", type=click.IntRange(min=1), default=20, help="Number of experiments.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, help="Seed of the first experiment.")
 @click.option("--training", type=click.IntRange(min=1), default=6, help="Sequences to tune weighted-fair on.")
+@click.option(
+    "--engine",
+    type=click.Choice(["compiled", "simpy"]),
+    default="compiled",
+    help="The compiled simulator, or the readable one: slower, with the same results.",
+)
 @click.option("--processes", type=click.IntRange(min=1), help="Parallel processes.  [default: all CPUs]")
 @click.option(
     "--json", "json_file", type=click.Path(path_type=Path), help="Write the results to this file too."
@@ -158,6 +164,7 @@ def _comparison(options: dict[str, Any]) -> Comparison:
             num_executors=options["executors"],
             moving_delay_ms=options["moving_delay"] * 1000,
             semantics=DECIMA_SIM if options["semantics"] == "decima-sim" else PAPER,
+            engine=options["engine"],
         ),
         arrivals=options["arrivals"],
         interval_ms=options["interval"] * 1000,

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from decima.policy.features import PUBLISHED_STEPS, Featurizer, message_order, published_message_order
 from decima.policy.files import PolicyFileError, load_policy
 from decima.policy.policy import Policy
-from simulator import Cluster, Decision
+from simulator import BaseCluster, Decision
 from simulator.parity.cluster import (
     DepartureError,
     RecordedDecision,
@@ -75,7 +75,7 @@ class AgentReplay:
         yield from differences(recording, partial(self._decide, featurizer))
 
     def _decide(
-        self, featurizer: Featurizer, cluster: Cluster, recorded: RecordedDecision
+        self, featurizer: Featurizer, cluster: BaseCluster, recorded: RecordedDecision
     ) -> tuple[float, int]:
         """Decide in the open round; returns the reward and the number of executors really committed."""
         observation = cluster.observe()

@@ -13,72 +13,52 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from functools import partial
-from operator import index
 
 import numpy as np
 from numpy.typing import NDArray
 from simpy.events import Event
 
+from simulator.cluster.base import BaseCluster, SchedulingError
 from simulator.cluster.config import ClusterConfig
+from simulator.cluster.durations import task_noise
 from simulator.cluster.engine import commands as engine
 from simulator.cluster.engine.clock import Clock
-from simulator.cluster.engine.durations import task_noise
 from simulator.cluster.engine.state import allocate, state_of
-from simulator.cluster.observation import CLASS, JOB, STAGE, Decision, Observation
+from simulator.cluster.observation import JOB, STAGE, Observation
 from simulator.cluster.record import EpisodeRecord
 from simulator.cluster.reward import RewardMeter
 from workloads.arrivals import JobSequence
-from workloads.errors import DecimaError
 from workloads.job import JobProfile
 
-__all__ = ["Cluster", "SchedulingError"]
+__all__ = ["Cluster"]
 
 #: There are no free executors to be offered after the round.
 NO_OFFERS = -1
 
 
-class SchedulingError(DecimaError, RuntimeError):
-    """A decision that the cluster cannot carry out. The message is one line."""
+class Cluster(BaseCluster):
+    """One episode on the compiled engine.
 
-
-class Cluster:
-    """One episode: a cluster, a sequence of jobs, and whoever decides.
-
-    Call :meth:`observe` and :meth:`decide` in turn until :attr:`done`; ``run_episode`` does so.
     ``cluster.clock`` is a SimPy environment; processes of your own may run in it.
-
-    Args:
-        config: the cluster.
-        sequence: the jobs.
-
-    Raises:
-        ConfigError: a stage that no executor class can run.
     """
 
     def __init__(self, config: ClusterConfig, sequence: JobSequence):
-        self.config = config
-        self.sequence = sequence
+        super().__init__(config, sequence)
         self._memory = allocate(config, sequence)
         self._state = state_of(self._memory)
         self._executor_class = self._state.executors["kind"].tolist()
         self._num_classes = len(config.executor_classes)
-        self._classes = np.array(
-            [(kind.count, kind.cpu, kind.memory) for kind in config.executor_classes], dtype=CLASS
-        )
-        self._first_stage = self._state.jobs["first_stage"].tolist()
         self._stage_job = self._state.stages["job"].tolist()
+        self._first_stage: list[int] = self._state.jobs["first_stage"].tolist()
         self._single = np.arange(config.num_executors)
         self._common_pools = range(len(sequence) * self._num_classes, (len(sequence) + 1) * self._num_classes)
 
         # The open round, and the pools whose executors are offered after it.
         self._turn: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
         self._kind = 0
-        self._budget = 0
         self._source_job: int | None = None
         self._own_pools: list[int] = []
         self._offer_place = NO_OFFERS
-        self._last_call = False
-        self._observation: Observation | None = None
 
         # Of the live jobs, in order of arrival.
         self._live_jobs: list[int] = []
@@ -92,25 +72,13 @@ class Cluster:
         self._moves: list[tuple[NDArray[np.int64], NDArray[np.float64]]] = []
         self._completion_ms = np.full(len(sequence), math.nan)
         self._num_completed = 0
-        self._num_decisions = 0
-        self._ended = False
 
         counter = self._state.cluster["next_order"].data
-        self.clock = Clock(counter, partial(engine.advance, self._memory), self._executor_ran_dry)
+        self.clock: Clock = Clock(counter, partial(engine.advance, self._memory), self._executor_ran_dry)
         self._reward = RewardMeter(config)
         self._reset()
 
-    # The scheduler's side.
-
-    @property
-    def done(self) -> bool:
-        """Whether the episode is over: all jobs complete and all executors arrived, or ``max_time_ms`` passed."""
-        return self._ended
-
-    @property
-    def offered(self) -> int:
-        """Executors still to be committed in the open round."""
-        return self._budget
+    # What the scheduler is told.
 
     @property
     def turn(self) -> list[int]:
@@ -126,32 +94,14 @@ class Cluster:
             return self._source_job, None
         return self._source_job, stage - self._first_stage[self._stage_job[stage]]
 
-    @property
-    def last_call(self) -> bool:
-        """Whether nothing is pending: unless executors are put to work now, the cluster stands still for ever."""
-        return self._last_call
-
-    def observe(self) -> Observation:
-        """What the scheduler may see now. Between two decisions it is the same object.
-
-        Raises:
-            SchedulingError: the episode is over.
-        """
-        if self._ended:
-            raise SchedulingError("the episode is over: there is nothing to decide")
-        return self.snapshot()
-
-    def snapshot(self) -> Observation:
-        """As :meth:`observe`, also while time passes or when the episode is over; nothing is offered then."""
-        if self._observation is not None:
-            return self._observation
+    def _look(self) -> Observation:
         source_job = -1 if self._source_job is None else self._source_job
         jobs, stages = np.empty(len(self._live_jobs), dtype=JOB), np.empty(self._num_stages, dtype=STAGE)
         source, num_schedulable = engine.observe(self._memory, self._kind, source_job, jobs, stages)
-        observation = Observation(
+        return Observation(
             self.config,
             self.clock.now,
-            self._budget,
+            self._offered,
             self._kind,
             source,
             num_schedulable,
@@ -161,61 +111,6 @@ class Cluster:
             self._profiles,
             self._last_call,
         )
-        if self._budget:  # it is the same until the decision
-            self._observation = observation
-        return observation
-
-    def decide(self, decision: Decision | None) -> float:
-        """Carry out a decision on the current observation; ``None`` leaves the offered executors idle.
-
-        Commits ``min(limit - executors that the job holds without those offered, offered, unclaimed tasks)``.
-
-        Returns:
-            The reward of the time until the next decision; 0 within a round.
-
-        Raises:
-            SchedulingError: the stage is not schedulable or the limit leaves nothing to commit; nothing changes.
-        """
-        if decision is None:
-            return self._commit(engine.IDLE, self._budget)
-        observation = self.observe()
-        place, limit = _whole_numbers("a decision is a stage and a limit", *decision)
-        if not 0 <= place < len(observation.stages):
-            raise SchedulingError(f"there is no stage {place}: the observation has {len(observation.stages)}")
-        job = int(observation.stage_job[place])
-        held = observation.held(job)
-        if limit <= held:
-            raise SchedulingError(
-                f"the limit must exceed the {held} executors that the job holds, got {limit}"
-            )
-        if not observation.stages["schedulable"][place]:
-            raise SchedulingError(f"stage {place} is not schedulable")
-        number = place - int(observation.job_first_stage[job]) + self._first_stage[self._live_jobs[job]]
-        return self._commit(number, min(limit - held, self._budget))
-
-    def commit(self, job: int, stage: int, count: int) -> float:
-        """Commit ``count`` executors, clipped to the stage's unclaimed tasks, as the published simulator does.
-
-        Args:
-            job: number in the sequence.
-            stage: number in the job.
-            count: from 1 to the number of executors offered.
-
-        Returns:
-            As :meth:`decide`.
-
-        Raises:
-            SchedulingError: the stage is not schedulable or the count is out of range; nothing changes.
-        """
-        job, stage, count = _whole_numbers("a commitment is a job, a stage and a count", job, stage, count)
-        if not (0 <= job < len(self.sequence) and 0 <= stage < self.sequence.profiles[job].num_stages):
-            raise SchedulingError(f"there is no stage {stage} of job {job}")
-        if not 0 < count <= self._budget:
-            raise SchedulingError(f"{count} executors asked for, {self._budget} offered")
-        number = self._first_stage[job] + stage
-        if job not in self._live_jobs or not engine.is_schedulable(self._memory, self._kind, number):
-            raise SchedulingError(f"stage {stage} of job {job} is not schedulable")
-        return self._commit(number, count)
 
     def record(self) -> EpisodeRecord:
         """What happened so far."""
@@ -242,15 +137,10 @@ class Cluster:
 
     # Rounds.
 
-    def _commit(self, target: int, count: int) -> float:
-        """Record a commitment; when the round is decided, carry it out and go on to the next round."""
-        if self._ended:
-            raise SchedulingError("the episode is over: there is nothing to decide")
-        self._budget = engine.commit(self._memory, self._turn, self._budget, target, count, self.clock.now)
-        self._observation = None
-        self._last_call &= target == engine.IDLE
-        self._num_decisions += 1
-        if not self._budget:
+    def _commit(self, target: tuple[int, int] | None, count: int) -> float:
+        stage = engine.IDLE if target is None else self._first_stage[target[0]] + target[1]
+        self._offered = engine.commit(self._memory, self._turn, self._offered, stage, count, self.clock.now)
+        if not self._offered:
             self._schedule_arrivals()
             self._open_next_offer()
             self._run()
@@ -258,7 +148,7 @@ class Cluster:
 
     def _run(self) -> None:
         """Let time pass until a round opens or nothing is left to happen."""
-        while not self._budget and not self._ended:
+        while not self._offered and not self._done:
             if self._num_pending or self._num_running[0]:
                 self.clock.step()
                 self._last_call = False
@@ -267,24 +157,24 @@ class Cluster:
 
     def _nothing_pending(self) -> None:
         if self._num_completed == len(self.sequence):
-            self._ended = True
+            self._done = True
             return
         if self.config.semantics.offer_idle_executors and not self._last_call:
             # Whoever left everything idle is asked once more before the cluster stands still for ever.
             self._last_call = True
             self._offer_next()
-        if self._has_end and not self._budget:
-            while not self._ended:
+        if self._has_end and not self._offered:
+            while not self._done:
                 self.clock.step()
-        elif not self._budget:
-            self._ended = True
+        elif not self._offered:
+            self._done = True
             waiting = len(self.sequence) - self._num_completed
             raise SchedulingError(
                 f"all executors are idle and nothing is pending, but {waiting} jobs are not complete"
             )
 
     def _open_round(self, turn: NDArray[np.int64], budget: int, source_job: int | None) -> None:
-        self._turn, self._budget, self._source_job = turn, budget, source_job
+        self._turn, self._offered, self._source_job = turn, budget, source_job
         self._kind = self._executor_class[turn[0]]
 
     def _open_pool(self, pool: int) -> None:
@@ -298,14 +188,14 @@ class Cluster:
         """After the open round, offer the pools that an event concerns and, as the paper has it, all free executors."""
         self._own_pools = list(own_pools)
         self._offer_place = 0 if self.config.semantics.offer_idle_executors else NO_OFFERS
-        if not self._budget:
+        if not self._offered:
             self._open_next_offer()
 
     def _open_next_offer(self) -> None:
         """Open a round of the next free executors, if there are any."""
-        while self._own_pools and not self._budget:
+        while self._own_pools and not self._offered:
             self._open_pool(self._own_pools.pop(0))
-        if not self._budget and self._offer_place != NO_OFFERS:
+        if not self._offered and self._offer_place != NO_OFFERS:
             turn, job, self._offer_place = engine.next_offer(self._memory, self._offer_place)
             if turn.size:
                 self._open_round(turn, turn.size, job if job >= 0 else None)
@@ -385,13 +275,4 @@ class Cluster:
         self._offer_next(pools)
 
     def _time_is_up(self, _: Event) -> None:
-        self._ended = True
-
-
-def _whole_numbers(what: str, *values: int) -> tuple[int, ...]:
-    """Plain integers; fractions of an executor would spoil the books."""
-    try:
-        return tuple(index(value) for value in values)
-    except TypeError:
-        given = ", ".join(str(value) for value in values)
-        raise SchedulingError(f"{what}, all of them whole numbers, got {given}") from None
+        self._done = True

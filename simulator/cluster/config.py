@@ -4,11 +4,23 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, fields
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from workloads.errors import DecimaError
 
-__all__ = ["DECIMA_SIM", "PAPER", "ClusterConfig", "ConfigError", "ExecutorClass", "Semantics"]
+if TYPE_CHECKING:
+    from workloads.arrivals import JobSequence
+    from workloads.job import StageProfile
+
+__all__ = [
+    "DECIMA_SIM",
+    "PAPER",
+    "ClusterConfig",
+    "ConfigError",
+    "ExecutorClass",
+    "Semantics",
+    "check_demands",
+]
 
 
 class ConfigError(DecimaError, ValueError):
@@ -38,6 +50,10 @@ class ExecutorClass:
             size = getattr(self, name)
             if not math.isfinite(size) or size < 0:
                 raise ConfigError(f"an executor's {name} must be finite and not negative, got {size}")
+
+    def fits(self, stage: StageProfile) -> bool:
+        """Whether these executors can run a stage."""
+        return stage.cpu <= self.cpu and stage.memory <= self.memory
 
 
 @dataclass(frozen=True)
@@ -80,6 +96,7 @@ class ClusterConfig:
         max_time_ms: when the episode ends, ms; infinite for "when all jobs are complete".
         reward: ``jct`` (minus the time spent in the system by all jobs) or ``makespan`` (minus elapsed time).
         reward_scale_ms: rewards are divided by this, ms.
+        engine: ``compiled``, or ``simpy``: the reference in plain Python, with the same result.
 
     Raises:
         ConfigError: a setting out of range.
@@ -93,6 +110,7 @@ class ClusterConfig:
     max_time_ms: float = math.inf
     reward: Literal["jct", "makespan"] = "jct"
     reward_scale_ms: float = 100_000.0
+    engine: Literal["compiled", "simpy"] = "compiled"
 
     def __post_init__(self) -> None:
         classes = tuple(self.executor_classes) or (ExecutorClass(self.num_executors),)
@@ -108,3 +126,20 @@ class ClusterConfig:
             raise ConfigError(f"reward_scale_ms must be positive and finite, got {self.reward_scale_ms}")
         if self.reward not in ("jct", "makespan"):
             raise ConfigError(f"reward must be 'jct' or 'makespan', got {self.reward!r}")
+        if self.engine not in ("compiled", "simpy"):
+            raise ConfigError(f"engine must be 'compiled' or 'simpy', got {self.engine!r}")
+
+
+def check_demands(config: ClusterConfig, sequence: JobSequence) -> None:
+    """Refuse jobs that the cluster could never run.
+
+    Raises:
+        ConfigError: a stage that no executor class can run.
+    """
+    for number, profile in enumerate(sequence.profiles):
+        for place, stage in enumerate(profile.stages):
+            if not any(kind.fits(stage) for kind in config.executor_classes):
+                raise ConfigError(
+                    f"no executor class can run stage {place} of job {number} ({profile.name}), which needs"
+                    f" cpu {stage.cpu:g} and memory {stage.memory:g}"
+                )

@@ -12,8 +12,9 @@ from gymnasium import spaces
 from gymnasium.error import InvalidAction, ResetNeeded
 from numpy.typing import ArrayLike, NDArray
 
-from simulator.cluster.cluster import Cluster
+from simulator.cluster.base import BaseCluster
 from simulator.cluster.config import ClusterConfig, ConfigError
+from simulator.cluster.episode import make_cluster
 from simulator.cluster.observation import Decision, Observation
 from workloads.arrivals import JobSequence, batch_arrivals
 from workloads.job import JobProfile
@@ -146,13 +147,13 @@ class ClusterEnv(gymnasium.Env[dict[str, Any], NDArray[np.int64]]):
             raise ConfigError(f"there must be room for at least one job, stage and edge, got {room}")
         self.observation_space = self._room.space(self.config)
         self.action_space = spaces.MultiDiscrete([max_stages + 1, self.config.num_executors])
-        self._cluster: Cluster | None = None
+        self._cluster: BaseCluster | None = None
         self._over = True
         self._reward = 0.0
         self._allowed: NDArray[np.bool_] = np.zeros(max_stages + 1, dtype=np.bool_)
 
     @property
-    def cluster(self) -> Cluster:
+    def cluster(self) -> BaseCluster:
         """The cluster of this episode, to look at; whoever decides there leaves the environment behind.
 
         Raises:
@@ -190,7 +191,7 @@ class ClusterEnv(gymnasium.Env[dict[str, Any], NDArray[np.int64]]):
         if not isinstance(sequence, JobSequence):
             raise ConfigError(f"expected a JobSequence to run, got {type(sequence).__name__}")
         self._room.check(sequence)
-        self._cluster = Cluster(self.config, sequence)
+        self._cluster = make_cluster(self.config, sequence)
         self._over, self._reward = False, 0.0
         return self._go_on()
 

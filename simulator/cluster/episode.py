@@ -1,16 +1,20 @@
-"""One scheduler, one cluster, one sequence of jobs: an episode from beginning to end."""
+"""One scheduler, one cluster, one sequence of jobs: an episode from beginning to end, on either engine."""
 
 from __future__ import annotations
 
 from typing import Protocol
 
+from simulator.cluster.base import BaseCluster
 from simulator.cluster.cluster import Cluster
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.observation import Decision, Observation
 from simulator.cluster.record import EpisodeRecord
+from simulator.cluster.reference import ReferenceCluster
 from workloads.arrivals import JobSequence
 
-__all__ = ["DecidesStages", "run_episode"]
+__all__ = ["DecidesStages", "make_cluster", "run_episode"]
+
+_ENGINES: dict[str, type[BaseCluster]] = {"compiled": Cluster, "simpy": ReferenceCluster}
 
 
 class DecidesStages(Protocol):
@@ -23,6 +27,15 @@ class DecidesStages(Protocol):
         """Choose a schedulable stage and its job's parallelism limit, or leave the offered executors idle."""
 
 
+def make_cluster(config: ClusterConfig, sequence: JobSequence) -> BaseCluster:
+    """A cluster on the engine that its settings ask for, and the jobs that will arrive.
+
+    Raises:
+        ConfigError: a stage that no executor class can run.
+    """
+    return _ENGINES[config.engine](config, sequence)
+
+
 def run_episode(config: ClusterConfig, sequence: JobSequence, scheduler: DecidesStages) -> EpisodeRecord:
     """Let a scheduler run a sequence of jobs. It is asked only where it has a choice.
 
@@ -31,7 +44,7 @@ def run_episode(config: ClusterConfig, sequence: JobSequence, scheduler: Decides
         SchedulingError: the scheduler decides what cannot be done, or leaves everything idle for ever.
     """
     scheduler.reset(config)
-    cluster = Cluster(config, sequence)
+    cluster = make_cluster(config, sequence)
     while not cluster.done:
         observation = cluster.observe()
         cluster.decide(scheduler.decide(observation) if observation.num_schedulable else None)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -16,8 +17,9 @@ import click
 import numpy as np
 from pydantic import BaseModel, Field
 
-from simulator.cluster.cluster import Cluster, SchedulingError
+from simulator.cluster.base import BaseCluster, SchedulingError
 from simulator.cluster.config import DECIMA_SIM, ClusterConfig, ConfigError
+from simulator.cluster.episode import make_cluster
 from simulator.cluster.observation import Observation
 from simulator.cluster.record import EpisodeRecord
 from simulator.parity import grid as grid_replay
@@ -168,7 +170,7 @@ def read_recording(path: Path) -> Recording:
     return checked(Recording, read_document(path), path)
 
 
-def carry_out(cluster: Cluster, decision: RecordedDecision) -> tuple[float, int]:
+def carry_out(cluster: BaseCluster, decision: RecordedDecision) -> tuple[float, int]:
     """Decide as was recorded.
 
     Returns:
@@ -192,7 +194,9 @@ def carry_out(cluster: Cluster, decision: RecordedDecision) -> tuple[float, int]
 
 
 def differences(
-    recording: Recording, decide: Callable[[Cluster, RecordedDecision], tuple[float, int]] = carry_out
+    recording: Recording,
+    decide: Callable[[BaseCluster, RecordedDecision], tuple[float, int]] = carry_out,
+    engine: Literal["compiled", "simpy"] = "compiled",
 ) -> Iterator[str]:
     """Replay a recording; yields a line per difference, the first decision that differs and then the outcome's.
 
@@ -200,12 +204,13 @@ def differences(
         recording: the episode.
         decide: decides in the open round, and returns what :func:`carry_out` does; it is shown what was recorded
             there, and raises ``DepartureError`` if it would decide otherwise.
+        engine: as in ``ClusterConfig``.
 
     Raises:
         WorkloadError: its jobs are not jobs.
         ConfigError: its cluster is not a cluster.
     """
-    cluster = Cluster(recording.config(), recording.sequence())
+    cluster = make_cluster(replace(recording.config(), engine=engine), recording.sequence())
     for number, decision in enumerate(recording.decisions):
         if cluster.done:
             yield f"decision {number}: the replay is over, the recording goes on"
@@ -231,7 +236,7 @@ def differences(
     yield from _outcome(cluster.record(), recording)
 
 
-def _decision_point(cluster: Cluster, decision: RecordedDecision) -> Iterator[tuple[str, Any, Any]]:
+def _decision_point(cluster: BaseCluster, decision: RecordedDecision) -> Iterator[tuple[str, Any, Any]]:
     """(what, recorded, replayed) of everything that can be seen when a decision is asked for."""
     observation = cluster.observe()
     names = stage_names(observation)

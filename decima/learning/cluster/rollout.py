@@ -19,7 +19,7 @@ from decima.policy.config import PolicyConfig
 from decima.policy.features import Featurizer, Graphs
 from decima.policy.policy import Policy
 from decima.schedulers import Scheduler
-from simulator import Cluster, ClusterConfig, Decision, EpisodeRecord, Observation
+from simulator import BaseCluster, ClusterConfig, Decision, EpisodeRecord, Observation, make_cluster
 from workloads import JobSequence
 from workloads.errors import DecimaError
 
@@ -115,7 +115,7 @@ class _Episode:
     ) -> None:
         self.spec = spec
         self.keep = keep
-        self.cluster = Cluster(replace(config, max_time_ms=spec.end_ms), spec.sequence)
+        self.cluster = make_cluster(replace(config, max_time_ms=spec.end_ms), spec.sequence)
         self.featurizer = featurizer
         self.observation: Observation | None = None
         self.graphs: list[Graphs] = []
@@ -291,7 +291,7 @@ def _no_graphs(config: PolicyConfig) -> Graphs:
     )
 
 
-def _end_load(cluster: Cluster) -> NDArray[np.float64]:
+def _end_load(cluster: BaseCluster) -> NDArray[np.float64]:
     """What is left of the load where an episode is cut off; all 0 if it ran to its end."""
     is_complete = cluster.clock.now < cluster.config.max_time_ms
     return np.zeros(NUM_SUMS) if is_complete else load_of(cluster.snapshot())

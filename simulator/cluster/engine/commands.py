@@ -16,7 +16,6 @@ __all__ = [
     "commit",
     "depart",
     "end_job",
-    "is_schedulable",
     "next_offer",
     "observe",
     "pool",
@@ -221,13 +220,6 @@ def next_offer(memory, place):
         if executors.is_free(state, source, job, kind):
             return _members(state, source), job, place
     return np.empty(0, dtype=np.int64), -1, place
-
-
-@compiled
-def is_schedulable(memory, kind, stage):
-    """Whether executors of the class may be committed to a stage of a live job."""
-    state = view(memory)
-    return tasks.is_schedulable(state.stages[stage], state.staff[tasks.staff_of(state, stage, kind)])
 
 
 @compiled

@@ -1,9 +1,4 @@
-"""From a stage, a wave and the number of executors to the duration of a task, with common random numbers.
-
-The noise of a task is two uniform numbers that depend on the sequence's seed and on (job, stage, task) only, never
-on when or where a scheduler starts the task: one chooses between two parallelism levels, one the duration within
-the cell (wave, level). Two schedulers on the same sequence therefore meet the same luck.
-"""
+"""Compiled: the durations of tasks, as ``simulator.cluster.durations`` has them, from tables in flat arrays."""
 
 from __future__ import annotations
 
@@ -14,10 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.cluster.engine.compiled import compiled
-from workloads.arrivals import RandomStream, random_stream
 from workloads.job import TaskDurations, Wave
 
-__all__ = ["LEVEL", "DurationTables", "draw_duration", "task_noise"]
+__all__ = ["LEVEL", "DurationTables", "draw_duration"]
 
 # Where an empty cell takes its durations from, in order.
 _FALLBACK = {
@@ -79,14 +73,6 @@ class DurationTables:
             levels["count"][:, wave] = (stop - start)[every, source]
             levels["cold"][:, wave] = (wave == Wave.FRESH) & (source != Wave.FRESH)
         return cls(durations.values, levels, np.array([0, len(every)]))
-
-
-def task_noise(seed: int, job: int, num_tasks: int) -> NDArray[np.float32]:
-    """The luck of a job's tasks, stage by stage: float32 [2, num_tasks], uniform on [0, 1).
-
-    The first row chooses the parallelism level, the second the duration.
-    """
-    return random_stream(seed, RandomStream.TASK_DURATIONS, job).random((2, num_tasks), dtype=np.float32)
 
 
 @compiled

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.cluster.config import ClusterConfig, ConfigError
+from simulator.cluster.config import ClusterConfig, check_demands
 from simulator.cluster.engine.compiled import compiled
 from simulator.cluster.engine.durations import LEVEL, DurationTables
 from workloads.arrivals import JobSequence
@@ -296,11 +296,6 @@ def _fits(config: ClusterConfig, sequence: JobSequence, packed: Sequence[_Packed
     """Whether a class covers a stage's demand: bool [stages, classes]."""
     capacity = np.array([(kind.cpu, kind.memory) for kind in config.executor_classes])
     fits = [np.all(job.demands[:, None] <= capacity, axis=-1) for job in packed]
-    for number, (profile, fit) in enumerate(zip(sequence.profiles, fits, strict=True)):
-        if not np.any(fit, axis=1).all():
-            stage = int(np.argmin(np.any(fit, axis=1)))
-            raise ConfigError(
-                f"no executor class can run stage {stage} of job {number} ({profile.name}), which needs"
-                f" cpu {profile.stages[stage].cpu:g} and memory {profile.stages[stage].memory:g}"
-            )
+    if not all(fit.any(axis=1).all() for fit in fits):
+        check_demands(config, sequence)
     return np.concatenate(fits)

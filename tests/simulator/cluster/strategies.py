@@ -1,13 +1,27 @@
-"""Hypothesis strategies for clusters."""
+"""Hypothesis strategies for clusters and decisions."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import fields
 
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 
 from simulator import DECIMA_SIM, PAPER, ClusterConfig, ExecutorClass, Semantics
+
+#: For random episodes.
+MANY = settings(
+    max_examples=100,
+    deadline=None,
+    derandomize=True,
+    phases=[Phase.explicit, Phase.generate, Phase.shrink],
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+
+#: Of decisions, and how likely executors are left idle although there is work.
+seeds = st.integers(0, 2**32)
+idleness = st.sampled_from((0.0, 0.1, 0.5))
 
 #: Larger than all demands that the strategies for workloads draw.
 LARGE = {"cpu": 4.0, "memory": 4.0}

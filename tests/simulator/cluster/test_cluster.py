@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -27,8 +27,8 @@ from simulator import (
     run_episode,
 )
 from tests.simulator.cluster.build import Greedy, chain, finish, give, greedy, job, jobs, runs, stage
-from tests.simulator.cluster.naive import Books, check_books, check_observation, check_record, numbered
-from workloads import batch_arrivals, poisson_arrivals, synthetic_profiles
+from tests.simulator.cluster.checks import check_record
+from workloads import batch_arrivals, synthetic_profiles
 from workloads.arrivals import JobSequence
 from workloads.job import StageProfile, TaskDurations
 
@@ -593,33 +593,6 @@ def test_an_observation_names_its_rows() -> None:
     assert (observation.ready_rank >= 0).tolist() == [False, False, True]
 
 
-@BOTH
-def test_observations_agree_with_a_recomputation_on_a_larger_cluster(semantics: Semantics) -> None:
-    config = ClusterConfig(num_executors=40, semantics=semantics)
-    subject = Cluster(config, poisson_arrivals(synthetic_profiles(6), 6, 10_000, seed=3))
-    scheduler = Fair()
-    scheduler.reset(config)
-    chosen: set[int] = set()
-    asked = 0
-    while not subject.done:
-        observation = subject.observe()
-        if asked % 5 == 0:
-            check_observation(check_books(subject, chosen), observation)
-        asked += 1
-        decision = scheduler.decide(observation) if observation.schedulable.any() else None
-        committed = observation.offered
-        if decision is not None:
-            held = observation.held(int(observation.stage_job[decision.stage]))
-            unclaimed = int(observation.unclaimed_tasks[decision.stage])
-            committed = min(decision.limit - held, observation.offered, unclaimed)
-            chosen.add(numbered(subject, decision.stage))
-        subject.decide(decision)
-        if committed == observation.offered:
-            chosen.clear()
-    check_record(subject.record())
-    assert asked > 50
-
-
 # Company on the clock.
 
 
@@ -718,19 +691,3 @@ def test_schedulers_are_asked_only_where_there_is_a_choice() -> None:
     )
     assert all(asked)
     assert len(asked) < record.num_decisions
-
-
-def test_the_books_of_a_cluster_that_was_tampered_with_are_wrong() -> None:
-    """The recomputation would notice: a counter of the compiled state is changed behind its back."""
-    changes: dict[str, Callable[[Cluster], None]] = {
-        "claimed": lambda it: it._state.stages["claimed"].__setitem__(1, 1),
-        "attached": lambda it: it._state.jobs["attached"].__setitem__(0, 1),
-        "open_parents": lambda it: it._state.stages["open_parents"].__setitem__(0, 1),
-        "unsaturated": lambda it: it._state.jobs["unsaturated"].__setitem__(0, 0),
-    }
-    for change in changes.values():
-        subject = cluster(2, chain(stage(2, 10.0), stage(2, 10.0)))
-        Books(subject, set()).check()
-        change(subject)
-        with pytest.raises(AssertionError):
-            Books(subject, set()).check()

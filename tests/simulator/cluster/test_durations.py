@@ -21,9 +21,9 @@ from simulator import (
     Semantics,
     run_episode,
 )
-from simulator.cluster.engine.durations import task_noise
+from simulator.cluster.durations import duration_ms, task_noise
 from tests.simulator.cluster.build import Greedy, chain, finish, give, job, jobs, runs, stage
-from tests.simulator.cluster.naive import check_durations, duration_ms
+from tests.simulator.cluster.checks import check_durations
 from tests.workloads.strategies import task_durations
 from workloads.job import StageProfile, TaskDurations, Wave
 
@@ -139,14 +139,14 @@ def test_durations_agree_with_a_plain_implementation(
 
 def test_the_plain_implementation_knows_the_published_numbers() -> None:
     """Level 20 with probability 0.95 at 39 executors in the published simulator, 0.05 in the paper."""
-    profile = StageProfile(1, LEVEL_IS_DURATION)
 
-    def level(executors: int, luck: float, nearest: bool) -> float:
-        return duration_ms(profile, Wave.REST, executors, luck, 0.0, nearest=nearest, warmup_ms=0.0)
+    def level(executors: int, luck: float, semantics: Semantics) -> float:
+        config = ClusterConfig(semantics=semantics)
+        return duration_ms(config, LEVEL_IS_DURATION, Wave.REST, executors, luck, 0.0)
 
-    assert [level(39, luck, False) for luck in (0.0, 0.94, 0.96)] == [20, 20, 40]
-    assert [level(39, luck, True) for luck in (0.04, 0.06, 0.99)] == [20, 40, 40]
-    assert [level(executors, 0.5, True) for executors in (1, 5, 100, 500)] == [5, 5, 100, 100]
+    assert [level(39, luck, DECIMA_SIM) for luck in (0.0, 0.94, 0.96)] == [20, 20, 40]
+    assert [level(39, luck, PAPER) for luck in (0.04, 0.06, 0.99)] == [20, 40, 40]
+    assert [level(executors, 0.5, PAPER) for executors in (1, 5, 100, 500)] == [5, 5, 100, 100]
 
 
 def test_a_duration_is_drawn_uniformly_from_its_cell() -> None:

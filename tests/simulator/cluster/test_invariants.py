@@ -3,125 +3,23 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
-from hypothesis import strategies as st
+from hypothesis import given
 
-from simulator import Cluster, ClusterConfig, EpisodeRecord, SchedulingError
-from tests.simulator.cluster.naive import (
-    Books,
-    check_books,
-    check_durations,
-    check_observation,
-    check_record,
-    check_waves,
-    numbered,
-)
-from tests.simulator.cluster.strategies import clusters
+from simulator import ClusterConfig
+from tests.simulator.cluster.checks import check_durations, check_record, check_waves
+from tests.simulator.cluster.driver import Driver, run
+from tests.simulator.cluster.strategies import MANY, clusters, idleness, seeds
 from tests.workloads.strategies import job_sequences
 from workloads.arrivals import JobSequence
-
-MANY = settings(
-    max_examples=100,
-    deadline=None,
-    derandomize=True,
-    phases=[Phase.explicit, Phase.generate, Phase.shrink],
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)
-
-
-@dataclass
-class Driver:
-    """Drives an episode with random decisions and looks over its shoulder.
-
-    Args:
-        config: the cluster.
-        sequence: the jobs.
-        seed: of the decisions.
-        idle: how likely it leaves executors idle although there is work.
-        check: whether to recompute the books at every decision.
-    """
-
-    config: ClusterConfig
-    sequence: JobSequence
-    seed: int = 0
-    idle: float = 0.0
-    check: bool = True
-    rewards: list[float] = field(default_factory=list)
-    chosen: set[int] = field(default_factory=set)
-
-    def run(self) -> EpisodeRecord:
-        """The whole episode."""
-        self.random = np.random.default_rng(self.seed)
-        self.cluster = Cluster(self.config, self.sequence)
-        before_ms = 0.0
-        while not self.cluster.done:
-            books = check_books(self.cluster, self.chosen) if self.check else None
-            self._decide(books)
-            assert self.cluster.clock.now >= before_ms
-            before_ms = self.cluster.clock.now
-        return self.cluster.record()
-
-    def _decide(self, books: Books | None) -> None:
-        cluster, observation = self.cluster, self.cluster.observe()
-        if books:
-            check_observation(books, observation)
-        choice = np.flatnonzero(observation.schedulable)
-        if not choice.size or (self.random.random() < self.idle and not cluster.last_call):
-            self.chosen.clear()
-            self.rewards.append(cluster.decide(None))
-            return
-        place = int(self.random.choice(choice))
-        job, offered, now = int(observation.stage_job[place]), observation.offered, cluster.clock.now
-        held = observation.held(job)
-        count = int(self.random.integers(1, offered + 3))
-        committed = min(count, offered, int(observation.unclaimed_tasks[place]))
-        stage = place - observation.stages_of(job).start
-        self.chosen.add(numbered(cluster, place))
-        if count <= offered and self.random.random() < 0.3:
-            self.rewards.append(cluster.commit(int(observation.job_id[job]), stage, count))
-        else:
-            self.rewards.append(cluster.decide((place, held + count)))
-        if committed < offered:
-            assert cluster.offered == offered - committed
-            assert cluster.clock.now == now
-            assert self.rewards[-1] == 0.0
-            after = cluster.observe()
-            assert after.job_id.tolist() == observation.job_id.tolist()
-            outside = 0 if job == observation.source else committed
-            assert after.job_executors[job] == observation.job_executors[job] + outside
-            assert after.unclaimed_tasks[place] == observation.unclaimed_tasks[place] - committed
-        else:
-            self.chosen.clear()
-
-
-def may_stand_still(driver: Driver) -> bool:
-    """Whether executors that idle may be forgotten: by choice, or because another class cannot take over."""
-    return not driver.config.semantics.offer_idle_executors and (
-        driver.idle > 0 or len(driver.config.executor_classes) > 1
-    )
-
-
-def run(driver: Driver) -> EpisodeRecord | None:
-    """An episode; ``None`` if the cluster stands still, where it may."""
-    if not may_stand_still(driver):
-        return driver.run()
-    try:
-        return driver.run()
-    except SchedulingError:
-        return None
-
-
-seeds = st.integers(0, 2**32)
-idleness = st.sampled_from((0.0, 0.1, 0.5))
 
 
 @MANY
 @given(clusters(), job_sequences(), seeds, idleness)
-def test_every_task_runs_once_and_the_books_are_right_at_every_decision(
+def test_every_task_runs_once_and_for_as_long_as_it_should(
     config: ClusterConfig, sequence: JobSequence, seed: int, idle: float
 ) -> None:
     driver = Driver(config, sequence, seed, idle)
@@ -139,7 +37,7 @@ def test_every_task_runs_once_and_the_books_are_right_at_every_decision(
 def test_rewards_add_up_to_the_time_that_jobs_spend_in_the_system(
     config: ClusterConfig, sequence: JobSequence, seed: int, idle: float
 ) -> None:
-    driver = Driver(config, sequence, seed, idle, check=False)
+    driver = Driver(config, sequence, seed, idle)
     record = run(driver)
     if record is None:
         return
@@ -159,9 +57,9 @@ def test_rewards_add_up_to_the_time_that_jobs_spend_in_the_system(
 def test_an_episode_that_ends_early_is_the_beginning_of_the_whole(
     config: ClusterConfig, sequence: JobSequence, seed: int, idle: float
 ) -> None:
-    driver = Driver(config, sequence, seed, idle, check=False)
+    driver = Driver(config, sequence, seed, idle)
     record = run(driver)
-    whole = run(Driver(replace(config, max_time_ms=math.inf), sequence, seed, idle, check=False))
+    whole = run(Driver(replace(config, max_time_ms=math.inf), sequence, seed, idle))
     if record is None or whole is None:
         return
     check_record(record)
@@ -183,5 +81,5 @@ def test_whoever_answers_the_last_call_never_stands_still(
 ) -> None:
     """With the paper's semantics a scheduler may idle whenever it likes, unless nothing is pending."""
     config = replace(config, semantics=replace(config.semantics, offer_idle_executors=True))
-    record = Driver(config, sequence, seed, idle=1.0, check=False).run()
+    record = Driver(config, sequence, seed, idle=1.0).run()
     assert np.isfinite(record.completion_ms).all()

@@ -1,0 +1,176 @@
+"""What the scheduler meets, whichever engine runs the episode: it observes and decides, round after round."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from operator import index
+
+import numpy as np
+import simpy
+
+from simulator.cluster.config import ClusterConfig
+from simulator.cluster.observation import CLASS, Decision, Observation
+from simulator.cluster.record import EpisodeRecord
+from workloads.arrivals import JobSequence
+from workloads.errors import DecimaError
+
+__all__ = ["BaseCluster", "SchedulingError"]
+
+
+class SchedulingError(DecimaError, RuntimeError):
+    """A decision that the cluster cannot carry out. The message is one line."""
+
+
+class BaseCluster(ABC):
+    """One episode: a cluster, a sequence of jobs, and whoever decides.
+
+    Call :meth:`observe` and :meth:`decide` in turn until :attr:`done`; ``run_episode`` does so.
+
+    Args:
+        config: the cluster.
+        sequence: the jobs.
+
+    Raises:
+        ConfigError: a stage that no executor class can run.
+    """
+
+    clock: simpy.Environment
+
+    def __init__(self, config: ClusterConfig, sequence: JobSequence):
+        self.config = config
+        self.sequence = sequence
+        self._offered = 0
+        self._last_call = False
+        self._done = False
+        self._num_decisions = 0
+        self._observation: Observation | None = None
+        self._classes = np.array(
+            [(kind.count, kind.cpu, kind.memory) for kind in config.executor_classes], dtype=CLASS
+        )
+
+    @property
+    def done(self) -> bool:
+        """Whether the episode is over: all jobs complete and all executors arrived, or ``max_time_ms`` passed."""
+        return self._done
+
+    @property
+    def offered(self) -> int:
+        """Executors still to be committed in the open round."""
+        return self._offered
+
+    @property
+    def last_call(self) -> bool:
+        """Whether nothing is pending: unless executors are put to work now, the cluster stands still for ever."""
+        return self._last_call
+
+    @property
+    @abstractmethod
+    def turn(self) -> list[int]:
+        """The executors that act when the open round closes, in order."""
+
+    @property
+    @abstractmethod
+    def source(self) -> tuple[int | None, int | None]:
+        """(job, stage in that job) whose executors are offered; no stage for a pool, no job for the common pool."""
+
+    @abstractmethod
+    def record(self) -> EpisodeRecord:
+        """What happened so far."""
+
+    def observe(self) -> Observation:
+        """What the scheduler may see now. Between two decisions it is the same object.
+
+        Raises:
+            SchedulingError: the episode is over.
+        """
+        if self._done:
+            raise SchedulingError("the episode is over: there is nothing to decide")
+        return self.snapshot()
+
+    def snapshot(self) -> Observation:
+        """As :meth:`observe`, also while time passes or when the episode is over; nothing is offered then."""
+        if self._observation is not None:
+            return self._observation
+        observation = self._look()
+        if self._offered:  # it is the same until the decision
+            self._observation = observation
+        return observation
+
+    def decide(self, decision: Decision | None) -> float:
+        """Carry out a decision on the current observation; ``None`` leaves the offered executors idle.
+
+        Commits ``min(limit - executors that the job holds without those offered, offered, unclaimed tasks)``.
+
+        Returns:
+            The reward of the time until the next decision; 0 within a round.
+
+        Raises:
+            SchedulingError: the stage is not schedulable or the limit leaves nothing to commit; nothing changes.
+        """
+        if decision is None:
+            return self._decided(None, self._offered)
+        observation = self.observe()
+        place, limit = _whole_numbers("a decision is a stage and a limit", *decision)
+        if not 0 <= place < len(observation.stages):
+            raise SchedulingError(f"there is no stage {place}: the observation has {len(observation.stages)}")
+        job = int(observation.stage_job[place])
+        held = observation.held(job)
+        if limit <= held:
+            raise SchedulingError(
+                f"the limit must exceed the {held} executors that the job holds, got {limit}"
+            )
+        if not observation.stages["schedulable"][place]:
+            raise SchedulingError(f"stage {place} is not schedulable")
+        stage = place - int(observation.job_first_stage[job])
+        return self._decided((int(observation.job_id[job]), stage), min(limit - held, self._offered))
+
+    def commit(self, job: int, stage: int, count: int) -> float:
+        """Commit ``count`` executors, clipped to the stage's unclaimed tasks, as the published simulator does.
+
+        Args:
+            job: number in the sequence.
+            stage: number in the job.
+            count: from 1 to the number of executors offered.
+
+        Returns:
+            As :meth:`decide`.
+
+        Raises:
+            SchedulingError: the stage is not schedulable or the count is out of range; nothing changes.
+        """
+        job, stage, count = _whole_numbers("a commitment is a job, a stage and a count", job, stage, count)
+        if not (0 <= job < len(self.sequence) and 0 <= stage < self.sequence.profiles[job].num_stages):
+            raise SchedulingError(f"there is no stage {stage} of job {job}")
+        if not 0 < count <= self._offered:
+            raise SchedulingError(f"{count} executors asked for, {self._offered} offered")
+        observation = self.observe()
+        first = observation.job_first_stage[observation.job_id == job]
+        if not first.size or not observation.stages["schedulable"][first[0] + stage]:
+            raise SchedulingError(f"stage {stage} of job {job} is not schedulable")
+        return self._decided((job, stage), count)
+
+    def _decided(self, target: tuple[int, int] | None, count: int) -> float:
+        """A round goes on, or time passes until the next one; returns the reward."""
+        if self._done:
+            raise SchedulingError("the episode is over: there is nothing to decide")
+        self._observation = None
+        self._last_call &= target is None
+        self._num_decisions += 1
+        return self._commit(target, count)
+
+    @abstractmethod
+    def _look(self) -> Observation:
+        """What the scheduler may see now."""
+
+    @abstractmethod
+    def _commit(self, target: tuple[int, int] | None, count: int) -> float:
+        """Commit executors of the open round to a schedulable (job, stage) or to idleness; returns the reward."""
+
+
+def _whole_numbers(what: str, *values: int) -> tuple[int, ...]:
+    """Plain integers; fractions of an executor would spoil the books."""
+    try:
+        return tuple(index(value) for value in values)
+    except TypeError:
+        given = ", ".join(str(value) for value in values)
+        raise SchedulingError(f"{what}, all of them whole numbers, got {given}") from None

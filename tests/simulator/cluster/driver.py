@@ -1,0 +1,155 @@
+"""Random decisions for one engine, or for both at once, which must agree about everything that can be seen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import numpy as np
+
+from simulator import (
+    BaseCluster,
+    Cluster,
+    ClusterConfig,
+    EpisodeRecord,
+    Observation,
+    ReferenceCluster,
+    SchedulingError,
+)
+from workloads.arrivals import JobSequence
+
+
+def assert_same(one: Any, other: Any) -> None:
+    """Two observations or records are the same to the bit."""
+    for each in fields(one):
+        ours, theirs = getattr(one, each.name), getattr(other, each.name)
+        if isinstance(ours, np.ndarray):
+            assert ours.dtype == theirs.dtype, each.name
+            np.testing.assert_array_equal(ours, theirs, each.name)
+        else:
+            assert ours == theirs, each.name
+
+
+class Both(BaseCluster):
+    """The compiled engine; whatever it is told, so is the reference, and what they show is compared.
+
+    Args:
+        config: the cluster.
+        sequence: the jobs.
+    """
+
+    def __init__(self, config: ClusterConfig, sequence: JobSequence):
+        self.engine = Cluster(config, sequence)
+        self.reference = ReferenceCluster(config, sequence)
+        super().__init__(config, sequence)
+        self.clock = self.engine.clock
+        self._compare()
+
+    turn = property(lambda self: self.engine.turn)
+    source = property(lambda self: self.engine.source)
+
+    def record(self) -> EpisodeRecord:
+        record = self.engine.record()
+        assert_same(record, self.reference.record())
+        return record
+
+    def _look(self) -> Observation:
+        return self.engine.snapshot()
+
+    def _commit(self, target: tuple[int, int] | None, count: int) -> float:
+        rewards: list[float] = []
+        errors: list[SchedulingError] = []
+        for cluster in (self.engine, self.reference):
+            try:
+                rewards.append(cluster.decide(None) if target is None else cluster.commit(*target, count))
+            except SchedulingError as error:
+                errors.append(error)
+        self._compare()
+        if errors:
+            assert [str(error) for error in errors] == [str(errors[0])] * 2
+            raise errors[0]
+        assert rewards[0] == rewards[1]
+        return rewards[0]
+
+    def _compare(self) -> None:
+        for name in ("done", "offered", "last_call", "turn", "source"):
+            assert getattr(self.engine, name) == getattr(self.reference, name), name
+        self._done, self._offered = self.engine.done, self.engine.offered
+        self._last_call = self.engine.last_call
+        assert self.engine.clock.now == self.reference.clock.now
+        assert_same(self.engine.snapshot(), self.reference.snapshot())
+
+
+@dataclass
+class Driver:
+    """Drives an episode with random decisions.
+
+    Args:
+        config: the cluster.
+        sequence: the jobs.
+        seed: of the decisions.
+        idle: how likely it leaves executors idle although there is work.
+        make: the engine, or both.
+    """
+
+    config: ClusterConfig
+    sequence: JobSequence
+    seed: int = 0
+    idle: float = 0.0
+    make: Callable[[ClusterConfig, JobSequence], BaseCluster] = Cluster
+    rewards: list[float] = field(default_factory=list)
+
+    def run(self) -> EpisodeRecord:
+        """The whole episode."""
+        self.random = np.random.default_rng(self.seed)
+        self.cluster = self.make(self.config, self.sequence)
+        before_ms = 0.0
+        while not self.cluster.done:
+            self._decide()
+            assert self.cluster.clock.now >= before_ms
+            before_ms = self.cluster.clock.now
+        return self.cluster.record()
+
+    def _decide(self) -> None:
+        cluster, observation = self.cluster, self.cluster.observe()
+        choice = np.flatnonzero(observation.schedulable)
+        if not choice.size or (self.random.random() < self.idle and not cluster.last_call):
+            self.rewards.append(cluster.decide(None))
+            return
+        place = int(self.random.choice(choice))
+        job, offered, now = int(observation.stage_job[place]), observation.offered, cluster.clock.now
+        held = observation.held(job)
+        count = int(self.random.integers(1, offered + 3))
+        committed = min(count, offered, int(observation.unclaimed_tasks[place]))
+        stage = place - observation.stages_of(job).start
+        if count <= offered and self.random.random() < 0.3:
+            self.rewards.append(cluster.commit(int(observation.job_id[job]), stage, count))
+        else:
+            self.rewards.append(cluster.decide((place, held + count)))
+        if committed < offered:
+            assert cluster.offered == offered - committed
+            assert cluster.clock.now == now
+            assert self.rewards[-1] == 0.0
+            after = cluster.observe()
+            assert after.job_id.tolist() == observation.job_id.tolist()
+            outside = 0 if job == observation.source else committed
+            assert after.job_executors[job] == observation.job_executors[job] + outside
+            assert after.unclaimed_tasks[place] == observation.unclaimed_tasks[place] - committed
+
+
+def may_stand_still(driver: Driver) -> bool:
+    """Whether executors that idle may be forgotten: by choice, or because another class cannot take over."""
+    return not driver.config.semantics.offer_idle_executors and (
+        driver.idle > 0 or len(driver.config.executor_classes) > 1
+    )
+
+
+def run(driver: Driver) -> EpisodeRecord | None:
+    """An episode; ``None`` if the cluster stands still, where it may."""
+    if not may_stand_still(driver):
+        return driver.run()
+    try:
+        return driver.run()
+    except SchedulingError:
+        return None

@@ -1,0 +1,113 @@
+"""The compiled engine does what the readable reference does, event by event."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+
+from decima.schedulers import Fair
+from simulator import (
+    DECIMA_SIM,
+    PAPER,
+    Cluster,
+    ClusterConfig,
+    ClusterEnv,
+    ConfigError,
+    ReferenceCluster,
+    Semantics,
+    make_cluster,
+    run_episode,
+)
+from simulator.parity.cluster import differences, read_recording
+from tests.simulator.cluster.build import chain, finish, jobs, stage
+from tests.simulator.cluster.driver import Both, Driver, assert_same, run
+from tests.simulator.cluster.strategies import MANY, clusters, idleness, seeds
+from tests.workloads.strategies import job_sequences
+from workloads import poisson_arrivals, synthetic_profiles
+from workloads.arrivals import JobSequence
+
+
+def compare(config: ClusterConfig, sequence: JobSequence, seed: int, idle: float) -> None:
+    driver = Driver(config, sequence, seed, idle, make=Both)
+    run(driver)
+    driver.cluster.record()
+
+
+@MANY
+@given(clusters(max_time=True), job_sequences(), seeds, idleness)
+def test_both_engines_agree_event_by_event(
+    config: ClusterConfig, sequence: JobSequence, seed: int, idle: float
+) -> None:
+    compare(config, sequence, seed, idle)
+
+
+@pytest.mark.slow
+@settings(MANY, max_examples=1000, derandomize=False)
+@given(clusters(max_time=True), job_sequences(), seeds, idleness)
+def test_both_engines_agree_on_a_thousand_episodes(
+    config: ClusterConfig, sequence: JobSequence, seed: int, idle: float
+) -> None:
+    compare(config, sequence, seed, idle)
+
+
+@pytest.mark.parametrize("semantics", [PAPER, DECIMA_SIM])
+def test_both_engines_agree_on_a_larger_cluster(semantics: Semantics) -> None:
+    config = ClusterConfig(num_executors=40, semantics=semantics)
+    sequence = poisson_arrivals(synthetic_profiles(6), 6, 10_000, seed=3)
+    scheduler, both = Fair(), Both(config, sequence)
+    scheduler.reset(config)
+    record, _ = finish(both, scheduler.decide)
+    assert record.num_decisions > 50
+
+
+def test_the_reference_replays_the_recorded_episodes(shared: Callable[[str], Path]) -> None:
+    folder = shared("parity/decima-sim")
+    paths = sorted(folder.glob("*.json.gz"))
+    assert len(paths) == len(json.loads((folder / "index.json").read_text())) == 97
+    for path in paths:
+        assert list(differences(read_recording(path), engine="simpy")) == [], path.name
+
+
+@pytest.mark.parametrize(
+    ("kind", "field", "place"),
+    [
+        ("stages", "claimed", 1),
+        ("jobs", "attached", 0),
+        ("stages", "open_parents", 1),
+        ("jobs", "unsaturated", 0),
+    ],
+)
+def test_a_difference_is_noticed(kind: str, field: str, place: int) -> None:
+    """A counter of the compiled state is changed behind its back."""
+    config, sequence = ClusterConfig(2), jobs(chain(stage(2, 10.0), stage(2, 10.0)))
+    finish(Both(config, sequence))
+    both = Both(config, sequence)
+    getattr(both.engine._state, kind)[field][place] += 1
+    with pytest.raises(AssertionError):
+        finish(both)
+
+
+def test_the_settings_choose_the_engine() -> None:
+    sequence = poisson_arrivals(synthetic_profiles(3), 3, 10_000, seed=3)
+    compiled, simpy = ClusterConfig(5), ClusterConfig(5, engine="simpy")
+    assert isinstance(make_cluster(compiled, sequence), Cluster)
+    assert isinstance(make_cluster(simpy, sequence), ReferenceCluster)
+    records = [run_episode(config, sequence, Fair()) for config in (compiled, simpy)]
+    assert_same(*(replace(record, config=compiled) for record in records))
+    with pytest.raises(ConfigError, match="engine must be 'compiled' or 'simpy', got 'fast'"):
+        ClusterConfig(engine="fast")  # type: ignore[arg-type]
+
+
+def test_an_environment_runs_on_either_engine() -> None:
+    steps = []
+    for engine in ("compiled", "simpy"):
+        env = ClusterEnv(config=ClusterConfig(5, engine=engine))  # type: ignore[arg-type]
+        env.reset(seed=2)
+        env.action_space.seed(3)
+        steps.append([env.step(env.action_space.sample())[1:3] for _ in range(20)])
+    assert steps[0] == steps[1]
