@@ -33,6 +33,8 @@ from tests.decima.evaluation.examples import (
     comparison,
     conditions,
     finished,
+)
+from tests.decima.evaluation.examples import (
     run as compared,
 )
 from tests.decima.policy.examples import changed
