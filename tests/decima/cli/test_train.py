@@ -19,7 +19,7 @@ from decima.learning.cluster.metrics import METRICS, read_metrics
 from decima.policy.files import read_about
 from decima.settings import describe_settings
 from tests.decima.cli.test_compare import assert_one_line_error
-from tests.decima.evaluation.test_comparison import LIBRARY
+from tests.decima.evaluation.examples import LIBRARY
 from tests.decima.learning.cluster.examples import small
 from tests.decima.learning.cluster.test_trainer import assert_same_policy
 from workloads import Workload, trace_arrivals, write_workload

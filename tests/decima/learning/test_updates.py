@@ -23,7 +23,7 @@ from decima.policy.features import Graphs
 from decima.policy.policy import Policy
 from decima.registry import make_scheduler
 from simulator import ClusterConfig, run_episode
-from tests.decima.evaluation.test_comparison import LIBRARY
+from tests.decima.evaluation.examples import LIBRARY
 from workloads import batch_arrivals
 
 CLUSTER = ClusterConfig(num_executors=4)

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from decima.cli.main import cli
-from decima.evaluation.experiments import HINDSIGHT
+from decima.evaluation.alphas import HINDSIGHT
 from decima.learning.cluster.config import parse_config, read_config
 from decima.policy.config import PolicyConfig
 from decima.policy.features import Featurizer
@@ -62,7 +62,7 @@ def test_fig9b_and_fig10(study: Study) -> None:
     outcome = fig9.fig9b(study, interval_s=4.0)
     assert names(outcome)[:4] == ["fifo", "sjf-cp", "fair", HINDSIGHT]
     assert names(outcome)[-1] == "decima"
-    heuristic, learned = (outcome.evaluation.records["", name] for name in (HINDSIGHT, "decima"))
+    heuristic, learned = (outcome.comparisons[""].episodes[name] for name in (HINDSIGHT, "decima"))
     assert fig9.busy_speedup(heuristic, heuristic) == 1
     assert outcome.extra["busy_period_speedup"] == fig9.busy_speedup(heuristic, learned)
     assert outcome.extra["measured_load"]["decima"] > 0
@@ -76,10 +76,8 @@ def test_fig13(study: Study) -> None:
     console.print(study_table(outcome))
     assert "Makespan" in console.export_text()
     for name in (HINDSIGHT, fig13.FOR_JCT):  # nobody is slower for moves that take no time
-        free, delayed = (
-            outcome.evaluation.mean(where, name) for where in (fig13.MOVES_FREE, fig13.MOVES_COST)
-        )
-        assert free < delayed
+        runs = [outcome.comparisons[where].runs(name) for where in (fig13.MOVES_FREE, fig13.MOVES_COST)]
+        assert runs[0]["mean_jct_s"].mean() < runs[1]["mean_jct_s"].mean()
     assert len(fig13.plot_fig13(outcome).axes) == 3
 
 
@@ -119,11 +117,12 @@ def test_fig15a(study: Study) -> None:
 def test_fig21(study: Study) -> None:
     outcome = fig21.fig21(study)
     assert names(outcome) == ["fifo", "sjf-cp", "fair", HINDSIGHT, "decima", fig21.SEARCH]
-    best = outcome.evaluation.of("", fig21.SEARCH)["mean_jct_s"]
-    assert (best <= outcome.evaluation.of("", "sjf-cp")["mean_jct_s"] + 1e-9).all()
-    [condition] = outcome.evaluation.conditions
-    assert min(condition.alphas) == -4
-    assert condition.settings.cluster.moving_delay_ms == condition.settings.cluster.warmup_delay_ms == 0
+    comparison = outcome.comparisons[""]
+    best = comparison.runs(fig21.SEARCH)["mean_jct_s"]
+    assert (best <= comparison.runs("sjf-cp")["mean_jct_s"] + 1e-9).all()
+    assert min(comparison.alphas) == -4
+    cluster = comparison.conditions.cluster
+    assert cluster.moving_delay_ms == cluster.warmup_delay_ms == 0
     searches = json.loads(study_json(outcome))["order_search"]
     assert [len(entry["searches"]) for entry in searches] == [2, 2]
     assert all(0 <= entry["gap"] < 1 for entry in searches)
@@ -188,7 +187,8 @@ def test_the_command(study: Study, workload_file: Path, tmp_path: Path) -> None:
     assert shlex.split(content["command"]) == expected
     [condition] = content["conditions"]
     assert condition["seeds"] == [0, 1]
-    assert fig9.fig9a(study).evaluation.mean("", "decima") == condition["schedulers"]["decima"]["mean_jct_s"]
+    again = fig9.fig9a(study).comparisons[""].runs("decima")
+    assert again["mean_jct_s"].mean() == condition["schedulers"]["decima"]["mean_jct_s"]
 
 
 def test_all_studies_have_a_command() -> None:

@@ -9,68 +9,30 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from decima.evaluation.comparison import compare
-from decima.evaluation.experiments import HINDSIGHT, CompareError, ExperimentSettings
 from decima.learning.cluster.config import TrainingError, read_config
 from decima.policy.files import load_policy
 from decima.policy.scheduler import NeuralScheduler
 from decima.policy.shipped import SHIPPED
 from decima.registry import make_scheduler
-from decima.studies.evaluation import MAKESPAN_HINDSIGHT, POLICY, Condition, evaluate
 from decima.studies.fig9 import batch_variant
 from decima.studies.study import Study, Variant, interval_for_load
 from simulator import ClusterConfig, run_episode
 from workloads import Workload, WorkloadError, batch_arrivals, poisson_arrivals, read_workload
 
 
-def settings_for(study: Study, **others: object) -> ExperimentSettings:
-    return replace(study.settings(num_experiments=2, num_jobs=4), **others)
-
-
-def test_runs_are_those_of_a_comparison(study: Study) -> None:
-    settings = settings_for(study, schedulers=("fifo", "fair", HINDSIGHT), num_experiments=3)
-    evaluation = evaluate([Condition("", settings, {name: name for name in settings.schedulers})])
-    comparison = compare(settings, processes=1)
-    for name in settings.schedulers:
-        runs = evaluation.of("", name)
-        assert runs.index.tolist() == [0, 1, 2]
-        np.testing.assert_allclose(runs["mean_jct_s"], comparison.per_seed_avg_jct_s(name), rtol=1e-12)
-        assert runs["makespan_s"].mean() == pytest.approx(comparison.summary(name)["makespan_s"])
-        assert runs["utilisation"].mean() == pytest.approx(comparison.summary(name)["utilisation"])
-    alphas = [experiment.runs[HINDSIGHT].alpha for experiment in comparison.experiments]
-    assert evaluation.of("", HINDSIGHT)["alpha"].tolist() == alphas
-
-
-def test_a_policy_is_evaluated_as_the_scheduler_that_it_is(study: Study) -> None:
+def test_a_policy_is_compared_as_the_scheduler_that_it_is(study: Study) -> None:
     variant = batch_variant(study)
     spec = study.train(variant)[variant.name]
-    settings = settings_for(study)
-    evaluation = evaluate([Condition("here", settings, {"decima": spec}, keep=True)])
-    scheduler = NeuralScheduler(load_policy(Path(spec.removeprefix(POLICY))))
-    own = [run_episode(settings.cluster, settings.sequence(seed), scheduler) for seed in settings.seeds]
-    assert evaluation.of("here", "decima")["mean_jct_s"].tolist() == [
-        record.mean_jct_ms / 1000 for record in own
-    ]
-    np.testing.assert_array_equal(evaluation.records["here", "decima"].jct_ms, own[0].jct_ms)
-
-
-def test_hindsight_for_the_makespan_and_other_alphas(study: Study) -> None:
-    settings = settings_for(study)
-    schedulers = {"jct": HINDSIGHT, "makespan": MAKESPAN_HINDSIGHT, "fixed": "weighted-fair:-3"}
-    evaluation = evaluate(
-        [Condition("all", settings, schedulers), Condition("one", settings, schedulers, alphas=(-3.0,))]
-    )
-    assert evaluation.mean("all", "makespan", "makespan_s") <= evaluation.mean("all", "jct", "makespan_s")
-    assert evaluation.mean("all", "makespan") >= evaluation.mean("all", "jct")
-    fixed = evaluation.of("one", "fixed")["mean_jct_s"].tolist()
-    assert evaluation.of("one", "jct")["mean_jct_s"].tolist() == fixed
-    assert evaluation.of("one", "jct")["alpha"].tolist() == [-3.0, -3.0]
-
-
-def test_a_scheduler_that_cannot_go_on(study: Study) -> None:
-    condition = Condition("", settings_for(study), {"lazy": "tests.decima.schedulers.own_schedulers:Idle"})
-    with pytest.raises(CompareError, match=r"^tests.decima.schedulers.own_schedulers:Idle on seed 0: "):
-        evaluate([condition])
+    conditions = study.conditions(num_experiments=2, num_jobs=4)
+    told: list[tuple[str, int, int]] = []
+    watched = replace(study, tell=lambda *what: told.append(what))
+    [comparison] = watched.compare({"here": (conditions, {"decima": spec})}, keep=True).values()
+    scheduler = NeuralScheduler(load_policy(Path(spec.removeprefix("decima:"))))
+    own = [run_episode(conditions.cluster, conditions.sequence(seed), scheduler) for seed in conditions.seeds]
+    means = [record.mean_jct_ms / 1000 for record in own]
+    assert comparison.runs("decima")["mean_jct_s"].tolist() == means
+    np.testing.assert_array_equal(comparison.episodes["decima"].jct_ms, own[0].jct_ms)
+    assert told == [("comparing schedulers", 1, 2), ("comparing schedulers", 2, 2)]
 
 
 def test_arrivals_for_a_load(study: Study, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,7 +49,7 @@ def test_the_budget(make_study: Callable[..., Study], tmp_path: Path) -> None:
     full = make_study(tmp_path, budget=1.0, num_experiments=None, num_jobs=None)
     assert full.config("batch").iterations == recipe.iterations
     assert full.config("batch").workload.jobs == recipe.workload.jobs
-    assert full.settings(num_experiments=100, num_jobs=20).num_experiments == 100
+    assert full.conditions(num_experiments=100, num_jobs=20).num_experiments == 100
     tenth = make_study(tmp_path, budget=0.1, num_experiments=None, num_jobs=None)
     assert tenth.config("batch").iterations == round(recipe.iterations / 10)
     assert full.config("batch").imitation == recipe.imitation
@@ -97,9 +59,9 @@ def test_the_budget(make_study: Callable[..., Study], tmp_path: Path) -> None:
     assert stream.imitation is not None
     assert full.config("stream").imitation == stream.imitation
     assert tenth.config("stream").imitation.jobs == max(20, round(stream.imitation.jobs / 10))
-    assert tenth.settings(num_experiments=100, num_jobs=20).num_experiments == 10
-    assert tenth.settings(num_experiments=100, num_jobs=20).num_jobs == 20
-    assert tenth.settings(num_experiments=100, num_jobs=1000, interval_s=2.0).num_jobs == 100
+    assert tenth.conditions(num_experiments=100, num_jobs=20).num_experiments == 10
+    assert tenth.conditions(num_experiments=100, num_jobs=20).num_jobs == 20
+    assert tenth.conditions(num_experiments=100, num_jobs=1000, interval_s=2.0).num_jobs == 100
 
 
 def test_time_scales_of_a_stream_are_those_of_its_arrivals(study: Study) -> None:
@@ -139,7 +101,7 @@ def test_a_shipped_policy_stands_for_one_of_equal_training(
     )
     full = replace(study, source={}, executors=50, num_jobs=None, budget=1.0)
     tenth = replace(full, budget=0.1)
-    shipped, trained = f"{POLICY}{file}", f"{POLICY}{tmp_path / 'batch-20-jobs'}"
+    shipped, trained = f"decima:{file}", f"decima:{tmp_path / 'batch-20-jobs'}"
     assert full.full_policy(batch_variant(full), "batch", equal=True) == shipped
     assert tenth.full_policy(batch_variant(tenth), "batch", equal=True) == trained
     assert tenth.full_policy(batch_variant(tenth), "batch") == shipped
@@ -164,7 +126,7 @@ def test_a_training_that_was_cut_off_goes_on(
     again = make_study(tmp_path, tell=lambda *what: told.append(what))
     assert again.train(variant) == {"batch-4-jobs": f"decima:{tmp_path}/batch-4-jobs/policy.npz"}
     assert min(done for _, done, _ in told if done) == 2
-    whole = Path(study.train(variant)["batch-4-jobs"].removeprefix(POLICY))
+    whole = Path(study.train(variant)["batch-4-jobs"].removeprefix("decima:"))
     for one, other in zip(
         load_policy(whole).parameters(),
         load_policy(tmp_path / "batch-4-jobs" / "policy.npz").parameters(),

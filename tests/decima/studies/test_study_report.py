@@ -8,13 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 from rich.console import Console
 
-from decima.evaluation.experiments import HINDSIGHT, ExperimentSettings
+from decima.evaluation.alphas import HINDSIGHT
+from decima.evaluation.comparison import Comparison
+from decima.evaluation.conditions import Conditions
+from decima.evaluation.run import Run
 from decima.studies import fig9, fig13, fig14, fig15
-from decima.studies.evaluation import Condition, Evaluation
 from decima.studies.study_report import (
     Outcome,
     plot_bars,
@@ -24,49 +25,39 @@ from decima.studies.study_report import (
     styles,
     summary,
 )
+from simulator.cluster.record import EpisodeRecord
 from tests.decima.episodes import episode
 from tests.decima.show.test_plots import difference
 from tests.simulator.cluster.build import job, stage
-from workloads import Workload
+from workloads.sources.workload_file import Workload
 
 SEEDS = 4
-SETTINGS = ExperimentSettings(
-    Workload((job(stage(4, 100.0)),), None, "made up"),
-    schedulers=("fair",),
-    num_jobs=4,
-    num_experiments=SEEDS,
-)
+CONDITIONS = Conditions(Workload((job(stage(4, 100.0)),), None, "made up"), num_jobs=4, num_experiments=SEEDS)
 
 
-def made_up(means: dict[str, dict[str, float]], keep: bool = False) -> Evaluation:
-    """Condition -> scheduler -> mean JCT, s; seeds differ by 10 % each."""
-    conditions = [
-        Condition(name, SETTINGS, {scheduler: scheduler for scheduler in schedulers})
-        for name, schedulers in means.items()
-    ]
-    rows = [
-        {
-            "condition": condition,
-            "scheduler": scheduler,
-            "seed": seed,
-            "mean_jct_s": mean * (0.85 + 0.1 * seed),
-            "p95_jct_s": 2 * mean,
-            "makespan_s": 3 * mean,
-            "utilisation": 0.5,
-            "load": math.nan,
-            "alpha": -1.0 if scheduler == HINDSIGHT else math.nan,
-        }
-        for condition, schedulers in means.items()
-        for scheduler, mean in schedulers.items()
-        for seed in range(SEEDS)
-    ]
-    records = {
-        (condition, scheduler): episode(1 + place / 10)
-        for condition, schedulers in means.items()
-        for place, scheduler in enumerate(schedulers)
-        if keep
-    }
-    return Evaluation(tuple(conditions), pd.DataFrame(rows), records)
+class MadeUp(Comparison):
+    """Results that nothing ran for."""
+
+    def __init__(self, jct_s: dict[str, float], makespan: bool) -> None:
+        """Scheduler -> mean JCT, s; seeds differ by 10 % each."""
+        super().__init__(CONDITIONS, ["fair"])
+        self.schedulers.clear()
+        for name, mean in jct_s.items():
+            alpha = -1.0 if name == HINDSIGHT else math.nan
+            rest = (3000 * mean, 0.5, math.nan, alpha) if makespan else ()
+            self.add(
+                name,
+                {seed: Run(1000 * mean * (0.85 + 0.1 * seed), 2000 * mean, *rest) for seed in range(SEEDS)},
+            )
+
+    @property
+    def episodes(self) -> dict[str, EpisodeRecord]:
+        return {name: episode(1 + place / 10) for place, name in enumerate(self.schedulers)}
+
+
+def made_up(means: dict[str, dict[str, float]], makespan: bool = True) -> dict[str, Comparison]:
+    """Condition -> scheduler -> mean JCT, s; the makespan and what follows is known, or not."""
+    return {condition: MadeUp(jct_s, makespan) for condition, jct_s in means.items()}
 
 
 OUTCOME = Outcome(
@@ -88,7 +79,7 @@ def shown(outcome: Outcome) -> list[list[str]]:
 
 
 def test_the_summary_pairs_experiments() -> None:
-    row = summary(OUTCOME.evaluation)["low", "decima"]
+    row = summary(OUTCOME.comparisons)["low", "decima"]
     assert row["mean_jct_s"] == pytest.approx(8)
     assert row["change"] == pytest.approx(-0.2)
     differences = -2 * (0.85 + 0.1 * np.arange(SEEDS))
@@ -96,7 +87,7 @@ def test_the_summary_pairs_experiments() -> None:
     assert row["change_ci95"] == pytest.approx(half_width / 10, rel=1e-6)
     assert row["makespan_s"] == pytest.approx(24)
     assert math.isnan(row["alpha"])
-    assert summary(OUTCOME.evaluation)["low", HINDSIGHT]["alpha"] == -1
+    assert summary(OUTCOME.comparisons)["low", HINDSIGHT]["alpha"] == -1
 
 
 def test_the_table_stands_beside_the_paper() -> None:
@@ -109,13 +100,11 @@ def test_the_table_stands_beside_the_paper() -> None:
 
 
 def test_what_was_not_measured() -> None:
-    evaluation = made_up({"": {"fair": 3.0}})
-    runs = evaluation.runs[evaluation.runs["seed"] == 0].assign(utilisation=math.nan)
-    outcome = Outcome("fig0", "One", Evaluation(evaluation.conditions, runs, {}))
-    assert ["fair", "2.5", "6.0", "—", "—"] in shown(outcome)
+    outcome = Outcome("fig0", "One", made_up({"": {"fair": 3.0}}, makespan=False))
+    assert ["fair", "3.0", "±", "0.6", "6.0", "—", "—"] in shown(outcome)
     [condition] = json.loads(study_json(outcome))["conditions"]
     assert condition["schedulers"]["fair"]["utilisation"] is None
-    assert condition["schedulers"]["fair"]["per_seed"]["alpha"] == [None]
+    assert condition["schedulers"]["fair"]["per_seed"]["alpha"] == [None] * SEEDS
 
 
 def test_the_json_says_how_it_was_made() -> None:
@@ -150,25 +139,25 @@ def test_bars(tmp_path: Path) -> None:
 
 
 def test_figure_10(tmp_path: Path) -> None:
-    outcome = Outcome("fig9b", "", made_up({"": {HINDSIGHT: 10.0, "decima": 8.0}}, keep=True))
+    outcome = Outcome("fig9b", "", made_up({"": {HINDSIGHT: 10.0, "decima": 8.0}}))
     assert difference(fig9.plot_fig10(outcome), "fig10", tmp_path) is None
 
 
 def test_figure_13(tmp_path: Path) -> None:
     policies = dict.fromkeys((fig13.FOR_JCT, fig13.FOR_JCT_FREE, fig13.FOR_MAKESPAN), 5.0)
-    evaluation = made_up({fig13.MOVES_COST: policies, fig13.MOVES_FREE: policies}, keep=True)
-    assert difference(fig13.plot_fig13(Outcome("fig13", "", evaluation)), "fig13", tmp_path) is None
+    comparisons = made_up({fig13.MOVES_COST: policies, fig13.MOVES_FREE: policies})
+    assert difference(fig13.plot_fig13(Outcome("fig13", "", comparisons)), "fig13", tmp_path) is None
 
 
 def test_figure_14(tmp_path: Path) -> None:
     names = (HINDSIGHT, "decima", fig14.NO_LIMITS, fig14.NO_GRAPH, fig14.UNFIXED, fig14.BATCH)
-    evaluation = made_up(
+    comparisons = made_up(
         {
             f"load {load}%": {name: load / 5 + place**2 * load / 40 for place, name in enumerate(names)}
             for load in (55, 65, 75, 85)
         }
     )
-    assert difference(fig14.plot_fig14(Outcome("fig14", "", evaluation)), "fig14", tmp_path) is None
+    assert difference(fig14.plot_fig14(Outcome("fig14", "", comparisons)), "fig14", tmp_path) is None
 
 
 def test_figure_15a(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from decima.learning.cluster.config import TrainingConfig, parse_config
-from tests.decima.evaluation.test_comparison import LIBRARY
+from tests.decima.evaluation.examples import LIBRARY
 from workloads import Workload, write_workload
 
 #: A training of a second or two.

@@ -18,7 +18,7 @@ from decima.policy.policy import Policy
 from decima.policy.scheduler import NeuralScheduler
 from decima.registry import make_scheduler
 from simulator import ClusterConfig, run_episode
-from tests.decima.evaluation.test_comparison import LIBRARY
+from tests.decima.evaluation.examples import LIBRARY
 from tests.simulator.cluster.build import chain, job, jobs, stage
 from workloads import JobSequence, batch_arrivals, poisson_arrivals
 

@@ -403,7 +403,7 @@ def test_an_episode_may_end_before_anything_was_decided(tmp_path: Path) -> None:
 
 
 def test_exact_arrivals_are_replayed_with_other_noise(tmp_path: Path) -> None:
-    from tests.decima.evaluation.test_comparison import LIBRARY
+    from tests.decima.evaluation.examples import LIBRARY
     from workloads import trace_arrivals
 
     arrivals = trace_arrivals(LIBRARY.profiles[:3], [0.0, 500.0, 900.0])
