@@ -5,7 +5,7 @@ source (a stage, the pool of a job, or the common pool) are offered to the sched
 decision by decision, to stages or to idleness. Nothing moves until the whole round is decided. Then the
 commitments of the source are *fulfilled*, oldest first, as its executors become free; one that changes jobs is
 on its way for the moving delay. The rules are those of the published Decima simulator; where the paper says
-otherwise, ``Semantics`` decides.
+otherwise, ``Semantics`` decides. ``reference.py`` says the same in plain SimPy.
 """
 
 from __future__ import annotations

@@ -15,7 +15,6 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from itertools import count
 
 import numpy as np
@@ -24,83 +23,15 @@ from simpy.events import ProcessGenerator
 
 from simulator.cluster.base import BaseCluster, SchedulingError
 from simulator.cluster.config import ClusterConfig, check_demands
-from simulator.cluster.durations import duration_ms, task_noise
+from simulator.cluster.durations import duration_ms
 from simulator.cluster.observation import JOB, STAGE, Observation
 from simulator.cluster.record import EpisodeRecord
+from simulator.cluster.reference_state import NEVER_STARTED, Commitment, Executor, Job, Source, Stage, jobs_of
 from simulator.cluster.reward import RewardMeter
 from workloads.arrivals import JobSequence
-from workloads.job import JobProfile, StageProfile, Wave
+from workloads.job import JobProfile, Wave
 
 __all__ = ["ReferenceCluster"]
-
-#: What a record says of a task: start and finish in ms, executor, wave, parallelism.
-TaskRun = tuple[float, float, int, int, int]
-NEVER_STARTED: TaskRun = (math.nan, math.nan, -1, -1, 0)
-
-
-@dataclass(eq=False)
-class Job:
-    """A job of the sequence, whether it is in the cluster or not."""
-
-    number: int
-    profile: JobProfile
-    arrival_ms: float
-    stages: list[Stage] = field(default_factory=list)
-    completion_ms: float = math.nan
-
-
-@dataclass(eq=False)
-class Stage:
-    """A stage of a job. Its tasks start in order; it is ready when all its parents are complete."""
-
-    job: Job
-    number: int
-    profile: StageProfile
-    luck: list[list[float]]  # of its tasks
-    rank: float  # ascending in the order in which stages become ready; infinite before
-    parents: list[Stage] = field(default_factory=list)
-    children: list[Stage] = field(default_factory=list)
-    runs: list[TaskRun] = field(default_factory=list)
-    finished: int = 0
-
-    @property
-    def unstarted(self) -> int:
-        """Tasks that have not started."""
-        return self.profile.num_tasks - len(self.runs)
-
-    @property
-    def ready(self) -> bool:
-        """Whether all its parents are complete."""
-        return self.rank < math.inf
-
-    @property
-    def complete(self) -> bool:
-        """Whether all its tasks are finished."""
-        return self.finished == self.profile.num_tasks
-
-
-@dataclass(eq=False)
-class Executor:
-    """An executor: on a stage of its job, or in the pool of its job, or in the common pool, or on its way."""
-
-    number: int
-    kind: int
-    job: Job | None = None
-    stage: Stage | None = None
-    warm: Stage | None = None  # what its JVM worked on last, if it is up
-
-    @property
-    def source(self) -> Source:
-        """Whose commitments it carries out."""
-        return self.stage or self.job, self.kind
-
-    def detach(self) -> None:
-        """Leave stage and job; the JVM is gone."""
-        self.job = self.stage = self.warm = None
-
-
-#: Executors of one class on a stage, in the pool of a job, or in the common pool.
-Source = tuple[Stage | Job | None, int]
 
 
 class ReferenceCluster(BaseCluster):
@@ -110,7 +41,7 @@ class ReferenceCluster(BaseCluster):
         super().__init__(config, sequence)
         check_demands(config, sequence)
         self.clock = simpy.Environment(initial_time=0.0)
-        self._jobs = _jobs_of(sequence)
+        self._jobs = jobs_of(sequence)
         self._live: list[Job] = []
         self._profiles: tuple[JobProfile, ...] = ()  # of the live jobs
         self._num_arrived = 0
@@ -120,9 +51,7 @@ class ReferenceCluster(BaseCluster):
         self._executors = [Executor(number, kind) for number, kind in enumerate(kinds)]
         self._pools: defaultdict[Source, list[Executor]] = defaultdict(list)
         self._moving: dict[Executor, Stage | None] = {}  # None: the job has ended meanwhile
-        self._commitments: list[
-            tuple[Source, Stage | None]
-        ] = []  # of one executor each, oldest first; None: idle
+        self._commitments: list[Commitment] = []  # oldest first
         self._moves: list[tuple[int, int, float]] = []
         self._reward = RewardMeter(config)
 
@@ -194,7 +123,7 @@ class ReferenceCluster(BaseCluster):
         else:  # all who work on the stage will run dry soon; this round settles where they go
             crew = sum(other.source == executor.source for other in self._executors)
             self._open_round([executor], crew, stage.job)
-        ended = all(stage.complete for stage in stage.job.stages)
+        ended = all(each.complete for each in stage.job.stages)
         if ended:
             self._end(stage.job)
         if opened or ended or not committed:
@@ -476,22 +405,3 @@ class ReferenceCluster(BaseCluster):
             end_ms=self.clock.now,
             num_decisions=self._num_decisions,
         )
-
-
-def _jobs_of(sequence: JobSequence) -> list[Job]:
-    """All jobs with their stages; those without parents are ready."""
-    jobs: list[Job] = []
-    ranks = count()
-    for profile, arrival_ms in zip(sequence.profiles, sequence.arrival_ms.tolist(), strict=True):
-        job = Job(len(jobs), profile, arrival_ms)
-        luck = iter(task_noise(sequence.seed, job.number, profile.num_tasks).T.tolist())
-        for number, stage in enumerate(profile.stages):
-            tasks = [next(luck) for _ in range(stage.num_tasks)]
-            job.stages.append(Stage(job, number, stage, tasks, next(ranks)))
-        for child, parents in zip(job.stages, profile.parents, strict=True):
-            child.parents = [job.stages[parent] for parent in parents]
-            child.rank = math.inf if parents else child.rank
-        for parent, children in zip(job.stages, profile.children, strict=True):
-            parent.children = [job.stages[child] for child in children]
-        jobs.append(job)
-    return jobs

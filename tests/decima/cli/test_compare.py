@@ -84,6 +84,14 @@ def test_compare_shows_a_table_and_saves_json_and_pictures(run: Compare, tmp_pat
     ]
 
 
+def test_the_readable_engine_gives_the_same_results(run: Compare, tmp_path: Path) -> None:
+    results = []
+    for engine in ("compiled", "simpy"):
+        run("--schedulers", "fifo,fair", "--json", f"{engine}.json", "--engine", engine)
+        results.append((tmp_path / f"{engine}.json").read_text())
+    assert results[0] == results[1]
+
+
 def test_the_json_holds_a_command_that_gives_the_same_json(run: Compare, tmp_path: Path) -> None:
     run("--schedulers", "fair", "--json", "first.json")
     first = (tmp_path / "first.json").read_text()
