@@ -18,7 +18,7 @@ from torch_geometric.nn import MessagePassing
 from torch_geometric.utils import scatter
 
 from decima.policy.config import PolicyConfig
-from decima.policy.features import Graphs
+from decima.policy.graphs import Graphs
 
 __all__ = ["SLOPE", "Embeddings", "Encoder", "GraphTensors", "StageMessages", "Step", "make_network"]
 

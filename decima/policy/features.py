@@ -1,134 +1,54 @@
-"""What the network sees: graphs of the live jobs' stages, as flat arrays over any number of observations.
+"""From observations to what the network sees: the features of stages and jobs, and who sends messages to whom.
 
-What depends on a job alone, who sends messages to whom and when, is computed once per profile. A graph leaves
-finished stages out (Decima, section 5.1, embeds what is left to do): messages go from children to parents, so that
-no other stage's embedding depends on them.
+A graph leaves finished stages out (Decima, section 5.1, embeds what is left to do): messages go from children to
+parents, so that no other stage's embedding depends on them.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any, NamedTuple
 
 import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
-from decima.policy.compiled.graphs import LIMIT_KINDS, Jobs, Recipe, Seen, build, select
+from decima.policy.compiled.graphs import LIMIT_KINDS, Jobs, Recipe, Seen, build
 from decima.policy.config import FEATURE_NAMES, PolicyConfig
+from decima.policy.graphs import Graphs
 from decima.schedulers.srpt import WORTH_LEAVING, best_parallelism
-from simulator import ClusterConfig, Decision, Observation
-from workloads import JobProfile, JobSequence
+from simulator.cluster.config import ClusterConfig
+from simulator.cluster.observation import Decision, Observation, PerJob
+from workloads.job import JobProfile
 
-__all__ = ["Featurizer", "Graphs", "message_order", "published_message_order"]
+__all__ = ["Featurizer", "message_order", "published_message_order"]
 
 #: How much occupied executors count beside time in ``thrifty_executors`` and ``fast_executors``.
 THRIFT = (2.5, 0.75)
 #: How often the published code passes messages.
 PUBLISHED_STEPS = 8
 
-
-class Graphs(NamedTuple):
-    """B observations with S stages, J live jobs and M messages in all, one after the other.
-
-    Numbers of stages and jobs count from 0 in each observation.
-
-    Attributes:
-        first_stage: int64 [B + 1]; the stages of observation b are ``first_stage[b]:first_stage[b + 1]``.
-        first_job: int64 [B + 1].
-        first_message: int64 [B + 1].
-        features: float32 [S, F], normalised.
-        job_features: float32 [J, F_job], normalised.
-        stage_job: int32 [S]; the stage's job.
-        unfinished: bool [S].
-        place: int32 [S]; where the stage stands in the observation's arrays.
-        low: int32 [S]; limits begin above it: the executors that its job (or the stage, where limits are those of
-            stages) holds, or one less where waiting is a choice.
-        high: int32 [S]; the largest limit; above ``low`` if and only if the stage may be chosen.
-        messages: int32 [M, 3]; step, receiver, sender; in each observation ascending by step, those of a
-            receiver together.
-    """
-
-    first_stage: NDArray[np.int64]
-    first_job: NDArray[np.int64]
-    first_message: NDArray[np.int64]
-    features: NDArray[np.float32]
-    job_features: NDArray[np.float32]
-    stage_job: NDArray[np.int32]
-    unfinished: NDArray[np.bool_]
-    place: NDArray[np.int32]
-    low: NDArray[np.int32]
-    high: NDArray[np.int32]
-    messages: NDArray[np.int32]
-
-    @property
-    def num_graphs(self) -> int:
-        """B."""
-        return self.first_stage.size - 1
-
-    @staticmethod
-    def concatenate(parts: Sequence[Graphs]) -> Graphs:
-        """All observations of ``parts``, which are not empty, in order."""
-        if len(parts) == 1:
-            return parts[0]
-        arrays: dict[str, NDArray[Any]] = {}
-        lengths = [part.num_graphs for part in parts]
-        for name in _POINTERS:
-            pieces = [getattr(part, name) for part in parts]
-            starts = np.cumsum([0, *(piece[-1] for piece in pieces[:-1])])
-            arrays[name] = np.concatenate([pieces[0][:1], *(piece[1:] for piece in pieces)])
-            arrays[name][1:] += np.repeat(starts, lengths)
-        for name in _ROWS:
-            arrays[name] = np.concatenate([getattr(part, name) for part in parts])
-        return Graphs(**arrays)
-
-    def select(self, chosen: NDArray[np.int64]) -> Graphs:
-        """The observations of these numbers, in this order."""
-        arrays: dict[str, NDArray[Any]] = {}
-        for pointer, names in _POINTERS.items():
-            first = getattr(self, pointer)
-            new = np.zeros(chosen.size + 1, dtype=np.int64)
-            np.cumsum(first[chosen + 1] - first[chosen], out=new[1:])
-            arrays[pointer] = new
-            for name in names:
-                rows = getattr(self, name)
-                out = np.empty((int(new[-1]), *rows.shape[1:]), dtype=rows.dtype)
-                select(chosen, first, new, rows, out)
-                arrays[name] = out
-        return Graphs(**arrays)
-
-
-_POINTERS = {
-    "first_stage": ("features", "stage_job", "unfinished", "place", "low", "high"),
-    "first_job": ("job_features",),
-    "first_message": ("messages",),
-}
-_ROWS = tuple(name for name in Graphs._fields if name not in _POINTERS)
+#: Of a profile: its messages, and how many executors it uses well by each of ``THRIFT``, 0 if nobody asks.
+_Known = tuple[NDArray[np.int32], list[int]]
 
 
 class Featurizer:
-    """Turns the observations of one job sequence into graphs.
+    """Turns the observations of a cluster into graphs. What it works out of profiles it keeps in a ``PerJob``.
 
     Args:
         config: which features.
-        sequence: the jobs.
-        messages: of each job, as :func:`message_order` has them; by default in the order that ``config`` names.
+        messages: those of a job, as :func:`message_order` gives them; by default in the order that ``config`` names.
     """
 
     def __init__(
-        self, config: PolicyConfig, sequence: JobSequence, messages: Sequence[NDArray[np.int32]] | None = None
+        self, config: PolicyConfig, messages: Callable[[JobProfile], NDArray[np.int32]] | None = None
     ) -> None:
         self.config = config
-        self.sequence = sequence
-        if messages is None:
-            order = published_message_order if config.message_order == "decima-sim" else message_order
-            messages = [order(profile) for profile in sequence.profiles]
-        self._first_message = np.zeros(len(messages) + 1, dtype=np.int64)
-        np.cumsum([len(each) for each in messages], out=self._first_message[1:])
-        self._messages = np.concatenate([*messages, np.zeros((0, 3), dtype=np.int32)])
+        published = config.message_order == "decima-sim"
+        self._order = messages or (published_message_order if published else message_order)
+        self._known = PerJob(self._of_profile, _joined)
         features = (*config.stage_features, *config.job_features)
         self._recipe = Recipe(
             np.array([FEATURE_NAMES.index(feature.name) for feature in features]),
@@ -140,18 +60,13 @@ class Featurizer:
             config.all_limits,
             config.num_limits,
         )
-        self._useful_executors: NDArray[np.float64] | None = None
+        self._asks_useful = bool((self._recipe.names >= FEATURE_NAMES.index("thrifty_executors")).any())
 
-    def _useful(self, cluster: ClusterConfig) -> NDArray[np.float64]:
-        """Executors that each job of the sequence uses well, by ``THRIFT``, if the policy wants to know."""
-        if self._useful_executors is None:
-            asked = self._recipe.names >= FEATURE_NAMES.index("thrifty_executors")
-            jobs = self.sequence.profiles if asked.any() else ()
-            alone = replace(cluster, max_time_ms=math.inf)
-            self._useful_executors = np.zeros((len(self.sequence.profiles), len(THRIFT)))
-            for number, profile in enumerate(jobs):
-                self._useful_executors[number] = [best_parallelism(profile, alone, each) for each in THRIFT]
-        return self._useful_executors
+    def _of_profile(self, profile: JobProfile, cluster: ClusterConfig) -> _Known:
+        if not self._asks_useful:
+            return self._order(profile), [0] * len(THRIFT)
+        alone = replace(cluster, max_time_ms=math.inf)
+        return self._order(profile), [best_parallelism(profile, alone, each) for each in THRIFT]
 
     def _can_wait(self, observation: Observation) -> bool:
         asked_again = observation.config.semantics.offer_idle_executors and not observation.last_call
@@ -187,23 +102,26 @@ class Featurizer:
         seen = Seen(
             observation.jobs,
             observation.stages,
-            observation.sequence_task_ms,
             observation.offered,
             observation.source,
             observation.num_executors,
             self._can_wait(observation),
             WORTH_LEAVING * observation.config.moving_delay_ms,
         )
-        known = Jobs(self._useful(observation.config), self._first_message, self._messages)
-        rows, messages, num_answers = build(seen, known, self._recipe)
+        rows, messages, num_answers = build(seen, self._known(observation), self._recipe)
         graph = Graphs(
             np.array([0, rows.place.size]),
             np.array([0, observation.job_id.size]),
             np.array([0, len(messages)]),
-            *rows,
-            messages,
+            *(*rows, messages),
         )
         return graph, num_answers
+
+
+def _joined(jobs: list[_Known]) -> Jobs:
+    messages = [np.zeros((0, 3), dtype=np.int32), *(each for each, _ in jobs)]
+    useful = np.array([each for _, each in jobs], dtype=np.float64).reshape(-1, len(THRIFT))
+    return Jobs(useful, np.cumsum([len(each) for each in messages]), np.concatenate(messages))
 
 
 @lru_cache(maxsize=10_000)

@@ -67,11 +67,10 @@ class AgentReplay:
         Raises:
             RecordingError: its messages are not those of its jobs.
         """
-        sequence = recording.sequence()
         messages = None
         if self.policy.config.message_order == "decima-sim" and recording.msg_paths is not None:
-            messages = _messages(sequence.profiles, recording.msg_paths)
-        featurizer = Featurizer(self.policy.config, sequence, messages)
+            messages = _messages(recording.sequence.profiles, recording.msg_paths).__getitem__
+        featurizer = Featurizer(self.policy.config, messages)
         yield from differences(recording, partial(self._decide, featurizer))
 
     def _decide(
@@ -159,7 +158,7 @@ def _named(stage: tuple[int, int] | None) -> str:
 
 def _messages(
     profiles: Sequence[JobProfile], paths: Sequence[Sequence[Sequence[tuple[int, int]]]]
-) -> list[NDArray[np.int32]]:
+) -> dict[JobProfile, NDArray[np.int32]]:
     """Who hears from whom and when, as ``Featurizer`` wants it.
 
     In deep DAGs that depended on where the published code's stages lay in memory: there it is taken from the
@@ -167,16 +166,16 @@ def _messages(
     """
     if len(paths) != len(profiles):
         raise RecordingError(f"msg_paths: {len(profiles)} jobs, recorded {len(paths)}")
-    messages = []
+    messages = {}
     for job, (profile, steps) in enumerate(zip(profiles, paths, strict=True)):
         if len(profile.edges) == 0 or message_order(profile)[:, 0].max() < PUBLISHED_STEPS:
-            messages.append(published_message_order(profile))
+            messages[profile] = published_message_order(profile)
             continue
         rows = sorted((step, *pair) for step, pairs in enumerate(steps) for pair in pairs)
         heard = {(step, receiver) for step, receiver, _ in rows if 0 <= receiver < profile.num_stages}
         if rows != sorted((*hears, child) for hears in heard for child in profile.children[hears[1]]):
             raise RecordingError(f"msg_paths.{job}: a stage hears from others than all its children")
-        messages.append(np.array(rows, dtype=np.int32).reshape(-1, 3))
+        messages[profile] = np.array(rows, dtype=np.int32).reshape(-1, 3)
     return messages
 
 

@@ -19,7 +19,7 @@ from decima.policy.compiled import network
 from decima.policy.compiled.graphs import LIMIT_KINDS
 from decima.policy.config import PolicyConfig
 from decima.policy.encoder import SLOPE, Embeddings, Encoder, GraphTensors, make_network
-from decima.policy.features import Graphs
+from decima.policy.graphs import Graphs
 
 __all__ = ["Choices", "Evaluation", "Policy"]
 

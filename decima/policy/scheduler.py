@@ -7,8 +7,8 @@ import numpy as np
 from decima.policy.features import Featurizer
 from decima.policy.policy import Policy
 from decima.schedulers.base import Scheduler
-from simulator import ClusterConfig, Decision, Observation
-from workloads import JobSequence
+from simulator.cluster.config import ClusterConfig
+from simulator.cluster.observation import Decision, Observation
 from workloads.arrivals import RandomStream, random_stream
 
 __all__ = ["NeuralScheduler"]
@@ -19,27 +19,27 @@ class NeuralScheduler(Scheduler):
 
     Args:
         policy: the network.
-        sample_seed: draw decisions with the policy's probabilities, by this seed and the sequence's; by default
+        sample_seed: draw decisions with the policy's probabilities, in every episode the same numbers; by default
             nothing is drawn, see ``Policy.act``.
     """
 
     def __init__(self, policy: Policy, sample_seed: int | None = None) -> None:
         self.policy = policy
         self.sample_seed = sample_seed
-        self._featurizer: Featurizer | None = None
-        self._random: np.random.Generator | None = None
+        self._featurizer = Featurizer(policy.config)
+        self._begin()
 
-    def reset(self, config: ClusterConfig, sequence: JobSequence) -> None:
-        """Prepare the messages of the sequence's jobs."""
-        self._featurizer = Featurizer(self.policy.config, sequence)
+    def reset(self, config: ClusterConfig) -> None:
+        """Begin the draws anew."""
+        self._begin()
+
+    def _begin(self) -> None:
+        self._random: np.random.Generator | None = None
         if self.sample_seed is not None:
-            self._random = random_stream(self.sample_seed, RandomStream.POLICY, sequence.seed)
+            self._random = random_stream(self.sample_seed, RandomStream.POLICY)
 
     def decide(self, observation: Observation) -> Decision | None:
         """One pass through the network; none if every job that could go on holds all executors."""
-        if self._featurizer is None or self._featurizer.sequence is not observation.sequence:
-            self.reset(observation.config, observation.sequence)
-        assert self._featurizer is not None
         graphs = self._featurizer.graph(observation)
         uniforms = None if self._random is None else self._random.random((1, 2))
         choices = self.policy.act(graphs, uniforms)

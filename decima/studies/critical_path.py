@@ -27,7 +27,7 @@ from torch_geometric.utils import softmax
 
 from decima.policy.config import Feature, PolicyConfig
 from decima.policy.encoder import GraphTensors
-from decima.policy.features import Graphs
+from decima.policy.graphs import Graphs
 from decima.policy.policy import Policy
 from decima.policy.threads import one_thread
 from workloads.sources.synthetic import random_dag

@@ -45,7 +45,7 @@ class ReferenceCluster(BaseCluster):
         self._live: list[Job] = []
         self._profiles: tuple[JobProfile, ...] = ()  # of the live jobs
         self._num_arrived = 0
-        self._next_rank = count(sum(len(job.stages) for job in self._jobs))
+        self._next_rank = count()
         self._kinds = range(len(config.executor_classes))
         kinds = [kind for kind in self._kinds for _ in range(config.executor_classes[kind].count)]
         self._executors = [Executor(number, kind) for number, kind in enumerate(kinds)]
@@ -109,6 +109,9 @@ class ReferenceCluster(BaseCluster):
     def _join(self, job: Job) -> None:
         self._num_arrived += 1
         self._live.append(job)
+        for stage in job.stages:
+            if not stage.parents:
+                stage.rank = next(self._next_rank)
         self._profiles = tuple(live.profile for live in self._live)
         self._reward.add_job(self.clock.now, job.number)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from itertools import count
 
 from simulator.cluster.durations import task_noise
 from workloads.arrivals import JobSequence
@@ -36,7 +35,7 @@ class Stage:
     number: int
     profile: StageProfile
     luck: list[list[float]]  # of its tasks
-    rank: float  # ascending in the order in which stages become ready; infinite before
+    rank: float = math.inf  # ascending in the order in which stages become ready; infinite before
     parents: list[Stage] = field(default_factory=list)
     children: list[Stage] = field(default_factory=list)
     runs: list[TaskRun] = field(default_factory=list)
@@ -86,18 +85,16 @@ Commitment = tuple[Source, Stage | None]
 
 
 def jobs_of(sequence: JobSequence) -> list[Job]:
-    """All jobs with their stages; those without parents are ready."""
+    """All jobs with their stages."""
     jobs: list[Job] = []
-    ranks = count()
     for profile, arrival_ms in zip(sequence.profiles, sequence.arrival_ms.tolist(), strict=True):
         job = Job(len(jobs), profile, arrival_ms)
         luck = iter(task_noise(sequence.seed, job.number, profile.num_tasks).T.tolist())
         for number, stage in enumerate(profile.stages):
             tasks = [next(luck) for _ in range(stage.num_tasks)]
-            job.stages.append(Stage(job, number, stage, tasks, next(ranks)))
+            job.stages.append(Stage(job, number, stage, tasks))
         for child, parents in zip(job.stages, profile.parents, strict=True):
             child.parents = [job.stages[parent] for parent in parents]
-            child.rank = math.inf if parents else child.rank
         for parent, children in zip(job.stages, profile.children, strict=True):
             parent.children = [job.stages[child] for child in children]
         jobs.append(job)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -140,6 +141,7 @@ class Recording(BaseModel):
             reward_scale_ms=self.reward_scale,
         )
 
+    @cached_property
     def sequence(self) -> JobSequence:
         """The jobs that were recorded."""
         profiles = [
@@ -210,7 +212,7 @@ def differences(
         WorkloadError: its jobs are not jobs.
         ConfigError: its cluster is not a cluster.
     """
-    cluster = make_cluster(replace(recording.config(), engine=engine), recording.sequence())
+    cluster = make_cluster(replace(recording.config(), engine=engine), recording.sequence)
     for number, decision in enumerate(recording.decisions):
         if cluster.done:
             yield f"decision {number}: the replay is over, the recording goes on"

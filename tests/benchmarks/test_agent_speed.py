@@ -85,8 +85,8 @@ def deciding_ms(policy: Policy, sequence: JobSequence, live: range) -> tuple[flo
     The weighted fair scheduler drives the episode.
     """
     cluster, driver, scheduler = Cluster(CONFIG, sequence), WeightedFair(), NeuralScheduler(policy)
-    driver.reset(CONFIG, sequence)
-    scheduler.reset(CONFIG, sequence)
+    driver.reset(CONFIG)
+    scheduler.reset(CONFIG)
     times, stages = [], []
     while not cluster.done and len(times) < 1000:
         observation = cluster.observe()

@@ -36,20 +36,16 @@ def load_of(observation: Observation) -> NDArray[np.float64]:
     roots of w, its square, and sum of r times the root of w.
     """
     sums: NDArray[np.float64] = _sums(
-        observation.stages,
-        observation.jobs.shape[1],
-        observation.sequence_task_ms,
-        float(observation.num_executors),
+        observation.stages, len(observation.jobs), float(observation.num_executors)
     )
     return sums
 
 
 @numba.njit(cache=True)
-def _sums(stages, num_jobs, mean_task_ms, num_executors):  # type: ignore[no-untyped-def]
+def _sums(stages, num_jobs, num_executors):  # type: ignore[no-untyped-def]
     work = np.zeros(num_jobs)
-    for place in range(stages.shape[1]):
-        unfinished = stages[2, place] - stages[6, place]
-        work[stages[1, place]] += unfinished * mean_task_ms[stages[0, place]] / UNIT_MS
+    for stage in stages:
+        work[stage.job] += (stage.num_tasks - stage.finished_tasks) * stage.mean_task_ms / UNIT_MS
     work.sort()
     sums = np.zeros(NUM_SUMS)
     sums[0] = 1.0

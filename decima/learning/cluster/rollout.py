@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from decima.learning.cluster.critic import NUM_SUMS, load_of
 from decima.policy.config import PolicyConfig
-from decima.policy.features import Featurizer, Graphs
+from decima.policy.features import Featurizer
+from decima.policy.graphs import Graphs
 from decima.policy.policy import Policy
 from decima.schedulers import Scheduler
 from simulator import BaseCluster, ClusterConfig, Decision, EpisodeRecord, Observation, make_cluster
@@ -111,12 +112,12 @@ class _Episode:
     """A simulator, and the samples taken from it so far, unless they are not wanted."""
 
     def __init__(
-        self, config: ClusterConfig, featurizer: Featurizer, spec: EpisodeSpec, *, keep: bool = True
+        self, config: ClusterConfig, policy: PolicyConfig, spec: EpisodeSpec, *, keep: bool = True
     ) -> None:
         self.spec = spec
         self.keep = keep
         self.cluster = make_cluster(replace(config, max_time_ms=spec.end_ms), spec.sequence)
-        self.featurizer = featurizer
+        self.featurizer = Featurizer(policy)
         self.observation: Observation | None = None
         self.graphs: list[Graphs] = []
         self.stage: list[int] = []
@@ -175,8 +176,7 @@ def roll_out(policy: Policy, config: ClusterConfig, specs: Sequence[EpisodeSpec]
     Raises:
         NotFiniteError: the policy gives probabilities that are no numbers.
     """
-    featurizers = {id(spec.sequence): Featurizer(policy.config, spec.sequence) for spec in specs}
-    episodes = [_Episode(config, featurizers[id(spec.sequence)], spec) for spec in specs]
+    episodes = [_Episode(config, policy.config, spec) for spec in specs]
     _run(policy, episodes)
     return _gather(policy.config, episodes)
 
@@ -187,10 +187,7 @@ def play(policy: Policy, config: ClusterConfig, sequences: Sequence[JobSequence]
     Raises:
         NotFiniteError: the policy gives probabilities that are no numbers.
     """
-    episodes = [
-        _Episode(config, Featurizer(policy.config, sequence), EpisodeSpec(sequence), keep=False)
-        for sequence in sequences
-    ]
+    episodes = [_Episode(config, policy.config, EpisodeSpec(sequence), keep=False) for sequence in sequences]
     _run(policy, episodes)
     return [episode.cluster.record() for episode in episodes]
 
@@ -229,9 +226,9 @@ def roll_out_scheduler(
     Where it leaves executors idle and the policy cannot, or asks for more than the policy's limits allow, there is no
     such choice: the first is no sample, the second is recorded as the largest limit.
     """
-    episodes = [_Episode(config, Featurizer(policy.config, spec.sequence), spec) for spec in specs]
+    episodes = [_Episode(config, policy.config, spec) for spec in specs]
     for episode in episodes:
-        scheduler.reset(config, episode.spec.sequence)
+        scheduler.reset(config)
         while not episode.cluster.done:
             observation = episode.observation = episode.cluster.observe()
             decision = scheduler.decide(observation) if observation.num_schedulable else None

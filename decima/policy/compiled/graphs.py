@@ -1,4 +1,4 @@
-"""Compiled: from an observation to the arrays of ``features.Graphs``."""
+"""Compiled: from an observation to the arrays of ``graphs.Graphs``."""
 
 from __future__ import annotations
 
@@ -17,11 +17,6 @@ INPUT, OUTPUTS, STAGE, NONE = 0, 1, 2, 3
 #: How limits are chosen: ``PolicyConfig.limit`` and its number in compiled code.
 LIMIT_KINDS = {"input": INPUT, "outputs": OUTPUTS, "stage": STAGE, "none": NONE}
 
-# Rows of Observation.jobs and Observation.stages.
-JOB_ID, JOB_FIRST, JOB_EXECUTORS, JOB_NEXT = 0, 1, 2, 5
-STAGE_NUMBER, STAGE_JOB, NUM_TASKS, REMAINING, UNCLAIMED, RUNNING, FINISHED = 0, 1, 2, 3, 4, 5, 6
-READY_RANK, SCHEDULABLE = 7, 8
-
 # Features, in the order of config.FEATURE_NAMES; those of useful_executors come last.
 UNCLAIMED_TASKS, REMAINING_TASKS, MEAN_TASK_MS, UNCLAIMED_WORK_MS, REMAINING_WORK_MS = 0, 1, 2, 3, 4
 EXECUTORS, OFFERED, LOCAL, RUNNING_EXECUTORS, JOB_WORK_MS = 5, 6, 7, 8, 9
@@ -31,10 +26,8 @@ READY, NEXT, SHARE, LASTING, USEFUL = 10, 11, 12, 13, 14
 class Seen(NamedTuple):
     """What is read of an observation."""
 
-    jobs: NDArray[np.int64]
-    stages: NDArray[np.int64]
-    mean_task_ms: NDArray[np.float64]
-    """Of all stages of the sequence."""
+    jobs: NDArray[np.void]
+    stages: NDArray[np.void]
     offered: int
     source: int
     num_executors: int
@@ -45,7 +38,7 @@ class Seen(NamedTuple):
 
 
 class Jobs(NamedTuple):
-    """What is known of each job of the sequence before it runs."""
+    """What the profiles of the live jobs tell."""
 
     useful_executors: NDArray[np.float64]
     """[jobs, 2]"""
@@ -74,18 +67,18 @@ def build(seen, known, recipe):
 
     Args:
         seen: the observation, :class:`Seen`.
-        known: the jobs of the sequence, :class:`Jobs`.
+        known: the live jobs, :class:`Jobs`.
         recipe: what to tell of them, :class:`Recipe`.
 
     Returns:
-        :class:`Rows`, the messages, int32 [M, 3], as ``features.Graphs`` has them, and the number of different answers.
+        :class:`Rows`, the messages, int32 [M, 3], as ``graphs.Graphs`` has them, and the number of different answers.
     """
     rows, num_answers = _rows(seen, known, recipe)
     return rows, _messages(seen, known, rows.place), num_answers
 
 
 class Rows(NamedTuple):
-    """Of stages and jobs, as ``features.Graphs`` has them."""
+    """Of stages and jobs, as ``graphs.Graphs`` has them."""
 
     features: NDArray[np.float32]
     job_features: NDArray[np.float32]
@@ -99,11 +92,11 @@ class Rows(NamedTuple):
 @compiled
 def _make_rows(seen, recipe):
     size = 0
-    for place in range(seen.stages.shape[1]):
-        size += recipe.keep_finished or seen.stages[FINISHED, place] < seen.stages[NUM_TASKS, place]
+    for stage in seen.stages:
+        size += recipe.keep_finished or stage.finished_tasks < stage.num_tasks
     return Rows(
         np.empty((size, recipe.num_stage_features), np.float32),
-        np.empty((seen.jobs.shape[1], recipe.names.size - recipe.num_stage_features), np.float32),
+        np.empty((len(seen.jobs), recipe.names.size - recipe.num_stage_features), np.float32),
         np.empty(size, np.int32),
         np.empty(size, np.bool_),
         np.empty(size, np.int32),
@@ -117,53 +110,52 @@ def _rows(seen, known, recipe):
     """What stages and jobs are like, and the number of different answers."""
     rows = _make_rows(seen, recipe)
     jobs, stages = seen.jobs, seen.stages
-    num_jobs, num_stages = jobs.shape[1], stages.shape[1]
+    num_jobs, num_stages = len(jobs), len(stages)
     most = float(seen.num_executors)
     job_work, unclaimed_work = np.zeros(num_jobs), np.zeros(num_jobs)
-    for place in range(num_stages):
-        job, mean_ms = stages[STAGE_JOB, place], seen.mean_task_ms[stages[STAGE_NUMBER, place]]
-        job_work[job] += stages[REMAINING, place] * mean_ms
-        unclaimed_work[job] += stages[UNCLAIMED, place] * mean_ms
+    for stage in stages:
+        job_work[stage.job] += stage.remaining_tasks * stage.mean_task_ms
+        unclaimed_work[stage.job] += stage.unclaimed_tasks * stage.mean_task_ms
     values = np.zeros(USEFUL + known.useful_executors.shape[1])
     values[OFFERED] = seen.offered
     values[SHARE] = seen.num_executors / max(num_jobs, 1)
     row = 0
     num_answers = 0
     for job in range(num_jobs):
-        executors = jobs[JOB_EXECUTORS, job]
+        executors = jobs[job].executors
         held = max(executors - seen.offered if job == seen.source else executors, 0)
         values[EXECUTORS] = executors
         values[LOCAL] = 1.0 if job == seen.source else -1.0
         values[JOB_WORK_MS] = job_work[job]
         values[LASTING] = min(unclaimed_work[job] / seen.lasting_ms, most) if seen.lasting_ms > 0 else most
-        values[USEFUL:] = known.useful_executors[jobs[JOB_ID, job]]
+        values[USEFUL:] = known.useful_executors[job]
         for k in range(recipe.num_stage_features, recipe.names.size):
             value = _scaled(values[recipe.names[k]], recipe.scales[k], recipe.logs[k])
             rows.job_features[job, k - recipe.num_stage_features] = value
-        end = jobs[JOB_FIRST, job + 1] if job + 1 < num_jobs else num_stages
-        for place in range(jobs[JOB_FIRST, job], end):
-            is_finished = stages[FINISHED, place] >= stages[NUM_TASKS, place]
+        end = jobs[job + 1].first_stage if job + 1 < num_jobs else num_stages
+        for place in range(jobs[job].first_stage, end):
+            stage = stages[place]
+            is_finished = stage.finished_tasks >= stage.num_tasks
             if is_finished and not recipe.keep_finished:
                 continue
-            unclaimed, remaining = stages[UNCLAIMED, place], stages[REMAINING, place]
-            mean_ms = seen.mean_task_ms[stages[STAGE_NUMBER, place]]
+            unclaimed, remaining, mean_ms = stage.unclaimed_tasks, stage.remaining_tasks, stage.mean_task_ms
             values[UNCLAIMED_TASKS] = unclaimed
             values[REMAINING_TASKS] = remaining
             values[MEAN_TASK_MS] = mean_ms
             values[UNCLAIMED_WORK_MS] = unclaimed * mean_ms
             values[REMAINING_WORK_MS] = remaining * mean_ms
-            values[RUNNING_EXECUTORS] = stages[RUNNING, place]
-            values[READY] = 1.0 if stages[READY_RANK, place] >= 0 else -1.0
-            values[NEXT] = 1.0 if jobs[JOB_NEXT, job] == place else -1.0
+            values[RUNNING_EXECUTORS] = stage.running_executors
+            values[READY] = 1.0 if stage.ready_rank >= 0 else -1.0
+            values[NEXT] = 1.0 if jobs[job].next_stage == place else -1.0
             for k in range(recipe.num_stage_features):
                 value = _scaled(values[recipe.names[k]], recipe.scales[k], recipe.logs[k])
                 rows.features[row, k] = value
             rows.stage_job[row] = job
             rows.unfinished[row] = not is_finished
             rows.place[row] = place
-            lowest = stages[RUNNING, place] if recipe.limit_kind == STAGE else held
+            lowest = stage.running_executors if recipe.limit_kind == STAGE else held
             low = high = lowest
-            if stages[SCHEDULABLE, place]:
+            if stage.schedulable:
                 highest = seen.num_executors if recipe.all_limits else lowest + min(seen.offered, unclaimed)
                 if recipe.limit_kind == OUTPUTS:
                     highest = min(highest, recipe.num_limits)
@@ -184,32 +176,31 @@ def _scaled(value, scale, log):
 @compiled
 def _messages(seen, known, places):
     """Between the stages that stand at these places; step by step over all jobs, for many stages at once."""
-    row_of = np.full(seen.stages.shape[1], -1, dtype=np.int32)
+    row_of = np.full(len(seen.stages), -1, dtype=np.int32)
     for row in range(places.size):
         row_of[places[row]] = row
-    job_ids, first_stage = seen.jobs[JOB_ID], seen.jobs[JOB_FIRST]
-    first, messages = known.first_message, known.messages
+    jobs, first, messages = seen.jobs, known.first_message, known.messages
     num_steps = 0
-    for job in job_ids:
-        for m in range(first[job], first[job + 1]):
-            num_steps = max(num_steps, messages[m, 0] + 1)
+    for m in range(len(messages)):
+        num_steps = max(num_steps, messages[m, 0] + 1)
     next_row = np.zeros(num_steps + 1, dtype=np.int64)
-    for number, job in enumerate(job_ids):
+    for job in range(len(jobs)):
         for m in range(first[job], first[job + 1]):
-            if row_of[first_stage[number] + messages[m, 1]] >= 0:
+            if row_of[jobs[job].first_stage + messages[m, 1]] >= 0:
                 next_row[messages[m, 0] + 1] += 1
     for step in range(num_steps):
         next_row[step + 1] += next_row[step]
     filled = np.empty((next_row[num_steps], 3), np.int32)
-    for number, job in enumerate(job_ids):
+    for job in range(len(jobs)):
+        first_stage = jobs[job].first_stage
         for m in range(first[job], first[job + 1]):
-            step, receiver = messages[m, 0], row_of[first_stage[number] + messages[m, 1]]
+            step, receiver = messages[m, 0], row_of[first_stage + messages[m, 1]]
             if receiver >= 0:  # then its children are not finished either
                 row = next_row[step]
                 next_row[step] += 1
                 filled[row, 0] = step
                 filled[row, 1] = receiver
-                filled[row, 2] = row_of[first_stage[number] + messages[m, 2]]
+                filled[row, 2] = row_of[first_stage + messages[m, 2]]
     return filled
 
 

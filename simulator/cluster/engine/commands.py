@@ -47,10 +47,13 @@ def reset(memory):
 
 @compiled
 def add_job(memory, job, level_luck, luck):
-    """A job arrives; with the noise of its tasks, float32 [tasks] each."""
+    """A job arrives, and its parentless stages are ready; with the noise of its tasks, float32 [tasks] each."""
     state = view(memory)
     state.jobs[state.cluster[0].num_live].live = job
     state.cluster[0].num_live += 1
+    for stage in range(state.jobs[job].first_stage, state.jobs[job].end_stage):
+        if state.stages[stage].incomplete_parents == 0:
+            tasks.make_ready(state, stage)
     first = state.stages[state.jobs[job].first_stage].first_task
     for task in range(len(luck)):
         state.tasks[first + task].level_luck = level_luck[task]

@@ -222,7 +222,7 @@ def _pack(profile: JobProfile) -> _Packed:
 
 
 def allocate(config: ClusterConfig, sequence: JobSequence) -> Memory:
-    """The state before time 0: executors are nowhere, no job has arrived, parentless stages are ready.
+    """The state before time 0: executors are nowhere, no job has arrived.
 
     Raises:
         ConfigError: a stage that no executor class can run.
@@ -247,7 +247,7 @@ def allocate(config: ClusterConfig, sequence: JobSequence) -> Memory:
     stages["num_tasks"] = np.concatenate([job.num_tasks for job in packed])
     stages["open_parents"] = np.concatenate([job.num_parents for job in packed])
     stages["incomplete_parents"] = stages["open_parents"]
-    stages["open_order"] = np.where(stages["open_parents"] == 0, np.arange(len(stages)), -1)
+    stages["open_order"] = -1
     stages["first_task"] = _starts(stages["num_tasks"])
     num_children = np.concatenate([job.num_children for job in packed])
     stages["first_child"] = _starts(num_children)
@@ -268,7 +268,6 @@ def allocate(config: ClusterConfig, sequence: JobSequence) -> Memory:
     executors["entry_next"][:-1] = np.arange(1, len(executors))
 
     cluster = np.zeros(1, dtype=CLUSTER)
-    cluster["num_opened"] = len(stages)
     cluster["departure_order"] = -1
     cluster["num_classes"] = num_classes
     cluster["nearest_level"] = config.semantics.nearest_level

@@ -18,6 +18,7 @@ __all__ = [
     "first_schedulable",
     "is_schedulable",
     "leave_stage",
+    "make_ready",
     "next_order",
     "next_task",
     "pop",
@@ -124,10 +125,16 @@ def complete_stage(state, stage):
         child = state.children[edge]
         state.stages[child].incomplete_parents -= 1
         if state.stages[child].incomplete_parents == 0:
-            state.stages[child].open_order = state.cluster[0].num_opened
-            state.cluster[0].num_opened += 1
+            make_ready(state, child)
             opened = True
     return opened
+
+
+@compiled
+def make_ready(state, stage):
+    """All parents of the stage are complete."""
+    state.stages[stage].open_order = state.cluster[0].num_opened
+    state.cluster[0].num_opened += 1
 
 
 @compiled(inline="always")

@@ -19,7 +19,7 @@ from decima.learning.cluster.rollout import (
 )
 from decima.learning.updates import UpdateReport, imitate, ppo, reinforce
 from decima.policy.config import SHORTCUT_POLICY, Feature, PolicyConfig
-from decima.policy.features import Graphs
+from decima.policy.graphs import Graphs
 from decima.policy.policy import Policy
 from decima.registry import make_scheduler
 from simulator import ClusterConfig, run_episode

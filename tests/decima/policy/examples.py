@@ -8,7 +8,8 @@ import numpy as np
 import torch
 
 from decima.policy.config import DECIMA_SIM_POLICY, PAPER_POLICY, PRESETS, SHORTCUT_POLICY, PolicyConfig
-from decima.policy.features import Featurizer, Graphs
+from decima.policy.features import Featurizer
+from decima.policy.graphs import Graphs
 from decima.policy.policy import Policy
 from simulator import PAPER, Cluster, ClusterConfig, Decision, Observation, Semantics
 from workloads import JobProfile, JobSequence, StageProfile, TaskDurations, random_dag
@@ -93,7 +94,7 @@ def episode(
 
 def graphs_of(config: PolicyConfig, seen: list[Observation]) -> list[Graphs]:
     """What a policy sees of observations of one episode, where it has a choice."""
-    featurizer = Featurizer(config, seen[0].sequence)
+    featurizer = Featurizer(config)
     graphs = [featurizer.graph(observation) for observation in seen]
     return [graph for graph in graphs if (graph.high > graph.low).any()]
 
@@ -111,36 +112,34 @@ def reordered(
     """The same cluster with its jobs in another order and their stages with other numbers.
 
     Args:
-        observation: all of whose sequence's jobs are live.
+        observation: of any cluster.
         jobs: the live jobs in their new order.
         number: of each live job in the old order, the new number of each stage.
 
     Returns:
         The observation, and where each of its stages stood in the old one.
     """
-    old = observation.sequence
     firsts = observation.job_first_stage
     profiles, places = [], []
     for job in jobs:
-        profile = old.profiles[int(observation.job_id[job])]
+        profile = observation.profiles[job]
         back = np.argsort(number[job])
         profiles.append(
             JobProfile(profile.name, tuple(profile.stages[at] for at in back), number[job][profile.edges])
         )
         places.append(firsts[job] + back)
     from_ = np.concatenate(places)
-    new_jobs, new_stages = observation.jobs[:, jobs].copy(), observation.stages[:, from_].copy()
+    new_jobs, new_stages = observation.jobs[jobs], observation.stages[from_]
     sizes = np.array([len(each) for each in places])
-    new_jobs[0] = np.arange(jobs.size)
-    new_jobs[1] = np.cumsum(sizes) - sizes
-    new_jobs[5] = np.where(new_jobs[5] >= 0, np.argsort(from_)[new_jobs[5]], -1)
-    new_stages[0] = np.arange(from_.size)
-    new_stages[1] = np.repeat(np.arange(jobs.size), sizes)
+    new_jobs["id"] = np.arange(jobs.size)
+    new_jobs["first_stage"] = np.cumsum(sizes) - sizes
+    next_stage = new_jobs["next_stage"]
+    new_jobs["next_stage"] = np.where(next_stage >= 0, np.argsort(from_)[next_stage], -1)
+    new_stages["job"] = np.repeat(np.arange(jobs.size), sizes)
     return replace(
         observation,
-        sequence=JobSequence(tuple(profiles), np.zeros(jobs.size)),
         source=int(np.flatnonzero(jobs == observation.source)[0]) if observation.source >= 0 else -1,
         jobs=new_jobs,
         stages=new_stages,
-        sequence_task_ms=observation.mean_task_ms[from_],
+        profiles=tuple(profiles),
     ), from_

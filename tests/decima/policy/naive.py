@@ -34,10 +34,10 @@ class NaiveNetwork:
             arrays = (layer.weight.detach().double().numpy(), layer.bias.detach().double().numpy())
             self.weights.setdefault(name, []).append(arrays)
         self.embeddings: dict[int, Vector] = {}
-        jobs = range(observation.jobs.shape[1])
+        jobs = range(observation.jobs.size)
         self.y = [self.job_embedding(job) for job in jobs]
         self.z = self.net("global_aggregate", sum(self.net("global_summary", y) for y in self.y))
-        allowed = [place for place in range(observation.stages.shape[1]) if self.allowed_limits(place)]
+        allowed = [place for place in range(observation.stages.size) if self.allowed_limits(place)]
         scores = softmax([self.stage_score(place) for place in allowed])
         self.stages = dict(zip(allowed, scores, strict=True))
         self.limits = {place: self.limit_probabilities(place) for place in allowed}
@@ -53,12 +53,12 @@ class NaiveNetwork:
             "job_work_ms": sum(
                 seen.remaining_tasks[each] * seen.mean_task_ms[each] for each in self.unfinished(job)
             ),
-            "share_executors": seen.num_executors / seen.jobs.shape[1],
+            "share_executors": seen.num_executors / seen.jobs.size,
         }
         lasting_ms = WORTH_LEAVING * seen.config.moving_delay_ms
         work_ms = sum(seen.unclaimed_tasks[each] * seen.mean_task_ms[each] for each in self.unfinished(job))
         values["lasting_executors"] = min(work_ms / lasting_ms, seen.num_executors)
-        profile = seen.sequence.profiles[seen.job_id[job]]
+        profile = seen.profiles[job]
         for name, thrift in zip(("thrifty_executors", "fast_executors"), THRIFT, strict=True):
             values[name] = best_parallelism(profile, seen.config, thrift)
         if place is not None:
@@ -93,7 +93,7 @@ class NaiveNetwork:
     def children(self, place: int) -> list[int]:
         job = int(self.seen.stage_job[place])
         first = int(self.seen.job_first_stage[job])
-        edges = self.seen.sequence.profiles[int(self.seen.job_id[job])].edges
+        edges = self.seen.profiles[job].edges
         return [first + int(child) for parent, child in edges if first + int(parent) == place]
 
     # What is made of it.

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from decima.policy.config import FEATURE_NAMES, JOB_FEATURE_NAMES, PAPER_POLICY, Feature, PolicyConfig
-from decima.policy.features import THRIFT, Featurizer, Graphs, message_order, published_message_order
+from decima.policy.features import THRIFT, Featurizer, message_order, published_message_order
+from decima.policy.graphs import Graphs
 from decima.schedulers.srpt import WORTH_LEAVING, best_parallelism
 from simulator import Cluster, ClusterConfig, Decision, Observation
 from tests.decima.policy.examples import VARIANTS, changed, episode
@@ -43,12 +44,11 @@ def in_the_middle() -> Observation:
 def test_features_are_what_they_are_called() -> None:
     seen = in_the_middle()
     assert (seen.time_ms, seen.source) == (200, 0)
-    graph = Featurizer(EVERYTHING, seen.sequence).graph(seen)
+    graph = Featurizer(EVERYTHING).graph(seen)
     unclaimed, remaining, mean = seen.unclaimed_tasks, seen.remaining_tasks, np.array([100, 40, 50])
     work = [float(remaining[:2] @ mean[:2]), float(remaining[2] * mean[2])]
     useful = [
-        [best_parallelism(profile, seen.config, thrift) for thrift in THRIFT]
-        for profile in seen.sequence.profiles
+        [best_parallelism(profile, seen.config, thrift) for thrift in THRIFT] for profile in seen.profiles
     ]
     of_stages = unclaimed * mean / (WORTH_LEAVING * seen.config.moving_delay_ms)
     lasting = np.array([of_stages[0] + of_stages[1], of_stages[2]], np.float32)
@@ -86,7 +86,7 @@ def test_a_job_uses_fewer_executors_well_where_they_count_more() -> None:
     slowing = StageProfile(100, TaskDurations.from_tables(durations, durations, durations))
     cluster = Cluster(ClusterConfig(10), jobs(job(slowing)))
     seen = cluster.observe()
-    graph = Featurizer(EVERYTHING, seen.sequence).graph(seen)
+    graph = Featurizer(EVERYTHING).graph(seen)
     thrifty, fast = graph.job_features[0, -2:]
     assert 1 <= thrifty < fast <= 10
 
@@ -98,7 +98,7 @@ def test_features_are_divided_and_compressed() -> None:
         Feature(name="mean_task_ms", scale=10.0, log=True),
         Feature(name="local", scale=0.5),
     )
-    graph = Featurizer(PolicyConfig(stage_features=features), seen.sequence).graph(seen)
+    graph = Featurizer(PolicyConfig(stage_features=features)).graph(seen)
     expected = [[value, math.log(1 + value), 2 * at] for value, at in ((10, 1), (4, 1), (5, -1))]
     np.testing.assert_allclose(graph.features, expected, rtol=1e-6)
 
@@ -109,7 +109,7 @@ def test_limits_begin_above_what_the_job_holds_without_the_offered() -> None:
     assert True in schedulable
 
     def limits(**changes: object) -> list[tuple[int, int] | None]:
-        graph = Featurizer(changed(PAPER_POLICY, **changes), seen.sequence).graph(seen)
+        graph = Featurizer(changed(PAPER_POLICY, **changes)).graph(seen)
         pairs = zip(graph.low.tolist(), graph.high.tolist(), strict=True)
         return [(low, high) if high > low else None for low, high in pairs]
 
@@ -135,7 +135,7 @@ def test_a_policy_may_wait_but_not_for_ever() -> None:
     """The last call offers what nobody wanted, when nothing else is going to happen."""
     config = changed(PAPER_POLICY, all_limits=False, wait=True)
     cluster = Cluster(ClusterConfig(2), jobs(job(stage(2, 5))))
-    featurizer = Featurizer(config, cluster.sequence)
+    featurizer = Featurizer(config)
     seen = cluster.observe()
     assert not seen.last_call
     assert featurizer.graph_and_answers(seen)[1] == 3
@@ -153,7 +153,7 @@ def test_a_policy_may_wait_but_not_for_ever() -> None:
 @given(seed=st.integers(0, 2**32 - 1), name=st.sampled_from(sorted(VARIANTS)))
 def test_a_choice_and_its_decision_are_the_same(seed: int, name: str) -> None:
     seen = episode(np.random.default_rng(seed))
-    featurizer = Featurizer(VARIANTS[name], seen[0].sequence)
+    featurizer = Featurizer(VARIANTS[name])
     for observation in seen:
         graph = featurizer.graph(observation)
         for node in np.flatnonzero(graph.high > graph.low).tolist():
@@ -173,14 +173,14 @@ def test_idleness_is_a_choice_of_the_job_with_the_least_work() -> None:
     config = changed(PAPER_POLICY, all_limits=False, wait=True)
     sequence = jobs(job(stage(4, 5)), job(stage(1, 9)), job(stage(9, 5)))
     cluster = Cluster(ClusterConfig(3), sequence)
-    assert Featurizer(config, cluster.sequence).choice(cluster.observe(), None) == (1, 1)
+    assert Featurizer(config).choice(cluster.observe(), None) == (1, 1)
 
 
 @settings(max_examples=20, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_graphs_hold_the_unfinished_stages_and_their_messages(seed: int) -> None:
     seen = episode(np.random.default_rng(seed))
-    featurizer = Featurizer(PAPER_POLICY, seen[0].sequence)
+    featurizer = Featurizer(PAPER_POLICY)
     for observation in seen:
         graph = featurizer.graph(observation)
         unfinished = observation.finished_tasks < observation.num_tasks
@@ -188,9 +188,8 @@ def test_graphs_hold_the_unfinished_stages_and_their_messages(seed: int) -> None
         assert graph.unfinished.all()
         np.testing.assert_array_equal(graph.stage_job, observation.stage_job[graph.place])
         expected = set()
-        for at, number in enumerate(observation.job_id):
-            first = observation.job_first_stage[at]
-            edges = observation.sequence.profiles[number].edges + first
+        for profile, first in zip(observation.profiles, observation.job_first_stage, strict=True):
+            edges = profile.edges + first
             expected |= {(parent, child) for parent, child in edges.tolist() if unfinished[parent]}
         steps = graph.messages[:, 0].tolist()
         receivers, senders = graph.place[graph.messages[:, 1:]].T.tolist()
@@ -218,14 +217,14 @@ def test_a_stage_hears_in_the_step_of_its_longest_path() -> None:
 def test_every_decision_counts_as_an_answer() -> None:
     seen = in_the_middle()
     for name, config in VARIANTS.items():
-        graph, num_answers = Featurizer(config, seen.sequence).graph_and_answers(seen)
+        graph, num_answers = Featurizer(config).graph_and_answers(seen)
         span = graph.high - graph.low
         assert num_answers == (np.count_nonzero(span) if config.limit == "none" else span.sum()), name
 
 
 def test_observations_are_put_together_and_taken_apart() -> None:
     seen = episode(np.random.default_rng(2))
-    featurizer = Featurizer(PAPER_POLICY, seen[0].sequence)
+    featurizer = Featurizer(PAPER_POLICY)
     parts = [featurizer.graph(observation) for observation in seen]
     batch = Graphs.concatenate(parts)
     assert batch.num_graphs == len(parts)

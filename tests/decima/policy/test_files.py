@@ -15,8 +15,8 @@ import pytest
 import torch
 
 from decima.policy.config import DECIMA_SIM_POLICY
-from decima.policy.features import Graphs
 from decima.policy.files import PolicyFileError, load_policy, read_about, save_policy
+from decima.policy.graphs import Graphs
 from decima.policy.policy import Policy
 from tests.decima.policy.examples import VARIANTS, changed, episode, graphs_of, policy_of
 from tests.refusal import refusal

@@ -54,7 +54,7 @@ def test_every_episode_of_the_published_agent_matches(shared: Shared) -> None:
 def test_as_a_scheduler_it_reaches_the_same_completions(shared: Shared, name: str) -> None:
     recording = read_recording(shared(RECORDINGS) / f"{name}.json.gz")
     policy = load_policy(shared(WEIGHTS))
-    record = run_episode(recording.config(), recording.sequence(), NeuralScheduler(policy))
+    record = run_episode(recording.config(), recording.sequence, NeuralScheduler(policy))
     assert record.completion_ms.tolist() == recording.completions_ms
 
 
@@ -64,7 +64,7 @@ def test_messages_are_sent_in_the_recorded_order(shared: Shared) -> None:
     for path in shared(RECORDINGS).glob("*.json.gz"):
         recording = read_recording(path)
         assert recording.msg_paths is not None
-        for profile, steps in zip(recording.sequence().profiles, recording.msg_paths, strict=True):
+        for profile, steps in zip(recording.sequence.profiles, recording.msg_paths, strict=True):
             recorded = sorted([step, *pair] for step, pairs in enumerate(steps) for pair in pairs)
             order = message_order(profile).tolist()
             if not order or order[-1][0] < 8:
@@ -103,7 +103,7 @@ def record(policy: Policy, sequence: JobSequence, executors: int = 3, tie: int =
     """An episode of a policy in the published semantics, as a recording."""
     config = ClusterConfig(num_executors=executors, moving_delay_ms=20, semantics=DECIMA_SIM)
     cluster, policy = Cluster(config, sequence), copy.deepcopy(policy).double()
-    featurizer = Featurizer(policy.config, sequence)
+    featurizer = Featurizer(policy.config)
     decisions = []
     while not cluster.done:
         decisions.append(_decision(policy, featurizer, cluster, tie))

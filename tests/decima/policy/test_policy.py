@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from decima.policy.config import DECIMA_SIM_POLICY, PAPER_POLICY, SHORTCUT_POLICY, PolicyConfig
-from decima.policy.features import Featurizer, Graphs
+from decima.policy.features import Featurizer
+from decima.policy.graphs import Graphs
 from decima.policy.policy import Policy
 from simulator import Cluster, ClusterConfig
 from tests.decima.policy.examples import (
@@ -60,7 +61,7 @@ def test_the_presets_have_as_many_parameters_as_their_sources_say() -> None:
 def test_probabilities_are_those_of_the_equations(name: str, seed: int) -> None:
     policy = policy_of(VARIANTS[name], seed % 100).double()
     seen = episode(np.random.default_rng(seed))
-    featurizer = Featurizer(policy.config, seen[0].sequence)
+    featurizer = Featurizer(policy.config)
     for observation in seen[:: max(1, len(seen) // 4)]:
         graph, naive = featurizer.graph(observation), NaiveNetwork(policy, observation)
         stages, limits = probabilities(policy, graph)
@@ -78,7 +79,7 @@ def test_a_parent_waits_for_all_its_children(config: PolicyConfig, edges: list[t
     profile = job(*(stage(number + 1, 100 * (number + 1)) for number in range(4)), edges=edges)
     observation = Cluster(ClusterConfig(4), jobs(profile, chain(stage(3, 90), stage(4, 20)))).observe()
     policy = policy_of(config).double()
-    graph = Featurizer(config, observation.sequence).graph(observation)
+    graph = Featurizer(config).graph(observation)
     assert policy.encoder is not None
     with torch.no_grad():
         embeddings = policy.encoder(policy.tensors(graph))
@@ -111,7 +112,7 @@ def test_compiled_messages_are_those_of_the_tensors_in_deep_dags(config: PolicyC
     )
     observation = Cluster(ClusterConfig(6), jobs(deep, bypass, chain(stage(3, 10)))).observe()
     policy = policy_of(config, seed=4)
-    graph = Featurizer(config, observation.sequence).graph(observation)
+    graph = Featurizer(config).graph(observation)
     graphs = Graphs.concatenate([graph] * 9)
     choices = policy.act(graphs, np.random.default_rng(0).random((9, 2)))
     assert len(set(choices.stage.tolist())) > 1
@@ -260,14 +261,14 @@ def test_the_order_of_jobs_and_the_numbers_of_stages_mean_nothing(name: str, see
     policy = policy_of(VARIANTS[name], seed % 100).double()
     seen = episode(random)
     observation = seen[random.integers(len(seen))]
-    sizes = [observation.stages_of(place) for place in range(observation.jobs.shape[1])]
+    sizes = [observation.stages_of(place) for place in range(observation.jobs.size)]
     number = [random.permutation(each.stop - each.start) for each in sizes]
     if name == "profiled":  # how a job does alone depends on the numbers of its stages, which break ties
         number = [np.arange(each.size) for each in number]
     other, from_ = reordered(observation, random.permutation(len(sizes)), number)
-    graph = Featurizer(policy.config, observation.sequence).graph(observation)
-    graph_again = Featurizer(policy.config, other.sequence).graph(other)
-    by_place, limits = _by_place(policy, graph, np.arange(observation.stages.shape[1]))
+    graph = Featurizer(policy.config).graph(observation)
+    graph_again = Featurizer(policy.config).graph(other)
+    by_place, limits = _by_place(policy, graph, np.arange(observation.stages.size))
     by_place_again, limits_again = _by_place(policy, graph_again, from_)
     np.testing.assert_allclose(by_place, by_place_again, atol=1e-6)
     assert limits.keys() == limits_again.keys()
@@ -317,9 +318,9 @@ def test_finished_stages_change_nothing(config: PolicyConfig, seed: int) -> None
     with_ = Policy(changed(config, finished_stages=True))
     with_.load_state_dict(without.state_dict())
     seen = episode(np.random.default_rng(seed))
-    left_out, kept = (Featurizer(policy.config, seen[0].sequence) for policy in (without, with_))
+    left_out, kept = (Featurizer(policy.config) for policy in (without, with_))
     for observation in seen:
-        places = np.arange(observation.stages.shape[1])
+        places = np.arange(observation.stages.size)
         few, limits = _by_place(without, left_out.graph(observation), places)
         all_, limits_of_all = _by_place(with_, kept.graph(observation), places)
         np.testing.assert_allclose(few, all_, atol=1e-6)
@@ -370,7 +371,7 @@ def test_a_policy_leaves_no_temporary_files(tmp_path: Path) -> None:
 def test_many_executors_and_a_job_of_one_stage() -> None:
     policy = policy_of(PAPER_POLICY)
     observation = Cluster(ClusterConfig(1000), jobs(chain(stage(5, 100)))).observe()
-    graph = Featurizer(PAPER_POLICY, observation.sequence).graph(observation)
+    graph = Featurizer(PAPER_POLICY).graph(observation)
     (only,), (limits,) = probabilities(policy, graph)
     assert only == 1
     assert limits.size == 1000

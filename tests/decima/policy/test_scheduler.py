@@ -45,7 +45,7 @@ def test_its_decisions_are_allowed(config: PolicyConfig, semantics: Semantics) -
     sequence = poisson_arrivals(synthetic_profiles(6), 6, 8000, seed=2)
     cluster = Cluster(ClusterConfig(15, semantics=semantics), sequence)
     scheduler = NeuralScheduler(policy_of(config))
-    scheduler.reset(cluster.config, sequence)
+    scheduler.reset(cluster.config)
     while not cluster.done:
         observation = cluster.observe()
         decision = scheduler.decide(observation) if observation.num_schedulable else None
@@ -105,5 +105,5 @@ def test_where_there_is_nothing_to_schedule_it_chooses_nothing() -> None:
     sequence = jobs(chain(stage(1, 10)), at=[5])
     cluster = Cluster(ClusterConfig(2, semantics=DECIMA_SIM), sequence)
     observation = cluster.observe()
-    assert observation.stages.shape[1] == 0
+    assert observation.stages.size == 0
     assert NeuralScheduler(policy_of(PAPER_POLICY)).decide(observation) is None

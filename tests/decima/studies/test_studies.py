@@ -145,7 +145,7 @@ def sees_durations(shape: PolicyConfig) -> bool:
     seen = []
     for task_ms in (200.0, 7000.0):
         sequence = jobs(chain(stage(5, task_ms), stage(30, 2 * task_ms)))
-        graph = Featurizer(shape, sequence).graph(Cluster(ClusterConfig(20), sequence).observe())
+        graph = Featurizer(shape).graph(Cluster(ClusterConfig(20), sequence).observe())
         seen.append((graph.features, graph.job_features))
     return not all(np.array_equal(*pair) for pair in zip(*seen, strict=True))
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from simulator import Cluster, ClusterConfig, Decision, EpisodeRecord, Observation
+from simulator.cluster.observation import CLASS, JOB, STAGE
 from workloads.arrivals import JobSequence
 from workloads.job import JobProfile, StageProfile, TaskDurations
 
@@ -38,6 +39,32 @@ def chain(*stages: StageProfile, name: str = "chain") -> JobProfile:
 def jobs(*profiles: JobProfile, at: Sequence[float] | None = None, seed: int = 0) -> JobSequence:
     """Jobs that arrive at 0, or at the times given."""
     return JobSequence(profiles, np.zeros(len(profiles)) if at is None else np.array(at, float), seed)
+
+
+def by_hand() -> Observation:
+    """Two jobs of a service's: one with a task that runs, and five executors of two classes, of which four are free.
+
+    The first stage of job 7 turned out to have three tasks, one more than its profile says.
+    """
+    return Observation(
+        ClusterConfig(num_executors=4),
+        time_ms=1500.0,
+        offered=3,
+        executor_class=0,
+        source=-1,
+        num_schedulable=2,
+        jobs=np.array([(7, 0, 1, 2, 2, 0, 100.0), (12, 2, 0, 1, 1, 2, 1500.0)], dtype=JOB),
+        stages=np.array(
+            [
+                (0, 3, 2, 2, 1, 0, 0, 1, 20.0, 1.0, 0.0),
+                (0, 1, 1, 1, 0, 0, -1, 0, 30.0, 1.0, 0.5),
+                (1, 4, 4, 4, 0, 0, 1, 1, 5.0, 1.0, 0.0),
+            ],
+            dtype=STAGE,
+        ),
+        classes=np.array([(4, 1.0, 0.5), (1, 2.0, 4.0)], dtype=CLASS),
+        profiles=(chain(stage(2, 20.0), stage(1, 30.0)), job(stage(4, 5.0))),
+    )
 
 
 class Greedy:

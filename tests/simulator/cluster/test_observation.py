@@ -4,40 +4,13 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-import numpy as np
 import pytest
 
 from simulator.cluster.cluster import Cluster
 from simulator.cluster.config import ClusterConfig
-from simulator.cluster.observation import CLASS, JOB, STAGE, Observation, PerJob
-from tests.simulator.cluster.build import chain, greedy, job, jobs, stage
+from simulator.cluster.observation import PerJob
+from tests.simulator.cluster.build import by_hand, chain, greedy, job, jobs, stage
 from workloads.job import JobProfile
-
-
-def by_hand() -> Observation:
-    """Two jobs of a service's: one with a task that runs, and five executors of two classes, of which four are free.
-
-    The first stage of job 7 turned out to have three tasks, one more than its profile says.
-    """
-    return Observation(
-        ClusterConfig(num_executors=4),
-        time_ms=1500.0,
-        offered=3,
-        executor_class=0,
-        source=-1,
-        num_schedulable=2,
-        jobs=np.array([(7, 0, 1, 2, 2, 0, 100.0), (12, 2, 0, 1, 1, 2, 1500.0)], dtype=JOB),
-        stages=np.array(
-            [
-                (0, 3, 2, 2, 1, 0, 0, 1, 20.0, 1.0, 0.0),
-                (0, 1, 1, 1, 0, 0, -1, 0, 30.0, 1.0, 0.5),
-                (1, 4, 4, 4, 0, 0, 1, 1, 5.0, 1.0, 0.0),
-            ],
-            dtype=STAGE,
-        ),
-        classes=np.array([(4, 1.0, 0.5), (1, 2.0, 4.0)], dtype=CLASS),
-        profiles=(chain(stage(2, 20.0), stage(1, 30.0)), job(stage(4, 5.0))),
-    )
 
 
 def test_it_needs_no_simulator() -> None:

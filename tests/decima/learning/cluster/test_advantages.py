@@ -11,7 +11,8 @@ from decima.learning.cluster.config import TrainingConfig
 from decima.learning.cluster.critic import NUM_SUMS
 from decima.learning.cluster.curriculum import plan_iteration
 from decima.learning.cluster.rollout import Trajectories
-from decima.policy.features import Featurizer, Graphs
+from decima.policy.features import Featurizer
+from decima.policy.graphs import Graphs
 from decima.policy.policy import Policy
 from simulator import Cluster
 from tests.decima.learning.cluster.examples import small
@@ -38,7 +39,7 @@ def made_up(
     following = np.append(returns[1:], 0.0)
     following[left == 1] = 0.0
     sequence = config.settings().sequence(0)
-    graph = Featurizer(policy.config, sequence).graph(Cluster(config.cluster.build(), sequence).observe())
+    graph = Featurizer(policy.config).graph(Cluster(config.cluster.build(), sequence).observe())
     numbers = np.zeros(size, np.int32)
     return Trajectories(
         graphs=Graphs.concatenate([graph] * size),

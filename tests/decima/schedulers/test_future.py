@@ -1,0 +1,125 @@
+"""No scheduler knows of jobs to come: where they alone differ, it decides the same. And none needs a simulator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from decima.policy.scheduler import NeuralScheduler
+from decima.policy.shipped import SHIPPED
+from decima.registry import SCHEDULERS, make_scheduler
+from decima.schedulers.base import Scheduler, all_offered
+from decima.schedulers.job_order import JobOrder
+from decima.schedulers.standalone import SparkStandalone
+from simulator.cluster.cluster import Cluster
+from simulator.cluster.config import DECIMA_SIM, PAPER, ClusterConfig, Semantics
+from simulator.cluster.observation import Decision, Observation
+from tests.decima.policy.examples import PRESETS, policy_of
+from tests.simulator.cluster.build import by_hand, chain, job, stage
+from workloads.arrivals import JobSequence, poisson_arrivals
+from workloads.sources.synthetic import synthetic_profiles
+
+#: Whoever can be named, and who else decides.
+EVERYBODY: dict[str, Callable[[], Scheduler]] = {
+    **{
+        name: lambda name=name: make_scheduler(name, seed=1)
+        for name in [
+            *SCHEDULERS,
+            "weighted-fair:-1.3",
+            "weighted-fair:2",
+            *(f"decima:{name}" for name in SHIPPED),
+        ]
+    },
+    "job-order": lambda: JobOrder(range(100)[::-1]),
+    "standalone": lambda: SparkStandalone(5),
+    "sampling": lambda: NeuralScheduler(policy_of(PRESETS["paper"]), sample_seed=1),
+}
+
+KNOWN = poisson_arrivals(synthetic_profiles(6), 6, 8000, seed=2)
+#: From here on everything is different.
+UNTIL_MS = float(KNOWN.arrival_ms[-1]) + 1.0
+
+
+def futures() -> list[JobSequence]:
+    """The same jobs until then, and after that none, many tiny ones, or a huge one of many stages."""
+    tiny, huge = job(stage(1, 1.0)), chain(*(stage(500, 60_000.0) for _ in range(12)))
+    return [
+        JobSequence(
+            (*KNOWN.profiles, *more),
+            np.append(KNOWN.arrival_ms, UNTIL_MS + np.arange(len(more))),
+            KNOWN.seed,
+        )
+        for more in ((), (tiny,) * 40, (huge,))
+    ]
+
+
+def decisions(
+    scheduler: Scheduler, sequence: JobSequence, config: ClusterConfig
+) -> list[tuple[float, Decision | None]]:
+    """What it decides, and when, as long as nobody could know."""
+    scheduler.reset(config)
+    cluster, made = Cluster(config, sequence), []
+    while not cluster.done and (observation := cluster.observe()).time_ms < UNTIL_MS:
+        decision = scheduler.decide(observation) if observation.num_schedulable else None
+        made.append((observation.time_ms, decision))
+        cluster.decide(decision)
+    return made
+
+
+@pytest.mark.parametrize("semantics", [PAPER, DECIMA_SIM], ids=["paper", "decima-sim"])
+@pytest.mark.parametrize("name", EVERYBODY)
+def test_jobs_to_come_change_no_decision(name: str, semantics: Semantics) -> None:
+    config = ClusterConfig(15, semantics=semantics)
+    alone, before_many, before_a_huge_one = (
+        decisions(EVERYBODY[name](), sequence, config) for sequence in futures()
+    )
+    assert len(alone) > 20
+    assert alone == before_many == before_a_huge_one
+
+
+def test_whoever_peeks_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A snapshot that shows the work of all jobs, and who goes by it."""
+
+    class Peeks(Scheduler):
+        def decide(self, observation: Observation) -> Decision | None:
+            stages = np.flatnonzero(observation.schedulable)
+            return all_offered(observation, int(stages[int(observation.leak) % stages.size]))  # type: ignore[attr-defined]
+
+    snapshot = Cluster.snapshot
+
+    def leaking(cluster: Cluster) -> Observation:
+        observation = snapshot(cluster)
+        observation.leak = sum(profile.work_ms for profile in cluster.sequence.profiles)  # type: ignore[attr-defined]
+        return observation
+
+    monkeypatch.setattr(Cluster, "snapshot", leaking)
+    seen = [decisions(Peeks(), sequence, ClusterConfig(15)) for sequence in futures()]
+    assert seen[0] != seen[1] != seen[2]
+
+
+def test_jobs_to_come_change_nothing_that_is_seen() -> None:
+    def everything(sequence: JobSequence) -> list[tuple[object, ...]]:
+        cluster, random, seen = Cluster(ClusterConfig(15), sequence), np.random.default_rng(0), []
+        while not cluster.done and (observation := cluster.observe()).time_ms < UNTIL_MS:
+            values = vars(observation).values()
+            seen.append(tuple(each.tobytes() if isinstance(each, np.ndarray) else each for each in values))
+            stages = np.flatnonzero(observation.schedulable)
+            cluster.decide(all_offered(observation, int(random.choice(stages))) if stages.size else None)
+        return seen
+
+    alone, *others = map(everything, futures())
+    assert len(alone) > 20
+    assert [alone] * 2 == others
+
+
+@pytest.mark.parametrize("name", EVERYBODY)
+def test_it_decides_on_what_no_simulator_showed(name: str) -> None:
+    scheduler, seen = EVERYBODY[name](), replace(by_hand(), last_call=True)  # or it may wait
+    scheduler.reset(seen.config)
+    decision = scheduler.decide(seen)
+    assert decision is not None
+    assert seen.schedulable[decision.stage]
+    assert decision.limit > seen.held(int(seen.stage_job[decision.stage]))
