@@ -14,7 +14,6 @@ import click
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
 
     from workloads import Workload
 
@@ -26,7 +25,6 @@ __all__ = [
     "end",
     "library_errors",
     "make_console",
-    "new_table",
     "stepping",
 ]
 
@@ -116,21 +114,6 @@ def make_console() -> Console:
     console = Console()
     console.width = max(console.width, 80 if console.is_terminal else 120)
     return console
-
-
-def new_table(title: str, *headings: str, names: int = 1) -> Table:
-    """An empty table: the first headings are of ``names``, which may be long, the others of numbers."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    table = Table(title=title, title_justify="left", title_style="", box=SIMPLE_HEAD, pad_edge=False)
-    table.min_width = min(len(title), 80)  # a title is broken where the table ends
-    for place, heading in enumerate(headings):
-        if place < names:
-            table.add_column(heading, overflow="fold")
-        else:
-            table.add_column(heading, justify="right", no_wrap=True)
-    return table
 
 
 def end(message: str, status: int) -> NoReturn:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from decima.cli.console import INTERRUPTED, end, library_errors, make_console, new_table
+from decima.cli.console import INTERRUPTED, end, library_errors, make_console
 from decima.cli.deeprm_compare import compare
 from decima.cli.training import command_line, explain, progress, quoted, settings_source, training_options
 
@@ -95,6 +95,8 @@ def _measured(metrics: Mapping[str, float]) -> Sequence[str]:
 
 
 def _table(result: DeepRMResult) -> Table:
+    from decima.show.tables import new_table
+
     title = f"{result.config.validation.sets} validation sets, means over their jobs; times are steps"
     table = new_table(title, "Scheduler", *SHOWN)
     for name, measures in result.results.items():

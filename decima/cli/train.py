@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from decima.cli.console import INTERRUPTED, end, library_errors, make_console, new_table
+from decima.cli.console import INTERRUPTED, end, library_errors, make_console
 from decima.cli.training import command_line, explain, progress, quoted, settings_source, training_options
 
 if TYPE_CHECKING:
@@ -106,17 +106,16 @@ def _measured(config: TrainingConfig, metrics: Mapping[str, float]) -> Sequence[
 
 def _table(result: TrainingResult) -> Table:
     from decima.evaluation.intervals import mean_interval
+    from decima.show.tables import interval_text, new_table
 
     what = "Makespan" if result.config.cluster.reward == "makespan" else "Mean JCT"
     title = f"{result.config.validation.sequences} validation sequences, s"
     table = new_table(title, "Scheduler", what, "decima is shorter by")
     own = result.results["decima"].mean()
     for name, values in result.results.items():
-        mean, half_width = mean_interval(values / 1000)
+        mean = interval_text(mean_interval(values / 1000))
         shorter = "" if name == "decima" else f"{1 - own / values.mean():.1%}"
-        table.add_row(
-            name, f"{mean:.1f} ± {half_width:.1f}", shorter, style="bold" if name == "decima" else None
-        )
+        table.add_row(name, mean, shorter, style="bold" if name == "decima" else None)
     return table
 
 

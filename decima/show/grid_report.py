@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 
 from rich.table import Table
 
-from decima.cli.console import new_table
 from decima.evaluation.grid import TUNED, Evaluation, best_of
 from decima.evaluation.grid_comparison import LEARNED, GridComparison, GridSettings
+from decima.evaluation.intervals import Interval
+from decima.show.tables import interval_text, new_table
 
 __all__ = [
     "HEADINGS",
     "comparison_notes",
     "comparison_table",
-    "interval",
     "load_name",
+    "measure_text",
     "table_by_row",
 ]
 
@@ -51,19 +51,16 @@ def table_by_row(
     for condition, row in rows.items():
         best = best_of(row, measure)
         cells = {
-            name: interval(*evaluation.interval(measure), bold=name == best)
+            name: measure_text(evaluation.interval(measure), bold=name == best)
             for name, evaluation in row.items()
         }
         table.add_row(condition, *(cells.get(name, "") for name in names))
     return table
 
 
-def interval(mean: float, half_width: float, bold: bool = False) -> str:
+def measure_text(interval: Interval, bold: bool = False) -> str:
     """A mean and half its confidence interval, three digits or two decimals of them."""
-    if math.isnan(mean):
-        return "-"
-    decimals = 2 if abs(mean) < 100 else 1
-    text = f"{mean:.{decimals}f}" + ("" if math.isnan(half_width) else f" ± {half_width:.{decimals}f}")
+    text = interval_text(interval, ".1f" if abs(interval.mean) >= 100 else ".2f")
     return f"[bold]{text}[/bold]" if bold else text
 
 

@@ -1,8 +1,7 @@
-"""Pictures of schedules and comparisons, as matplotlib figures; nothing here touches pyplot or a display."""
+"""Pictures of schedules and comparisons, as matplotlib figures."""
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -20,6 +19,7 @@ from matplotlib.ticker import MaxNLocator, NullFormatter, StrMethodFormatter
 from numpy.typing import NDArray
 
 from decima.outputs import atomic_path
+from decima.show.style import DASHED, LEGEND, RED, finish_axes, new_axes, styles
 
 if TYPE_CHECKING:
     from decima.evaluation.comparison import Comparison
@@ -27,44 +27,17 @@ if TYPE_CHECKING:
 
 __all__ = [
     "draw_schedule",
-    "finish_axes",
     "plot_jct_cdf",
     "plot_jobs_in_system",
     "plot_schedule",
     "save_pictures",
-    "styles",
 ]
 
-#: Okabe and Ito's colour-blind-safe palette; a scheduler has the same colour and dashes in all pictures.
-STYLES: dict[str, tuple[str, str]] = {
-    "fifo": ("#E69F00", "-"),
-    "sjf-cp": ("#56B4E9", "-"),
-    "fair": ("#009E73", "-"),
-    "naive-weighted-fair": ("#CC79A7", "-"),
-    "weighted-fair": ("#0072B2", "-"),
-    "tuned-weighted-fair": ("#D55E00", "--"),
-    "random": ("#999999", ":"),
-    "decima": ("#000000", "-"),
-    # on grids
-    "sjf": ("#56B4E9", "-"),
-    "packer": ("#E69F00", "-"),
-    "tetris*": ("#009E73", "-"),
-    "deeprm": ("#000000", "-"),
-}
-#: For schedulers that are not named above, in the order in which they are drawn.
-OTHER_STYLES = tuple(("#000000", dashes) for dashes in ("--", "-.", ":"))
-#: For variants of a scheduler, in the order in which they are shown: colour-blind-safe, as in all pictures.
-VARIANT_COLOURS = ("#E69F00", "#56B4E9", "#009E73", "#CC79A7", "#0072B2", "#999999")
 MOVE_COLOUR = "#d9d9d9"
-COMPLETION_COLOUR = "#D55E00"
 #: More completions than this are marked without a line through the schedule.
 MAX_LINES = 50
 #: Where medians differ by more than this factor, times are on a logarithmic axis.
 WIDE = 8.0
-LEGEND: dict[str, Any] = {"frameon": False, "fontsize": "small"}
-#: Bars with an interval, which shows on a black bar, too.
-BARS: dict[str, Any] = {"width": 0.85, "capsize": 2, "ecolor": "0.55"}
-DPI = 120
 
 
 def plot_schedule(record: EpisodeRecord, title: str = "", end_s: float | None = None) -> Figure:
@@ -78,8 +51,7 @@ def plot_schedule(record: EpisodeRecord, title: str = "", end_s: float | None = 
         title: names the scheduler; the average JCT is added.
         end_s: right end of the time axis, seconds, to compare pictures; the episode's end if omitted.
     """
-    figure = Figure(figsize=(8, 4), dpi=DPI, layout="constrained")
-    axes = figure.add_subplot()
+    figure, axes = new_axes(8, 4)
     handles = draw_schedule(axes, record, end_s)
     axes.legend(handles=handles, ncols=2, loc="lower right", bbox_to_anchor=(1, 1), **LEGEND)
     axes.set_title(f"{title}: average JCT {record.mean_jct_ms / 1000:.1f} s".removeprefix(": "), loc="left")
@@ -116,13 +88,12 @@ def plot_jct_cdf(per_seed_avg_jct_s: Mapping[str, Sequence[float] | NDArray[np.f
     Args:
         per_seed_avg_jct_s: by scheduler, average JCT in each experiment, float [num_experiments], seconds.
     """
-    figure = Figure(figsize=(6, 4), dpi=DPI, layout="constrained")
-    axes = figure.add_subplot()
-    for (name, values), (colour, dashes) in zip(
-        per_seed_avg_jct_s.items(), _styles(per_seed_avg_jct_s), strict=True
-    ):
-        axes.ecdf(values, label=name, color=colour, linestyle=dashes, linewidth=1.6)
-    axes.set(xlabel="Average job completion time (s)", ylabel="Fraction of experiments", ylim=(0, 1.02))
+    figure, axes = new_axes(6, 4)
+    for name, look in styles(per_seed_avg_jct_s, DASHED).items():
+        axes.ecdf(per_seed_avg_jct_s[name], label=name, linewidth=1.6, **look)
+    finish_axes(
+        axes, xlabel="Average job completion time (s)", ylabel="Fraction of experiments", ylim=(0, 1.02)
+    )
     medians = [float(np.median(values)) for values in per_seed_avg_jct_s.values()]
     if max(medians) > WIDE * min(medians):
         axes.set_xscale("log")
@@ -130,7 +101,7 @@ def plot_jct_cdf(per_seed_avg_jct_s: Mapping[str, Sequence[float] | NDArray[np.f
         axes.xaxis.set_minor_formatter(NullFormatter())
     else:
         axes.set_xlim(left=0)
-    _finish(axes)
+    axes.legend(**LEGEND)
     return figure
 
 
@@ -140,39 +111,15 @@ def plot_jobs_in_system(records: Mapping[str, EpisodeRecord]) -> Figure:
     Args:
         records: by scheduler, one episode of the same job sequence.
     """
-    figure = Figure(figsize=(8, 4), dpi=DPI, layout="constrained")
-    axes = figure.add_subplot()
-    for (name, record), (colour, dashes) in zip(records.items(), _styles(records), strict=True):
-        steps = record.jobs_in_system()
+    figure, axes = new_axes(8, 4)
+    for name, look in styles(records, DASHED).items():
+        steps = records[name].jobs_in_system()
         times = steps.index.to_numpy() / 1000
-        axes.step(
-            times, steps.to_numpy(), where="post", label=name, color=colour, linestyle=dashes, linewidth=1.2
-        )
-    axes.set(xlabel="Time (s)", ylabel="Jobs in the system")
-    axes.set_xlim(left=0)
-    axes.set_ylim(bottom=0)
+        axes.step(times, steps.to_numpy(), where="post", label=name, linewidth=1.2, **look)
+    finish_axes(axes, xlabel="Time (s)", ylabel="Jobs in the system", xlim=(0, None), ylim=(0, None))
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))
-    _finish(axes)
+    axes.legend(**LEGEND)
     return figure
-
-
-def styles(names: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Colour and dashes of lines: as in all pictures for those that are known, a colour of its own for each variant."""
-    looks = {name: STYLES[name] for name in names if name in STYLES}
-    taken = [colour for colour, _ in looks.values()]
-    free = itertools.cycle([colour for colour in VARIANT_COLOURS if colour not in taken])
-    for name in names:
-        if name not in looks:
-            looks[name] = (next(free), "-")
-    return {name: {"color": looks[name][0], "linestyle": looks[name][1]} for name in names}
-
-
-def finish_axes(axes: Axes, **labels: Any) -> None:
-    """Labels, a grid, and no frame."""
-    axes.set(**labels)
-    axes.grid(color="#e5e5e5", linewidth=0.6)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
 
 
 def save_pictures(comparison: Comparison, folder: Path) -> list[Path]:
@@ -241,27 +188,15 @@ def _mark_completions(axes: Axes, record: EpisodeRecord) -> Line2D:
     executors = record.config.num_executors
     completion_s = record.completion_ms[~np.isnan(record.completion_ms)] / 1000
     if completion_s.size <= MAX_LINES:
-        axes.vlines(completion_s, 0, executors, colors=COMPLETION_COLOUR, linestyles="dashed", linewidth=0.7)
+        axes.vlines(completion_s, 0, executors, colors=RED, linestyles="dashed", linewidth=0.7)
     height = np.full(completion_s.size, executors)
-    look: dict[str, Any] = {"color": COMPLETION_COLOUR, "marker": "v", "markersize": 4, "linestyle": "none"}
+    look: dict[str, Any] = {"color": RED, "marker": "v", "markersize": 4, "linestyle": "none"}
     return axes.plot(completion_s, height, label="job completes", clip_on=False, **look)[0]
 
 
 def _job_colours(num_jobs: int) -> NDArray[np.float64]:
     """RGBA per job, float64 [num_jobs, 4]: viridis in golden-ratio steps, so that neighbours differ."""
     return np.asarray(colormaps["viridis"]((np.arange(num_jobs) * 0.618034) % 1.0))
-
-
-def _styles(names: Mapping[str, object]) -> list[tuple[str, str]]:
-    taken = [STYLES[name] for name in names if name in STYLES]
-    free = itertools.cycle([style for style in OTHER_STYLES if style not in taken])
-    return [STYLES[name] if name in STYLES else next(free) for name in names]
-
-
-def _finish(axes: Axes) -> None:
-    axes.grid(color="#e5e5e5", linewidth=0.6)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(**LEGEND)
 
 
 def _file_name(scheduler: str) -> str:

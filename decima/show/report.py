@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import inspect
-import math
 from statistics import median_low
 
 from rich.table import Table
 
-from decima.cli.console import new_table
 from decima.evaluation.alphas import HINDSIGHT, TUNED_ONCE
 from decima.evaluation.comparison import Comparison
+from decima.evaluation.intervals import Interval
 from decima.policy.shipped import SHIPPED
 from decima.registry import LEARNED, SCHEDULERS
+from decima.show.tables import interval_text, new_table
 
 __all__ = ["comparison_notes", "comparison_table", "scheduler_summaries"]
 
@@ -24,13 +24,14 @@ def comparison_table(comparison: Comparison) -> Table:
     table = new_table(_title(comparison), "Scheduler", *headings)
     for scheduler in comparison.schedulers:
         row = comparison.summary(scheduler)
+        difference = Interval(row["difference_s"], row["difference_ci95_s"])
         table.add_row(
             scheduler,
-            _interval(row["avg_jct_s"], row["avg_jct_ci95_s"]),
+            interval_text(Interval(row["avg_jct_s"], row["avg_jct_ci95_s"])),
             f"{row['p95_jct_s']:.1f}",
             f"{row['makespan_s']:.1f}",
             f"{row['utilisation']:.1%}",
-            "best" if scheduler == best else _interval(row["difference_s"], row["difference_ci95_s"], "+"),
+            "best" if scheduler == best else interval_text(difference, "+.1f"),
             style="bold" if scheduler == best else None,
         )
     return table
@@ -84,9 +85,3 @@ def _title(comparison: Comparison) -> str:
     finished = len(comparison.finished)
     count = f"{finished}" if comparison.complete else f"{finished} of {settings.num_experiments}"
     return f"{what}, {settings.cluster.num_executors} executors, {count} experiments"
-
-
-def _interval(mean: float, half_width: float, sign: str = "") -> str:
-    if math.isnan(mean):
-        return "-"
-    return f"{mean:{sign}.1f}" + ("" if math.isnan(half_width) else f" ± {half_width:.1f}")

@@ -5,13 +5,13 @@ from __future__ import annotations
 from matplotlib.figure import Figure
 from rich.table import Table
 
-from decima.cli.console import new_table
-from decima.show.plots import DPI, LEGEND
+from decima.show.style import BLUE, GREY, LEGEND, RED, new_axes
+from decima.show.tables import new_table
 from decima.studies.critical_path import LEARN_STAGES, TEST_STAGES, Expressiveness
 
 __all__ = ["expressiveness_notes", "expressiveness_table", "plot_expressiveness"]
 
-_COLOURS = {"two-level": "#0072B2", "single-level": "#D55E00"}
+_COLOURS = {"two-level": BLUE, "single-level": RED}
 _LABELS = {"two-level": "two-level: g of the sum", "single-level": "single-level: the sum"}
 
 
@@ -41,8 +41,7 @@ def expressiveness_notes(expressiveness: Expressiveness) -> list[str]:
 
 def plot_expressiveness(expressiveness: Expressiveness) -> Figure:
     """Accuracy on unseen DAGs over the iterations: the mean over the seeds, and between the lowest and the highest."""
-    figure = Figure(figsize=(6, 3.5), dpi=DPI, layout="constrained")
-    axes = figure.add_subplot()
+    figure, axes = new_axes(6, 3.5)
     for network, curves in expressiveness.curves.groupby("network", sort=False):
         points = 100 * curves.groupby("iteration")["accuracy"].agg(["mean", "min", "max"])
         name = str(network)
@@ -50,7 +49,7 @@ def plot_expressiveness(expressiveness: Expressiveness) -> Figure:
         axes.fill_between(
             points.index, points["min"], points["max"], color=_COLOURS[name], alpha=0.2, linewidth=0
         )
-    axes.axhline(100 * expressiveness.chance, color="#999999", linestyle="dotted", label="chance")
+    axes.axhline(100 * expressiveness.chance, color=GREY, linestyle="dotted", label="chance")
     axes.set(xlabel="Iteration", ylabel="Accuracy on larger, unseen DAGs (%)", ylim=(0, 100))
     axes.margins(x=0)
     axes.legend(loc="lower right", **LEGEND)

@@ -7,7 +7,8 @@ from dataclasses import replace
 from matplotlib.figure import Figure
 
 from decima.evaluation.alphas import HINDSIGHT, MAKESPAN_HINDSIGHT
-from decima.show.plots import DPI, LEGEND, draw_schedule
+from decima.show.plots import draw_schedule
+from decima.show.style import LEGEND, new_figure
 from decima.studies.fig9 import batch_variant
 from decima.studies.study import Study, Variant
 from decima.studies.study_report import Outcome
@@ -57,7 +58,7 @@ def plot_fig13(outcome: Outcome) -> Figure:
     shown = ((MOVES_COST, FOR_JCT), (MOVES_FREE, FOR_JCT_FREE), (MOVES_COST, FOR_MAKESPAN))
     records = [outcome.comparisons[condition].episodes[name] for condition, name in shown]
     end_s = max(record.end_ms for record in records) / 1000
-    figure = Figure(figsize=(8, 9), dpi=DPI, layout="constrained")
+    figure = new_figure(8, 9)
     for place, ((condition, scheduler), record) in enumerate(zip(shown, records, strict=True)):
         axes = figure.add_subplot(3, 1, place + 1)
         jct_s, makespan_s = record.mean_jct_ms / 1000, record.makespan_ms / 1000

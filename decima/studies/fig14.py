@@ -8,10 +8,10 @@ from dataclasses import replace
 from matplotlib.figure import Figure
 
 from decima.evaluation.alphas import HINDSIGHT
-from decima.show.plots import DPI, LEGEND
+from decima.show.style import finish_axes, legend_beside, new_axes, styles
 from decima.studies.fig9 import batch_variant, stream_variant
 from decima.studies.study import Study, Variant
-from decima.studies.study_report import FULL, Outcome, finish_axes, styles, summary
+from decima.studies.study_report import FULL, Outcome, summary
 
 __all__ = ["LOADS", "fig14", "plot_fig14"]
 
@@ -99,8 +99,7 @@ def fig14(study: Study, loads: Sequence[float] = LOADS) -> Outcome:
 def plot_fig14(outcome: Outcome) -> Figure:
     """Mean JCT over the load, a line for each policy."""
     comparisons, table = outcome.comparisons, summary(outcome.comparisons)
-    figure = Figure(figsize=(7, 4), dpi=DPI, layout="constrained")
-    axes = figure.add_subplot()
+    figure, axes = new_axes(7, 4)
     names = list(next(iter(comparisons.values())).schedulers)
     places = [float(name.removeprefix("load ").removesuffix("%")) for name in comparisons]
     for name, look in styles(names).items():
@@ -108,5 +107,5 @@ def plot_fig14(outcome: Outcome) -> Figure:
         axes.plot(places, means, label=name, marker="o", markersize=4, **look)
     axes.set_xticks(places)
     finish_axes(axes, xlabel="Load (%)", ylabel="Average job completion time (s)", yscale="log")
-    axes.legend(loc="upper left", bbox_to_anchor=(1, 1), **LEGEND)
+    legend_beside(axes)
     return figure

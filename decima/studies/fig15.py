@@ -7,9 +7,9 @@ from matplotlib.ticker import MaxNLocator
 
 from decima.evaluation.alphas import HINDSIGHT
 from decima.learning.cluster.metrics import read_metrics
-from decima.show.plots import DPI, LEGEND, STYLES
+from decima.show.style import finish_axes, legend_beside, new_axes, styles
 from decima.studies.study import Study, Variant
-from decima.studies.study_report import FULL, Outcome, finish_axes, styles
+from decima.studies.study_report import FULL, Outcome
 
 __all__ = ["fig15a", "plot_fig15a"]
 
@@ -63,9 +63,8 @@ def fig15a(study: Study, load: float = 0.85) -> Outcome:
 
 def plot_fig15a(outcome: Outcome) -> Figure:
     """JCT on the validation sequences over the iterations; dashed is the tuned weighted fair there."""
-    figure = Figure(figsize=(7, 4), dpi=DPI, layout="constrained")
-    axes = figure.add_subplot()
-    looks = styles(list(outcome.curves))
+    figure, axes = new_axes(7, 4)
+    looks = styles([*outcome.curves, HINDSIGHT])
     for name, rows in outcome.curves.items():
         judged = [row for row in rows if "validation_jct_s" in row]
         iterations = [row["iteration"] for row in judged]
@@ -73,8 +72,8 @@ def plot_fig15a(outcome: Outcome) -> Figure:
     [judged, *_] = [[row for row in rows if "improvement" in row] for rows in outcome.curves.values()]
     # improvement = 1 - JCT / JCT of the tuned weighted fair, which is the same for all: same sequences
     tuned = judged[0]["validation_jct_s"] / (1 - judged[0]["improvement"])
-    axes.axhline(tuned, label=HINDSIGHT, color=STYLES[HINDSIGHT][0], linestyle="--", linewidth=1)
+    axes.axhline(tuned, label=HINDSIGHT, linewidth=1, **looks[HINDSIGHT])
     finish_axes(axes, xlabel="Iterations", ylabel="Average job completion time (s)", ylim=(0, None))
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.legend(loc="upper left", bbox_to_anchor=(1, 1), **LEGEND)
+    legend_beside(axes)
     return figure

@@ -11,8 +11,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from rich.table import Table
 
-from decima.cli.console import new_table
-from decima.show.plots import LEGEND
+from decima.show.style import BLUE, GREEN, GREY, LEGEND, ORANGE, PINK, RED, SKY, new_figure
+from decima.show.tables import new_table
 from decima.studies.fig18 import ALL, FROM_ALONE, PAPER_MEAN_ERROR, VARIANTS, Fidelity
 
 __all__ = ["fidelity_notes", "fidelity_tables", "plot_fidelity"]
@@ -37,9 +37,9 @@ _MIXTURE_ERRORS = {
     "No par.": "no parallelism error",
     "No driver": "no driver error",
 }
-_REAL, _SIMULATED = "#0072B2", "#E69F00"
-_SHARING = {"FIFO": ("o", "#009E73"), "FAIR": ("s", "#CC79A7")}
-_WHERE = {"alone": "#56B4E9", "sharing": "#D55E00"}
+_REAL, _SIMULATED = BLUE, ORANGE
+_SHARING = {"FIFO": ("o", GREEN), "FAIR": ("s", PINK)}
+_WHERE = {"alone": SKY, "sharing": RED}
 
 
 def fidelity_tables(fidelity: Fidelity) -> list[Table]:
@@ -103,7 +103,7 @@ def plot_fidelity(fidelity: Fidelity) -> Figure:
     queries, mixed = fidelity.queries(), not fidelity.applications.empty
     panels = queries.index.unique("data")
     heights = [2.6] * len(panels) + [3.8 if mixed else 2.6]
-    figure = Figure(figsize=(10, sum(heights)), dpi=120, layout="constrained")
+    figure = new_figure(10, sum(heights))
     grid = figure.add_gridspec(len(heights), 2, height_ratios=heights)
     for row, data in enumerate(panels):
         axes = figure.add_subplot(grid[row, :])
@@ -137,7 +137,7 @@ def _plot_mixtures(axes: Axes, applications: pd.DataFrame) -> None:
     axes.fill_between(
         line, line * (1 - allowed), line * (1 + allowed), color="#eeeeee", label=f"± {allowed:.0%}"
     )
-    axes.plot(line, line, color="#999999", linewidth=0.8)
+    axes.plot(line, line, color=GREY, linewidth=0.8)
     for sharing, (marker, colour) in _SHARING.items():
         group = applications[applications["sharing"] == sharing]
         look: dict[str, Any] = {"marker": marker, "color": colour, "linestyle": "none", "markersize": 4}

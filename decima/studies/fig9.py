@@ -7,9 +7,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from decima.evaluation.alphas import HINDSIGHT
-from decima.show.plots import DPI, LEGEND, plot_jct_cdf
+from decima.show.plots import plot_jct_cdf
+from decima.show.style import GREY, LEGEND, finish_axes, new_figure, styles
 from decima.studies.study import Study, Variant
-from decima.studies.study_report import FULL, Outcome, finish_axes, styles
+from decima.studies.study_report import FULL, Outcome
 from simulator import EpisodeRecord
 
 __all__ = ["batch_variant", "busy_speedup", "fig9a", "fig9b", "plot_fig9", "plot_fig10", "stream_variant"]
@@ -119,7 +120,7 @@ def plot_fig10(outcome: Outcome) -> Figure:
     """
     records = {name: outcome.comparisons[""].episodes[name] for name in (HINDSIGHT, FULL)}
     looks = styles(list(records))
-    figure = Figure(figsize=(12, 6.5), dpi=DPI, layout="constrained")
+    figure = new_figure(12, 6.5)
     grid = figure.add_gridspec(2, 6)
     jobs, jct, by_size = (figure.add_subplot(grid[0, 2 * place : 2 * place + 2]) for place in range(3))
     executors, work = figure.add_subplot(grid[1, :3]), figure.add_subplot(grid[1, 3:])
@@ -145,7 +146,7 @@ def plot_fig10(outcome: Outcome) -> Figure:
     executors.set_ylim(bottom=0)
     heuristic, learned = (record.busy_ms / 1000 for record in records.values())
     both = (min(heuristic.min(), learned.min()), max(heuristic.max(), learned.max()))
-    work.plot(both, both, color="#999999", linewidth=0.8)
+    work.plot(both, both, color=GREY, linewidth=0.8)
     work.scatter(heuristic, learned, color=looks[FULL]["color"], s=5, alpha=0.5, linewidths=0)
     finish_axes(
         work,

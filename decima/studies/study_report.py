@@ -18,22 +18,20 @@ from matplotlib.figure import Figure
 from rich.table import Table
 
 import decima
-from decima.cli.console import new_table
 from decima.evaluation.alphas import HINDSIGHT
 from decima.evaluation.comparison import Comparison
-from decima.evaluation.intervals import mean_interval
+from decima.evaluation.intervals import Interval, mean_interval
 from decima.policy.files import read_about
 from decima.registry import LEARNED
-from decima.show.plots import BARS, DPI, LEGEND, finish_axes, styles
+from decima.show.style import draw_bars, legend_beside, new_axes
+from decima.show.tables import interval_text, new_table
 
 __all__ = [
     "Outcome",
-    "finish_axes",
     "plot_bars",
     "study_json",
     "study_notes",
     "study_table",
-    "styles",
     "summary",
 ]
 
@@ -115,30 +113,21 @@ def study_table(outcome: Outcome) -> Table:
         shown = condition
         cells += [
             scheduler,
-            _interval(row["mean_jct_s"], row["mean_jct_ci95"]),
+            interval_text(Interval(row["mean_jct_s"], row["mean_jct_ci95"]), unknown=UNKNOWN),
             _number(row["p95_jct_s"], ".1f"),
         ]
         if outcome.makespan:
-            cells.append(_interval(row["makespan_s"], row["makespan_ci95"]))
-        cells += [_number(row["utilisation"], ".1%"), "" if scheduler == HINDSIGHT else _change(row)]
+            makespan = Interval(row["makespan_s"], row["makespan_ci95"])
+            cells.append(interval_text(makespan, unknown=UNKNOWN))
+        change = interval_text(Interval(row["change"], row["change_ci95"]), "+.1%", unknown="")
+        cells += [_number(row["utilisation"], ".1%"), "" if scheduler == HINDSIGHT else change]
         paper = outcome.paper.get((condition, scheduler), UNKNOWN)
         table.add_row(*cells, paper, style="bold" if scheduler == FULL else None)
     return table
 
 
-def _interval(mean: float, half_width: float) -> str:
-    return _number(mean, ".1f") + ("" if math.isnan(half_width) else f" ± {half_width:.1f}")
-
-
 def _number(value: float, form: str) -> str:
     return UNKNOWN if math.isnan(value) else f"{value:{form}}"
-
-
-def _change(row: Mapping[str, float]) -> str:
-    if math.isnan(row["change"]):
-        return ""
-    half_width = "" if math.isnan(row["change_ci95"]) else f" ± {row['change_ci95']:.1%}"
-    return f"{row['change']:+.1%}{half_width}"
 
 
 def study_notes(outcome: Outcome) -> list[str]:
@@ -257,30 +246,15 @@ def _finite(value: Any) -> float | None:
 def plot_bars(outcome: Outcome) -> Figure:
     """Mean JCT of each scheduler with its confidence interval, one group of bars for each condition."""
     table = summary(outcome.comparisons)
-    names = list(dict.fromkeys(name for _, name in table))
-    looks = styles(names)
-    places: list[tuple[float, str, str]] = []
-    place = 0.0
-    ticks = []
-    for condition, comparison in outcome.comparisons.items():
-        first = place
-        for name in comparison.schedulers:
-            places.append((place, condition, name))
-            place += 1
-        ticks.append(((first + place - 1) / 2, condition))
-        place += 1
-    figure = Figure(figsize=(max(5.0, 0.42 * place + 2), 4), dpi=DPI, layout="constrained")
-    axes = figure.add_subplot()
-    drawn: set[str] = set()
-    for place, condition_name, name in places:
-        row = table[condition_name, name]
-        error = 0.0 if math.isnan(row["mean_jct_ci95"]) else row["mean_jct_ci95"]
-        label = "" if name in drawn else name
-        drawn.add(name)
-        axes.bar(place, row["mean_jct_s"], yerr=error, label=label, color=looks[name]["color"], **BARS)
-    axes.set_xticks([tick for tick, _ in ticks], [text.replace(", ", ",\n") for _, text in ticks])
-    axes.tick_params(axis="x", length=0)
-    finish_axes(axes, ylabel="Average job completion time (s)", ylim=(0, None))
-    axes.grid(visible=False, axis="x")
-    axes.legend(loc="upper left", bbox_to_anchor=(1, 1), **LEGEND)
+    groups = {
+        condition.replace(", ", ",\n"): {
+            name: Interval(table[condition, name]["mean_jct_s"], table[condition, name]["mean_jct_ci95"])
+            for name in comparison.schedulers
+        }
+        for condition, comparison in outcome.comparisons.items()
+    }
+    bars = sum(len(group) + 1 for group in groups.values())
+    figure, axes = new_axes(max(5.0, 0.42 * bars + 2), 4)
+    draw_bars(axes, groups, "Average job completion time (s)")
+    legend_beside(axes)
     return figure

@@ -14,9 +14,9 @@ from matplotlib.figure import Figure
 from decima.evaluation.grid import HEURISTIC_NAMES
 from decima.evaluation.grid_comparison import LEARNED
 from decima.learning.cluster.metrics import read_metrics
-from decima.show.grid_plots import legend_beside, plot_bars
+from decima.show.grid_plots import plot_bars
 from decima.show.grid_report import load_name
-from decima.show.plots import DPI, finish_axes, styles
+from decima.show.style import finish_axes, legend_beside, new_axes, styles
 from decima.studies.grid.report import GridOutcome, Part, better
 from decima.studies.grid.study import GridCondition, GridStudy
 
@@ -102,8 +102,7 @@ def fig3(study: GridStudy) -> GridOutcome:
 
 def plot_curves(curves: Mapping[str, Sequence[Mapping[str, float]]]) -> Figure:
     """Slowdown on unseen sets over the iterations, a line for each network."""
-    figure = Figure(figsize=(7, 4), dpi=DPI, layout="constrained")
-    axes = figure.add_subplot()
+    figure, axes = new_axes(7, 4)
     for name, look in styles(list(curves)).items():
         judged = [row for row in curves[name] if "validation_slowdown" in row]
         iterations = [row["iteration"] for row in judged]

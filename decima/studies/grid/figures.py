@@ -16,9 +16,9 @@ from decima.evaluation.grid import HEURISTIC_NAMES, TUNED, best_of
 from decima.evaluation.grid_comparison import LEARNED, GridSettings
 from decima.learning.cluster.metrics import read_metrics
 from decima.policy.grid.files import read_about
-from decima.show.grid_plots import legend_beside, plot_bars, plot_by_load
+from decima.show.grid_plots import plot_bars, plot_by_load
 from decima.show.grid_report import load_name
-from decima.show.plots import DPI, LEGEND, finish_axes, styles
+from decima.show.style import BLACK, BLUE, LEGEND, RED, finish_axes, legend_beside, new_figure, styles
 from decima.studies.grid.report import Claim, GridOutcome, Part, better
 from decima.studies.grid.study import GridCondition, GridStudy
 
@@ -191,7 +191,7 @@ def _learning_claims(
 
 def plot_learning(curve: Sequence[Mapping[str, float]], heuristics: Mapping[str, float]) -> Figure:
     """Slowdown over the iterations, on training and on unseen sets, and the total reward of training episodes."""
-    figure = Figure(figsize=(10, 4), dpi=DPI, layout="constrained")
+    figure = new_figure(10, 4)
     left, right = figure.subplots(1, 2)
     judged = [row for row in curve if "validation_slowdown" in row]
     learned = [row for row in curve if "return" in row]
@@ -200,16 +200,14 @@ def plot_learning(curve: Sequence[Mapping[str, float]], heuristics: Mapping[str,
         [row["iteration"] for row in judged],
         [row["validation_slowdown"] for row in judged],
         label=f"{LEARNED}, unseen sets",
-        color="#000000",
+        color=BLACK,
     )
-    left.plot(
-        iterations, [row["slowdown"] for row in learned], label=f"{LEARNED}, training sets", color="#D55E00"
-    )
+    left.plot(iterations, [row["slowdown"] for row in learned], label=f"{LEARNED}, training sets", color=RED)
     for name, look in styles(list(heuristics)).items():
         left.axhline(heuristics[name], label=name, linewidth=1, **{**look, "linestyle": "--"})
     finish_axes(left, xlabel="Iterations", ylabel="Slowdown", ylim=(0, None))
-    right.plot(iterations, [row["return_best"] for row in learned], label="best of each set", color="#0072B2")
-    right.plot(iterations, [row["return"] for row in learned], label="mean", color="#000000")
+    right.plot(iterations, [row["return_best"] for row in learned], label="best of each set", color=BLUE)
+    right.plot(iterations, [row["return"] for row in learned], label="mean", color=BLACK)
     finish_axes(right, xlabel="Iterations", ylabel="Total reward of an episode")
     right.legend(loc="lower right", **LEGEND)
     legend_beside(left)

@@ -11,12 +11,12 @@ from typing import Any
 from matplotlib.figure import Figure
 from rich.table import Table
 
-from decima.cli.console import new_table
 from decima.cli.reproduce_run import Shown
 from decima.evaluation.grid import Evaluation, best_of, relative_change
 from decima.evaluation.grid_comparison import evaluation_summary
 from decima.policy.grid.files import read_about
-from decima.show.grid_report import HEADINGS, interval, table_by_row
+from decima.show.grid_report import HEADINGS, measure_text, table_by_row
+from decima.show.tables import new_table
 from decima.studies.study_report import machine
 
 __all__ = ["Claim", "GridOutcome", "Part", "Results", "better", "shown"]
@@ -76,7 +76,7 @@ class Part:
                 cells = [condition if place == 0 else ""] if self.corner else []
                 cells.append(name)
                 for measure in self.measures:
-                    cells.append(interval(*evaluation.interval(measure), bold=best[measure] == name))
+                    cells.append(measure_text(evaluation.interval(measure), bold=best[measure] == name))
                     if measure in quoted:
                         figure = self.paper.get((condition, name, measure))
                         cells.append("—" if figure is None else f"{figure:g}")

@@ -10,14 +10,13 @@ import pandas as pd
 from matplotlib.figure import Figure
 from rich.table import Table
 
-from decima.cli.console import new_table
 from decima.evaluation.grid import TUNED, Evaluation
 from decima.evaluation.grid_comparison import LEARNED
 from decima.policy.threads import one_thread
 from decima.schedulers.grid import play
-from decima.show.grid_plots import legend_beside
 from decima.show.grid_report import load_name
-from decima.show.plots import DPI, finish_axes, styles
+from decima.show.style import BLACK, finish_axes, legend_beside, new_figure, styles
+from decima.show.tables import new_table
 from decima.studies.grid.figures import network_at
 from decima.studies.grid.report import Claim, GridOutcome, Part
 from decima.studies.grid.study import GridCondition, GridStudy
@@ -134,10 +133,10 @@ def _table(lengths: pd.DataFrame) -> Table:
 
 def plot_lengths(lengths: pd.DataFrame) -> Figure:
     """Shares of the withheld jobs by length, and the slowdown by length, as the paper's figures 7(a) and (b)."""
-    figure = Figure(figsize=(10, 3.6), dpi=DPI, layout="constrained")
+    figure = new_figure(10, 3.6)
     left, right = figure.subplots(1, 2)
     held = lengths[f"{LEARNED} withheld"]
-    left.bar(lengths.index, held / max(held.sum(), 1), 0.8, color="#000000")
+    left.bar(lengths.index, held / max(held.sum(), 1), 0.8, color=BLACK)
     finish_axes(left, xlabel="Length of withheld jobs (steps)", ylabel="Fraction", ylim=(0, None))
     for place, (name, look) in enumerate(styles([LEARNED, TUNED]).items()):
         right.bar(

@@ -22,7 +22,6 @@ from decima.studies.study_report import (
     study_json,
     study_notes,
     study_table,
-    styles,
     summary,
 )
 from simulator.cluster.record import EpisodeRecord
@@ -125,13 +124,6 @@ def test_the_notes() -> None:
     notes = study_notes(OUTCOME)
     assert "A note." in notes
     assert not any(note.startswith("Iterations") for note in notes)
-
-
-def test_no_two_schedulers_look_the_same() -> None:
-    names = ["fifo", "sjf-cp", "fair", HINDSIGHT, "decima", "one", "two"]
-    looks = styles(names)
-    assert list(looks) == names
-    assert len({look["color"] for look in looks.values()}) == len(names)
 
 
 def test_bars(tmp_path: Path) -> None:

@@ -1,0 +1,120 @@
+"""How all pictures look: the colour of each scheduler, axes, bars, legends. Nothing touches pyplot or a display."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from matplotlib.figure import Figure
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from decima.evaluation.intervals import Interval
+
+__all__ = [
+    "BLACK",
+    "BLUE",
+    "DASHED",
+    "DPI",
+    "GREEN",
+    "GREY",
+    "LEGEND",
+    "ORANGE",
+    "PINK",
+    "RED",
+    "SKY",
+    "draw_bars",
+    "finish_axes",
+    "legend_beside",
+    "new_axes",
+    "new_figure",
+    "styles",
+]
+
+#: Okabe and Ito's colour-blind-safe palette.
+ORANGE, SKY, GREEN, PINK = "#E69F00", "#56B4E9", "#009E73", "#CC79A7"
+BLUE, RED, GREY, BLACK = "#0072B2", "#D55E00", "#999999", "#000000"
+#: A scheduler has the same colour and dashes in all pictures.
+STYLES: dict[str, tuple[str, str]] = {
+    "fifo": (ORANGE, "-"),
+    "sjf-cp": (SKY, "-"),
+    "fair": (GREEN, "-"),
+    "naive-weighted-fair": (PINK, "-"),
+    "weighted-fair": (BLUE, "-"),
+    "tuned-weighted-fair": (RED, "--"),
+    "random": (GREY, ":"),
+    "decima": (BLACK, "-"),
+    # on grids
+    "sjf": (SKY, "-"),
+    "packer": (ORANGE, "-"),
+    "tetris*": (GREEN, "-"),
+    "deeprm": (BLACK, "-"),
+}
+#: For schedulers that are not named above, in the order in which they are shown: a colour each, or black and dashed.
+COLOURED = tuple((colour, "-") for colour in (ORANGE, SKY, GREEN, PINK, BLUE, GREY))
+DASHED = tuple((BLACK, dashes) for dashes in ("--", "-.", ":"))
+LEGEND: dict[str, Any] = {"frameon": False, "fontsize": "small"}
+#: Bars with an interval, which shows on a black bar, too.
+BARS: dict[str, Any] = {"width": 0.85, "capsize": 2, "ecolor": "0.55"}
+DPI = 120
+
+
+def styles(names: Iterable[str], others: Sequence[tuple[str, str]] = COLOURED) -> dict[str, dict[str, Any]]:
+    """Colour and dashes of lines: as in all pictures for those that are known, what is free for each of the others."""
+    names = list(names)
+    taken = {STYLES[name][0] for name in names if name in STYLES} - {BLACK}
+    free = itertools.cycle([look for look in others if look[0] not in taken] or others)
+    looks = {name: STYLES[name] if name in STYLES else next(free) for name in names}
+    return {name: {"color": colour, "linestyle": dashes} for name, (colour, dashes) in looks.items()}
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """An empty figure, inches."""
+    return Figure(figsize=(width, height), dpi=DPI, layout="constrained")
+
+
+def new_axes(width: float, height: float) -> tuple[Figure, Axes]:
+    """A figure with one field."""
+    figure = new_figure(width, height)
+    return figure, figure.add_subplot()
+
+
+def finish_axes(axes: Axes, **labels: Any) -> None:
+    """Labels, a grid, and no frame."""
+    axes.set(**labels)
+    axes.grid(color="#e5e5e5", linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def legend_beside(axes: Axes) -> None:
+    """A legend to the right of the axes."""
+    axes.legend(loc="upper left", bbox_to_anchor=(1, 1), **LEGEND)
+
+
+def draw_bars(axes: Axes, groups: Mapping[str, Mapping[str, Interval]], ylabel: str) -> None:
+    """Means with their confidence intervals: a group of bars for each condition, a colour for each scheduler.
+
+    Args:
+        axes: empty ones.
+        groups: condition -> scheduler -> its mean.
+        ylabel: what is measured.
+    """
+    looks = styles(dict.fromkeys(name for group in groups.values() for name in group))
+    place, ticks, drawn = 0.0, [], set[str]()
+    for condition, group in groups.items():
+        ticks.append((place + (len(group) - 1) / 2, condition))
+        for name, (mean, half_width) in group.items():
+            error = 0.0 if math.isnan(half_width) else half_width
+            label = "" if name in drawn else name
+            drawn.add(name)
+            axes.bar(place, mean, yerr=error, label=label, color=looks[name]["color"], **BARS)
+            place += 1
+        place += 1
+    axes.set_xticks([tick for tick, _ in ticks], [text for _, text in ticks])
+    axes.tick_params(axis="x", length=0)
+    finish_axes(axes, ylabel=ylabel, ylim=(0, None))
+    axes.grid(visible=False, axis="x")
