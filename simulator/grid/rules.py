@@ -6,10 +6,9 @@ number; ``GridConfig`` says what stands where.
 
 from __future__ import annotations
 
-from typing import Any
-
-import numba
 import numpy as np
+
+from simulator.compiled import compiled
 
 __all__ = ["BOOKED", "EMPTY", "NO_ROOM", "OVER", "VOID", "act", "begin", "bookable"]
 
@@ -21,8 +20,6 @@ _SLOWDOWN, _COMPLETION, _MAKESPAN, _UTILISATION = range(4)
 
 #: Steps without an arrival are counted up to this.
 _LONG_AGO = 10
-
-compiled: Any = numba.njit(cache=True, nogil=True)
 
 
 @compiled

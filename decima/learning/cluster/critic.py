@@ -11,12 +11,12 @@ jobs still to come, which no load tells of, and which would hide what the load i
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
 from decima.learning.returns import Returns, accumulate
 from simulator import Observation
+from simulator.compiled import compiled
 
 __all__ = ["NUM_SUMS", "LinearCritic", "load_of"]
 
@@ -41,7 +41,7 @@ def load_of(observation: Observation) -> NDArray[np.float64]:
     return sums
 
 
-@numba.njit(cache=True)
+@compiled
 def _sums(stages, num_jobs, num_executors):  # type: ignore[no-untyped-def]
     work = np.zeros(num_jobs)
     for stage in stages:

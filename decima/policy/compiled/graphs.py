@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["LIMIT_KINDS", "Jobs", "Recipe", "Rows", "Seen", "build", "select"]
+from simulator.compiled import compiled
 
-compiled: Any = numba.njit(cache=True, nogil=True)
+__all__ = ["LIMIT_KINDS", "Jobs", "Recipe", "Rows", "Seen", "build", "select"]
 
 INPUT, OUTPUTS, STAGE, NONE = 0, 1, 2, 3
 #: How limits are chosen: ``PolicyConfig.limit`` and its number in compiled code.

@@ -7,18 +7,15 @@ tensor library would cost several times the arithmetic. The tests hold the two t
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from decima.policy.compiled.graphs import NONE, OUTPUTS, STAGE, compiled
+from decima.policy.compiled.graphs import NONE, OUTPUTS, STAGE
+from simulator.compiled import compiled, reordering
 
 __all__ = ["PARTS", "Network", "act"]
-
-#: Sums may be taken in any order, which lets the compiler use vectors.
-reordering: Any = numba.njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "nsz", "arcp"})
 
 #: The parts of a network, the heads behind all others.
 PARTS = (

@@ -6,16 +6,12 @@ a fraction of the time of a product of matrices.
 
 from __future__ import annotations
 
-from typing import Any
-
-import numba
+from simulator.compiled import reordering
 
 __all__ = ["add_outer", "sum_taken"]
 
-compiled: Any = numba.njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "nsz"})
 
-
-@compiled
+@reordering
 def sum_taken(pictures, words, weight, bias, sums):
     """For each picture the sum of the weights of its taken cells.
 
@@ -41,7 +37,7 @@ def sum_taken(pictures, words, weight, bias, sums):
                     total[output] += weight[cell, output]
 
 
-@compiled
+@reordering
 def add_outer(pictures, words, gradient, weight_gradient):
     """Add to each cell's weight gradient the gradients of the sums that it is part of; arrays as above."""
     for number in range(len(pictures)):

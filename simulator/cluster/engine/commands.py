@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from simulator.cluster.engine import executors, tasks
-from simulator.cluster.engine.compiled import compiled
 from simulator.cluster.engine.state import view
+from simulator.compiled import compiled
 
 __all__ = [
     "IDLE",

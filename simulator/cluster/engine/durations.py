@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.cluster.engine.compiled import compiled
+from simulator.compiled import compiled
 from workloads.job import TaskDurations, Wave
 
 __all__ = ["LEVEL", "DurationTables", "draw_duration"]

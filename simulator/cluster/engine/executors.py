@@ -6,7 +6,6 @@ The commitments of a source are a linked list of entries (target, count), in ord
 
 from __future__ import annotations
 
-from simulator.cluster.engine.compiled import compiled
 from simulator.cluster.engine.tasks import (
     adjust,
     first_ready,
@@ -17,6 +16,7 @@ from simulator.cluster.engine.tasks import (
     staff_of,
     start,
 )
+from simulator.compiled import compiled
 
 __all__ = [
     "IDLE",

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.cluster.config import ClusterConfig, check_demands
-from simulator.cluster.engine.compiled import compiled
 from simulator.cluster.engine.durations import LEVEL, DurationTables
+from simulator.compiled import compiled
 from workloads.arrivals import JobSequence
 from workloads.job import JobProfile
 

@@ -7,8 +7,8 @@ complete and not all tasks started.
 
 from __future__ import annotations
 
-from simulator.cluster.engine.compiled import compiled
 from simulator.cluster.engine.durations import draw_duration
+from simulator.compiled import compiled
 from workloads.job import Wave
 
 __all__ = [

@@ -1,0 +1,44 @@
+"""How functions are compiled: at their first call, kept on disk, and anew when a source changes.
+
+Numba keeps what it compiled beside the sources, or in the user's cache where that cannot be written. By itself it
+would notice a change of the function's own file only; here of any file of the folder. So compiled code calls, and
+takes constants from, compiled code of its own folder only.
+
+With ``NUMBA_DISABLE_JIT=1`` nothing is compiled, and everything runs as plain Python.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numba
+
+__all__ = ["compiled", "reordering"]
+
+
+def compiled(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
+    """Compile a function, as ``numba.njit`` does with the same options."""
+    if function is None:
+        return lambda function: compiled(function, **options)
+    dispatcher = numba.njit(cache=True, **options)(function)
+    if not numba.config.DISABLE_JIT:
+        folder = Path(function.__code__.co_filename).parent
+        dispatcher._cache._cache_file._source_stamp = _digest(folder)
+    return dispatcher
+
+
+#: The same, with sums in any order, which lets the compiler use vectors.
+reordering = compiled(fastmath={"reassoc", "contract", "nsz", "arcp"})
+
+
+@cache
+def _digest(folder: Path) -> bytes:
+    """Of the sources in a folder."""
+    sources = hashlib.sha256()
+    for path in sorted(folder.glob("*.py")):
+        sources.update(path.read_bytes())
+    return sources.digest()
