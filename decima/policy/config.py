@@ -68,7 +68,7 @@ class Feature(BaseModel):
             ``offered_executors`` and ``running_executors`` (at work on the stage) are counts; ``share_executors`` is
             the cluster's executors over the live jobs; ``lasting_executors`` how many would find work in the job's
             unclaimed tasks for 8 moving delays each, at most all; ``thrifty_executors`` and ``fast_executors`` are how
-            many a job uses well, by running its profile alone (``decima.schedulers.srpt.best_parallelism``).
+            many a job uses well if it is alone (``simulator.cluster.alone.useful_executors``).
         scale: what it is divided by, in its own unit.
         log: whether to compress it.
     """

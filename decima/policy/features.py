@@ -6,9 +6,7 @@ parents, so that no other stage's embedding depends on them.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from dataclasses import replace
 from functools import lru_cache
 
 import networkx as nx
@@ -18,7 +16,8 @@ from numpy.typing import NDArray
 from decima.policy.compiled.graphs import LIMIT_KINDS, Jobs, Recipe, Seen, build
 from decima.policy.config import FEATURE_NAMES, PolicyConfig
 from decima.policy.graphs import Graphs
-from decima.schedulers.srpt import WORTH_LEAVING, best_parallelism
+from decima.schedulers.srpt import WORTH_LEAVING
+from simulator.cluster.alone import useful_executors
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.observation import Decision, Observation, PerJob
 from workloads.job import JobProfile
@@ -65,8 +64,7 @@ class Featurizer:
     def _of_profile(self, profile: JobProfile, cluster: ClusterConfig) -> _Known:
         if not self._asks_useful:
             return self._order(profile), [0] * len(THRIFT)
-        alone = replace(cluster, max_time_ms=math.inf)
-        return self._order(profile), [best_parallelism(profile, alone, each) for each in THRIFT]
+        return self._order(profile), [useful_executors(profile, cluster, each) for each in THRIFT]
 
     def _can_wait(self, observation: Observation) -> bool:
         asked_again = observation.config.semantics.offer_idle_executors and not observation.last_call

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
-from dataclasses import replace
-from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from decima.schedulers.base import Scheduler
+from simulator.cluster.alone import useful_executors
 from simulator.cluster.config import ClusterConfig
-from simulator.cluster.episode import run_episode
 from simulator.cluster.observation import Decision, Observation, PerJob
-from workloads.arrivals import JobSequence
 from workloads.job import JobProfile
 
-__all__ = ["CappedSrpt", "ProfiledSrpt", "best_parallelism"]
+__all__ = ["CappedSrpt", "ProfiledSrpt"]
 
 #: Work in units of this, ms.
 UNIT_MS = 100_000.0
@@ -26,8 +22,6 @@ FEWEST = 4
 WORTH_LEAVING, WORTH_MOVING = 8.0, 3.0
 #: How much the work of the job whose executors are offered counts, beside that of others.
 STAYING = 0.6
-#: Parallelism that a profile is tried with, up to the number of executors.
-PARALLELISM = (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 25, 30, 40, 50, 60, 80, 100)
 
 
 class _LimitedSrpt(Scheduler):
@@ -96,8 +90,8 @@ class CappedSrpt(_LimitedSrpt):
 class ProfiledSrpt(_LimitedSrpt):
     """Shortest remaining work first; each job is limited to what its profile uses well, or to its share.
 
-    When a job arrives, its profile is run alone with more and more executors, see :func:`best_parallelism`. So it knows
-    more than other schedulers do: the durations of all tasks at every parallelism.
+    When a job arrives, ``simulator.cluster.alone`` says how many that are. So this scheduler knows more than others do:
+    the durations of tasks at every parallelism.
 
     Args:
         thrift: how much the executors that a job occupies count, beside the time that it takes.
@@ -108,37 +102,8 @@ class ProfiledSrpt(_LimitedSrpt):
         self._used_well: PerJob[NDArray[np.float64]] = PerJob(self._best, np.array)
 
     def _best(self, profile: JobProfile, config: ClusterConfig) -> float:
-        return float(best_parallelism(profile, replace(config, max_time_ms=math.inf), self.thrift))
+        return float(useful_executors(profile, config, self.thrift))
 
     def limits(self, observation: Observation, work: NDArray[np.float64]) -> NDArray[np.float64]:
         """Those of the profiles."""
         return self._used_well(observation)
-
-
-def best_parallelism(profile: JobProfile, config: ClusterConfig, thrift: float) -> int:
-    """The limit k with the least ``time * (k * time) ** thrift``, where the job takes that time alone with k."""
-    limits, times = _alone_ms(profile, config)
-    cost = np.log(np.maximum(times, 1.0)) * (1 + thrift) + np.log(limits) * thrift
-    return int(limits[np.argmin(cost)])
-
-
-@lru_cache(maxsize=10_000)
-def _alone_ms(profile: JobProfile, config: ClusterConfig) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Limits on its executors, and how long the job takes with each, alone on the cluster, ms."""
-    jobs = JobSequence((profile,), np.zeros(1))
-    limits = [limit for limit in PARALLELISM if limit <= config.num_executors]
-    times = [run_episode(config, jobs, _Alone(limit)).mean_jct_ms for limit in limits]
-    return np.array(limits), np.array(times)
-
-
-class _Alone(Scheduler):
-    """Runs the only job with at most so many executors."""
-
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
-
-    def decide(self, observation: Observation) -> Decision | None:
-        """As many as the limit leaves."""
-        if observation.next_stage[0] < 0 or observation.held(0) >= self.limit:
-            return None
-        return Decision(int(observation.next_stage[0]), self.limit)

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.compiled import compiled
-from workloads.job import TaskDurations, Wave
+from workloads.job import JobProfile, Wave
 
-__all__ = ["LEVEL", "DurationTables", "draw_duration"]
+__all__ = ["LEVEL", "DurationTables", "draw_duration", "level_above"]
 
 # Where an empty cell takes its durations from, in order.
 _FALLBACK = {
@@ -61,34 +61,41 @@ class DurationTables:
         return cls(values, levels, np.concatenate([*first_level, levels_before[-1:]]))
 
     @classmethod
-    def of_stage(cls, durations: TaskDurations) -> DurationTables:
-        """The tables of one stage, with empty cells resolved."""
-        start, stop = durations.cells[..., 0].T, durations.cells[..., 1].T
-        every = np.arange(len(durations.levels))
-        levels = np.zeros(len(every), dtype=LEVEL)
-        levels["level"] = durations.levels
+    def of_profile(cls, profile: JobProfile) -> DurationTables:
+        """The tables of a job's stages, with empty cells resolved."""
+        stages = [stage.durations for stage in profile.stages]
+        values_before = np.cumsum([0, *(stage.values.size for stage in stages)])
+        num_levels = [stage.levels.size for stage in stages]
+        cells = np.concatenate([stage.cells for stage in stages], axis=1)
+        cells += np.repeat(values_before[:-1], num_levels)[:, None]
+        start, stop = cells[..., 0].T, cells[..., 1].T
+        every = np.arange(len(start))
+        levels = np.zeros(len(start), dtype=LEVEL)
+        levels["level"] = np.concatenate([stage.levels for stage in stages])
         for wave, sources in _FALLBACK.items():
             source = np.array(sources)[np.argmax((stop > start)[:, sources], axis=1)]
             levels["first"][:, wave] = start[every, source]
             levels["count"][:, wave] = (stop - start)[every, source]
             levels["cold"][:, wave] = (wave == Wave.FRESH) & (source != Wave.FRESH)
-        return cls(durations.values, levels, np.array([0, len(every)]))
+        return cls(np.concatenate([stage.values for stage in stages]), levels, np.cumsum([0, *num_levels]))
 
 
 @compiled
-def _level_index(levels, first, end, parallelism, luck, nearest):  # type: ignore[no-untyped-def]
-    """Index of the level to use for ``parallelism`` executors; ``levels[first:end]`` are the stage's."""
+def level_above(levels, first, end, parallelism, nearest):  # type: ignore[no-untyped-def]
+    """The level to use for ``parallelism`` executors; ``levels[first:end]`` are the stage's.
+
+    Returns:
+        (index of the level, chance that the one below it is used instead).
+    """
     above = first
-    while above < end and levels[above].level < parallelism:
+    while above < end - 1 and levels[above].level < parallelism:
         above += 1
-    if above == end:
-        return end - 1
-    if above == first or levels[above].level == parallelism:
-        return above
-    low, high = levels[above - 1].level, levels[above].level
+    high = levels[above].level
+    if above == first or high <= parallelism:
+        return above, 0.0
+    low = levels[above - 1].level
     # The published simulator has this probability upside-down.
-    chance_of_low = (high - parallelism if nearest else parallelism - low) / (high - low)
-    return above - 1 if luck < chance_of_low else above
+    return above, (high - parallelism if nearest else parallelism - low) / (high - low)
 
 
 @compiled
@@ -96,5 +103,6 @@ def draw_duration(  # type: ignore[no-untyped-def]
     values, levels, first, end, wave, parallelism, level_luck, luck, nearest, warmup_ms
 ):
     """Duration of a task, ms: the level for ``parallelism`` executors, then a value of the cell (level, wave)."""
-    level = levels[_level_index(levels, first, end, parallelism, level_luck, nearest)]
+    above, chance_of_low = level_above(levels, first, end, parallelism, nearest)
+    level = levels[above - 1 if level_luck < chance_of_low else above]
     return values[level.first[wave] + int(luck * level.count[wave])] + level.cold[wave] * warmup_ms

@@ -21,7 +21,7 @@ from simulator.compiled import compiled
 from workloads.arrivals import JobSequence
 from workloads.job import JobProfile
 
-__all__ = ["Memory", "State", "allocate", "state_of", "view"]
+__all__ = ["Memory", "Packed", "State", "allocate", "pack", "state_of", "view"]
 
 _INT, _FLOAT = np.int64, np.float64
 
@@ -193,7 +193,7 @@ def state_of(memory: Memory) -> State:
 view = compiled(state_of)
 
 
-class _Packed(NamedTuple):
+class Packed(NamedTuple):
     """What a profile contributes, computed once: int64 [stages] unless said otherwise."""
 
     num_tasks: NDArray[np.int64]
@@ -209,15 +209,16 @@ class _Packed(NamedTuple):
 
 
 @lru_cache(maxsize=4096)
-def _pack(profile: JobProfile) -> _Packed:
-    return _Packed(
+def pack(profile: JobProfile) -> Packed:
+    """What a profile contributes."""
+    return Packed(
         np.array([stage.num_tasks for stage in profile.stages], dtype=np.int64),
         np.array([len(parents) for parents in profile.parents], dtype=np.int64),
         np.array([len(children) for children in profile.children], dtype=np.int64),
         np.array([child for children in profile.children for child in children], dtype=np.int64),
         np.array([stage.durations.mean_ms for stage in profile.stages], dtype=np.float64),
         np.array([(stage.cpu, stage.memory) for stage in profile.stages], dtype=np.float64),
-        DurationTables.join([DurationTables.of_stage(stage.durations) for stage in profile.stages]),
+        DurationTables.of_profile(profile),
     )
 
 
@@ -227,10 +228,10 @@ def allocate(config: ClusterConfig, sequence: JobSequence) -> Memory:
     Raises:
         ConfigError: a stage that no executor class can run.
     """
-    packed = [_pack(profile) for profile in sequence.profiles]
+    packed = [pack(profile) for profile in sequence.profiles]
     fits = _fits(config, sequence, packed)
     distinct = {profile: number for number, profile in enumerate(dict.fromkeys(sequence.profiles))}
-    tables = DurationTables.join([_pack(profile).tables for profile in distinct])
+    tables = DurationTables.join([pack(profile).tables for profile in distinct])
     first_twin = _starts([profile.num_stages for profile in distinct])
     twins = [first_twin[distinct[profile]] + np.arange(profile.num_stages) for profile in sequence.profiles]
     tables_of = np.concatenate(twins)
@@ -291,7 +292,7 @@ def _starts(counts: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
     return np.cumsum(counts, dtype=np.int64) - np.asarray(counts, dtype=np.int64)
 
 
-def _fits(config: ClusterConfig, sequence: JobSequence, packed: Sequence[_Packed]) -> NDArray[np.bool_]:
+def _fits(config: ClusterConfig, sequence: JobSequence, packed: Sequence[Packed]) -> NDArray[np.bool_]:
     """Whether a class covers a stage's demand: bool [stages, classes]."""
     capacity = np.array([(kind.cpu, kind.memory) for kind in config.executor_classes])
     fits = [np.all(job.demands[:, None] <= capacity, axis=-1) for job in packed]

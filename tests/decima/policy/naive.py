@@ -13,8 +13,9 @@ import numpy as np
 from decima.policy.config import Feature
 from decima.policy.features import THRIFT
 from decima.policy.policy import Policy
-from decima.schedulers.srpt import WORTH_LEAVING, best_parallelism
+from decima.schedulers.srpt import WORTH_LEAVING
 from simulator import Observation
+from simulator.cluster.alone import useful_executors
 
 Vector = np.ndarray
 
@@ -60,7 +61,7 @@ class NaiveNetwork:
         values["lasting_executors"] = min(work_ms / lasting_ms, seen.num_executors)
         profile = seen.profiles[job]
         for name, thrift in zip(("thrifty_executors", "fast_executors"), THRIFT, strict=True):
-            values[name] = best_parallelism(profile, seen.config, thrift)
+            values[name] = useful_executors(profile, seen.config, thrift)
         if place is not None:
             mean, left, unclaimed = (
                 seen.mean_task_ms[place],

@@ -13,8 +13,9 @@ from pydantic import ValidationError
 from decima.policy.config import FEATURE_NAMES, JOB_FEATURE_NAMES, PAPER_POLICY, Feature, PolicyConfig
 from decima.policy.features import THRIFT, Featurizer, message_order, published_message_order
 from decima.policy.graphs import Graphs
-from decima.schedulers.srpt import WORTH_LEAVING, best_parallelism
+from decima.schedulers.srpt import WORTH_LEAVING
 from simulator import Cluster, ClusterConfig, Decision, Observation
+from simulator.cluster.alone import useful_executors
 from tests.decima.policy.examples import VARIANTS, changed, episode
 from tests.simulator.cluster.build import chain, job, jobs, stage
 from workloads import JobProfile, StageProfile, TaskDurations, random_dag
@@ -48,7 +49,7 @@ def test_features_are_what_they_are_called() -> None:
     unclaimed, remaining, mean = seen.unclaimed_tasks, seen.remaining_tasks, np.array([100, 40, 50])
     work = [float(remaining[:2] @ mean[:2]), float(remaining[2] * mean[2])]
     useful = [
-        [best_parallelism(profile, seen.config, thrift) for thrift in THRIFT] for profile in seen.profiles
+        [useful_executors(profile, seen.config, thrift) for thrift in THRIFT] for profile in seen.profiles
     ]
     of_stages = unclaimed * mean / (WORTH_LEAVING * seen.config.moving_delay_ms)
     lasting = np.array([of_stages[0] + of_stages[1], of_stages[2]], np.float32)

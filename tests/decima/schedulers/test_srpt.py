@@ -11,9 +11,9 @@ from decima.schedulers.srpt import (
     WORTH_MOVING,
     CappedSrpt,
     ProfiledSrpt,
-    best_parallelism,
 )
 from simulator import Cluster, ClusterConfig, Decision, run_episode
+from simulator.cluster.alone import useful_executors
 from tests.simulator.cluster.build import chain, job, jobs, stage
 from workloads import JobProfile, StageProfile, TaskDurations
 from workloads.arrivals import JobSequence
@@ -79,21 +79,13 @@ def inflating(tasks: int, levels: dict[int, float]) -> JobProfile:
     return job(StageProfile(tasks, TaskDurations.from_tables(table, table, table)))
 
 
-def test_a_profile_is_used_well_by_fewer_executors_the_more_they_count() -> None:
-    profile = inflating(400, {5: 1000.0, 10: 1200.0, 20: 2000.0, 40: 3900.0})
-    config = ClusterConfig(40, moving_delay_ms=0)
-    limits = [best_parallelism(profile, config, thrift) for thrift in (0.0, 1.0, 10.0)]
-    assert limits == sorted(limits, reverse=True)
-    assert limits[0] > limits[-1] >= 1
-
-
 def test_limits_are_those_of_the_profiles() -> None:
     profile = inflating(400, {5: 1000.0, 10: 1200.0, 20: 4000.0, 40: 9000.0})
     config = ClusterConfig(40, moving_delay_ms=DELAY_MS)
     scheduler = ProfiledSrpt(2.5)
     several = jobs(*[profile] * 8)
     scheduler.reset(config)
-    best = best_parallelism(profile, config, 2.5)
+    best = useful_executors(profile, config, 2.5)
     assert 40 // 8 < best < 40
     assert scheduler.decide(Cluster(config, several).observe()) == Decision(0, best)
 

@@ -1,0 +1,215 @@
+"""How many executors a job uses well: known answers, and episodes of the job alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from simulator import DECIMA_SIM, ClusterConfig, Decision, ExecutorClass, Observation, run_episode
+from simulator.cluster.alone import PARALLELISM, alone_ms, useful_executors
+from tests.simulator.cluster.build import chain, job, stage
+from tests.simulator.cluster.strategies import clusters
+from tests.workloads.strategies import job_profiles
+from workloads import (
+    JobProfile,
+    JobSequence,
+    StageProfile,
+    TaskDurations,
+    embedded_tpch,
+    synthetic_profiles,
+)
+
+MOVE_MS = 2000.0
+CLUSTER = ClusterConfig(50, moving_delay_ms=MOVE_MS)
+LIMITS = np.array([limit for limit in PARALLELISM if limit <= 50])
+
+
+class Alone:
+    """Runs the only job with at most so many executors."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+
+    def reset(self, config: ClusterConfig) -> None:
+        """Nothing to remember."""
+
+    def decide(self, observation: Observation) -> Decision | None:
+        """As many as the limit leaves."""
+        if observation.next_stage[0] < 0 or observation.held(0) >= self.limit:
+            return None
+        return Decision(int(observation.next_stage[0]), self.limit)
+
+
+def episodes_ms(profile: JobProfile, config: ClusterConfig, num_seeds: int = 1) -> NDArray[np.float64]:
+    """What the job really takes with each limit, mean over the seeds, ms."""
+    jobs = [JobSequence((profile,), np.zeros(1), seed) for seed in range(num_seeds)]
+    limits = [limit for limit in PARALLELISM if limit <= config.num_executors]
+    return np.array(
+        [np.mean([run_episode(config, each, Alone(limit)).mean_jct_ms for each in jobs]) for limit in limits]
+    )
+
+
+def place_of_best(times: NDArray[np.float64], thrift: float) -> int:
+    """Where among the limits the one is that is used well."""
+    cost = np.log(np.maximum(times, 1)) * (1 + thrift) + np.log(PARALLELISM[: times.size]) * thrift
+    return int(np.argmin(cost))
+
+
+# Known answers.
+
+
+@pytest.mark.parametrize("moving_ms", [0.0, MOVE_MS])
+def test_equal_tasks_run_in_waves(moving_ms: float) -> None:
+    config = replace(CLUSTER, moving_delay_ms=moving_ms)
+    times = alone_ms(job(stage(40, 100)), config)
+    np.testing.assert_allclose(times, moving_ms + 100 * np.ceil(40 / LIMITS))
+
+
+def test_the_first_task_on_an_executor_takes_longer() -> None:
+    times = alone_ms(job(stage(100, 10, fresh_ms=500)), CLUSTER)
+    np.testing.assert_allclose(times, MOVE_MS + 500 + 10 * (np.ceil(100 / LIMITS) - 1))
+
+
+def test_a_chain_of_single_tasks_needs_one_executor() -> None:
+    profile = chain(*[stage(1, 300)] * 4)
+    np.testing.assert_allclose(alone_ms(profile, CLUSTER), MOVE_MS + 1200)
+    assert [useful_executors(profile, CLUSTER, thrift) for thrift in (0, 1, 10)] == [1, 1, 1]
+
+
+def test_all_executors_are_used_where_nothing_is_lost() -> None:
+    """Work stays the same: more are better, however much they count."""
+    config = replace(CLUSTER, moving_delay_ms=0)
+    assert [useful_executors(job(stage(600, 7)), config, thrift) for thrift in (0, 1, 10)] == [50, 50, 50]
+
+
+def test_the_longer_a_move_the_fewer_are_worth_it() -> None:
+    moves_ms = (0.0, 10.0, 100.0, 1000.0, 10_000.0)
+    limits = [
+        useful_executors(job(stage(600, 10)), replace(CLUSTER, moving_delay_ms=move_ms), 2.5)
+        for move_ms in moves_ms
+    ]
+    assert limits == sorted(limits, reverse=True)
+    assert (limits[0], limits[-1]) == (50, 1)
+
+
+def test_stages_are_served_as_they_open() -> None:
+    """Two stages at once, then one that waits for both, then one beside it that waited for the shorter."""
+    profile = job(stage(6, 100), stage(3, 500), stage(4, 200), stage(2, 50), edges=[(0, 2), (1, 2), (0, 3)])
+    np.testing.assert_allclose(alone_ms(profile, CLUSTER)[:8], episodes_ms(profile, CLUSTER)[:8])
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_an_executor_that_waited_may_be_cold(keeps: bool) -> None:
+    """Two executors end at different times; the next stage opens when the slower one does."""
+    semantics = replace(DECIMA_SIM, waiting_keeps_jvm=keeps)
+    config = replace(CLUSTER, num_executors=2, executor_classes=(), semantics=semantics)
+    first, slower = stage(1, 100, fresh_ms=100), stage(1, 900, fresh_ms=900)
+    profile = job(first, slower, stage(2, 10, first_ms=20, fresh_ms=700), edges=[(0, 2), (1, 2)])
+    np.testing.assert_allclose(
+        alone_ms(profile, config), [MOVE_MS + 1030, MOVE_MS + (920 if keeps else 1600)]
+    )
+
+
+def test_tasks_are_as_slow_as_the_parallelism_makes_them() -> None:
+    profile = inflating(400, {5: 1000.0, 10: 1200.0, 20: 2000.0, 40: 3900.0})
+    config = ClusterConfig(40, moving_delay_ms=0)
+    times = dict(zip(PARALLELISM, alone_ms(profile, config), strict=False))
+    # Who comes first meets fewer than there will be.
+    waves = {5: 80 * 1000, 10: 40 * 1200, 15: 26.7 * 1600, 20: 20 * 2000, 30: 13.3 * 2950, 40: 10 * 3900}
+    assert {k: times[k] for k in waves} == pytest.approx(waves, rel=0.05)
+    limits = [useful_executors(profile, config, thrift) for thrift in (0.0, 1.0, 10.0)]
+    assert limits == sorted(limits, reverse=True)
+    assert limits[0] > limits[-1] >= 1
+
+
+def inflating(tasks: int, levels: dict[int, float]) -> JobProfile:
+    """A job whose tasks take longer the more executors it holds: level -> ms."""
+    table = {level: [ms] for level, ms in levels.items()}
+    return job(StageProfile(tasks, TaskDurations.from_tables(table, table, table)))
+
+
+def test_a_stage_has_only_the_executors_that_cover_its_demand() -> None:
+    classes = (ExecutorClass(4, cpu=1), ExecutorClass(2, cpu=4))
+    config = ClusterConfig(executor_classes=classes, moving_delay_ms=0)
+    times = alone_ms(job(stage(12, 100, cpu=2)), config)
+    np.testing.assert_allclose(times, [1200, 600, 600, 600, 600, 600])
+
+
+def test_a_stage_is_as_slow_as_its_slowest_executor() -> None:
+    """One wave of ten tasks; then six waves, whose executors get out of step."""
+    durations = TaskDurations.sampled(np.linspace(500, 1500, 101))
+    for tasks in (10, 60, 63):
+        profile = job(StageProfile(tasks, durations))
+        place = PARALLELISM.index(10)
+        real = episodes_ms(profile, ClusterConfig(10), num_seeds=40)[place]
+        assert alone_ms(profile, ClusterConfig(10))[place] == pytest.approx(real, rel=0.05)
+
+
+def test_tasks_may_take_no_time() -> None:
+    profile = chain(stage(30, 0), stage(5, 0))
+    assert alone_ms(profile, CLUSTER).tolist() == [MOVE_MS] * len(LIMITS)
+    assert useful_executors(profile, replace(CLUSTER, moving_delay_ms=0), 1.0) == 1
+
+
+# Episodes.
+
+
+@pytest.mark.parametrize(
+    ("library", "same", "near"),
+    [(embedded_tpch()[::11], 0.6, 0.95), (synthetic_profiles(24, seed=5), 0.35, 0.8)],
+    ids=["embedded", "synthetic"],
+)
+def test_the_limit_is_that_of_episodes(library: tuple[JobProfile, ...], same: float, near: float) -> None:
+    """About as often as two episodes with different luck agree; and the times differ by a few percent."""
+    real = [episodes_ms(profile, CLUSTER) for profile in library]
+    estimates = [alone_ms(profile, CLUSTER) for profile in library]
+    apart = np.array(
+        [
+            place_of_best(ours, thrift) - place_of_best(theirs, thrift)
+            for ours, theirs in zip(estimates, real, strict=True)
+            for thrift in (2.5, 0.75)
+        ]
+    )
+    assert (apart == 0).mean() >= same
+    assert (abs(apart) <= 1).mean() >= near
+    logs = np.log(np.concatenate(estimates)), np.log(np.concatenate(real))
+    assert np.corrcoef(*logs)[0, 1] > 0.995
+    assert abs((logs[0] - logs[1]).mean()) < 0.03
+
+
+# Whatever the job and the cluster.
+
+
+@given(job_profiles(), clusters(), st.lists(st.floats(0, 20), min_size=2, max_size=6))
+def test_more_thrift_is_never_more_executors(
+    profile: JobProfile, config: ClusterConfig, thrifts: list[float]
+) -> None:
+    limits = [useful_executors(profile, config, thrift) for thrift in sorted(thrifts)]
+    assert limits == sorted(limits, reverse=True)
+    assert all(limit in PARALLELISM and 1 <= limit <= config.num_executors for limit in limits)
+
+
+@given(job_profiles(), clusters())
+def test_times_are_between_the_critical_path_and_all_work(profile: JobProfile, config: ClusterConfig) -> None:
+    times = alone_ms(profile, config)
+    longest = sum(stage.num_tasks * stage.durations.spread[1] for stage in profile.stages)
+    cold_ms = config.warmup_delay_ms * profile.num_tasks
+    assert np.isfinite(times).all()
+    assert times.min() >= config.moving_delay_ms
+    assert times[0] <= config.moving_delay_ms + (longest + cold_ms) * (1 + 1e-9)
+
+
+def test_it_is_computed_once_for_what_matters() -> None:
+    profile = chain(stage(9, 100), stage(3, 10))
+    other = replace(CLUSTER, max_time_ms=1.0, reward="makespan", reward_scale_ms=7.0)
+    assert alone_ms(profile, CLUSTER) is alone_ms(profile, other)
+    assert alone_ms(profile, CLUSTER) is not alone_ms(profile, replace(CLUSTER, warmup_delay_ms=0.0))
+
+
+def test_limits_end_with_the_largest() -> None:
+    assert alone_ms(job(stage(10_000, 100)), ClusterConfig(1000)).size == len(PARALLELISM)
