@@ -3,24 +3,74 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Annotated, Any, ClassVar, TypeVar, get_args
 
 import yaml
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from decima.learning.cluster.sections import Section, first_problem
 from workloads.errors import DecimaError
+from workloads.sources.file_format import first_error, place_name
 
-__all__ = ["Recipes", "TrainingError", "describe_settings", "parse_settings", "read_settings"]
+__all__ = [
+    "Count",
+    "Positive",
+    "Recipes",
+    "Section",
+    "Share",
+    "TrainingError",
+    "Weight",
+    "Whole",
+    "describe_settings",
+    "first_problem",
+    "parse_settings",
+    "read_settings",
+]
 
-Settings = TypeVar("Settings", bound=Section)
+Count = Annotated[int, Field(ge=1)]
+Whole = Annotated[int, Field(ge=0)]
+Share = Annotated[float, Field(ge=0, le=1)]
+Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class TrainingError(DecimaError, ValueError):
     """A training that cannot be begun or gone on with. The message is one line that names the file and the place."""
+
+
+class Section(BaseModel):
+    """Cannot be changed; unknown keys are errors."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    #: What keys were called once -> what they are called now.
+    RENAMED: ClassVar[Mapping[str, str]] = {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_old_keys(cls, values: Any) -> Any:
+        for old, new in cls.RENAMED.items():
+            if isinstance(values, dict) and old in values:
+                raise ValueError(f"{old} is called {new} now")
+        return values
+
+    def to_yaml(self) -> str:
+        """All settings; ``read_settings`` reads them back."""
+        return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False)
+
+
+Settings = TypeVar("Settings", bound=Section)
+
+
+def first_problem(error: ValidationError) -> str:
+    """One line: the place of the first error, and what was expected there."""
+    first = error.errors()[0]
+    if first["type"] != "value_error":
+        return first_error(error)
+    place, problem = place_name(first["loc"]), str(first["ctx"]["error"])
+    return f"{place}: {problem}" if place else problem
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ FEW = {
     "decima compare": "--seeds 1 --training 1 --processes 1",
     "deeprm compare": "--sets 2",
     "deeprm train": "--set iterations=1 --set episodes.sets=2 --set validation.sets=2",
-    "decima train --config": "--set iterations=1 --set validation.sequences=1 --set imitation=null",
+    "decima train --config": "--set iterations=1 --set validation.sequences=1 --set behaviour_cloning=null",
 }
 
 

@@ -16,7 +16,8 @@ from decima.cli.training import command_line, explain, progress, quoted, setting
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from decima.learning.grid.trainer import DeepRMResult
+    from decima.learning.grid.config import DeepRMConfig
+    from decima.learning.loop import TrainingResult
 
 __all__ = ["deeprm"]
 
@@ -94,7 +95,7 @@ def _measured(metrics: Mapping[str, float]) -> Sequence[str]:
     return parts
 
 
-def _table(result: DeepRMResult) -> Table:
+def _table(result: TrainingResult[DeepRMConfig]) -> Table:
     from decima.show.tables import new_table
 
     title = f"{result.config.validation.sets} validation sets, means over their jobs; times are steps"
@@ -105,7 +106,7 @@ def _table(result: DeepRMResult) -> Table:
     return table
 
 
-def _notes(result: DeepRMResult) -> Sequence[str]:
+def _notes(result: TrainingResult[DeepRMConfig]) -> Sequence[str]:
     compare = ["decima", "deeprm", "compare", "--checkpoint", str(result.policy_file)]
     return (
         f"deeprm is the network after {result.best_iteration} of {result.iteration} iterations, the best on these "

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from decima.learning.cluster.config import TrainingConfig
-    from decima.learning.cluster.trainer import TrainingResult
+    from decima.learning.loop import TrainingResult
 
 __all__ = ["train"]
 
@@ -104,22 +104,24 @@ def _measured(config: TrainingConfig, metrics: Mapping[str, float]) -> Sequence[
     return parts
 
 
-def _table(result: TrainingResult) -> Table:
+def _table(result: TrainingResult[TrainingConfig]) -> Table:
+    import numpy as np
+
     from decima.evaluation.intervals import mean_interval
     from decima.show.tables import interval_text, new_table
 
     what = "Makespan" if result.config.cluster.reward == "makespan" else "Mean JCT"
     title = f"{result.config.validation.sequences} validation sequences, s"
     table = new_table(title, "Scheduler", what, "decima is shorter by")
-    own = result.results["decima"].mean()
+    own = fmean(result.results["decima"])
     for name, values in result.results.items():
-        mean = interval_text(mean_interval(values / 1000))
-        shorter = "" if name == "decima" else f"{1 - own / values.mean():.1%}"
+        mean = interval_text(mean_interval(np.divide(values, 1000)))
+        shorter = "" if name == "decima" else f"{1 - own / fmean(values):.1%}"
         table.add_row(name, mean, shorter, style="bold" if name == "decima" else None)
     return table
 
 
-def _notes(result: TrainingResult) -> Sequence[str]:
+def _notes(result: TrainingResult[TrainingConfig]) -> Sequence[str]:
     return (
         f"decima is the policy after {result.best_iteration} of {result.iteration} iterations, the best on these "
         f"sequences; {result.cpu_s / 60:.1f} minutes of CPU time.",
@@ -129,7 +131,7 @@ def _notes(result: TrainingResult) -> Sequence[str]:
     )
 
 
-def _compare_command(result: TrainingResult) -> list[str]:
+def _compare_command(result: TrainingResult[TrainingConfig]) -> list[str]:
     """How to compare the policy on the cluster and workload that it was trained on."""
     cluster, workload = result.config.cluster, result.config.workload
     words = ["decima", "compare", "--checkpoint", str(result.policy_file)]

@@ -16,8 +16,8 @@ import click
 from decima.cli.console import make_console
 
 if TYPE_CHECKING:
-    from decima.learning.cluster.sections import Section
     from decima.learning.loop import IterationReport
+    from decima.settings import Section
 
 __all__ = ["command_line", "explain", "progress", "quoted", "settings_source", "training_options"]
 

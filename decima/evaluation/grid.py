@@ -16,6 +16,7 @@ from workloads import JobSets
 __all__ = [
     "HEURISTIC_NAMES",
     "MEASURES",
+    "TRAINING_SEED",
     "TUNED",
     "Evaluation",
     "best_of",
@@ -24,6 +25,8 @@ __all__ = [
     "relative_change",
 ]
 
+#: Added to the seed of sets that schedulers are compared on, for those that they are trained or tuned on.
+TRAINING_SEED = 1_000_000
 #: Tetris* with the knob that is best on training sets.
 TUNED = "tetris*"
 #: Whom the papers compare with.

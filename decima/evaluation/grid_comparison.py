@@ -11,12 +11,19 @@ from pathlib import Path
 from typing import Any
 
 from decima.evaluation.conditions import CompareError
-from decima.evaluation.grid import HEURISTIC_NAMES, MEASURES, TUNED, Evaluation, evaluate, heuristics_for
-from decima.learning.grid.config import DeepRMConfig
-from decima.learning.grid.learner import TRAINING_SEED
-from decima.learning.grid.rollout import COMPARED, Actor
+from decima.evaluation.grid import (
+    HEURISTIC_NAMES,
+    MEASURES,
+    TRAINING_SEED,
+    TUNED,
+    Evaluation,
+    evaluate,
+    heuristics_for,
+)
 from decima.outputs import versions
+from decima.policy.grid.config import GridPolicyConfig
 from decima.policy.grid.files import load_network
+from decima.policy.grid.scheduler import COMPARED, Actor
 from decima.policy.threads import one_thread
 from decima.schedulers.grid import GridScheduler, Tetris
 from simulator.grid import DEEPRM, PAPER, GridConfig
@@ -122,8 +129,8 @@ class GridSettings:
         return _grid_of(self.network, self.trained.grid.build(), grid)
 
     @cached_property
-    def trained(self) -> DeepRMConfig:
-        """The settings that the network was trained with."""
+    def trained(self) -> GridPolicyConfig:
+        """What the network was made for."""
         assert self.network is not None
         return load_network(self.network)[1]
 
@@ -268,7 +275,7 @@ def network_actor(path: Path, seed: int) -> GridScheduler:
     """
     network, config = load_network(path)
     random = random_stream(seed, RandomStream.POLICY, COMPARED)
-    return Actor(network, random, mask=config.episodes.mask)
+    return Actor(network, random, mask=config.mask)
 
 
 def _grid_of(path: Path, trained: GridConfig, grid: GridConfig) -> GridConfig:

@@ -1,4 +1,8 @@
-"""Baselines: what return to expect at a time, so that only what a decision changed is learned from."""
+"""Baselines: what return to expect, so that only what a decision changed is learned from.
+
+A baseline is called with the curves of a group of episodes, and gives what is expected at each of their samples; or its
+``lockstep`` with arrays [S, N] of episodes in lock-step. Each class has what makes sense for it.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Curve", "NoBaseline", "SequenceBaseline", "curve_baseline"]
+__all__ = ["ActionBaseline", "Curve", "HeuristicBaseline", "NoBaseline", "SequenceBaseline"]
 
 #: Longer than any episode, ms: sets what happened between two arrivals apart from what happened before and after.
 APART_MS = 1e9
@@ -37,6 +41,12 @@ class NoBaseline:
         """Zeros like the values."""
         return [np.zeros_like(curve.value) for curve in curves]
 
+    def lockstep(
+        self, returns: NDArray[np.float64], clock: NDArray[np.int32], per_set: int
+    ) -> NDArray[np.float64]:
+        """Zeros like the returns."""
+        return np.zeros_like(returns)
+
 
 class SequenceBaseline:
     """The mean, at the same time, of the other episodes of the same arrival sequence.
@@ -54,10 +64,52 @@ class SequenceBaseline:
             for own, curve in enumerate(curves)
         ]
 
+    def lockstep(
+        self, returns: NDArray[np.float64], clock: NDArray[np.int32], per_set: int
+    ) -> NDArray[np.float64]:
+        """Of episodes whose time is a whole number: the return of the first action then, 0 without one.
 
-def curve_baseline(curves: Sequence[Curve], expected: Curve) -> list[NDArray[np.float64]]:
-    """The values of one other run on the same sequence, such as a heuristic's."""
-    return [_mean(curve, [expected]) for curve in curves]
+        Args:
+            returns: float64 [S, N]; the episodes of a set lie side by side.
+            clock: int32 [S, N] or longer.
+            per_set: how many they are, at least 2.
+
+        Returns:
+            Float64 [S, N].
+        """
+        episodes = np.arange(returns.shape[1])
+        by_time = np.zeros((returns.shape[1], int(clock.max()) + 1))
+        for step in range(len(returns) - 1, -1, -1):  # the first action at a time is written last
+            by_time[episodes, clock[step]] = returns[step]
+        sets = by_time.reshape(-1, per_set, by_time.shape[1])
+        others = (sets.sum(axis=1, keepdims=True) - sets) / (per_set - 1)
+        return np.asarray(others.reshape(by_time.shape)[episodes, clock[: len(returns)]])
+
+
+class ActionBaseline:
+    """The mean after as many actions, over all episodes of a set: that of DeepRM's public code."""
+
+    def lockstep(
+        self, returns: NDArray[np.float64], clock: NDArray[np.int32], per_set: int
+    ) -> NDArray[np.float64]:
+        """Float64 [S, N]; as ``SequenceBaseline.lockstep``."""
+        means = returns.reshape(len(returns), -1, per_set).mean(axis=2)
+        return np.repeat(means, per_set, axis=1)
+
+
+class HeuristicBaseline:
+    """The same time of a heuristic's run on the same sequence.
+
+    Args:
+        runs: the heuristic's, one for each of the curves that will be asked about.
+    """
+
+    def __init__(self, runs: Sequence[Curve]) -> None:
+        self.runs = runs
+
+    def __call__(self, curves: Sequence[Curve]) -> list[NDArray[np.float64]]:
+        """For each episode, float64 as its values."""
+        return [_mean(curve, [run]) for curve, run in zip(curves, self.runs, strict=True)]
 
 
 def _mean(own: Curve, others: Sequence[Curve]) -> NDArray[np.float64]:

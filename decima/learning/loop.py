@@ -1,75 +1,47 @@
 """A training run and its folder: iterations, what is written of them, and what remains when a run is cut off.
 
-What is learned, and how, is the subclass's affair.
+What an iteration does follows from the settings and its number, so that a run that was killed and goes on from its last
+checkpoint ends, on a CPU, with the very bits of one that was not. What is learned, and how, is the subclass's affair.
 """
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from decima.learning.cluster.config import TrainingError
-from decima.learning.cluster.metrics import MetricsLog
-from decima.learning.cluster.rollout import NotFiniteError
+from decima.learning.card import policy_card
+from decima.learning.checkpoint import Best, Checkpoint, load_checkpoint, save_checkpoint
+from decima.learning.learner import Learner, copy_weights, load_weights
+from decima.learning.metrics import MetricsLog
 from decima.outputs import atomic_path, make_folder, uninterrupted
+from decima.policy.errors import NotFiniteError
 from decima.policy.threads import one_thread
+from decima.settings import TrainingError
 
-__all__ = ["CARD", "CHECKPOINT", "CONFIG", "POLICY", "IterationReport", "TrainingLoop", "check_same_run"]
+if TYPE_CHECKING:
+    from decima.learning.config import RunConfig
+
+__all__ = [
+    "CARD",
+    "CHECKPOINT",
+    "CONFIG",
+    "POLICY",
+    "IterationReport",
+    "TrainingLoop",
+    "TrainingResult",
+    "Validation",
+]
 
 CHECKPOINT, CONFIG, POLICY, CARD = "checkpoint.pt", "config.yaml", "policy.npz", "policy.md"
 #: Settings that a run may be gone on with although they differ: how long it is, and how it is watched over.
 MAY_CHANGE = ("iterations", "checkpoint_every")
 
-
-class Validation(Protocol):
-    """What the loop asks of the settings of validation."""
-
-    @property
-    def every(self) -> int:
-        """Iterations from one validation to the next."""
-
-
-class RunConfig(Protocol):
-    """What the loop asks of the settings."""
-
-    @property
-    def iterations(self) -> int:
-        """How many there will be."""
-
-    @property
-    def checkpoint_every(self) -> int:
-        """Iterations from one checkpoint to the next."""
-
-    @property
-    def validation(self) -> Validation:
-        """When the policy is judged."""
-
-    def to_yaml(self) -> str:
-        """All settings."""
-
-
-class Kept(Protocol):
-    """What the loop asks of a checkpoint."""
-
-    @property
-    def iteration(self) -> int:
-        """Iterations that are over."""
-
-
-class Best(Protocol):
-    """What the loop asks of the best policy so far."""
-
-    @property
-    def iteration(self) -> int:
-        """When it was found."""
-
-    @property
-    def improvement(self) -> float:
-        """Over the heuristic that it is measured by."""
+Config = TypeVar("Config", bound="RunConfig")
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +52,7 @@ class IterationReport:
         iteration: iterations that are over.
         iterations: how many there will be.
         metrics: what was measured, by name.
-        improvement: of the best policy so far over the heuristic that it is measured by.
+        improvement: of the best policy so far over whom it is compared with.
     """
 
     iteration: int
@@ -89,93 +61,154 @@ class IterationReport:
     improvement: float
 
 
-class TrainingLoop(ABC):
-    """A run and its folder, which gets ``config.yaml``, ``metrics.jsonl``, ``tensorboard/`` and what ``_save`` writes.
+@dataclass(frozen=True, eq=False)
+class Validation:
+    """How a policy did on the validation set.
+
+    Attributes:
+        objective: what is to be small.
+        improvement: over whom it is compared with.
+        result: beside those of the classic schedulers; plain numbers, in lists or by name.
+        metrics: what was measured, by name.
+    """
+
+    objective: float
+    improvement: float
+    result: Any
+    metrics: Mapping[str, float]
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingResult(Generic[Config]):
+    """What came of a training run.
+
+    Attributes:
+        config: its settings.
+        iteration: iterations that are over; fewer than asked for after Ctrl-C.
+        policy_file: the best policy.
+        best_iteration: when it was found.
+        improvement: over whom it is compared with, on the validation set.
+        results: on the validation set, by scheduler; the best policy is the last.
+        interrupted: whether Ctrl-C ended it.
+        cpu_s: CPU time over all processes, s.
+    """
+
+    config: Config
+    iteration: int
+    policy_file: Path
+    best_iteration: int
+    improvement: float
+    results: Mapping[str, Any]
+    interrupted: bool
+    cpu_s: float
+
+
+class TrainingLoop(ABC, Generic[Config]):
+    """A run and its folder.
+
+    The folder gets ``config.yaml`` (all settings), ``metrics.jsonl`` and ``tensorboard/``, ``checkpoint.pt``, and
+    ``policy.npz``, the policy that was best on the validation set, with a card, ``policy.md``.
 
     Args:
         config: the settings.
         out: the folder.
         resume: go on from the folder's checkpoint; from the beginning if the run was killed before the first one.
+            Only the number of iterations and of those between checkpoints may differ from that run's settings. More
+            iterations stretch whatever decays over the training, from the checkpoint on.
         command: the command line, kept in the policy file.
 
     Raises:
-        TrainingError: the folder holds a training run already.
+        TrainingError: the folder holds a training run already, or its checkpoint is damaged or of other settings.
         OutputError: the folder cannot be written.
     """
 
     #: Name -> what it is.
     METRICS: Mapping[str, str]
+    #: The policy's name beside the classic schedulers.
+    NAME: str
 
-    def __init__(self, config: RunConfig, out: Path, resume: bool, command: str) -> None:
+    def __init__(self, config: Config, out: Path, resume: bool, command: str) -> None:
+        self.config = config
         self.out = Path(out)
         self.command = command
-        self._run_config = config
         make_folder(self.out)
         self._checkpoint_file = self.out / CHECKPOINT
-        self._resumes = self._checkpoint_file.exists()
-        if self._resumes and not resume:
+        if self._checkpoint_file.exists() and not resume:
             raise TrainingError(f"{self.out}: holds a training run already; --resume goes on with it")
+        self._learner = self._make_learner()
+        self._reference: dict[str, Any] = {}
         self._best: Best | None = None
+        self._curve: list[list[float]] = []
+        self._cpu_before_s = 0.0  # before this run was gone on with
         # Where the run stands after its last whole iteration, whatever has become of all else since.
-        self._checkpoint: Kept | None = None
+        self._checkpoint: Checkpoint | None = None
+        if self._checkpoint_file.exists():
+            self._restore(self._checkpoint_file)
+        elif config.start is not None:
+            self._begin_with(config.start)
 
-    @property
-    def iteration(self) -> int:
-        """Iterations that are over, as far as they are kept; -1 if nothing is."""
-        return -1 if self._checkpoint is None else self._checkpoint.iteration
+    # What a subclass adds.
 
     @abstractmethod
-    def _begin(self, say: Callable[[str], None]) -> None:
-        """What comes before the first iteration of a new run."""
+    def _make_learner(self) -> Learner:
+        """What learns; the first thing that is asked for."""
+
+    @abstractmethod
+    def _begin_with(self, start: str) -> None:
+        """Take the weights of another policy."""
+
+    @abstractmethod
+    def _begin(self, say: Callable[[str], None]) -> dict[str, Any]:
+        """What comes before the first iteration of a new run; results of the classic schedulers."""
 
     @abstractmethod
     def _learn(self, iteration: int) -> dict[str, float]:
         """Do one iteration, numbered from 0; what was measured."""
 
     @abstractmethod
-    def _validate(self, iteration: int) -> dict[str, float]:
-        """Judge the policy and keep it in ``_best`` if it is that; what was measured."""
+    def _validate(self) -> Validation:
+        """Judge the policy."""
 
     @abstractmethod
-    def _cpu_so_far(self) -> float:
-        """CPU time since the training began, s."""
+    def _describe(self, results: Mapping[str, Any]) -> dict[str, Any]:
+        """What a card says of results: ``set``, ``objective``, ``against``, ``shown``, ``results``."""
 
     @abstractmethod
-    def _keep(self, metrics: Mapping[str, float]) -> None:
-        """An iteration is over: ``_checkpoint`` becomes what the run goes on from."""
+    def _write(self, path: Path, network: Any, about: Mapping[str, Any]) -> None:
+        """Write a policy file of a network like ``Learner.kept``."""
 
-    @abstractmethod
-    def _save(self) -> None:
-        """Write what was kept last, and the best policy."""
+    def _cpu_s(self) -> float:
+        """CPU time so far, s."""
+        return self._learner.cpu_s
 
-    def _iterations(self, say: Callable[[str], None]) -> Generator[dict[str, float], None, None]:
-        """What was measured in each iteration that is not over; first, in a new run, that numbered 0."""
-        start, last = self.iteration, self._run_config.iterations
-        if start < 0:
-            self._begin(say)
-            yield {"iteration": 0, **self._validate(0), "cpu_s": self._cpu_so_far()}
-        say("training")
-        for iteration in range(max(start, 0), last):
-            done = iteration + 1
-            metrics = {"iteration": done, **self._learn(iteration)}
-            if done % self._run_config.validation.every == 0 or done == last:
-                metrics |= self._validate(done)
-            yield metrics | {"cpu_s": self._cpu_so_far()}
+    # A run.
 
-    def _run(
-        self, on_iteration: Callable[[IterationReport], None] | None, on_phase: Callable[[str], None] | None
-    ) -> bool:
-        """Train to the end, or until Ctrl-C, once; returns whether that struck.
+    @property
+    def iteration(self) -> int:
+        """Iterations that are over, as far as they are kept; -1 if nothing is."""
+        return -1 if self._checkpoint is None else self._checkpoint.iteration
+
+    def run(
+        self,
+        on_iteration: Callable[[IterationReport], None] | None = None,
+        on_phase: Callable[[str], None] | None = None,
+    ) -> TrainingResult[Config]:
+        """Train to the end, or until Ctrl-C; once. To go on, make another that resumes.
+
+        Args:
+            on_iteration: called after each iteration; the first time for the policy before training.
+            on_phase: told in a few words what begins.
 
         Raises:
             TrainingError: a loss, gradient or probability is not finite; the last good checkpoint is kept.
+            WorkerError: a worker process died.
         """
-        say = on_phase or (lambda words: None)
+        interrupted = False
         with atomic_path(self.out / CONFIG) as path:
-            path.write_text(self._run_config.to_yaml(), encoding="utf-8")
+            path.write_text(self.config.to_yaml(), encoding="utf-8")
         with one_thread(), MetricsLog(self.out, self.iteration, self.METRICS) as log:
             try:
-                with closing(self._iterations(say)) as iterations:
+                with closing(self._iterations(on_phase or (lambda words: None))) as iterations:
                     for metrics in iterations:
                         with uninterrupted():
                             self._finish(metrics, log)
@@ -184,7 +217,7 @@ class TrainingLoop(ABC):
             except KeyboardInterrupt:
                 if self.iteration < 0:
                     raise
-                return True
+                interrupted = True
             except NotFiniteError as error:
                 raise TrainingError(
                     f"iteration {max(self.iteration, 0) + 1}: {error}; {self._kept()}"
@@ -193,40 +226,109 @@ class TrainingLoop(ABC):
                 if self.iteration >= 0:
                     with uninterrupted():
                         self._save()
-        return False
+        assert self._checkpoint is not None
+        best = self._checkpoint.best
+        return TrainingResult(
+            config=self.config,
+            iteration=self.iteration,
+            policy_file=self.out / POLICY,
+            best_iteration=best.iteration,
+            improvement=best.improvement,
+            results=best.results,
+            interrupted=interrupted,
+            cpu_s=self._checkpoint.cpu_s,
+        )
+
+    def _iterations(self, say: Callable[[str], None]) -> Generator[dict[str, float], None, None]:
+        """What was measured in each iteration that is not over; first, in a new run, that numbered 0."""
+        start, last = self.iteration, self.config.iterations
+        if start < 0:
+            self._reference = self._begin(say)
+            yield {"iteration": 0, **self._judge(0), "cpu_s": self._cpu_before_s + self._cpu_s()}
+        say("training")
+        for iteration in range(max(start, 0), last):
+            done = iteration + 1
+            metrics = {"iteration": done, **self._learn(iteration)}
+            if done % self.config.validation.every == 0 or done == last:
+                metrics |= self._judge(done)
+            yield metrics | {"cpu_s": self._cpu_before_s + self._cpu_s()}
+
+    def _judge(self, iteration: int) -> dict[str, float]:
+        """Judge the policy, and keep it if it is the best."""
+        found = self._validate()
+        if self._best is None or found.improvement > self._best.improvement:
+            results = {**self._reference, self.NAME: found.result}
+            self._best = Best(iteration, found.improvement, copy_weights(self._learner.kept), results)
+        self._curve = [*self._curve, [float(iteration), found.objective, found.improvement]]
+        return {**found.metrics, "improvement": found.improvement}
 
     def _finish(self, metrics: dict[str, float], log: MetricsLog) -> None:
         assert self._best is not None
         iteration = int(metrics["iteration"])
         metrics["best_improvement"] = self._best.improvement
         log.write(metrics)
-        self._keep(metrics)
-        if iteration % self._run_config.checkpoint_every == 0 or self._best.iteration == iteration:
+        self._checkpoint = Checkpoint(
+            config=self.config.model_dump(mode="json"),
+            iteration=iteration,
+            learner=self._learner.state(),
+            reference=self._reference,
+            best=self._best,
+            curve=self._curve,
+            cpu_s=metrics["cpu_s"],
+        )
+        if iteration % self.config.checkpoint_every == 0 or self._best.iteration == iteration:
             self._save()
+
+    def _report(self, metrics: Mapping[str, float]) -> IterationReport:
+        return IterationReport(
+            int(metrics["iteration"]), self.config.iterations, metrics, metrics["best_improvement"]
+        )
+
+    # What is kept.
 
     def _kept(self) -> str:
         if self.iteration < 0:
             return "nothing was learned yet"
         return f"{self._checkpoint_file} keeps iteration {self.iteration}"
 
-    def _report(self, metrics: Mapping[str, float]) -> IterationReport:
-        return IterationReport(
-            int(metrics["iteration"]), self._run_config.iterations, metrics, metrics["best_improvement"]
-        )
+    def _save(self) -> None:
+        checkpoint = self._checkpoint
+        assert checkpoint is not None
+        save_checkpoint(self._checkpoint_file, checkpoint)
+        best = checkpoint.best
+        about = {
+            "command": self.command,
+            "seed": self.config.seed,
+            "config": checkpoint.config,
+            "iteration": best.iteration,
+            "iterations_trained": checkpoint.iteration,
+            "training_cpu_s": round(checkpoint.cpu_s, 1),
+            "validation": {**self._describe(best.results), "improvement": best.improvement},
+            "curve": {"columns": ["iteration", "validation", "improvement"], "rows": checkpoint.curve},
+        }
+        network = copy.deepcopy(self._learner.kept)
+        network.load_state_dict(best.weights)
+        self._write(self.out / POLICY, network, about)
+        with atomic_path(self.out / CARD) as path:
+            path.write_text(policy_card(self.out.resolve().name, about), encoding="utf-8")
+
+    def _restore(self, path: Path) -> None:
+        checkpoint = load_checkpoint(path)
+        config = self.config.model_dump(mode="json")
+        _check_same_run(path, checkpoint.config, config, checkpoint.iteration)
+        try:
+            load_weights(self._learner.kept, checkpoint.best.weights)  # would they fit?
+            self._learner.restore(checkpoint.learner)
+        except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
+            reason = " ".join(str(error).split())
+            raise TrainingError(f"{path}: does not fit its own settings: {reason:.200}") from None
+        self._reference, self._best = checkpoint.reference, checkpoint.best
+        self._curve, self._cpu_before_s = checkpoint.curve, checkpoint.cpu_s
+        self._checkpoint = replace(checkpoint, config=config)
 
 
-def check_same_run(path: Path, old: Mapping[str, Any], new: Mapping[str, Any], iteration: int) -> None:
-    """Refuse to go on with a run that had other settings.
-
-    Args:
-        path: its checkpoint.
-        old: its settings.
-        new: those of now.
-        iteration: that it has reached.
-
-    Raises:
-        TrainingError: a setting differs that may not, or it has gone further than is asked for.
-    """
+def _check_same_run(path: Path, old: Mapping[str, Any], new: Mapping[str, Any], iteration: int) -> None:
+    """Refuse to go on with a run of other settings, or one that has gone further than is asked for."""
     if place := _difference(old, new):
         may_change = " and ".join(MAY_CHANGE)
         raise TrainingError(f"{path}: is of a run with another {place}; only {may_change} may change")
@@ -238,8 +340,8 @@ def check_same_run(path: Path, old: Mapping[str, Any], new: Mapping[str, Any], i
 
 def _difference(old: Mapping[str, Any], new: Mapping[str, Any], path: str = "") -> str:
     """The first key, dotted, that is not the same in both and may not differ; empty if there is none."""
-    for name in new:
-        key, one, other = f"{path}{name}", old.get(name), new[name]
+    for name in {**new, **old}:
+        key, one, other = f"{path}{name}", old.get(name), new.get(name)
         if one == other or key in MAY_CHANGE:
             continue
         return (

@@ -1,17 +1,27 @@
 """From rewards to returns: what followed a decision, in total, discounted, or relative to the average.
 
-Rewards are spread over the time from one sample to the next, which is not the same for all; so are returns.
+Between the decisions of a cluster passes any time, over which rewards are spread; a grid's clock moves in steps, and
+its episodes are in lock-step: S actions in each of N episodes, where a clock that stands still discounts nothing.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["DifferentialReturns", "DiscountedReturns", "Returns", "TotalReturns", "accumulate"]
+__all__ = [
+    "DifferentialReturns",
+    "DiscountedReturns",
+    "Returns",
+    "TotalReturns",
+    "accumulate",
+    "n_step_returns",
+    "returns_to_go",
+]
 
 
 class Returns(ABC):
@@ -37,13 +47,13 @@ class Returns(ABC):
         reward: NDArray[np.float64],
         time_ms: NDArray[np.float64],
         end_ms: float,
-        beyond: float = 0.0,
+        bootstrap_value: float = 0.0,
     ) -> NDArray[np.float64]:
         """The returns of one episode, float64 [n], from each sample on.
 
-        ``beyond`` is what would have followed, had the episode not been cut off.
+        The bootstrap value is the return to expect after the end of an episode that was truncated.
         """
-        return accumulate(*self.steps(reward, time_ms, end_ms), beyond)
+        return accumulate(*self.steps(reward, time_ms, end_ms), bootstrap_value)
 
 
 class TotalReturns(Returns):
@@ -111,21 +121,64 @@ class DifferentialReturns(Returns):
 
 
 def accumulate(
-    values: NDArray[np.float64], factors: NDArray[np.float64], beyond: float = 0.0
+    values: NDArray[np.float64], factors: NDArray[np.float64], bootstrap_value: float = 0.0
 ) -> NDArray[np.float64]:
     """From each place on, the sum of values, each times the factors of the places before it.
 
+    Of rewards and discounts it makes returns; of TD errors and discounts times lambda, the advantages of GAE.
+
     Args:
-        values: float64 [n].
-        factors: float64 [n]; ``factors[k]`` is how much counts what comes after k.
-        beyond: what comes after the last one.
+        values: float64 [n] or [n, k].
+        factors: likewise; ``factors[i]`` is how much counts what comes after i.
+        bootstrap_value: what comes after the last one.
 
     Returns:
-        float64 [n].
+        Float64 like the values.
     """
-    result = np.empty(values.size)
-    later = beyond
-    for place, (value, factor) in enumerate(zip(values[::-1].tolist(), factors[::-1].tolist(), strict=True)):
-        later = value + factor * later
-        result[place] = later
-    return result[::-1]
+    result = np.empty_like(values)
+    later: Any = bootstrap_value
+    for place in range(len(values) - 1, -1, -1):
+        later = result[place] = values[place] + factors[place] * later
+    return result
+
+
+def returns_to_go(
+    rewards: NDArray[np.float64], clock: NDArray[np.int32], discount: float = 1.0
+) -> NDArray[np.float64]:
+    """What follows each action of episodes in lock-step, float64 [S, N].
+
+    Args:
+        rewards: float64 [S, N].
+        clock: int32 [S + 1, N].
+        discount: of what comes after a step of the clock.
+    """
+    return accumulate(rewards, _discounts(clock, discount))
+
+
+def n_step_returns(
+    rewards: NDArray[np.float64],
+    clock: NDArray[np.int32],
+    values: NDArray[np.float64],
+    steps: int,
+    discount: float = 1.0,
+) -> NDArray[np.float64]:
+    """What follows each action within n actions, and the bootstrap value of the state after them, float64 [S, N].
+
+    Args:
+        rewards: float64 [S, N].
+        clock: int32 [S + 1, N].
+        values: float64 [S + 1, N]; a critic's, of the state before each action and at the end.
+        steps: n.
+        discount: of what comes after a step of the clock.
+    """
+    length, discounts = len(rewards), _discounts(clock, discount)
+    returns = values[np.minimum(np.arange(length) + steps, length)]
+    for ahead in range(min(steps, length) - 1, -1, -1):
+        first = length - ahead  # from here on an episode ends earlier
+        returns[:first] = rewards[ahead:] + discounts[ahead:] * returns[:first]
+    return returns
+
+
+def _discounts(clock: NDArray[np.int32], discount: float) -> NDArray[np.float64]:
+    """How much counts what comes after each action, float64 [S, N]."""
+    return np.where(np.diff(clock, axis=0) > 0, discount, 1.0)

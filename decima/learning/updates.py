@@ -1,20 +1,35 @@
-"""How a policy learns from samples: REINFORCE (Decima, Algorithm 1), PPO, and imitation."""
+"""How networks learn from samples: REINFORCE (Decima, Algorithm 1), PPO, the two halves of A2C, behaviour cloning.
+
+What the samples are, these functions need not know: they are handed a function that evaluates some of them.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
-from decima.learning.cluster.rollout import NotFiniteError, Trajectories
-from decima.policy.policy import Policy
+from decima.policy.errors import NotFiniteError
 
-__all__ = ["UpdateReport", "imitate", "ppo", "reinforce"]
+__all__ = [
+    "Evaluate",
+    "UpdateReport",
+    "add_policy_gradient",
+    "clone_behaviour",
+    "fit_values",
+    "parts_of",
+    "ppo",
+    "reinforce",
+    "take_step",
+]
+
+#: Of numbers of samples, int64 [n]: the log-probability of what was chosen, and the entropy (nats), both [n].
+Evaluate = Callable[[NDArray[np.int64]], tuple[Tensor, Tensor]]
 
 
 @dataclass(frozen=True)
@@ -22,11 +37,11 @@ class UpdateReport:
     """What an update did, averaged over its gradient steps.
 
     Attributes:
-        loss: of the policy, without the entropy's part.
-        entropy: of stage and limit together, nats per sample.
+        loss: of the policy, without the entropy bonus.
+        entropy: nats per sample.
         kl: estimated divergence of the new policy from the one that acted, at the end, nats.
         clipped: share of samples whose probability ratio was clipped.
-        gradient_norm: before it was cut.
+        gradient_norm: before it was clipped.
         steps: gradient steps taken.
     """
 
@@ -37,22 +52,17 @@ class UpdateReport:
     gradient_norm: float
     steps: int
 
-
-class _Meter:
-    """Means of what the gradient steps report."""
-
-    def __init__(self) -> None:
-        self.rows: list[tuple[float, float, float, float, float]] = []
-
-    def report(self) -> UpdateReport:
-        loss, entropy, _, clipped, norm = np.mean(self.rows, axis=0).tolist()
-        return UpdateReport(loss, entropy, self.rows[-1][2], clipped, norm, len(self.rows))
+    @staticmethod
+    def of(rows: list[tuple[float, float, float, float, float]]) -> UpdateReport:
+        """From what each gradient step reports, in the order above."""
+        loss, entropy, _, clipped, norm = np.mean(rows, axis=0).tolist()
+        return UpdateReport(loss, entropy, rows[-1][2], clipped, norm, len(rows))
 
 
 def reinforce(
-    policy: Policy,
+    evaluate: Evaluate,
+    network: nn.Module,
     optimiser: torch.optim.Optimizer,
-    samples: Trajectories,
     advantage: NDArray[np.float64],
     *,
     entropy_weight: float,
@@ -62,38 +72,60 @@ def reinforce(
     """One gradient step on all samples: Algorithm 1 of the paper.
 
     Args:
-        policy: what learns.
+        evaluate: the samples, by the network.
+        network: what learns.
         optimiser: of its parameters.
-        samples: n of them.
         advantage: float64 [n].
-        entropy_weight: of the mean entropy in the objective.
-        max_gradient_norm: longer gradients are cut.
+        entropy_weight: of the entropy bonus, the mean entropy in the objective.
+        max_gradient_norm: longer gradients are clipped.
         chunk: samples per pass, which bounds memory; does not change the result.
 
     Raises:
         NotFiniteError: the loss or its gradient is no number.
     """
     optimiser.zero_grad()
-    order = np.arange(len(samples))
     loss = entropy = 0.0
-    for part in _parts(order, chunk):
-        seen = policy(samples.graphs.select(part), samples.stage[part], samples.count[part])
-        value = -(seen.log_probability * _tensor(advantage[part], seen.log_probability)).sum() / order.size
-        spread = seen.entropy.sum() / order.size
-        (value - entropy_weight * spread).backward()
-        loss += value.item()
-        entropy += spread.item()
-    meter = _Meter()
-    norm = _step(policy, optimiser, loss, max_gradient_norm)
-    meter.rows.append((loss, entropy, 0.0, 0.0, norm))
-    return meter.report()
+    for part in parts_of(np.arange(advantage.size), chunk):
+        own_loss, own_entropy = add_policy_gradient(
+            *evaluate(part), advantage[part], entropy_weight, advantage.size
+        )
+        loss += own_loss
+        entropy += own_entropy
+    norm = take_step(network, optimiser, loss, max_gradient_norm=max_gradient_norm)
+    return UpdateReport.of([(loss, entropy, 0.0, 0.0, norm)])
+
+
+def add_policy_gradient(
+    log_probability: Tensor,
+    entropy: Tensor,
+    advantage: NDArray[np.float64],
+    entropy_weight: float,
+    count: int = 1,
+) -> tuple[float, float]:
+    """Add up the gradient of the policy's loss, and of the entropy bonus; of A2C the actor's half.
+
+    Args:
+        log_probability: float [n], with gradient.
+        entropy: likewise.
+        advantage: float64 [n].
+        entropy_weight: of the entropy.
+        count: divides the sums over the samples.
+
+    Returns:
+        The loss without the entropy, and the entropy.
+    """
+    loss = -(log_probability * _tensor(advantage, log_probability)).sum() / count
+    spread = entropy.sum() / count
+    (loss - entropy_weight * spread).backward()  # type: ignore[no-untyped-call]
+    return loss.item(), spread.item()
 
 
 def ppo(
-    policy: Policy,
+    evaluate: Evaluate,
+    network: nn.Module,
     optimiser: torch.optim.Optimizer,
-    samples: Trajectories,
     advantage: NDArray[np.float64],
+    old_log_probability: NDArray[np.float32],
     random: np.random.Generator,
     *,
     entropy_weight: float,
@@ -106,13 +138,14 @@ def ppo(
     """Proximal policy optimisation: several gradient steps, which end when the policy has moved far.
 
     Args:
-        policy: what learns.
+        evaluate: the samples, by the network.
+        network: what learns.
         optimiser: of its parameters.
-        samples: n of them.
         advantage: float64 [n].
-        random: shuffles them.
-        entropy_weight: of the mean entropy in the objective.
-        max_gradient_norm: longer gradients are cut.
+        old_log_probability: float32 [n]; of the policy that acted.
+        random: shuffles the samples.
+        entropy_weight: of the entropy bonus, the mean entropy in the objective.
+        max_gradient_norm: longer gradients are clipped.
         clip: how far the ratio of probabilities may leave 1 before it earns nothing more.
         epochs: how often each sample is used at most.
         minibatches: gradient steps per epoch.
@@ -121,72 +154,123 @@ def ppo(
     Raises:
         NotFiniteError: a loss or its gradient is no number.
     """
-    meter = _Meter()
+    rows, size = [], advantage.size
     for _ in range(epochs):
         divergence = []
-        for part in np.array_split(random.permutation(len(samples)), min(minibatches, len(samples))):
-            seen = policy(samples.graphs.select(part), samples.stage[part], samples.count[part])
-            change = seen.log_probability - _tensor(samples.log_probability[part], seen.log_probability)
+        for part in np.array_split(random.permutation(size), min(minibatches, size)):
+            log_probability, entropies = evaluate(part)
+            change = log_probability - _tensor(old_log_probability[part], log_probability)
             ratio = change.exp()
             gain = _tensor(advantage[part], ratio)
             loss = -torch.minimum(ratio * gain, ratio.clamp(1 - clip, 1 + clip) * gain).mean()
-            entropy = seen.entropy.mean()
+            entropy = entropies.mean()
             optimiser.zero_grad()
-            (loss - entropy_weight * entropy).backward()
-            norm = _step(policy, optimiser, loss.item(), max_gradient_norm)
+            (loss - entropy_weight * entropy).backward()  # type: ignore[no-untyped-call]
+            norm = take_step(network, optimiser, loss.item(), max_gradient_norm=max_gradient_norm)
             with torch.no_grad():
                 kl = (ratio - 1 - change).mean().item()
                 clipped = ((ratio - 1).abs() > clip).float().mean().item()
             divergence.append(kl)
-            meter.rows.append((loss.item(), entropy.item(), kl, clipped, norm))
+            rows.append((loss.item(), entropy.item(), kl, clipped, norm))
         if np.mean(divergence) > max_kl:
             break
-    return meter.report()
+    return UpdateReport.of(rows)
 
 
-def imitate(
-    policy: Policy,
+def clone_behaviour(
+    evaluate: Evaluate,
+    network: nn.Module,
     optimiser: torch.optim.Optimizer,
-    samples: Trajectories,
-    random: np.random.Generator,
+    parts: Iterable[NDArray[np.int64]],
     *,
-    entropy_weight: float,
-    max_gradient_norm: float,
-    epochs: int,
-    minibatch: int,
-) -> Iterator[UpdateReport]:
-    """Make the choices of the samples likely; a report per epoch. The learning rate falls linearly to a tenth.
+    entropy_weight: float = 0.0,
+    max_gradient_norm: float = math.inf,
+) -> UpdateReport:
+    """Make the choices of the samples likely: a gradient step for each part, which makes an epoch of all samples.
 
     Raises:
         NotFiniteError: a loss or its gradient is no number.
     """
-    first_rates = [group["lr"] for group in optimiser.param_groups]
-    for epoch in range(epochs):
-        meter = _Meter()
-        for group, rate in zip(optimiser.param_groups, first_rates, strict=True):
-            group["lr"] = rate * (1 - 0.9 * epoch / max(1, epochs - 1))
-        for part in _parts(random.permutation(len(samples)), minibatch):
-            seen = policy(samples.graphs.select(part), samples.stage[part], samples.count[part])
-            loss, entropy = -seen.log_probability.mean(), seen.entropy.mean()
-            optimiser.zero_grad()
-            (loss - entropy_weight * entropy).backward()
-            norm = _step(policy, optimiser, loss.item(), max_gradient_norm)
-            meter.rows.append((loss.item(), entropy.item(), 0.0, 0.0, norm))
-        yield meter.report()
+    rows = []
+    for part in parts:
+        log_probability, entropies = evaluate(part)
+        loss, entropy = -log_probability.mean(), entropies.mean()
+        optimiser.zero_grad()
+        (loss - entropy_weight * entropy).backward()  # type: ignore[no-untyped-call]
+        norm = take_step(network, optimiser, loss.item(), max_gradient_norm=max_gradient_norm)
+        rows.append((loss.item(), entropy.item(), 0.0, 0.0, norm))
+    return UpdateReport.of(rows)
 
 
-def _parts(order: NDArray[np.int64], size: int) -> list[NDArray[np.int64]]:
+def fit_values(
+    inputs: Tensor,
+    targets: Tensor,
+    network: nn.Module,
+    optimiser: torch.optim.Optimizer,
+    parts: Iterable[NDArray[np.int64]],
+) -> float:
+    """Teach a critic values by least squares: of A2C the critic's half.
+
+    Args:
+        inputs: what it sees, [n, ..].
+        targets: float32 [n], in the unit of its output.
+        network: the critic, with one output.
+        optimiser: of its parameters.
+        parts: numbers of samples, int64; a gradient step each.
+
+    Returns:
+        The sum of its square errors, each before it learned from it.
+
+    Raises:
+        NotFiniteError: a gradient is no number.
+    """
+    total = 0.0
+    for part in map(torch.from_numpy, parts):
+        loss = (targets[part] - network(inputs[part])[:, 0]).square().sum()
+        loss.backward()
+        total += float(loss.detach())
+        take_step(network, optimiser, count=len(part))
+    return total
+
+
+def take_step(
+    network: nn.Module,
+    optimiser: torch.optim.Optimizer,
+    loss: float = 0.0,
+    *,
+    max_gradient_norm: float = math.inf,
+    count: int = 1,
+) -> float:
+    """Take a gradient step if it can be taken, and forget the gradient.
+
+    Args:
+        network: what learns.
+        optimiser: of its parameters.
+        loss: whose gradient it is.
+        max_gradient_norm: longer ones are clipped.
+        count: divides the gradient.
+
+    Returns:
+        The length of the gradient before it was clipped.
+
+    Raises:
+        NotFiniteError: the loss or its gradient is no number.
+    """
+    for parameter in network.parameters() if count != 1 else ():
+        if parameter.grad is not None:
+            parameter.grad /= count
+    norm = float(torch.nn.utils.clip_grad_norm_(network.parameters(), max_gradient_norm))
+    if not (math.isfinite(loss) and math.isfinite(norm)):
+        raise NotFiniteError(f"the loss is {loss}, the length of its gradient {norm}")
+    optimiser.step()
+    optimiser.zero_grad()
+    return norm
+
+
+def parts_of(order: NDArray[np.int64], size: int) -> list[NDArray[np.int64]]:
+    """About equal parts, of at most so many."""
     return np.array_split(order, max(1, math.ceil(order.size / size)))
 
 
 def _tensor(array: NDArray[np.generic], like: Tensor) -> Tensor:
     return torch.from_numpy(array).to(like.device, like.dtype)
-
-
-def _step(policy: Policy, optimiser: torch.optim.Optimizer, loss: float, max_gradient_norm: float) -> float:
-    """Take a gradient step if it can be taken; the length of the gradient."""
-    norm = float(torch.nn.utils.clip_grad_norm_(policy.parameters(), max_gradient_norm))
-    if not (math.isfinite(loss) and math.isfinite(norm)):
-        raise NotFiniteError(f"the loss is {loss}, the length of its gradient {norm}")
-    optimiser.step()
-    return norm

@@ -9,6 +9,9 @@ from rich.table import Table
 from decima.evaluation.grid import TUNED, Evaluation, best_of
 from decima.evaluation.grid_comparison import LEARNED, GridComparison, GridSettings
 from decima.evaluation.intervals import Interval
+from decima.learning.grid.config import DeepRMConfig
+from decima.policy.grid.files import read_about
+from decima.settings import parse_settings
 from decima.show.tables import interval_text, new_table
 
 __all__ = [
@@ -121,7 +124,9 @@ def _is_highest(settings: GridSettings, load: float) -> bool:
 
 
 def _trained_on(settings: GridSettings) -> str:
-    jobs = settings.trained.jobs
+    assert settings.network is not None
+    about = read_about(settings.network)
+    jobs = parse_settings(DeepRMConfig, about.get("config", {}), f"{settings.network}: about: config").jobs
     source = _JOBS[jobs.distribution] if jobs.log is None else f"jobs of {jobs.log.name}"
     loads = jobs.loads(settings.trained.grid.build())
     low, high = load_name(min(loads)), load_name(max(loads))

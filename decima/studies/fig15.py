@@ -6,7 +6,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from decima.evaluation.alphas import HINDSIGHT
-from decima.learning.cluster.metrics import read_metrics
+from decima.learning.metrics import read_metrics
 from decima.show.style import finish_axes, legend_beside, new_axes, styles
 from decima.studies.study import Study, Variant
 from decima.studies.study_report import FULL, Outcome
@@ -35,7 +35,7 @@ def fig15a(study: Study, load: float = 0.85) -> Outcome:
             study.config(
                 "stream",
                 workload__interval=interval_s,
-                imitation=None,
+                behaviour_cloning=None,
                 policy__overrides__wait=False,
                 **{f"policy__overrides__{key}": value for key, value in overrides.items()},
             ),
@@ -53,7 +53,8 @@ def fig15a(study: Study, load: float = 0.85) -> Outcome:
         notes=(
             f"{FULL}: the limit is an input of one function; {OUTPUTS}: of the job, chosen among separate outputs; "
             f"{STAGES}: each stage has its own.",
-            "All learn by reward from the first iteration on, without imitation; none may leave executors idle.",
+            "All learn by reward from the first iteration on, without behaviour cloning; none may leave executors "
+            "idle.",
             "The paper: separate outputs have more parameters and learn more slowly, as do limits of stages, which "
             "have more policies to explore; no figures.",
         ),

@@ -32,8 +32,8 @@ def stream_variant(study: Study, interval_s: float) -> Variant:
 
 def _teacher(variant: Variant) -> dict[str, str]:
     """The scheduler whose choices the policy learned first, if any: what learning by reward has to beat."""
-    imitation = variant.config.imitation
-    return {} if imitation is None else {imitation.scheduler: imitation.scheduler}
+    cloning = variant.config.behaviour_cloning
+    return {} if cloning is None else {cloning.scheduler: cloning.scheduler}
 
 
 def fig9a(study: Study) -> Outcome:

@@ -20,7 +20,6 @@ from decima.evaluation.alphas import ALPHAS
 from decima.evaluation.comparison import Comparison, run_comparisons
 from decima.evaluation.conditions import Conditions
 from decima.evaluation.run import Run, run_scheduler
-from decima.learning.cluster.checkpoint import load_checkpoint
 from decima.learning.cluster.config import TrainingConfig, read_config
 from decima.learning.cluster.trainer import Trainer
 from decima.policy.shipped import SHIPPED
@@ -61,7 +60,7 @@ class Study:
             embedded TPC-H set.
         executors: of the cluster.
         budget: 1 is full size. Iterations, sequences to validate on, experiments and the length of streams are
-            multiplied by it; sequences to imitate by four times of it, to at most all.
+            multiplied by it; sequences of behaviour cloning by four times of it, to at most all.
         seed: the first experiment's.
         num_experiments: instead of the study's own number.
         num_jobs: of each experiment, instead of the study's own number.
@@ -119,12 +118,13 @@ class Study:
             values["workload.jobs"] = self._stream_length(full.workload.jobs)
         elif self.num_jobs is not None:
             values["workload.jobs"] = self.num_jobs
-        if full.imitation is not None and "imitation" not in settings:
+        cloning = full.behaviour_cloning
+        if cloning is not None and "behaviour_cloning" not in settings:
             # It takes a few minutes and most of what is learned comes from it, so only small budgets shorten it.
-            sequences = full.imitation.sequences
-            values["imitation.sequences"] = min(sequences, self.scaled(4 * sequences))
-            if full.imitation.jobs is not None:
-                values["imitation.jobs"] = self._stream_length(full.imitation.jobs)
+            sequences = min(cloning.sequences, self.scaled(4 * cloning.sequences))
+            values["behaviour_cloning.sequences"] = sequences
+            if cloning.jobs is not None:
+                values["behaviour_cloning.jobs"] = self._stream_length(cloning.jobs)
         values |= {name.replace("__", "."): value for name, value in settings.items()}
         if stream and "workload.interval" in values:
             # Time scales of a stream are those of its arrivals.
@@ -134,7 +134,7 @@ class Study:
                 values["curriculum.start"] = round(full.curriculum.start * scale, 3)
                 values["curriculum.end"] = round(full.curriculum.end * scale, 3)
             if full.critic is not None:
-                values["critic.trace"] = round(full.critic.trace * scale, 3)
+                values["critic.gae_horizon"] = round(full.critic.gae_horizon * scale, 3)
         return read_config(recipe, [f"{key}={json.dumps(value)}" for key, value in values.items()])
 
     def _stream_length(self, full: int) -> int:
@@ -289,6 +289,5 @@ def train_variants(
         {variant.name: variant.config for variant in variants},
         folder,
         lambda config, out: Trainer(config, out, resume=True, processes=processes, command=command),
-        load_checkpoint,
         tell,
     )

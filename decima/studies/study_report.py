@@ -139,7 +139,7 @@ def study_notes(outcome: Outcome) -> list[str]:
         *outcome.notes,
     ]
     policies = _policies(outcome.comparisons).values()
-    teachers = [(about.get("config") or {}).get("imitation") for about in policies]
+    teachers = [(about.get("config") or {}).get("behaviour_cloning") for about in policies]
     names = dict.fromkeys(teacher["scheduler"] for teacher in teachers if teacher)
     if names:
         notes.append(f"Training begins with the choices of {', '.join(names)}, before it goes on by reward.")

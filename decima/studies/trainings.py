@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import TypeVar
 
-from decima.learning.loop import CHECKPOINT, POLICY, IterationReport, RunConfig
+from decima.learning.checkpoint import load_checkpoint
+from decima.learning.config import RunConfig
+from decima.learning.loop import CHECKPOINT, POLICY, TrainingLoop
 from decima.settings import TrainingError
 
 __all__ = ["Tell", "train_all"]
@@ -17,28 +19,10 @@ Tell = Callable[[str, int, int], None]
 Config = TypeVar("Config", bound=RunConfig)
 
 
-class _Result(Protocol):
-    @property
-    def interrupted(self) -> bool: ...
-
-
-class _Trainer(Protocol):
-    def run(self, on_iteration: Callable[[IterationReport], None]) -> _Result: ...
-
-
-class _Checkpoint(Protocol):
-    @property
-    def config(self) -> Any: ...
-
-    @property
-    def iteration(self) -> int: ...
-
-
 def train_all(
     configs: Mapping[str, Config],
     folder: Path,
-    make_trainer: Callable[[Config, Path], _Trainer],
-    load_checkpoint: Callable[[Path], _Checkpoint],
+    make_trainer: Callable[[Config, Path], TrainingLoop[Config]],
     tell: Tell = lambda what, done, total: None,
 ) -> dict[str, Path]:
     """Train one policy after the other.
@@ -47,7 +31,6 @@ def train_all(
         configs: name -> settings.
         folder: holds a folder of each name.
         make_trainer: of settings and a folder; it goes on with what is there.
-        load_checkpoint: reads where a training stands.
         tell: told how far it is.
 
     Returns:
@@ -61,7 +44,7 @@ def train_all(
     for name, config in configs.items():
         out = folder / name
         files[name] = out / POLICY
-        if _complete(config, out, load_checkpoint):
+        if _complete(config, out):
             continue
         what = f"training {name}"
         try:
@@ -75,9 +58,9 @@ def train_all(
     return files
 
 
-def _complete(config: Config, out: Path, load_checkpoint: Callable[[Path], _Checkpoint]) -> bool:
+def _complete(config: RunConfig, out: Path) -> bool:
     """Whether the folder holds the policy that these settings lead to."""
     if not ((out / CHECKPOINT).exists() and (out / POLICY).exists()):
         return False
     checkpoint = load_checkpoint(out / CHECKPOINT)
-    return bool(checkpoint.config == config) and checkpoint.iteration == config.iterations
+    return checkpoint.config == config.model_dump(mode="json") and checkpoint.iteration == config.iterations

@@ -11,6 +11,7 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,7 @@ import torch
 from decima.learning.baselines import Curve, SequenceBaseline
 from decima.learning.cluster.rollout import EpisodeSpec, Trajectories, roll_out, roll_out_scheduler
 from decima.learning.returns import TotalReturns
-from decima.learning.updates import imitate, ppo, reinforce
+from decima.learning.updates import clone_behaviour, parts_of, ppo, reinforce
 from decima.policy.config import PRESETS
 from decima.policy.policy import Policy
 from decima.policy.scheduler import NeuralScheduler
@@ -58,18 +59,16 @@ def trained(preset: str, profiles: tuple[JobProfile, ...]) -> Policy:
     specs = [EpisodeSpec(batch_arrivals(profiles, 20, seed)) for seed in range(100, 104)]
     samples = roll_out_scheduler(WeightedFair(), policy, CONFIG, specs)
     optimiser = torch.optim.Adam(policy.parameters(), lr=2e-3)
-    list(
-        imitate(
+    random = np.random.default_rng(0)
+    for _ in range(4):
+        clone_behaviour(
+            partial(samples.evaluate, policy),
             policy,
             optimiser,
-            samples,
-            np.random.default_rng(0),
+            parts_of(random.permutation(len(samples)), 256),
             entropy_weight=0.05,
             max_gradient_norm=0.5,
-            epochs=4,
-            minibatch=256,
         )
-    )
     return policy
 
 
@@ -163,16 +162,17 @@ def test_an_iteration_of_training(policy: Policy, profiles: tuple[JobProfile, ..
         samples = roll_out(policy, CONFIG, specs)
         rolled_out = time.process_time()
         advantage = advantages(samples)
+        evaluate = partial(samples.evaluate, policy)
         common = {"entropy_weight": 0.02, "max_gradient_norm": 0.5}
         if algorithm == "ppo":
             random = np.random.default_rng(seed)
             report = ppo(
-                policy, optimiser, samples, advantage, random,
+                evaluate, policy, optimiser, advantage, samples.log_probability, random,
                 **common, clip=0.2, epochs=2, minibatches=6, max_kl=np.inf,
             )  # fmt: skip
             assert report.steps == 12
         else:
-            reinforce(policy, optimiser, samples, advantage, **common, chunk=1024)
+            reinforce(evaluate, policy, optimiser, advantage, **common, chunk=1024)
         done = time.process_time()
         decisions = samples.num_decisions.sum()
         results.append(1000 * (done - started) / decisions)

@@ -4,27 +4,30 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from decima.evaluation.conditions import Conditions
-from decima.learning.baselines import Curve, NoBaseline, SequenceBaseline, curve_baseline
-from decima.learning.cluster.config import TrainingConfig
-from decima.learning.cluster.critic import LinearCritic
+from decima.learning.baselines import Curve, HeuristicBaseline, NoBaseline, SequenceBaseline
+from decima.learning.cluster.critic import NUM_SUMS, LinearCritic
 from decima.learning.cluster.curriculum import EpisodePlan, episode_specs
 from decima.learning.cluster.rollout import Trajectories, roll_out_scheduler
 from decima.learning.returns import DifferentialReturns, DiscountedReturns, Returns, TotalReturns
-from decima.policy.policy import Policy
 from decima.registry import make_scheduler
+
+if TYPE_CHECKING:
+    from decima.evaluation.conditions import Conditions
+    from decima.learning.cluster.config import TrainingConfig
+    from decima.policy.policy import Policy
 
 __all__ = ["Advantages"]
 
 
 class Advantages:
-    """Returns less their baseline, or, with a critic, how its expectation changed less the same of the baseline.
+    """Returns less their baseline; or, with a critic, its GAE advantages less the same baseline of them.
 
     Args:
         config: which returns, critic and baseline.
@@ -37,7 +40,7 @@ class Advantages:
         self._settings = settings
         self._returns = _make_returns(config)
         critic = config.critic
-        self._critic = None if critic is None else LinearCritic(critic.trace * 1000, critic.memory)
+        self._critic = None if critic is None else LinearCritic(critic.gae_horizon * 1000, critic.decay)
 
     def __call__(
         self, policy: Policy, samples: Trajectories, groups: Sequence[Sequence[EpisodePlan]]
@@ -53,10 +56,10 @@ class Advantages:
         if isinstance(self._returns, DifferentialReturns):
             for episode in episodes:
                 self._returns.observe(*_rewards(samples, episode))
-        curves = [self._curve(samples, episode) for episode in episodes]
+        curves = [self._returns_of(samples, episode) for episode in episodes]
         if self._critic is not None:
             self._teach(self._critic, samples, curves, groups)
-            curves = [self._judged(self._critic, samples, episode) for episode in episodes]
+            curves = [self._gae(self._critic, samples, episode) for episode in episodes]
         parts = []
         for group in groups:
             own = [curves[plan.episode] for plan in group]
@@ -73,17 +76,32 @@ class Advantages:
         }
 
     def restore(self, state: dict[str, Tensor]) -> None:
-        """Go on from what ``state`` gave."""
+        """Go on from what ``state`` gave.
+
+        Raises:
+            AttributeError, KeyError, TypeError, ValueError: it is of something else, or damaged.
+        """
+        for name, shape in (("window", (len(state["window"]), 2)), ("critic", (NUM_SUMS, NUM_SUMS + 1))):
+            if state[name].shape != shape:
+                raise ValueError(f"{name} must have shape {shape}")
         if isinstance(self._returns, DifferentialReturns):
             self._returns.recent.extend((reward, duration) for reward, duration in state["window"].tolist())
         if self._critic is not None:
             self._critic.moments = state["critic"].numpy().copy()
 
-    def _curve(self, samples: Trajectories, episode: int) -> Curve:
+    def _returns_of(self, samples: Trajectories, episode: int) -> Curve:
         """The returns of an episode."""
-        rewards = _rewards(samples, episode)
-        beyond = self._beyond(self._critic, samples, episode) if self._critic is not None else 0.0
-        return self._over_time(samples, episode, self._returns(*rewards, beyond))
+        bootstrap_value = 0.0 if self._critic is None else _bootstrap_value(self._critic, samples, episode)
+        return self._over_time(samples, episode, self._returns(*_rewards(samples, episode), bootstrap_value))
+
+    def _gae(self, critic: LinearCritic, samples: Trajectories, episode: int) -> Curve:
+        """The critic's advantages of an episode; a baseline takes from them what its sequence does to all."""
+        load, bootstrap_value = (
+            samples.load[samples.samples(episode)],
+            _bootstrap_value(critic, samples, episode),
+        )
+        value = critic.advantages(self._returns, load, *_rewards(samples, episode), bootstrap_value)
+        return self._over_time(samples, episode, value)
 
     def _over_time(self, samples: Trajectories, episode: int, value: NDArray[np.float64]) -> Curve:
         """Values of an episode's samples; where sequences are not fixed, their arrivals have nothing in common."""
@@ -92,10 +110,6 @@ class Advantages:
         if not self._fixed_sequences:
             arrived = np.zeros_like(arrived)
         return Curve(samples.time_ms[own], value, float(samples.end_ms[episode]), arrived)
-
-    def _beyond(self, critic: LinearCritic, samples: Trajectories, episode: int) -> float:
-        """What would have followed, had the episode not been cut off."""
-        return float(critic.expect(samples.end_load[episode]))
 
     def _teach(
         self,
@@ -116,12 +130,6 @@ class Advantages:
         difference = np.concatenate(parts)
         critic.observe(difference[:, :-1], difference[:, -1])
 
-    def _judged(self, critic: LinearCritic, samples: Trajectories, episode: int) -> Curve:
-        """What the critic thinks of an episode; a baseline takes from it what its sequence does to all."""
-        load, beyond = samples.load[samples.samples(episode)], self._beyond(critic, samples, episode)
-        value = critic.advantages(self._returns, load, *_rewards(samples, episode), beyond)
-        return self._over_time(samples, episode, value)
-
     def _expected(
         self, policy: Policy, group: Sequence[EpisodePlan], curves: Sequence[Curve]
     ) -> list[NDArray[np.float64]]:
@@ -130,18 +138,26 @@ class Advantages:
             return SequenceBaseline()(curves)
         if self._baseline.kind == "none":
             return NoBaseline()(curves)
+        return HeuristicBaseline(self._heuristic_runs(policy, group))(curves)
+
+    def _heuristic_runs(self, policy: Policy, group: Sequence[EpisodePlan]) -> list[Curve]:
+        """What the heuristic makes of the sequence of each episode."""
         runs: dict[int, Curve] = {}  # the same sequence need not be run twice
-        expected = []
-        for curve, spec in zip(curves, episode_specs(self._settings, group), strict=True):
+        specs = episode_specs(self._settings, group)
+        for spec in specs:
             seed = spec.sequence.seed
             if seed not in runs:
                 scheduler = make_scheduler(self._baseline.scheduler, seed)
                 run = roll_out_scheduler(scheduler, policy, self._settings.cluster, [spec])
                 runs[seed] = (
-                    self._curve(run, 0) if self._critic is None else self._judged(self._critic, run, 0)
+                    self._returns_of(run, 0) if self._critic is None else self._gae(self._critic, run, 0)
                 )
-            expected += curve_baseline([curve], runs[seed])
-        return expected
+        return [runs[spec.sequence.seed] for spec in specs]
+
+
+def _bootstrap_value(critic: LinearCritic, samples: Trajectories, episode: int) -> float:
+    """The return to expect after the end of an episode: 0 unless it was truncated."""
+    return float(critic.expect(samples.end_load[episode]))
 
 
 def _less(curves: Sequence[Curve], expected: Sequence[NDArray[np.float64]]) -> list[NDArray[np.float64]]:

@@ -12,24 +12,23 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from decima.evaluation.conditions import Conditions
 from decima.learning.cluster.sections import (
     BaselineSection,
+    CloningSection,
     ClusterSection,
-    Count,
     CriticSection,
     CurriculumSection,
     EpisodesSection,
-    ImitationSection,
     PolicySection,
     ReturnsSection,
-    Section,
     UpdateSection,
     ValidationSection,
     WorkloadSection,
 )
+from decima.learning.config import RunConfig
 from decima.settings import Recipes, TrainingError, parse_settings, read_settings
 from workloads import JobSequence, RandomStream, random_stream
 
@@ -65,13 +64,9 @@ class TrainingSettings(Conditions):
         return self.draw(seed, self.intervals_ms[which])
 
 
-class TrainingConfig(Section):
+class TrainingConfig(RunConfig):
     """A training run. Everything it does follows from these settings, bit for bit on a CPU."""
 
-    seed: int = Field(
-        default=0, ge=0, lt=1_000_000, description="of the first weights, the sequences and the choices"
-    )
-    iterations: Count = Field(default=300, description="rounds of episodes and update")
     policy: PolicySection = PolicySection()
     cluster: ClusterSection = ClusterSection()
     workload: WorkloadSection = WorkloadSection()
@@ -81,13 +76,8 @@ class TrainingConfig(Section):
     baseline: BaselineSection = BaselineSection()
     critic: CriticSection | None = None
     update: UpdateSection = UpdateSection()
-    start: str | None = Field(
-        default=None,
-        description="policy to begin with: a file, or the name of one that ships; without imitation",
-    )
-    imitation: ImitationSection | None = None
+    behaviour_cloning: CloningSection | None = None
     validation: ValidationSection = ValidationSection()
-    checkpoint_every: Count = Field(default=10, description="iterations from one checkpoint to the next")
 
     @model_validator(mode="after")
     def _check(self) -> TrainingConfig:
@@ -95,8 +85,6 @@ class TrainingConfig(Section):
             raise ValueError(f"iterations: there are seeds for {MAX_SEQUENCES} episodes only")
         if self.curriculum is not None and self.cluster.semantics == "decima-sim":
             raise ValueError("curriculum: no episode ends early with the semantics decima-sim")
-        if self.start is not None and self.imitation is not None:
-            raise ValueError("start: expected imitation=null beside it")
         return self
 
     def settings(self) -> Conditions:

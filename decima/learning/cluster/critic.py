@@ -1,9 +1,9 @@
 """A critic without a network: what return to expect, as a linear function of a few sums over the live jobs.
 
 How much work lies before a job decides how long it stays, so a handful of sums tells most of what a large network
-could learn of the returns. What a decision earned is then seen soon after it, in how the expectation changed, and the
-luck of all later decisions need not be waited out: generalised advantage estimation (Schulman et al., 2016), in
-continuous time.
+could learn of the returns. What a decision earned is then seen soon after it, in the TD errors, and the luck of all
+later decisions need not be waited out: generalised advantage estimation (GAE; Schulman et al., 2016), in continuous
+time.
 
 It learns from how episodes of the same arrival sequence differ at the same time. Returns as such vary mostly with the
 jobs still to come, which no load tells of, and which would hide what the load is worth.
@@ -64,16 +64,16 @@ class LinearCritic:
     """Expects returns, up to what all episodes of a sequence share; fitted by least squares to the last iterations.
 
     Args:
-        trace_ms: how soon the expectation takes the place of what is really earned later, ms; infinite for never.
-        memory: how much an iteration still counts in the next one's fit.
+        gae_horizon_ms: GAE lambda is ``exp(-dt / gae_horizon_ms)``; infinite for returns less the expected.
+        decay: how much an iteration still counts in the next one's fit.
 
     Attributes:
         moments: float64 [7, 8]; sums of products of loads with loads, and with returns, both as differences.
     """
 
-    def __init__(self, trace_ms: float, memory: float = 0.95) -> None:
-        self.trace_ms = trace_ms
-        self.memory = memory
+    def __init__(self, gae_horizon_ms: float, decay: float = 0.95) -> None:
+        self.gae_horizon_ms = gae_horizon_ms
+        self.decay = decay
         self.moments = np.zeros((NUM_SUMS, NUM_SUMS + 1))
 
     def observe(self, load: NDArray[np.float64], returns: NDArray[np.float64]) -> None:
@@ -83,7 +83,7 @@ class LinearCritic:
             load: float64 [n, 7], less what other episodes of the sequence had at that time.
             returns: float64 [n], likewise.
         """
-        self.moments *= self.memory
+        self.moments *= self.decay
         self.moments += load.T @ np.column_stack([load, returns])
 
     def expect(self, load: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -100,9 +100,9 @@ class LinearCritic:
         reward: NDArray[np.float64],
         time_ms: NDArray[np.float64],
         end_ms: float,
-        beyond: float = 0.0,
+        bootstrap_value: float = 0.0,
     ) -> NDArray[np.float64]:
-        """How much more each decision of an episode earned than was expected, float64 [n].
+        """The GAE advantages of an episode's decisions, float64 [n].
 
         Args:
             returns: the kind of return that is expected.
@@ -110,9 +110,10 @@ class LinearCritic:
             reward: float64 [n], from each sample to the next.
             time_ms: float64 [n], ms.
             end_ms: when the episode was over, ms.
-            beyond: what would have followed, had the episode not been cut off.
+            bootstrap_value: the return to expect after the end of an episode that was truncated.
         """
-        now, factor = returns.steps(reward, time_ms, end_ms)
-        expected = np.append(self.expect(load), beyond)
-        surprise = now + factor * expected[1:] - expected[:-1]
-        return accumulate(surprise, factor * np.exp(-np.diff(time_ms, append=end_ms) / self.trace_ms))
+        now, discount = returns.steps(reward, time_ms, end_ms)
+        values = np.append(self.expect(load), bootstrap_value)
+        td_error = now + discount * values[1:] - values[:-1]
+        gae_lambda = np.exp(-np.diff(time_ms, append=end_ms) / self.gae_horizon_ms)
+        return accumulate(td_error, discount * gae_lambda)

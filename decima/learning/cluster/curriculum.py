@@ -9,19 +9,22 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from decima.evaluation.conditions import Conditions
-from decima.learning.cluster.config import TrainingConfig
 from decima.learning.cluster.rollout import EpisodeSpec
 from workloads.arrivals import RandomStream, random_stream
 
+if TYPE_CHECKING:
+    from decima.evaluation.conditions import Conditions
+    from decima.learning.cluster.config import TrainingConfig
+
 __all__ = [
     "EpisodePlan",
+    "cloning_seeds",
+    "cloning_shuffling",
     "episode_specs",
-    "imitation_seeds",
-    "imitation_shuffling",
     "plan_iteration",
     "shuffling",
     "validation_seeds",
@@ -29,11 +32,11 @@ __all__ = [
 
 #: Validation sequences are the same whatever the run's seed, so that runs can be compared.
 VALIDATION_SEEDS = 5_000_000
-#: A run's seeds begin at (1 + its seed) times this; those for imitation, this much later.
+#: A run's seeds begin at (1 + its seed) times this; those for behaviour cloning, this much later.
 RUN_SEEDS = 1_000_000_000
-IMITATION_OFFSET = 900_000_000
+CLONING_OFFSET = 900_000_000
 #: What the random numbers of an iteration are for, beside the episodes' choices.
-ENDS, SHUFFLE, IMITATION = range(3)
+ENDS, SHUFFLE, CLONING = range(3)
 
 
 @dataclass(frozen=True)
@@ -98,15 +101,16 @@ def shuffling(config: TrainingConfig, iteration: int) -> np.random.Generator:
     return random_stream(config.seed, RandomStream.TRAINING, SHUFFLE, iteration)
 
 
-def imitation_shuffling(config: TrainingConfig) -> np.random.Generator:
-    """What shuffles the choices that are imitated."""
-    return random_stream(config.seed, RandomStream.TRAINING, IMITATION)
+def cloning_shuffling(config: TrainingConfig) -> np.random.Generator:
+    """What shuffles the choices that are cloned."""
+    return random_stream(config.seed, RandomStream.TRAINING, CLONING)
 
 
-def imitation_seeds(config: TrainingConfig) -> range:
-    """The sequences that the imitated scheduler runs."""
-    first = (1 + config.seed) * RUN_SEEDS + IMITATION_OFFSET
-    return range(first, first + (config.imitation.sequences if config.imitation is not None else 0))
+def cloning_seeds(config: TrainingConfig) -> range:
+    """The sequences that the cloned scheduler runs."""
+    first = (1 + config.seed) * RUN_SEEDS + CLONING_OFFSET
+    cloning = config.behaviour_cloning
+    return range(first, first + (cloning.sequences if cloning is not None else 0))
 
 
 def validation_seeds(config: TrainingConfig) -> range:

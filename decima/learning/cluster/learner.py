@@ -1,29 +1,35 @@
-"""What learns: a policy, its optimiser, and what has been found out about rewards."""
+"""What learns on clusters: a policy, its optimiser, and what has been found out about rewards."""
 
 from __future__ import annotations
 
 import copy
 import math
 import time
+from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from decima.evaluation.conditions import Conditions
+from decima.learning import learner
 from decima.learning.cluster.advantages import Advantages
-from decima.learning.cluster.config import TrainingConfig
-from decima.learning.cluster.curriculum import imitation_seeds, imitation_shuffling, plan_iteration, shuffling
+from decima.learning.cluster.curriculum import cloning_seeds, cloning_shuffling, plan_iteration, shuffling
 from decima.learning.cluster.rollout import EpisodeSpec, Trajectories, roll_out_scheduler
-from decima.learning.cluster.sections import ImitationSection
-from decima.learning.cluster.simulation import Simulation
-from decima.learning.updates import UpdateReport, imitate, ppo, reinforce
+from decima.learning.updates import UpdateReport, clone_behaviour, parts_of, ppo, reinforce
 from decima.policy.files import PolicyFileError, load_policy
 from decima.policy.policy import Policy
 from decima.registry import make_scheduler
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from decima.evaluation.conditions import Conditions
+    from decima.learning.cluster.config import TrainingConfig
+    from decima.learning.cluster.sections import CloningSection
+    from decima.learning.cluster.simulation import Simulation
 
 __all__ = ["Learner"]
 
@@ -33,7 +39,7 @@ CHUNK = 1024
 TINY = 1e-9
 
 
-class Learner:
+class Learner(learner.Learner):
     """A policy that gets better, iteration by iteration.
 
     Args:
@@ -42,21 +48,29 @@ class Learner:
         device: where updates are computed.
 
     Attributes:
-        policy: what is learned.
-        average: its weights averaged over the last iterations, which is steadier and is what is judged and kept.
-        optimiser: Adam; its state goes on from iteration to iteration.
+        policy: what is learned, by Adam, whose state goes on from iteration to iteration.
+        average: the exponential moving average of its weights, which is steadier and is what is judged and kept.
         advantages: with what they know of past rewards.
-        cpu_s: CPU time of all updates so far, s.
     """
 
     def __init__(self, config: TrainingConfig, settings: Conditions, device: str) -> None:
         self.config = config
         self.policy = Policy(config.policy.build(), seed=config.seed).to(device)
         self.average = copy.deepcopy(self.policy)
-        self.optimiser = torch.optim.Adam(self.policy.parameters(), lr=config.update.learning_rate)
         self.advantages = Advantages(config, settings)
-        self.cpu_s = 0.0
         self._settings = settings
+        self._optimiser = torch.optim.Adam(self.policy.parameters(), lr=config.update.learning_rate)
+        networks = {"policy": self.policy, "average": self.average}
+        super().__init__(networks, {"policy": self._optimiser}, self.average)
+
+    def state(self) -> dict[str, Any]:
+        """See ``Learner``."""
+        return {**super().state(), "advantages": self.advantages.state()}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """See ``Learner``."""
+        super().restore(state)
+        self.advantages.restore(state["advantages"])
 
     def begin_with(self, path: Path) -> None:
         """Take the weights of a policy file.
@@ -71,30 +85,31 @@ class Learner:
         for each in (self.policy, self.average):
             each.load_state_dict(policy.state_dict())
 
-    def imitate(self, imitation: ImitationSection) -> None:
-        """Learn the choices of a classic scheduler.
+    def clone(self, cloning: CloningSection) -> None:
+        """Learn the choices of a classic scheduler. The learning rate falls linearly to a tenth.
 
         Raises:
             NotFiniteError: a loss or its gradient is no number.
         """
         begun = time.process_time()
-        settings = replace(self._settings, num_jobs=imitation.jobs or self._settings.num_jobs)
-        specs = [EpisodeSpec(settings.sequence(seed)) for seed in imitation_seeds(self.config)]
-        scheduler = make_scheduler(imitation.scheduler, self.config.seed)
+        settings = replace(self._settings, num_jobs=cloning.jobs or self._settings.num_jobs)
+        specs = [EpisodeSpec(settings.sequence(seed)) for seed in cloning_seeds(self.config)]
+        scheduler = make_scheduler(cloning.scheduler, self.config.seed)
         samples = roll_out_scheduler(scheduler, self.policy, self._settings.cluster, specs)
-        optimiser = torch.optim.Adam(self.policy.parameters(), lr=imitation.learning_rate)
-        epochs = imitate(
-            self.policy,
-            optimiser,
-            samples,
-            imitation_shuffling(self.config),
-            entropy_weight=imitation.entropy,
-            max_gradient_norm=self.config.update.max_gradient_norm,
-            epochs=imitation.epochs if len(samples) else 0,
-            minibatch=imitation.minibatch,
-        )
-        for _ in epochs:
-            pass
+        optimiser = torch.optim.Adam(self.policy.parameters())
+        random = cloning_shuffling(self.config)
+        for epoch in range(cloning.epochs if len(samples) else 0):
+            optimiser.param_groups[0]["lr"] = cloning.learning_rate * (
+                1 - 0.9 * epoch / max(1, cloning.epochs - 1)
+            )
+            clone_behaviour(
+                partial(samples.evaluate, self.policy),
+                self.policy,
+                optimiser,
+                parts_of(random.permutation(len(samples)), cloning.minibatch),
+                entropy_weight=cloning.entropy,
+                max_gradient_norm=self.config.update.max_gradient_norm,
+            )
         self.average.load_state_dict(self.policy.state_dict())
         self.cpu_s += time.process_time() - begun
 
@@ -154,25 +169,25 @@ class Learner:
     ) -> UpdateReport | None:
         """Follow the advantages; nothing if there was nothing to choose."""
         update, progress = self.config.update, iteration / self.config.iterations
-        for group in self.optimiser.param_groups:
-            group["lr"] = update.learning_rate_at(progress)
+        self._optimiser.param_groups[0]["lr"] = update.learning_rate_at(progress)
         if not len(samples):
             return None
         if update.algorithm == "reinforce":
             return reinforce(
+                partial(samples.evaluate, self.policy),
                 self.policy,
-                self.optimiser,
-                samples,
+                self._optimiser,
                 advantage,
                 entropy_weight=update.entropy_weight_at(progress),
                 max_gradient_norm=update.max_gradient_norm,
                 chunk=CHUNK,
             )
         return ppo(
+            partial(samples.evaluate, self.policy),
             self.policy,
-            self.optimiser,
-            samples,
+            self._optimiser,
             advantage,
+            samples.log_probability,
             shuffling(self.config, iteration),
             entropy_weight=update.entropy_weight_at(progress),
             max_gradient_norm=update.max_gradient_norm,
@@ -184,21 +199,10 @@ class Learner:
 
     @torch.no_grad()
     def _follow(self) -> None:
-        """Let the average follow the policy."""
-        share = 1 - self.config.update.averaging
+        """Let the moving average follow the policy."""
+        share = 1 - self.config.update.ema_decay
         for mean, weight in zip(self.average.parameters(), self.policy.parameters(), strict=True):
             mean.lerp_(weight, share)
-
-    def optimiser_state(self) -> dict[str, Any]:
-        """A copy of what the optimiser knows, on the CPU."""
-        state = self.optimiser.state_dict()
-        return {
-            "state": {
-                number: {name: value.detach().cpu().clone() for name, value in each.items()}
-                for number, each in state["state"].items()
-            },
-            "param_groups": [dict(group) for group in state["param_groups"]],
-        }
 
 
 def _standardised(values: NDArray[np.float64]) -> NDArray[np.float64]:

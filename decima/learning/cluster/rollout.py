@@ -13,22 +13,19 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 from decima.learning.cluster.critic import NUM_SUMS, load_of
 from decima.policy.config import PolicyConfig
+from decima.policy.errors import NotFiniteError
 from decima.policy.features import Featurizer
 from decima.policy.graphs import Graphs
 from decima.policy.policy import Policy
 from decima.schedulers import Scheduler
 from simulator import BaseCluster, ClusterConfig, Decision, EpisodeRecord, Observation, make_cluster
 from workloads import JobSequence
-from workloads.errors import DecimaError
 
-__all__ = ["EpisodeSpec", "NotFiniteError", "Trajectories", "play", "roll_out", "roll_out_scheduler"]
-
-
-class NotFiniteError(DecimaError, ArithmeticError):
-    """A probability, loss or gradient that is no number. The message is one line that says which."""
+__all__ = ["EpisodeSpec", "Trajectories", "play", "roll_out", "roll_out_scheduler"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +35,7 @@ class EpisodeSpec:
     Attributes:
         sequence: the jobs.
         end_ms: when it ends, ms; infinite for "when all jobs are complete".
-        random: what the policy draws from; without it none is left to chance, see ``Policy.act``.
+        random: what the policy draws from; without it the policy is greedy, see ``Policy.act``.
     """
 
     sequence: JobSequence
@@ -93,6 +90,11 @@ class Trajectories:
     def samples(self, episode: int) -> slice:
         """Where an episode's samples are."""
         return slice(int(self.first[episode]), int(self.first[episode + 1]))
+
+    def evaluate(self, policy: Policy, part: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
+        """Log-probability and entropy of a policy for some of the samples, float [len(part)]; with gradients."""
+        seen = policy(self.graphs.select(part), self.stage[part], self.count[part])
+        return seen.log_probability, seen.entropy
 
     @staticmethod
     def concatenate(parts: Sequence[Trajectories]) -> Trajectories:
@@ -182,7 +184,7 @@ def roll_out(policy: Policy, config: ClusterConfig, specs: Sequence[EpisodeSpec]
 
 
 def play(policy: Policy, config: ClusterConfig, sequences: Sequence[JobSequence]) -> list[EpisodeRecord]:
-    """What a policy does on whole sequences without chance, in lock-step; only what happened is kept.
+    """What a greedy policy does on whole sequences, in lock-step; only what happened is kept.
 
     Raises:
         NotFiniteError: the policy gives probabilities that are no numbers.
@@ -289,6 +291,6 @@ def _no_graphs(config: PolicyConfig) -> Graphs:
 
 
 def _end_load(cluster: BaseCluster) -> NDArray[np.float64]:
-    """What is left of the load where an episode is cut off; all 0 if it ran to its end."""
+    """What is left of the load where an episode is truncated; all 0 if it ran to its end."""
     is_complete = cluster.clock.now < cluster.config.max_time_ms
     return np.zeros(NUM_SUMS) if is_complete else load_of(cluster.snapshot())

@@ -2,42 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-import yaml
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Field,
-    ValidationError,
-    ValidationInfo,
-    field_validator,
-    model_validator,
-)
+from pydantic import AfterValidator, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
+from decima.learning import config
 from decima.policy.config import PRESETS, PolicyConfig
 from decima.registry import SchedulerError, make_scheduler
+from decima.settings import Count, Positive, Section, Share, Weight, first_problem
 from simulator import DECIMA_SIM, PAPER, ClusterConfig
 from workloads import Workload, WorkloadError, open_workload
-from workloads.sources.file_format import first_error, place_name
 
 __all__ = [
     "BaselineSection",
+    "CloningSection",
     "ClusterSection",
-    "Count",
     "CriticSection",
     "CurriculumSection",
     "EpisodesSection",
-    "ImitationSection",
     "PolicySection",
     "ReturnsSection",
-    "Section",
     "UpdateSection",
     "ValidationSection",
     "WorkloadSection",
-    "first_problem",
 ]
 
 
@@ -49,37 +38,14 @@ def _check_scheduler(spec: str) -> str:
     return spec
 
 
-Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-PositiveSeconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Count = Annotated[int, Field(ge=1)]
-Share = Annotated[float, Field(ge=0, le=1)]
-Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 SchedulerSpec = Annotated[str, AfterValidator(_check_scheduler)]
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-
-
-def first_problem(error: ValidationError) -> str:
-    """One line: the place of the first error, and what was expected there."""
-    first = error.errors()[0]
-    if first["type"] != "value_error":
-        return first_error(error)
-    place, problem = place_name(first["loc"]), str(first["ctx"]["error"])
-    return f"{place}: {problem}" if place else problem
+#: How much of something is left after an iteration.
+Decay = Annotated[float, Field(ge=0, lt=1)]
 
 
 def _share_of(progress: float, part: float) -> float:
     """How much of a first part of the training is over, 0 to 1."""
     return min(1.0, progress / part) if part > 0 else 1.0
-
-
-class Section(BaseModel):
-    """Cannot be changed; unknown keys are errors."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    def to_yaml(self) -> str:
-        """All settings; ``settings.read_settings`` reads them back."""
-        return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False)
 
 
 class PolicySection(Section):
@@ -115,7 +81,7 @@ class ClusterSection(Section):
     """The cluster that the policy learns on, and what it is to achieve."""
 
     executors: Count = Field(default=50, description="executors")
-    moving_delay: Seconds = Field(
+    moving_delay: Weight = Field(
         default=2.0, description="time that an executor needs to move to another job, s"
     )
     reward: Literal["jct", "makespan"] = Field(
@@ -147,7 +113,7 @@ class WorkloadSection(Section):
         default="batch", description="all jobs at time 0, or a Poisson process"
     )
     jobs: Count = Field(default=20, description="jobs in each sequence")
-    interval: PositiveSeconds | tuple[PositiveSeconds, ...] = Field(
+    interval: Positive | tuple[Positive, ...] = Field(
         default=25.0,
         description="mean time between Poisson arrivals, s; of several, each sequence has one, drawn by its seed",
     )
@@ -189,10 +155,10 @@ class EpisodesSection(Section):
 
 
 class CurriculumSection(Section):
-    """Episodes end early, at a random time without memory, later and later as training goes on (section 5.3, 1)."""
+    """Episodes end early, at exponentially distributed times, later and later as training goes on (section 5.3, 1)."""
 
-    start: PositiveSeconds = Field(default=500.0, description="mean end at the beginning, s")
-    end: PositiveSeconds = Field(default=5000.0, description="mean end after the growth, s")
+    start: Positive = Field(default=500.0, description="mean end at the beginning, s")
+    end: Positive = Field(default=5000.0, description="mean end after the growth, s")
     growth: Share = Field(default=1.0, description="share of the training in which the mean grows, linearly")
 
     def mean_end_s(self, progress: float) -> float:
@@ -207,7 +173,7 @@ class ReturnsSection(Section):
         default="total",
         description="all rewards that follow; discounted by time; or less the average reward per time",
     )
-    horizon: PositiveSeconds = Field(
+    horizon: Positive = Field(
         default=1000.0, description="discounted: a reward this much later counts 1/e, s"
     )
     window: Count = Field(
@@ -228,25 +194,28 @@ class BaselineSection(Section):
 
 
 class CriticSection(Section):
-    """What a decision earned is judged by how the expected return changed; see ``decima.learning.cluster.critic``."""
+    """Advantages by generalised advantage estimation (GAE) in continuous time; see ``learning.cluster.critic``."""
 
-    trace: PositiveSeconds = Field(
-        default=60.0, description="how soon the expectation takes the place of what is earned later, s"
+    RENAMED: ClassVar[Mapping[str, str]] = {"trace": "gae_horizon", "memory": "decay"}
+
+    gae_horizon: Positive = Field(
+        default=60.0,
+        description="GAE lambda is exp(-dt / gae_horizon): a TD error this much later counts 1/e, s",
     )
-    memory: Annotated[float, Field(ge=0, lt=1)] = Field(
-        default=0.95, description="how much an iteration still counts in the next one's expectation"
+    decay: Decay = Field(
+        default=0.95, description="how much an iteration still counts in the next one's fit of the critic"
     )
 
 
 class UpdateSection(Section):
     """How the policy follows the advantages."""
 
+    RENAMED: ClassVar[Mapping[str, str]] = {"averaging": "ema_decay"}
+
     algorithm: Literal["ppo", "reinforce"] = Field(default="ppo", description="or Algorithm 1 of the paper")
     learning_rate: Positive = Field(default=1e-3, description="of Adam, at the beginning")
     final_learning_rate: Positive = Field(default=1e-4, description="at the end; linear in between")
-    entropy_start: Weight = Field(
-        default=0.02, description="weight of the entropy in the objective at the beginning"
-    )
+    entropy_start: Weight = Field(default=0.02, description="weight of the entropy bonus at the beginning")
     entropy_end: Weight = Field(default=0.0, description="after its decay")
     entropy_decay: Share = Field(
         default=0.8, description="share of the training in which the weight decays, linearly"
@@ -256,11 +225,11 @@ class UpdateSection(Section):
         description="std: advantages of an iteration get mean 0 and standard deviation 1; sequence: those of each "
         "sequence do, so that busy ones do not drown the others",
     )
-    max_gradient_norm: Positive = Field(default=0.5, description="longer gradients are cut")
-    averaging: Annotated[float, Field(ge=0, lt=1)] = Field(
+    max_gradient_norm: Positive = Field(default=0.5, description="longer gradients are clipped")
+    ema_decay: Decay = Field(
         default=0.9,
-        description="the policy that is judged and kept averages the weights over the last iterations; how much of "
-        "the average remains in each",
+        description="the policy that is judged and kept is the exponential moving average of the weights; how much of "
+        "it remains in each iteration",
     )
     clip: Positive = Field(default=0.2, description="ppo: how far the ratio of probabilities may leave 1")
     epochs: Count = Field(default=2, description="ppo: how often each sample is used at most")
@@ -277,8 +246,8 @@ class UpdateSection(Section):
         return self.entropy_start + (self.entropy_end - self.entropy_start) * decayed
 
 
-class ImitationSection(Section):
-    """Before reinforcement learning, the choices of a classic scheduler are learned."""
+class CloningSection(config.CloningSection):
+    """Behaviour cloning: before reinforcement learning, the choices of a classic scheduler are learned."""
 
     scheduler: SchedulerSpec = Field(
         default="weighted-fair:-1", description="whose choices, as decima compare names it"
@@ -288,16 +257,13 @@ class ImitationSection(Section):
         default=None,
         description="jobs in each of them; those of the workload if not given. In longer streams more jobs wait",
     )
-    epochs: Count = Field(default=5, description="how often each choice is used")
     learning_rate: Positive = Field(default=2e-3, description="of an Adam of its own")
-    minibatch: Count = Field(default=256, description="choices per gradient step")
     entropy: Weight = Field(
-        default=0.05, description="weight of the entropy, so that the policy stays curious"
+        default=0.05, description="weight of the entropy bonus, so that the policy stays curious"
     )
 
 
-class ValidationSection(Section):
-    """How the best policy is found: by what it does, without chance, on sequences that no training meets."""
+class ValidationSection(config.ValidationSection):
+    """How the best policy is found: by its greedy decisions on sequences that no training meets."""
 
-    every: Count = Field(default=10, description="iterations from one validation to the next")
     sequences: Count = Field(default=20, description="number of sequences, always the same")

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from decima.evaluation.conditions import Conditions
 from decima.evaluation.workers import Workers
 from decima.learning.cluster.curriculum import EpisodePlan, episode_specs
 from decima.learning.cluster.rollout import Trajectories, roll_out
 from decima.learning.cluster.validation import Outcome, Reference, judge, reference_row
+from decima.learning.learner import copy_weights
 from decima.policy.config import PolicyConfig
 from decima.policy.policy import Policy
 
-__all__ = ["Simulation", "policy_of", "weights_of"]
+if TYPE_CHECKING:
+    from decima.evaluation.conditions import Conditions
+
+__all__ = ["Simulation"]
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -71,7 +73,7 @@ class Simulation:
         return Trajectories.concatenate(self._map(_roll_out, self._shares(policy, plans)))
 
     def judge(self, policy: Policy, seeds: Sequence[int]) -> Outcome:
-        """Let a policy run the sequences of these seeds to their end, without chance.
+        """Let a greedy policy run the sequences of these seeds to their end.
 
         Raises:
             NotFiniteError, WorkerError: as ``roll_out``.
@@ -89,7 +91,7 @@ class Simulation:
 
     def _shares(self, policy: Policy, items: Sequence[Item]) -> list[tuple[_Weights, list[Item]]]:
         """Each process's share of the items, in order."""
-        weights = {name: weight.numpy() for name, weight in weights_of(policy).items()}
+        weights = {name: weight.numpy() for name, weight in copy_weights(policy).items()}
         places = np.array_split(np.arange(len(items)), min(self._processes, len(items)))
         return [(weights, [items[place] for place in part]) for part in places]
 
@@ -99,18 +101,6 @@ class Simulation:
         done = sorted(self._workers.map(_timed, work), key=lambda each: each[0])
         self.cpu_s += sum(cpu_s for _, _, cpu_s in done)
         return [result for _, result, _ in done]
-
-
-def weights_of(policy: Policy) -> dict[str, Tensor]:
-    """A copy of a policy's weights, on the CPU."""
-    return {name: weight.detach().cpu().clone() for name, weight in policy.state_dict().items()}
-
-
-def policy_of(config: PolicyConfig, weights: Mapping[str, Tensor]) -> Policy:
-    """A policy with these weights."""
-    policy = Policy(config)
-    policy.load_state_dict(dict(weights))
-    return policy
 
 
 # What the processes do.
@@ -135,7 +125,9 @@ def _reference_row(shared: _Shared, seed: int) -> NDArray[np.float64]:
 
 
 def _received(shared: _Shared, weights: _Weights) -> Policy:
-    return policy_of(shared.policy, {name: torch.from_numpy(array) for name, array in weights.items()})
+    policy = Policy(shared.policy)
+    policy.load_state_dict({name: torch.from_numpy(array) for name, array in weights.items()})
+    return policy
 
 
 def _timed(shared: _Shared, work: tuple[Callable[[_Shared, Any], Any], int, Any]) -> tuple[int, Any, float]:

@@ -1,4 +1,4 @@
-"""How good a policy is: without chance, on sequences that no training meets, against the classic schedulers."""
+"""How good a policy is: greedy, on sequences that no training meets, against the classic schedulers."""
 
 from __future__ import annotations
 
@@ -53,10 +53,6 @@ class Reference:
         return Reference(table[:, 0], table[:, 1:])
 
     @property
-    def table(self) -> NDArray[np.float64]:
-        """What ``of`` takes."""
-        return np.column_stack([self.fair, self.sweep])
-
     @property
     def tuned(self) -> NDArray[np.float64]:
         """With the best alpha of each sequence, known only in hindsight: the strongest baseline, float64 [n], ms."""
@@ -68,10 +64,6 @@ class Reference:
         alpha = best_for_all(self.sweep)
         best = self.sweep[:, ALPHAS.index(alpha)]
         return {"fair": self.fair, weighted_fair(alpha): best, HINDSIGHT: self.tuned}
-
-    def improvement(self, outcome: NDArray[np.float64]) -> float:
-        """By how much a policy (float64 [n], ms) is below the tuned weighted fair: 1 - ratio of the means."""
-        return float(1 - outcome.mean() / self.tuned.mean())
 
 
 def judge(conditions: Conditions, policy: Policy, seeds: list[int]) -> Outcome:

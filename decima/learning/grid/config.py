@@ -8,59 +8,21 @@ from __future__ import annotations
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, model_validator
-from torch import nn
 
-from decima.learning.cluster.sections import Count, Positive, Section, Share, Weight
-from decima.learning.grid.rollout import Mask
-from decima.policy.grid.networks import build_network
-from decima.settings import Recipes
-from simulator.grid import DEEPRM, PAPER, GridConfig, Objective, Picture
+from decima.learning import config
+from decima.policy.grid.config import GridPolicyConfig, GridSection, Mask, NetworkSection
+from decima.settings import Count, Positive, Recipes, Section, Share, Weight
 from workloads import DISTRIBUTIONS, JobDistribution, JobSets, draw_jobs, read_swf, swf_jobs
 
-__all__ = ["RECIPES", "DeepRMConfig", "GridSection", "JobsSection", "NetworkSection"]
+if TYPE_CHECKING:
+    from simulator.grid import GridConfig
+
+__all__ = ["RECIPES", "CloningSection", "DeepRMConfig", "JobsSection"]
 
 RECIPES = Recipes(resources.files("decima.learning.grid") / "recipes")
-
-Whole = Annotated[int, Field(ge=0)]
-
-
-class GridSection(Section):
-    """Machines, queue, picture and reward; see ``simulator.grid.GridConfig``."""
-
-    machines: Count = Field(
-        default=1, description="how many there are; action i * visible_jobs + j is job j to i"
-    )
-    units: Count = Field(default=10, description="of each resource on each machine")
-    visible_jobs: Count = Field(default=10, description="jobs of the queue that can be seen and chosen")
-    slot_width: Count = Field(
-        default=10, description="columns of a job's picture: the most units it may need"
-    )
-    horizon: Count = Field(
-        default=20, description="steps that can be booked ahead: the longest that a job may last"
-    )
-    backlog: Whole = Field(default=60, description="jobs that wait behind the visible ones; more are dropped")
-    max_steps: Count = Field(default=1000, description="an episode ends when the clock passes this")
-    objective: Objective = Field(default="slowdown", description="what rewards add up to")
-    machine_weights: tuple[float, ...] = Field(
-        default=(), description="alpha: of jobs on each machine; 1 if empty"
-    )
-    queue_weight: float = Field(default=1.0, description="beta: of visible jobs")
-    backlog_weight: float = Field(default=1.0, description="gamma: of jobs in the backlog")
-    picture: Picture = Field(default="binary", description="whether each running job has a shade of its own")
-    arrival_column: bool = Field(
-        default=False, description="whether the picture tells steps since the last arrival"
-    )
-    semantics: Literal["paper", "deeprm"] = Field(
-        default="paper", description="the paper's, or its public code's"
-    )
-
-    def build(self) -> GridConfig:
-        """The grid."""
-        values = {name: getattr(self, name) for name in type(self).model_fields}
-        return GridConfig(**{**values, "semantics": DEEPRM if self.semantics == "deeprm" else PAPER})
 
 
 class JobsSection(Section):
@@ -115,22 +77,6 @@ class JobsSection(Section):
         return tuple(map(self.distribution_on(grid).load, rates))
 
 
-class NetworkSection(Section):
-    """The network; the critic has another of the same shape."""
-
-    filters: Whole = Field(default=0, description="of a convolution before all else; 0 for none")
-    kernel: Count = Field(default=2, description="rows and columns of a filter")
-    pooling: bool = Field(default=False, description="halve rows and columns after the convolution")
-    reshape: bool = Field(
-        default=False, description="put resources behind one another; with a convolution only"
-    )
-    hidden: tuple[Count, ...] = Field(default=(20,), min_length=1, description="units of the hidden layers")
-
-    def build(self, grid: GridConfig, outputs: int) -> nn.Module:
-        """A network for the grid's pictures."""
-        return build_network(grid, outputs, **self.model_dump())
-
-
 class EpisodesSection(Section):
     """The episodes of an iteration."""
 
@@ -164,10 +110,10 @@ class UpdateSection(Section):
         description="one gradient step from all sets, or one from each group that runs at once",
     )
     discount: Share = Field(default=1.0, description="of a reward, for each step that it is later")
-    entropy: Weight = Field(default=0.0, description="weight of the policy's entropy in the objective")
+    entropy: Weight = Field(default=0.0, description="weight of the entropy bonus")
     normalise: bool = Field(default=False, description="divide advantages by their standard deviation")
     td_steps: Count = Field(
-        default=5, description="actions until the critic's value stands in for the rest; a2c only"
+        default=5, description="actions until the critic's bootstrap value stands in for the rest; a2c only"
     )
     critic_learning_rate: Positive = Field(default=0.001, description="of the critic; a2c only")
     critic_epochs: Count = Field(
@@ -178,44 +124,36 @@ class UpdateSection(Section):
     )
 
 
-class ImitationSection(Section):
-    """A start that imitates a heuristic."""
+class CloningSection(config.CloningSection):
+    """Behaviour cloning: before reinforcement learning, the choices of a heuristic are learned."""
 
-    heuristic: Literal["sjf", "packer", "tetris"] = Field(default="sjf", description="whom")
+    heuristic: Literal["sjf", "packer", "tetris"] = Field(default="sjf", description="whose choices")
     sets: Count = Field(default=500, description="sets of jobs on which it is watched")
-    epochs: Count = Field(default=5, description="passes over its choices")
     learning_rate: Positive = Field(default=0.001, description="of Adam")
-    minibatch: Count = Field(default=256, description="choices per gradient step")
 
 
-class ValidationSection(Section):
+class ValidationSection(config.ValidationSection):
     """Sets that no training meets, on which the best policy is found."""
 
-    every: Count = Field(default=10, description="iterations from one validation to the next")
     sets: Count = Field(default=100, description="how many")
 
 
-class DeepRMConfig(Section):
+class DeepRMConfig(config.RunConfig):
     """A training run on a grid. Everything it does follows from these settings, bit for bit on a CPU."""
 
-    seed: int = Field(
-        default=0, ge=0, lt=1_000_000, description="of the first weights, the jobs and the choices"
-    )
-    iterations: Count = Field(default=300, description="rounds of episodes and update")
     grid: GridSection = GridSection()
     jobs: JobsSection = JobsSection()
     network: NetworkSection = NetworkSection()
     episodes: EpisodesSection = EpisodesSection()
     update: UpdateSection = UpdateSection()
-    start: Path | None = Field(
-        default=None, description="policy file of a network of the same sizes to begin with"
+    start: str | None = Field(
+        default=None,
+        description="policy file of a network of the same sizes to begin with; without behaviour cloning",
     )
-    imitation: ImitationSection | None = None
+    behaviour_cloning: CloningSection | None = None
     validation: ValidationSection = ValidationSection()
-    checkpoint_every: Count = Field(default=10, description="iterations from one checkpoint to the next")
 
-    @model_validator(mode="after")
-    def _check(self) -> DeepRMConfig:
-        if self.start is not None and self.imitation is not None:
-            raise ValueError("start: expected imitation=null beside it")
-        return self
+    @property
+    def policy(self) -> GridPolicyConfig:
+        """What its policy file says of the network."""
+        return GridPolicyConfig(grid=self.grid, network=self.network, mask=self.episodes.mask)

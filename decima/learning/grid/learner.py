@@ -4,43 +4,46 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from decima.learning.cluster.rollout import NotFiniteError
-from decima.learning.grid.config import DeepRMConfig, ImitationSection
-from decima.learning.grid.rollout import (
-    IMITATES,
-    Actor,
-    Episodes,
-    Steps,
-    Watched,
-    action_baseline,
-    log_probabilities,
-    multi_step_returns,
-    returns_to_go,
-    roll_out,
-    time_baseline,
-)
+from decima.evaluation.grid import TRAINING_SEED
+from decima.learning import learner
+from decima.learning.baselines import ActionBaseline, NoBaseline, SequenceBaseline
+from decima.learning.grid.rollout import Episodes, Watched, roll_out
+from decima.learning.returns import n_step_returns, returns_to_go
+from decima.learning.updates import add_policy_gradient, clone_behaviour, fit_values, take_step
 from decima.policy.files import PolicyFileError
 from decima.policy.grid.files import load_network
+from decima.policy.grid.scheduler import CLONING, Actor, Steps, log_probabilities
 from decima.schedulers.grid import ShortestJobFirst, make_heuristic
 from simulator.grid import Grid, GridRecord
 from workloads import JobSets, RandomStream, random_stream
 
-__all__ = ["TRAINING_SEED", "VALIDATION_SEED", "Learner"]
+if TYPE_CHECKING:
+    from pathlib import Path
 
-#: Added to a run's seed for its jobs; ``decima deeprm compare`` uses smaller numbers.
-TRAINING_SEED, VALIDATION_SEED, IMITATION_SEED = 1_000_000, 2_000_000, 3_000_000
+    from decima.learning.grid.config import CloningSection, DeepRMConfig
+
+__all__ = ["VALIDATION_SEED", "Learner"]
+
+#: Added to a run's seed for its jobs, as ``TRAINING_SEED`` is.
+VALIDATION_SEED, CLONING_SEED = 2_000_000, 3_000_000
 #: Between the seeds of the fresh sets of two iterations.
 FRESH = 10_000_000
 
+BASELINES: dict[str, SequenceBaseline | ActionBaseline | NoBaseline] = {
+    "time": SequenceBaseline(),
+    "action": ActionBaseline(),
+    "none": NoBaseline(),
+}
 
-class Learner:
+
+class Learner(learner.Learner):
     """An actor, and perhaps a critic, that get better iteration by iteration.
 
     Args:
@@ -48,9 +51,6 @@ class Learner:
 
     Attributes:
         jobs: the training sets.
-        networks: ``actor``, and for actor-critic ``critic``.
-        optimisers: one for each.
-        cpu_s: CPU time so far, s.
 
     Raises:
         WorkloadError: the jobs cannot be drawn, or do not fit the grid.
@@ -59,21 +59,18 @@ class Learner:
     def __init__(self, config: DeepRMConfig) -> None:
         self.config = config
         self.grid_config = config.grid.build()
-        self.cpu_s = 0.0
         self.jobs = self._draw(TRAINING_SEED + config.seed)
         torch.manual_seed(config.seed)
-        self.networks = nn.ModuleDict(
-            {"actor": config.network.build(self.grid_config, self.grid_config.num_actions)}
-        )
+        networks = {"actor": config.policy.build()}
         self._value_scale = 1.0
         if config.update.algorithm == "a2c":
-            self.networks["critic"] = config.network.build(self.grid_config, 1)
+            networks["critic"] = config.network.build(self.grid_config, 1)
             self._value_scale = self._usual_return()
-        rates = {"actor": config.update.learning_rate, "critic": config.update.critic_learning_rate}
-        self.optimisers = {
-            name: _optimiser(config.update.optimiser, network, rates[name])
-            for name, network in self.networks.items()
+        optimisers = {
+            name: _optimiser(config.update.optimiser, network, self._rates(0)[name])
+            for name, network in networks.items()
         }
+        super().__init__(networks, optimisers, networks["actor"])
         Grid(self.grid_config, self.jobs)  # refuses jobs that do not fit
 
     def learn(self, iteration: int) -> dict[str, float]:
@@ -86,8 +83,9 @@ class Learner:
             NotFiniteError: a probability or gradient is no number.
         """
         begun = time.process_time()
-        episodes, update = self.config.episodes, self.config.update
-        rate = self._set_rate(iteration)
+        episodes, rates = self.config.episodes, self._rates(iteration)
+        for name, optimiser in self.optimisers.items():
+            optimiser.param_groups[0]["lr"] = rates[name]
         jobs = (
             self._draw(TRAINING_SEED + self.config.seed + FRESH * (iteration + 1))
             if episodes.fresh
@@ -101,11 +99,13 @@ class Learner:
             grid = Grid(self.grid_config, sets[np.repeat(np.arange(len(sets)), episodes.per_set)])
             self._learn_from(grid, actor, random, tally)
             last = first + episodes.at_once >= len(jobs)
-            if tally.pending and (last or update.step == "group"):
-                tally.end_step(self._step("actor", tally.pending))
+            if tally.pending and (last or self.config.update.step == "group"):
+                tally.end_step(
+                    take_step(self.networks["actor"], self.optimisers["actor"], count=tally.pending)
+                )
         cpu_s = time.process_time() - begun
         self.cpu_s += cpu_s
-        return {**tally.metrics(), "learning_rate": rate, "iteration_cpu_s": cpu_s}
+        return {**tally.metrics(), "learning_rate": rates["actor"], "iteration_cpu_s": cpu_s}
 
     def begin_with(self, path: Path) -> None:
         """Take the actor's weights from a policy file.
@@ -114,31 +114,29 @@ class Learner:
             PolicyFileError: the file holds no network, or one of other sizes.
         """
         network, config = load_network(path)
-        here, there = _sizes(self.config), _sizes(config)
+        here, there = self.config.policy.sizes, config.sizes
         if here != there:
             raise PolicyFileError(f"{path}: a network for {there}; expected {here}")
         self.networks["actor"].load_state_dict(network.state_dict())
 
-    def imitate(self, imitation: ImitationSection) -> None:
+    def clone(self, cloning: CloningSection) -> None:
         """Learn the choices of a heuristic.
 
         Raises:
             NotFiniteError: a gradient is no number.
         """
         begun = time.process_time()
-        samples = self._choices_of(imitation)
-        optimiser = torch.optim.Adam(self.networks["actor"].parameters(), lr=imitation.learning_rate)
-        random = random_stream(self.config.seed, RandomStream.POLICY, IMITATES)
-        for _ in range(imitation.epochs):
-            order = torch.from_numpy(random.permutation(len(samples.action)))
-            for part in torch.split(order, imitation.minibatch):
-                scores = self._log_probabilities(samples, part)
-                loss = nn.functional.nll_loss(scores, samples.action[part])
-                optimiser.zero_grad()
-                loss.backward()  # type: ignore[no-untyped-call]
-                _gradient_norm(self.networks["actor"])
-                optimiser.step()
-        optimiser.zero_grad()  # it is not the gradient of what comes next
+        actor, samples = self.networks["actor"], self._choices_of(cloning)
+        optimiser = torch.optim.Adam(actor.parameters(), lr=cloning.learning_rate)
+        random = random_stream(self.config.seed, RandomStream.POLICY, CLONING)
+
+        def evaluate(part: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
+            allowed = None if samples.allowed is None else samples.allowed[part]
+            return _evaluate(actor, samples.pictures[part], allowed, samples.action[part])
+
+        for _ in range(cloning.epochs if len(samples.action) else 0):
+            parts = _parts(random, len(samples.action), cloning.minibatch)
+            clone_behaviour(evaluate, actor, optimiser, parts)
         self.cpu_s += time.process_time() - begun
 
     def _learn_from(self, grid: Grid, actor: Actor, random: np.random.Generator, tally: _Tally) -> None:
@@ -151,18 +149,27 @@ class Learner:
         run = roll_out(grid, actor, keep_states=update.algorithm == "a2c")
         if update.algorithm == "a2c":
             values = self._values(run)
-            returns = multi_step_returns(run.rewards, run.clock, values, update.td_steps, update.discount)
+            returns = n_step_returns(run.rewards, run.clock, values, update.td_steps, update.discount)
             advantages = returns - values[:-1]
         else:
             returns = advantages = returns_to_go(run.rewards, run.clock, update.discount)
-        if update.baseline == "time":
-            advantages = advantages - time_baseline(advantages, run.clock, per_set)
-        elif update.baseline == "action":
-            advantages = advantages - action_baseline(advantages, per_set)
+        advantages = advantages - BASELINES[update.baseline].lockstep(advantages, run.clock, per_set)
         self._add_gradients(run.steps, advantages, tally)
         if update.algorithm == "a2c":
             self._teach_critic(run, returns, random, tally)
         tally.add_episodes(run.rewards, run.record, per_set)
+
+    def _add_gradients(self, steps: list[Steps], advantages: NDArray[np.float64], tally: _Tally) -> None:
+        """Of the policy's part of the loss, from all choices; the advantages are those of all episodes, [S, N]."""
+        asked = [row[step.episode] for step, row in zip(steps, advantages, strict=True)]
+        if self.config.update.normalise and any(row.size for row in asked):
+            spread = max(float(np.concatenate(asked).std()), 1e-9)
+            asked = [row / spread for row in asked]
+        for step, advantage in zip(steps, asked, strict=True):
+            if advantage.size:
+                seen = _evaluate(self.networks["actor"], step.pictures, step.allowed, step.action)
+                _, entropy = add_policy_gradient(*seen, advantage, self.config.update.entropy)
+                tally.add_samples(entropy, advantage)
 
     # The critic, as A2cScheduler has it.
 
@@ -178,17 +185,18 @@ class Learner:
         self, run: Episodes, returns: NDArray[np.float64], random: np.random.Generator, tally: _Tally
     ) -> None:
         """It learns from all states, not only from those with a choice: it is asked about any."""
+        update = self.config.update
         pictures = torch.cat([state.pictures for state in run.states])
         targets = np.concatenate([row[state.episode] for row, state in zip(returns, run.states, strict=True)])
-        wanted = torch.from_numpy(targets / self._value_scale).float()
-        for _ in range(self.config.update.critic_epochs):
-            order = torch.from_numpy(random.permutation(len(wanted)))
-            for part in torch.split(order, self.config.update.critic_minibatch):
-                values = self.networks["critic"](pictures[part])[:, 0]
-                loss = (wanted[part] - values).square().sum()
-                loss.backward()
-                tally.add_values(len(part), float(loss.detach()))
-                self._step("critic", len(part))
+        for _ in range(update.critic_epochs):
+            loss = fit_values(
+                pictures,
+                torch.from_numpy(targets / self._value_scale).float(),
+                self.networks["critic"],
+                self.optimisers["critic"],
+                _parts(random, len(targets), update.critic_minibatch),
+            )
+            tally.add_values(len(targets), loss)
 
     def _usual_return(self) -> float:
         """The size of returns under shortest job first, which the critic's output is a multiple of."""
@@ -197,59 +205,22 @@ class Learner:
         returns = returns_to_go(run.rewards, run.clock, self.config.update.discount)
         return max(float(np.abs(returns).mean()), 1.0)
 
-    # Gradients.
-
-    def _add_gradients(self, steps: list[Steps], advantages: NDArray[np.float64], tally: _Tally) -> None:
-        """Of the policy's part of the loss, from all choices; the advantages are those of all episodes, [S, N]."""
-        asked = [row[step.episode] for step, row in zip(steps, advantages, strict=True)]
-        if self.config.update.normalise and any(row.size for row in asked):
-            spread = max(float(np.concatenate(asked).std()), 1e-9)
-            asked = [row / spread for row in asked]
-        for step, advantage in zip(steps, asked, strict=True):
-            self._add_gradient(step, advantage, tally)
-
-    def _add_gradient(self, step: Steps, advantage: NDArray[np.float64], tally: _Tally) -> None:
-        """Of the policy's part of the loss, summed over samples."""
-        if not step.episode.size:
-            return
-        scores = log_probabilities(self.networks["actor"], step.pictures, step.allowed)
-        chosen = scores.gather(1, step.action[:, None])[:, 0]
-        entropy = -(scores.exp() * scores).sum()
-        loss = -(chosen * torch.from_numpy(advantage).float()).sum() - self.config.update.entropy * entropy
-        loss.backward()  # type: ignore[no-untyped-call]
-        tally.add_samples(step.episode.size, float(entropy.detach()), advantage)
-
-    def _step(self, name: str, count: int) -> float:
-        """Follow the mean gradient of so many samples; the gradient's norm."""
-        network, optimiser = self.networks[name], self.optimisers[name]
-        for parameter in network.parameters():
-            if parameter.grad is not None:
-                parameter.grad /= count
-        norm = _gradient_norm(network)
-        optimiser.step()
-        optimiser.zero_grad()
-        return norm
-
-    def _set_rate(self, iteration: int) -> float:
-        """The optimisers' learning rates for an iteration; that of the actor."""
+    def _rates(self, iteration: int) -> dict[str, float]:
+        """The optimisers' learning rates for an iteration."""
         update = self.config.update
         decay: float = (update.final_learning_rate / update.learning_rate) ** (
             iteration / self.config.iterations
         )
-        rates = {"actor": update.learning_rate * decay, "critic": update.critic_learning_rate * decay}
-        for name, optimiser in self.optimisers.items():
-            for group in optimiser.param_groups:
-                group["lr"] = rates[name]
-        return rates["actor"]
+        return {"actor": update.learning_rate * decay, "critic": update.critic_learning_rate * decay}
 
     def _draw(self, seed: int) -> JobSets:
         return self.config.jobs.draw(self.grid_config, self.config.episodes.sets, seed)
 
-    def _choices_of(self, imitation: ImitationSection) -> Steps:
+    def _choices_of(self, cloning: CloningSection) -> Steps:
         """What a heuristic chose wherever there was a choice."""
-        seed = IMITATION_SEED + self.config.seed
-        grid = Grid(self.grid_config, self.config.jobs.draw(self.grid_config, imitation.sets, seed))
-        watched = Watched(make_heuristic(imitation.heuristic), self.config.episodes.mask)
+        seed = CLONING_SEED + self.config.seed
+        grid = Grid(self.grid_config, self.config.jobs.draw(self.grid_config, cloning.sets, seed))
+        watched = Watched(make_heuristic(cloning.heuristic), self.config.episodes.mask)
         seen = roll_out(grid, watched).steps
         masks = [step.allowed for step in seen if step.allowed is not None]
         return Steps(
@@ -259,17 +230,18 @@ class Learner:
             torch.cat([step.action for step in seen]),
         )
 
-    def _log_probabilities(self, samples: Steps, part: Tensor) -> Tensor:
-        allowed = None if samples.allowed is None else samples.allowed[part]
-        return log_probabilities(self.networks["actor"], samples.pictures[part], allowed)
+
+def _evaluate(
+    actor: nn.Module, pictures: Tensor, allowed: Tensor | None, action: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Log-probability and entropy of actions, float [n]."""
+    scores = log_probabilities(actor, pictures, allowed)
+    return scores.gather(1, action[:, None])[:, 0], -(scores.exp() * scores).sum(dim=1)
 
 
-def _sizes(config: DeepRMConfig) -> str:
-    """All that a network's sizes follow from, for people."""
-    grid = config.grid.build()
-    rows, columns = grid.picture_shape
-    layers = ", ".join(f"{name} {value}" for name, value in config.network.model_dump().items())
-    return f"pictures of {rows} x {columns} and {grid.num_actions} actions ({layers})"
+def _parts(random: np.random.Generator, count: int, size: int) -> list[NDArray[np.int64]]:
+    """Shuffled numbers in parts of that size; the last may be smaller."""
+    return np.split(random.permutation(count), range(size, count, size))
 
 
 def _optimiser(kind: str, network: nn.Module, rate: float) -> torch.optim.Optimizer:
@@ -277,16 +249,6 @@ def _optimiser(kind: str, network: nn.Module, rate: float) -> torch.optim.Optimi
         return torch.optim.Adam(network.parameters(), lr=rate)
     # DeepRM adds 1e-9 inside the root, PyTorch adds its epsilon outside.
     return torch.optim.RMSprop(network.parameters(), lr=rate, alpha=0.9, eps=1e-9**0.5)
-
-
-def _gradient_norm(network: nn.Module) -> float:
-    gradients = [parameter.grad for parameter in network.parameters() if parameter.grad is not None]
-    norm = float(
-        torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(each) for each in gradients]))
-    )
-    if not np.isfinite(norm):
-        raise NotFiniteError("the gradient is not finite")
-    return norm
 
 
 class _Tally:
@@ -300,9 +262,9 @@ class _Tally:
         self._returns: list[NDArray[np.float64]] = []
         self._records: list[GridRecord] = []
 
-    def add_samples(self, count: int, entropy: float, advantage: NDArray[np.float64]) -> None:
-        self.pending += count
-        self._samples += count
+    def add_samples(self, entropy: float, advantage: NDArray[np.float64]) -> None:
+        self.pending += advantage.size
+        self._samples += advantage.size
         self._entropy += entropy
         self._squares += float(np.square(advantage).sum())
 

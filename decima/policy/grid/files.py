@@ -1,7 +1,7 @@
 """Networks for grids as files: plain arrays in a NumPy archive, which never executes code.
 
-Every parameter of the actor is an array of its name; ``network`` is a text, JSON, with the version of the format, the
-settings of the training that made it, and what that says about it.
+Every parameter of the actor is an array of its name; ``network`` is a text, JSON, with the version of the format, what
+the network is, and whatever its maker says about it.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ import numpy as np
 import torch
 from torch import nn
 
-from decima.learning.grid.config import DeepRMConfig
 from decima.policy.files import PolicyFileError, read_archive, write_archive
+from decima.policy.grid.config import GridPolicyConfig
 from decima.settings import TrainingError, parse_settings
 from simulator.cluster.config import ConfigError
 
 __all__ = ["load_network", "read_about", "save_network"]
 
-VERSION = 1
+VERSION = 2
 HEAD = "network"
 
 
-def save_network(path: Path, network: nn.Module, config: DeepRMConfig, about: Mapping[str, Any]) -> None:
+def save_network(path: Path, network: nn.Module, config: GridPolicyConfig, about: Mapping[str, Any]) -> None:
     """Write an actor's network, in one step.
 
     Args:
         path: where; by custom it ends in ``.npz``.
-        network: as ``config.network`` builds it.
-        config: of its training.
+        network: as ``config`` builds it.
+        config: what it is.
         about: anything that JSON can hold, such as the command that made it and its results.
     """
     head = {"version": VERSION, "config": config.model_dump(mode="json"), "about": dict(about)}
@@ -40,18 +40,17 @@ def save_network(path: Path, network: nn.Module, config: DeepRMConfig, about: Ma
     write_archive(path, {HEAD: np.array(json.dumps(head)), **arrays})
 
 
-def load_network(path: Path) -> tuple[nn.Module, DeepRMConfig]:
-    """Read an actor's network, and the settings that it was trained with.
+def load_network(path: Path) -> tuple[nn.Module, GridPolicyConfig]:
+    """Read an actor's network, and what it is.
 
     Raises:
-        PolicyFileError: no archive of arrays, another version, or arrays of other sizes than its settings say.
+        PolicyFileError: no archive of arrays, another version, or arrays of other sizes than its config says.
     """
     arrays = read_archive(path)
     config, _ = _head(path, arrays)
     try:
-        grid = config.grid.build()
-        with torch.device("meta"):  # takes no memory, whatever the settings say
-            network = config.network.build(grid, grid.num_actions)
+        with torch.device("meta"):  # takes no memory, whatever the config says
+            network = config.build()
     except (ConfigError, OverflowError, RuntimeError, TypeError) as error:
         raise PolicyFileError(f"{path}: config: {' '.join(str(error).split()):.200}") from None
     expected = network.state_dict()
@@ -81,7 +80,7 @@ def read_about(path: Path) -> dict[str, Any]:
     return _head(path, read_archive(path))[1]
 
 
-def _head(path: Path, arrays: Mapping[str, Any]) -> tuple[DeepRMConfig, dict[str, Any]]:
+def _head(path: Path, arrays: Mapping[str, Any]) -> tuple[GridPolicyConfig, dict[str, Any]]:
     try:
         head = json.loads(str(arrays[HEAD]))
         version, settings, about = head["version"], head["config"], dict(head["about"])
@@ -90,6 +89,6 @@ def _head(path: Path, arrays: Mapping[str, Any]) -> tuple[DeepRMConfig, dict[str
     if version != VERSION:
         raise PolicyFileError(f"{path}: format version {VERSION} expected, got {version!r}")
     try:
-        return parse_settings(DeepRMConfig, settings, f"{path}: config"), about
+        return parse_settings(GridPolicyConfig, settings, f"{path}: config"), about
     except TrainingError as error:
         raise PolicyFileError(str(error)) from None

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from decima.evaluation.grid import HEURISTIC_NAMES
 from decima.evaluation.grid_comparison import LEARNED
-from decima.learning.cluster.metrics import read_metrics
+from decima.learning.metrics import read_metrics
 from decima.show.grid_plots import plot_bars
 from decima.show.grid_report import load_name
 from decima.show.style import finish_axes, legend_beside, new_axes, styles

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from decima.evaluation.grid import HEURISTIC_NAMES, TUNED, best_of
 from decima.evaluation.grid_comparison import LEARNED, GridSettings
-from decima.learning.cluster.metrics import read_metrics
+from decima.learning.metrics import read_metrics
 from decima.policy.grid.files import read_about
 from decima.show.grid_plots import plot_bars, plot_by_load
 from decima.show.grid_report import load_name

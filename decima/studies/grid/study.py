@@ -8,11 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from decima.evaluation.grid import HEURISTIC_NAMES, Evaluation, evaluate, heuristics_for
+from decima.evaluation.grid import HEURISTIC_NAMES, TRAINING_SEED, Evaluation, evaluate, heuristics_for
 from decima.evaluation.grid_comparison import network_actor
-from decima.learning.grid.checkpoint import load_checkpoint
 from decima.learning.grid.config import RECIPES, DeepRMConfig
-from decima.learning.grid.learner import TRAINING_SEED
 from decima.learning.grid.trainer import DeepRMTrainer
 from decima.policy.threads import one_thread
 from decima.schedulers.grid import GridScheduler
@@ -92,7 +90,6 @@ class GridStudy:
             configs,
             self.policies,
             lambda config, out: DeepRMTrainer(config, out, resume=True, command=self.command),
-            load_checkpoint,
             self.tell,
         )
 

@@ -13,16 +13,16 @@ import pytest
 from click.testing import CliRunner, Result
 
 from decima.cli.main import cli
-from decima.learning.cluster.metrics import read_metrics
 from decima.learning.grid.config import DeepRMConfig
 from decima.learning.grid.metrics import METRICS
 from decima.learning.grid.trainer import DeepRMTrainer
-from decima.policy.grid.files import load_network, read_about
+from decima.learning.metrics import read_metrics
+from decima.policy.grid.files import read_about
 from decima.settings import describe_settings
 from tests.decima.cli.test_compare import assert_one_line_error
 from tests.decima.cli.test_train import wait_for_rows
+from tests.decima.learning.examples import assert_same_run
 from tests.decima.learning.grid.examples import small
-from tests.decima.learning.grid.test_trainer import assert_same_run
 from tests.workloads.sources.test_swf import line, write
 
 Train = Callable[..., Result]
@@ -84,7 +84,7 @@ def test_a_run_is_gone_on_with_its_own_settings(train: Train, tmp_path: Path) ->
     assert train("--resume", "--out", "out").exit_code == 0  # it is over
     assert train("--resume", "--out", "out", "--set", "iterations=3").exit_code == 0
     assert [row["iteration"] for row in read_metrics(tmp_path / "out" / "metrics.jsonl")] == [0, 1, 2, 3]
-    assert load_network(tmp_path / "out" / "policy.npz")[1].seed == 5
+    assert read_about(tmp_path / "out" / "policy.npz")["seed"] == 5
 
 
 def test_jobs_may_come_from_a_log(train: Train, tmp_path: Path) -> None:
@@ -94,10 +94,9 @@ def test_jobs_may_come_from_a_log(train: Train, tmp_path: Path) -> None:
     result = train("--config", "small.yaml", "--log", "my log.swf", "--set", "iterations=1", "--out", "out")
     assert result.exit_code == 0, result.stderr
     assert result.stderr.startswith("my log.swf: 40 jobs on 8 processors; dropped 1 ")
-    _, config = load_network(tmp_path / "out" / "policy.npz")
-    assert config.jobs.log == Path("my log.swf")
-    command = read_about(tmp_path / "out" / "policy.npz")["command"]
-    assert command.endswith("--set iterations=1 --log 'my log.swf' --out DIR")
+    about = read_about(tmp_path / "out" / "policy.npz")
+    assert about["config"]["jobs"]["log"] == "my log.swf"
+    assert about["command"].endswith("--set iterations=1 --log 'my log.swf' --out DIR")
 
 
 def test_a_real_log_can_be_trained_on(train: Train, shared: Callable[[str], Path], tmp_path: Path) -> None:
@@ -171,7 +170,7 @@ def test_a_training_may_be_killed_at_any_moment(config: Path, tmp_path: Path) ->
     changes: dict[str, Any] = {
         "iterations": 60,
         "checkpoint_every": 7,
-        "imitation": {"sets": 10, "epochs": 1},
+        "behaviour_cloning": {"sets": 10, "epochs": 1},
     }
     settings_file(**changes)
     DeepRMTrainer(small(**changes), tmp_path / "whole").run()

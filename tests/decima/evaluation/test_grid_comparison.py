@@ -52,10 +52,9 @@ def network(tmp_path: Path) -> Callable[..., Path]:
 
     def make(**grid: int) -> Path:
         config = DeepRMConfig.model_validate({"grid": grid})
-        built = config.grid.build()
         torch.manual_seed(0)
         path = tmp_path / "policy.npz"
-        save_network(path, config.network.build(built, built.num_actions), config, {})
+        save_network(path, config.policy.build(), config.policy, {"config": config.model_dump(mode="json")})
         return path
 
     return make

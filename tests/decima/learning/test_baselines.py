@@ -4,8 +4,14 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from decima.learning.baselines import Curve, NoBaseline, SequenceBaseline, curve_baseline
+from decima.learning.baselines import ActionBaseline, Curve, HeuristicBaseline, NoBaseline, SequenceBaseline
+from decima.learning.grid.rollout import roll_out
+from decima.learning.returns import returns_to_go
+from decima.policy.grid.scheduler import Actor
+from tests.decima.learning.grid.examples import Fixed, mean_of_others, run, tiny_grid
 
 
 def curve(seed: int, size: int = 12) -> Curve:
@@ -67,12 +73,12 @@ def test_an_episode_without_samples_expects_nothing() -> None:
     np.testing.assert_array_equal(theirs, np.zeros(12))
 
 
-def test_a_run_of_another_scheduler_is_expected_of_all() -> None:
-    expected = curve(9)
-    for own, baseline in zip(
-        [curve(1), curve(2)], curve_baseline([curve(1), curve(2)], expected), strict=True
+def test_the_run_of_a_heuristic_is_expected_of_its_episode() -> None:
+    runs = [curve(9), curve(8)]
+    for own, known, baseline in zip(
+        [curve(1), curve(2)], runs, HeuristicBaseline(runs)([curve(1), curve(2)]), strict=True
     ):
-        np.testing.assert_allclose(baseline, [at(time, expected) for time in own.time_ms])
+        np.testing.assert_allclose(baseline, [at(time, known) for time in own.time_ms])
 
 
 def stepped(times: list[float], arrived: list[int], rise: float = 0.0) -> Curve:
@@ -100,3 +106,58 @@ def test_several_values_are_averaged_at_once() -> None:
     doubled = [each._replace(value=np.column_stack([each.value, 2 * each.value])) for each in curves]
     for single, both in zip(SequenceBaseline()(curves), SequenceBaseline()(doubled), strict=True):
         np.testing.assert_allclose(both, np.column_stack([single, 2 * single]))
+
+
+# In lock-step.
+
+
+def test_the_baseline_after_as_many_actions_is_the_mean_of_a_set() -> None:
+    returns = np.array([[1.0, 3.0, 10.0, 20.0], [0.0, 2.0, 8.0, 0.0]])
+    clock = np.zeros((3, 4), np.int32)
+    np.testing.assert_array_equal(
+        ActionBaseline().lockstep(returns, clock, 2), [[2, 2, 15, 15], [1, 1, 4, 4]]
+    )
+    np.testing.assert_array_equal(ActionBaseline().lockstep(returns, clock, 4), [[8.5] * 4, [2.5] * 4])
+
+
+def test_the_baseline_at_the_same_time_is_the_first_return_then() -> None:
+    """Episode 0 books before a step passes, episode 1 ends after one step: nothing follows there."""
+    clock = np.array([[0, 0], [0, 1], [1, 1], [2, 1], [3, 1]])
+    returns = np.array([[-7.0, -3.0], [-8.0, 0.0], [-4.0, 0.0], [-1.0, 0.0]])
+    expected = [[-3, -7], [-3, -4], [0, -4], [0, -4]]
+    np.testing.assert_array_equal(SequenceBaseline().lockstep(returns, clock, 2), expected)
+
+
+@settings(deadline=None, max_examples=15)
+@given(st.integers(0, 99), st.sampled_from([2, 3, 5]))
+def test_the_baseline_at_the_same_time_is_of_the_others(seed: int, per_set: int) -> None:
+    episodes = run(seed, sets=2, per_set=per_set)
+    returns = returns_to_go(episodes.rewards, episodes.clock)
+    baseline = SequenceBaseline().lockstep(returns, episodes.clock, per_set)
+    np.testing.assert_allclose(baseline, mean_of_others(returns, episodes.clock, per_set))
+
+
+@settings(deadline=None, max_examples=15)
+@given(st.integers(0, 99), st.integers(0, 5))
+def test_an_episode_in_lockstep_does_not_change_its_own_baseline(seed: int, own: int) -> None:
+    """Else what is learned from it would be biased."""
+    episodes = run(seed, sets=2, per_set=3)
+    returns = returns_to_go(episodes.rewards, episodes.clock)
+    changed = returns.copy()
+    changed[:, own] -= np.random.default_rng(seed).random(len(returns))
+    before, after = (SequenceBaseline().lockstep(each, episodes.clock, 3) for each in (returns, changed))
+    np.testing.assert_allclose(before[:, own], after[:, own], atol=1e-12)
+    neighbours = [other for other in range(6) if other // 3 == own // 3 and other != own]
+    assert (before[0, neighbours] != after[0, neighbours]).all()
+
+
+def test_episodes_that_go_the_same_way_leave_nothing_to_learn() -> None:
+    grid = tiny_grid(3, 4)
+    episodes = roll_out(grid, Actor(Fixed(2.0, 1.0, 0.0)))
+    returns = returns_to_go(episodes.rewards, episodes.clock)
+    first = np.diff(episodes.clock[:-1], axis=0, prepend=-1) > 0  # the first action at its time
+    advantages = returns - SequenceBaseline().lockstep(returns, episodes.clock, 4)
+    np.testing.assert_allclose(advantages[first], 0, atol=1e-12)
+    by_action = ActionBaseline().lockstep(returns, episodes.clock, 4)
+    np.testing.assert_allclose(returns - by_action, 0, atol=1e-12)
+    np.testing.assert_array_equal(NoBaseline().lockstep(returns, episodes.clock, 4), 0 * returns)

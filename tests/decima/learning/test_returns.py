@@ -2,9 +2,19 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from decima.learning.returns import DifferentialReturns, DiscountedReturns, Returns, TotalReturns
+from decima.learning.returns import (
+    DifferentialReturns,
+    DiscountedReturns,
+    Returns,
+    TotalReturns,
+    n_step_returns,
+    returns_to_go,
+)
+from tests.decima.learning.grid.examples import run
 
 
 def episode(
@@ -87,10 +97,10 @@ def test_before_anything_was_seen_the_average_is_zero() -> None:
         (DiscountedReturns(500.0), lambda delay: np.exp(-delay / 500.0)),
     ],
 )
-def test_what_lies_beyond_the_end_counts_as_much_as_its_time(returns: Returns, factor: object) -> None:
+def test_a_bootstrap_value_counts_as_much_as_its_time(returns: Returns, factor: object) -> None:
     reward, time_ms, end_ms = episode(8)
     without = returns(reward, time_ms, end_ms)
-    gained = returns(reward, time_ms, end_ms, beyond=-3.0) - without
+    gained = returns(reward, time_ms, end_ms, bootstrap_value=-3.0) - without
     assert callable(factor)
     np.testing.assert_allclose(gained, -3.0 * np.array([factor(end_ms - time) for time in time_ms]))
 
@@ -99,3 +109,41 @@ def test_what_lies_beyond_the_end_counts_as_much_as_its_time(returns: Returns, f
 def test_an_episode_without_samples_has_no_returns(returns: Returns) -> None:
     nothing = np.zeros(0)
     assert returns(nothing, nothing, 5.0).shape == (0,)
+
+
+# Of a grid's episodes, in lock-step.
+
+#: Rewards of two episodes, and when their actions happened: booking takes no time.
+REWARDS = np.array([[-1.0, -2.0], [0.0, -3.0], [-4.0, 0.0]])
+CLOCK = np.array([[0, 0], [1, 1], [1, 2], [2, 2]])
+
+
+def test_returns_discount_what_is_later_not_what_takes_more_actions() -> None:
+    np.testing.assert_array_equal(returns_to_go(REWARDS, CLOCK), [[-5, -5], [-4, -3], [-4, 0]])
+    np.testing.assert_array_equal(returns_to_go(REWARDS, CLOCK, 0.5), [[-3, -3.5], [-4, -3], [-4, 0]])
+
+
+def test_a_bootstrap_value_stands_for_what_comes_after_a_few_actions() -> None:
+    values = np.array([[5.0, 5.0], [8.0, 4.0], [2.0, 6.0], [0.0, 0.0]])
+    one = n_step_returns(REWARDS, CLOCK, values, 1, 0.5)
+    np.testing.assert_array_equal(one, [[-1 + 4, -2 + 2], [2, -3 + 3], [-4, 0]])
+    two = n_step_returns(REWARDS, CLOCK, values, 2, 0.5)
+    np.testing.assert_array_equal(two, [[-1 + 1, -2 - 1.5 + 1.5], [-4, -3], [-4, 0]])
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.integers(0, 99), st.floats(0, 1), st.integers(1, 300))
+def test_a_return_adds_up_what_follows(seed: int, discount: float, steps: int) -> None:
+    episodes = run(seed, sets=2, per_set=2)
+    rewards, clock = episodes.rewards, episodes.clock
+    values = np.random.default_rng(seed).normal(size=clock.shape)
+    all_found, found = (
+        returns_to_go(rewards, clock, discount),
+        n_step_returns(rewards, clock, values, steps, discount),
+    )
+    for step, episode in np.ndindex(found.shape):
+        after = discount ** (clock[step:, episode] - clock[step, episode])
+        assert all_found[step, episode] == pytest.approx(after[:-1] @ rewards[step:, episode])
+        end = min(step + steps, len(rewards))
+        expected = after[: end - step] @ rewards[step:end, episode]
+        assert found[step, episode] == pytest.approx(expected + after[end - step] * values[end, episode])

@@ -23,8 +23,8 @@ from decima.studies.study_report import Outcome, plot_bars, study_json, study_no
 from simulator import Cluster, ClusterConfig
 from tests.simulator.cluster.build import chain, jobs, stage
 
-#: Whom the policy for batches imitates first.
-TEACHER = read_config("batch").imitation.scheduler
+#: Whom the policy for batches clones first.
+TEACHER = read_config("batch").behaviour_cloning.scheduler
 
 
 def rows(outcome: Outcome) -> list[tuple[str, str]]:

@@ -9,11 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from decima.learning.cluster.config import TrainingError, read_config
+from decima.learning.cluster.config import read_config
 from decima.policy.files import load_policy
 from decima.policy.scheduler import NeuralScheduler
 from decima.policy.shipped import SHIPPED
 from decima.registry import make_scheduler
+from decima.settings import TrainingError
 from decima.studies.fig9 import batch_variant
 from decima.studies.study import Study, Variant, interval_for_load
 from simulator import ClusterConfig, run_episode
@@ -52,13 +53,15 @@ def test_the_budget(make_study: Callable[..., Study], tmp_path: Path) -> None:
     assert full.conditions(num_experiments=100, num_jobs=20).num_experiments == 100
     tenth = make_study(tmp_path, budget=0.1, num_experiments=None, num_jobs=None)
     assert tenth.config("batch").iterations == round(recipe.iterations / 10)
-    assert full.config("batch").imitation == recipe.imitation
-    assert recipe.imitation is not None
-    assert tenth.config("batch").imitation.sequences == round(0.4 * recipe.imitation.sequences)
+    assert full.config("batch").behaviour_cloning == recipe.behaviour_cloning
+    assert recipe.behaviour_cloning is not None
+    assert tenth.config("batch").behaviour_cloning.sequences == round(
+        0.4 * recipe.behaviour_cloning.sequences
+    )
     stream = read_config("stream")
-    assert stream.imitation is not None
-    assert full.config("stream").imitation == stream.imitation
-    assert tenth.config("stream").imitation.jobs == max(20, round(stream.imitation.jobs / 10))
+    assert stream.behaviour_cloning is not None
+    assert full.config("stream").behaviour_cloning == stream.behaviour_cloning
+    assert tenth.config("stream").behaviour_cloning.jobs == max(20, round(stream.behaviour_cloning.jobs / 10))
     assert tenth.conditions(num_experiments=100, num_jobs=20).num_experiments == 10
     assert tenth.conditions(num_experiments=100, num_jobs=20).num_jobs == 20
     assert tenth.conditions(num_experiments=100, num_jobs=1000, interval_s=2.0).num_jobs == 100
@@ -71,7 +74,7 @@ def test_time_scales_of_a_stream_are_those_of_its_arrivals(study: Study) -> None
     assert config.returns.horizon == pytest.approx(recipe.returns.horizon / 5, rel=1e-3)
     assert recipe.critic is not None
     assert config.critic is not None
-    assert config.critic.trace == pytest.approx(recipe.critic.trace / 5, rel=1e-3)
+    assert config.critic.gae_horizon == pytest.approx(recipe.critic.gae_horizon / 5, rel=1e-3)
     assert config.workload.interval == mean_s / 5
     assert study.config("stream").returns == recipe.returns
 

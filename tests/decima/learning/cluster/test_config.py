@@ -46,15 +46,15 @@ def test_overrides_win_over_the_file(tmp_path: Path) -> None:
         [
             "iterations=9",
             "curriculum.start=20",
-            "imitation={scheduler: fair, epochs: 2}",
+            "behaviour_cloning={scheduler: fair, epochs: 2}",
             "workload.file=null",
         ],
     )
     assert (config.iterations, config.seed) == (9, 2)
     assert config.curriculum is not None
     assert config.curriculum.start == 20.0
-    assert config.imitation is not None
-    assert config.imitation.scheduler == "fair"
+    assert config.behaviour_cloning is not None
+    assert config.behaviour_cloning.scheduler == "fair"
     assert read_config("stream", ["curriculum=null"]).curriculum is None
 
 
@@ -89,12 +89,16 @@ def test_all_settings_can_be_written_and_read_again(recipe: str, tmp_path: Path)
             "policy.overrides: hidden[0]: expected greater than or equal to 1",
         ),
         ("baseline: {kind: heuristic, scheduler: nobody}", "baseline.scheduler: unknown scheduler 'nobody'"),
-        ("imitation: {scheduler: 'weighted-fair:x'}", "imitation.scheduler: "),
+        ("behaviour_cloning: {scheduler: 'weighted-fair:x'}", "behaviour_cloning.scheduler: "),
         ("workload: {profiles: a, file: b}", "workload: profiles and file exclude each other"),
         ("workload: {interval: []}", "workload: interval: expected at least one"),
         ("workload: {interval: [3, 0]}", "workload.interval"),
         ("curriculum: {start: 5}\ncluster: {semantics: decima-sim}", "curriculum: no episode ends early"),
-        ("start: tpch-batch\nimitation: {}", "start: expected imitation=null beside it"),
+        ("start: tpch-batch\nbehaviour_cloning: {}", "start: expected behaviour_cloning=null beside it"),
+        ("imitation: {epochs: 3}", "imitation is called behaviour_cloning now"),
+        ("critic: {trace: 3}", "critic: trace is called gae_horizon now"),
+        ("critic: {memory: 0.5}", "critic: memory is called decay now"),
+        ("update: {averaging: 0.5}", "update: averaging is called ema_decay now"),
         ("iterations: 900000000", "iterations: there are seeds for "),
         ("seed: -1", "seed: "),
         ("- 1\n- 2", "expected keys and values"),
@@ -129,6 +133,7 @@ def test_a_bad_file_is_refused_in_one_line_that_names_the_place(
         ("cluster..executors=3", "is not of the form"),
         ("iterations.more=3", "'iterations.more=3': iterations has no keys"),
         ("cluster.executors=[", "'cluster.executors=[': line 1"),
+        ("imitation.epochs=3", "batch with imitation.epochs=3: imitation is called behaviour_cloning now"),
         (
             "cluster.executors=x",
             "batch with cluster.executors=x: cluster.executors: expected a valid integer",

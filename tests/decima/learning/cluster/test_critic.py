@@ -24,11 +24,11 @@ def test_the_load_is_sums_over_the_live_jobs() -> None:
     np.testing.assert_allclose(load, expected)
 
 
-def critic_of(weights: np.ndarray, trace_ms: float) -> tuple[LinearCritic, np.random.Generator]:
+def critic_of(weights: np.ndarray, gae_horizon_ms: float) -> tuple[LinearCritic, np.random.Generator]:
     """A critic that has seen returns which are linear in the load."""
     random = np.random.default_rng(0)
     load = np.column_stack([np.ones(500), random.random((500, NUM_SUMS - 1))])
-    critic = LinearCritic(trace_ms)
+    critic = LinearCritic(gae_horizon_ms)
     critic.observe(load, load @ weights)
     return critic, random
 
@@ -42,27 +42,27 @@ def test_linear_returns_are_expected_exactly() -> None:
 
 def test_old_iterations_fade() -> None:
     load = np.eye(NUM_SUMS)
-    critic = LinearCritic(1000.0, memory=0.5)
+    critic = LinearCritic(1000.0, decay=0.5)
     critic.observe(load, np.full(NUM_SUMS, 4.0))
     critic.observe(load, np.full(NUM_SUMS, 1.0))
     np.testing.assert_allclose(critic.expect(load), (0.5 * 4 + 1) / 1.5, rtol=1e-4)
 
 
-def test_without_a_trace_advantages_are_returns_less_the_expected() -> None:
+def test_an_infinite_horizon_makes_advantages_returns_less_the_expected() -> None:
     critic, random = critic_of(np.linspace(-3, 2, NUM_SUMS), math.inf)
     load, reward = random.random((6, NUM_SUMS)), -random.random(6)
     time_ms = np.cumsum(random.random(6) * 100)
     for returns in (TotalReturns(), DiscountedReturns(150.0)):
-        expected = returns(reward, time_ms, 700.0, beyond=-2.0) - critic.expect(load)
-        found = critic.advantages(returns, load, reward, time_ms, 700.0, beyond=-2.0)
+        expected = returns(reward, time_ms, 700.0, bootstrap_value=-2.0) - critic.expect(load)
+        found = critic.advantages(returns, load, reward, time_ms, 700.0, bootstrap_value=-2.0)
         np.testing.assert_allclose(found, expected, atol=1e-9)
 
 
-def test_with_a_short_trace_only_the_next_expectation_counts() -> None:
+def test_with_a_short_horizon_advantages_are_td_errors() -> None:
     critic, random = critic_of(np.linspace(-3, 2, NUM_SUMS), 1e-3)
     load, reward = random.random((6, NUM_SUMS)), -random.random(6)
     expected = np.append(critic.expect(load), -2.0)
-    found = critic.advantages(TotalReturns(), load, reward, np.arange(6) * 100.0, 600.0, beyond=-2.0)
+    found = critic.advantages(TotalReturns(), load, reward, np.arange(6) * 100.0, 600.0, bootstrap_value=-2.0)
     np.testing.assert_allclose(found, reward + expected[1:] - expected[:-1], atol=1e-9)
 
 

@@ -9,8 +9,8 @@ from decima.evaluation.conditions import TRAINING_OFFSET
 from decima.learning.cluster.config import TrainingConfig, parse_config
 from decima.learning.cluster.curriculum import (
     EpisodePlan,
+    cloning_seeds,
     episode_specs,
-    imitation_seeds,
     plan_iteration,
     validation_seeds,
 )
@@ -47,7 +47,7 @@ def test_unfixed_sequences_differ_within_a_group() -> None:
         assert len({plan.end_ms for plan in group}) == 1
 
 
-def test_ends_grow_and_have_no_memory() -> None:
+def test_ends_grow_and_are_memoryless() -> None:
     """An exponential distribution: its standard deviation is its mean."""
     for iteration, mean_s in ((0, 10.0), (25, 505.0), (50, 1000.0), (99, 1000.0)):
         drawn = [next(iter(group)) for seed in range(300) for group in ends(iteration, seed=seed)]
@@ -75,8 +75,8 @@ def test_no_two_purposes_share_a_sequence() -> None:
     """Experiments and their tuning have seeds up to twice the offset."""
     used: set[int] = set()
     for seed in (0, 1):
-        each = config(seed=seed, imitation={"sequences": 30})
-        used |= set(imitation_seeds(each))
+        each = config(seed=seed, behaviour_cloning={"sequences": 30})
+        used |= set(cloning_seeds(each))
         for iteration in range(100):
             used |= {plan.sequence_seed for group in plan_iteration(each, iteration) for plan in group}
     assert len(used) == 2 * (100 * 3 + 30)

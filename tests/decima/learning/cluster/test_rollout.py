@@ -7,13 +7,13 @@ import pytest
 
 from decima.learning.cluster.rollout import (
     EpisodeSpec,
-    NotFiniteError,
     Trajectories,
     play,
     roll_out,
     roll_out_scheduler,
 )
 from decima.policy.config import SHORTCUT_POLICY
+from decima.policy.errors import NotFiniteError
 from decima.policy.policy import Policy
 from decima.policy.scheduler import NeuralScheduler
 from decima.registry import make_scheduler

@@ -7,9 +7,14 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from decima.learning.grid.config import DeepRMConfig
+from decima.learning.grid.rollout import Episodes, roll_out
+from decima.policy.grid.config import Mask
+from decima.policy.grid.networks import build_network
+from decima.policy.grid.scheduler import Actor
 from decima.settings import parse_settings
 from simulator.grid import Grid, GridConfig
 from tests.decima.learning.cluster.examples import merged
@@ -67,3 +72,24 @@ def dense(network: nn.Module, pictures: Tensor) -> Tensor:
     first, last = network[0], network[2]
     hidden = (pictures.double().flatten(1) @ first.weight.double() + first.bias.double()).relu()
     return hidden @ last.weight.double().T + last.bias.double()
+
+
+def run(seed: int = 0, sets: int = 3, per_set: int = 4, mask: Mask = "startable", **changes: Any) -> Episodes:
+    """Episodes of a network that knows nothing."""
+    grid = tiny_grid(sets, per_set, seed=seed, **changes)
+    network = build_network(grid.config, grid.config.num_actions)
+    return roll_out(grid, Actor(network, np.random.default_rng(seed), mask=mask))
+
+
+def mean_of_others(
+    returns: NDArray[np.float64], clock: NDArray[np.int32], per_set: int
+) -> NDArray[np.float64]:
+    """By hand, over the others of a set: the return of the first action at that time, 0 if there is none."""
+    expected = np.zeros_like(returns)
+    for step, episode in np.ndindex(returns.shape):
+        first = episode // per_set * per_set
+        for other in set(range(first, first + per_set)) - {episode}:
+            then = np.flatnonzero(clock[: len(returns), other] == clock[step, episode])
+            if then.size:
+                expected[step, episode] += returns[then[0], other] / (per_set - 1)
+    return expected

@@ -109,8 +109,12 @@ def test_several_loads_are_taken_in_turn() -> None:
         ({"episodes": {"mask": "none"}}, "episodes.mask: expected 'all', 'bookable' or 'startable'"),
         ({"update": {"algorithm": "ppo"}}, "update.algorithm: expected 'reinforce' or 'a2c'"),
         ({"update": {"learning_rate": float("nan")}}, "update.learning_rate: "),
-        ({"imitation": {"heuristic": "random"}}, "imitation.heuristic: expected 'sjf', 'packer' or 'tetris'"),
-        ({"start": "a.npz", "imitation": {}}, "start: expected imitation=null beside it"),
+        (
+            {"behaviour_cloning": {"heuristic": "random"}},
+            "behaviour_cloning.heuristic: expected 'sjf', 'packer'",
+        ),
+        ({"start": "a.npz", "behaviour_cloning": {}}, "start: expected behaviour_cloning=null beside it"),
+        ({"imitation": None}, "imitation is called behaviour_cloning now"),
         ({"seed": 1_000_000}, "seed: expected less than 1000000"),
     ],
 )

@@ -7,16 +7,17 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from decima.learning.cluster.rollout import NotFiniteError
 from decima.learning.grid import learner as learner_module
-from decima.learning.grid.config import DeepRMConfig, ImitationSection
+from decima.learning.grid.config import CloningSection, DeepRMConfig
 from decima.learning.grid.learner import Learner
 from decima.learning.grid.metrics import METRICS
-from decima.learning.grid.rollout import Actor, Episodes, Steps, roll_out
+from decima.learning.grid.rollout import Episodes, roll_out
+from decima.policy.errors import NotFiniteError
+from decima.policy.grid.scheduler import Actor, Steps
 from decima.schedulers.grid import GridScheduler, ShortestJobFirst, play
 from simulator.grid import Grid
 from tests.decima.learning.cluster.examples import merged
-from tests.decima.learning.grid.examples import dense, small
+from tests.decima.learning.grid.examples import dense, mean_of_others, small
 from workloads import RandomStream, random_stream
 from workloads.grid_jobs import DISTRIBUTIONS, JobDistribution
 
@@ -47,25 +48,11 @@ def advantages(run: Episodes, config: DeepRMConfig) -> np.ndarray:
     per_set, update = config.episodes.per_set, config.update
     number = run.rewards.shape[1]
     returns = [returns_of(run, episode, update.discount) for episode in range(number)]
+    by_step = np.transpose(returns)
     if update.baseline == "time":
-        return less_those_of_others(returns, run.clock, per_set)
+        return by_step - mean_of_others(by_step, run.clock, per_set)
     means = np.mean(np.reshape(returns, (-1, per_set, len(run.rewards))), axis=1)
-    return np.transpose(returns) - np.repeat(means, per_set, axis=0).T
-
-
-def less_those_of_others(returns: list[list[float]], clock: np.ndarray, per_set: int) -> np.ndarray:
-    """Returns [N][S] less the mean of what the set's other episodes had for their first action then; [S, N]."""
-    first: list[dict[int, float]] = []  # time -> the return of the first action then
-    for episode, of_episode in enumerate(returns):
-        first.append({})
-        for step, value in enumerate(of_episode):
-            first[-1].setdefault(int(clock[step, episode]), value)
-    result = np.transpose(returns).copy()
-    for step, episode in np.ndindex(result.shape):
-        of_set = range(episode // per_set * per_set, (episode // per_set + 1) * per_set)
-        now = int(clock[step, episode])
-        result[step, episode] -= np.mean([first[other].get(now, 0.0) for other in of_set if other != episode])
-    return result
+    return by_step - np.repeat(means, per_set, axis=0).T
 
 
 def watched(grid: Grid, actor: Actor) -> tuple[Episodes, list[Tensor]]:
@@ -200,7 +187,7 @@ def test_actor_and_critic_follow_their_gradients(normalise: bool, baseline: str,
     )
     found = returns - expected[:-1]
     if baseline == "time":
-        found = less_those_of_others(found.T.tolist(), run.clock, config.episodes.per_set)
+        found = found - mean_of_others(found, run.clock, config.episodes.per_set)
     if normalise:
         found = found / np.std([found[n, e] for n, step in enumerate(run.steps) for e in step.episode])
     losses = [
@@ -226,15 +213,14 @@ def test_a_gradient_step_for_all_sets_or_for_each_group(step: str, steps: int) -
 def test_the_critic_passes_over_all_states_in_minibatches(monkeypatch: pytest.MonkeyPatch) -> None:
     update = {"algorithm": "a2c", "critic_epochs": 2, "critic_minibatch": 7}
     learner = Learner(small(update=update, episodes={"at_once": 3}))
-    step, counts = learner._step, []
+    parts: list[int] = []
 
-    def count(name: str, samples: int) -> float:
-        counts.append((name, samples))
-        return step(name, samples)
+    def noted(network: nn.Module, optimiser: Any, *, count: int) -> None:
+        assert network is learner.networks["critic"]
+        parts.append(count)
 
-    monkeypatch.setattr(learner, "_step", count)
+    monkeypatch.setattr("decima.learning.updates.take_step", noted)
     learner.learn(0)
-    parts = [samples for name, samples in counts if name == "critic"]
     epoch = parts[: len(parts) // 2]
     assert parts == epoch * 2
     assert len(epoch) > 2
@@ -363,25 +349,27 @@ def test_both_algorithms_find_the_best_policy_of_a_single_server(
 
 
 @pytest.mark.parametrize("mask", ["startable", "all"])
-def test_imitation_makes_the_choices_of_a_heuristic_likely(one_server: dict[str, Any], mask: str) -> None:
+def test_behaviour_cloning_makes_the_choices_of_a_heuristic_likely(
+    one_server: dict[str, Any], mask: str
+) -> None:
     learner = Learner(small(**merged(one_server, {"episodes": {"mask": mask}})))
-    imitation = ImitationSection(sets=60, epochs=40, learning_rate=0.02, minibatch=64)
+    cloning = CloningSection(sets=60, epochs=40, learning_rate=0.02, minibatch=64)
 
     @torch.no_grad()
     def agreement() -> float:
         """How likely the same choice is, where shortest job first has one."""
-        samples = learner._choices_of(imitation)
+        samples = learner._choices_of(cloning)
         scores = scores_of(learner.networks["actor"], samples).exp()
         return float(scores.gather(1, samples.action[:, None]).mean())
 
     assert agreement() < 0.6
-    learner.imitate(imitation)
+    learner.clone(cloning)
     assert agreement() > 0.9
-    best, imitator = slowdowns(learner, ShortestJobFirst(), Actor(learner.networks["actor"], mask=mask))
-    assert imitator.mean() < 1.05 * best.mean()
+    best, cloned = slowdowns(learner, ShortestJobFirst(), Actor(learner.networks["actor"], mask=mask))
+    assert cloned.mean() < 1.05 * best.mean()
 
 
-def test_imitation_leaves_no_gradient_behind() -> None:
+def test_behaviour_cloning_leaves_no_gradient_behind() -> None:
     learner = Learner(small())
-    learner.imitate(ImitationSection(sets=5, epochs=1))
+    learner.clone(CloningSection(sets=5, epochs=1))
     assert all(parameter.grad is None for parameter in learner.networks["actor"].parameters())

@@ -12,10 +12,9 @@ import numpy as np
 import pytest
 import torch
 
-from decima.learning.grid.config import DeepRMConfig
-from decima.learning.grid.learner import Learner
 from decima.policy.config import DECIMA_SIM_POLICY
 from decima.policy.files import PolicyFileError, save_policy
+from decima.policy.grid.config import GridPolicyConfig
 from decima.policy.grid.files import load_network, read_about, save_network
 from decima.policy.policy import Policy
 from tests.decima.learning.cluster.examples import merged
@@ -26,16 +25,16 @@ from tests.refusal import Malicious, refusal
 Damage = Callable[[Arrays], object]
 
 
-def written(path: Path, config: DeepRMConfig, **about: Any) -> torch.nn.Module:
+def written(path: Path, config: GridPolicyConfig, **about: Any) -> torch.nn.Module:
     """The network of a file."""
-    actor = Learner(config).networks["actor"]
+    actor = config.build()
     save_network(path, actor, config, about)
     return actor
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    written(tmp_path / "policy.npz", small(), made_by="hand")
+    written(tmp_path / "policy.npz", small().policy, made_by="hand")
     return tmp_path / "policy.npz"
 
 
@@ -45,13 +44,13 @@ def path(tmp_path: Path) -> Path:
         {},
         {"grid": {"machines": 2}, "network": {"hidden": [3, 5]}},
         {"network": {"filters": 3, "kernel": 3, "pooling": True, "reshape": True}},
-        {"update": {"algorithm": "a2c"}},
+        {"episodes": {"mask": "all"}},
     ],
 )
-def test_a_network_and_its_settings_are_read_as_they_were_written(
+def test_a_network_and_what_it_is_are_read_as_they_were_written(
     tmp_path: Path, changes: dict[str, Any]
 ) -> None:
-    config = small(**changes)
+    config = small(**changes).policy
     network = written(tmp_path / "policy.npz", config)
     again, settings = load_network(tmp_path / "policy.npz")
     assert settings == config
@@ -83,14 +82,14 @@ def head(**changes: object) -> Damage:
 
 
 def config(**changes: Any) -> Damage:
-    return head(config=merged(small().model_dump(mode="json"), changes))
+    return head(config=merged(small().policy.model_dump(mode="json"), changes))
 
 
 NO_NETWORK = "not a network for a grid: expected the text 'network'"
 
 #: What -> (damage, what is said of it).
 DAMAGES: dict[str, tuple[Damage, str]] = {
-    "version": (head(version=2), "format version 1 expected, got 2"),
+    "version": (head(version=1), "format version 2 expected, got 1"),
     "no version": (head(version=None), NO_NETWORK),
     "no config": (head(config=None), NO_NETWORK),
     "no about": (head(about=None), NO_NETWORK),

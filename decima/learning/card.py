@@ -1,0 +1,77 @@
+"""A policy's card: what it is, how it was made and how good it is, for people to read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import yaml
+
+__all__ = ["policy_card"]
+
+#: Rows of the learning curve in a card.
+CURVE_ROWS = 12
+#: Below this, numbers have two digits behind the point.
+SMALL = 20.0
+
+
+def policy_card(name: str, about: Mapping[str, Any]) -> str:
+    """Markdown from what a policy file says about itself.
+
+    Args:
+        name: of the policy.
+        about: as ``loop.TrainingLoop`` writes it; see ``read_about`` of ``decima.policy.files``.
+    """
+    validation, config = about["validation"], about["config"]
+    against = f"better than {validation['against']}"
+    curve = about["curve"]["rows"]
+    digits = 1 if curve[-1][1] >= SMALL else 2
+    shown = sorted({*range(0, len(curve), max(1, -(-len(curve) // CURVE_ROWS))), len(curve) - 1})
+    lines = [
+        f"# {name}",
+        "",
+        f"Trained with `{about['command']}`, seed {about['seed']}:",
+        f"{about['training_cpu_s'] / 60:.0f} minutes of CPU time for {about['iterations_trained']} iterations.",
+        f"This is the policy after iteration {about['iteration']}, the best on the validation set.",
+        _curriculum(config.get("curriculum")),
+        "",
+        f"## On {validation['set']}",
+        "",
+        *_table(validation["results"], validation["shown"], digits),
+        "",
+        f"Its {validation['objective']} is {validation['improvement']:.1%} {against}.",
+        "This set chose the best iteration, so on another it may be a little worse.",
+        "",
+        "## Learning curve",
+        "",
+        f"| iteration | {validation['objective']} | {against} |",
+        "|---|---|---|",
+        *(f"| {curve[row][0]:.0f} | {curve[row][1]:.{digits}f} | {curve[row][2]:+.1%} |" for row in shown),
+        "",
+        "## Settings",
+        "",
+        "```yaml",
+        yaml.safe_dump(dict(config), sort_keys=False).rstrip(),
+        "```",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _curriculum(curriculum: Mapping[str, Any] | None) -> str:
+    """Whether there was one, in a sentence."""
+    if curriculum is None:
+        return "It was trained without a curriculum: no training episode ended early."
+    return (
+        f"It was trained with a curriculum: training episodes ended early, at first after {curriculum['start']:g} s on "
+        f"average, at last after {curriculum['end']:g} s."
+    )
+
+
+def _table(results: Mapping[str, Mapping[str, float]], measures: Sequence[str], digits: int) -> list[str]:
+    """A row for each scheduler, a column for each of the measures that are shown."""
+    rows = (
+        f"| {name} | {' | '.join(f'{values[each]:.{digits}f}' for each in measures)} |"
+        for name, values in results.items()
+    )
+    return [f"| scheduler | {' | '.join(measures)} |", "|---" * (1 + len(measures)) + "|", *rows]

@@ -1,0 +1,118 @@
+"""Where a training run stands, as a file to go on from: tensors, numbers and texts, read without executing anything.
+
+There are no states of random number generators in it: whatever is drawn in an iteration is drawn from the run's seed
+and the iteration's number.
+"""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass, fields
+from math import fsum
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from decima.outputs import atomic_path
+from decima.settings import TrainingError
+
+__all__ = ["Best", "Checkpoint", "load_checkpoint", "save_checkpoint"]
+
+FORMAT, VERSION = "decima-checkpoint", 2
+
+
+@dataclass(frozen=True, eq=False)
+class Best:
+    """The best policy so far.
+
+    Attributes:
+        iteration: when it was found.
+        improvement: over whom it is compared with.
+        weights: by name.
+        results: on the validation set, by scheduler; the policy itself is the last.
+    """
+
+    iteration: int
+    improvement: float
+    weights: dict[str, Tensor]
+    results: dict[str, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Checkpoint:
+    """Where a training run stands.
+
+    Attributes:
+        config: its settings, as JSON has them.
+        iteration: iterations that are over.
+        learner: what it learned, see ``Learner.state``.
+        reference: results of the classic schedulers on the validation set.
+        best: the best policy so far.
+        curve: [iteration, what is to be small, improvement] of each validation.
+        cpu_s: CPU time since the training began, s.
+    """
+
+    config: dict[str, Any]
+    iteration: int
+    learner: dict[str, Any]
+    reference: dict[str, Any]
+    best: Best
+    curve: list[list[float]]
+    cpu_s: float
+
+
+def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
+    """Write a checkpoint, in one step."""
+    with atomic_path(path) as partial:
+        torch.save(
+            {"format": FORMAT, "version": VERSION, **vars(checkpoint), "best": vars(checkpoint.best)}, partial
+        )
+
+
+def load_checkpoint(path: Path) -> Checkpoint:
+    """Read a checkpoint.
+
+    Raises:
+        TrainingError: it is missing, cut off, no checkpoint, or of another version. What its learner has is not looked
+            at.
+    """
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise TrainingError(f"{path}: {error.strerror}, expected a checkpoint") from None
+    try:
+        document = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+    except Exception:  # whatever the many formats that PyTorch tries may raise
+        raise TrainingError(f"{path}: not a checkpoint, or cut off") from None
+    if not isinstance(document, dict) or document.pop("format", None) != FORMAT:
+        raise TrainingError(f"{path}: not a checkpoint of a training run")
+    if (found := document.pop("version", None)) != VERSION:
+        raise TrainingError(f"{path}: format version {VERSION} expected, got {found!r}")
+    for entries, kind in ((document, Checkpoint), (document.get("best"), Best)):
+        names = {field.name for field in fields(kind)}
+        if not isinstance(entries, dict) or entries.keys() != names:
+            wrong = sorted(names ^ (entries.keys() if isinstance(entries, dict) else set()), key=str)[0]
+            raise TrainingError(f"{path}: {wrong} is missing or unknown")
+    checkpoint = Checkpoint(**{**document, "best": Best(**document["best"])})
+    try:
+        _check(checkpoint)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise TrainingError(f"{path}: {error}") from None
+    return checkpoint
+
+
+def _check(checkpoint: Checkpoint) -> None:
+    """Raise if anything but what only the learner knows is wrong."""
+    best = checkpoint.best
+    for name, entries in (*vars(checkpoint).items(), *vars(best).items()):
+        if name in ("config", "learner", "reference", "weights", "results") and not isinstance(entries, dict):
+            raise ValueError(f"{name} must be entries by name")
+    for iteration in (checkpoint.iteration, best.iteration):
+        if not isinstance(iteration, int) or iteration < 0:
+            raise ValueError("the iteration must be a number from 0")
+    if np.shape(checkpoint.curve)[1:] != (3,):
+        raise ValueError("curve must have three columns")
+    fsum([checkpoint.cpu_s, best.improvement, *np.ravel(checkpoint.curve)])  # are numbers

@@ -1,0 +1,84 @@
+"""What is measured while a policy learns, and where it is written: ``metrics.jsonl`` and TensorBoard."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from torch.utils.tensorboard import SummaryWriter
+
+from decima.outputs import atomic_path
+
+__all__ = ["COMMON", "MetricsLog", "read_metrics"]
+
+#: Name -> what it is, of those that all trainings have. Every row of ``metrics.jsonl`` is one iteration; a metric that
+#: was not measured is not there.
+COMMON: dict[str, str] = {
+    "iteration": "iterations that are over; 0 is the policy before the first",
+    "return": "sum of rewards, averaged over the training episodes",
+    "samples": "decisions with more than one answer: what is learned from",
+    "steps": "gradient steps",
+    "entropy": "of the policy, nats per sample",
+    "gradient_norm": "length of the policy's gradient before it is clipped, averaged over the gradient steps",
+    "learning_rate": "of the policy",
+    "cpu_s": "CPU time since the training began, over all processes, s",
+    "best_improvement": "the highest improvement so far: that of policy.npz",
+}
+
+
+def read_metrics(path: Path) -> list[dict[str, float]]:
+    """The rows of a ``metrics.jsonl``, without a last one that was cut off."""
+    rows = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        try:
+            rows.append(json.loads(line))
+        except json.JSONDecodeError:
+            break
+    return rows
+
+
+class MetricsLog:
+    """Writes rows; a context manager.
+
+    Args:
+        out: the folder of the training run.
+        iteration: rows after this one, from a run that was cut off, are dropped; -1 for a new run.
+        known: name -> what it is, of all metrics that there may be.
+    """
+
+    def __init__(self, out: Path, iteration: int, known: Mapping[str, str]) -> None:
+        self._known = known
+        path = out / "metrics.jsonl"
+        kept = [row for row in read_metrics(path) if row["iteration"] <= iteration] if path.exists() else []
+        with atomic_path(path) as partial:
+            partial.write_text("".join(_line(row) for row in kept), encoding="utf-8")
+        self._file = path.open("a", encoding="utf-8")
+        self._board = SummaryWriter(str(out / "tensorboard"), purge_step=iteration + 1)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.close()
+        self._board.close()
+
+    def write(self, row: Mapping[str, float]) -> None:
+        """Write the metrics of one iteration; those that are no number are left out."""
+        row = {name: value for name, value in row.items() if math.isfinite(value)}
+        assert row.keys() <= self._known.keys()
+        self._file.write(_line(row))
+        self._file.flush()
+        for name, value in row.items():
+            if name != "iteration":
+                self._board.add_scalar(name, value, int(row["iteration"]))
+        self._board.flush()
+
+
+def _line(row: Mapping[str, float]) -> str:
+    return json.dumps(row) + "\n"

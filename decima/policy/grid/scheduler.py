@@ -1,0 +1,110 @@
+"""A network for grids as a scheduler, and what it saw and chose."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from decima.policy.errors import NotFiniteError
+from decima.policy.grid.config import Mask
+from simulator.grid import Grid
+
+__all__ = [
+    "CLONING",
+    "COMPARED",
+    "VALIDATED",
+    "Actor",
+    "Steps",
+    "log_probabilities",
+    "look",
+]
+
+#: Parts of the random stream POLICY beside those of iterations: a network is compared, validated, clones a heuristic.
+COMPARED, VALIDATED, CLONING = 2**29, 2**30, 2**31 - 1
+
+#: The score of an action that is not allowed.
+IMPOSSIBLE = -1e30
+
+
+@dataclass(frozen=True, eq=False)
+class Steps:
+    """What was seen and chosen in the episodes that the network was asked for.
+
+    Attributes:
+        episode: int64 [n].
+        pictures: uint8 or float32 [n, H, W].
+        allowed: bool [n, actions]; None if all actions were.
+        action: int64 [n].
+    """
+
+    episode: NDArray[np.int64]
+    pictures: Tensor
+    allowed: Tensor | None
+    action: Tensor
+
+
+class Actor:
+    """A network that chooses actions; a ``GridScheduler``.
+
+    Args:
+        network: gives a score for each action.
+        random: what actions are drawn with; without it the policy is greedy.
+        mask: what is possible: ``all`` actions; ``bookable`` jobs and void; or ``startable`` jobs, those that can start
+            at once, and void. Where only void is, the network is not asked.
+    """
+
+    def __init__(
+        self, network: nn.Module, random: np.random.Generator | None = None, *, mask: Mask = "startable"
+    ) -> None:
+        self.network = network
+        self.random = random
+        self.mask = mask
+
+    def __call__(self, grid: Grid) -> NDArray[np.int64]:
+        """The actions, int64 [N]."""
+        return self.decide(grid)[0]
+
+    def decide(self, grid: Grid) -> tuple[NDArray[np.int64], Steps]:
+        """The actions, int64 [N], and what was seen where the network was asked."""
+        asked, pictures, allowed = look(grid, self.mask)
+        actions = np.full(len(grid), grid.config.num_actions - 1, dtype=np.int64)
+        if asked.size:
+            with torch.no_grad():
+                scores = log_probabilities(self.network, pictures, allowed)
+            chosen = self._choose(scores.double().exp().numpy())
+            actions[asked] = chosen
+        else:
+            chosen = np.empty(0, dtype=np.int64)
+        return actions, Steps(asked, pictures, allowed, torch.from_numpy(chosen))
+
+    def _choose(self, probabilities: NDArray[np.float64]) -> NDArray[np.int64]:
+        if not np.isfinite(probabilities).all():
+            raise NotFiniteError("the probability of an action is not finite")
+        if self.random is None:
+            return np.asarray(probabilities.argmax(axis=1))
+        sums = probabilities.cumsum(axis=1)
+        drawn = self.random.random((len(sums), 1)) * sums[:, -1:]
+        return np.asarray((sums <= drawn).sum(axis=1))
+
+
+def look(grid: Grid, mask: Mask) -> tuple[NDArray[np.int64], Tensor, Tensor | None]:
+    """The episodes that have a choice, int64 [n], what is seen there, and what is allowed; see ``Steps``."""
+    if mask == "all":
+        asked = np.flatnonzero(~grid.done)
+        return asked, torch.from_numpy(grid.pictures[asked]), None
+    allowed = grid.action_mask(now=mask == "startable")
+    asked = np.flatnonzero(allowed[:, :-1].any(axis=1))
+    return asked, torch.from_numpy(grid.pictures[asked]), torch.from_numpy(allowed[asked])
+
+
+def log_probabilities(network: nn.Module, pictures: Tensor, allowed: Tensor | None) -> Tensor:
+    """Of all actions, float32 [n, actions]; those that are not allowed have a probability of 0."""
+    scores: Tensor = network(pictures)
+    if allowed is not None:
+        # Not minus infinity, which times a probability of 0 would be no number in the entropy.
+        scores = scores.masked_fill(~allowed, IMPOSSIBLE)
+    return scores.log_softmax(dim=1)

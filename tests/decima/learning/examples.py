@@ -1,0 +1,78 @@
+"""Small trainings, on a cluster or on a grid, and when two are the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from decima.learning.checkpoint import load_checkpoint
+from decima.learning.cluster.trainer import Trainer
+from decima.learning.grid.trainer import DeepRMTrainer
+from decima.learning.loop import CHECKPOINT, POLICY, IterationReport, TrainingLoop, TrainingResult
+from decima.learning.metrics import read_metrics
+from tests.decima.learning.cluster.examples import small as small_cluster
+from tests.decima.learning.grid.examples import small as small_grid
+
+
+def stop_after(iteration: int, error: type[BaseException]) -> Callable[[IterationReport], None]:
+    """What ends a run after an iteration."""
+
+    def on_iteration(report: IterationReport) -> None:
+        if report.iteration == iteration:
+            raise error
+
+    return on_iteration
+
+
+def measured(out: Path) -> list[dict[str, float]]:
+    """The metrics of a run, but for how long everything took."""
+    rows = read_metrics(out / "metrics.jsonl")
+    return [
+        {name: row[name] for name in row if "cpu" not in name and name != "rollout_ms_per_decision"}
+        for row in rows
+    ]
+
+
+def assert_same_run(one: Path, other: Path) -> None:
+    """The policies have the same bits, what a run would go on with has, and the same was measured."""
+    left, right = (dict(np.load(out / POLICY)) for out in (one, other))
+    assert left.keys() == right.keys()
+    for name in left.keys() - {"policy", "network"}:
+        np.testing.assert_array_equal(left[name], right[name])
+    mine, theirs = (load_checkpoint(out / CHECKPOINT) for out in (one, other))
+    assert mine.learner["networks"].keys() == theirs.learner["networks"].keys()
+    for name, weight in mine.learner["networks"].items():
+        assert torch.equal(weight, theirs.learner["networks"][name]), name
+    assert (mine.curve, mine.best.iteration) == (theirs.curve, theirs.best.iteration)
+    assert measured(one) == measured(other)
+
+
+class Runs:
+    """Small trainings of one kind in a folder."""
+
+    def __init__(self, kind: str, folder: Path) -> None:
+        self.kind = kind
+        self.folder = folder
+
+    def config(self, **changes: Any) -> Any:
+        return small_grid(**changes) if self.kind == "grid" else small_cluster(self.folder, **changes)
+
+    def trainer(self, config: Any, out: str = "out", **options: Any) -> TrainingLoop[Any]:
+        trainer = DeepRMTrainer if self.kind == "grid" else Trainer
+        return trainer(config, self.folder / out, **options)
+
+    def train(self, config: Any, out: str = "out", **options: Any) -> TrainingResult[Any]:
+        return self.trainer(config, out, **options).run()
+
+    def path(self, out: str = "out") -> Path:
+        return self.folder / out / CHECKPOINT
+
+    def assert_same(self, one: str, other: str) -> None:
+        assert_same_run(self.folder / one, self.folder / other)
+
+    def measured(self, out: str = "out") -> list[dict[str, float]]:
+        return measured(self.folder / out)

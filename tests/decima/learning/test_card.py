@@ -1,0 +1,72 @@
+"""A card says what the policy file says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from decima.learning.card import CURVE_ROWS, policy_card
+from decima.policy.files import read_about
+from decima.policy.grid.files import read_about as read_about_network
+from decima.policy.shipped import SHIPPED
+
+ABOUT: dict[str, Any] = {
+    "command": "decima train --config batch --out DIR",
+    "seed": 3,
+    "config": {"seed": 3, "iterations": 100, "curriculum": None},
+    "iteration": 90,
+    "iterations_trained": 100,
+    "training_cpu_s": 600.0,
+    "validation": {
+        "set": "20 validation sequences; times are seconds",
+        "objective": "mean JCT",
+        "against": "weighted fair with the best alpha of each sequence",
+        "shown": ["mean JCT"],
+        "results": {"fair": {"mean JCT": 90.0}, "decima": {"mean JCT": 70.0}},
+        "improvement": 0.125,
+    },
+    "curve": {
+        "columns": [],
+        "rows": [[float(k), 100.0 - k / 4, -0.25 + k / 300] for k in range(0, 101, 2)],
+    },
+}
+
+
+def test_a_card_has_command_seed_time_results_and_settings() -> None:
+    card = policy_card("mine", ABOUT)
+    assert card.startswith("# mine\n")
+    assert (
+        "`decima train --config batch --out DIR`, seed 3:\n10 minutes of CPU time for 100 iterations." in card
+    )
+    assert "after iteration 90" in card
+    assert "| decima | 70.0 |" in card
+    assert "Its mean JCT is 12.5% better than weighted fair with the best alpha of each sequence." in card
+    assert "iterations: 100" in card
+
+
+def test_a_card_says_whether_there_was_a_curriculum() -> None:
+    assert "It was trained without a curriculum: no training episode ended early." in policy_card(
+        "mine", ABOUT
+    )
+    config = {"curriculum": {"start": 500.0, "end": 5000.0, "growth": 1.0}}
+    assert (
+        "It was trained with a curriculum: training episodes ended early, at first after 500 s on average, at last "
+        "after 5000 s."
+    ) in policy_card("mine", {**ABOUT, "config": config})
+
+
+def test_a_long_learning_curve_is_thinned_but_keeps_its_ends() -> None:
+    rows = [line for line in policy_card("mine", ABOUT).splitlines() if line.endswith("% |")]
+    assert len(rows) <= CURVE_ROWS + 1
+    assert rows[0] == "| 0 | 100.0 | -25.0% |"
+    assert rows[-1] == "| 100 | 75.0 | +8.3% |"
+
+
+@pytest.mark.parametrize(
+    "path", [*SHIPPED.values(), SHIPPED["tpch-batch"].with_name("deeprm.npz")], ids=lambda path: path.stem
+)
+def test_the_card_of_a_policy_that_ships_is_what_its_file_says(path: Path) -> None:
+    about = read_about_network(path) if path.stem == "deeprm" else read_about(path)
+    assert path.with_suffix(".md").read_text() == policy_card(path.stem, about)

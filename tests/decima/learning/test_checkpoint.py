@@ -1,0 +1,128 @@
+"""A checkpoint comes back as it was, or is refused in one line; what its learner has, ``test_loop`` looks at."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from decima.learning.checkpoint import Best, Checkpoint, load_checkpoint, save_checkpoint
+from decima.settings import TrainingError
+from tests.refusal import refusal, write_malicious_checkpoint
+
+
+def checkpoint(**changes: Any) -> Checkpoint:
+    given: dict[str, Any] = {
+        "config": {"seed": 3, "workload": {"file": None, "interval": [1.0, 2.0]}},
+        "iteration": 7,
+        "learner": {
+            "networks": {"policy.0": torch.rand(3)},
+            "optimisers": {"policy": {"state": {0: torch.ones(2)}}},
+        },
+        "reference": {"fair": [3.0, 4.0]},
+        "best": Best(5, 0.25, {"0": torch.rand(3)}, {"fair": [3.0, 4.0], "decima": [2.0, 2.5]}),
+        "curve": [[0.0, 3.5, -0.5], [5.0, 3.0, 0.25]],
+        "cpu_s": 12.5,
+    }
+    return Checkpoint(**{**given, **changes})
+
+
+def assert_same(one: Any, other: Any) -> None:
+    if isinstance(one, torch.Tensor):
+        assert torch.equal(one, other)
+    elif isinstance(one, dict):
+        assert one.keys() == other.keys()
+        for name in one:
+            assert_same(one[name], other[name])
+    elif isinstance(one, Best):
+        assert_same(vars(one), vars(other))
+    else:
+        assert one == other
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    save_checkpoint(tmp_path / "checkpoint.pt", checkpoint())
+    return tmp_path / "checkpoint.pt"
+
+
+def refused(path: Path) -> str:
+    return refusal(load_checkpoint, TrainingError, path)
+
+
+def edited(path: Path, **changes: Any) -> None:
+    document = torch.load(path, weights_only=True)
+    torch.save({**document, **changes}, path)
+
+
+def test_a_checkpoint_comes_back_as_it_was(tmp_path: Path) -> None:
+    written = checkpoint()
+    save_checkpoint(tmp_path / "c.pt", written)
+    assert_same(vars(load_checkpoint(tmp_path / "c.pt")), vars(written))
+    assert [each.name for each in tmp_path.iterdir()] == ["c.pt"]
+
+
+@pytest.mark.parametrize("share", [0.0, 0.01, 0.5, 0.9, 0.999])
+def test_a_file_that_was_cut_off_is_refused(path: Path, share: float) -> None:
+    data = path.read_bytes()
+    path.write_bytes(data[: int(share * len(data))])
+    assert refused(path) == "not a checkpoint, or cut off"
+
+
+@pytest.mark.parametrize("data", [b"", b"iteration: 3", bytes(1000), b"PK\x03\x04 but no archive"])
+def test_other_files_are_refused(path: Path, data: bytes) -> None:
+    path.write_bytes(data)
+    assert refused(path).startswith("not a checkpoint")
+
+
+def test_missing_files_and_folders_are_refused(tmp_path: Path) -> None:
+    assert refused(tmp_path / "gone.pt") == "No such file or directory, expected a checkpoint"
+    assert refused(tmp_path) == "Is a directory, expected a checkpoint"
+
+
+@pytest.mark.parametrize("write", ["torch", "pickle"])
+def test_a_checkpoint_executes_nothing(tmp_path: Path, write: str) -> None:
+    path, proof = tmp_path / "checkpoint.pt", tmp_path / "executed"
+    write_malicious_checkpoint(path, proof, write, "decima-checkpoint")
+    assert refused(path) == "not a checkpoint, or cut off"
+    assert not proof.exists()
+
+
+BEST = vars(checkpoint().best)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"version": 1}, "format version 2 expected, got 1"),
+        ({"format": "other"}, "not a checkpoint of a training run"),
+        ({"more": 1}, "more is missing or unknown"),
+        ({"best": {**BEST, "more": 1}}, "more is missing or unknown"),
+        ({"best": 3}, "improvement is missing or unknown"),
+        ({"config": "{}"}, "config must be entries by name"),
+        ({"learner": [1.0]}, "learner must be entries by name"),
+        ({"best": {**BEST, "results": None}}, "results must be entries by name"),
+        ({"iteration": -1}, "the iteration must be a number from 0"),
+        ({"iteration": "7"}, "the iteration must be a number from 0"),
+        ({"best": {**BEST, "iteration": None}}, "the iteration must be a number from 0"),
+        ({"best": {**BEST, "improvement": None}}, "must be real number, not NoneType"),
+        ({"cpu_s": "12"}, "must be real number, not str"),
+        ({"curve": [[0.0, 3.5]]}, "curve must have three columns"),
+        ({"curve": [[0.0, 3.5, 0.1], [1.0]]}, "setting an array element with a sequence"),
+        ({"curve": [["a", "b", "c"]]}, "must be real number, not "),
+    ],
+)
+def test_what_is_not_as_it_should_be_is_refused(path: Path, changes: dict[str, Any], message: str) -> None:
+    edited(path, **changes)
+    assert refused(path).startswith(message)
+
+
+def test_what_is_missing_is_named(path: Path) -> None:
+    document = torch.load(path, weights_only=True)
+    del document["curve"]
+    torch.save(document, path)
+    assert refused(path) == "curve is missing or unknown"
+    torch.save([1, 2], path)
+    assert refused(path) == "not a checkpoint of a training run"

@@ -1,0 +1,352 @@
+"""What a training run and its folder do, on a cluster as on a grid."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from decima.learning.checkpoint import load_checkpoint
+from decima.learning.cluster import learner as cluster_learner
+from decima.learning.cluster.config import TrainingConfig
+from decima.learning.grid import learner as grid_learner
+from decima.learning.grid.config import DeepRMConfig
+from decima.learning.loop import CARD, CONFIG, IterationReport
+from decima.policy.errors import NotFiniteError
+from decima.policy.files import PolicyFileError, read_about
+from decima.policy.grid.files import read_about as read_about_network
+from decima.settings import TrainingError, parse_settings
+from tests.decima.learning.examples import Runs, stop_after
+
+
+@pytest.fixture(params=["cluster", "grid"])
+def runs(request: pytest.FixtureRequest, tmp_path: Path) -> Runs:
+    return Runs(request.param, tmp_path)
+
+
+#: Every setting that takes another way through the code.
+WAYS: dict[str, dict[str, dict[str, Any]]] = {
+    "cluster": {
+        "ppo": {},
+        "reinforce": {"update": {"algorithm": "reinforce", "normalise": "none"}},
+        "critic": {"critic": {"gae_horizon": 3}, "curriculum": {"start": 2, "end": 6}},
+        "differential": {
+            "returns": {"kind": "differential", "window": 50},
+            "curriculum": {"start": 2, "end": 6},
+            "workload": {"arrivals": "poisson", "interval": 2},
+        },
+        "discounted": {"returns": {"kind": "discounted", "horizon": 5}},
+        "heuristic": {"baseline": {"kind": "heuristic", "scheduler": "fair"}},
+        "heuristic, critic, unfixed": {
+            "baseline": {"kind": "heuristic"},
+            "critic": {},
+            "episodes": {"fixed_sequences": False},
+        },
+        "no baseline": {"baseline": {"kind": "none"}},
+        "unfixed": {"episodes": {"fixed_sequences": False}},
+        "cloning": {"behaviour_cloning": {"scheduler": "fair", "sequences": 2, "epochs": 1}},
+        "makespan": {"cluster": {"reward": "makespan"}},
+        "no average": {"update": {"ema_decay": 0.0}},
+        "decima-sim": {"policy": {"preset": "decima-sim"}, "cluster": {"semantics": "decima-sim"}},
+        "no graph": {"policy": {"overrides": {"graph": False, "limit": "none"}}},
+        "waiting": {
+            "policy": {"preset": "profiled"},
+            "behaviour_cloning": {"scheduler": "profiled-srpt:2.5", "sequences": 2, "epochs": 1},
+        },
+        "each sequence normalised": {"update": {"normalise": "sequence"}},
+    },
+    "grid": {
+        "reinforce": {"validation": {"every": 1}},
+        "a2c": {"update": {"algorithm": "a2c", "optimiser": "adam"}},
+        "public code": {
+            "update": {"baseline": "action"},
+            "episodes": {"mask": "all"},
+            "grid": {"semantics": "deeprm", "arrival_column": True, "picture": "coloured"},
+        },
+        "cloning": {"behaviour_cloning": {"sets": 10, "epochs": 1}},
+        "cnn, machines, fresh": {
+            "network": {"filters": 2, "reshape": True, "pooling": True},
+            "grid": {"machines": 2},
+            "episodes": {"fresh": True},
+        },
+    },
+}
+
+
+@pytest.mark.parametrize(("kind", "way"), [(kind, way) for kind in WAYS for way in WAYS[kind]])
+def test_every_way_of_training_learns_something_and_goes_on(kind: str, way: str, tmp_path: Path) -> None:
+    runs = Runs(kind, tmp_path)
+    config = runs.config(**WAYS[kind][way])
+    result = runs.train(config, "whole")
+    assert (result.iteration, result.interrupted) == (3, False)
+    trainer = runs.trainer(config)
+    rows = runs.measured("whole")
+    assert [row["iteration"] for row in rows] == [0, 1, 2, 3]
+    assert all(row.keys() <= trainer.METRICS.keys() for row in rows)
+    assert ["improvement" in row for row in rows] == [True, config.validation.every == 1, True, True]
+    for row in rows[1:]:
+        assert row["steps"] >= 1
+        assert row["gradient_norm"] > 0
+    initial = trainer._learner.networks.state_dict()
+    learned = load_checkpoint(runs.path("whole")).learner["networks"]
+    assert any(not torch.equal(initial[name], learned[name]) for name in initial)
+    with pytest.raises(ZeroDivisionError):
+        trainer.run(stop_after(1, ZeroDivisionError))
+    runs.train(config, resume=True)
+    runs.assert_same("whole", "out")
+
+
+def test_a_run_that_was_killed_ends_with_the_same_bits(runs: Runs) -> None:
+    """A copy of the folder after each iteration is what a kill would have left then."""
+    config = runs.config(validation={"every": 1})
+
+    def keep(report: IterationReport) -> None:
+        shutil.copytree(runs.folder / "whole", runs.folder / str(report.iteration))
+
+    runs.trainer(config, "whole").run(keep)
+    for iteration in range(3):
+        runs.train(config, str(iteration), resume=True)
+        runs.assert_same("whole", str(iteration))
+
+
+def test_other_seeds_give_other_policies(runs: Runs) -> None:
+    for seed in (1, 2):
+        runs.train(runs.config(iterations=1, seed=seed), str(seed))
+    one, other = (load_checkpoint(runs.path(str(seed))).learner["networks"] for seed in (1, 2))
+    assert not all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_the_policy_file_is_the_best_validated_and_says_how_it_was_made(runs: Runs) -> None:
+    """The rate is far too high, so that the last one is not the best."""
+    rates = {"learning_rate": 0.3, "final_learning_rate": 0.3}
+    config = runs.config(iterations=5, validation={"every": 1}, update=rates)
+    result = runs.train(config, command="decima train")
+    about = (read_about_network if runs.kind == "grid" else read_about)(result.policy_file)
+    assert (about["command"], about["iterations_trained"]) == ("decima train", 5)
+    assert parse_settings(type(config), about["config"], "") == config
+    curve = about["curve"]["rows"]
+    assert [row[0] for row in curve] == [0, 1, 2, 3, 4, 5]
+    assert [row[2] for row in curve] == [row["improvement"] for row in runs.measured()]
+    best = max(curve, key=lambda row: row[2])
+    assert about["iteration"] == result.best_iteration == best[0] < 5
+    assert result.improvement == best[2] == runs.measured()[-1]["best_improvement"]
+    assert about["validation"]["improvement"] == result.improvement
+    assert about["validation"]["results"][runs.trainer(config, "name").NAME][
+        about["validation"]["objective"]
+    ] == pytest.approx(best[1])
+    card = (runs.folder / "out" / CARD).read_text()
+    assert card.startswith("# out\n")
+    assert f"{result.improvement:.1%} better than {about['validation']['against']}" in card
+    assert config.to_yaml() == (runs.folder / "out" / CONFIG).read_text()
+
+
+def test_ctrl_c_ends_early_and_keeps_what_was_learned(runs: Runs) -> None:
+    config = runs.config(checkpoint_every=100, validation={"every": 100})
+    result = runs.trainer(config).run(stop_after(1, KeyboardInterrupt))
+    assert (result.interrupted, result.iteration) == (True, 1)
+    assert load_checkpoint(runs.path()).iteration == 1
+    assert runs.train(config, resume=True).iteration == 3
+    runs.train(config, "whole")
+    runs.assert_same("whole", "out")
+
+
+def test_ctrl_c_before_there_is_anything_to_keep_is_passed_on(runs: Runs) -> None:
+    def interrupt(words: str) -> None:
+        raise KeyboardInterrupt
+
+    config = runs.config(iterations=1)
+    with pytest.raises(KeyboardInterrupt):
+        runs.trainer(config).run(on_phase=interrupt)
+    assert not runs.path().exists()
+    assert runs.train(config, resume=True).iteration == 1
+
+
+def test_a_training_begins_with_the_policy_of_another(runs: Runs) -> None:
+    start = runs.train(runs.config(iterations=1), "first").policy_file
+    best = load_checkpoint(runs.path("first")).best.weights
+    config = runs.config(iterations=2, start=str(start), behaviour_cloning=None, seed=5)
+    trainer = runs.trainer(config)
+    begun = trainer._learner.kept.state_dict()
+    assert all(torch.equal(begun[name], weight) for name, weight in best.items())
+    result = trainer.run()
+    start.unlink()  # a checkpoint holds all that is needed
+    assert runs.train(config, resume=True).results == result.results
+    with pytest.raises(PolicyFileError, match=r"policy\.npz: No such file"):
+        runs.trainer(config, "gone")
+
+
+def test_a_folder_that_holds_a_run_is_left_alone(runs: Runs) -> None:
+    config, out = runs.config(iterations=1), runs.folder / "out"
+    runs.train(config)
+    before = {path: path.read_bytes() for path in out.iterdir() if path.is_file()}
+    with pytest.raises(TrainingError, match=r"out: holds a training run already; --resume goes on with it"):
+        runs.trainer(config)
+    assert before == {path: path.read_bytes() for path in out.iterdir() if path.is_file()}
+
+
+#: Settings of which another run is told by name, and the name.
+OTHERS: dict[str, tuple[tuple[dict[str, Any], str], ...]] = {
+    "cluster": (({"cluster": {"executors": 5}}, "cluster.executors"), ({"curriculum": {}}, "curriculum")),
+    "grid": (({"grid": {"units": 12}}, "grid.units"), ({"update": {"algorithm": "a2c"}}, "update.algorithm")),
+}
+
+
+def test_only_the_same_training_can_be_gone_on_with(runs: Runs) -> None:
+    runs.train(runs.config(iterations=2))
+    for changes, place in (
+        ({"seed": 1}, "seed"),
+        ({"behaviour_cloning": {}}, "behaviour_cloning"),
+        *OTHERS[runs.kind],
+    ):
+        with pytest.raises(TrainingError, match=f"is of a run with another {place};"):
+            runs.trainer(runs.config(**{"iterations": 2, **changes}), resume=True)
+    with pytest.raises(TrainingError, match="2 iterations are over, more than the 1 asked for"):
+        runs.trainer(runs.config(iterations=1), resume=True)
+    longer = runs.config(iterations=4, checkpoint_every=1)
+    assert runs.train(longer, resume=True).iteration == 4
+    assert load_checkpoint(runs.path()).config == longer.model_dump(mode="json")
+
+
+def test_what_was_measured_after_the_checkpoint_is_measured_again(runs: Runs) -> None:
+    config = runs.config(iterations=5, checkpoint_every=2, validation={"every": 5})
+    runs.train(config, "whole")
+    with pytest.raises(ZeroDivisionError):
+        runs.trainer(config).run(stop_after(2, ZeroDivisionError))
+    # What a killed run leaves: more than its checkpoint knows, the last line in part.
+    with (runs.folder / "out" / "metrics.jsonl").open("a") as log:
+        log.write(json.dumps({"iteration": 3, "return": -1.0}) + "\n" + '{"iteration": 4, "ret')
+    runs.train(config, resume=True)
+    runs.assert_same("whole", "out")
+
+
+def test_metrics_are_in_tensorboard_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    runs = Runs("grid", tmp_path)
+    config = runs.config()
+    with pytest.raises(ZeroDivisionError):
+        runs.trainer(config).run(stop_after(1, ZeroDivisionError))
+    # TensorBoard orders its files by the second.
+    monkeypatch.setattr(time, "time", lambda now=time.time: now() + 2)
+    runs.train(config, resume=True)
+    board = EventAccumulator(str(tmp_path / "out" / "tensorboard"))
+    board.Reload()
+    rows = runs.measured()
+    for name in ("return", "improvement"):
+        events = [(event.step, event.value) for event in board.Scalars(name)]
+        expected = [(row["iteration"], row[name]) for row in rows if name in row]
+        assert [step for step, _ in events] == [step for step, _ in expected]
+        np.testing.assert_allclose(*([value for _, value in each] for each in (events, expected)), rtol=1e-6)
+
+
+def test_a_gradient_that_is_no_number_stops_the_training(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    module: Any = grid_learner if runs.kind == "grid" else cluster_learner
+    real = module.Learner.learn
+
+    def fails_later(learner: Any, *given: Any) -> dict[str, float]:
+        if given[-1] == 2:
+            for parameter in learner.networks.parameters():
+                parameter.data.fill_(torch.nan)  # in the middle of an update
+            raise NotFiniteError("the loss is nan, the length of its gradient nan")
+        return real(learner, *given)
+
+    monkeypatch.setattr(module.Learner, "learn", fails_later)
+    config = runs.config(checkpoint_every=100, validation={"every": 100})
+    with pytest.raises(TrainingError) as stopped:
+        runs.train(config)
+    assert str(stopped.value) == (
+        f"iteration 3: the loss is nan, the length of its gradient nan; {runs.path()} keeps iteration 2"
+    )
+    assert load_checkpoint(runs.path()).iteration == 2
+    monkeypatch.undo()
+    assert runs.train(config, resume=True).iteration == 3
+
+
+def test_steps_that_are_far_too_long_are_noticed(runs: Runs) -> None:
+    rate = 1e38 if runs.kind == "grid" else 1e30
+    config = runs.config(update={"learning_rate": rate, "final_learning_rate": rate})
+    with pytest.raises(TrainingError, match=r"^iteration [12]: .* keeps iteration [01]$"):
+        runs.train(config)
+
+
+def edit(runs: Runs, *place: str | int, value: object = None) -> None:
+    """Put something else at a place of the checkpoint; take it away without a value."""
+    document = torch.load(runs.path(), weights_only=True)
+    inner = document
+    for name in place[:-1]:
+        inner = inner[name]
+    if value is None:
+        del inner[place[-1]]
+    else:
+        inner[place[-1]] = value
+    torch.save(document, runs.path())
+
+
+def test_a_checkpoint_that_does_not_fit_its_settings_is_refused(runs: Runs) -> None:
+    config = runs.config(iterations=1)
+    runs.train(config)
+    whole = runs.path().read_bytes()
+    state = torch.load(runs.path(), weights_only=True)["learner"]
+    weight, network = next(iter(state["networks"])), next(iter(state["optimisers"]))
+    own: list[tuple[tuple[str | int, ...], object, str]] = [
+        (("best", "weights"), {"a": torch.zeros(1)}, "Missing key"),
+        (
+            ("best", "weights", next(iter(torch.load(runs.path())["best"]["weights"]))),
+            torch.zeros(9),
+            "size mismatch",
+        ),
+        (("learner", "networks"), {}, "Missing key"),
+        (("learner", "networks", weight), torch.zeros(3), "size mismatch"),
+        (("learner", "networks", weight), 1.0, "does not fit its own settings"),
+        (
+            ("learner", "networks", weight),
+            state["networks"][weight] * torch.nan,
+            "weights that are not finite",
+        ),
+        (("learner", "optimisers"), None, "does not fit its own settings"),
+        (
+            ("learner", "optimisers", network),
+            {"state": {}, "param_groups": []},
+            "does not fit its own settings",
+        ),
+        (
+            ("learner", "optimisers", network, "state", 0),
+            {name: torch.zeros(3) for name in state["optimisers"][network]["state"][0]},
+            "another shape than the weights",
+        ),
+    ]
+    if runs.kind == "cluster":
+        own += [
+            (("learner", "advantages"), None, "does not fit its own settings"),
+            (("learner", "advantages", "window"), torch.zeros(4), "window must have shape (4, 2)"),
+            (("learner", "advantages", "critic"), torch.zeros(7), "critic must have shape (7, 8)"),
+        ]
+    for place, value, message in own:
+        runs.path().write_bytes(whole)
+        edit(runs, *place, value=value)
+        with pytest.raises(TrainingError) as refused:
+            runs.trainer(config, resume=True)
+        assert str(refused.value).startswith(f"{runs.path()}: does not fit its own settings: "), place
+        assert message in str(refused.value)
+
+
+def test_the_number_of_threads_is_given_back(tmp_path: Path) -> None:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        runs = Runs("grid", tmp_path)
+        runs.train(runs.config(iterations=1))
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(threads)
+
+
+def test_the_settings_of_both_have_what_all_runs_have() -> None:
+    for config in (TrainingConfig(), DeepRMConfig()):
+        assert (config.seed, config.checkpoint_every, config.validation.every) == (0, 10, 10)
