@@ -31,13 +31,13 @@ class Advantages:
 
     Args:
         config: which returns, critic and baseline.
-        settings: for the baseline of a heuristic, which is run on the same sequences.
+        conditions: for the baseline of a heuristic, which is run on the same sequences.
     """
 
-    def __init__(self, config: TrainingConfig, settings: Conditions) -> None:
+    def __init__(self, config: TrainingConfig, conditions: Conditions) -> None:
         self._baseline = config.baseline
         self._fixed_sequences = config.episodes.fixed_sequences
-        self._settings = settings
+        self._conditions = conditions
         self._returns = _make_returns(config)
         critic = config.critic
         self._critic = None if critic is None else LinearCritic(critic.gae_horizon * 1000, critic.decay)
@@ -143,12 +143,12 @@ class Advantages:
     def _heuristic_runs(self, policy: Policy, group: Sequence[EpisodePlan]) -> list[Curve]:
         """What the heuristic makes of the sequence of each episode."""
         runs: dict[int, Curve] = {}  # the same sequence need not be run twice
-        specs = episode_specs(self._settings, group)
+        specs = episode_specs(self._conditions, group)
         for spec in specs:
             seed = spec.sequence.seed
             if seed not in runs:
                 scheduler = make_scheduler(self._baseline.scheduler, seed)
-                run = roll_out_scheduler(scheduler, policy, self._settings.cluster, [spec])
+                run = roll_out_scheduler(scheduler, policy, self._conditions.cluster, [spec])
                 runs[seed] = (
                     self._returns_of(run, 0) if self._critic is None else self._gae(self._critic, run, 0)
                 )

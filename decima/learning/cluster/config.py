@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Any
 
 from pydantic import model_validator
 
@@ -29,17 +28,10 @@ from decima.learning.cluster.sections import (
     WorkloadSection,
 )
 from decima.learning.config import RunConfig
-from decima.settings import Recipes, TrainingError, parse_settings, read_settings
+from decima.settings import Recipes, read_settings
 from workloads import JobSequence, RandomStream, random_stream
 
-__all__ = [
-    "RECIPES",
-    "TrainingConfig",
-    "TrainingError",
-    "TrainingSettings",
-    "parse_config",
-    "read_config",
-]
+__all__ = ["RECIPES", "TrainingConfig", "read_config"]
 
 #: Those of ``decima train``.
 RECIPES = Recipes(resources.files("decima.learning.cluster") / "recipes")
@@ -49,7 +41,7 @@ MAX_SEQUENCES = 800_000_000
 
 
 @dataclass(frozen=True, eq=False)
-class TrainingSettings(Conditions):
+class _Streams(Conditions):
     """Conditions whose streams are of different density.
 
     Args:
@@ -87,14 +79,14 @@ class TrainingConfig(RunConfig):
             raise ValueError("curriculum: no episode ends early with the semantics decima-sim")
         return self
 
-    def settings(self) -> Conditions:
+    def conditions(self) -> Conditions:
         """The cluster, and how sequences are drawn, as comparisons have it.
 
         Raises:
             WorkloadError: the workload cannot be read, or no jobs can be drawn from it.
             ConfigError: no such cluster can be simulated.
         """
-        return TrainingSettings(
+        return _Streams(
             workload=self.workload.read(),
             cluster=self.cluster.build(),
             arrivals=self.workload.arrivals,
@@ -106,8 +98,3 @@ class TrainingConfig(RunConfig):
 def read_config(source: str | Path, overrides: Sequence[str] = ()) -> TrainingConfig:
     """Read the settings of a training run, see ``settings.read_settings``."""
     return read_settings(TrainingConfig, RECIPES, source, overrides)
-
-
-def parse_config(document: dict[str, Any], where: str) -> TrainingConfig:
-    """Settings from what YAML or JSON holds, see ``settings.parse_settings``."""
-    return parse_settings(TrainingConfig, document, where)

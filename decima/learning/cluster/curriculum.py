@@ -83,9 +83,9 @@ def plan_iteration(config: TrainingConfig, iteration: int) -> list[list[EpisodeP
     return groups
 
 
-def episode_specs(settings: Conditions, plans: Sequence[EpisodePlan]) -> list[EpisodeSpec]:
+def episode_specs(conditions: Conditions, plans: Sequence[EpisodePlan]) -> list[EpisodeSpec]:
     """Plans turned into episodes; those of the same sequence share it."""
-    sequences = {plan.sequence_seed: settings.sequence(plan.sequence_seed) for plan in plans}
+    sequences = {plan.sequence_seed: conditions.sequence(plan.sequence_seed) for plan in plans}
     return [
         EpisodeSpec(
             sequences[plan.sequence_seed],

@@ -44,7 +44,7 @@ class Learner(learner.Learner):
 
     Args:
         config: the settings of the training.
-        settings: the cluster, and how sequences are drawn.
+        conditions: the cluster, and how sequences are drawn.
         device: where updates are computed.
 
     Attributes:
@@ -53,12 +53,12 @@ class Learner(learner.Learner):
         advantages: with what they know of past rewards.
     """
 
-    def __init__(self, config: TrainingConfig, settings: Conditions, device: str) -> None:
+    def __init__(self, config: TrainingConfig, conditions: Conditions, device: str) -> None:
         self.config = config
         self.policy = Policy(config.policy.build(), seed=config.seed).to(device)
         self.average = copy.deepcopy(self.policy)
-        self.advantages = Advantages(config, settings)
-        self._settings = settings
+        self.advantages = Advantages(config, conditions)
+        self._conditions = conditions
         self._optimiser = torch.optim.Adam(self.policy.parameters(), lr=config.update.learning_rate)
         networks = {"policy": self.policy, "average": self.average}
         super().__init__(networks, {"policy": self._optimiser}, self.average)
@@ -92,10 +92,10 @@ class Learner(learner.Learner):
             NotFiniteError: a loss or its gradient is no number.
         """
         begun = time.process_time()
-        settings = replace(self._settings, num_jobs=cloning.jobs or self._settings.num_jobs)
-        specs = [EpisodeSpec(settings.sequence(seed)) for seed in cloning_seeds(self.config)]
+        conditions = replace(self._conditions, num_jobs=cloning.jobs or self._conditions.num_jobs)
+        specs = [EpisodeSpec(conditions.sequence(seed)) for seed in cloning_seeds(self.config)]
         scheduler = make_scheduler(cloning.scheduler, self.config.seed)
-        samples = roll_out_scheduler(scheduler, self.policy, self._settings.cluster, specs)
+        samples = roll_out_scheduler(scheduler, self.policy, self._conditions.cluster, specs)
         optimiser = torch.optim.Adam(self.policy.parameters())
         random = cloning_shuffling(self.config)
         for epoch in range(cloning.epochs if len(samples) else 0):

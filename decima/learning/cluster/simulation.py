@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
@@ -15,13 +14,13 @@ from numpy.typing import NDArray
 from decima.evaluation.workers import Workers
 from decima.learning.cluster.curriculum import EpisodePlan, episode_specs
 from decima.learning.cluster.rollout import Trajectories, roll_out
-from decima.learning.cluster.validation import Outcome, Reference, judge, reference_row
+from decima.learning.cluster.validation import judge, reference, reference_row
 from decima.learning.learner import copy_weights
-from decima.policy.config import PolicyConfig
 from decima.policy.policy import Policy
 
 if TYPE_CHECKING:
     from decima.evaluation.conditions import Conditions
+    from decima.policy.config import PolicyConfig
 
 __all__ = ["Simulation"]
 
@@ -33,15 +32,15 @@ Result = TypeVar("Result")
 class _Shared:
     """What every process needs."""
 
-    settings: Conditions
+    conditions: Conditions
     policy: PolicyConfig
 
 
-class Simulation:
+class Simulation(Workers):
     """Runs episodes; a context manager. How many processes there are does not show in the results.
 
     Args:
-        settings: the cluster, and how sequences are drawn.
+        conditions: the cluster, and how sequences are drawn.
         policy: the shape of the policies.
         processes: at least 1.
 
@@ -49,19 +48,10 @@ class Simulation:
         cpu_s: CPU time of all episodes so far, over all processes, s.
     """
 
-    def __init__(self, settings: Conditions, policy: PolicyConfig, processes: int) -> None:
+    def __init__(self, conditions: Conditions, policy: PolicyConfig, processes: int) -> None:
+        super().__init__(_Shared(conditions, policy), processes)
         self.cpu_s = 0.0
         self._processes = processes
-        self._workers = Workers(_Shared(settings, policy), processes)
-
-    def __enter__(self) -> Self:
-        self._workers.__enter__()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._workers.__exit__(kind, error, trace)
 
     def roll_out(self, policy: Policy, plans: Sequence[EpisodePlan]) -> Trajectories:
         """Let a policy sample these episodes.
@@ -70,24 +60,23 @@ class Simulation:
             NotFiniteError: it gives probabilities that are no numbers.
             WorkerError: a process died.
         """
-        return Trajectories.concatenate(self._map(_roll_out, self._shares(policy, plans)))
+        return Trajectories.concatenate(self._in_order(_roll_out, self._shares(policy, plans)))
 
-    def judge(self, policy: Policy, seeds: Sequence[int]) -> Outcome:
-        """Let a greedy policy run the sequences of these seeds to their end.
-
-        Raises:
-            NotFiniteError, WorkerError: as ``roll_out``.
-        """
-        parts = self._map(_judge, self._shares(policy, seeds))
-        return Outcome(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
-
-    def reference(self, seeds: Sequence[int]) -> Reference:
-        """Let the classic schedulers run the sequences of these seeds.
+    def judge(self, policy: Policy, seeds: Sequence[int]) -> NDArray[np.float64]:
+        """Let a greedy policy run the sequences of these seeds; see ``validation.judge``.
 
         Raises:
             WorkerError: a process died.
         """
-        return Reference.of(np.array(self._map(_reference_row, seeds)))
+        return np.concatenate(self._in_order(_judge, self._shares(policy, seeds)))
+
+    def reference(self, seeds: Sequence[int]) -> dict[str, list[float]]:
+        """Let the classic schedulers run the sequences of these seeds; see ``validation.reference``.
+
+        Raises:
+            WorkerError: a process died.
+        """
+        return reference(np.array(self._in_order(_reference_row, seeds)))
 
     def _shares(self, policy: Policy, items: Sequence[Item]) -> list[tuple[_Weights, list[Item]]]:
         """Each process's share of the items, in order."""
@@ -95,10 +84,10 @@ class Simulation:
         places = np.array_split(np.arange(len(items)), min(self._processes, len(items)))
         return [(weights, [items[place] for place in part]) for part in places]
 
-    def _map(self, function: Callable[[_Shared, Item], Result], items: Sequence[Item]) -> list[Result]:
+    def _in_order(self, function: Callable[[_Shared, Item], Result], items: Sequence[Item]) -> list[Result]:
         """Results in the order of the items."""
         work = [(function, number, item) for number, item in enumerate(items)]
-        done = sorted(self._workers.map(_timed, work), key=lambda each: each[0])
+        done = sorted(self.map(_timed, work), key=lambda each: each[0])
         self.cpu_s += sum(cpu_s for _, _, cpu_s in done)
         return [result for _, result, _ in done]
 
@@ -109,19 +98,16 @@ _Weights = dict[str, NDArray[np.float32]]
 
 
 def _roll_out(shared: _Shared, work: tuple[_Weights, list[EpisodePlan]]) -> Trajectories:
-    weights, plans = work
-    return roll_out(
-        _received(shared, weights), shared.settings.cluster, episode_specs(shared.settings, plans)
-    )
+    specs = episode_specs(shared.conditions, work[1])
+    return roll_out(_received(shared, work[0]), shared.conditions.cluster, specs)
 
 
-def _judge(shared: _Shared, work: tuple[_Weights, list[int]]) -> Outcome:
-    weights, seeds = work
-    return judge(shared.settings, _received(shared, weights), seeds)
+def _judge(shared: _Shared, work: tuple[_Weights, list[int]]) -> NDArray[np.float64]:
+    return judge(shared.conditions, _received(shared, work[0]), work[1])
 
 
 def _reference_row(shared: _Shared, seed: int) -> NDArray[np.float64]:
-    return reference_row(shared.settings, seed)
+    return reference_row(shared.conditions, seed)
 
 
 def _received(shared: _Shared, weights: _Weights) -> Policy:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from decima.evaluation.alphas import HINDSIGHT
 from decima.learning.cluster.curriculum import validation_seeds
 from decima.learning.cluster.learner import Learner
 from decima.learning.cluster.metrics import METRICS
@@ -25,9 +26,6 @@ if TYPE_CHECKING:
     from decima.policy.policy import Policy
 
 __all__ = ["Trainer"]
-
-#: Whom a policy is compared with: the name of his results.
-TUNED = "tuned-weighted-fair"
 
 
 class Trainer(TrainingLoop["TrainingConfig"]):
@@ -73,21 +71,21 @@ class Trainer(TrainingLoop["TrainingConfig"]):
         super().__init__(config, out, resume, command)
 
     def _make_learner(self) -> Learner:
-        self._settings = self.config.settings()
-        return Learner(self.config, self._settings, self._device)
+        self._conditions = self.config.conditions()
+        return Learner(self.config, self._conditions, self._device)
 
     def _begin_with(self, start: str) -> None:
         self._learner.begin_with(SHIPPED.get(start, Path(start)))
 
     def _restore(self, path: Path) -> None:
         super()._restore(path)
-        if fair_ms(self._settings, validation_seeds(self.config)[0]) != self._reference["fair"][0]:
+        if fair_ms(self._conditions, validation_seeds(self.config)[0]) != self._reference["fair"][0]:
             raise TrainingError(
                 f"{path}: is of a run on another workload: fair does not do there what it does now"
             )
 
     def _iterations(self, say: Callable[[str], None]) -> Generator[dict[str, float], None, None]:
-        with Simulation(self._settings, self._learner.policy.config, self.processes) as self._simulation:
+        with Simulation(self._conditions, self._learner.policy.config, self.processes) as self._simulation:
             yield from super()._iterations(say)
 
     def _begin(self, say: Callable[[str], None]) -> dict[str, Any]:
@@ -96,7 +94,7 @@ class Trainer(TrainingLoop["TrainingConfig"]):
         if self.config.behaviour_cloning is not None:
             say(f"behaviour cloning of {self.config.behaviour_cloning.scheduler}")
             self._learner.clone(self.config.behaviour_cloning)
-        return {name: values.tolist() for name, values in reference.results().items()}
+        return reference
 
     def _learn(self, iteration: int) -> dict[str, float]:
         return self._learner.learn(self._simulation, iteration)
@@ -105,18 +103,16 @@ class Trainer(TrainingLoop["TrainingConfig"]):
         return self._learner.cpu_s + self._simulation.cpu_s
 
     def _validate(self) -> Validation:
-        outcome = self._simulation.judge(self._learner.average, validation_seeds(self.config))
-        objective = outcome.objective(self._settings)
+        seeds = validation_seeds(self.config)
+        jct_ms, makespan_ms = self._simulation.judge(self._learner.average, seeds).T.copy()
+        objective = makespan_ms if self.config.cluster.reward == "makespan" else jct_ms
         mean = float(objective.mean())
-        return Validation(
-            mean / 1000,
-            float(1 - objective.mean() / np.mean(self._reference[TUNED])),
-            objective.tolist(),
-            {
-                "validation_jct_s": float(outcome.jct_ms.mean()) / 1000,
-                "validation_makespan_s": float(outcome.makespan_ms.mean()) / 1000,
-            },
-        )
+        measured = {
+            "validation_jct_s": float(jct_ms.mean()) / 1000,
+            "validation_makespan_s": float(makespan_ms.mean()) / 1000,
+        }
+        improvement = float(1 - mean / np.mean(self._reference[HINDSIGHT]))
+        return Validation(mean / 1000, improvement, objective.tolist(), measured)
 
     def _describe(self, results: Mapping[str, Any]) -> dict[str, Any]:
         objective = "makespan" if self.config.cluster.reward == "makespan" else "mean JCT"

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from decima.cli.main import cli
 from decima.evaluation.alphas import HINDSIGHT
-from decima.learning.cluster.config import parse_config, read_config
+from decima.learning.cluster.config import TrainingConfig, read_config
 from decima.policy.config import PolicyConfig
 from decima.policy.features import Featurizer
 from decima.studies import fig9, fig13, fig14, fig15, fig21, fig22, table2
@@ -134,7 +134,7 @@ def test_fig22(study: Study) -> None:
     assert names(outcome) == ["fair", HINDSIGHT, "decima", fig22.BLIND]
     blind = json.loads(study_json(outcome))["policies"]
     [config] = [entry["config"] for entry in blind.values() if fig22.BLIND in entry["schedulers"]]
-    shape = parse_config(config, "test").policy.build()
+    shape = TrainingConfig.model_validate(config).policy.build()
     assert "unclaimed_tasks" in {feature.name for feature in shape.stage_features}
     assert not sees_durations(shape)
     assert sees_durations(read_config("batch").policy.build())

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from decima.learning.cluster.config import TrainingConfig, parse_config
+from decima.learning.cluster.config import TrainingConfig
+from decima.settings import parse_settings
 from tests.decima.evaluation.examples import LIBRARY
 from workloads import Workload, write_workload
 
@@ -36,4 +37,4 @@ def small(folder: Path, *, library: Workload = LIBRARY, **changes: Any) -> Train
     if not path.exists():
         write_workload(path, library)
     document = merged(SMALL, {"workload": {"file": str(path)}})
-    return parse_config(merged(document, changes), "small")
+    return parse_settings(TrainingConfig, merged(document, changes), "small")

@@ -38,7 +38,7 @@ def made_up(
     returns = load @ value_of_load + of_sequence * shared * left
     following = np.append(returns[1:], 0.0)
     following[left == 1] = 0.0
-    sequence = config.settings().sequence(0)
+    sequence = config.conditions().sequence(0)
     graph = Featurizer(policy.config).graph(Cluster(config.cluster.build(), sequence).observe())
     numbers = np.zeros(size, np.int32)
     return Trajectories(
@@ -72,7 +72,7 @@ def test_a_critic_knows_what_the_load_is_worth_whatever_its_sequences_had_to_com
     policy = Policy(config.policy.build())
     worth = np.array([0.0, -1.0, 0.5, -3.0, 0.25, -0.5, 2.0])
     samples = made_up(config, policy, worth, of_sequence)
-    advantage = Advantages(config, config.settings())(policy, samples, plan_iteration(config, 0))
+    advantage = Advantages(config, config.conditions())(policy, samples, plan_iteration(config, 0))
     np.testing.assert_allclose(advantage, 0.0, atol=0.02)
-    plain = Advantages(config.model_copy(update={"critic": None}), config.settings())
+    plain = Advantages(config.model_copy(update={"critic": None}), config.conditions())
     assert np.std(plain(policy, samples, plan_iteration(config, 0))) > 0.5

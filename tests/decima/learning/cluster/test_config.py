@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import yaml
 
-from decima.learning.cluster.config import RECIPES, TrainingConfig, TrainingError, parse_config, read_config
+from decima.learning.cluster.config import RECIPES, TrainingConfig, read_config
+from decima.settings import TrainingError
 from workloads import WorkloadError
 
 
@@ -20,7 +21,7 @@ def written(tmp_path: Path, text: str) -> Path:
 def test_recipes_are_complete_settings(name: str) -> None:
     assert name in RECIPES.names()
     config = read_config(name)
-    assert config.settings().cluster.num_executors == 50
+    assert config.conditions().cluster.num_executors == 50
     assert config.cluster.reward == ("makespan" if name == "makespan" else "jct")
     assert config.workload.arrivals == ("poisson" if name in ("paper", "stream") else "batch")
     assert (config.curriculum is not None) == (name == "paper")
@@ -161,9 +162,9 @@ def test_missing_and_unreadable_files_are_refused(tmp_path: Path) -> None:
 
 def test_a_workload_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     with pytest.raises(WorkloadError, match="there is no such folder"):
-        parse_config({"workload": {"profiles": str(tmp_path / "gone")}}, "x").settings()
+        TrainingConfig.model_validate({"workload": {"profiles": str(tmp_path / "gone")}}).conditions()
     with pytest.raises(WorkloadError, match="No such file"):
-        parse_config({"workload": {"file": str(tmp_path / "gone.json")}}, "x").settings()
+        TrainingConfig.model_validate({"workload": {"file": str(tmp_path / "gone.json")}}).conditions()
 
 
 def test_decays_and_growth_are_linear_and_then_constant() -> None:
@@ -194,13 +195,13 @@ def test_no_growth_at_all_is_the_end_at_once() -> None:
 
 def test_each_sequence_has_one_of_several_intervals() -> None:
     """Whatever the distance between the seeds of an iteration; the same seed always has the same."""
-    several = read_config("stream", ["workload.interval=[2, 20, 200]", "workload.jobs=400"]).settings()
+    several = read_config("stream", ["workload.interval=[2, 20, 200]", "workload.jobs=400"]).conditions()
     found = {2.0: 0, 20.0: 0, 200.0: 0}
     for seed in range(0, 240, 4):
         sequence = several.sequence(seed)
         mean_s = float(np.diff(sequence.arrival_ms).mean()) / 1000
         [interval] = [each for each in found if abs(mean_s / each - 1) < 0.3]
         found[interval] += 1
-        one = read_config("stream", [f"workload.interval={interval}", "workload.jobs=400"]).settings()
+        one = read_config("stream", [f"workload.interval={interval}", "workload.jobs=400"]).conditions()
         np.testing.assert_array_equal(sequence.arrival_ms, one.sequence(seed).arrival_ms)
     assert min(found.values()) > 8

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from decima.evaluation.conditions import TRAINING_OFFSET
-from decima.learning.cluster.config import TrainingConfig, parse_config
+from decima.learning.cluster.config import TrainingConfig
 from decima.learning.cluster.curriculum import (
     EpisodePlan,
     cloning_seeds,
@@ -19,7 +19,7 @@ from tests.decima.learning.cluster.examples import small
 
 def config(**changes: object) -> TrainingConfig:
     document: dict[str, object] = {"iterations": 100, "episodes": {"sequences": 3, "per_sequence": 4}}
-    return parse_config({**document, **changes}, "test")
+    return TrainingConfig.model_validate({**document, **changes})
 
 
 CURRICULUM = {"start": 10.0, "end": 1000.0, "growth": 0.5}
@@ -87,18 +87,18 @@ def test_no_two_purposes_share_a_sequence() -> None:
 
 
 def test_episodes_draw_from_streams_of_their_own(tmp_path: Path) -> None:
-    settings = small(tmp_path).settings()
+    conditions = small(tmp_path).conditions()
     plans = [
         EpisodePlan(9, 50.0, seed, iteration, episode)
         for seed in (0, 1)
         for iteration in (0, 1)
         for episode in (0, 1)
     ]
-    specs = episode_specs(settings, plans)
+    specs = episode_specs(conditions, plans)
     assert len({id(spec.sequence) for spec in specs}) == 1
     assert {spec.end_ms for spec in specs} == {50.0}
     drawn = {float(spec.random.random()) for spec in specs if spec.random is not None}
     assert len(drawn) == 8
-    again = episode_specs(settings, plans)[3].random
+    again = episode_specs(conditions, plans)[3].random
     assert again is not None
     assert float(again.random()) in drawn

@@ -66,9 +66,9 @@ def test_seconds_of_training_beat_the_untrained_policy_by_far(tmp_path: Path) ->
         validation={"every": 5, "sequences": 8},
     )
     result = train(config, tmp_path / "out")
-    settings = config.settings()
-    untrained = judge(settings, Policy(config.policy.build(), seed=config.seed), range(50)).jct_ms
-    trained = judge(settings, load_policy(result.policy_file), range(50)).jct_ms
+    conditions = config.conditions()
+    untrained = judge(conditions, Policy(config.policy.build(), seed=config.seed), range(50))[:, 0]
+    trained = judge(conditions, load_policy(result.policy_file), range(50))[:, 0]
     gained = untrained - trained
     assert gained.mean() / (gained.std(ddof=1) / np.sqrt(50)) > 8
     assert trained.mean() < 0.9 * untrained.mean()
@@ -95,9 +95,9 @@ def test_the_weights_that_are_judged_are_a_moving_average(tmp_path: Path) -> Non
 def test_where_makespan_is_rewarded_it_is_compared(tmp_path: Path) -> None:
     config = small(tmp_path, iterations=1, cluster={"reward": "makespan"})
     result = train(config, tmp_path / "out")
-    outcome = judge(config.settings(), load_policy(result.policy_file), range(5_000_000, 5_000_002))
-    np.testing.assert_allclose(result.results["decima"], outcome.makespan_ms)
-    expected = 1 - outcome.makespan_ms.mean() / np.mean(result.results["tuned-weighted-fair"])
+    judged = judge(config.conditions(), load_policy(result.policy_file), range(5_000_000, 5_000_002))
+    np.testing.assert_allclose(result.results["decima"], judged[:, 1])
+    expected = 1 - judged[:, 1].mean() / np.mean(result.results["tuned-weighted-fair"])
     assert result.improvement == pytest.approx(expected)
 
 
