@@ -20,7 +20,7 @@ from decima.learning.metrics import read_metrics
 from decima.policy.files import PolicyFileError, load_policy
 from decima.policy.policy import Policy
 from decima.settings import TrainingError
-from tests.decima.evaluation.test_comparison import LIBRARY
+from tests.decima.evaluation.examples import LIBRARY
 from tests.decima.learning.cluster.examples import small
 from tests.decima.learning.examples import assert_same_run
 from tests.simulator.cluster.build import job, stage
