@@ -1,10 +1,11 @@
-"""How commands speak: every error in one line with a status that is not 0, tables that are not cut."""
+"""How commands speak: errors in one line, how far they are, results, and the command line that gives them again."""
 
 from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Callable, Collection, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -12,24 +13,31 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
+from decima.cli.options import Aside
+
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from workloads import Workload
+    from decima.show.shown import Shown
 
 __all__ = [
     "INTERRUPTED",
     "OneLineErrors",
-    "chosen_workload",
+    "Tell",
     "command_line",
     "end",
-    "library_errors",
     "make_console",
-    "stepping",
+    "progress",
+    "report",
 ]
+
+#: Told how far something is; see ``progress``.
+Tell = Callable[..., None]
 
 #: Exit status of a command that was interrupted: 128 + SIGINT, as shells have it.
 INTERRUPTED = 130
+#: Without a terminal, there is a line at least this often, s.
+QUIET_S = 60.0
 
 
 class OneLineErrors(click.Group):
@@ -43,7 +51,7 @@ class OneLineErrors(click.Group):
         standalone_mode: bool = True,
         **extra: Any,
     ) -> Any:
-        """As ``click.Group.main``, but errors end the command in one line."""
+        """As ``click.Group.main``, but what is refused ends the command in one line; a bug has its traceback."""
         run = partial(super().main, args, prog_name, complete_var, standalone_mode=False, **extra)
         if not standalone_mode:
             return run()
@@ -53,58 +61,36 @@ class OneLineErrors(click.Group):
             end(f"error: {error.format_message()}", error.exit_code)
         except click.Abort:
             end("interrupted", INTERRUPTED)
+        except Exception as error:
+            from workloads.errors import DecimaError  # whoever raises one has imported it already
+
+            if not isinstance(error, DecimaError | OSError):
+                raise
+            end(f"error: {error}", 1)
         sys.exit(status if isinstance(status, int) else 0)
 
 
-@contextmanager
-def library_errors() -> Iterator[None]:
-    """What the library refuses becomes the command's error; anything else is a bug, with its traceback."""
-    from workloads.errors import DecimaError
-
-    try:
-        yield
-    except BrokenPipeError:
-        raise  # whoever reads has read enough, as in "decima compare | head"
-    except (DecimaError, OSError) as error:
-        raise click.ClickException(str(error)) from error
+def end(message: str, status: int) -> NoReturn:
+    """End the program with a line on stderr."""
+    click.echo(f"decima: {' '.join(message.split())}", err=True)
+    sys.exit(status)
 
 
-def chosen_workload(profiles: Path | None, file: Path | None) -> Workload:
-    """What the options ``--profiles`` and ``--workload`` name, or the embedded workload."""
-    from workloads import open_workload
-
-    if profiles is not None and file is not None:
-        raise click.UsageError("--profiles and --workload exclude each other")
-    return open_workload(profiles, file)
-
-
-def command_line(context: click.Context, presentation: Collection[str]) -> str:
+def command_line(context: click.Context, **instead: object) -> str:
     """The command with every option that its results depend on, defaults too.
 
     Args:
         context: of the command.
-        presentation: parameters that results do not depend on.
+        instead: parameter -> what to tell instead of its value; nothing if that is None.
     """
     words = ["decima", *context.command_path.split()[1:]]
     for parameter in context.command.params:
         name = str(parameter.name)
-        value = context.params[name]
-        if name not in presentation and value is not None:
+        value = instead.get(name, None if isinstance(parameter, Aside) else context.params.get(name))
+        if value is not None:
             for each in value if isinstance(value, tuple) else (value,):
                 words += [parameter.opts[0], str(each)]
     return shlex.join(words)
-
-
-@contextmanager
-def stepping(what: str) -> Iterator[Callable[[int, int], None]]:
-    """A progress bar, if somebody looks; call what it gives with steps done and steps in all."""
-    from rich.console import Console
-    from rich.progress import Progress
-
-    console = Console(stderr=True)
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as bars:
-        bar = bars.add_task(what)
-        yield lambda done, total: bars.update(bar, completed=done, total=total)
 
 
 def make_console() -> Console:
@@ -116,7 +102,73 @@ def make_console() -> Console:
     return console
 
 
-def end(message: str, status: int) -> NoReturn:
-    """End the program with a line on stderr."""
-    click.echo(f"decima: {' '.join(message.split())}", err=True)
-    sys.exit(status)
+def report(shown: Shown, out: Path, json_file: Path | None) -> None:
+    """Save and show results; the JSON first, so that trouble with a picture cannot lose them.
+
+    Args:
+        shown: the results.
+        out: folder for pictures.
+        json_file: where the JSON goes, if anywhere.
+    """
+    from decima.outputs import atomic_path
+
+    if json_file is not None:
+        with atomic_path(json_file) as path:
+            path.write_text(shown.json, encoding="utf-8")
+    console = make_console()
+    for table in shown.tables:
+        console.print(table)
+    for note in shown.notes:
+        click.echo(note)
+    files = []
+    for name, plot in shown.pictures.items():
+        files.append(out / f"{name}.png")
+        with atomic_path(files[-1]) as path:
+            plot().savefig(path)
+    if len(files) > 2:
+        click.echo(f"{len(files)} pictures in {out}")
+    else:
+        click.echo(f"{'picture' if len(files) == 1 else 'pictures'}: {', '.join(map(str, files))}")
+
+
+@contextmanager
+def progress(lines: bool = True) -> Iterator[Tell]:
+    """Show how far a command is: a bar on a terminal, elsewhere a line on stderr now and then.
+
+    It gives a function of what goes on, how much of it is done and how much there is; further words for a bar
+    (``note``) or instead of a line (``line``); and whether a line is worth telling although one was just told
+    (``now``).
+
+    Args:
+        lines: whether there are lines; a command of a minute does without.
+    """
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    what_now, last_s = "", 0.0
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[note]}"),
+    )
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
+        bar = bars.add_task("", note="")
+
+        def tell(
+            what: str, done: int, total: int, *, note: str = "", line: str = "", now: bool = False
+        ) -> None:
+            nonlocal what_now, last_s
+            begins = what != what_now
+            what_now = what
+            if console.is_terminal:
+                if begins:
+                    bars.reset(bar)
+                bars.update(bar, description=what, completed=done, total=total, note=note)
+            elif lines and (begins or now or time.monotonic() - last_s >= QUIET_S):
+                last_s = time.monotonic()
+                click.echo(line or f"{what}: {done} of {total}", err=True)
+
+        yield tell

@@ -2,28 +2,39 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from decima.cli.console import INTERRUPTED, end, library_errors, make_console
-from decima.cli.deeprm_compare import compare
-from decima.cli.training import command_line, explain, progress, quoted, settings_source, training_options
+from decima.cli.console import command_line, progress, report
+from decima.cli.options import (
+    AT_LEAST_ONE,
+    FILE,
+    JSON,
+    Aside,
+    Numbers,
+    out_option,
+    override,
+    refuse_without_effect,
+    settings_source,
+    training_options,
+)
+from decima.cli.train import explain, show_training, training_command, watch
 
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from decima.evaluation.grid_comparison import GridSettings
     from decima.learning.grid.config import DeepRMConfig
     from decima.learning.loop import TrainingResult
 
 __all__ = ["deeprm"]
 
 DEFAULT_RECIPE = "deeprm"
-AGAINST = "the best heuristic"
 SHOWN = ("slowdown", "completion", "waiting")
+NUMBERS = Numbers()
 
 
 @click.group()
@@ -31,7 +42,121 @@ def deeprm() -> None:
     """Book jobs on a grid of resources and time: DeepRM, its CNN variant, A2cScheduler."""
 
 
-deeprm.add_command(compare)
+@deeprm.command(context_settings={"show_default": True})
+@click.option(
+    "--loads",
+    type=NUMBERS,
+    metavar="A,B,..",
+    help="Loads, in percent of what all machines can do.  [default: 10, 30, .. up to the highest that jobs can give]",
+)
+@click.option(
+    "--rates",
+    type=NUMBERS,
+    metavar="A,B,..",
+    help="Chances that a job enters a step, each above 0 and at most 1, instead of loads.",
+)
+@click.option("--sets", type=AT_LEAST_ONE, default=100, help="Sets of jobs at each load.")
+@click.option("--steps", type=AT_LEAST_ONE, default=50, help="Steps in which jobs of a set enter.")
+@click.option("--seed", type=click.IntRange(0, 999_999), default=0, help="Names the sets.")
+@click.option(
+    "--distribution",
+    type=click.Choice(["code", "paper", "coarse"]),
+    default="code",
+    help="DeepRM's jobs: as its code draws them, as its paper says, or nearly so on 10 units.",
+)
+@click.option(
+    "--log",
+    type=FILE,
+    help="Draw jobs from this log in Standard Workload Format (FILE.swf or FILE.swf.gz) instead.",
+)
+@click.option("--machines", type=click.IntRange(1, 100), default=1, help="Machines.")
+@click.option(
+    "--heuristics",
+    default="sjf,packer,tetris*,random",
+    metavar="A,B,..",
+    help="Names of sjf, packer, tetris* (its knob tuned at each load), tetris:KNOB, random, random:SEED.",
+)
+@click.option(
+    "--checkpoint",
+    type=FILE,
+    help="Compare deeprm too, with the network in this file of decima deeprm train.  [default: the one that ships]",
+)
+@click.option(
+    "--semantics",
+    type=click.Choice(["paper", "deeprm"]),
+    default="paper",
+    help="The grid as the DeepRM paper or as its public code has it.",
+)
+@click.option(
+    "--measure",
+    cls=Aside,
+    type=click.Choice(["slowdown", "completion", "waiting", "makespan", "utilisation"]),
+    default="slowdown",
+    help="What is shown; --json has all.",
+)
+@JSON
+@out_option("compare")
+@click.pass_context
+def compare(
+    context: click.Context, /, measure: str, json_file: Path | None, out: Path, **options: Any
+) -> None:
+    """Compare schedulers on DeepRM's grid as the load grows.
+
+    Shows the mean slowdown (completion time over duration) of jobs in sets that nobody trained on, with its 95 %
+    confidence interval, as DeepRM's Figure 4, and draws it.
+    """
+    from decima.evaluation.grid_comparison import GridComparison
+    from decima.outputs import prepare_outputs
+    from decima.show.grid_plots import plot_by_load
+    from decima.show.grid_report import comparison_notes, comparison_table
+    from decima.show.shown import Shown
+
+    if options["log"] is not None:
+        reason = "jobs are drawn from a log, by load"
+        refuse_without_effect(context, {"distribution": reason, "rates": reason})
+    settings = _settings(options)
+    prepare_outputs(out, json_file)
+    comparison = GridComparison(settings)
+    with progress(lines=False) as tell:
+        comparison.run(lambda done, total: tell("Comparing", done, total))
+    notes = list(comparison_notes(comparison, measure))
+    if settings.network is None:
+        notes.append(
+            "deeprm is left out: no network that ships is for these jobs; --checkpoint FILE names another."
+        )
+    shown = Shown(
+        tables=[comparison_table(comparison, measure)],
+        notes=notes,
+        json=comparison.to_json(command=command_line(context)),
+        pictures={f"deeprm-{measure}": lambda: plot_by_load(comparison.results, measure)},
+    )
+    report(shown, out, json_file)
+
+
+def _settings(options: dict[str, Any]) -> GridSettings:
+    from decima.evaluation.grid_comparison import SHIPPED_NETWORK, GridSettings
+    from workloads.grid_jobs import DISTRIBUTIONS
+    from workloads.sources.swf import read_swf
+
+    distribution, log, machines = options["distribution"], options["log"], options["machines"]
+    if options["loads"] is not None and options["rates"] is not None:
+        raise click.UsageError("--loads and --rates exclude each other")
+    loads = [percent / 100 for percent in NUMBERS.parse(options["loads"])]
+    loads += [DISTRIBUTIONS[distribution].load(rate) / machines for rate in NUMBERS.parse(options["rates"])]
+    # The network that ships is for one machine of ten units.
+    fits = machines == 1 and (log is not None or distribution != "paper") and SHIPPED_NETWORK.is_file()
+    return GridSettings(
+        loads=tuple(loads),
+        distribution=distribution,
+        log=None if log is None else read_swf(log),
+        machines=machines,
+        heuristics=tuple(name.strip() for name in options["heuristics"].split(",")),
+        network=options["checkpoint"] or (SHIPPED_NETWORK if fits else None),
+        deeprm_semantics=options["semantics"] == "deeprm",
+        sets=options["sets"],
+        steps=options["steps"],
+        seed=options["seed"],
+    )
 
 
 def _explain() -> None:
@@ -43,46 +168,41 @@ def _explain() -> None:
 
 @deeprm.command(context_settings={"show_default": True})
 @training_options("deeprm, cnn, a2c", DEFAULT_RECIPE, _explain)
-@click.option(
-    "--log",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Draw jobs from this log in Standard Workload Format (jobs.log).",
-)
-def train(out: Path, resume: bool, config: str | None, overrides: tuple[str, ...], log: Path | None) -> int:
+@click.option("--log", type=FILE, help="Draw jobs from this log in Standard Workload Format (jobs.log).")
+@click.pass_context
+def train(context: click.Context, /, **options: Any) -> None:
     """Learn to book jobs from a stream of them (DeepRM, HotNets 2016).
 
     The folder gets the network that is best on job sets that no training meets (policy.npz), all settings
     (config.yaml), metrics (metrics.jsonl, TensorBoard) and a checkpoint to go on from. The same settings give
     the same network, bit for bit, however often the run was cut off. Ctrl-C ends it early.
     """
-    with library_errors():
-        from decima.learning.grid.config import RECIPES, DeepRMConfig
-        from decima.learning.grid.trainer import DeepRMTrainer
-        from decima.settings import read_settings
+    from decima.learning.grid.config import RECIPES, DeepRMConfig
+    from decima.settings import read_settings
+    from workloads.sources.swf import read_swf
 
-        source = settings_source(config, out, resume, DEFAULT_RECIPE)
-        named = [] if log is None else [f"jobs.log={quoted(log)}"]
-        settings = read_settings(DeepRMConfig, RECIPES, source, [*overrides, *named])
-        command = command_line(
-            ["decima", "deeprm", "train"], config or DEFAULT_RECIPE, overrides, {"log": log}
-        )
-        if settings.jobs.log is not None:
-            from workloads import read_swf
+    source = settings_source(options, DEFAULT_RECIPE)
+    named = [] if options["log"] is None else [override("jobs.log", options["log"])]
+    config = read_settings(DeepRMConfig, RECIPES, source, [*options["overrides"], *named])
+    if config.jobs.log is not None:
+        click.echo(read_swf(config.jobs.log).summary(), err=True)
 
-            click.echo(read_swf(settings.jobs.log).summary(), err=True)
-        trainer = DeepRMTrainer(settings, out, resume=resume, command=command)
-        with progress(settings.iterations, AGAINST, _measured) as tell:
-            result = trainer.run(*tell)
-    make_console().print(_table(result))
-    for line in _notes(result):
-        click.echo(line)
-    if result.interrupted:
-        done = f"{result.iteration} of {settings.iterations} iterations"
-        end(f"interrupted after {done}; --resume goes on", INTERRUPTED)
-    return 0
+    from decima.learning.grid.trainer import DeepRMTrainer
+
+    command = training_command(context, source)
+    trainer = DeepRMTrainer(config, options["out"], resume=options["resume"], command=command)
+    result = watch(trainer.run, config.iterations, "the best heuristic", _describe)
+    show_training(
+        result,
+        _table(result),
+        "deeprm is the network",
+        "sets",
+        "tetris* has the knob that is best on the training sets.",
+        ["decima", "deeprm", "compare", "--checkpoint", str(result.policy_file)],
+    )
 
 
-def _measured(metrics: Mapping[str, float]) -> Sequence[str]:
+def _describe(metrics: Mapping[str, float]) -> Sequence[str]:
     """An iteration, in words."""
     parts = []
     if "slowdown" in metrics:
@@ -104,14 +224,3 @@ def _table(result: TrainingResult[DeepRMConfig]) -> Table:
         values = [f"{measures[measure]:.2f}" for measure in SHOWN]
         table.add_row(name, *values, style="bold" if name == "deeprm" else None)
     return table
-
-
-def _notes(result: TrainingResult[DeepRMConfig]) -> Sequence[str]:
-    compare = ["decima", "deeprm", "compare", "--checkpoint", str(result.policy_file)]
-    return (
-        f"deeprm is the network after {result.best_iteration} of {result.iteration} iterations, the best on these "
-        f"sets; {result.cpu_s / 60:.1f} minutes of CPU time.",
-        "tetris* has the knob that is best on the training sets.",
-        "On sets that had no say in the choice:",
-        f"  {shlex.join(compare)}",
-    )

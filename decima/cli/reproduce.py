@@ -1,18 +1,315 @@
-"""The commands ``decima reproduce NAME``. They parse, show and save; the studies are in the modules beside."""
+"""The commands ``decima reproduce NAME``: a study each. The tables say which, and with what options of its own."""
 
 from __future__ import annotations
 
-import shlex
+from collections.abc import Callable
+from dataclasses import fields
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from decima.cli.console import library_errors, make_console, stepping
-from decima.cli.reproduce_critical_path import critical_path
-from decima.cli.reproduce_grid import GRID_COMMANDS
-from decima.cli.reproduce_studies import STUDY_COMMANDS
+from decima.cli.console import INTERRUPTED, Tell, command_line, end, progress, report
+from decima.cli.options import (
+    ABOVE_ZERO,
+    AT_LEAST_ONE,
+    FILE,
+    FOLDER,
+    JSON,
+    PROCESSES,
+    Aside,
+    Numbers,
+    Option,
+    out_option,
+    with_options,
+    workload_keys,
+    workload_named,
+    workload_options,
+)
+
+if TYPE_CHECKING:
+    from decima.show.shown import Shown
 
 __all__ = ["reproduce"]
+
+BUDGET = click.option(
+    "--budget",
+    type=ABOVE_ZERO,
+    default=1.0,
+    help="Size of training and comparison; 1 is full size, 0.01 shows within minutes that all works.",
+)
+POLICIES = click.option(
+    "--policies",
+    cls=Aside,
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Folder of trained policies; what is there is not trained again, what was cut off goes on.  "
+    "[default: policies-BUDGET in the folder for pictures]",
+)
+#: What studies of policies for clusters share; they have the names of the arguments of ``Study``.
+CLUSTER = with_options(
+    workload_options(),
+    click.option("--executors", type=AT_LEAST_ONE, default=50, help="Executors of the cluster."),
+    BUDGET,
+    click.option(
+        "--seeds",
+        "num_experiments",
+        type=AT_LEAST_ONE,
+        help="Experiments, instead of the study's own number.",
+    ),
+    click.option(
+        "--jobs", "num_jobs", type=AT_LEAST_ONE, help="Jobs in each, instead of the study's own number."
+    ),
+    click.option("--seed", type=click.IntRange(min=0), default=0, help="Seed of the first experiment."),
+    POLICIES,
+    PROCESSES,
+)
+#: What studies on grids share; they have the names of the arguments of ``GridStudy``.
+GRID = with_options(
+    BUDGET,
+    click.option(
+        "--sets", type=click.IntRange(min=2), default=100, help="Unseen sets of jobs to compare on."
+    ),
+    click.option(
+        "--seed", type=click.IntRange(0, 999_999), default=0, help="Names the sets; of trainings too."
+    ),
+    POLICIES,
+)
+CHECKPOINT = click.option(
+    "--checkpoint",
+    type=FILE,
+    help="Policy file of decima train that stands for the full policy, which is then not trained.",
+)
+SHARE = click.FloatRange(0, 1, min_open=True, max_open=True)
+BUSY = "Share of the time that executors are to be busy"
+LOAD = click.option("--load", type=SHARE, default=0.85, help=f"{BUSY}; sets the time between arrivals.")
+WEIGHTS = Numbers("three numbers with commas between them", count=3)
+
+#: Name -> help, and own options, which have the names of the study's arguments.
+Studies = dict[str, tuple[str, Option]]
+
+_ON_CLUSTERS: Studies = {
+    "fig9a": (
+        """Compare Decima with classic schedulers on batches.
+
+        100 batches of 20 TPC-H jobs on 50 executors (Decima, Figure 9a).""",
+        CHECKPOINT,
+    ),
+    "fig9b": (
+        """Compare Decima with classic schedulers on streams.
+
+        Jobs arrive by a Poisson process that keeps executors busy for 85% of the time (Decima, Figure 9b); a closer
+        look at one of the streams (Figure 10). fig10 is the same command.""",
+        with_options(
+            click.option(
+                "--load", type=SHARE, help=f"{BUSY}; sets the time between arrivals.  [default: 0.85]"
+            ),
+            click.option(
+                "--interval",
+                "interval_s",
+                type=ABOVE_ZERO,
+                help="Mean seconds between arrivals, instead of a load; the published code has 25.",
+            ),
+            CHECKPOINT,
+        ),
+    ),
+    "fig13": (
+        """Compare policies learned for different objectives.
+
+        The average JCT with the moving delay, the same with moves that take no time, and the makespan (Decima,
+        Figure 13).""",
+        CHECKPOINT,
+    ),
+    "fig14": (
+        """Measure what each idea of Decima is for, as the load grows.
+
+        Without parallelism control, without graph embedding, trained on unfixed sequences, trained on batches
+        (Decima, Figure 14).""",
+        with_options(
+            click.option(
+                "--load",
+                "loads",
+                type=SHARE,
+                multiple=True,
+                default=(0.55, 0.65, 0.75, 0.85),
+                help=f"{BUSY}; may be given several times. All policies are trained at the highest.",
+            ),
+            CHECKPOINT,
+        ),
+    ),
+    "fig15a": (
+        """Compare how parallelism limits are encoded, by how fast they are learned.
+
+        As an input of one function, as separate outputs, and for single stages (Decima, Figure 15a).""",
+        LOAD,
+    ),
+    "fig21": (
+        """Compare Decima with the best order of jobs.
+
+        Executors move at once and tasks do not vary, so that order is all that matters; of all orders of 10 jobs the
+        best is searched (Decima, Figure 21).""",
+        CHECKPOINT,
+    ),
+    "fig22": (
+        """Measure what it costs not to know how long tasks take.
+
+        On batches of 20 jobs (Decima, Figure 22).""",
+        CHECKPOINT,
+    ),
+    "table2": (
+        """Measure how policies generalise.
+
+        To more arrivals than in training, more jobs, more executors; and to smaller and larger clusters (Decima,
+        Tables 2 and 3).""",
+        with_options(LOAD, CHECKPOINT),
+    ),
+}
+_ON_CLUSTERS["fig10"] = _ON_CLUSTERS["fig9b"]
+
+_ON_GRIDS: Studies = {
+    "deeprm-fig4": (
+        """Compare DeepRM with heuristics as the load grows.
+
+        A network is trained at each load (DeepRM, Figure 4). About 60 minutes of CPU time.""",
+        click.option(
+            "--load",
+            "loads",
+            type=ABOVE_ZERO,
+            multiple=True,
+            help="Load in percent; may be given several times.  [default: 10, 30, .. 170, 184.5]",
+        ),
+    ),
+    "deeprm-fig5": (
+        """Compare networks that learned for slowdown and for completion time.
+
+        At a load of 130 % (DeepRM, Figure 5). About 15 minutes of CPU time.""",
+        with_options(),
+    ),
+    "deeprm-fig6": (
+        """Show how fast DeepRM learns.
+
+        At a load of 70 % (DeepRM, Figure 6). About 10 minutes of CPU time.""",
+        with_options(),
+    ),
+    "deeprm-fig7": (
+        """Show which jobs DeepRM withholds, and whom that helps.
+
+        At a load of 110 % (DeepRM, Figure 7). About 7 minutes of CPU time.""",
+        with_options(),
+    ),
+    "cnn-fig2": (
+        """Compare a convolution, the reshaped state and reward weights with DeepRM.
+
+        On jobs at a load of 70 % (Chen, Xu and Wu, 2017, Figure 2). About 10 minutes of CPU time.""",
+        click.option(
+            "--weights",
+            type=WEIGHTS,
+            metavar="A,B,C",
+            multiple=True,
+            default=("1,1,2", "0.5,1,1"),
+            help="alpha, beta and gamma of a reward to try; may be given several times.",
+        ),
+    ),
+    "cnn-fig3": (
+        """Compare a network for two machines with heuristics.
+
+        At a load of 70 % of both (Chen, Xu and Wu, 2017, Figure 3). About 8 minutes of CPU time.""",
+        with_options(),
+    ),
+    "a2c-tables": (
+        """Compare actor-critic training with heuristics at four rates of arrival.
+
+        Slowdown, completion and waiting time; architectures; a real log (A2cScheduler, 2020). About 25 minutes of
+        CPU time.""",
+        with_options(
+            click.option("--log", type=FILE, help="Compare on this log in Standard Workload Format too."),
+            click.option(
+                "--log-load",
+                type=ABOVE_ZERO,
+                default=70.0,
+                help="Load in percent that the log is resampled to.",
+            ),
+        ),
+    ),
+}
+
+
+def _on_cluster(name: str, command: str, tell: Tell, **values: Any) -> Shown:
+    from decima.evaluation.workers import available_cpus
+    from decima.policy.files import load_policy
+    from decima.studies import fig9, fig13, fig14, fig15, fig21, fig22, table2
+    from decima.studies.study import Study
+    from decima.studies.study_report import shown
+    from workloads.sources.open import EMBEDDED, open_workload
+
+    studies: dict[str, Callable[..., Any]] = {
+        "fig9a": fig9.fig9a,
+        "fig9b": fig9.fig9b,
+        "fig10": fig9.fig9b,
+        "fig13": fig13.fig13,
+        "fig14": fig14.fig14,
+        "fig15a": fig15.fig15a,
+        "fig21": fig21.fig21,
+        "fig22": fig22.fig22,
+        "table2": table2.table2,
+    }
+    workload = workload_named(values.pop("workload"), values.pop("profiles"))
+    if values.get("checkpoint") is not None:
+        load_policy(values["checkpoint"])  # refused before the work begins
+    size = {key: values.pop(key) for key in (each.name for each in fields(Study)) if key in values}
+    size["processes"] = size["processes"] or available_cpus()
+    study = Study(
+        workload=open_workload(workload or EMBEDDED),
+        source=workload_keys(workload),
+        **size,
+        command=command,
+        tell=tell,
+    )
+    return shown(studies[name](study, **values), command)
+
+
+def _on_grid(name: str, command: str, tell: Tell, **values: Any) -> Shown:
+    from decima.studies.grid import a2c, cnn, figures, withheld
+    from decima.studies.grid.report import shown
+    from decima.studies.grid.study import GridStudy
+
+    studies: dict[str, Callable[..., Any]] = {
+        "deeprm-fig4": figures.fig4,
+        "deeprm-fig5": figures.fig5,
+        "deeprm-fig6": figures.fig6,
+        "deeprm-fig7": withheld.fig7,
+        "cnn-fig2": cnn.fig2,
+        "cnn-fig3": cnn.fig3,
+        "a2c-tables": a2c.tables,
+    }
+    size = {key: values.pop(key) for key in ("budget", "seed", "sets", "policies")}
+    for key, read in (
+        ("loads", lambda loads: [load / 100 for load in loads]),
+        ("log_load", lambda load: load / 100),
+        ("weights", lambda texts: [WEIGHTS.parse(text) for text in texts]),
+    ):
+        if key in values:
+            values[key] = read(values[key])
+    return shown(studies[name](GridStudy(**size, command=command, tell=tell), **values), command)
+
+
+def _critical_path(name: str, command: str, tell: Tell, seeds: int, budget: float) -> Shown:
+    from decima.studies.critical_path import ITERATIONS, measure_expressiveness
+    from decima.studies.critical_path_report import shown
+
+    iterations = max(1, round(budget * ITERATIONS))
+    return shown(measure_expressiveness(range(seeds), iterations, on_step=partial(tell, "training")), command)
+
+
+def _fig18(
+    name: str, command: str, tell: Tell, recordings: tuple[Path, ...], executors: int, seeds: int
+) -> Shown:
+    from decima.studies.fig18 import measure_fidelity
+    from decima.studies.fig18_report import shown
+    from decima.studies.recordings import load_recordings
+
+    read, on_step = load_recordings(recordings), partial(tell, "predicting")
+    return shown(measure_fidelity(read, executors, seeds, on_step=on_step), command)
 
 
 @click.group()
@@ -20,69 +317,69 @@ def reproduce() -> None:
     """Make figures of the papers again: Decima's, DeepRM's and those of its successors."""
 
 
-for _name, _study in (*STUDY_COMMANDS.items(), *GRID_COMMANDS.items()):
-    reproduce.add_command(_study, _name)
-reproduce.add_command(critical_path, "critical-path")
+def _add(name: str, text: str, options: Option, find: Callable[..., Shown]) -> None:
+    """Add a command.
+
+    Args:
+        name: its name.
+        text: its help.
+        options: besides ``--json`` and ``--out``.
+        find: gives its results; called with the name, the command line, whom to tell how far it is, and all values.
+    """
+
+    @reproduce.command(name, help=text, context_settings={"show_default": True})
+    @with_options(options, JSON, out_option("reproduce"))
+    @click.pass_context
+    def command(context: click.Context, /, out: Path, json_file: Path | None, **values: Any) -> None:
+        from decima.outputs import prepare_outputs
+
+        prepare_outputs(out, json_file)
+        if "policies" in values:
+            values["policies"] = values["policies"] or out / f"policies-{values['budget']:g}"
+        try:
+            with progress() as tell:
+                shown = find(name, command_line(context), tell, **values)
+        except KeyboardInterrupt:
+            goes_on = "; the same command goes on with the training" if "policies" in values else ""
+            end(f"interrupted{goes_on}", INTERRUPTED)
+        report(shown, out, json_file)
 
 
-@reproduce.command(context_settings={"show_default": True})
-@click.option(
-    "--recordings",
-    "folders",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-    multiple=True,
-    help="Folder that python -m workloads.spark.recorder wrote, or of event logs of single runs; may be "
-    "given several times.",
+for _name, (_text, _own) in _ON_CLUSTERS.items():
+    _add(_name, _text, with_options(_own, CLUSTER), _on_cluster)
+for _name, (_text, _own) in _ON_GRIDS.items():
+    _add(_name, _text, with_options(_own, GRID), _on_grid)
+_add(
+    "critical-path",
+    """Show which graph neural networks find critical paths.
+
+    The graph neural network learns from examples to find the stage with the longest critical path, with and
+    without a non-linearity behind the sum over a stage's children (Decima, section 5.1 and appendix E).""",
+    with_options(
+        click.option("--seeds", type=AT_LEAST_ONE, default=5, help="Networks of each kind that are trained."),
+        BUDGET,
+    ),
+    _critical_path,
 )
-@click.option("--executors", type=click.IntRange(min=1), default=2, help="Executors of a query alone.")
-@click.option("--seeds", type=click.IntRange(min=1), default=10, help="Draws of the durations.")
-@click.option(
-    "--json", "json_file", type=click.Path(path_type=Path), help="Write the results to this file too."
-)
-@click.option(
-    "--out", type=click.Path(path_type=Path), default=Path("reproduce"), help="Folder for pictures."
-)
-def fig18(folders: tuple[Path, ...], executors: int, seeds: int, json_file: Path | None, out: Path) -> None:
+_add(
+    "fig18",
     """Compare real with simulated runs of queries.
 
     Runs of TPC-H queries on a real Spark cluster are predicted by the simulator from the durations in other
     runs, and mixtures of applications from runs of each alone. Shows the errors per query and per mixture, and
-    what they are without the effects that the simulator models.
-    """
-    if not folders:
-        raise click.UsageError(
-            "fig18 needs runs on real Spark: --recordings DIR; python -m workloads.spark.recorder makes them"
-        )
-
-    with library_errors():
-        _fig18(folders, executors, seeds, json_file, out)
-
-
-def _fig18(folders: tuple[Path, ...], executors: int, seeds: int, json_file: Path | None, out: Path) -> None:
-    from decima.outputs import atomic_path, prepare_outputs
-    from decima.studies.fig18 import measure_fidelity
-    from decima.studies.fig18_report import fidelity_notes, fidelity_tables, plot_fidelity
-    from decima.studies.recordings import load_recordings
-
-    prepare_outputs(out, json_file)
-    with stepping("Predicting") as on_step:
-        fidelity = measure_fidelity(
-            load_recordings(folders),
-            executors,
-            seeds,
-            on_step=on_step,
-        )
-    if json_file is not None:
-        words = [word for folder in folders for word in ("--recordings", str(folder))]
-        words += ["--executors", str(executors), "--seeds", str(seeds)]
-        command = shlex.join(["decima", "reproduce", "fig18", *words])
-        with atomic_path(json_file) as path:
-            path.write_text(fidelity.to_json(command=command), encoding="utf-8")
-    console = make_console()
-    for table in fidelity_tables(fidelity):
-        console.print(table)
-    for note in fidelity_notes(fidelity):
-        click.echo(note)
-    with atomic_path(out / "fig18.png") as path:
-        plot_fidelity(fidelity).savefig(path)
-    click.echo(f"picture in {out / 'fig18.png'}")
+    what they are without the effects that the simulator models.""",
+    with_options(
+        click.option(
+            "--recordings",
+            metavar="DIR",
+            type=FOLDER,
+            multiple=True,
+            required=True,
+            help="Folder that python -m workloads.spark.recorder wrote, or of event logs of single runs; may be "
+            "given several times.",
+        ),
+        click.option("--executors", type=AT_LEAST_ONE, default=2, help="Executors of a query alone."),
+        click.option("--seeds", type=AT_LEAST_ONE, default=10, help="Draws of the durations."),
+    ),
+    _fig18,
+)

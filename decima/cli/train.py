@@ -1,28 +1,40 @@
-"""The command ``decima train``: learn a policy, show how it does, go on with a run that was cut off."""
+"""The command ``decima train``, and what commands that train have in common."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from decima.cli.console import INTERRUPTED, end, library_errors, make_console
-from decima.cli.training import command_line, explain, progress, quoted, settings_source, training_options
+from decima.cli.console import INTERRUPTED, command_line, end, make_console, progress
+from decima.cli.options import (
+    AT_LEAST_ONE,
+    Aside,
+    override,
+    settings_source,
+    training_options,
+    workload_keys,
+    workload_named,
+    workload_options,
+)
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rich.table import Table
 
     from decima.learning.cluster.config import TrainingConfig
-    from decima.learning.loop import TrainingResult
+    from decima.learning.loop import IterationReport, TrainingResult
+    from decima.settings import Section
 
-__all__ = ["train"]
+__all__ = ["explain", "show_training", "train", "training_command", "watch"]
 
 DEFAULT_RECIPE = "batch"
-AGAINST = "tuned weighted fair"
+
+Result = TypeVar("Result")
 
 
 def _explain() -> None:
@@ -34,21 +46,16 @@ def _explain() -> None:
 
 @click.command(context_settings={"show_default": True})
 @training_options("batch, stream, makespan, paper", DEFAULT_RECIPE, _explain)
+@workload_options("what the settings say")
 @click.option(
-    "--profiles",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="Draw jobs from the published TPC-H profiles in this folder (workload.profiles).",
+    "--device",
+    cls=Aside,
+    default="cpu",
+    help="Where updates are computed: cpu or cuda. Episodes run on CPUs.",
 )
-@click.option(
-    "--workload",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Draw jobs from the profiles of this file, or replay its jobs (workload.file).",
-)
-@click.option(
-    "--device", default="cpu", help="Where updates are computed: cpu or cuda. Episodes run on CPUs."
-)
-@click.option("--processes", type=click.IntRange(min=1), default=1, help="Processes that run episodes.")
-def train(out: Path, resume: bool, device: str, processes: int, **options: Any) -> int:
+@click.option("--processes", cls=Aside, type=AT_LEAST_ONE, default=1, help="Processes that run episodes.")
+@click.pass_context
+def train(context: click.Context, /, device: str, processes: int, **options: Any) -> None:
     """Learn a scheduling policy from a workload (Decima, SIGCOMM 2019).
 
     The folder gets the policy that is best on sequences that no training meets (policy.npz), all settings
@@ -56,52 +63,45 @@ def train(out: Path, resume: bool, device: str, processes: int, **options: Any) 
     the same policy, bit for bit on a CPU, however many processes there are and however often the run was cut
     off. Ctrl-C ends it early.
     """
-    with library_errors():
-        from decima.learning.cluster.trainer import Trainer
-
-        config = _config(out, resume, options)
-        trainer = Trainer(
-            config, out, resume=resume, device=device, processes=processes, command=_command_line(options)
-        )
-        with progress(config.iterations, AGAINST, lambda metrics: _measured(config, metrics)) as tell:
-            result = trainer.run(*tell)
-    make_console().print(_table(result))
-    for line in _notes(result):
-        click.echo(line)
-    if result.interrupted:
-        done = f"{result.iteration} of {config.iterations} iterations"
-        end(f"interrupted after {done}; --resume goes on", INTERRUPTED)
-    return 0
-
-
-def _config(out: Path, resume: bool, options: dict[str, Any]) -> TrainingConfig:
     from decima.learning.cluster.config import read_config
 
-    overrides: list[str] = list(options["overrides"])
-    if options["profiles"] is not None:
-        overrides.append(f"workload.profiles={quoted(options['profiles'])}")
-    if options["workload"] is not None:
-        overrides.append(f"workload.file={quoted(options['workload'])}")
-    return read_config(settings_source(options["config"], out, resume, DEFAULT_RECIPE), overrides)
+    workload = workload_named(options["workload"], options["profiles"])
+    keys = workload_keys(workload)
+    named = [] if workload is None else [("workload.profiles", "profiles"), ("workload.file", "file")]
+    source = settings_source(options, DEFAULT_RECIPE)
+    overrides = [*options["overrides"], *(override(key, keys.get(name)) for key, name in named)]
+    config = read_config(source, overrides)  # before PyTorch is imported
 
+    from decima.learning.cluster.trainer import Trainer
 
-def _command_line(options: dict[str, Any]) -> str:
-    paths = {name: options[name] for name in ("profiles", "workload")}
-    return command_line(
-        ["decima", "train"], str(options["config"] or DEFAULT_RECIPE), options["overrides"], paths
+    trainer = Trainer(
+        config,
+        options["out"],
+        resume=options["resume"],
+        device=device,
+        processes=processes,
+        command=training_command(context, source),
     )
 
+    def describe(metrics: Mapping[str, float]) -> Sequence[str]:
+        parts = []
+        if "jct_s" in metrics:
+            parts.append(f"training JCT {metrics['jct_s']:.1f} s, entropy {metrics.get('entropy', 0):.2f}")
+        if "improvement" in metrics:
+            reward = config.cluster.reward
+            objective = reward.upper() if reward == "jct" else reward
+            parts.append(f"validation {objective} {metrics[f'validation_{reward}_s']:.1f} s")
+        return parts
 
-def _measured(config: TrainingConfig, metrics: Mapping[str, float]) -> Sequence[str]:
-    """An iteration, in words."""
-    parts = []
-    if "jct_s" in metrics:
-        parts.append(f"training JCT {metrics['jct_s']:.1f} s, entropy {metrics.get('entropy', 0):.2f}")
-    if "improvement" in metrics:
-        reward = config.cluster.reward
-        objective = reward.upper() if reward == "jct" else reward
-        parts.append(f"validation {objective} {metrics[f'validation_{reward}_s']:.1f} s")
-    return parts
+    result = watch(trainer.run, config.iterations, "tuned weighted fair", describe)
+    show_training(
+        result,
+        _table(result),
+        "decima is the policy",
+        "sequences",
+        "tuned-weighted-fair has the best alpha of each sequence, known only in hindsight.",
+        _compare_command(result),
+    )
 
 
 def _table(result: TrainingResult[TrainingConfig]) -> Table:
@@ -119,16 +119,6 @@ def _table(result: TrainingResult[TrainingConfig]) -> Table:
         shorter = "" if name == "decima" else f"{1 - own / fmean(values):.1%}"
         table.add_row(name, mean, shorter, style="bold" if name == "decima" else None)
     return table
-
-
-def _notes(result: TrainingResult[TrainingConfig]) -> Sequence[str]:
-    return (
-        f"decima is the policy after {result.best_iteration} of {result.iteration} iterations, the best on these "
-        f"sequences; {result.cpu_s / 60:.1f} minutes of CPU time.",
-        "tuned-weighted-fair has the best alpha of each sequence, known only in hindsight.",
-        "On sequences that had no say in the choice:",
-        f"  {shlex.join(_compare_command(result))}",
-    )
 
 
 def _compare_command(result: TrainingResult[TrainingConfig]) -> list[str]:
@@ -149,3 +139,92 @@ def _compare_command(result: TrainingResult[TrainingConfig]) -> list[str]:
     if workload.arrivals == "poisson":
         words += ["--arrivals", "poisson", "--interval", f"{fmean(workload.intervals):g}"]
     return [*words, "--jobs", str(workload.jobs)]
+
+
+# ---- what commands that train have in common ---------------------------------------------------------------
+
+
+def explain(model: type[Section], metrics: Mapping[str, str]) -> None:
+    """Show all settings and metrics."""
+    from rich.table import Table
+
+    from decima.settings import describe_settings
+
+    console = make_console()
+    for headings, rows in (
+        (("setting", "default", "meaning"), describe_settings(model)),
+        (("metric", "meaning"), list(metrics.items())),
+    ):
+        table = Table(box=None, padding=(0, 2, 0, 0))
+        for heading in headings:
+            table.add_column(heading, no_wrap=heading != "meaning")
+        for row in rows:
+            table.add_row(*row)
+        console.print(table)
+        console.print()
+
+
+def training_command(context: click.Context, source: str | Path) -> str:
+    """The command that makes the same policy; the folder may be any."""
+    return command_line(context, config=source, out="DIR")
+
+
+def watch(
+    run: Callable[[Callable[[IterationReport], None], Callable[[str], None]], Result],
+    iterations: int,
+    against: str,
+    describe: Callable[[Mapping[str, float]], Sequence[str]],
+) -> Result:
+    """Run a training and show how far it is.
+
+    Args:
+        run: the method of a trainer.
+        iterations: how many there will be.
+        against: whom the policy is compared with.
+        describe: an iteration's metrics, in words.
+    """
+
+    def versus(improvement: float) -> str:
+        return f"{abs(improvement):.1%} {'better' if improvement >= 0 else 'worse'} than {against}"
+
+    with progress() as tell:
+
+        def on_iteration(report: IterationReport) -> None:
+            validated, best = "improvement" in report.metrics, f"best: {versus(report.improvement)}"
+            parts = [f"{report.iteration}/{report.iterations}", *describe(report.metrics)]
+            if validated:
+                parts[-1] += f", {versus(report.metrics['improvement'])}"
+            line = "; ".join([*parts, best])
+            tell("training", report.iteration, report.iterations, note=best, line=line, now=validated)
+
+        return run(on_iteration, lambda words: tell(words, 0, iterations, line=words, now=True))
+
+
+def show_training(
+    result: TrainingResult | DeepRMResult,
+    table: Table,
+    who: str,
+    judges: str,
+    knob: str,
+    again: Sequence[str],
+) -> None:
+    """Show what came of a training; ends the program if it was interrupted.
+
+    Args:
+        result: of the training.
+        table: schedulers on what was validated on.
+        who: what was trained.
+        judges: what it was validated on.
+        knob: what is to be known of a scheduler of the table.
+        again: the command that compares on something else.
+    """
+    make_console().print(table)
+    click.echo(
+        f"{who} after {result.best_iteration} of {result.iteration} iterations, the best on these {judges}; "
+        f"{result.cpu_s / 60:.1f} minutes of CPU time."
+    )
+    click.echo(knob)
+    click.echo(f"On {judges} that had no say in the choice:\n  {shlex.join(again)}")
+    if result.interrupted:
+        done = f"{result.iteration} of {result.config.iterations} iterations"
+        end(f"interrupted after {done}; --resume goes on", INTERRUPTED)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from decima.cli.console import library_errors, make_console
+from decima.cli.console import make_console
+from decima.cli.options import PATH, Numbers
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = ["workload"]
 
-DEFAULT_LEVELS = "5,10,20,40,50,60,80,100"
+
+LEVELS = Numbers("whole numbers from 1, such as 5,10,20", int, least=1)
 
 
 @click.group()
@@ -31,39 +33,26 @@ def import_() -> None:
     """Make a workload file from what a cluster has recorded."""
 
 
-def _parse_levels(context: click.Context, option: click.Parameter, text: str) -> list[int]:
-    try:
-        levels = [int(part) for part in text.split(",")]
-    except ValueError:
-        levels = []
-    if not levels or min(levels) < 1:
-        raise click.BadParameter(f"{text!r} is not a list of whole numbers from 1, such as 5,10,20")
-    return levels
-
-
-def _parse_parameters(
-    context: click.Context, option: click.Parameter, texts: Sequence[str]
-) -> dict[str, float]:
+def _parameters(texts: Sequence[str]) -> dict[str, float]:
     parameters = {}
     for text in texts:
         name, _, value = text.partition("=")
         try:
             parameters[name] = float(value)
         except ValueError:
-            raise click.BadParameter(f"{text!r} is not NAME=NUMBER") from None
+            raise click.BadParameter(f"{text!r} is not NAME=NUMBER", param_hint="'--set'") from None
     return parameters
 
 
 @import_.command(context_settings={"show_default": True})
 @click.argument("logs", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
-@click.option(
-    "--out", required=True, type=click.Path(path_type=Path), help="File to write (.json, .json.gz)."
-)
+@click.option("--out", required=True, type=PATH, help="File to write (.json, .json.gz).")
 @click.option("--partial", is_flag=True, help="Keep what can be read of logs that are damaged or not ended.")
 @click.option(
     "--levels",
-    default=DEFAULT_LEVELS,
-    callback=_parse_levels,
+    type=LEVELS,
+    default="5,10,20,40,50,60,80,100",
+    metavar="A,B,..",
     help="Numbers of executors for which every profile has durations, by the model where none were measured.",
 )
 @click.option(
@@ -76,24 +65,19 @@ def _parse_parameters(
     "parameters",
     multiple=True,
     metavar="NAME=VALUE",
-    callback=_parse_parameters,
     help="Parameter of the model to use instead of the fitted one; may be given several times.",
 )
-def spark(out: Path, **options: Any) -> None:
+def spark(logs: Sequence[Path], out: Path, levels: str, parameters: Sequence[str], **options: Any) -> None:
     """Spark's event logs: a profile for each query in LOGS (files, folders, rolled logs).
 
     Runs of the same query are pooled. Numbers of executors that were never measured follow a model of task
     durations, whose parameters are fitted to the logs and shown.
     """
-    with library_errors():
-        _import_spark(out, **options)
-
-
-def _import_spark(out: Path, logs: Sequence[Path], **options: Any) -> None:
     from decima.outputs import check_file
-    from workloads import write_workload
+    from workloads.sources.workload_file import write_workload
     from workloads.spark.importing import import_event_logs
 
+    options |= {"levels": LEVELS.parse(levels), "parameters": _parameters(parameters)}
     check_file(out)
     imported = import_event_logs(logs, name=out.name.split(".")[0], **options)
     write_workload(out, imported.workload)
@@ -105,26 +89,22 @@ def _import_spark(out: Path, logs: Sequence[Path], **options: Any) -> None:
 
 
 @workload.command()
-@click.argument("file", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("workload", default="tpch")
 @click.option(
     "--profile", "names", multiple=True, metavar="NAME", help="Only this one; may be given several times."
 )
-@click.option("--out", type=click.Path(path_type=Path), help="Draw the DAGs into this PNG file.")
-def show(file: Path | None, names: Sequence[str], out: Path | None) -> None:
-    """Show the job profiles of FILE, by default of the embedded TPC-H set.
+@click.option("--out", type=PATH, help="Draw the DAGs into this PNG file.")
+def show(workload: str, names: Sequence[str], out: Path | None) -> None:
+    """Show the job profiles of WORKLOAD.
 
-    For each profile: stages, tasks, total work, critical path (both in executor time, at the mean durations),
-    and the numbers of executors for which durations are known.
+    That is tpch, the set that was measured on Spark (the default), a folder of the published TPC-H profiles, or a
+    workload file. For each profile: stages, tasks, total work, critical path (both in executor time, at the mean
+    durations), and the numbers of executors for which durations are known.
     """
-    with library_errors():
-        _show(file, names, out)
-
-
-def _show(file: Path | None, names: Sequence[str], out: Path | None) -> None:
     from decima.outputs import atomic_path, check_file
-    from workloads import open_workload
+    from workloads.sources.open import open_workload
 
-    shown = open_workload(file=file)
+    shown = open_workload(workload)
     profiles = _chosen(shown, names)
     if out is not None:
         check_file(out)
@@ -150,13 +130,7 @@ def _chosen(shown: Workload, names: Sequence[str]) -> tuple[JobProfile, ...]:
 
 
 def _profile_table(profiles: Sequence[JobProfile]) -> Table:
-    from rich.table import Table
-
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    table.add_column("profile", no_wrap=True, style="bold")
-    for heading in ("stages", "tasks", "work (s)", "critical path (s)"):
-        table.add_column(heading, justify="right")
-    table.add_column("executors")
+    table = _plain_table("profile", ("stages", "tasks", "work (s)", "critical path (s)"), ("executors",))
     for profile in profiles:
         table.add_row(
             profile.name,
@@ -169,6 +143,19 @@ def _profile_table(profiles: Sequence[JobProfile]) -> Table:
     return table
 
 
+def _plain_table(name: str, values: Sequence[str], texts: Sequence[str]) -> Table:
+    """An empty table without lines: what rows are about, numbers, texts."""
+    from rich.table import Table
+
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    table.add_column(name, no_wrap=True, style="bold")
+    for heading in values:
+        table.add_column(heading, justify="right")
+    for heading in texts:
+        table.add_column(heading)
+    return table
+
+
 def _levels(profile: JobProfile) -> str:
     """The parallelism levels of the profile's durations."""
     levels = sorted({level for stage in profile.stages for level in stage.durations.levels.tolist()})
@@ -176,13 +163,7 @@ def _levels(profile: JobProfile) -> str:
 
 
 def _model_table(model: SparkModel) -> Table:
-    from rich.table import Table
-
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    table.add_column("parameter", no_wrap=True, style="bold")
-    table.add_column("value", justify="right")
-    for heading in ("unit", "meaning"):
-        table.add_column(heading)
+    table = _plain_table("parameter", ("value",), ("unit", "meaning"))
     for parameter in model.parameters():
         table.add_row(parameter.name, f"{parameter.value:.3g}", parameter.unit, parameter.meaning)
     for level, factor in model.contention.items():

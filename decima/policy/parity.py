@@ -1,29 +1,24 @@
 """Replay recorded episodes of the published trained agent: our network must decide as it did, all the way.
 
-``python -m decima.policy.parity --weights FILE.npz FILE...`` lets the network of that file run the recorded jobs in
-the published semantics. Whatever ``python -m simulator.parity.cluster`` compares must match, and at each decision of
-the recorded network the probabilities of all stages and of the limits of the chosen one's job, and both choices. It
-prints ``N of M episodes match``, the first difference of each that does not, and the largest difference of a
-probability.
+Our network runs the recorded jobs in the published semantics. Whatever ``simulator.parity.cluster`` compares must
+match, and at each decision of the recorded network the probabilities of all stages and of the limits of the chosen
+one's job, and both choices.
 """
 
 from __future__ import annotations
 
 import copy
 import math
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from pathlib import Path
 
-import click
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from decima.policy.features import PUBLISHED_STEPS, Featurizer, message_order, published_message_order
-from decima.policy.files import PolicyFileError, load_policy
 from decima.policy.policy import Policy
+from decima.policy.threads import one_thread
 from simulator import BaseCluster, Decision
 from simulator.parity.cluster import (
     DepartureError,
@@ -31,8 +26,6 @@ from simulator.parity.cluster import (
     Recording,
     carry_out,
     differences,
-    read_recording,
-    replay_files,
     stage_names,
 )
 from simulator.parity.recording import RecordingError
@@ -99,7 +92,7 @@ class AgentReplay:
             raise DepartureError("stage_probabilities, limit_probabilities and limit are not recorded")
         if theirs not in names:
             raise DepartureError(f"recorded {_named(theirs)}, which is not in the system")
-        with torch.no_grad():
+        with torch.no_grad(), one_thread():
             of_nodes, of_limits = self._exact.probabilities(graphs)
         of_stages = np.zeros(len(names))
         of_stages[graphs.place] = of_nodes
@@ -177,24 +170,3 @@ def _messages(
             raise RecordingError(f"msg_paths.{job}: a stage hears from others than all its children")
         messages[profile] = np.array(rows, dtype=np.int32).reshape(-1, 3)
     return messages
-
-
-@click.command(help="Let a trained network run recorded episodes and say which of them match.")
-@click.option(
-    "--weights", required=True, type=click.Path(path_type=Path), help="The network: a policy file (.npz)."
-)
-@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
-def main(weights: Path, files: tuple[Path, ...]) -> None:
-    """Entry point; the exit status is 0 only if all episodes match."""
-    torch.set_num_threads(1)  # the network is too small for more
-    try:
-        replay = AgentReplay(load_policy(weights))
-    except PolicyFileError as error:
-        raise click.ClickException(str(error)) from None
-    all_match = replay_files(files, lambda path: replay.differences(read_recording(path)))
-    click.echo(f"largest difference of a probability: {replay.largest_difference:.2g}")
-    sys.exit(0 if all_match else 1)
-
-
-if __name__ == "__main__":
-    main()

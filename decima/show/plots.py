@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +18,6 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator, NullFormatter, StrMethodFormatter
 from numpy.typing import NDArray
 
-from decima.outputs import atomic_path
 from decima.show.style import DASHED, LEGEND, RED, finish_axes, new_axes, styles
 
 if TYPE_CHECKING:
@@ -26,11 +25,11 @@ if TYPE_CHECKING:
     from simulator import EpisodeRecord
 
 __all__ = [
+    "comparison_pictures",
     "draw_schedule",
     "plot_jct_cdf",
     "plot_jobs_in_system",
     "plot_schedule",
-    "save_pictures",
 ]
 
 MOVE_COLOUR = "#d9d9d9"
@@ -122,36 +121,26 @@ def plot_jobs_in_system(records: Mapping[str, EpisodeRecord]) -> Figure:
     return figure
 
 
-def save_pictures(comparison: Comparison, folder: Path) -> list[Path]:
-    """Save a comparison's pictures as PNG.
+def comparison_pictures(comparison: Comparison) -> dict[str, Callable[[], Figure]]:
+    """What draws a comparison's pictures, by name.
 
-    ``schedule-SCHEDULER.png`` of one experiment for each scheduler, on one time axis; ``jct-cdf.png``;
-    ``jobs-in-system.png`` where jobs arrive over time.
+    ``schedule-SCHEDULER`` of one experiment for each scheduler, on one time axis; ``jct-cdf``; ``jobs-in-system``
+    where jobs arrive over time.
 
     Args:
         comparison: with at least one finished experiment.
-        folder: must exist.
-
-    Returns:
-        The files, in the order above.
     """
     episodes = comparison.episodes
     end_s = max(record.end_ms for record in episodes.values()) / 1000
-    figures = {
-        f"schedule-{_file_name(name)}": plot_schedule(record, name, end_s)
+    jct_s = {name: comparison.runs(name)["mean_jct_s"].to_numpy() for name in episodes}
+    pictures: dict[str, Callable[[], Figure]] = {
+        f"schedule-{_file_name(name)}": partial(plot_schedule, record, name, end_s)
         for name, record in episodes.items()
     }
-    figures["jct-cdf"] = plot_jct_cdf(
-        {name: comparison.runs(name)["mean_jct_s"].to_numpy() for name in episodes}
-    )
+    pictures["jct-cdf"] = partial(plot_jct_cdf, jct_s)
     if any(np.ptp(record.sequence.arrival_ms) > 0 for record in episodes.values()):
-        figures["jobs-in-system"] = plot_jobs_in_system(episodes)
-    paths = []
-    for name, figure in figures.items():
-        with atomic_path(folder / f"{name}.png") as path:
-            figure.savefig(path)
-        paths.append(folder / f"{name}.png")
-    return paths
+        pictures["jobs-in-system"] = partial(plot_jobs_in_system, episodes)
+    return pictures
 
 
 def _busy_spans(

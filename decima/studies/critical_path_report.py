@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from matplotlib.figure import Figure
 from rich.table import Table
 
+from decima.show.shown import Shown
 from decima.show.style import BLUE, GREY, LEGEND, RED, new_axes
 from decima.show.tables import new_table
 from decima.studies.critical_path import LEARN_STAGES, TEST_STAGES, Expressiveness
 
-__all__ = ["expressiveness_notes", "expressiveness_table", "plot_expressiveness"]
+__all__ = ["expressiveness_notes", "expressiveness_table", "plot_expressiveness", "shown"]
 
 _COLOURS = {"two-level": BLUE, "single-level": RED}
 _LABELS = {"two-level": "two-level: g of the sum", "single-level": "single-level: the sum"}
+
+
+def shown(expressiveness: Expressiveness, command: str) -> Shown:
+    """All of it for people and programs; ``command`` is the one that gives it again."""
+    return Shown(
+        tables=[expressiveness_table(expressiveness)],
+        notes=expressiveness_notes(expressiveness),
+        json=expressiveness.to_json(command=command),
+        pictures={"critical-path": partial(plot_expressiveness, expressiveness)},
+    )
 
 
 def expressiveness_table(expressiveness: Expressiveness) -> Table:

@@ -50,6 +50,7 @@ def fig13(study: Study) -> Outcome:
         },
         notes=("The paper's figures are of one batch of its own; what can be compared is how they differ.",),
         makespan=True,
+        pictures={"fig13": plot_fig13},
     )
 
 

@@ -93,6 +93,7 @@ def fig14(study: Study, loads: Sequence[float] = LOADS) -> Outcome:
             "interval_s": {name: each.interval_ms / 1000 for name, each in conditions.items()},
             "measured_load": measured,
         },
+        pictures={"fig14": plot_fig14},
     )
 
 

@@ -59,6 +59,7 @@ def fig15a(study: Study, load: float = 0.85) -> Outcome:
             "have more policies to explore; no figures.",
         ),
         curves={name: read_metrics(folder / "metrics.jsonl") for name, folder in folders.items()},
+        pictures={"fig15a": plot_fig15a},
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,11 +12,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from rich.table import Table
 
+from decima.show.shown import Shown
 from decima.show.style import BLUE, GREEN, GREY, LEGEND, ORANGE, PINK, RED, SKY, new_figure
 from decima.show.tables import new_table
 from decima.studies.fig18 import ALL, FROM_ALONE, PAPER_MEAN_ERROR, VARIANTS, Fidelity
 
-__all__ = ["fidelity_notes", "fidelity_tables", "plot_fidelity"]
+__all__ = ["fidelity_notes", "fidelity_tables", "plot_fidelity", "shown"]
 
 #: Heading of a column of the tables -> column of the results.
 _QUERY_ERRORS = {
@@ -40,6 +42,16 @@ _MIXTURE_ERRORS = {
 _REAL, _SIMULATED = BLUE, ORANGE
 _SHARING = {"FIFO": ("o", GREEN), "FAIR": ("s", PINK)}
 _WHERE = {"alone": SKY, "sharing": RED}
+
+
+def shown(fidelity: Fidelity, command: str) -> Shown:
+    """All of it for people and programs; ``command`` is the one that gives it again."""
+    return Shown(
+        tables=fidelity_tables(fidelity),
+        notes=fidelity_notes(fidelity),
+        json=fidelity.to_json(command=command),
+        pictures={"fig18": partial(plot_fidelity, fidelity)},
+    )
 
 
 def fidelity_tables(fidelity: Fidelity) -> list[Table]:

@@ -7,6 +7,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from decima.evaluation.alphas import HINDSIGHT
+from decima.evaluation.conditions import CompareError
 from decima.show.plots import plot_jct_cdf
 from decima.show.style import GREY, LEGEND, finish_axes, new_figure, styles
 from decima.studies.study import Study, Variant
@@ -54,18 +55,24 @@ def fig9a(study: Study) -> Outcome:
             "The paper: SJF-CP 1.6 times and fair 2.5 times as fast as FIFO, naive weighting worse than none, Decima "
             "21% below the best weighted fair.",
         ),
+        pictures={"fig9a": plot_fig9},
     )
 
 
-def fig9b(study: Study, load: float = 0.85, interval_s: float | None = None) -> Outcome:
+def fig9b(study: Study, load: float | None = None, interval_s: float | None = None) -> Outcome:
     """Streams of 1,000 jobs, and a closer look at the first of them.
 
     Args:
         study: how large, and on what.
-        load: what the executors are to be busy with; sets the interval between arrivals.
+        load: what the executors are to be busy with, by default 0.85; sets the interval between arrivals.
         interval_s: that interval itself, s, instead of a load.
+
+    Raises:
+        CompareError: both a load and an interval.
     """
-    interval_s = interval_s or study.interval_for_load(load)
+    if load is not None and interval_s is not None:
+        raise CompareError("a load and an interval exclude each other")
+    interval_s = interval_s or study.interval_for_load(load or 0.85)
     variant = stream_variant(study, interval_s)
     schedulers = {
         **{name: name for name in ("fifo", "sjf-cp", "fair", HINDSIGHT)},
@@ -89,6 +96,7 @@ def fig9b(study: Study, load: float = 0.85, interval_s: float | None = None) -> 
             f"seed, ran {speedup:.2f} times as fast with decima (the paper: about 2 times in its busiest hours).",
         ),
         extra={"interval_s": interval_s, "measured_load": loads, "busy_period_speedup": speedup},
+        pictures={"fig9b": plot_fig9, "fig10": plot_fig10},
     )
 
 

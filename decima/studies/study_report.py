@@ -6,8 +6,9 @@ import json
 import math
 import os
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +24,14 @@ from decima.evaluation.comparison import Comparison
 from decima.evaluation.intervals import Interval, mean_interval
 from decima.policy.files import read_about
 from decima.registry import LEARNED
+from decima.show.shown import Shown
 from decima.show.style import draw_bars, legend_beside, new_axes
 from decima.show.tables import interval_text, new_table
 
 __all__ = [
     "Outcome",
     "plot_bars",
+    "shown",
     "study_json",
     "study_notes",
     "study_table",
@@ -54,6 +57,7 @@ class Outcome:
         extra: whatever else the JSON tells.
         makespan: whether the table shows makespans too.
         curves: variant -> rows of its ``metrics.jsonl``, where the study is about learning.
+        pictures: name of the file -> what draws it; bars if there are none.
     """
 
     name: str
@@ -64,6 +68,23 @@ class Outcome:
     extra: Mapping[str, Any] = field(default_factory=dict)
     makespan: bool = False
     curves: Mapping[str, Sequence[Mapping[str, float]]] = field(default_factory=dict)
+    pictures: Mapping[str, Callable[[Outcome], Figure]] = field(default_factory=dict)
+
+
+def shown(outcome: Outcome, command: str) -> Shown:
+    """An outcome for people and programs.
+
+    Args:
+        outcome: of a study.
+        command: that gives it again.
+    """
+    pictures = outcome.pictures or {outcome.name: plot_bars}
+    return Shown(
+        tables=[study_table(outcome)],
+        notes=study_notes(outcome),
+        json=study_json(outcome, command=command),
+        pictures={name: partial(plot, outcome) for name, plot in pictures.items()},
+    )
 
 
 def summary(comparisons: Mapping[str, Comparison]) -> dict[tuple[str, str], dict[str, float]]:

@@ -1,44 +1,34 @@
-"""Replay recorded episodes: the same decisions must lead to the same decision points, rewards and completions.
+"""Replay episodes recorded from the published Decima simulator, with deterministic durations of tasks.
 
-``python -m simulator.parity.cluster FILE...`` prints ``N of M episodes match`` and, for each that does not, the first
-difference. The files (JSON, gzipped or not) are recordings of the published Decima simulator with deterministic task
-durations, or of the public DeepRM code; each is replayed with the semantics of where it comes from.
+The same decisions must lead to the same decision points, rewards and completions.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import click
 import numpy as np
 from pydantic import BaseModel, Field
 
 from simulator.cluster.base import BaseCluster, SchedulingError
-from simulator.cluster.config import DECIMA_SIM, ClusterConfig, ConfigError
+from simulator.cluster.config import DECIMA_SIM, ClusterConfig
 from simulator.cluster.episode import make_cluster
 from simulator.cluster.observation import Observation
 from simulator.cluster.record import EpisodeRecord
-from simulator.parity import grid as grid_replay
-from simulator.parity.recording import TOLERANCE, RecordingError, checked, first_difference, read_document
+from simulator.parity.recording import TOLERANCE, first_difference
 from workloads.arrivals import JobSequence
 from workloads.errors import DecimaError
-from workloads.job import JobProfile, StageProfile, TaskDurations, WorkloadError
+from workloads.job import JobProfile, StageProfile, TaskDurations
 
 __all__ = [
     "DepartureError",
     "RecordedDecision",
     "Recording",
-    "RecordingError",
     "carry_out",
     "differences",
-    "differences_in",
-    "read_recording",
-    "replay_files",
     "stage_names",
 ]
 
@@ -141,6 +131,11 @@ class Recording(BaseModel):
             reward_scale_ms=self.reward_scale,
         )
 
+    @property
+    def by_agent(self) -> bool:
+        """Whether a network decided, whose probabilities are recorded too."""
+        return any(decision.stage_probabilities is not None for decision in self.decisions)
+
     @cached_property
     def sequence(self) -> JobSequence:
         """The jobs that were recorded."""
@@ -161,15 +156,6 @@ class Recording(BaseModel):
             for number, job in enumerate(self.jobs)
         ]
         return JobSequence(tuple(profiles), np.array([job.arrival_ms for job in self.jobs]))
-
-
-def read_recording(path: Path) -> Recording:
-    """Read a recorded episode (JSON, or gzipped JSON by the suffix ``.gz``).
-
-    Raises:
-        RecordingError: the file cannot be read or is not a recorded episode.
-    """
-    return checked(Recording, read_document(path), path)
 
 
 def carry_out(cluster: BaseCluster, decision: RecordedDecision) -> tuple[float, int]:
@@ -362,61 +348,3 @@ def _events(
         record.move_executor.tolist(), record.move_depart_ms.tolist(), strict=True
     ):
         yield depart_ms + record.config.moving_delay_ms, "executor", executor
-
-
-def differences_in(path: Path) -> Iterator[str]:
-    """Replay the recording in a file, of whichever kind; yields a line per difference.
-
-    Raises:
-        RecordingError: the file cannot be read or is not a recorded episode.
-        WorkloadError: its jobs are not jobs.
-        ConfigError: its cluster or grid is none.
-    """
-    document = read_document(path)
-    if isinstance(document, dict) and "jobs_in" in document:
-        return grid_replay.differences(checked(grid_replay.GridRecording, document, path))
-    return differences(checked(Recording, document, path))
-
-
-def replay_files(
-    files: Sequence[Path], find_differences: Callable[[Path], Iterator[str]] = differences_in
-) -> bool:
-    """Replay recorded episodes; prints the first difference of each that has one, and how many have none.
-
-    Args:
-        files: where they are.
-        find_differences: yields a line per difference of the recording in a file.
-
-    Returns:
-        Whether all episodes match.
-    """
-    matching = 0
-    for path in files:
-        difference = _first_difference_in(path, find_differences)
-        if difference is None:
-            matching += 1
-        else:
-            click.echo(f"{path}: {difference}")
-    click.echo(f"{matching} of {len(files)} episodes match")
-    return matching == len(files)
-
-
-def _first_difference_in(path: Path, find_differences: Callable[[Path], Iterator[str]]) -> str | None:
-    """The first difference, or what is wrong with the file; None if the episode matches."""
-    try:
-        return next(find_differences(path), None)
-    except RecordingError as error:
-        return str(error).removeprefix(f"{path}: ")
-    except (WorkloadError, ConfigError, SchedulingError) as error:
-        return str(error)
-
-
-@click.command(help="Replay recorded episodes and say which of them match.")
-@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
-def main(files: tuple[Path, ...]) -> None:
-    """Entry point; the exit status is 0 only if all episodes match."""
-    sys.exit(0 if replay_files(files) else 1)
-
-
-if __name__ == "__main__":
-    main()

@@ -36,7 +36,8 @@ def read_document(path: Path) -> Any:
     except ValueError as error:
         raise RecordingError(f"{path}: Invalid JSON: {error}") from None
     except (OSError, EOFError, zlib.error) as error:
-        raise RecordingError(f"{path}: cannot be read: {error}") from None
+        reason = getattr(error, "strerror", None) or error
+        raise RecordingError(f"{path}: cannot be read: {reason}") from None
 
 
 def checked(model: type[_Model], document: Any, path: Path) -> _Model:

@@ -1,27 +1,38 @@
-"""The workload that somebody names, by a folder or a file, or none and gets the embedded one."""
+"""The workload that somebody names: one that comes with the project, a folder, or a file."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from workloads.job import WorkloadError
 from workloads.sources.tpch_measured import embedded_workload
 from workloads.sources.tpch_published import load_tpch
 from workloads.sources.workload_file import Workload, read_workload
 
-__all__ = ["open_workload"]
+__all__ = ["EMBEDDED", "open_workload"]
+
+#: The name of the workload that comes with the project.
+EMBEDDED = "tpch"
 
 
-def open_workload(profiles: Path | None = None, file: Path | None = None) -> Workload:
-    """Read a workload.
+def open_workload(name_or_path: str | Path = EMBEDDED) -> Workload:
+    """Read a workload, of whatever kind.
 
     Args:
-        profiles: folder of the published TPC-H profiles; goes before ``file``.
-        file: a workload file. If neither is given, it is the embedded TPC-H set.
+        name_or_path: the text ``tpch`` for the embedded TPC-H set, measured on Spark; a folder of the published TPC-H
+            profiles; or a workload file. A folder of your own that is called ``tpch`` is ``./tpch``.
 
     Raises:
-        WorkloadError: it is malformed.
-        OSError: it cannot be read.
+        WorkloadError: there is nothing of that name, or it is malformed.
     """
-    if profiles is not None:
-        return Workload(load_tpch(profiles), None, profiles.resolve().name)
-    return embedded_workload() if file is None else read_workload(file)
+    if name_or_path == EMBEDDED:
+        return embedded_workload()
+    path = Path(name_or_path)
+    if path.is_dir():
+        return Workload(load_tpch(path), None, path.resolve().name)
+    if not path.exists():
+        raise WorkloadError(
+            f"{name_or_path}: no such workload, expected {EMBEDDED} (measured on Spark), a folder of the published "
+            "TPC-H profiles, or a workload file"
+        )
+    return read_workload(path)

@@ -13,7 +13,8 @@ from decima.policy.config import PRESETS, PolicyConfig
 from decima.registry import SchedulerError, make_scheduler
 from decima.settings import Count, Positive, Section, Share, Weight, first_problem
 from simulator import DECIMA_SIM, PAPER, ClusterConfig
-from workloads import Workload, WorkloadError, open_workload
+from workloads import Workload, WorkloadError
+from workloads.sources.open import EMBEDDED, open_workload
 
 __all__ = [
     "BaselineSection",
@@ -139,7 +140,7 @@ class WorkloadSection(Section):
         """
         if self.profiles is not None and not self.profiles.is_dir():
             raise WorkloadError(f"{self.profiles}: there is no such folder, expected TPC-H profiles")
-        return open_workload(self.profiles, self.file)
+        return open_workload(self.profiles or self.file or EMBEDDED)
 
 
 class EpisodesSection(Section):

@@ -50,7 +50,11 @@ def tables(study: GridStudy, log: Path | None = None, log_load: float = 0.7) -> 
         study: how large.
         log: in Standard Workload Format.
         log_load: that it is resampled to.
+
+    Raises:
+        WorkloadError: the log cannot be read.
     """
+    summary = None if log is None else read_swf(log).summary()  # refused before anything is trained
     config = study.config("a2c")
     learned = config.jobs.rate
     assert isinstance(learned, tuple)
@@ -95,9 +99,9 @@ def tables(study: GridStudy, log: Path | None = None, log_load: float = 0.7) -> 
         f"{A2C} is one network, which learned at rates {', '.join(f'{rate:g}' for rate in learned)}.",
         "Of the paper's figures those are shown that agree with its description of jobs; the others do not.",
     ]
-    if log is not None:
+    if log is not None and summary is not None:
         parts.append(Part(f"{log.name}, load {load_name(log_load)}", {"": results["log"]}, MEASURES))
-        notes.insert(0, read_swf(log).summary())
+        notes.insert(0, summary)
     else:
         notes.append("A real log is left out: --log FILE.swf.gz names one.")
     return GridOutcome(

@@ -11,11 +11,11 @@ from typing import Any
 from matplotlib.figure import Figure
 from rich.table import Table
 
-from decima.cli.reproduce_run import Shown
 from decima.evaluation.grid import Evaluation, best_of, relative_change
 from decima.evaluation.grid_comparison import evaluation_summary
 from decima.policy.grid.files import read_about
 from decima.show.grid_report import HEADINGS, measure_text, table_by_row
+from decima.show.shown import Shown
 from decima.show.tables import new_table
 from decima.studies.study_report import machine
 

@@ -19,7 +19,7 @@ from decima.learning.grid.trainer import DeepRMTrainer
 from decima.learning.metrics import read_metrics
 from decima.policy.grid.files import read_about
 from decima.settings import describe_settings
-from tests.decima.cli.test_compare import assert_one_line_error
+from tests.decima.cli.commands import assert_one_line_error
 from tests.decima.cli.test_train import wait_for_rows
 from tests.decima.learning.examples import assert_same_run
 from tests.decima.learning.grid.examples import small

@@ -19,7 +19,7 @@ from decima.learning.cluster.metrics import METRICS
 from decima.learning.metrics import read_metrics
 from decima.policy.files import read_about
 from decima.settings import describe_settings
-from tests.decima.cli.test_compare import assert_one_line_error
+from tests.decima.cli.commands import assert_one_line_error
 from tests.decima.evaluation.examples import LIBRARY
 from tests.decima.learning.cluster.examples import small
 from tests.decima.learning.examples import assert_same_run
@@ -124,9 +124,10 @@ def test_a_run_is_gone_on_with_its_own_settings(train: Train, tmp_path: Path) ->
         (("--config", "small.yaml", "--set", "iteratoins=3"), "iteratoins: unknown key"),
         (("--config", "small.yaml", "--set", "iterations"), "not of the form section.key=value"),
         (("--config", "small.yaml", "--device", "tpu"), "there is no device tpu here"),
-        (("--config", "small.yaml", "--set", "workload.file=gone.json"), "gone.json: No such file"),
-        (("--config", "small.yaml", "--workload", "gone.json"), "'gone.json' does not exist"),
-        (("--config", "small.yaml", "--profiles", "."), "profiles and file exclude each other"),
+        (("--config", "small.yaml", "--set", "workload.file=gone.json"), "gone.json: no such workload"),
+        (("--config", "small.yaml", "--workload", "gone.json"), "gone.json: no such workload"),
+        (("--config", "small.yaml", "--profiles", "."), "2g/task_duration_1.npy"),
+        (("--config", "small.yaml", "--set", "workload.profiles=."), "profiles and file exclude each other"),
         (("--config", "small.yaml", "--workload", "bad.json"), "bad.json: profiles: "),
         (("--resume",), "out: holds no training run to go on with"),
     ],

@@ -9,6 +9,7 @@ from click.testing import CliRunner, Result
 from PIL import Image
 
 from decima.cli.main import cli
+from tests.decima.cli.commands import assert_one_line_error
 from tests.workloads.spark.logs import LogBuilder, small_log
 from workloads import Workload, read_workload, synthetic_profiles, trace_arrivals, write_workload
 
@@ -24,14 +25,6 @@ def run(*arguments: str) -> Result:
 
 def import_spark(*arguments: str) -> Result:
     return run("import", "spark", *arguments)
-
-
-def assert_one_line_error(result: Result, message: str) -> None:
-    assert result.exit_code not in (0, 130)
-    assert result.stderr.startswith("decima: error: ")
-    assert message in result.stderr
-    assert result.stderr.count("\n") == 1
-    assert isinstance(result.exception, SystemExit)
 
 
 def test_import_makes_a_workload_that_can_be_shown(tmp_path: Path) -> None:
@@ -115,8 +108,8 @@ def test_bad_logs_are_told_in_one_line(tmp_path: Path, name: str, content: bytes
         (("--out", "mine.json"), "Missing argument 'LOGS...'"),
         (("log", "--out", "mine.toml"), "TOML is only read"),
         (("log", "--out", "nowhere/mine.json"), "cannot write nowhere/mine.json"),
-        (("log", "--out", "mine.json", "--levels", "0,5"), "'0,5' is not a list of whole numbers from 1"),
-        (("log", "--out", "mine.json", "--levels", "many"), "'many' is not a list of whole numbers from 1"),
+        (("log", "--out", "mine.json", "--levels", "0,5"), "'0,5': expected whole numbers from 1"),
+        (("log", "--out", "mine.json", "--levels", "many"), "'many': expected whole numbers from 1"),
         (("log", "--out", "mine.json", "--set", "fresh_ms"), "'fresh_ms' is not NAME=NUMBER"),
         (("log", "--out", "mine.json", "--set", "heat=1"), "no parameter 'heat'"),
         (("log", "--out", "mine.json", "--set", "fresh_ms=-1"), "fresh_ms must be finite and not negative"),
@@ -148,6 +141,6 @@ def test_show_some_profiles_and_draw_them() -> None:
 def test_show_tells_errors_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "bad.json").write_text("{")
     assert_one_line_error(run("show", "bad.json"), "bad.json")
-    assert_one_line_error(run("show", "missing.json"), "'missing.json' does not exist")
+    assert_one_line_error(run("show", "missing.json"), "missing.json: no such workload, expected tpch")
     assert_one_line_error(run("show", "--profile", "none"), "no profile named 'none'")
     assert_one_line_error(run("show", "--out", "nowhere/a.png"), "cannot write nowhere/a.png")

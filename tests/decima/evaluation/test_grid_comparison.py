@@ -225,7 +225,7 @@ def test_the_network_that_ships(
     ("options", "told"),
     [
         (["--loads", "200"], "a load of 200 %: expected above 0 and at most 184.5 %"),
-        (["--loads", "50,x"], "--loads 50,x: expected numbers"),
+        (["--loads", "50,x"], "'50,x': expected numbers"),
         (["--loads", "-5"], "a load of -5 %"),
         (["--rates", "0.5"], "--loads and --rates exclude each other"),
         (["--sets", "0"], "--sets"),

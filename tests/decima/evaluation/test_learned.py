@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from decima.cli.main import DEFAULT_SCHEDULERS, cli
+from decima.cli.compare import DEFAULT_SCHEDULERS
+from decima.cli.main import cli
 from decima.evaluation.comparison import PAPER_SCHEDULERS
 from decima.evaluation.workers import Workers
 from decima.policy import shipped as policies
@@ -24,7 +25,7 @@ from decima.policy.policy import Policy
 from decima.policy.scheduler import NeuralScheduler
 from decima.policy.shipped import SHIPPED, default_policy
 from decima.registry import SCHEDULERS, SchedulerError, make_scheduler
-from decima.show.plots import save_pictures
+from decima.show.plots import comparison_pictures
 from decima.show.report import comparison_notes, comparison_table, scheduler_summaries
 from simulator import run_episode
 from tests.decima.evaluation.examples import (
@@ -240,8 +241,8 @@ def test_it_is_shown_beside_the_others(shipped: dict[str, Path], tmp_path: Path)
     assert comparison_table(shown).row_count == 4
     assert "decima: the policy embedded-batch." in comparison_notes(shown)
     assert len([note for note in comparison_notes(shown) if note.startswith("decima")]) == 1
-    pictures = [path.name for path in save_pictures(shown, tmp_path)]
-    assert pictures[1:3] == ["schedule-decima.png", "schedule-decima-tpch-stream.png"]
+    pictures = list(comparison_pictures(shown))
+    assert pictures[1:3] == ["schedule-decima", "schedule-decima-tpch-stream"]
     entries = json.loads(shown.to_json())["schedulers"]
     assert "policy" not in entries["decima:tpch-stream"]
 

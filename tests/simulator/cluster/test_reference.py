@@ -23,7 +23,8 @@ from simulator import (
     make_cluster,
     run_episode,
 )
-from simulator.parity.cluster import differences, read_recording
+from simulator.parity.cluster import differences
+from simulator.parity.replay import read_recording
 from tests.simulator.cluster.build import chain, finish, jobs, stage
 from tests.simulator.cluster.driver import Both, Driver, assert_same, run
 from tests.simulator.cluster.strategies import MANY, clusters, idleness, seeds

@@ -1,0 +1,157 @@
+"""The command ``decima compare``."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from decima.cli.console import INTERRUPTED, command_line, end, progress, report
+from decima.cli.options import (
+    AT_LEAST_ONE,
+    FILE,
+    JSON,
+    PROCESSES,
+    Aside,
+    out_option,
+    refuse_without_effect,
+    workload_named,
+    workload_options,
+)
+
+if TYPE_CHECKING:
+    from decima.evaluation.comparison import Comparison
+    from decima.evaluation.conditions import Conditions
+
+__all__ = ["DEFAULT_SCHEDULERS", "compare"]
+
+DEFAULT_SCHEDULERS = "fifo,sjf-cp,fair,naive-weighted-fair,weighted-fair,tuned-weighted-fair,decima"
+
+
+@click.command(context_settings={"show_default": True})
+@workload_options()
+@click.option(
+    "--arrivals", type=click.Choice(["batch", "poisson"]), default="batch", help="When jobs arrive."
+)
+@click.option("--interval", type=float, default=25.0, help="Mean seconds between Poisson arrivals.")
+@click.option("--jobs", type=AT_LEAST_ONE, default=20, help="Jobs in each experiment.")
+@click.option("--executors", type=AT_LEAST_ONE, default=50, help="Executors of the cluster.")
+@click.option(
+    "--moving-delay",
+    type=click.FloatRange(min=0),
+    default=2.0,
+    help="Seconds that an executor needs to move to another job.",
+)
+@click.option(
+    "--semantics",
+    type=click.Choice(["paper", "decima-sim"]),
+    default="paper",
+    help="Spark as the Decima paper or as its published simulator models it.",
+)
+@click.option(
+    "--schedulers",
+    "scheduler_names",
+    default=DEFAULT_SCHEDULERS,
+    metavar="A,B,..",
+    help="What to compare: names that 'decima schedulers' lists, or module:Class for your own.",
+)
+@click.option(
+    "--checkpoint",
+    type=FILE,
+    help="Compare decima too, with the policy in this file.  [default: a policy that ships, by workload and arrivals]",
+)
+@click.option("--seeds", type=AT_LEAST_ONE, default=20, help="Number of experiments.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, help="Seed of the first experiment.")
+@click.option("--training", type=AT_LEAST_ONE, default=6, help="Sequences to tune weighted-fair on.")
+@click.option(
+    "--engine",
+    cls=Aside,
+    type=click.Choice(["compiled", "simpy"]),
+    default="compiled",
+    help="The compiled simulator, or the readable one: slower, with the same results.",
+)
+@PROCESSES
+@JSON
+@out_option("compare")
+@click.pass_context
+def compare(
+    context: click.Context, /, processes: int | None, json_file: Path | None, out: Path, **options: Any
+) -> None:
+    """Compare schedulers on the same job sequences with the same task noise.
+
+    Shows average job completion time (JCT), its 95 % confidence interval, p95 JCT, makespan, utilisation and
+    the paired difference to the best classic scheduler. Saves pictures of schedules and of the results.
+    Ctrl-C ends it early and keeps the experiments that have finished.
+    """
+    from decima.outputs import prepare_outputs
+
+    comparison = _comparison(options)
+    conditions, interrupted = comparison.conditions, False
+    ignored = _without_effect(conditions)
+    refuse_without_effect(context, ignored)
+    prepare_outputs(out, json_file)
+    try:
+        with progress(lines=False) as tell:
+            comparison.run(processes, partial(tell, "Comparing"))
+    except KeyboardInterrupt:
+        interrupted = True
+    if comparison.finished:
+        from decima.show.plots import comparison_pictures
+        from decima.show.report import comparison_notes, comparison_table
+        from decima.show.shown import Shown
+
+        shown = Shown(
+            tables=[comparison_table(comparison)],
+            notes=comparison_notes(comparison),
+            json=comparison.to_json(command=command_line(context, **dict.fromkeys(ignored))),
+            pictures=comparison_pictures(comparison),
+        )
+        report(shown, out, json_file)
+    if interrupted:
+        finished = f"{len(comparison.finished)} of {conditions.num_experiments} experiments finished"
+        end(f"interrupted, {finished}", INTERRUPTED)
+
+
+def _comparison(options: dict[str, Any]) -> Comparison:
+    from decima.evaluation.comparison import Comparison
+    from decima.evaluation.conditions import Conditions
+    from decima.policy.shipped import SHIPPED, default_policy
+    from decima.registry import LEARNED
+    from simulator.cluster.config import DECIMA_SIM, PAPER, ClusterConfig
+    from workloads.sources.open import EMBEDDED, open_workload
+
+    workload = open_workload(workload_named(options["workload"], options["profiles"]) or EMBEDDED)
+    schedulers = [name.strip() for name in options["scheduler_names"].split(",")]
+    checkpoint: Path | None = options["checkpoint"]
+    if checkpoint is not None and LEARNED not in schedulers:
+        schedulers.append(LEARNED)
+    fitting = SHIPPED[default_policy(workload, options["arrivals"])]
+    if checkpoint is None and options["scheduler_names"] == DEFAULT_SCHEDULERS and not fitting.is_file():
+        schedulers.remove(LEARNED)  # whoever names nobody gets what there is
+    conditions = Conditions(
+        workload=workload,
+        cluster=ClusterConfig(
+            num_executors=options["executors"],
+            moving_delay_ms=options["moving_delay"] * 1000,
+            semantics=DECIMA_SIM if options["semantics"] == "decima-sim" else PAPER,
+            engine=options["engine"],
+        ),
+        arrivals=options["arrivals"],
+        interval_ms=options["interval"] * 1000,
+        num_jobs=options["jobs"],
+        num_experiments=options["seeds"],
+        seed=options["seed"],
+    )
+    policy = None if checkpoint is None else str(checkpoint)
+    return Comparison(conditions, schedulers, policy=policy, num_training=options["training"])
+
+
+def _without_effect(conditions: Conditions) -> dict[str, str]:
+    """Options that these experiments ignore, and why."""
+    if conditions.workload.sequence is not None:
+        return dict.fromkeys(
+            ("jobs", "arrivals", "interval"), "the workload file says which jobs arrive when"
+        )
+    return {} if conditions.arrivals == "poisson" else {"interval": "it is for --arrivals poisson"}

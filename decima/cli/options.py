@@ -1,0 +1,214 @@
+"""The options that commands share, and what is made of them."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+__all__ = [
+    "ABOVE_ZERO",
+    "AT_LEAST_ONE",
+    "FILE",
+    "FOLDER",
+    "JSON",
+    "PATH",
+    "PROCESSES",
+    "Aside",
+    "Numbers",
+    "Option",
+    "out_option",
+    "override",
+    "refuse_without_effect",
+    "settings_source",
+    "training_options",
+    "with_options",
+    "workload_keys",
+    "workload_named",
+    "workload_options",
+]
+
+#: Decorates a command with an option.
+Option = Callable[[Any], Any]
+
+AT_LEAST_ONE = click.IntRange(min=1)
+ABOVE_ZERO = click.FloatRange(min=0, min_open=True)
+#: A file or folder to read must be there; one to write is checked when the work begins.
+FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
+PATH = click.Path(path_type=Path)
+
+
+class Aside(click.Option):
+    """An option that says what is shown, where, or how fast, but never changes the results."""
+
+
+def with_options(*options: Option) -> Option:
+    """Several options at once, in this order."""
+
+    def decorate(command: Any) -> Any:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+JSON = click.option("--json", "json_file", cls=Aside, type=PATH, help="Write the results to this file too.")
+PROCESSES = click.option(
+    "--processes", cls=Aside, type=AT_LEAST_ONE, help="Parallel processes.  [default: all CPUs]"
+)
+
+
+def out_option(default: str) -> Option:
+    """The folder for pictures."""
+    return click.option("--out", cls=Aside, type=PATH, default=Path(default), help="Folder for pictures.")
+
+
+def workload_options(default: str = "tpch") -> Option:
+    """What runs: two options, see ``workload_named``; ``default`` is told to people."""
+    return with_options(
+        click.option(
+            "--workload",
+            metavar="NAME|DIR|FILE",
+            help="Jobs: tpch (measured on Spark), a folder of the published TPC-H profiles, or a workload file; if "
+            "the file says which jobs arrive when, they do, each time with other task noise.  "
+            f"[default: {default}]",
+        ),
+        click.option("--profiles", type=FOLDER, help="The same as --workload DIR."),
+    )
+
+
+def workload_named(workload: str | None, profiles: Path | None) -> str | Path | None:
+    """What ``--workload`` or ``--profiles`` names, for ``open_workload``; None if neither is given."""
+    if workload is not None and profiles is not None:
+        raise click.UsageError("--profiles and --workload exclude each other")
+    return profiles if workload is None else workload
+
+
+def workload_keys(name: str | Path | None) -> dict[str, str]:
+    """The settings of a training (``workload.*``) that mean a workload; none for the embedded one."""
+    if name is None or name == "tpch":
+        return {}
+    return {"profiles" if Path(name).is_dir() else "file": str(name)}
+
+
+class Numbers(click.ParamType):  # type: ignore[type-arg]  # generic in newer releases only
+    """Numbers with commas between them. The value stays a text, so that the command can be told again.
+
+    Args:
+        expected: what is said to whoever gives something else.
+        kind: of numbers.
+        count: how many there have to be; any if it is 0.
+        least: that they may be.
+    """
+
+    name = "numbers"
+
+    def __init__(
+        self,
+        expected: str = "numbers with commas between them",
+        kind: Callable[[str], float] = float,
+        count: int = 0,
+        least: float = -math.inf,
+    ) -> None:
+        self.expected, self.kind, self.count, self.least = expected, kind, count, least
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """As given, if it is right."""
+        try:
+            self.parse(value)
+        except ValueError:
+            self.fail(f"{value!r}: expected {self.expected}", param, ctx)
+        return value
+
+    def parse(self, text: str | None) -> tuple[Any, ...]:
+        """The numbers; none without a text."""
+        numbers = () if text is None else tuple(self.kind(part) for part in text.split(","))
+        if any(number < self.least for number in numbers) or self.count not in (0, len(numbers)):
+            raise ValueError(text)
+        return numbers
+
+
+def refuse_without_effect(context: click.Context, why: Mapping[str, str]) -> None:
+    """Giving an option that has no effect is a mistake.
+
+    Args:
+        context: of the command.
+        why: option -> why it has none.
+    """
+    for name, reason in why.items():
+        if context.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT:
+            raise click.UsageError(f"--{name} has no effect: {reason}")
+
+
+# ---- training ----------------------------------------------------------------------------------------------
+
+
+def training_options(recipes: str, default: str, explain: Callable[[], None]) -> Option:
+    """What to learn, and where to: ``--config``, ``--set``, ``--resume``, ``--out``, ``--explain``.
+
+    Args:
+        recipes: their names, for people.
+        default: the recipe that is taken if none is named.
+        explain: shows all settings and metrics.
+    """
+
+    def explain_and_exit(context: click.Context, option: click.Parameter, wanted: bool) -> None:
+        if wanted:
+            explain()
+            context.exit()
+
+    return with_options(
+        click.option(
+            "--config",
+            metavar="FILE.yaml|RECIPE",
+            help=f"Settings of the training: a file, or a recipe ({recipes}).  [default: {default}]",
+        ),
+        click.option(
+            "--set",
+            "overrides",
+            multiple=True,
+            metavar="KEY=VALUE",
+            help="Another value for a setting, such as iterations=100; may be given several times.",
+        ),
+        click.option(
+            "--out", cls=Aside, required=True, type=PATH, help="Folder for policy, checkpoint, metrics."
+        ),
+        click.option(
+            "--resume",
+            cls=Aside,
+            is_flag=True,
+            help="Go on with the run in that folder, by default with its settings.",
+        ),
+        click.option(
+            "--explain",
+            cls=Aside,
+            is_flag=True,
+            is_eager=True,
+            expose_value=False,
+            callback=explain_and_exit,
+            help="Show all settings and all metrics, and end.",
+        ),
+    )
+
+
+def settings_source(options: Mapping[str, Any], default: str) -> str | Path:
+    """Where settings come from: what was named, the folder of a run to go on with, or the default recipe."""
+    if options["config"] is not None or not options["resume"]:
+        return options["config"] or default
+    from decima.learning.loop import CONFIG
+
+    source: Path = options["out"] / CONFIG
+    if not source.exists():
+        raise click.UsageError(f"{options['out']}: holds no training run to go on with")
+    return source
+
+
+def override(key: str, value: object) -> str:
+    """A setting as ``--set`` has it, whatever characters a text has."""
+    return f"{key}={json.dumps(None if value is None else str(value))}"

@@ -1,0 +1,46 @@
+"""The command ``decima replay``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from decima.cli.options import FILE, PATH
+
+__all__ = ["replay"]
+
+
+@click.command()
+@click.option(
+    "--weights",
+    metavar="FILE.npz",
+    type=FILE,
+    help="The network whose decisions were recorded: a policy file.",
+)
+@click.argument("files", nargs=-1, required=True, type=PATH)
+def replay(weights: Path | None, files: tuple[Path, ...]) -> int:
+    """Replay recorded episodes, and say which of them match.
+
+    FILES (JSON, gzipped or not) are episodes of the published Decima simulator, of its trained agent (with
+    --weights; the network must decide as it did) or of the public DeepRM code. Shows the first difference of each
+    that does not match; the status is 0 only if all do.
+    """
+    from simulator.parity.replay import first_difference_in
+
+    agent = None
+    if weights is not None:
+        from decima.policy.files import load_policy
+        from decima.policy.parity import AgentReplay
+
+        agent = AgentReplay(load_policy(weights))
+    matching = 0
+    for path in files:
+        difference = first_difference_in(path, None if agent is None else agent.differences)
+        matching += difference is None
+        if difference is not None:
+            click.echo(f"{path}: {difference}")
+    click.echo(f"{matching} of {len(files)} episodes match")
+    if agent is not None and agent.largest_difference >= 0:
+        click.echo(f"largest difference of a probability: {agent.largest_difference:.2g}")
+    return 0 if matching == len(files) else 1

@@ -1,0 +1,31 @@
+"""What tests of commands share."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+
+from click.testing import CliRunner, Result
+
+from decima.cli.main import cli
+
+
+def assert_one_line_error(result: Result, message: str) -> None:
+    """The command ended with one line on stderr, which holds the message, and a status that says so."""
+    assert result.exit_code not in (0, 130), result.output
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    assert result.stderr.startswith("decima: error: ")
+    assert message in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def assert_same_again(json_file: Path, *options: str) -> None:
+    """The command that the results hold gives the same results; with options that do not change them."""
+    before = json_file.read_text()
+    words = shlex.split(json.loads(before)["command"])
+    assert words[0] == "decima"
+    again = json_file.with_name("again.json")
+    result = CliRunner().invoke(cli, [*words[1:], "--json", str(again), *options])
+    assert result.exit_code == 0, result.stderr
+    assert again.read_text() == before

@@ -1,0 +1,86 @@
+"""The command ``decima replay``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from decima.cli.main import cli
+from tests.decima.cli.commands import assert_one_line_error
+from tests.simulator.parity import test_cluster, test_grid
+from tests.simulator.parity.test_cluster import write
+
+Shared = Callable[[str], Path]
+
+WEIGHTS = "reference/decima-sim-20000.npz"
+
+
+def replay(*words: str | Path) -> Result:
+    return CliRunner().invoke(cli, ["replay", *map(str, words)])
+
+
+def test_all_recorded_episodes_match(shared: Shared) -> None:
+    """Of the published simulator, of its trained agent, and of the public DeepRM code."""
+    paths = []
+    for folder, count in (("decima-sim", 97), ("decima-sim-agent", 15), ("deeprm", 25)):
+        found = sorted(shared(f"parity/{folder}").glob("*.json.gz"))
+        assert len(found) == count
+        paths += found
+    result = replay("--weights", shared(WEIGHTS), *paths)
+    matching, largest = result.output.splitlines()
+    assert matching == "137 of 137 episodes match"
+    assert float(largest.removeprefix("largest difference of a probability: ")) <= 1e-4
+    assert result.exit_code == 0
+
+
+def test_recordings_of_clusters_and_grids_are_replayed_in_one_go(tmp_path: Path) -> None:
+    wrong = {**test_cluster.recording(), "makespan_ms": 58}, {**test_grid.recording(), "done": False}
+    episodes = [*wrong, test_cluster.recording(), test_grid.recording()]
+    paths = [write(tmp_path / f"{number}.json.gz", episode) for number, episode in enumerate(episodes)]
+    result = replay(*paths)
+    assert result.stdout.splitlines() == [
+        f"{paths[0]}: makespan: 57 ms, recorded 58 ms",
+        f"{paths[1]}: after 12 actions: the recording is not over, the replay is otherwise",
+        "2 of 4 episodes match",
+    ]
+    assert result.exit_code == 1
+    assert replay(*paths[2:]).output == "2 of 2 episodes match\n"
+
+
+def test_after_bad_files_the_others_are_replayed(tmp_path: Path) -> None:
+    agent = test_cluster.recording()
+    agent["decisions"][0]["stage_probabilities"] = [1.0]
+    (tmp_path / "text.json").write_text("no recording")
+    (tmp_path / "grid.json").write_text('{"jobs_in": []}')
+    paths = [tmp_path / "missing.json", tmp_path / "text.json", tmp_path / "grid.json", tmp_path]
+    paths += [write(tmp_path / "agent.json", agent), write(tmp_path / "good.json", test_cluster.recording())]
+    result = replay(*paths)
+    *lines, summary = result.stdout.splitlines()
+    told = (
+        "cannot be read: No such file",
+        "Invalid JSON",
+        "params: Field required",
+        "cannot be read: Is a dir",
+    )
+    for path, line, expected in zip(paths, lines, (*told, "recorded from a trained agent"), strict=False):
+        assert line.startswith(f"{path}: {expected}")
+    assert (len(lines), summary) == (5, "1 of 6 episodes match")
+    assert result.exit_code == 1
+
+
+def test_what_is_asked_for(tmp_path: Path) -> None:
+    good = write(tmp_path / "good.json", test_cluster.recording())
+    assert_one_line_error(replay(), "Missing argument 'FILES...'")
+    assert_one_line_error(replay("--weights", tmp_path / "missing.npz", good), "missing.npz' does not exist")
+    assert_one_line_error(replay("--weights", good, good), "good.json: not a policy, or cut off")
+
+
+@pytest.mark.parametrize("content", [[], 1, "text", None])
+def test_what_is_no_object_is_one_line(tmp_path: Path, content: object) -> None:
+    (tmp_path / "bad.json").write_text(json.dumps(content))
+    result = replay(tmp_path / "bad.json")
+    assert result.output == f"{tmp_path}/bad.json: Input should be an object\n0 of 1 episodes match\n"
