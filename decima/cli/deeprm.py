@@ -167,8 +167,12 @@ def _explain() -> None:
 
 
 @deeprm.command(context_settings={"show_default": True})
-@training_options("deeprm, cnn, a2c", DEFAULT_RECIPE, _explain)
-@click.option("--log", type=FILE, help="Draw jobs from this log in Standard Workload Format (jobs.log).")
+@training_options(
+    "deeprm, cnn, a2c",
+    DEFAULT_RECIPE,
+    _explain,
+    click.option("--log", type=FILE, help="Draw jobs from this log in Standard Workload Format (jobs.log)."),
+)
 @click.pass_context
 def train(context: click.Context, /, **options: Any) -> None:
     """Learn to book jobs from a stream of them (DeepRM, HotNets 2016).

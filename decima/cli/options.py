@@ -149,13 +149,14 @@ def refuse_without_effect(context: click.Context, why: Mapping[str, str]) -> Non
 # ---- training ----------------------------------------------------------------------------------------------
 
 
-def training_options(recipes: str, default: str, explain: Callable[[], None]) -> Option:
+def training_options(recipes: str, default: str, explain: Callable[[], None], *jobs: Option) -> Option:
     """What to learn, and where to: ``--config``, ``--set``, ``--resume``, ``--out``, ``--explain``.
 
     Args:
         recipes: their names, for people.
         default: the recipe that is taken if none is named.
         explain: shows all settings and metrics.
+        jobs: options that say what runs.
     """
 
     def explain_and_exit(context: click.Context, option: click.Parameter, wanted: bool) -> None:
@@ -176,6 +177,7 @@ def training_options(recipes: str, default: str, explain: Callable[[], None]) ->
             metavar="KEY=VALUE",
             help="Another value for a setting, such as iterations=100; may be given several times.",
         ),
+        *jobs,
         click.option(
             "--out", cls=Aside, required=True, type=PATH, help="Folder for policy, checkpoint, metrics."
         ),

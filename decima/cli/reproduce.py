@@ -304,6 +304,10 @@ def _critical_path(name: str, command: str, tell: Tell, seeds: int, budget: floa
 def _fig18(
     name: str, command: str, tell: Tell, recordings: tuple[Path, ...], executors: int, seeds: int
 ) -> Shown:
+    if not recordings:
+        raise click.UsageError(
+            "fig18 needs runs on real Spark: --recordings DIR; python -m workloads.spark.recorder makes them"
+        )
     from decima.studies.fig18 import measure_fidelity
     from decima.studies.fig18_report import shown
     from decima.studies.recordings import load_recordings
@@ -374,7 +378,6 @@ _add(
             metavar="DIR",
             type=FOLDER,
             multiple=True,
-            required=True,
             help="Folder that python -m workloads.spark.recorder wrote, or of event logs of single runs; may be "
             "given several times.",
         ),

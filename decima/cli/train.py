@@ -45,8 +45,9 @@ def _explain() -> None:
 
 
 @click.command(context_settings={"show_default": True})
-@training_options("batch, stream, makespan, paper", DEFAULT_RECIPE, _explain)
-@workload_options("what the settings say")
+@training_options(
+    "batch, stream, makespan, paper", DEFAULT_RECIPE, _explain, workload_options("what the settings say")
+)
 @click.option(
     "--device",
     cls=Aside,
