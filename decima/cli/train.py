@@ -202,7 +202,7 @@ def watch(
 
 
 def show_training(
-    result: TrainingResult | DeepRMResult,
+    result: TrainingResult[Any],
     table: Table,
     who: str,
     judges: str,
