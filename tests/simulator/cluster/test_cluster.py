@@ -418,6 +418,19 @@ def test_who_finds_its_stage_full_and_nothing_else_in_its_job_goes_where_there_i
     assert (2, 0, 0, 1, 160.0, 660.0) in runs(record)
 
 
+@BOTH
+def test_who_is_on_its_way_to_a_job_when_that_ends_is_free_for_the_next(semantics: Semantics) -> None:
+    """Executor 1 leaves for job 0 at 110 ms, which executor 0 completes at 200 ms; nobody else has work then."""
+    profiles = job(stage(2, 50.0)), job(stage(1, 10.0)), job(stage(2, 10.0))
+    subject = cluster(2, *profiles, at=[0.0, 0.0, 1000.0], moving_delay_ms=100.0, semantics=semantics)
+    subject.decide(Decision(0, 1))
+    subject.decide(Decision(1, 1))
+    record, _ = finish(subject)
+    assert record.completion_ms.tolist() == [200.0, 110.0, 1110.0]
+    assert record.moves()[["executor", "depart_ms"]].values.tolist()[2] == [1, 110.0]
+    assert {run[3:] for run in runs(record) if run[0] == 2} == {(0, 1100.0, 1110.0), (1, 1100.0, 1110.0)}
+
+
 # Two classes of executors.
 
 
