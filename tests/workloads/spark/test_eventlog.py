@@ -55,6 +55,27 @@ def test_waves_of_executors(read):
     assert waves[0, 2] == waves[0, 3] == Wave.REST
 
 
+def slots_of_three(read, *runs: tuple[int, int]) -> list[int]:
+    """The slots of tasks, (launch, finish), on an executor of three."""
+    log = LogBuilder().executor("0", cores=3).job(0, [stage_info(0, len(runs))], at=2000).submit(0, 2000)
+    for number, (launch, finish) in enumerate(runs):
+        log.task(0, number, "0", launch, finish)
+    return only_query(read(log.complete(0, 9000).job_end(0, 9000).end())).tasks["slot"].tolist()
+
+
+def test_a_task_takes_the_slot_that_became_free_last(read):
+    """So a slot that never worked comes after all that did."""
+    assert slots_of_three(read, (2000, 2100), (2100, 2200), (2200, 2300)) == [0, 0, 0]
+    together = (2000, 2100), (2000, 2300), (2000, 2200)
+    assert slots_of_three(read, *together, (2300, 2400), (2350, 2400), (2390, 2400)) == [0, 1, 2, 1, 2, 0]
+
+
+def test_a_task_that_seems_to_come_too_early_takes_the_slot_that_will_be_free_first(read):
+    """Executors and the driver do not have quite the same clock."""
+    together = (2000, 2300), (2000, 2200), (2000, 2210)
+    assert slots_of_three(read, *together, (2199, 2500), (2205, 2500)) == [0, 1, 2, 1, 2]
+
+
 def test_a_failed_task_warms_its_executor_up(read):
     log = LogBuilder().executor("0").job(0, [stage_info(0, 1)], at=2000).submit(0, 2000)
     log.task(0, 0, "0", 2000, 2100, reason="ExceptionFailure").task(0, 0, "0", 2100, 2200, attempt=1)
