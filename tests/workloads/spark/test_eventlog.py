@@ -194,6 +194,23 @@ def test_a_shuffle_of_another_query_is_counted_not_linked(read):
     assert application.report.outside_parents == 1
 
 
+def test_a_shuffle_is_reused_from_the_stage_that_wrote_it_last(read):
+    """RDD 3 is written as a shuffle by stages 0, 2 and 7, and handed to the driver by 4; 6 reads it in between."""
+    log = LogBuilder().executor("0").sql(5, 1900)
+    log.job(0, [stage_info(0, 1, rdd=3), stage_info(1, 1, (0,), rdd=8)], at=2000, sql=5)
+    log.run(0, 2000, 2100, "ShuffleMapTask").run(1, 2100, 2200).job_end(0, 2200)
+    log.job(1, [stage_info(2, 1, rdd=3), stage_info(3, 1, (2,), rdd=9)], at=2200, sql=5)
+    log.run(2, 2200, 2300, "ShuffleMapTask").run(3, 2300, 2400).job_end(1, 2400)
+    log.job(2, [stage_info(4, 1, rdd=3)], at=2400, sql=5).run(4, 2400, 2500).job_end(2, 2500)
+    log.job(3, [stage_info(5, 1, rdd=3), stage_info(6, 1, (5,), rdd=12)], at=2500, sql=5)
+    log.run(6, 2500, 2600).job_end(3, 2600)
+    log.job(4, [stage_info(7, 1, rdd=3), stage_info(8, 1, (7,), rdd=13)], at=2600, sql=5)
+    log.run(7, 2600, 2700, "ShuffleMapTask").run(8, 2700, 2800).job_end(4, 2800)
+    query = only_query(read(log.sql_end(5, 2900).end()))
+    reused = [[query.stages[place].stage_id for place in edge] for edge in query.dag.reused_edges.tolist()]
+    assert reused == [[2, 6]]
+
+
 def test_a_stage_without_tasks_is_bridged(read):
     log = LogBuilder().executor("0")
     log.job(0, [stage_info(0, 1), stage_info(1, 0, (0,)), stage_info(2, 1, (1,))], at=2000)
