@@ -84,6 +84,15 @@ def test_a_failed_task_warms_its_executor_up(read):
     assert (application.report.failed_tasks, application.report.retried_tasks) == (1, 1)
 
 
+def test_every_run_after_the_first_is_one_retry(read):
+    log = LogBuilder().executor("0").job(0, [stage_info(0, 1)], at=2000).submit(0, 2000)
+    for attempt, reason in enumerate(("ExceptionFailure", "ExceptionFailure", "Success")):
+        log.task(0, 0, "0", 2000 + 100 * attempt, 2100 + 100 * attempt, attempt=attempt, reason=reason)
+    application = read(log.complete(0, 2300).job_end(0, 2300).end())
+    assert only_query(application).tasks["launch_ms"].tolist() == [2200.0]
+    assert (application.report.failed_tasks, application.report.retried_tasks) == (2, 2)
+
+
 def test_an_executor_with_several_cores_counts_as_several(read):
     log = LogBuilder().add("EnvironmentUpdate", **{"Spark Properties": {"spark.task.cpus": "2"}})
     log.executor("0", cores=4).job(0, [stage_info(0, 4)], at=2000).submit(0, 2000)
@@ -250,6 +259,27 @@ def test_a_lost_executor_repeats_tasks_in_a_new_attempt_of_the_stage(read):
     assert (report.failed_tasks, report.repeated_tasks, report.stage_retries) == (1, 1, 2)
     assert (report.lost_executors, report.missing_tasks, report.unfinished_tasks) == (1, 0, 0)
     assert [executor.lost for executor in application.executors] == [False, True]
+
+
+def test_a_retried_partition_keeps_its_number_in_a_later_attempt_of_its_stage(read):
+    """Executor 1 is lost with what partition 2 of stage 1 had written; partition 1 fails for what it lacks then.
+
+    The second attempt of stage 1 repeats these two, as its tasks 0 and 1.
+    """
+    log = LogBuilder().executor("0").executor("1")
+    log.job(0, [stage_info(0, 1), stage_info(1, 3, (0,))], at=2000)
+    log.run(0, 2000, 2050, "ShuffleMapTask", executor="1").submit(1, 2050)
+    log.task(1, 0, "0", 2050, 2150).task(1, 2, "1", 2050, 2170).remove("1", 2180, "worker lost")
+    log.task(0, 0, "1", 2000, 2050, reason="Resubmitted").task(1, 2, "1", 2050, 2170, reason="Resubmitted")
+    log.task(1, 1, "0", 2150, 2200, reason="FetchFailed").complete(1, 2200, failure="fetch")
+    log.submit(0, 2210, attempt=1).task(0, 0, "0", 2210, 2250, stage_attempt=1).complete(0, 2250)
+    log.submit(1, 2250, attempt=1)
+    log.task(1, 0, "0", 2250, 2320, partition=1, stage_attempt=1)
+    log.task(1, 1, "0", 2320, 2400, partition=2, stage_attempt=1)
+    application = read(log.complete(1, 2400).job_end(0, 2400).end())
+    tasks = only_query(application).tasks.set_index(["stage", "partition"])["duration_ms"]
+    assert tasks.to_dict() == {(0, 0): 50.0, (1, 0): 100.0, (1, 1): 70.0, (1, 2): 120.0}
+    assert (application.report.repeated_tasks, application.report.missing_tasks) == (2, 0)
 
 
 def test_dropped_events_are_counted(read):
