@@ -107,6 +107,14 @@ def test_a_log_is_read_once_until_it_changes(tmp_path: Path) -> None:
     assert len(read_swf(path)) == 3
 
 
+def test_allocated_processors_go_before_requested_ones(tmp_path: Path) -> None:
+    sizes = ((8, 16), (16, 8), (-1, 16), (0, 16), (8, -1))
+    each = [line(allocated=allocated, processors=asked, used_memory=10) for allocated, asked in sizes]
+    log = read_swf(write(tmp_path, *each))
+    assert log.processors.tolist() == [8, 16, 16, 16, 8]
+    assert log.memory_kb.tolist() == [80, 160, 160, 160, 80]
+
+
 def test_used_memory_goes_before_requested_memory(tmp_path: Path) -> None:
     log = read_swf(write(tmp_path, line(used_memory=10, memory=99), line(used_memory=0, memory=99)))
     assert log.memory_kb.tolist() == [40, 396]
