@@ -73,6 +73,24 @@ def test_executors_leave_their_job_only_for_a_clearly_shorter_one(share: float, 
     assert (decision.stage == 1) == stays
 
 
+@pytest.mark.parametrize(("left", "leaves"), [(15, False), (16, True)])
+def test_an_executor_leaves_its_job_for_eight_moving_delays_of_work(left: int, leaves: bool) -> None:
+    """Executor 0 ends the first stage of a long job; at the short one, which has executor 1, some tasks are left."""
+    long, short = chain(stage(1, 50), stage(10, 10_000)), job(stage(1 + left, DELAY_MS))
+    cluster = Cluster(ClusterConfig(2, moving_delay_ms=DELAY_MS), jobs(long, short))
+    cluster.decide(Decision(0, 1))
+    cluster.decide(Decision(2, 1))
+    observation = cluster.observe()
+    assert (cluster.turn, observation.source, observation.unclaimed_tasks.tolist()) == ([0], 0, [0, 10, left])
+    assert CappedSrpt().decide(observation) == (Decision(2, 2) if leaves else Decision(1, 2))
+
+
+@pytest.mark.parametrize(("tasks", "executors"), [(5, 1), (6, 2), (8, 2), (9, 3)])
+def test_a_free_executor_moves_for_three_moving_delays_of_work(tasks: int, executors: int) -> None:
+    made = first_decisions(CappedSrpt(), 4, jobs(job(stage(tasks, DELAY_MS))))
+    assert made == [Decision(0, executors), None]
+
+
 def inflating(tasks: int, levels: dict[int, float]) -> JobProfile:
     """A job whose tasks take longer the more executors it holds: level -> ms."""
     table = {level: [ms] for level, ms in levels.items()}
