@@ -215,19 +215,16 @@ def _find_work(state, executor, now):
 
 @compiled
 def commit(state, source, job, target, count):
-    """Commit executors of a source, which belongs to ``job`` (-1 for none), to a stage or to idleness."""
+    """Commit executors of a source, which belongs to ``job`` (-1 for none), to a stage or to idleness.
+
+    A source has no commitments when its round opens, and a stage is chosen once in a round: no target comes twice.
+    """
     if target != IDLE:
         adjust(state, target, 0, count)
         if state.stages[target].job != job:
             state.jobs[state.stages[target].job].executors += count
         state.stages[target].selected = 1
     entries, origin = state.executors, state.sources[source]
-    entry = origin.first_entry
-    while entry >= 0:
-        if entries[entry].entry_target == target:
-            entries[entry].entry_count += count
-            return
-        entry = entries[entry].entry_next
     entry = state.cluster[0].free_entry
     if entry < 0:
         raise RuntimeError("more commitments than executors")
