@@ -151,7 +151,6 @@ class Cluster(BaseCluster):
         while not self._offered and not self._done:
             if self._num_pending or self._num_running[0]:
                 self.clock.step()
-                self._last_call = False
             else:
                 self._nothing_pending()
 
