@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,11 +10,12 @@ from numpy.typing import NDArray
 from decima.learning.cluster.advantages import Advantages
 from decima.learning.cluster.config import TrainingConfig
 from decima.learning.cluster.critic import NUM_SUMS
-from decima.learning.cluster.curriculum import plan_iteration
-from decima.learning.cluster.rollout import Trajectories
+from decima.learning.cluster.curriculum import episode_specs, plan_iteration
+from decima.learning.cluster.rollout import Trajectories, roll_out, roll_out_scheduler
 from decima.policy.features import Featurizer
 from decima.policy.graphs import Graphs
 from decima.policy.policy import Policy
+from decima.schedulers import Fair
 from simulator import Cluster
 from tests.decima.learning.cluster.examples import small
 
@@ -76,3 +78,24 @@ def test_a_critic_knows_what_the_load_is_worth_whatever_its_sequences_had_to_com
     np.testing.assert_allclose(advantage, 0.0, atol=0.02)
     plain = Advantages(config.model_copy(update={"critic": None}), config.conditions())
     assert np.std(plain(policy, samples, plan_iteration(config, 0))) > 0.5
+
+
+@pytest.mark.parametrize("fixed", [True, False])
+@pytest.mark.parametrize("critic", [None, {"gae_horizon": 3}])
+def test_a_heuristic_earns_exactly_what_is_expected_of_itself(
+    tmp_path: Path, critic: dict[str, Any] | None, fixed: bool
+) -> None:
+    config = small(
+        tmp_path,
+        baseline={"kind": "heuristic", "scheduler": "fair"},
+        critic=critic,
+        curriculum={"start": 2, "end": 6},
+        episodes={"fixed_sequences": fixed},
+    )
+    policy, conditions = Policy(config.policy.build()), config.conditions()
+    groups = plan_iteration(config, 0)
+    specs = [spec for group in groups for spec in episode_specs(conditions, group)]
+    advantages = Advantages(config, conditions)
+    assert np.std(advantages(policy, roll_out(policy, conditions.cluster, specs), groups)) > 0.001
+    its_own = roll_out_scheduler(Fair(), policy, conditions.cluster, specs)
+    np.testing.assert_allclose(advantages(policy, its_own, groups), 0.0, atol=1e-12)

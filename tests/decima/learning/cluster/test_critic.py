@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from decima.learning.cluster.critic import NUM_SUMS, LinearCritic, load_of
-from decima.learning.returns import DiscountedReturns, TotalReturns
+from decima.learning.returns import DiscountedReturns, Returns, TotalReturns
 from simulator import Cluster, ClusterConfig
 from tests.simulator.cluster.build import job, jobs, stage
 
@@ -64,6 +64,15 @@ def test_with_a_short_horizon_advantages_are_td_errors() -> None:
     expected = np.append(critic.expect(load), -2.0)
     found = critic.advantages(TotalReturns(), load, reward, np.arange(6) * 100.0, 600.0, bootstrap_value=-2.0)
     np.testing.assert_allclose(found, reward + expected[1:] - expected[:-1], atol=1e-9)
+
+
+@pytest.mark.parametrize("returns", [TotalReturns(), DiscountedReturns(250.0)])
+def test_a_td_error_counts_by_a_factor_of_e_less_a_horizon_later(returns: Returns) -> None:
+    """Nothing is expected, and all there is to earn comes between the last sample, at 300 ms, and the end."""
+    time_ms, reward = np.array([0.0, 100.0, 250.0, 300.0]), np.array([0.0, 0.0, 0.0, -2.0])
+    earned = returns(reward, time_ms, 400.0)
+    found = LinearCritic(100.0).advantages(returns, np.ones((4, NUM_SUMS)), reward, time_ms, 400.0)
+    np.testing.assert_allclose(found / earned, np.exp([-3.0, -2.0, -0.5, 0.0]))
 
 
 def test_before_it_has_seen_anything_it_expects_nothing() -> None:
