@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from decima.outputs import OutputError, atomic_path, check_file, make_folder, prepare_outputs, uninterrupted
+from tests.programs import ctrl_c_strikes
 
 
 def test_an_interrupted_write_leaves_the_old_file_and_no_litter(tmp_path: Path) -> None:
@@ -77,11 +78,12 @@ def test_ctrl_c_waits_until_what_belongs_together_is_written() -> None:
             signal.raise_signal(signal.SIGINT)
             done.append("the rest")
 
-    with pytest.raises(KeyboardInterrupt):
-        write()
-    assert done == ["the rest"]
-    with pytest.raises(KeyboardInterrupt):
-        signal.raise_signal(signal.SIGINT)
+    with ctrl_c_strikes():
+        with pytest.raises(KeyboardInterrupt):
+            write()
+        assert done == ["the rest"]
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
 
 
 def test_without_ctrl_c_nothing_happens_even_in_other_threads() -> None:

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from tests.decima.cli.commands import assert_one_line_error
 from tests.decima.cli.test_train import wait_for_rows
 from tests.decima.learning.examples import assert_same_run
 from tests.decima.learning.grid.examples import small
+from tests.programs import started
 from tests.workloads.sources.test_swf import line, write
 
 Train = Callable[..., Result]
@@ -158,11 +160,9 @@ def test_every_setting_and_metric_is_explained(train: Train) -> None:
 # As a program of its own.
 
 
-def start(*options: str) -> subprocess.Popen[str]:
+def start(*options: str) -> AbstractContextManager[subprocess.Popen[str]]:
     command = (sys.executable, "-m", "decima", "deeprm", "train", "--config", "small.yaml", "--out", "out")
-    return subprocess.Popen(
-        (*command, *options), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-    )
+    return started((*command, *options), stdout=subprocess.DEVNULL)
 
 
 @pytest.mark.slow
@@ -175,13 +175,13 @@ def test_a_training_may_be_killed_at_any_moment(config: Path, tmp_path: Path) ->
     settings_file(**changes)
     DeepRMTrainer(small(**changes), tmp_path / "whole").run()
     for rows in (0, 1, 3, 20, 41):
-        process = start("--resume")
-        wait_for_rows(process, rows)
-        os.kill(process.pid, signal.SIGKILL)
+        with start("--resume") as process:
+            wait_for_rows(process, rows)
+            os.kill(process.pid, signal.SIGKILL)
+            process.communicate()
+    with start("--resume") as process:
         process.communicate()
-    process = start("--resume")
-    process.communicate(timeout=240)
-    assert process.returncode == 0
+        assert process.returncode == 0
     assert_same_run(tmp_path / "whole", tmp_path / "out")
     rows_of = [json.loads(text)["iteration"] for text in Path("out/metrics.jsonl").read_text().splitlines()]
     assert rows_of == [*range(61)]
@@ -189,11 +189,11 @@ def test_a_training_may_be_killed_at_any_moment(config: Path, tmp_path: Path) ->
 
 def test_ctrl_c_ends_in_one_line_and_keeps_the_network(config: Path, tmp_path: Path) -> None:
     settings_file(iterations=100_000, validation={"every": 50_000})
-    process = start()
-    wait_for_rows(process, 4)
-    process.send_signal(signal.SIGINT)
-    errors = process.communicate(timeout=120)[1].splitlines()
-    assert process.returncode == 130
+    with start() as process:
+        wait_for_rows(process, 4)
+        process.send_signal(signal.SIGINT)
+        errors = process.communicate()[1].splitlines()
+        assert process.returncode == 130
     assert errors[-1].startswith("decima: interrupted after ")
     assert errors[-1].endswith(" of 100000 iterations; --resume goes on")
     done = int(errors[-1].split()[3])
