@@ -272,7 +272,7 @@ from decima.evaluation.comparison import Comparison
 run = Comparison.run
 
 def talk(comparison, processes, on_step):
-    run(comparison, processes, lambda: (on_step(), print("finished", flush=True)))
+    run(comparison, processes, lambda *steps: (on_step(*steps), print("finished", flush=True)))
 
 if __name__ == "__main__":
     Comparison.run = talk

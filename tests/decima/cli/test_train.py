@@ -207,8 +207,6 @@ def killed_and_gone_on_with(config: TrainingConfig, tmp_path: Path, kills: list[
             time.sleep(more)
             os.kill(process.pid, signal.SIGKILL)
             process.communicate()
-    with start("--resume") as process:
-        process.communicate()
     trainer.Trainer(config, tmp_path / "out", resume=True).run()
     assert_same_run(tmp_path / "whole", tmp_path / "out")
 
