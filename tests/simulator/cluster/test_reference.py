@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from decima.schedulers import Fair
 from simulator import (
@@ -32,6 +33,8 @@ from tests.workloads.strategies import job_sequences
 from workloads import poisson_arrivals, synthetic_profiles
 from workloads.arrivals import JobSequence
 
+anywhere = st.one_of(clusters(), clusters(max_time=True))
+
 
 def compare(config: ClusterConfig, sequence: JobSequence, seed: int, idle: float) -> None:
     driver = Driver(config, sequence, seed, idle, make=Both)
@@ -39,8 +42,8 @@ def compare(config: ClusterConfig, sequence: JobSequence, seed: int, idle: float
     driver.cluster.record()
 
 
-@MANY
-@given(clusters(max_time=True), job_sequences(), seeds, idleness)
+@settings(MANY, max_examples=200)
+@given(anywhere, job_sequences(), seeds, idleness)
 def test_both_engines_agree_event_by_event(
     config: ClusterConfig, sequence: JobSequence, seed: int, idle: float
 ) -> None:
@@ -49,7 +52,7 @@ def test_both_engines_agree_event_by_event(
 
 @pytest.mark.slow
 @settings(MANY, max_examples=1000, derandomize=False)
-@given(clusters(max_time=True), job_sequences(), seeds, idleness)
+@given(anywhere, job_sequences(), seeds, idleness)
 def test_both_engines_agree_on_a_thousand_episodes(
     config: ClusterConfig, sequence: JobSequence, seed: int, idle: float
 ) -> None:
