@@ -99,7 +99,7 @@ def _learned(spec: str, name: str) -> Scheduler:
             f"scheduler {spec!r}: the policy {name!r} {what}: expected a policy file or one of {', '.join(SHIPPED)}"
         )
     # The agent stands above this floor, and takes PyTorch along, for which only those should wait who use it.
-    from decima.policy.files import PolicyFileError
+    from decima.policy.errors import PolicyFileError
     from decima.policy.scheduler import NeuralScheduler
 
     try:

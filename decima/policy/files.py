@@ -7,9 +7,7 @@ that text has the layout of the published Decima weights.
 
 from __future__ import annotations
 
-import io
 import json
-import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,20 +17,14 @@ import torch
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from decima.outputs import atomic_path
+from decima.policy.archive import checked_weights, read_archive, write_archive
 from decima.policy.config import DECIMA_SIM_POLICY, PolicyConfig
+from decima.policy.errors import PolicyFileError
 from decima.policy.policy import Policy
-from workloads.errors import DecimaError
 
-__all__ = ["PolicyFileError", "load_policy", "read_about", "read_archive", "save_policy", "write_archive"]
+__all__ = ["load_policy", "read_about", "save_policy"]
 
 VERSION = 1
-#: Of all arrays together, bytes; a policy has some ten thousand numbers.
-LARGEST = 2**30
-
-
-class PolicyFileError(DecimaError, ValueError):
-    """A file that holds no policy. The message is one line that names the file and what was expected."""
 
 
 def save_policy(path: Path, policy: Policy, about: Mapping[str, Any] | None = None) -> None:
@@ -59,26 +51,11 @@ def load_policy(path: Path) -> Policy:
     config = _head(path, arrays)[0] if "policy" in arrays else DECIMA_SIM_POLICY
     arrays.pop("policy", None)
     policy = Policy(config)
-    expected = _arrays(policy)
-    for name, wanted in expected.items():
-        if name not in arrays:
-            raise PolicyFileError(f"{path}: there is no array {name}")
-        array = arrays[name]
-        if array.shape != wanted.shape or array.dtype.kind != "f":
-            raise PolicyFileError(
-                f"{path}: {name} must be float of shape {wanted.shape}, got {array.dtype} {array.shape}"
-            )
-        with np.errstate(over="ignore"):
-            arrays[name] = array.astype(np.float32)
-        if not np.isfinite(arrays[name]).all():
-            raise PolicyFileError(f"{path}: {name} has weights that are not finite")
-    for name in arrays:
-        if name not in expected:
-            raise PolicyFileError(f"{path}: there should be no array {name}")
+    weights = checked_weights(path, arrays, {name: array.shape for name, array in _arrays(policy).items()})
     with torch.no_grad():
         for network, layer, linear in policy.layers():
-            linear.weight.copy_(torch.from_numpy(arrays[f"{network}.{layer}.weight"]))
-            linear.bias.copy_(torch.from_numpy(arrays[f"{network}.{layer}.bias"]))
+            linear.weight.copy_(torch.from_numpy(weights[f"{network}.{layer}.weight"]))
+            linear.bias.copy_(torch.from_numpy(weights[f"{network}.{layer}.bias"]))
     return policy
 
 
@@ -98,38 +75,6 @@ def _arrays(policy: Policy) -> dict[str, NDArray[np.float32]]:
         arrays[f"{network}.{layer}.weight"] = linear.weight.detach().float().cpu().numpy()
         arrays[f"{network}.{layer}.bias"] = linear.bias.detach().float().cpu().numpy()
     return arrays
-
-
-def write_archive(path: Path, arrays: Mapping[str, Any]) -> None:
-    """Write arrays by name, in one step."""
-    with atomic_path(path) as partial, partial.open("wb") as file:
-        np.savez_compressed(file, **arrays)
-
-
-def read_archive(path: Path) -> dict[str, NDArray[Any]]:
-    """The arrays of an archive, as ``numpy.load`` reads them, but for anything else that it would read.
-
-    Raises:
-        PolicyFileError: it cannot be read, or there is something else in it.
-    """
-    try:
-        with zipfile.ZipFile(path) as archive:
-            members = archive.infolist()
-            if sum(member.file_size for member in members) > LARGEST:
-                raise ValueError("larger than any policy")
-            if any(not member.filename.endswith(".npy") for member in members):
-                raise ValueError("something is no array")
-            contents = {member.filename.removesuffix(".npy"): archive.read(member) for member in members}
-        return {
-            name: np.lib.format.read_array(io.BytesIO(content), allow_pickle=False)
-            for name, content in contents.items()
-        }
-    except Exception as error:  # there is no list of what damaged archives and arrays raise
-        if isinstance(error, OSError) and error.strerror:
-            raise PolicyFileError(f"{path}: {error.strerror}") from None
-        raise PolicyFileError(
-            f"{path}: not a policy, or cut off: expected a NumPy archive of arrays"
-        ) from None
 
 
 def _head(path: Path, arrays: Mapping[str, NDArray[Any]]) -> tuple[PolicyConfig, dict[str, Any]]:

@@ -19,7 +19,8 @@ from decima.learning.cluster.advantages import Advantages
 from decima.learning.cluster.curriculum import cloning_seeds, cloning_shuffling, plan_iteration, shuffling
 from decima.learning.cluster.rollout import EpisodeSpec, Trajectories, roll_out_scheduler
 from decima.learning.updates import UpdateReport, clone_behaviour, parts_of, ppo, reinforce
-from decima.policy.files import PolicyFileError, load_policy
+from decima.policy.errors import PolicyFileError
+from decima.policy.files import load_policy
 from decima.policy.policy import Policy
 from decima.registry import make_scheduler
 

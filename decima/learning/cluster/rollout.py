@@ -22,10 +22,10 @@ from decima.policy.features import Featurizer
 from decima.policy.graphs import Graphs
 from decima.policy.policy import Policy
 from decima.schedulers import Scheduler
-from simulator import BaseCluster, ClusterConfig, Decision, EpisodeRecord, Observation, make_cluster
+from simulator import BaseCluster, ClusterConfig, Decision, Observation, make_cluster
 from workloads import JobSequence
 
-__all__ = ["EpisodeSpec", "Trajectories", "play", "roll_out", "roll_out_scheduler"]
+__all__ = ["EpisodeSpec", "Trajectories", "roll_out", "roll_out_scheduler"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,13 +111,10 @@ class Trajectories:
 
 
 class _Episode:
-    """A simulator, and the samples taken from it so far, unless they are not wanted."""
+    """A simulator, and the samples taken from it so far."""
 
-    def __init__(
-        self, config: ClusterConfig, policy: PolicyConfig, spec: EpisodeSpec, *, keep: bool = True
-    ) -> None:
+    def __init__(self, config: ClusterConfig, policy: PolicyConfig, spec: EpisodeSpec) -> None:
         self.spec = spec
-        self.keep = keep
         self.cluster = make_cluster(replace(config, max_time_ms=spec.end_ms), spec.sequence)
         self.featurizer = Featurizer(policy)
         self.observation: Observation | None = None
@@ -144,14 +141,13 @@ class _Episode:
     def choose(self, graph: Graphs, stage: int, count: int, log_probability: float) -> None:
         """Take a sample: carry out this choice."""
         assert self.observation is not None
-        if self.keep:
-            self.graphs.append(graph)
-            self.stage.append(stage)
-            self.count.append(count)
-            self.log_probability.append(log_probability)
-            self.time_ms.append(self.observation.time_ms)
-            self.reward.append(0.0)
-            self.load.append(load_of(self.observation))
+        self.graphs.append(graph)
+        self.stage.append(stage)
+        self.count.append(count)
+        self.log_probability.append(log_probability)
+        self.time_ms.append(self.observation.time_ms)
+        self.reward.append(0.0)
+        self.load.append(load_of(self.observation))
         self.decide(self.featurizer.decision(self.observation, int(graph.place[stage]), count))
 
     def _only_decision(self, observation: Observation, graph: Graphs) -> Decision | None:
@@ -179,28 +175,11 @@ def roll_out(policy: Policy, config: ClusterConfig, specs: Sequence[EpisodeSpec]
         NotFiniteError: the policy gives probabilities that are no numbers.
     """
     episodes = [_Episode(config, policy.config, spec) for spec in specs]
-    _run(policy, episodes)
-    return _gather(policy.config, episodes)
-
-
-def play(policy: Policy, config: ClusterConfig, sequences: Sequence[JobSequence]) -> list[EpisodeRecord]:
-    """What a greedy policy does on whole sequences, in lock-step; only what happened is kept.
-
-    Raises:
-        NotFiniteError: the policy gives probabilities that are no numbers.
-    """
-    episodes = [_Episode(config, policy.config, EpisodeSpec(sequence), keep=False) for sequence in sequences]
-    _run(policy, episodes)
-    return [episode.cluster.record() for episode in episodes]
-
-
-def _run(policy: Policy, episodes: Sequence[_Episode]) -> None:
-    """Bring episodes to their end; either all of them sample, or none."""
     waiting = list(episodes)
     while True:
         seen = [(episode, graph) for episode in waiting if (graph := episode.advance()) is not None]
         if not seen:
-            return
+            return _gather(policy.config, episodes)
         waiting = [episode for episode, _ in seen]
         uniforms = np.zeros((len(seen), 2))
         for row, episode in enumerate(waiting):

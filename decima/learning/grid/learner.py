@@ -17,7 +17,7 @@ from decima.learning.baselines import ActionBaseline, NoBaseline, SequenceBaseli
 from decima.learning.grid.rollout import Episodes, Watched, roll_out
 from decima.learning.returns import n_step_returns, returns_to_go
 from decima.learning.updates import add_policy_gradient, clone_behaviour, fit_values, take_step
-from decima.policy.files import PolicyFileError
+from decima.policy.errors import PolicyFileError
 from decima.policy.grid.files import load_network
 from decima.policy.grid.scheduler import CLONING, Actor, Steps, log_probabilities
 from decima.schedulers.grid import ShortestJobFirst, make_heuristic

@@ -15,7 +15,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from decima.policy.files import PolicyFileError, read_archive, write_archive
+from decima.policy.archive import checked_weights, read_archive, write_archive
+from decima.policy.errors import PolicyFileError
 from decima.policy.grid.config import GridPolicyConfig
 from decima.settings import TrainingError, parse_settings
 from simulator.cluster.config import ConfigError
@@ -53,21 +54,11 @@ def load_network(path: Path) -> tuple[nn.Module, GridPolicyConfig]:
             network = config.build()
     except (ConfigError, OverflowError, RuntimeError, TypeError) as error:
         raise PolicyFileError(f"{path}: config: {' '.join(str(error).split()):.200}") from None
-    expected = network.state_dict()
-    for name in sorted(expected.keys() | arrays.keys() - {HEAD}):
-        if name not in arrays or name not in expected:
-            raise PolicyFileError(f"{path}: the array {name} is missing or unknown")
-        array, shape = arrays[name], tuple(expected[name].shape)
-        if array.shape != shape or array.dtype.kind != "f":
-            raise PolicyFileError(
-                f"{path}: {name} must be float of shape {shape}, got {array.dtype} {array.shape}"
-            )
-        with np.errstate(over="ignore"):
-            weights = array.astype(np.float32, order="C")
-        if not np.isfinite(weights).all():
-            raise PolicyFileError(f"{path}: {name} has weights that are not finite")
-        expected[name] = torch.from_numpy(weights)
-    network.load_state_dict(expected, assign=True)
+    arrays.pop(HEAD)
+    weights = checked_weights(
+        path, arrays, {name: tuple(weight.shape) for name, weight in network.state_dict().items()}
+    )
+    network.load_state_dict({name: torch.from_numpy(array) for name, array in weights.items()}, assign=True)
     return network, config
 
 

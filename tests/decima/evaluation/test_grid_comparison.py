@@ -18,7 +18,7 @@ from decima.cli.main import cli
 from decima.evaluation.conditions import CompareError
 from decima.evaluation.grid_comparison import MAX_STEPS, GridComparison, GridSettings
 from decima.learning.grid.config import DeepRMConfig
-from decima.policy.files import PolicyFileError
+from decima.policy.errors import PolicyFileError
 from decima.policy.grid.files import save_network
 from decima.schedulers.grid import Packer, ShortestJobFirst, play
 from simulator.grid import DEEPRM, Grid, GridConfig

@@ -18,8 +18,8 @@ from decima.learning.cluster.config import TrainingConfig
 from decima.learning.grid import learner as grid_learner
 from decima.learning.grid.config import DeepRMConfig
 from decima.learning.loop import CARD, CONFIG, IterationReport
-from decima.policy.errors import NotFiniteError
-from decima.policy.files import PolicyFileError, read_about
+from decima.policy.errors import NotFiniteError, PolicyFileError
+from decima.policy.files import read_about
 from decima.policy.grid.files import read_about as read_about_network
 from decima.settings import TrainingError, parse_settings
 from tests.decima.learning.examples import Runs, stop_after

@@ -15,7 +15,8 @@ import pytest
 import torch
 
 from decima.policy.config import DECIMA_SIM_POLICY
-from decima.policy.files import PolicyFileError, load_policy, read_about, save_policy
+from decima.policy.errors import PolicyFileError
+from decima.policy.files import load_policy, read_about, save_policy
 from decima.policy.graphs import Graphs
 from decima.policy.policy import Policy
 from tests.decima.policy.examples import VARIANTS, changed, episode, graphs_of, policy_of
@@ -141,8 +142,11 @@ DAMAGES: dict[str, tuple[Callable[[Arrays], object], str]] = {
     "no JSON": (entry("policy", np.array("{")), "the text 'policy' is not what a policy file has"),
     "no text": (entry("policy", np.zeros(3)), "the text 'policy' is not what a policy file has"),
     "a list": (entry("policy", np.array("[]")), "the text 'policy' is not what a policy file has"),
-    "no array": (lambda arrays: arrays.pop("aggregate.0.bias"), "there is no array aggregate.0.bias"),
-    "another array": (entry("extra", np.zeros(3)), "there should be no array extra"),
+    "no array": (
+        lambda arrays: arrays.pop("aggregate.0.bias"),
+        "the array aggregate.0.bias is missing or unknown",
+    ),
+    "another array": (entry("extra", np.zeros(3)), "the array extra is missing or unknown"),
     "shape": (
         entry("message.0.weight", np.zeros((2, 3), np.float32)),
         "message.0.weight must be float of shape (3, 2), got float32 (2, 3)",
@@ -231,7 +235,7 @@ def test_other_files_are_refused(tmp_path: Path, name: str) -> None:
 
 
 def test_archives_that_would_fill_the_memory_are_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("decima.policy.files.LARGEST", 1000)
+    monkeypatch.setattr("decima.policy.archive.LARGEST", 1000)
     assert refused(path) == "not a policy, or cut off: expected a NumPy archive of arrays"
 
 

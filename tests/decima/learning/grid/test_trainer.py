@@ -9,7 +9,7 @@ import pytest
 from decima.evaluation.grid import evaluate
 from decima.learning.grid.learner import VALIDATION_SEED
 from decima.learning.grid.trainer import DeepRMTrainer
-from decima.policy.files import PolicyFileError
+from decima.policy.errors import PolicyFileError
 from decima.policy.grid.files import load_network, save_network
 from decima.policy.grid.scheduler import VALIDATED, Actor
 from decima.settings import TrainingError

@@ -13,7 +13,8 @@ import pytest
 import torch
 
 from decima.policy.config import DECIMA_SIM_POLICY
-from decima.policy.files import PolicyFileError, save_policy
+from decima.policy.errors import PolicyFileError
+from decima.policy.files import save_policy
 from decima.policy.grid.config import GridPolicyConfig
 from decima.policy.grid.files import load_network, read_about, save_network
 from decima.policy.policy import Policy

@@ -1,0 +1,81 @@
+"""Arrays by name in a file, a NumPy archive, which never executes code."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from decima.outputs import atomic_path
+from decima.policy.errors import PolicyFileError
+
+__all__ = ["checked_weights", "read_archive", "write_archive"]
+
+#: Of all arrays together, bytes; a policy has some ten thousand numbers.
+LARGEST = 2**30
+
+
+def write_archive(path: Path, arrays: Mapping[str, Any]) -> None:
+    """Write arrays by name, in one step."""
+    with atomic_path(path) as partial, partial.open("wb") as file:
+        np.savez_compressed(file, **arrays)
+
+
+def read_archive(path: Path) -> dict[str, NDArray[Any]]:
+    """The arrays of an archive, as ``numpy.load`` reads them, but for anything else that it would read.
+
+    Raises:
+        PolicyFileError: it cannot be read, or there is something else in it.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = archive.infolist()
+            if sum(member.file_size for member in members) > LARGEST:
+                raise ValueError("larger than any policy")
+            if any(not member.filename.endswith(".npy") for member in members):
+                raise ValueError("something is no array")
+            contents = {member.filename.removesuffix(".npy"): archive.read(member) for member in members}
+        return {
+            name: np.lib.format.read_array(io.BytesIO(content), allow_pickle=False)
+            for name, content in contents.items()
+        }
+    except Exception as error:  # there is no list of what damaged archives and arrays raise
+        if isinstance(error, OSError) and error.strerror:
+            raise PolicyFileError(f"{path}: {error.strerror}") from None
+        raise PolicyFileError(
+            f"{path}: not a policy, or cut off: expected a NumPy archive of arrays"
+        ) from None
+
+
+def checked_weights(
+    path: Path, arrays: Mapping[str, NDArray[Any]], shapes: Mapping[str, tuple[int, ...]]
+) -> dict[str, NDArray[np.float32]]:
+    """The arrays as float32, if they are those that are expected.
+
+    Args:
+        path: named in errors.
+        arrays: by name.
+        shapes: of the expected ones.
+
+    Raises:
+        PolicyFileError: one is missing, unknown, of another shape or type, or has weights that are not finite.
+    """
+    weights = {}
+    for name in sorted(arrays.keys() | shapes.keys()):
+        if name not in arrays or name not in shapes:
+            raise PolicyFileError(f"{path}: the array {name} is missing or unknown")
+        array = arrays[name]
+        if array.shape != shapes[name] or array.dtype.kind != "f":
+            raise PolicyFileError(
+                f"{path}: {name} must be float of shape {shapes[name]}, got {array.dtype} {array.shape}"
+            )
+        with np.errstate(over="ignore"):
+            weights[name] = array.astype(np.float32, order="C")
+        if not np.isfinite(weights[name]).all():
+            raise PolicyFileError(f"{path}: {name} has weights that are not finite")
+    return weights
