@@ -111,9 +111,8 @@ def compare(
     from decima.show.grid_report import comparison_notes, comparison_table
     from decima.show.shown import Shown
 
-    if options["log"] is not None:
-        reason = "jobs are drawn from a log, by load"
-        refuse_without_effect(context, {"distribution": reason, "rates": reason})
+    ignored = () if options["log"] is None else ("distribution", "rates")
+    refuse_without_effect(context, dict.fromkeys(ignored, "jobs are drawn from a log, by load"))
     settings = _settings(options)
     prepare_outputs(out, json_file)
     comparison = GridComparison(settings)
@@ -127,7 +126,7 @@ def compare(
     shown = Shown(
         tables=[comparison_table(comparison, measure)],
         notes=notes,
-        json=comparison.to_json(command=command_line(context)),
+        json=comparison.to_json(command=command_line(context, **dict.fromkeys(ignored))),
         pictures={f"deeprm-{measure}": lambda: plot_by_load(comparison.results, measure)},
     )
     report(shown, out, json_file)

@@ -70,6 +70,49 @@ def test_train_shows_the_policy_against_the_classic_schedulers(train: Train, tmp
     assert "than tuned weighted fair" in lines[-1]
 
 
+def test_the_command_that_a_policy_file_keeps_makes_the_same_policy(train: Train, tmp_path: Path) -> None:
+    train("--config", "small.yaml", "--set", "seed=3", "--set", "iterations=1", "--out", "out")
+    command = read_about(tmp_path / "out" / "policy.npz")["command"]
+    assert command == "decima train --config small.yaml --set seed=3 --set iterations=1 --out DIR"
+    assert train(*command.split()[2:-1], "again").exit_code == 0
+    assert_same_policy(tmp_path / "out", tmp_path / "again")
+    train("--resume", "--set", "iterations=2", "--out", "out")
+    command = read_about(tmp_path / "out" / "policy.npz")["command"]
+    assert command == "decima train --config out/config.yaml --set iterations=2 --out DIR"
+
+
+@pytest.mark.parametrize(
+    ("options", "profiles", "file"),
+    [
+        ((), None, "tiny.json"),
+        (("--workload", "tpch"), None, None),
+        (("--workload", "folder"), "folder", None),
+        (("--profiles", "folder"), "folder", None),
+        (("--workload", "other.json"), None, "other.json"),
+    ],
+)
+def test_a_workload_that_is_named_wins_over_the_settings(
+    train: Train,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    options: tuple[str, ...],
+    profiles: str | None,
+    file: str | None,
+) -> None:
+    configs: list[TrainingConfig] = []
+
+    def begin(config: TrainingConfig, *_: object, **__: object) -> None:
+        configs.append(config)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(trainer, "Trainer", begin)
+    (tmp_path / "folder").mkdir()
+    assert train("--config", "small.yaml", *options, "--out", "out").exit_code == 130
+    workload = configs[0].workload
+    assert workload.profiles == (None if profiles is None else Path(profiles))
+    assert (workload.file and workload.file.name) == file
+
+
 def test_the_command_that_is_shown_at_the_end_works(train: Train, tmp_path: Path) -> None:
     write_workload(
         tmp_path / "exact.json",

@@ -22,6 +22,7 @@ from decima.policy.errors import PolicyFileError
 from decima.policy.grid.files import save_network
 from decima.schedulers.grid import Packer, ShortestJobFirst, play
 from simulator.grid import DEEPRM, Grid, GridConfig
+from tests.decima.cli.commands import assert_same_again
 from workloads import DISTRIBUTIONS, WorkloadError, draw_jobs, read_swf, swf_jobs
 
 #: Invokes the command with the given options.
@@ -175,6 +176,18 @@ def test_it_shows_a_table_and_saves_json_and_a_picture(run: Compare, tmp_path: P
     assert words[:5] == ["decima", "deeprm", "compare", "--loads", "50,150"]
     assert words[words.index("--seed") + 1] == "5"
     assert "--json" not in words
+    assert_same_again(tmp_path / "r.json", "--measure", "waiting")
+
+
+def test_the_command_gives_the_same_results_of_rates_and_logs(
+    run: Compare, log: Path, tmp_path: Path
+) -> None:
+    for options in (("--rates", "0.25,1"), ("--loads", "70", "--log", log, "--semantics", "deeprm")):
+        assert (
+            run(*options, "--json", "r.json", base=("--sets", "2", "--heuristics", "sjf,random:3")).exit_code
+            == 0
+        )
+        assert_same_again(tmp_path / "r.json")
 
 
 def test_rates_stand_for_loads_and_the_highest_is_named(run: Compare) -> None:

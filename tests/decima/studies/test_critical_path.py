@@ -34,6 +34,7 @@ from decima.studies.critical_path_report import (
     expressiveness_table,
     plot_expressiveness,
 )
+from tests.decima.cli.commands import assert_same_again
 from tests.decima.show.test_plots import difference
 from workloads import JobProfile, synthetic_profiles
 
@@ -195,6 +196,7 @@ def test_the_command(tmp_path: Path) -> None:
     assert (out / "critical-path.png").stat().st_size > 1000
     content = json.loads(results.read_text())
     assert content["command"] == "decima reproduce critical-path --seeds 2 --budget 0.002"
+    assert_same_again(results, "--out", str(out))
     again = {(row["network"], row["seed"], row["iteration"]) for row in content["curves"]}
     assert {each[:2] for each in again} == {(network, seed) for network in LEVELS for seed in (0, 1)}
 

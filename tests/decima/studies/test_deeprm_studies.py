@@ -23,6 +23,7 @@ from decima.studies.grid.study import GridStudy
 from decima.studies.grid.withheld import by_length
 from decima.studies.grid.withholding import Withholding
 from simulator.grid import Grid, GridConfig
+from tests.decima.cli.commands import assert_same_again
 from tests.decima.evaluation.test_grid_comparison import log
 from workloads import DISTRIBUTIONS, draw_jobs
 
@@ -63,7 +64,7 @@ def schedulers(content: Any, part: int = 0) -> dict[str, list[str]]:
     return {name: list(row) for name, row in content["parts"][part]["conditions"].items()}
 
 
-def test_fig4(run: Run, policies: Path) -> None:
+def test_fig4(run: Run, policies: Path, tmp_path: Path) -> None:
     result, content = run("deeprm-fig4", "--load", "130", "--load", "50")
     every = ["sjf", "packer", "tetris*", "random", "deeprm"]
     assert schedulers(content) == {"130 %": every, "50 %": every}
@@ -84,6 +85,7 @@ def test_fig4(run: Run, policies: Path) -> None:
         "--seed",
         "0",
     ]
+    assert_same_again(tmp_path / "r.json", "--policies", str(policies), "--out", str(tmp_path))
 
 
 def test_fig5_takes_the_network_of_fig4(run: Run, policies: Path) -> None:

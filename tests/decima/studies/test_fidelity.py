@@ -20,6 +20,7 @@ from decima.studies.fig18 import ALL, VARIANTS, Fidelity, measure_fidelity
 from decima.studies.fig18_report import fidelity_notes, fidelity_tables, plot_fidelity
 from decima.studies.prediction import Effects, Source, predict_mixture, predict_run, replay, replay_mixture
 from decima.studies.recordings import Mixture, QueryKey, Recordings, load_recordings
+from tests.decima.cli.commands import assert_same_again
 from tests.decima.show.test_plots import difference
 from tests.workloads.spark.recordings import WALL_MS, recording, write_recordings
 from workloads import WorkloadError
@@ -286,6 +287,7 @@ def test_the_command(folder: Path, tmp_path: Path) -> None:
     assert (out / "fig18.png").stat().st_size > 1000
     content = json.loads(results.read_text())
     assert content["command"] == f"decima reproduce fig18 --recordings {folder} --executors 2 --seeds 2"
+    assert_same_again(results, "--out", str(out))
     assert len(content["runs"]) == 2
     assert len(content["applications"]) == 4
 

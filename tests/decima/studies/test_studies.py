@@ -21,6 +21,7 @@ from decima.studies import fig9, fig13, fig14, fig15, fig21, fig22, table2
 from decima.studies.study import Study
 from decima.studies.study_report import Outcome, plot_bars, study_json, study_notes, study_table
 from simulator import Cluster, ClusterConfig
+from tests.decima.cli.commands import assert_same_again
 from tests.simulator.cluster.build import chain, jobs, stage
 
 #: Whom the policy for batches clones first.
@@ -185,6 +186,7 @@ def test_the_command(study: Study, workload_file: Path, tmp_path: Path) -> None:
     content = json.loads(results.read_text())
     expected = ["decima", "reproduce", "fig9a", "--workload", str(workload_file), *size, "--seed", "0"]
     assert shlex.split(content["command"]) == expected
+    assert_same_again(results, *map(str, where[:4]), "--out", str(out))
     [condition] = content["conditions"]
     assert condition["seeds"] == [0, 1]
     again = fig9.fig9a(study).comparisons[""].runs("decima")
