@@ -37,32 +37,13 @@ from simulator.cluster.config import DECIMA_SIM, PAPER
 if TYPE_CHECKING:
     from simulator.cluster.record import EpisodeRecord
 
-__all__ = ["PAPER_SCHEDULERS", "Comparison", "compare", "run_comparisons"]
+__all__ = ["PAPER_SCHEDULERS", "Comparison", "run_comparisons"]
 
 #: The classic schedulers that the Decima paper compares with and this project has.
 PAPER_SCHEDULERS = ("fifo", "sjf-cp", "fair", "naive-weighted-fair", TUNED_ONCE, HINDSIGHT)
 
 #: Called with how many pieces of work are done, and how many there are.
 OnStep = Callable[[int, int], None]
-
-
-def compare(
-    conditions: Conditions, schedulers: Sequence[str] = PAPER_SCHEDULERS, processes: int | None = None
-) -> Comparison:
-    """Run a comparison to its end; see ``Comparison``.
-
-    Example:
-        >>> from decima.evaluation.comparison import compare
-        >>> from decima.evaluation.conditions import Conditions
-        >>> from workloads import Workload, synthetic_profiles
-        >>> workload = Workload(synthetic_profiles(), None, "synthetic")
-        >>> compared = compare(Conditions(workload, num_experiments=2), ["fifo", "fair"], processes=1)
-        >>> list(compared.table().index)
-        ['fifo', 'fair']
-    """
-    comparison = Comparison(conditions, schedulers)
-    comparison.run(processes)
-    return comparison
 
 
 class Comparison:
@@ -87,11 +68,20 @@ class Comparison:
         policy: what plain ``decima`` follows, if it takes part.
         alphas: as given.
         training_seeds: the sequences that ``weighted-fair`` is tuned on; empty where it does not take part.
-        alpha: what it was tuned to; ``None`` before.
 
     Raises:
         CompareError: no schedulers, one of them twice, or nothing to tune on.
         SchedulerError: an unknown scheduler.
+
+    Example:
+        >>> from decima.evaluation.comparison import Comparison
+        >>> from decima.evaluation.conditions import Conditions
+        >>> from workloads import Workload, synthetic_profiles
+        >>> workload = Workload(synthetic_profiles(), None, "synthetic")
+        >>> comparison = Comparison(Conditions(workload, num_experiments=2), ["fifo", "fair"])
+        >>> comparison.run(processes=1)
+        >>> list(comparison.table().index)
+        ['fifo', 'fair']
     """
 
     def __init__(
@@ -120,12 +110,10 @@ class Comparison:
         self.policy = policy
         self.alphas = tuple(alphas)
         self.training_seeds = conditions.training_seeds(num_training if TUNED_ONCE in given.values() else 0)
-        self.alpha: float | None = None
         self._keep = keep
+        self._sweeps: dict[int, NDArray[np.float64]] = {}
         self._runs: dict[int, dict[str, Run]] = {}
         self._episodes: dict[int, dict[str, EpisodeRecord]] = {}
-
-    # ---- running ---------------------------------------------------------------------------------------
 
     # ---- running ---------------------------------------------------------------------------------------
 
@@ -162,15 +150,9 @@ class Comparison:
 
     def _add(self, piece: _Piece, runs: dict[str, Run], episodes: dict[str, EpisodeRecord]) -> None:
         self._runs.setdefault(piece.seed, {}).update(runs)
-        if piece.keep:
-            self._episodes.setdefault(piece.seed, {}).update(episodes)
-            if (first := self._first_kept) is not None:
-                self._episodes = {seed: each for seed, each in self._episodes.items() if seed <= first}
-
-    @property
-    def _first_kept(self) -> int | None:
-        """The lowest finished seed whose episodes are there."""
-        return next((seed for seed in self.finished if seed in self._episodes), None)
+        self._episodes.setdefault(piece.seed, {}).update(episodes)
+        lowest = min(self.finished, default=math.inf)
+        self._episodes = {seed: each for seed, each in self._episodes.items() if seed <= lowest}
 
     # ---- results ---------------------------------------------------------------------------------------
 
@@ -185,10 +167,18 @@ class Comparison:
         return len(self.finished) == self.conditions.num_experiments
 
     @property
+    def alpha(self) -> float | None:
+        """What ``weighted-fair`` was tuned to; ``None`` before."""
+        if not self.training_seeds or len(self._sweeps) < len(self.training_seeds):
+            return None
+        # In the order of the seeds, not of their finishing: rounding must not depend on the processes.
+        return best_for_all(np.array([self._sweeps[seed] for seed in self.training_seeds]))
+
+    @property
     def episodes(self) -> Mapping[str, EpisodeRecord]:
-        """By scheduler, all of one finished experiment, the one with the lowest seed; empty if none were kept."""
-        first = self._first_kept
-        return {} if first is None else {name: self._episodes[first][name] for name in self.schedulers}
+        """By scheduler, those of the finished experiment with the lowest seed; empty if none are kept."""
+        first = self._episodes.get(min(self.finished, default=-1), {})
+        return {name: first[name] for name in self.schedulers if name in first}
 
     def runs(self, scheduler: str) -> pd.DataFrame:
         """What a scheduler did in the finished experiments, a row for each, indexed by seed.
@@ -302,22 +292,20 @@ def run_comparisons(
     processes = processes or available_cpus()
     numbered = list(enumerate(comparisons))
     training = [
-        (number, seed) for number, each in numbered if each.alpha is None for seed in each.training_seeds
+        (number, seed)
+        for number, each in numbered
+        for seed in each.training_seeds
+        if seed not in each._sweeps
     ]
     pieces = [piece for number, each in numbered for piece in each._pieces(number, processes)]
     done, total = itertools.count(1), len(training) + len(pieces)
     shared = [(each.conditions, each.schedulers, each.alphas) for each in comparisons]
     with Workers(shared, min(processes, max(len(training), len(pieces), 1))) as workers:
-        sweeps: dict[tuple[int, int], NDArray[np.float64]] = {}
-        for item, sweep in workers.map(_train, training):
-            sweeps[item] = sweep
+        for number, seed, sweep_of_seed in workers.map(_train, training):
+            comparisons[number]._sweeps[seed] = sweep_of_seed
             on_step(next(done), total)
-        for number, each in numbered:
-            if each.training_seeds and each.alpha is None:
-                # In the order of the seeds, not of their finishing: rounding must not depend on the processes.
-                each.alpha = best_for_all(np.array([sweeps[number, seed] for seed in each.training_seeds]))
-        alphas = [each.alpha for each in comparisons]
-        for piece, runs, episodes in workers.map(partial(_run, alphas), pieces):
+        tuned = [each.alpha for each in comparisons]
+        for piece, runs, episodes in workers.map(partial(_run, tuned), pieces):
             comparisons[piece.number]._add(piece, runs, episodes)
             on_step(next(done), total)
 
@@ -335,10 +323,10 @@ class _Piece(NamedTuple):
 _Shared = list[tuple[Conditions, dict[str, str], tuple[float, ...]]]
 
 
-def _train(shared: _Shared, item: tuple[int, int]) -> tuple[tuple[int, int], NDArray[np.float64]]:
+def _train(shared: _Shared, item: tuple[int, int]) -> tuple[int, int, NDArray[np.float64]]:
     number, seed = item
     conditions = shared[number][0]
-    return item, sweep_ms(conditions.cluster, conditions.sequence(seed))
+    return number, seed, sweep_ms(conditions.cluster, conditions.sequence(seed))
 
 
 def _run(
@@ -347,22 +335,18 @@ def _run(
     """What became of a piece; no alpha runs twice."""
     conditions, schedulers, alphas = shared[piece.number]
     cluster, sequence, alpha = conditions.cluster, conditions.sequence(piece.seed), tuned[piece.number]
-    records: dict[str, EpisodeRecord] = {}
-    known: dict[str, EpisodeRecord] = {}
-    runs: dict[str, Run] = {}
-    for name in piece.names:
-        spec = schedulers[name]
-        if spec not in OBJECTIVES:
-            spec = weighted_fair(alpha) if spec == TUNED_ONCE and alpha is not None else spec
-            records[name] = known[spec] = known.get(spec) or run_scheduler(cluster, sequence, spec)
-            runs[name] = Run.of(records[name])
-    hindsight = {name: OBJECTIVES[schedulers[name]] for name in piece.names if name not in runs}
-    if hindsight:
+    specs = {name: schedulers[name] for name in piece.names}
+    if alpha is not None:
+        specs = {name: weighted_fair(alpha) if spec == TUNED_ONCE else spec for name, spec in specs.items()}
+    known = {
+        spec: run_scheduler(cluster, sequence, spec) for spec in specs.values() if spec not in OBJECTIVES
+    }
+    found = {spec: (math.nan, record) for spec, record in known.items()}
+    if hindsight := {spec: OBJECTIVES[spec] for spec in specs.values() if spec in OBJECTIVES}:
         best = best_alphas(sweep(cluster, sequence, alphas, known), hindsight.values())
-        for name, objective in hindsight.items():
-            found, records[name] = best[objective]
-            runs[name] = Run.of(records[name], found)
-    return piece, runs, records if piece.keep else {}
+        found |= {spec: best[objective] for spec, objective in hindsight.items()}
+    runs = {name: Run.of(found[spec][1], found[spec][0]) for name, spec in specs.items()}
+    return piece, runs, {name: found[spec][1] for name, spec in specs.items()} if piece.keep else {}
 
 
 def _by_name(schedulers: Sequence[str]) -> dict[str, str]:

@@ -12,7 +12,7 @@ import pytest
 
 from decima.evaluation import run as run_module
 from decima.evaluation.alphas import ALPHAS, HINDSIGHT, MAKESPAN_HINDSIGHT, best_for_all, sweep_ms
-from decima.evaluation.comparison import Comparison, compare, run_comparisons
+from decima.evaluation.comparison import Comparison, run_comparisons
 from decima.evaluation.conditions import CompareError
 from decima.registry import SchedulerError
 from simulator.cluster.config import DECIMA_SIM, Semantics
@@ -47,7 +47,7 @@ def test_another_seed_gives_other_results() -> None:
 
 
 def test_all_schedulers_meet_the_same_sequences() -> None:
-    episodes = compare(conditions(arrivals="poisson", interval_ms=3000.0), ["fifo", "fair"], 1).episodes
+    episodes = run(arrivals="poisson", interval_ms=3000.0).episodes
     sequences = [episodes[name].sequence for name in ("fifo", "fair")]
     assert {sequence.seed for sequence in sequences} == {5}
     assert sequences[0].arrival_ms.tolist() == sequences[1].arrival_ms.tolist()
