@@ -338,9 +338,8 @@ def _run(
     specs = {name: schedulers[name] for name in piece.names}
     if alpha is not None:
         specs = {name: weighted_fair(alpha) if spec == TUNED_ONCE else spec for name, spec in specs.items()}
-    known = {
-        spec: run_scheduler(cluster, sequence, spec) for spec in specs.values() if spec not in OBJECTIVES
-    }
+    alone = [spec for spec in dict.fromkeys(specs.values()) if spec not in OBJECTIVES]
+    known = {spec: run_scheduler(cluster, sequence, spec) for spec in alone}
     found = {spec: (math.nan, record) for spec, record in known.items()}
     if hindsight := {spec: OBJECTIVES[spec] for spec in specs.values() if spec in OBJECTIVES}:
         best = best_alphas(sweep(cluster, sequence, alphas, known), hindsight.values())

@@ -1,4 +1,9 @@
-"""Independent pieces of work in several processes, with clean ends: Ctrl-C, errors, a lost parent."""
+"""Independent pieces of work in several processes, with clean ends: Ctrl-C, errors, a lost parent.
+
+Whoever has work to share out asks for no more than a context manager with ``map``, and sorts what it gives: results
+come as they are ready, and must not depend on where or in what order they were made. So work may be done elsewhere by
+another class with the same two.
+"""
 
 from __future__ import annotations
 
