@@ -1,17 +1,26 @@
-"""How a scheduler does on sets of jobs: the figures of the three papers, each over all jobs or all sets."""
+"""Schedulers on a grid, on the same sets of jobs: the figures of the three papers, each over all jobs or all sets."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from decima.evaluation.intervals import Interval, mean_interval
+from decima.policy.grid.files import load_network
+from decima.policy.grid.scheduler import COMPARED, Actor
+from decima.policy.threads import one_thread
 from decima.schedulers.grid import GridScheduler, Tetris, make_heuristic, play, tune_tetris
-from simulator.grid import Grid, GridConfig, GridRecord
-from workloads import JobSets
+from simulator.grid.config import GridConfig
+from simulator.grid.grid import Grid
+from simulator.grid.record import GridRecord
+from workloads.arrivals import RandomStream, random_stream
+from workloads.grid_jobs import JobSets
 
 __all__ = [
     "HEURISTIC_NAMES",
@@ -19,9 +28,11 @@ __all__ = [
     "TRAINING_SEED",
     "TUNED",
     "Evaluation",
+    "GridConditions",
     "best_of",
     "evaluate",
     "heuristics_for",
+    "network_actor",
     "relative_change",
 ]
 
@@ -90,6 +101,58 @@ class Evaluation:
         value = self.mean(measure)
         return -value if measure == "utilisation" else value
 
+    def summary(self) -> dict[str, Any]:
+        """Every measure for JSON: the mean, half its 95 % confidence interval, the means of the sets; no NaN."""
+        summary: dict[str, Any] = {"unfinished": int(self.record.unfinished.sum())}
+        for measure in MEASURES:
+            mean, half_width = (value if math.isfinite(value) else None for value in self.interval(measure))
+            per_set = self.by_set(measure)[0].tolist()
+            summary[measure] = {"mean": mean, "ci95": half_width, "per_set": per_set}
+        return summary
+
+
+@dataclass(frozen=True, eq=False)
+class GridConditions:
+    """A grid, how its jobs are drawn, and who schedules them.
+
+    Attributes:
+        grid: machines, and the queue before them.
+        draw: gives so many sets of jobs by a seed.
+        heuristics: see ``heuristics_for``.
+        networks: name that is shown -> policy file.
+        sets: unseen ones that schedulers are compared on; as many are there to tune Tetris* on.
+        seed: names the sets, and what networks draw.
+    """
+
+    grid: GridConfig
+    draw: Callable[[int, int], JobSets]
+    heuristics: Sequence[str] = HEURISTIC_NAMES
+    networks: Mapping[str, Path] = field(default_factory=dict)
+    sets: int = 100
+    seed: int = 0
+
+    def jobs(self) -> JobSets:
+        """The sets that schedulers are compared on; no training meets them."""
+        return self.draw(self.sets, self.seed)
+
+    def schedulers(self) -> dict[str, GridScheduler]:
+        """All who take part, in the order in which they are shown."""
+        heuristics = heuristics_for(
+            self.grid, self.draw(self.sets, TRAINING_SEED + self.seed), self.heuristics
+        )
+        return heuristics | {name: network_actor(path, self.seed) for name, path in self.networks.items()}
+
+    def run(self, schedulers: Mapping[str, GridScheduler] | None = None) -> dict[str, Evaluation]:
+        """Run these schedulers, or all who take part, on the sets; by name.
+
+        Raises:
+            PolicyFileError: a file holds no network.
+            SchedulerError: there is no such heuristic.
+            WorkloadError: the jobs do not fit the grid.
+        """
+        with one_thread():
+            return evaluate(self.grid, self.jobs(), schedulers or self.schedulers())
+
 
 def evaluate(
     config: GridConfig, jobs: JobSets, schedulers: Mapping[str, GridScheduler]
@@ -131,3 +194,18 @@ def heuristics_for(
         name: Tetris(tune_tetris(Grid(config, training))) if name == TUNED else make_heuristic(name)
         for name in names
     }
+
+
+def network_actor(path: Path, seed: int) -> GridScheduler:
+    """A network as a scheduler. It draws its actions, among those that were possible in its training.
+
+    Args:
+        path: the file.
+        seed: of what it draws.
+
+    Raises:
+        PolicyFileError: the file holds no network.
+    """
+    network, config = load_network(path)
+    random = random_stream(seed, RandomStream.POLICY, COMPARED)
+    return Actor(network, random, mask=config.mask)

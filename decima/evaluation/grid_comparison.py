@@ -6,45 +6,32 @@ import json
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
 
 from decima.evaluation.conditions import CompareError
-from decima.evaluation.grid import (
-    HEURISTIC_NAMES,
-    MEASURES,
-    TRAINING_SEED,
-    TUNED,
-    Evaluation,
-    evaluate,
-    heuristics_for,
-)
+from decima.evaluation.grid import HEURISTIC_NAMES, MEASURES, TUNED, Evaluation, GridConditions
 from decima.outputs import versions
-from decima.policy.grid.config import GridPolicyConfig
 from decima.policy.grid.files import load_network
-from decima.policy.grid.scheduler import COMPARED, Actor
-from decima.policy.threads import one_thread
-from decima.schedulers.grid import GridScheduler, Tetris
-from simulator.grid import DEEPRM, PAPER, GridConfig
-from workloads import (
-    DISTRIBUTIONS,
-    JobSets,
-    RandomStream,
-    SwfLog,
-    WorkloadError,
-    draw_jobs,
-    random_stream,
-    swf_jobs,
-)
+from decima.schedulers.grid import Tetris
+from simulator.grid.config import DEEPRM, PAPER, GridConfig
+from workloads.grid_jobs import DISTRIBUTIONS, draw_jobs
+from workloads.job import WorkloadError
+from workloads.sources.swf import swf_jobs
+
+if TYPE_CHECKING:
+    from decima.policy.grid.config import GridPolicyConfig
+    from workloads.grid_jobs import JobSets
+    from workloads.sources.swf import SwfLog
 
 __all__ = [
     "LEARNED",
     "SHIPPED_NETWORK",
     "GridComparison",
     "GridSettings",
-    "evaluation_summary",
-    "network_actor",
 ]
 
 #: The name under which a network takes part.
@@ -69,7 +56,7 @@ class GridSettings:
         distribution: of jobs, a name of ``DISTRIBUTIONS``.
         log: draw jobs from it instead.
         machines: how many there are.
-        heuristics: see ``evaluation.heuristics_for``.
+        heuristics: see ``heuristics_for``.
         network: file of a network that takes part.
         deeprm_semantics: simulate as DeepRM's public code does, not as its paper says.
         sets: of jobs, at each load; as many are there to tune Tetris* on.
@@ -154,18 +141,19 @@ class GridSettings:
             return None
         return DISTRIBUTIONS[self.distribution].rate(load * self.machines)
 
-    def draw(self, load: float, seed: int) -> JobSets:
-        """Sets of jobs.
+    def conditions(self, load: float) -> GridConditions:
+        """Those of one load."""
+        return GridConditions(
+            self.grid,
+            partial(self._draw, load),
+            self.heuristics,
+            {} if self.network is None else {LEARNED: self.network},
+            self.sets,
+            self.seed,
+        )
 
-        Raises:
-            WorkloadError: the load cannot be had.
-        """
-        size: dict[str, Any] = {
-            "load": load * self.machines,
-            "sets": self.sets,
-            "steps": self.steps,
-            "seed": seed,
-        }
+    def _draw(self, load: float, sets: int, seed: int) -> JobSets:
+        size: dict[str, Any] = {"load": load * self.machines, "sets": sets, "steps": self.steps, "seed": seed}
         if self.log is not None:
             return swf_jobs(self.log, slots=LOG_UNITS, **size)
         return draw_jobs(DISTRIBUTIONS[self.distribution], **size)
@@ -201,20 +189,29 @@ class GridComparison:
         loads = self.settings.loads
         for done, load in enumerate(loads):
             on_step(done, len(loads))
-            self._run(load)
+            conditions = self.settings.conditions(load)
+            schedulers = conditions.schedulers()
+            if isinstance(tuned := schedulers.get(TUNED), Tetris):
+                self.knobs[load] = tuned.knob
+            self.results[load] = conditions.run(schedulers)
         on_step(len(loads), len(loads))
 
-    def _run(self, load: float) -> None:
-        settings = self.settings
-        training = settings.draw(load, TRAINING_SEED + settings.seed)
-        schedulers = heuristics_for(settings.grid, training, settings.heuristics)
-        tuned = schedulers.get(TUNED)
-        if isinstance(tuned, Tetris):
-            self.knobs[load] = tuned.knob
-        if settings.network is not None:
-            schedulers[LEARNED] = network_actor(settings.network, settings.seed)
-        with one_thread():
-            self.results[load] = evaluate(settings.grid, settings.draw(load, settings.seed), schedulers)
+    @property
+    def complete(self) -> bool:
+        """Whether all loads have been run."""
+        return len(self.results) == len(self.settings.loads)
+
+    def summary(self, load: float, scheduler: str) -> dict[str, Any]:
+        """One scheduler at one load, see ``Evaluation.summary``."""
+        return self.results[load][scheduler].summary()
+
+    def table(self, measure: str = "slowdown") -> pd.DataFrame:
+        """Means of a measure: one row per load, a column for each scheduler, float64."""
+        means = {
+            load: {name: each.mean(measure) for name, each in results.items()}
+            for load, results in self.results.items()
+        }
+        return pd.DataFrame.from_dict(means, orient="index").rename_axis("load")
 
     def to_json(self, **extra: Any) -> str:
         """The results as JSON; the same settings give the same text, bit for bit.
@@ -241,41 +238,12 @@ class GridComparison:
                     "rate": settings.rate(load),
                     "jobs": int(next(iter(results.values())).record.is_job.sum()),
                     "tetris_knob": self.knobs.get(load),
-                    "schedulers": {name: evaluation_summary(each) for name, each in results.items()},
+                    "schedulers": {name: each.summary() for name, each in results.items()},
                 }
                 for load, results in self.results.items()
             ],
         }
         return json.dumps(content, indent=2) + "\n"
-
-
-def evaluation_summary(evaluation: Evaluation) -> dict[str, Any]:
-    """Every measure for JSON: the mean, half its 95 % confidence interval, the means of the sets; no NaN."""
-
-    def number(value: float) -> float | None:
-        return value if math.isfinite(value) else None
-
-    summary: dict[str, Any] = {"unfinished": int(evaluation.record.unfinished.sum())}
-    for measure in MEASURES:
-        mean, half_width = evaluation.interval(measure)
-        per_set = evaluation.by_set(measure)[0].tolist()
-        summary[measure] = {"mean": number(mean), "ci95": number(half_width), "per_set": per_set}
-    return summary
-
-
-def network_actor(path: Path, seed: int) -> GridScheduler:
-    """A network as a scheduler. It draws its actions, among those that were possible in its training.
-
-    Args:
-        path: the file.
-        seed: of what it draws.
-
-    Raises:
-        PolicyFileError: the file holds no network.
-    """
-    network, config = load_network(path)
-    random = random_stream(seed, RandomStream.POLICY, COMPARED)
-    return Actor(network, random, mask=config.mask)
 
 
 def _grid_of(path: Path, trained: GridConfig, grid: GridConfig) -> GridConfig:

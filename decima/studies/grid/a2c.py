@@ -10,7 +10,7 @@ from decima.evaluation.grid import TUNED
 from decima.show.grid_plots import plot_bars
 from decima.show.grid_report import load_name
 from decima.studies.grid.report import GridOutcome, Part, better
-from decima.studies.grid.study import GridCondition, GridStudy
+from decima.studies.grid.study import GridStudy
 from workloads import read_swf
 
 __all__ = ["tables"]
@@ -60,7 +60,7 @@ def tables(study: GridStudy, log: Path | None = None, log_load: float = 0.7) -> 
     assert isinstance(learned, tuple)
     networks = study.train({A2C: config})
     conditions = {
-        f"rate {rate:g}": GridCondition(
+        f"rate {rate:g}": study.conditions(
             study.config("a2c", jobs__rate=rate), {A2C: networks[A2C]}, HEURISTICS
         )
         for rate in RATES
@@ -78,12 +78,14 @@ def tables(study: GridStudy, log: Path | None = None, log_load: float = 0.7) -> 
     }
     files = dict(zip(ARCHITECTURES, study.train(shapes).values(), strict=True))
     networks |= files
-    conditions["architectures"] = GridCondition(study.config("a2c", jobs__rate=ARCHITECTURE_RATE), files, ())
+    conditions["architectures"] = study.conditions(
+        study.config("a2c", jobs__rate=ARCHITECTURE_RATE), files, ()
+    )
     if log is not None:
         of_log = study.config("a2c", jobs__log=str(log), jobs__rate=None, jobs__load=log_load, grid__units=10)
         networks["log"] = study.train({"a2c-log": of_log})["a2c-log"]
-        conditions["log"] = GridCondition(of_log, {A2C: networks["log"]}, HEURISTICS)
-    results = study.evaluate(conditions)
+        conditions["log"] = study.conditions(of_log, {A2C: networks["log"]}, HEURISTICS)
+    results = study.compare(conditions)
     rates = {name: row for name, row in results.items() if name.startswith("rate")}
     lower = {name: rates[name] for name in ("rate 0.6", "rate 0.7", "rate 0.8")}
     shape = next(iter(shapes.values()))

@@ -18,7 +18,7 @@ from decima.show.grid_plots import plot_bars
 from decima.show.grid_report import load_name
 from decima.show.style import finish_axes, legend_beside, new_axes, styles
 from decima.studies.grid.report import GridOutcome, Part, better
-from decima.studies.grid.study import GridCondition, GridStudy
+from decima.studies.grid.study import GridStudy
 
 __all__ = ["fig2", "fig3"]
 
@@ -60,7 +60,7 @@ def fig2(study: GridStudy, weights: Sequence[Weights] = ((1, 1, 2), (0.5, 1, 1))
     networks = dict(zip(variants, files.values(), strict=True))
     learned = next(iter(configs.values()))
     config = study.config("cnn", jobs__load=LOAD)
-    results = study.evaluate({"": GridCondition(config, networks)})
+    results = study.compare({"": study.conditions(config, networks)})
     curves = {name: read_metrics(path.parent / "metrics.jsonl") for name, path in networks.items()}
     return GridOutcome(
         "cnn-fig2",
@@ -87,7 +87,7 @@ def fig3(study: GridStudy) -> GridOutcome:
     """Two machines."""
     config = study.config("cnn", jobs__load=LOAD, grid__machines=2)
     networks = {"cnn": study.train({"cnn-fig3": config})["cnn-fig3"]}
-    results = study.evaluate({"": GridCondition(config, networks, HEURISTIC_NAMES)})
+    results = study.compare({"": study.conditions(config, networks, HEURISTIC_NAMES)})
     return GridOutcome(
         "cnn-fig3",
         [Part(f"Two machines, load {load_name(LOAD)}", results, MEASURES)],

@@ -20,7 +20,7 @@ from decima.show.grid_plots import plot_bars, plot_by_load
 from decima.show.grid_report import load_name
 from decima.show.style import BLACK, BLUE, LEGEND, RED, finish_axes, legend_beside, new_figure, styles
 from decima.studies.grid.report import Claim, GridOutcome, Part, better
-from decima.studies.grid.study import GridCondition, GridStudy
+from decima.studies.grid.study import GridStudy
 
 __all__ = ["fig4", "fig5", "fig6", "network_at"]
 
@@ -52,9 +52,9 @@ def fig4(study: GridStudy, loads: Sequence[float] = ()) -> GridOutcome:
     configs = {load: study.config("deeprm", jobs__load=load) for load in loads}
     files = study.train({network_at(load): config for load, config in configs.items()})
     networks = {load_name(load): files[network_at(load)] for load in loads}
-    results = study.evaluate(
+    results = study.compare(
         {
-            load_name(load): GridCondition(configs[load], {LEARNED: networks[load_name(load)]})
+            load_name(load): study.conditions(configs[load], {LEARNED: networks[load_name(load)]})
             for load in loads
         }
     )
@@ -97,7 +97,7 @@ def fig5(study: GridStudy) -> GridOutcome:
     networks |= study.train({f"{name}-completion": then})
     networks = dict(zip(names, networks.values(), strict=True))
     heuristics = ("sjf", "packer", TUNED)
-    results = study.evaluate({"": GridCondition(config, networks, heuristics)})
+    results = study.compare({"": study.conditions(config, networks, heuristics)})
     claims = [
         better("Tetris* outperforms the other heuristics on slowdown.", results, TUNED, ["sjf", "packer"]),
         *(
@@ -133,7 +133,7 @@ def fig6(study: GridStudy) -> GridOutcome:
     networks = {LEARNED: study.train({name: config})[name]}
     curve = read_metrics(study.policies / name / "metrics.jsonl")
     heuristics = _on_validation_sets(networks[LEARNED])
-    results = study.evaluate({"": GridCondition(config, networks)})
+    results = study.compare({"": study.conditions(config, networks)})
     return GridOutcome(
         "deeprm-fig6",
         [Part(f"After training at a load of {load_name(MODERATE)}", results, ("slowdown", "completion"))],

@@ -12,7 +12,6 @@ from matplotlib.figure import Figure
 from rich.table import Table
 
 from decima.evaluation.grid import Evaluation, best_of, relative_change
-from decima.evaluation.grid_comparison import evaluation_summary
 from decima.policy.grid.files import read_about
 from decima.show.grid_report import HEADINGS, measure_text, table_by_row
 from decima.show.shown import Shown
@@ -88,7 +87,7 @@ class Part:
         return {
             "title": self.title,
             "conditions": {
-                condition: {name: evaluation_summary(evaluation) for name, evaluation in row.items()}
+                condition: {name: evaluation.summary() for name, evaluation in row.items()}
                 for condition, row in self.results.items()
             },
             "paper": [

@@ -5,38 +5,20 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from decima.evaluation.grid import HEURISTIC_NAMES, TRAINING_SEED, Evaluation, evaluate, heuristics_for
-from decima.evaluation.grid_comparison import network_actor
+from decima.evaluation.grid import HEURISTIC_NAMES, Evaluation, GridConditions
 from decima.learning.grid.config import RECIPES, DeepRMConfig
 from decima.learning.grid.trainer import DeepRMTrainer
-from decima.policy.threads import one_thread
-from decima.schedulers.grid import GridScheduler
 from decima.settings import read_settings
 from decima.studies.trainings import Tell, train_all
-from workloads import JobSets
 
-__all__ = ["GridCondition", "GridStudy"]
+__all__ = ["GridStudy"]
 
 #: Below this budget there are fewer sets, too.
 FEWER_SETS = 0.1
-
-
-@dataclass(frozen=True, eq=False)
-class GridCondition:
-    """What schedulers are compared on.
-
-    Attributes:
-        config: its grid and its jobs.
-        networks: scheduler -> policy file.
-        heuristics: names that ``heuristics_for`` knows.
-    """
-
-    config: DeepRMConfig
-    networks: Mapping[str, Path]
-    heuristics: Sequence[str] = HEURISTIC_NAMES
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,26 +75,18 @@ class GridStudy:
             self.tell,
         )
 
-    def draw(self, config: DeepRMConfig) -> JobSets:
-        """The sets that schedulers are compared on; no training meets them."""
-        return config.jobs.draw(config.grid.build(), self.sets, self.seed)
-
-    def schedulers(self, condition: GridCondition) -> dict[str, GridScheduler]:
-        """Heuristics, tuned on as many training sets, and networks."""
-        config = condition.config
+    def conditions(
+        self, config: DeepRMConfig, networks: Mapping[str, Path], heuristics: Sequence[str] = HEURISTIC_NAMES
+    ) -> GridConditions:
+        """The grid and the jobs that these networks, by name, and these heuristics are compared on."""
         grid = config.grid.build()
-        training = config.jobs.draw(grid, self.sets, TRAINING_SEED + self.seed)
-        heuristics = heuristics_for(grid, training, condition.heuristics)
-        return heuristics | {
-            name: network_actor(path, self.seed) for name, path in condition.networks.items()
-        }
+        draw = partial(config.jobs.draw, grid)
+        return GridConditions(grid, draw, heuristics, networks, self.sets, self.seed)
 
-    def evaluate(self, conditions: Mapping[str, GridCondition]) -> dict[str, dict[str, Evaluation]]:
+    def compare(self, conditions: Mapping[str, GridConditions]) -> dict[str, dict[str, Evaluation]]:
         """Run all schedulers under each condition; condition -> scheduler -> how it did."""
         results = {}
-        for done, (name, condition) in enumerate(conditions.items()):
+        for done, (name, each) in enumerate(conditions.items()):
             self.tell("comparing schedulers", done, len(conditions))
-            grid, jobs = condition.config.grid.build(), self.draw(condition.config)
-            with one_thread():
-                results[name] = evaluate(grid, jobs, self.schedulers(condition))
+            results[name] = each.run()
         return results

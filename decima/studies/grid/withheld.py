@@ -19,7 +19,7 @@ from decima.show.style import BLACK, finish_axes, legend_beside, new_figure, sty
 from decima.show.tables import new_table
 from decima.studies.grid.figures import network_at
 from decima.studies.grid.report import Claim, GridOutcome, Part
-from decima.studies.grid.study import GridCondition, GridStudy
+from decima.studies.grid.study import GridStudy
 from decima.studies.grid.withholding import Withholding
 from simulator.grid import Grid
 
@@ -37,11 +37,11 @@ def fig7(study: GridStudy) -> GridOutcome:
     name = network_at(LOAD)
     config = study.config("deeprm", jobs__load=LOAD)
     networks = {LEARNED: study.train({name: config})[name]}
-    schedulers = study.schedulers(GridCondition(config, networks, (TUNED,)))
-    jobs, grid_config = study.draw(config), config.grid.build()
+    conditions = study.conditions(config, networks, (TUNED,))
+    schedulers, jobs = conditions.schedulers(), conditions.jobs()
     results, watched = {}, {}
     for each in (LEARNED, TUNED):
-        grid = Grid(grid_config, jobs)
+        grid = Grid(conditions.grid, jobs)
         watched[each] = Withholding(schedulers[each], grid)
         with one_thread():
             results[each] = Evaluation(play(grid, watched[each]))

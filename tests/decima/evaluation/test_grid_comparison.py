@@ -83,6 +83,10 @@ def test_figures_are_those_of_the_grid() -> None:
     steps: list[tuple[int, int]] = []
     comparison.run(lambda done, total: steps.append((done, total)))
     assert steps == [(0, 2), (1, 2), (2, 2)]
+    assert comparison.complete
+    table = comparison.table()
+    assert (table.index.tolist(), table.columns.tolist()) == ([0.7, 1.5], ["sjf", "packer"])
+    assert table["sjf"][0.7] == pytest.approx(comparison.summary(0.7, "sjf")["slowdown"]["mean"])
     for load in (0.7, 1.5):
         jobs = draw_jobs(DISTRIBUTIONS["code"], load=load, sets=5, seed=3)
         for name, scheduler in (("sjf", ShortestJobFirst()), ("packer", Packer())):
@@ -102,7 +106,7 @@ def test_the_default_loads_end_with_the_highest() -> None:
 
 def test_loads_are_shares_of_all_machines() -> None:
     settings = GridSettings(loads=(0.5,), machines=2, sets=200)
-    load = settings.draw(0.5, seed=0).load(2 * settings.grid.units)
+    load = settings.conditions(0.5).jobs().load(2 * settings.grid.units)
     assert load.mean() == pytest.approx(0.5, abs=0.03)
     assert settings.rate(0.5) == pytest.approx(1 / 1.845)
 
