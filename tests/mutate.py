@@ -1,0 +1,249 @@
+"""Mutation testing: change the code in one place, see whether a test notices, and again for every place.
+
+    pip install -c constraints.txt -e '.[dev]'
+    python -m tests.mutate simulator/cluster --tests tests/simulator --no-jit --out survivors.diff
+
+Cosmic Ray says what can be changed; of all that it would do in one place, one change is drawn. Each process works in
+a copy of the checkout of its own and forks for each change, so that libraries are imported once. A change that makes
+the tests fail, or hang, is killed; the others are shown. ``--save`` and ``--load`` take the changes to another
+machine, which needs no Cosmic Ray.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import gzip
+import importlib
+import json
+import multiprocessing
+import os
+import random
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+
+ROOT = Path(__file__).resolve().parents[1]
+#: Changes that are none: decorators compile or register, and small numbers that are equal are the same.
+SKIPPED = (
+    *("RemoveDecorator", "NoOp", "ExceptionReplacer", "VariableReplacer", "VariableInserter"),
+    *("Operator_Eq_Is", "Operator_NotEq_IsNot", "Operator_Is_Eq", "Operator_IsNot_NotEq"),
+)
+LIBRARIES = (
+    "gymnasium",
+    "hypothesis",
+    "networkx",
+    "numba",
+    "numpy",
+    "pandas",
+    "pydantic",
+    "pytest",
+    "scipy",
+    "simpy",
+)
+
+
+class Mutant(NamedTuple):
+    """One change: a file of the checkout, the line where it is, and the whole text after it."""
+
+    file: str
+    line: int
+    text: str
+
+
+def mutants(files: Iterable[Path], seed: int) -> Iterator[Mutant]:
+    """One change for each place of the files where something can be changed."""
+    from cosmic_ray.ast import ast_nodes, get_ast
+    from cosmic_ray.mutating import mutate_code
+    from cosmic_ray.plugins import get_operator, operator_names
+
+    draw = random.Random(seed)
+    for file in files:
+        text = file.read_text()
+        means_nothing = _lines_without_meaning(text)
+        places: dict[tuple[int, int], list[tuple[str, int]]] = {}
+        for name in sorted(each for each in operator_names() if not each.endswith(SKIPPED)):
+            operator = get_operator(name)()
+            positions = [
+                place for node in ast_nodes(get_ast(text)) for place in operator.mutation_positions(node)
+            ]
+            for occurrence, (start, _) in enumerate(positions):
+                if start not in means_nothing:
+                    places.setdefault(start, []).append((name, occurrence))
+        for start, choices in sorted(places.items()):
+            name, occurrence = draw.choice(choices)
+            changed = mutate_code(text, get_operator(name)(), occurrence)
+            if changed is not None and _compiles(changed):
+                yield Mutant(str(file.relative_to(ROOT)), start[0], changed)
+
+
+class _Places(set[tuple[int, int]]):
+    """Places that lie in one of some stretches of a text, each from (line, column) to (line, column)."""
+
+    def __init__(self) -> None:
+        self.stretches: list[tuple[tuple[int, int], tuple[int, int]]] = []
+
+    def __contains__(self, place: object) -> bool:
+        return any(first <= place < last for first, last in self.stretches)  # type: ignore[operator]
+
+
+def _lines_without_meaning(text: str) -> _Places:
+    """Annotations, which are never evaluated, and what only checkers of types read."""
+    found = _Places()
+    for node in ast.walk(ast.parse(text)):
+        parts: list[ast.AST | None] = [getattr(node, "annotation", None), getattr(node, "returns", None)]
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
+            parts.append(node)
+        if isinstance(node, ast.Assign) and "__all__" in ast.dump(node.targets[0]):
+            parts.append(node)
+        for part in parts:
+            if part is not None:
+                first = (part.lineno, part.col_offset)  # type: ignore[attr-defined]
+                last = (part.end_lineno, part.end_col_offset)  # type: ignore[attr-defined]
+                found.stretches.append((first, last))
+    return found
+
+
+def _compiles(text: str) -> bool:
+    try:
+        compile(text, "mutant", "exec")
+    except SyntaxError:
+        return False
+    return True
+
+
+def run(
+    work: multiprocessing.Queue[Mutant | None],
+    done: multiprocessing.Queue[tuple[Mutant, bool]],
+    tests: list[str],
+    limit_s: float,
+) -> None:
+    """What a process does: take changes until there are none."""
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / ROOT.name
+        shutil.copytree(
+            ROOT, copy, ignore=shutil.ignore_patterns(".git", ".venv", "site", ".*_cache", ".hypothesis")
+        )
+        os.chdir(copy)
+        sys.path.insert(0, str(copy))
+        for name in LIBRARIES:
+            importlib.import_module(name)
+        while (mutant := work.get()) is not None:
+            file = copy / mutant.file
+            before = file.read_text()
+            file.write_text(mutant.text)
+            done.put((mutant, _survives(tests, limit_s)))
+            file.write_text(before)
+
+
+def _survives(tests: list[str], limit_s: float) -> bool:
+    """Whether the tests pass here, in a process of their own that begins as this one."""
+    child = os.fork()
+    if child == 0:
+        os.setsid()
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, 1)
+        os.dup2(null, 2)
+        import pytest
+
+        options = ["-x", "-q", "-n0", "-p", "no:cacheprovider", "-m", "not slow and not benchmark"]
+        os._exit(int(pytest.main([*options, *tests])))
+    until = time.monotonic() + limit_s
+    while time.monotonic() < until:
+        pid, status = os.waitpid(child, os.WNOHANG)
+        if pid:
+            return os.waitstatus_to_exitcode(status) == 0
+        time.sleep(0.05)
+    os.killpg(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return False
+
+
+def show(survivors: list[Mutant]) -> str:
+    """The changes that no test noticed, as one diff."""
+    parts = []
+    for mutant in sorted(survivors):
+        before = (ROOT / mutant.file).read_text().splitlines(keepends=True)
+        parts += difflib.unified_diff(
+            before, mutant.text.splitlines(keepends=True), mutant.file, mutant.file, n=1
+        )
+    return "".join(parts)
+
+
+@click.command()
+@click.argument("folders", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
+@click.option(
+    "--tests", multiple=True, required=True, help="Tests that must notice; may be given several times."
+)
+@click.option(
+    "--no-jit", is_flag=True, help="Run compiled code as plain Python, which spares compiling each change."
+)
+@click.option("--most", type=int, help="Only so many changes, drawn by chance.")
+@click.option("--seed", default=0)
+@click.option("--processes", default=os.cpu_count() or 1)
+@click.option("--limit", "limit_s", default=300.0, help="Seconds after which tests hang.")
+@click.option("--until", "until_s", default=1e9, help="Seconds after which no more changes are tried.")
+@click.option("--out", type=click.Path(path_type=Path), default=Path("survivors.diff"))
+@click.option("--save", type=click.Path(path_type=Path), help="Write the changes to this file, and end.")
+@click.option("--load", type=click.Path(exists=True, path_type=Path), help="Take the changes from this file.")
+def main(folders, tests, no_jit, most, seed, processes, limit_s, until_s, out, save, load) -> None:
+    """Try changes of the code in FOLDERS and print what share of them the tests notice."""
+    if load is not None:
+        found = [Mutant(*each) for each in json.loads(gzip.decompress(load.read_bytes()))]
+    else:
+        files = [file for folder in folders for file in sorted((ROOT / folder).rglob("*.py"))]
+        found = list(mutants(files, seed))
+    random.Random(seed).shuffle(found)
+    found = found[:most]
+    if save is not None:
+        save.write_bytes(gzip.compress(json.dumps(found).encode()))
+        click.echo(f"{len(found)} changes in {save}")
+        return
+    os.environ["OMP_NUM_THREADS"] = "1"
+    if no_jit:
+        os.environ["NUMBA_DISABLE_JIT"] = "1"
+    begun = time.monotonic()
+    context = multiprocessing.get_context("spawn")
+    work: multiprocessing.Queue[Mutant | None] = context.Queue()
+    done: multiprocessing.Queue[tuple[Mutant, bool]] = context.Queue()
+    workers = [context.Process(target=run, args=(work, done, list(tests), limit_s)) for _ in range(processes)]
+    for worker in workers:
+        worker.start()
+    tried, survivors, pending = Counter[str](), [], 0
+    rest = list(found)
+    while rest or pending:
+        while rest and pending < 2 * processes and time.monotonic() - begun < until_s:
+            work.put(rest.pop())
+            pending += 1
+        if not pending:
+            break
+        mutant, survived = done.get()
+        pending -= 1
+        tried[mutant.file] += 1
+        if survived:
+            survivors.append(mutant)
+    for _ in workers:
+        work.put(None)
+    for worker in workers:
+        worker.join()
+    alive = Counter(mutant.file for mutant in survivors)
+    for file in sorted(tried):
+        click.echo(f"{file}: {tried[file] - alive[file]} of {tried[file]} killed")
+    total = sum(tried.values())
+    share = 1 - len(survivors) / max(total, 1)
+    click.echo(
+        f"{total - len(survivors)} of {total} changes killed ({share:.1%}); {len(found) - total} not tried"
+    )
+    out.write_text(show(survivors))
+
+
+if __name__ == "__main__":
+    main()

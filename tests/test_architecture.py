@@ -1,0 +1,125 @@
+"""The plan of rooms, held against the imports: one road, no circle, short chains."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+#: A room imports rooms of its own floor's lower neighbours only: those that stand before it here.
+ROAD = (
+    "workloads",
+    "simulator",
+    "decima.outputs",
+    "decima.settings",
+    "decima.schedulers",
+    "decima.policy",
+    "decima.registry",
+    "decima.evaluation",
+    "decima.learning",
+    "decima.show",
+    "decima.studies",
+    "decima.cli",
+    "decima.__main__",
+)
+#: Nor do these know each other.
+APART = (("decima.schedulers", "decima.policy"), ("simulator.cluster", "simulator.grid"))
+MOST_IN_A_CHAIN = 15
+MOST_IN_DECIMA = 12
+
+
+@cache
+def modules() -> dict[str, Path]:
+    """Name -> file, of every module of the three packages."""
+    files = [file for top in ("workloads", "simulator", "decima") for file in (ROOT / top).rglob("*.py")]
+    return {".".join(_parts(file)): file for file in files}
+
+
+def _parts(file: Path) -> tuple[str, ...]:
+    parts = file.relative_to(ROOT).with_suffix("").parts
+    return parts[:-1] if parts[-1] == "__init__" else parts
+
+
+def imports(module: str, *, inside: bool) -> Iterator[str]:
+    """Modules of ours that a module imports at run time, those in functions too if ``inside``."""
+    pending: list[tuple[ast.AST, bool]] = [(ast.parse(modules()[module].read_text()), False)]
+    while pending:
+        node, in_function = pending.pop()
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
+            continue
+        in_function |= isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        if inside or not in_function:
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom):
+                names = [f"{node.module}.{alias.name}" for alias in node.names]
+            for name in names:
+                found = name if name in modules() else name.rpartition(".")[0]
+                if found in modules() and found != module:
+                    yield found
+        pending += [(child, in_function) for child in ast.iter_child_nodes(node)]
+
+
+def room(module: str) -> str:
+    """The room that a module lies in."""
+    return next((each for each in ROAD if module == each or module.startswith(f"{each}.")), module)
+
+
+def within(module: str, folder: str) -> bool:
+    return module == folder or module.startswith(f"{folder}.")
+
+
+@pytest.mark.parametrize("module", sorted(modules()))
+def test_no_arrow_runs_up(module: str) -> None:
+    here = room(module)
+    for other in imports(module, inside=True):
+        if here in ROAD and room(other) in ROAD:
+            assert ROAD.index(room(other)) <= ROAD.index(here), f"{module} imports {other}"
+        for one, two in APART:
+            assert not (within(module, one) and within(other, two)), f"{module} imports {other}"
+            assert not (within(module, two) and within(other, one)), f"{module} imports {other}"
+
+
+def test_no_circle_and_no_long_chain() -> None:
+    """Circles are looked for in functions, too."""
+    for inside in (True, False):
+        longest: dict[str, list[str]] = {}
+
+        def chain(
+            module: str, above: tuple[str, ...], inside: bool, known: dict[str, list[str]]
+        ) -> list[str]:
+            assert module not in above, f"a circle: {' -> '.join((*above, module))}"
+            if module not in known:
+                below = [
+                    chain(each, (*above, module), inside, known) for each in imports(module, inside=inside)
+                ]
+                known[module] = [module, *max(below, key=len, default=[])]
+            return known[module]
+
+        for module in modules():
+            chain(module, (), inside, longest)
+    best = max(longest.values(), key=len)
+    assert len(best) <= MOST_IN_A_CHAIN, " -> ".join(best)
+
+
+def test_imports_inside_functions_are_for_quick_starts_and_extras() -> None:
+    """Of our own modules, only commands import as late as that."""
+    late = {
+        module
+        for module in modules()
+        if not within(module, "decima.cli")
+        and set(imports(module, inside=True)) != set(imports(module, inside=False))
+    }
+    assert not late
+
+
+def test_few_things_lie_on_the_doorstep() -> None:
+    doorstep = [
+        path
+        for path in (ROOT / "decima").iterdir()
+        if path.suffix == ".py" or (path / "__init__.py").exists()
+    ]
+    assert len(doorstep) <= MOST_IN_DECIMA, sorted(path.name for path in doorstep)
