@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from decima.policy.shipped import SHIPPED
-from decima.schedulers.base import Scheduler
+from decima.schedulers.base import Scheduler, SchedulerError
 from decima.schedulers.fair import Fair, NaiveWeightedFair, WeightedFair
 from decima.schedulers.fifo import Fifo
 from decima.schedulers.random_choice import RandomChoice
 from decima.schedulers.sjf_cp import SjfCp
 from decima.schedulers.srpt import CappedSrpt, ProfiledSrpt
-from workloads.errors import DecimaError
 
 if TYPE_CHECKING:
     from decima.policy.policy import Policy
@@ -40,10 +39,6 @@ SCHEDULERS: dict[str, type[Scheduler]] = {
     "capped-srpt": CappedSrpt,
     "profiled-srpt": ProfiledSrpt,
 }
-
-
-class SchedulerError(DecimaError, ValueError):
-    """A name that is no scheduler's. The message is one line."""
 
 
 def make_scheduler(spec: str, seed: int = 0) -> Scheduler:

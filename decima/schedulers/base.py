@@ -6,8 +6,13 @@ from abc import ABC, abstractmethod
 
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.observation import Decision, Observation
+from workloads.errors import DecimaError
 
-__all__ = ["Scheduler", "all_offered"]
+__all__ = ["Scheduler", "SchedulerError", "all_offered"]
+
+
+class SchedulerError(DecimaError, ValueError):
+    """A name that is no scheduler's. The message is one line."""
 
 
 class Scheduler(ABC):

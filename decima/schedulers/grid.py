@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from decima.registry import SchedulerError
+from decima.schedulers.base import SchedulerError
 from simulator.grid import Grid, GridRecord
 
 __all__ = [

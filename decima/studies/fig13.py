@@ -9,8 +9,7 @@ from matplotlib.figure import Figure
 from decima.evaluation.alphas import HINDSIGHT, MAKESPAN_HINDSIGHT
 from decima.show.plots import draw_schedule
 from decima.show.style import LEGEND, new_figure
-from decima.studies.fig9 import batch_variant
-from decima.studies.study import Study, Variant
+from decima.studies.study import Study, Variant, batch_variant
 from decima.studies.study_report import Outcome
 
 __all__ = ["fig13", "plot_fig13"]

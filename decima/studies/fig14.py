@@ -9,8 +9,7 @@ from matplotlib.figure import Figure
 
 from decima.evaluation.alphas import HINDSIGHT
 from decima.show.style import finish_axes, legend_beside, new_axes, styles
-from decima.studies.fig9 import batch_variant, stream_variant
-from decima.studies.study import Study, Variant
+from decima.studies.study import Study, Variant, batch_variant, stream_variant
 from decima.studies.study_report import FULL, Outcome, summary
 
 __all__ = ["LOADS", "fig14", "plot_fig14"]

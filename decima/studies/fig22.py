@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from decima.evaluation.alphas import HINDSIGHT
 from decima.policy.config import Feature
-from decima.studies.fig9 import batch_variant
-from decima.studies.study import Study, Variant
+from decima.studies.study import Study, Variant, batch_variant
 from decima.studies.study_report import FULL, Outcome
 
 __all__ = ["fig22"]

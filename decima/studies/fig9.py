@@ -10,25 +10,14 @@ from decima.evaluation.alphas import HINDSIGHT
 from decima.evaluation.conditions import CompareError
 from decima.show.plots import plot_jct_cdf
 from decima.show.style import GREY, LEGEND, finish_axes, new_figure, styles
-from decima.studies.study import Study, Variant
+from decima.studies.study import Study, Variant, batch_variant, stream_variant
 from decima.studies.study_report import FULL, Outcome
 from simulator import EpisodeRecord
 
-__all__ = ["batch_variant", "busy_speedup", "fig9a", "fig9b", "plot_fig9", "plot_fig10", "stream_variant"]
+__all__ = ["busy_speedup", "fig9a", "fig9b", "plot_fig9", "plot_fig10"]
 
 #: Jobs that arrive when this share of all jobs found fewer in the system count as a busy period.
 BUSY = 0.9
-
-
-def batch_variant(study: Study) -> Variant:
-    """The full policy for batches: of 20 jobs, unless the study says how many."""
-    config = study.config("batch")
-    return Variant(f"batch-{config.workload.jobs}-jobs", config)
-
-
-def stream_variant(study: Study, interval_s: float) -> Variant:
-    """The full policy for jobs that arrive all the time."""
-    return Variant(f"stream-{interval_s:g}s", study.config("stream", workload__interval=interval_s))
 
 
 def _teacher(variant: Variant) -> dict[str, str]:

@@ -30,7 +30,7 @@ from workloads.arrivals import poisson_arrivals
 from workloads.job import WorkloadError
 from workloads.sources.workload_file import Workload
 
-__all__ = ["Study", "Variant", "interval_for_load", "train_variants"]
+__all__ = ["Study", "Variant", "batch_variant", "interval_for_load", "stream_variant", "train_variants"]
 
 #: Names the streams on which loads are measured; neither experiments nor training meet them.
 LOAD_SEED = 4_000_000
@@ -291,3 +291,14 @@ def train_variants(
         lambda config, out: Trainer(config, out, resume=True, processes=processes, command=command),
         tell,
     )
+
+
+def batch_variant(study: Study) -> Variant:
+    """The full policy for batches: of 20 jobs, unless the study says how many."""
+    config = study.config("batch")
+    return Variant(f"batch-{config.workload.jobs}-jobs", config)
+
+
+def stream_variant(study: Study, interval_s: float) -> Variant:
+    """The full policy for jobs that arrive all the time."""
+    return Variant(f"stream-{interval_s:g}s", study.config("stream", workload__interval=interval_s))

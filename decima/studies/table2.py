@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from decima.evaluation.alphas import HINDSIGHT
 from decima.evaluation.conditions import Conditions
-from decima.studies.fig9 import batch_variant, stream_variant
-from decima.studies.study import Study, Variant
+from decima.studies.study import Study, Variant, batch_variant, stream_variant
 from decima.studies.study_report import Outcome
 
 __all__ = ["table2"]

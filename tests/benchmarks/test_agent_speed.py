@@ -19,7 +19,8 @@ import pytest
 import torch
 
 from decima.learning.baselines import Curve, SequenceBaseline
-from decima.learning.cluster.rollout import EpisodeSpec, Trajectories, roll_out, roll_out_scheduler
+from decima.learning.cluster.curriculum import EpisodeSpec
+from decima.learning.cluster.rollout import Trajectories, roll_out, roll_out_scheduler
 from decima.learning.returns import TotalReturns
 from decima.learning.updates import clone_behaviour, parts_of, ppo, reinforce
 from decima.policy.config import PRESETS

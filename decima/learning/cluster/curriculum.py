@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from decima.learning.cluster.rollout import EpisodeSpec
-from workloads.arrivals import RandomStream, random_stream
+from workloads.arrivals import JobSequence, RandomStream, random_stream
 
 if TYPE_CHECKING:
     from decima.evaluation.conditions import Conditions
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "EpisodePlan",
+    "EpisodeSpec",
     "cloning_seeds",
     "cloning_shuffling",
     "episode_specs",
@@ -37,6 +37,21 @@ RUN_SEEDS = 1_000_000_000
 CLONING_OFFSET = 900_000_000
 #: What the random numbers of an iteration are for, beside the episodes' choices.
 ENDS, SHUFFLE, CLONING = range(3)
+
+
+@dataclass(frozen=True, eq=False)
+class EpisodeSpec:
+    """One episode to come.
+
+    Attributes:
+        sequence: the jobs.
+        end_ms: when it ends, ms; infinite for "when all jobs are complete".
+        random: what the policy draws from; without it the policy is greedy, see ``Policy.act``.
+    """
+
+    sequence: JobSequence
+    end_ms: float = math.inf
+    random: np.random.Generator | None = None
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,14 @@ from numpy.typing import NDArray
 
 from decima.learning import learner
 from decima.learning.cluster.advantages import Advantages
-from decima.learning.cluster.curriculum import cloning_seeds, cloning_shuffling, plan_iteration, shuffling
-from decima.learning.cluster.rollout import EpisodeSpec, Trajectories, roll_out_scheduler
+from decima.learning.cluster.curriculum import (
+    EpisodeSpec,
+    cloning_seeds,
+    cloning_shuffling,
+    plan_iteration,
+    shuffling,
+)
+from decima.learning.cluster.rollout import Trajectories, roll_out_scheduler
 from decima.learning.updates import UpdateReport, clone_behaviour, parts_of, ppo, reinforce
 from decima.policy.errors import PolicyFileError
 from decima.policy.files import load_policy

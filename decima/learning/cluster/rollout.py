@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,26 +21,13 @@ from decima.policy.errors import NotFiniteError
 from decima.policy.features import Featurizer
 from decima.policy.graphs import Graphs
 from decima.policy.policy import Policy
-from decima.schedulers import Scheduler
 from simulator import BaseCluster, ClusterConfig, Decision, Observation, make_cluster
-from workloads import JobSequence
 
-__all__ = ["EpisodeSpec", "Trajectories", "roll_out", "roll_out_scheduler"]
+if TYPE_CHECKING:
+    from decima.learning.cluster.curriculum import EpisodeSpec
+    from decima.schedulers.base import Scheduler
 
-
-@dataclass(frozen=True, eq=False)
-class EpisodeSpec:
-    """One episode to come.
-
-    Attributes:
-        sequence: the jobs.
-        end_ms: when it ends, ms; infinite for "when all jobs are complete".
-        random: what the policy draws from; without it the policy is greedy, see ``Policy.act``.
-    """
-
-    sequence: JobSequence
-    end_ms: float = math.inf
-    random: np.random.Generator | None = None
+__all__ = ["Trajectories", "roll_out", "roll_out_scheduler"]
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,7 +10,8 @@ from pydantic import AfterValidator, Field, ValidationError, ValidationInfo, fie
 
 from decima.learning import config
 from decima.policy.config import PRESETS, PolicyConfig
-from decima.registry import SchedulerError, make_scheduler
+from decima.registry import make_scheduler
+from decima.schedulers.base import SchedulerError
 from decima.settings import Count, Positive, Section, Share, Weight, first_problem
 from simulator import DECIMA_SIM, PAPER, ClusterConfig
 from workloads import Workload, WorkloadError

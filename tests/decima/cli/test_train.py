@@ -75,7 +75,7 @@ def test_the_command_that_a_policy_file_keeps_makes_the_same_policy(train: Train
     command = read_about(tmp_path / "out" / "policy.npz")["command"]
     assert command == "decima train --config small.yaml --set seed=3 --set iterations=1 --out DIR"
     assert train(*command.split()[2:-1], "again").exit_code == 0
-    assert_same_policy(tmp_path / "out", tmp_path / "again")
+    assert_same_run(tmp_path / "out", tmp_path / "again")
     train("--resume", "--set", "iterations=2", "--out", "out")
     command = read_about(tmp_path / "out" / "policy.npz")["command"]
     assert command == "decima train --config out/config.yaml --set iterations=2 --out DIR"

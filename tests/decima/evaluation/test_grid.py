@@ -18,7 +18,7 @@ from decima.evaluation.grid import (
     relative_change,
 )
 from decima.evaluation.intervals import mean_interval
-from decima.registry import SchedulerError
+from decima.schedulers.base import SchedulerError
 from decima.schedulers.grid import KNOBS, Packer, ShortestJobFirst, Tetris
 from decima.studies.grid.withholding import Withholding
 from simulator.grid import Grid, GridConfig

@@ -24,7 +24,8 @@ from decima.policy.files import load_policy, save_policy
 from decima.policy.policy import Policy
 from decima.policy.scheduler import NeuralScheduler
 from decima.policy.shipped import SHIPPED, default_policy
-from decima.registry import SCHEDULERS, SchedulerError, make_scheduler
+from decima.registry import SCHEDULERS, make_scheduler
+from decima.schedulers.base import SchedulerError
 from decima.show.plots import comparison_pictures
 from decima.show.report import comparison_notes, comparison_table, scheduler_summaries
 from simulator import run_episode

@@ -10,12 +10,8 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from decima.learning.cluster.rollout import (
-    EpisodeSpec,
-    Trajectories,
-    roll_out,
-    roll_out_scheduler,
-)
+from decima.learning.cluster.curriculum import EpisodeSpec
+from decima.learning.cluster.rollout import Trajectories, roll_out, roll_out_scheduler
 from decima.learning.updates import UpdateReport, clone_behaviour, parts_of, ppo, reinforce
 from decima.policy.config import SHORTCUT_POLICY, Feature, PolicyConfig
 from decima.policy.errors import NotFiniteError

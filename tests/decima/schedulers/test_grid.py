@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from decima.registry import SchedulerError
+from decima.schedulers.base import SchedulerError
 from decima.schedulers.grid import (
     HEURISTICS,
     KNOBS,

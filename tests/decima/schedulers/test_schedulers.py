@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from decima.registry import SCHEDULERS, SchedulerError, make_scheduler
+from decima.registry import SCHEDULERS, make_scheduler
 from decima.schedulers import (
     Fair,
     Fifo,
@@ -23,6 +23,7 @@ from decima.schedulers import (
     WeightedFair,
     all_offered,
 )
+from decima.schedulers.base import SchedulerError
 from simulator import (
     DECIMA_SIM,
     PAPER,

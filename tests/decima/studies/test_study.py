@@ -15,8 +15,7 @@ from decima.policy.scheduler import NeuralScheduler
 from decima.policy.shipped import SHIPPED
 from decima.registry import make_scheduler
 from decima.settings import TrainingError
-from decima.studies.fig9 import batch_variant
-from decima.studies.study import Study, Variant, interval_for_load
+from decima.studies.study import Study, Variant, batch_variant, interval_for_load
 from simulator import ClusterConfig, run_episode
 from workloads import Workload, WorkloadError, batch_arrivals, poisson_arrivals, read_workload
 

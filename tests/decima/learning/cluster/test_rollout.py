@@ -5,12 +5,8 @@ from dataclasses import fields
 import numpy as np
 import pytest
 
-from decima.learning.cluster.rollout import (
-    EpisodeSpec,
-    Trajectories,
-    roll_out,
-    roll_out_scheduler,
-)
+from decima.learning.cluster.curriculum import EpisodeSpec
+from decima.learning.cluster.rollout import Trajectories, roll_out, roll_out_scheduler
 from decima.policy.config import SHORTCUT_POLICY
 from decima.policy.errors import NotFiniteError
 from decima.policy.policy import Policy
