@@ -21,7 +21,7 @@ from decima.cli.options import (
     settings_source,
     training_options,
 )
-from decima.cli.train import explain, show_training, training_command, watch
+from decima.cli.train import explain, show_training, watch
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -192,14 +192,13 @@ def train(context: click.Context, /, **options: Any) -> None:
 
     from decima.learning.grid.trainer import DeepRMTrainer
 
-    command = training_command(context, source)
-    trainer = DeepRMTrainer(config, options["out"], resume=options["resume"], command=command)
-    result = watch(trainer.run, config.iterations, "the best heuristic", _describe)
+    command, resume = command_line(context, config=source, out="DIR"), options["resume"]
+    trainer = DeepRMTrainer(config, options["out"], resume=resume, command=command)
+    result = watch(trainer, "the best heuristic", _describe)
     show_training(
         result,
         _table(result),
-        "deeprm is the network",
-        "sets",
+        ("deeprm is the network", "sets"),
         "tetris* has the knob that is best on the training sets.",
         ["decima", "deeprm", "compare", "--checkpoint", str(result.policy_file)],
     )

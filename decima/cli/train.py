@@ -22,19 +22,18 @@ from decima.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from rich.table import Table
 
     from decima.learning.cluster.config import TrainingConfig
-    from decima.learning.loop import IterationReport, TrainingResult
+    from decima.learning.config import RunConfig
+    from decima.learning.loop import IterationReport, TrainingLoop, TrainingResult
     from decima.settings import Section
 
-__all__ = ["explain", "show_training", "train", "training_command", "watch"]
+__all__ = ["explain", "show_training", "train", "watch"]
 
 DEFAULT_RECIPE = "batch"
 
-Result = TypeVar("Result")
+Config = TypeVar("Config", bound="RunConfig")
 
 
 def _explain() -> None:
@@ -75,15 +74,6 @@ def train(context: click.Context, /, device: str, processes: int, **options: Any
 
     from decima.learning.cluster.trainer import Trainer
 
-    trainer = Trainer(
-        config,
-        options["out"],
-        resume=options["resume"],
-        device=device,
-        processes=processes,
-        command=training_command(context, source),
-    )
-
     def describe(metrics: Mapping[str, float]) -> Sequence[str]:
         parts = []
         if "jct_s" in metrics:
@@ -94,12 +84,16 @@ def train(context: click.Context, /, device: str, processes: int, **options: Any
             parts.append(f"validation {objective} {metrics[f'validation_{reward}_s']:.1f} s")
         return parts
 
-    result = watch(trainer.run, config.iterations, "tuned weighted fair", describe)
+    command, resume = command_line(context, config=source, out="DIR"), options["resume"]
+    result = watch(
+        Trainer(config, options["out"], resume=resume, device=device, processes=processes, command=command),
+        "tuned weighted fair",
+        describe,
+    )
     show_training(
         result,
         _table(result),
-        "decima is the policy",
-        "sequences",
+        ("decima is the policy", "sequences"),
         "tuned-weighted-fair has the best alpha of each sequence, known only in hindsight.",
         _compare_command(result),
     )
@@ -165,22 +159,13 @@ def explain(model: type[Section], metrics: Mapping[str, str]) -> None:
         console.print()
 
 
-def training_command(context: click.Context, source: str | Path) -> str:
-    """The command that makes the same policy; the folder may be any."""
-    return command_line(context, config=source, out="DIR")
-
-
 def watch(
-    run: Callable[[Callable[[IterationReport], None], Callable[[str], None]], Result],
-    iterations: int,
-    against: str,
-    describe: Callable[[Mapping[str, float]], Sequence[str]],
-) -> Result:
+    trainer: TrainingLoop[Config], against: str, describe: Callable[[Mapping[str, float]], Sequence[str]]
+) -> TrainingResult[Config]:
     """Run a training and show how far it is.
 
     Args:
-        run: the method of a trainer.
-        iterations: how many there will be.
+        trainer: of the training.
         against: whom the policy is compared with.
         describe: an iteration's metrics, in words.
     """
@@ -198,30 +183,26 @@ def watch(
             line = "; ".join([*parts, best])
             tell("training", report.iteration, report.iterations, note=best, line=line, now=validated)
 
-        return run(on_iteration, lambda words: tell(words, 0, iterations, line=words, now=True))
+        total = trainer.config.iterations
+        return trainer.run(on_iteration, lambda words: tell(words, 0, total, line=words, now=True))
 
 
 def show_training(
-    result: TrainingResult[Any],
-    table: Table,
-    who: str,
-    judges: str,
-    knob: str,
-    again: Sequence[str],
+    result: TrainingResult[Any], table: Table, who: tuple[str, str], knob: str, again: Sequence[str]
 ) -> None:
     """Show what came of a training; ends the program if it was interrupted.
 
     Args:
         result: of the training.
         table: schedulers on what was validated on.
-        who: what was trained.
-        judges: what it was validated on.
+        who: was trained, and on what it was validated.
         knob: what is to be known of a scheduler of the table.
         again: the command that compares on something else.
     """
     make_console().print(table)
+    what, judges = who
     click.echo(
-        f"{who} after {result.best_iteration} of {result.iteration} iterations, the best on these {judges}; "
+        f"{what} after {result.best_iteration} of {result.iteration} iterations, the best on these {judges}; "
         f"{result.cpu_s / 60:.1f} minutes of CPU time."
     )
     click.echo(knob)

@@ -189,26 +189,6 @@ def test_bad_options_are_told_in_one_line(run: Compare, options: tuple[str, ...]
     assert_one_line_error(run(*options), message)
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("{", "bad.json"),
-        ("[]", "bad.json"),
-        (
-            '{"format": "decima-workload", "version": 1, "profiles": {"a": {"stages": ['
-            '{"tasks": 1, "duration_ms": 1, "parents": [1]},'
-            '{"tasks": 1, "duration_ms": 1, "parents": [0]}]}}}',
-            "cycle",
-        ),
-    ],
-)
-def test_bad_workload_files_are_told_in_one_line(
-    run: Compare, tmp_path: Path, text: str, message: str
-) -> None:
-    (tmp_path / "bad.json").write_text(text)
-    assert_one_line_error(run(base=("--workload", "bad.json")), message)
-
-
 def test_missing_files_are_told_in_one_line(run: Compare) -> None:
     assert_one_line_error(run(base=("--workload", "missing")), "missing: no such workload, expected tpch")
     assert_one_line_error(run(base=("--profiles", "missing")), "missing")

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import json
-import os
 import signal
 import subprocess
 import sys
@@ -14,15 +12,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from decima.cli.main import cli
-from decima.learning.grid.config import DeepRMConfig
-from decima.learning.grid.metrics import METRICS
-from decima.learning.grid.trainer import DeepRMTrainer
 from decima.learning.metrics import read_metrics
 from decima.policy.grid.files import read_about
-from decima.settings import describe_settings
 from tests.decima.cli.commands import assert_one_line_error
 from tests.decima.cli.test_train import wait_for_rows
-from tests.decima.learning.examples import assert_same_run
 from tests.decima.learning.grid.examples import small
 from tests.programs import started
 from tests.workloads.sources.test_swf import line, write
@@ -137,54 +130,12 @@ def test_what_is_wrong_is_said_in_one_line(
     assert not (tmp_path / "out" / "checkpoint.pt").exists()
 
 
-def test_a_damaged_or_foreign_checkpoint_is_refused(train: Train, tmp_path: Path) -> None:
-    options = ("--config", "small.yaml", "--set", "iterations=1", "--out", "out")
-    train(*options)
-    policy = (tmp_path / "out" / "policy.npz").read_bytes()
-    assert_one_line_error(train(*options), "holds a training run already")
-    assert_one_line_error(train(*options, "--resume", "--set", "seed=3"), "is of a run with another seed")
-    path = tmp_path / "out" / "checkpoint.pt"
-    path.write_bytes(path.read_bytes()[:5000])
-    assert_one_line_error(train(*options, "--resume"), "checkpoint.pt: not a checkpoint, or cut off")
-    assert (tmp_path / "out" / "policy.npz").read_bytes() == policy
-
-
-def test_every_setting_and_metric_is_explained(train: Train) -> None:
-    result = train("--explain")
-    assert result.exit_code == 0
-    shown = {line.split()[0] for line in result.stdout.splitlines() if line and not line.startswith(" ")}
-    assert shown >= METRICS.keys()
-    assert shown >= {key for key, _, _ in describe_settings(DeepRMConfig)}
-
-
 # As a program of its own.
 
 
 def start(*options: str) -> AbstractContextManager[subprocess.Popen[str]]:
     command = (sys.executable, "-m", "decima", "deeprm", "train", "--config", "small.yaml", "--out", "out")
     return started((*command, *options), stdout=subprocess.DEVNULL)
-
-
-@pytest.mark.slow
-def test_a_training_may_be_killed_at_any_moment(config: Path, tmp_path: Path) -> None:
-    changes: dict[str, Any] = {
-        "iterations": 60,
-        "checkpoint_every": 7,
-        "behaviour_cloning": {"sets": 10, "epochs": 1},
-    }
-    settings_file(**changes)
-    DeepRMTrainer(small(**changes), tmp_path / "whole").run()
-    for rows in (0, 1, 3, 20, 41):
-        with start("--resume") as process:
-            wait_for_rows(process, rows)
-            os.kill(process.pid, signal.SIGKILL)
-            process.communicate()
-    with start("--resume") as process:
-        process.communicate()
-        assert process.returncode == 0
-    assert_same_run(tmp_path / "whole", tmp_path / "out")
-    rows_of = [json.loads(text)["iteration"] for text in Path("out/metrics.jsonl").read_text().splitlines()]
-    assert rows_of == [*range(61)]
 
 
 def test_ctrl_c_ends_in_one_line_and_keeps_the_network(config: Path, tmp_path: Path) -> None:

@@ -9,14 +9,17 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
 from decima.cli.main import cli
 from decima.learning.cluster import trainer
-from decima.learning.cluster.config import TrainingConfig, read_config
+from decima.learning.cluster.config import TrainingConfig
 from decima.learning.cluster.metrics import METRICS
+from decima.learning.grid.config import DeepRMConfig
+from decima.learning.grid.metrics import METRICS as GRID_METRICS
 from decima.learning.metrics import read_metrics
 from decima.policy.files import read_about
 from decima.settings import describe_settings
@@ -131,23 +134,6 @@ def test_the_command_that_is_shown_at_the_end_works(train: Train, tmp_path: Path
         assert "decima" in result.stdout
 
 
-def test_workload_and_overrides_win_over_the_file(train: Train, tmp_path: Path) -> None:
-    (tmp_path / "other.json").write_bytes((tmp_path / "tiny.json").read_bytes())
-    options = (
-        "--config",
-        "small.yaml",
-        "--workload",
-        "other.json",
-        "--set",
-        "iterations=1",
-        "--set",
-        "seed=4",
-    )
-    assert train(*options, "--out", "out").exit_code == 0
-    config = read_config(tmp_path / "out" / "config.yaml")
-    assert (str(config.workload.file), config.iterations, config.seed) == ("other.json", 1, 4)
-
-
 def test_a_run_is_gone_on_with_its_own_settings(train: Train, tmp_path: Path) -> None:
     train("--config", "small.yaml", "--out", "whole")
     train("--config", "small.yaml", "--set", "iterations=2", "--out", "out")
@@ -185,38 +171,20 @@ def test_what_is_wrong_is_said_in_one_line(
     assert not (tmp_path / "out" / "checkpoint.pt").exists()
 
 
-def test_a_damaged_or_foreign_checkpoint_is_refused(train: Train, tmp_path: Path) -> None:
-    options = ("--config", "small.yaml", "--set", "iterations=1", "--out", "out")
-    train(*options)
-    assert_one_line_error(train(*options), "holds a training run already")
-    assert_one_line_error(train(*options, "--resume", "--set", "seed=3"), "is of a run with another seed")
-    path = tmp_path / "out" / "checkpoint.pt"
-    path.write_bytes(path.read_bytes()[:5000])
-    assert_one_line_error(train(*options, "--resume"), "checkpoint.pt: not a checkpoint, or cut off")
-
-
-def test_a_training_that_runs_away_ends_with_an_error(train: Train) -> None:
-    long = ("--set", "update={learning_rate: 1e30, final_learning_rate: 1e30}")
-    result = train("--config", "small.yaml", *long, "--out", "out")
-    assert result.exit_code == 1
-    assert "iteration 1: " in result.stderr.splitlines()[-1]
-    assert "keeps iteration 0" in result.stderr.splitlines()[-1]
-
-
-def test_every_setting_and_metric_is_explained(train: Train) -> None:
-    result = train("--explain")
+@pytest.mark.parametrize(
+    ("words", "config", "metrics"),
+    [(["train"], TrainingConfig, METRICS), (["deeprm", "train"], DeepRMConfig, GRID_METRICS)],
+)
+def test_every_setting_and_metric_is_explained(
+    words: list[str], config: Any, metrics: dict[str, str]
+) -> None:
+    result = CliRunner().invoke(cli, [*words, "--explain"])
     assert result.exit_code == 0
     shown = {line.split()[0] for line in result.stdout.splitlines() if line and not line.startswith(" ")}
-    assert shown >= METRICS.keys()
-    assert shown >= {
-        "seed",
-        "cluster",
-        "cluster.executors",
-        "curriculum.growth",
-        "critic.gae_horizon",
-        "behaviour_cloning.entropy",
-    }
-    for key, _, meaning in describe_settings(TrainingConfig):
+    settings = describe_settings(config)
+    assert shown >= {*metrics, *(key for key, _, _ in settings)}
+    assert {"seed", "validation", "validation.every"} <= {key for key, _, _ in settings}
+    for key, _, meaning in settings:
         assert len(meaning) > 3, key
 
 
