@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import networkx as nx
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from workloads import JobProfile
+if TYPE_CHECKING:
+    from workloads.job import JobProfile
 
 __all__ = ["plot_dags"]
 

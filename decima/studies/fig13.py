@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from decima.evaluation.alphas import HINDSIGHT, MAKESPAN_HINDSIGHT
 from decima.show.plots import draw_schedule
 from decima.show.style import LEGEND, new_figure
-from decima.studies.study import Study, Variant, batch_variant
+from decima.studies.study import Study, Variant
 from decima.studies.study_report import Outcome
 
 __all__ = ["fig13", "plot_fig13"]
@@ -23,7 +23,7 @@ def fig13(study: Study) -> Outcome:
     """Three policies, trained for the average JCT with the moving delay, without it, and for the makespan."""
     no_delay = Variant("batch-free-moves", study.config("batch", cluster__moving_delay=0.0))
     makespan = Variant("batch-makespan", study.config("makespan"))
-    jct_policy = study.full_policy(batch_variant(study), "batch")
+    jct_policy = study.full_policy(study.batch_variant(), "batch")
     trained = study.train(no_delay, makespan)
     classic = {
         "fair": "fair",

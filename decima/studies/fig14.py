@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from decima.evaluation.alphas import HINDSIGHT
 from decima.show.style import finish_axes, legend_beside, new_axes, styles
-from decima.studies.study import Study, Variant, batch_variant, stream_variant
+from decima.studies.study import Study, Variant
 from decima.studies.study_report import FULL, Outcome, summary
 
 __all__ = ["LOADS", "fig14", "plot_fig14"]
@@ -35,7 +35,7 @@ def fig14(study: Study, loads: Sequence[float] = LOADS) -> Outcome:
     intervals = {load: study.interval_for_load(load) for load in loads}
     interval_s = intervals[loads[-1]]
 
-    full = stream_variant(study, interval_s)
+    full = study.stream_variant(interval_s)
 
     def without(name: str, **settings: object) -> Variant:
         return Variant(
@@ -46,7 +46,7 @@ def fig14(study: Study, loads: Sequence[float] = LOADS) -> Outcome:
         NO_LIMITS: without("no-limits", policy__overrides__limit="none", policy__overrides__wait=False),
         NO_GRAPH: without("no-graph", policy__overrides__graph=False),
         UNFIXED: without("unfixed", episodes__fixed_sequences=False),
-        BATCH: batch_variant(replace(study, num_jobs=None)),  # how long streams are says nothing of batches
+        BATCH: replace(study, num_jobs=None).batch_variant(),  # how long streams are says nothing of batches
     }
     # Of equal training, so the policy that comes with the project does not stand for the full one.
     schedulers = {HINDSIGHT: HINDSIGHT, FULL: study.full_policy(full)}

@@ -26,7 +26,7 @@ import pandas as pd
 
 from decima.studies.prediction import Effects, Source, predict_mixture, predict_run, replay, replay_mixture
 from decima.studies.recordings import Mixture, QueryKey, Recordings, Run
-from workloads import WorkloadError
+from workloads.job import WorkloadError
 
 __all__ = ["ALL", "FROM_ALONE", "PAPER_MEAN_ERROR", "VARIANTS", "Fidelity", "measure_fidelity"]
 

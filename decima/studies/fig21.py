@@ -21,7 +21,8 @@ from decima.outputs import make_folder
 from decima.studies.order_search import OrderSearch, search_orders, simplified_cluster
 from decima.studies.study import Study, Variant
 from decima.studies.study_report import FULL, Outcome
-from workloads import Workload, simplified, write_workload
+from workloads.simplify import simplified
+from workloads.sources.workload_file import Workload, write_workload
 
 __all__ = ["ALPHAS", "SEARCH", "Found", "fig21", "simplified_study"]
 

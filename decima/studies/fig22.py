@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from decima.evaluation.alphas import HINDSIGHT
 from decima.policy.config import Feature
-from decima.studies.study import Study, Variant, batch_variant
+from decima.studies.study import Study, Variant
 from decima.studies.study_report import FULL, Outcome
 
 __all__ = ["fig22"]
@@ -26,7 +26,7 @@ BLIND = "without durations"
 
 def fig22(study: Study) -> Outcome:
     """Batches of 20 jobs: the full policy, and one that sees numbers of tasks and the DAG only."""
-    full = batch_variant(study)
+    full = study.batch_variant()
     shape = full.config.policy.build()
     blind = Variant(
         "batch-no-durations",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
@@ -10,9 +12,11 @@ from decima.evaluation.alphas import HINDSIGHT
 from decima.evaluation.conditions import CompareError
 from decima.show.plots import plot_jct_cdf
 from decima.show.style import GREY, LEGEND, finish_axes, new_figure, styles
-from decima.studies.study import Study, Variant, batch_variant, stream_variant
 from decima.studies.study_report import FULL, Outcome
-from simulator import EpisodeRecord
+
+if TYPE_CHECKING:
+    from decima.studies.study import Study, Variant
+    from simulator.cluster.record import EpisodeRecord
 
 __all__ = ["busy_speedup", "fig9a", "fig9b", "plot_fig9", "plot_fig10"]
 
@@ -28,7 +32,7 @@ def _teacher(variant: Variant) -> dict[str, str]:
 
 def fig9a(study: Study) -> Outcome:
     """100 batches of 20 jobs."""
-    variant = batch_variant(study)
+    variant = study.batch_variant()
     schedulers = {
         **{name: name for name in ("fifo", "sjf-cp", "fair", "naive-weighted-fair", HINDSIGHT)},
         **_teacher(variant),
@@ -62,7 +66,7 @@ def fig9b(study: Study, load: float | None = None, interval_s: float | None = No
     if load is not None and interval_s is not None:
         raise CompareError("a load and an interval exclude each other")
     interval_s = interval_s or study.interval_for_load(load or 0.85)
-    variant = stream_variant(study, interval_s)
+    variant = study.stream_variant(interval_s)
     schedulers = {
         **{name: name for name in ("fifo", "sjf-cp", "fair", HINDSIGHT)},
         **_teacher(variant),

@@ -22,14 +22,21 @@ import heapq
 import itertools
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
-from decima.schedulers import JobOrder
-from simulator import ClusterConfig, Decision, EpisodeRecord, Observation, run_episode
-from workloads import JobProfile, JobSequence
+from decima.schedulers.job_order import JobOrder
+from simulator.cluster.config import ClusterConfig
+from simulator.cluster.episode import run_episode
+
+if TYPE_CHECKING:
+    from simulator.cluster.observation import Decision, Observation
+    from simulator.cluster.record import EpisodeRecord
+    from workloads.arrivals import JobSequence
+    from workloads.job import JobProfile
 
 __all__ = ["OrderSearch", "search_orders", "simplified_cluster"]
 

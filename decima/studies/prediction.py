@@ -13,8 +13,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from decima.schedulers.standalone import SparkStandalone
 from decima.studies.recordings import Mixture, Run
-from simulator import ClusterConfig, ExecutorClass, run_episode
-from workloads import JobProfile, JobSequence, TaskDurations, Wave
+from simulator.cluster.config import ClusterConfig, ExecutorClass
+from simulator.cluster.episode import run_episode
+from workloads.arrivals import JobSequence
+from workloads.job import JobProfile, TaskDurations, Wave
 from workloads.spark.application import SparkQuery
 from workloads.spark.profile import to_profile
 from workloads.spark.replay import in_submission_order, replay_profile, with_driver

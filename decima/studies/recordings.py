@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from workloads import WorkloadError
+from workloads.job import WorkloadError
 from workloads.spark.application import SparkApplication, SparkQuery
 from workloads.spark.eventlog import read_event_log
 

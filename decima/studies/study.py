@@ -30,7 +30,7 @@ from workloads.arrivals import poisson_arrivals
 from workloads.job import WorkloadError
 from workloads.sources.workload_file import Workload
 
-__all__ = ["Study", "Variant", "batch_variant", "interval_for_load", "stream_variant", "train_variants"]
+__all__ = ["Study", "Variant", "interval_for_load"]
 
 #: Names the streams on which loads are measured; neither experiments nor training meet them.
 LOAD_SEED = 4_000_000
@@ -141,8 +141,17 @@ class Study:
         """Jobs in a stream to learn from: as many as at full size, or fewer, but enough for some to wait."""
         return min(full, self.scaled(full, least=20))
 
+    def batch_variant(self) -> Variant:
+        """The full policy for batches: of 20 jobs, unless the study says how many."""
+        config = self.config("batch")
+        return Variant(f"batch-{config.workload.jobs}-jobs", config)
+
+    def stream_variant(self, interval_s: float) -> Variant:
+        """The full policy for jobs that arrive all the time."""
+        return Variant(f"stream-{interval_s:g}s", self.config("stream", workload__interval=interval_s))
+
     def train(self, *variants: Variant) -> dict[str, str]:
-        """Train what has not been trained yet.
+        """Train what has not been trained yet; what was cut off goes on bit for bit as if it had not been.
 
         Returns:
             Variant -> scheduler.
@@ -151,8 +160,11 @@ class Study:
             TrainingError: a folder holds a policy of other settings.
             KeyboardInterrupt: Ctrl-C; what was learned is kept.
         """
-        files = train_variants(
-            variants, self.policies, processes=self.processes, command=self.command, tell=self.tell
+        files = train_all(
+            {variant.name: variant.config for variant in variants},
+            self.policies,
+            partial(Trainer, resume=True, processes=self.processes, command=self.command),
+            self.tell,
         )
         return {name: f"{LEARNED}:{file}" for name, file in files.items()}
 
@@ -257,48 +269,3 @@ def interval_for_load(workload: Workload, executors: int, load: float) -> float:
         sequence = poisson_arrivals(workload.profiles, LOAD_JOBS, interval_ms, LOAD_SEED)
         interval_ms *= Run.of(run_scheduler(cluster, sequence, "fair")).load / load
     return float(f"{interval_ms / 1000:.3g}")
-
-
-def train_variants(
-    variants: Sequence[Variant],
-    folder: Path,
-    *,
-    processes: int = 1,
-    command: str = "",
-    tell: Tell = lambda what, done, total: None,
-) -> dict[str, Path]:
-    """Train policies one after the other, each into a folder of its name; see ``train_all``.
-
-    What was cut off goes on bit for bit as if it had not been.
-
-    Args:
-        variants: what to train.
-        folder: holds their folders.
-        processes: how many run episodes.
-        command: kept in the policy files.
-        tell: told how far it is.
-
-    Returns:
-        Variant -> policy file.
-
-    Raises:
-        TrainingError: a folder holds a policy of other settings, or a training fails.
-        KeyboardInterrupt: Ctrl-C; what was learned is kept.
-    """
-    return train_all(
-        {variant.name: variant.config for variant in variants},
-        folder,
-        lambda config, out: Trainer(config, out, resume=True, processes=processes, command=command),
-        tell,
-    )
-
-
-def batch_variant(study: Study) -> Variant:
-    """The full policy for batches: of 20 jobs, unless the study says how many."""
-    config = study.config("batch")
-    return Variant(f"batch-{config.workload.jobs}-jobs", config)
-
-
-def stream_variant(study: Study, interval_s: float) -> Variant:
-    """The full policy for jobs that arrive all the time."""
-    return Variant(f"stream-{interval_s:g}s", study.config("stream", workload__interval=interval_s))

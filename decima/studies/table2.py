@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from decima.evaluation.alphas import HINDSIGHT
 from decima.evaluation.conditions import Conditions
-from decima.studies.study import Study, Variant, batch_variant, stream_variant
+from decima.studies.study import Study, Variant
 from decima.studies.study_report import Outcome
 
 __all__ = ["table2"]
@@ -57,10 +57,10 @@ def table2(study: Study, load: float = 0.85) -> Outcome:
 def _conditions(study: Study, interval_s: float) -> dict[str, tuple[Conditions, dict[str, str]]]:
     executors, many = study.executors, study.num_jobs or MANY_JOBS
     dense, sparse = (
-        stream_variant(study, interval_s),
-        stream_variant(study, float(f"{interval_s * SPARSE:.3g}")),
+        study.stream_variant(interval_s),
+        study.stream_variant(float(f"{interval_s * SPARSE:.3g}")),
     )
-    batch = batch_variant(study)
+    batch = study.batch_variant()
     same = Variant(f"batch-{many}-jobs", study.config("batch", workload__jobs=many))
     few_jobs = max(1, round(many / FEWER_JOBS))
     few_executors = max(1, round(executors / FEWER_EXECUTORS))

@@ -11,7 +11,7 @@ from decima.show.grid_plots import plot_bars
 from decima.show.grid_report import load_name
 from decima.studies.grid.report import GridOutcome, Part, better
 from decima.studies.grid.study import GridStudy
-from workloads import read_swf
+from workloads.sources.swf import read_swf
 
 __all__ = ["tables"]
 

@@ -71,7 +71,7 @@ class GridStudy:
         return train_all(
             configs,
             self.policies,
-            lambda config, out: DeepRMTrainer(config, out, resume=True, command=self.command),
+            partial(DeepRMTrainer, resume=True, command=self.command),
             self.tell,
         )
 

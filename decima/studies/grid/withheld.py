@@ -21,7 +21,7 @@ from decima.studies.grid.figures import network_at
 from decima.studies.grid.report import Claim, GridOutcome, Part
 from decima.studies.grid.study import GridStudy
 from decima.studies.grid.withholding import Withholding
-from simulator.grid import Grid
+from simulator.grid.grid import Grid
 
 __all__ = ["by_length", "fig7"]
 

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decima.schedulers.grid import GridScheduler
-from simulator.grid import Grid
+from simulator.grid.grid import Grid
 
 __all__ = ["Withholding"]
 

@@ -15,13 +15,13 @@ from decima.policy.scheduler import NeuralScheduler
 from decima.policy.shipped import SHIPPED
 from decima.registry import make_scheduler
 from decima.settings import TrainingError
-from decima.studies.study import Study, Variant, batch_variant, interval_for_load
+from decima.studies.study import Study, Variant, interval_for_load
 from simulator import ClusterConfig, run_episode
 from workloads import Workload, WorkloadError, batch_arrivals, poisson_arrivals, read_workload
 
 
 def test_a_policy_is_compared_as_the_scheduler_that_it_is(study: Study) -> None:
-    variant = batch_variant(study)
+    variant = study.batch_variant()
     spec = study.train(variant)[variant.name]
     conditions = study.conditions(num_experiments=2, num_jobs=4)
     told: list[tuple[str, int, int]] = []
@@ -87,7 +87,7 @@ def test_a_curriculum_is_scaled_like_the_arrivals(study: Study) -> None:
 
 def test_a_given_policy_is_not_trained(make_study: Callable[..., Study], tmp_path: Path) -> None:
     study = make_study(tmp_path / "policies", checkpoint=tmp_path / "mine.npz")
-    assert study.full_policy(batch_variant(study)) == f"decima:{tmp_path / 'mine.npz'}"
+    assert study.full_policy(study.batch_variant()) == f"decima:{tmp_path / 'mine.npz'}"
     assert not study.policies.exists()
 
 
@@ -98,22 +98,21 @@ def test_a_shipped_policy_stands_for_one_of_equal_training(
     file.touch()
     monkeypatch.setitem(SHIPPED, "embedded-batch", file)
     monkeypatch.setattr(
-        "decima.studies.study.train_variants",
-        lambda variants, *_, **__: {each.name: tmp_path / each.name for each in variants},
+        "decima.studies.study.train_all", lambda configs, *_: {name: tmp_path / name for name in configs}
     )
     full = replace(study, source={}, executors=50, num_jobs=None, budget=1.0)
     tenth = replace(full, budget=0.1)
     shipped, trained = f"decima:{file}", f"decima:{tmp_path / 'batch-20-jobs'}"
-    assert full.full_policy(batch_variant(full), "batch", equal=True) == shipped
-    assert tenth.full_policy(batch_variant(tenth), "batch", equal=True) == trained
-    assert tenth.full_policy(batch_variant(tenth), "batch") == shipped
-    assert full.full_policy(batch_variant(full)) == trained
+    assert full.full_policy(full.batch_variant(), "batch", equal=True) == shipped
+    assert tenth.full_policy(tenth.batch_variant(), "batch", equal=True) == trained
+    assert tenth.full_policy(tenth.batch_variant(), "batch") == shipped
+    assert full.full_policy(full.batch_variant()) == trained
 
 
 def test_a_training_that_was_cut_off_goes_on(
     study: Study, make_study: Callable[..., Study], tmp_path: Path
 ) -> None:
-    variant = batch_variant(study)
+    variant = study.batch_variant()
     told: list[tuple[str, int, int]] = []
 
     def cut(what: str, done: int, total: int) -> None:
@@ -141,7 +140,7 @@ def test_a_training_that_was_cut_off_goes_on(
 
 
 def test_a_folder_of_another_training(study: Study) -> None:
-    study.train(batch_variant(study))
+    study.train(study.batch_variant())
     other = Variant("batch-4-jobs", study.config("batch", workload__jobs=3))
     with pytest.raises(TrainingError, match=r"another workload.jobs; .*--policies DIR$"):
         study.train(other)
