@@ -25,7 +25,7 @@ def compiled(function: Callable[..., Any] | None = None, /, **options: Any) -> A
     if function is None:
         return lambda function: compiled(function, **options)
     dispatcher = numba.njit(cache=True, **options)(function)
-    if not numba.config.DISABLE_JIT:
+    if dispatcher is not function:  # without NUMBA_DISABLE_JIT
         folder = Path(function.__code__.co_filename).parent
         dispatcher._cache._cache_file._source_stamp = _digest(folder)
     return dispatcher

@@ -66,15 +66,15 @@ def _alone_ms(
     nearest_level: bool,
     waiting_keeps_jvm: bool,
 ) -> NDArray[np.float64]:
-    job, tables = pack(profile), pack(profile).tables
+    job = pack(profile)
+    tables, packed = job.durations, job.stages
     stages = np.zeros(profile.num_stages, dtype=waves.STAGE)
-    stages["num_tasks"], stages["num_parents"] = job.num_tasks, job.num_parents
+    for name in ("num_tasks", "first_child", "end_child", "first_level", "end_level"):
+        stages[name] = packed[name]
+    stages["num_parents"] = packed["open_parents"]
     for kind in classes:
-        stages["seats"] += kind.count * (job.demands <= (kind.cpu, kind.memory)).all(axis=1)
+        stages["seats"] += kind.count * ((packed["cpu"] <= kind.cpu) & (packed["memory"] <= kind.memory))
     stages["seats"] = np.maximum(stages["seats"], 1)  # the cluster refuses what fits nowhere
-    stages["end_child"] = np.cumsum(job.num_children)
-    stages["first_child"] = stages["end_child"] - job.num_children
-    stages["first_level"], stages["end_level"] = tables.first_level[:-1], tables.first_level[1:]
     levels = np.zeros(len(tables.levels), dtype=waves.LEVEL)
     waves.fill_levels(levels, tables.levels, tables.values, float(warmup_delay_ms))
     most = min(sum(kind.count for kind in classes), PARALLELISM[-1])

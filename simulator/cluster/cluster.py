@@ -64,8 +64,8 @@ class Cluster(BaseCluster):
         self._live_jobs: list[int] = []
         self._profiles: tuple[JobProfile, ...] = ()
         self._num_stages = 0
-        self._num_departing = self._state.cluster["num_departing"].data
-        self._num_running = self._state.cluster["heap_size"].data
+        self._num_departures = self._state.cluster["num_departures"].data
+        self._num_running = self._state.cluster["num_running"].data
         # Arrivals of jobs and executors to come. Processes beside the cluster do not keep an episode going.
         self._num_pending = 0
         self._has_end = math.isfinite(config.max_time_ms) and config.semantics.honour_max_time
@@ -232,7 +232,7 @@ class Cluster(BaseCluster):
 
     def _schedule_arrivals(self) -> None:
         """Executors have departed; those that left in a row arrive together."""
-        if not self._num_departing[0]:
+        if not self._num_departures[0]:
             return
         moves, left_ms = engine.depart(self._memory)
         self._moves.append((moves, left_ms))

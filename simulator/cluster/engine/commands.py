@@ -49,7 +49,7 @@ def reset(memory):
 def add_job(memory, job, level_luck, luck):
     """A job arrives, and its parentless stages are ready; with the noise of its tasks, float32 [tasks] each."""
     state = view(memory)
-    state.jobs[state.cluster[0].num_live].live = job
+    state.live[state.cluster[0].num_live] = job
     state.cluster[0].num_live += 1
     for stage in range(state.jobs[job].first_stage, state.jobs[job].end_stage):
         if state.stages[stage].incomplete_parents == 0:
@@ -71,9 +71,9 @@ def advance(memory, limit_ms, limit_order):
         if nothing happened, and no executor if it concerns none in particular.
     """
     state = view(memory)
-    cluster, first, departed = state.cluster[0], state.heap[0], state.executors[0]
+    cluster, first, departed = state.cluster[0], state.heap[0], state.departures[0]
     departed_ms = 0.0
-    while cluster.heap_size > 0:
+    while cluster.num_running > 0:
         now = first.time
         if now > limit_ms or (now == limit_ms and first.order > limit_order):
             break
@@ -93,7 +93,7 @@ def advance(memory, limit_ms, limit_order):
             happened |= OPENED
         running = state.staff[tasks.staff_of(state, stage, state.executors[executor].kind)].running
         source = executors.source_of(state, executor)
-        if state.sources[source].first_entry >= 0:
+        if state.sources[source].first >= 0:
             executors.carry_out_next(state, source, executor, now)
         elif happened & OPENED:
             executors.wait(state, executor)
@@ -102,15 +102,15 @@ def advance(memory, limit_ms, limit_order):
         if state.jobs[job].incomplete == 0:
             happened |= JOB_COMPLETE
         if happened:
-            return now, happened | (DEPARTED if cluster.num_departing > 0 else 0), executor, stage, running
-        if cluster.num_departing > 0:
+            return now, happened | (DEPARTED if cluster.num_departures > 0 else 0), executor, stage, running
+        if cluster.num_departures > 0:
             departed_ms = now
-            arrival_ms = departed.departing_time + cluster.moving_ms
-            if arrival_ms < limit_ms or (arrival_ms == limit_ms and departed.departing_order < limit_order):
-                limit_ms, limit_order = arrival_ms, departed.departing_order
-        elif cluster.heap_size == 0:
+            arrival_ms = departed.time + cluster.moving_ms
+            if arrival_ms < limit_ms or (arrival_ms == limit_ms and departed.order < limit_order):
+                limit_ms, limit_order = arrival_ms, departed.order
+        elif cluster.num_running == 0:
             return now, QUIET, -1, -1, 0
-    return departed_ms, DEPARTED if cluster.num_departing > 0 else 0, -1, -1, 0
+    return departed_ms, DEPARTED if cluster.num_departures > 0 else 0, -1, -1, 0
 
 
 @compiled
@@ -138,14 +138,15 @@ def commit(memory, turn, budget, target, count, now):
     executors.commit(state, source, state.executors[turn[0]].job, target, count)
     if count < budget:
         return budget - count
-    entry = state.sources[source].first_entry
-    while entry >= 0:
-        if state.executors[entry].entry_target >= 0:
-            state.stages[state.executors[entry].entry_target].selected = 0
-        entry = state.executors[entry].entry_next
+    number = state.sources[source].first
+    while number >= 0:
+        commitment = state.commitments[number]
+        if commitment.target != IDLE:
+            state.stages[commitment.target].selected = 0
+        number = commitment.next
     state.cluster[0].departure_order = -1
     for executor in turn:
-        if state.sources[source].first_entry < 0:
+        if state.sources[source].first < 0:
             break
         executors.carry_out_next(state, source, executor, now)
     return 0
@@ -159,16 +160,16 @@ def depart(memory):
         (int64 [3, executors]: executor, target, insertion number of the arrival; float64 [executors]: when, ms).
     """
     state = view(memory)
-    size = state.cluster[0].num_departing
-    state.cluster[0].num_departing = 0
+    size = state.cluster[0].num_departures
+    state.cluster[0].num_departures = 0
     moved = np.empty((3, size), dtype=np.int64)
     left_ms = np.empty(size)
     for number in range(size):
-        executor = state.executors[number].departing
-        moved[0, number] = executor
-        moved[1, number] = state.executors[executor].target
-        moved[2, number] = state.executors[number].departing_order
-        left_ms[number] = state.executors[number].departing_time
+        departure = state.departures[number]
+        moved[0, number] = departure.executor
+        moved[1, number] = state.executors[departure.executor].target
+        moved[2, number] = departure.order
+        left_ms[number] = departure.time
     return moved, left_ms
 
 
@@ -198,7 +199,7 @@ def pool(memory, number):
 def _members(state, number):
     members = np.empty(len(state.executors), dtype=np.int64)
     size = 0
-    executor = state.sources[number].first_executor
+    executor = state.pools[number].first
     while executor >= 0:
         members[size] = executor
         size += 1
@@ -217,7 +218,7 @@ def next_offer(memory, place):
     num_classes = state.cluster[0].num_classes
     while place < (1 + state.cluster[0].num_live) * num_classes:
         number, kind = divmod(place, num_classes)
-        job = state.jobs[number - 1].live if number > 0 else -1
+        job = state.live[number - 1] if number > 0 else -1
         place += 1
         source = executors.pool_of(state, job, kind)
         if executors.is_free(state, source, job, kind):
@@ -237,7 +238,7 @@ def observe(memory, kind, source_job, seen_jobs, seen_stages):
     source, num_schedulable, column = -1, 0, 0
     all_stages, staff = state.stages, state.staff
     for number in range(len(seen_jobs)):
-        job_id = state.jobs[number].live
+        job_id = state.live[number]
         job = state.jobs[job_id]
         if job_id == source_job:
             source = number

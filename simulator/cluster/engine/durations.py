@@ -24,12 +24,15 @@ _FALLBACK = {
 #: One parallelism level of one stage. Of each wave: where its durations begin, how many they are, and whether the
 #: warm-up delay is added.
 LEVEL = np.dtype(
-    [
-        ("level", np.int64),
-        ("first", np.int64, (3,)),
-        ("count", np.int64, (3,)),
-        ("cold", np.int64, (3,)),
-    ]
+    (
+        np.record,
+        [
+            ("level", np.int64),
+            ("first", np.int64, (3,)),
+            ("count", np.int64, (3,)),
+            ("cold", np.int64, (3,)),
+        ],
+    )
 )
 
 

@@ -1,7 +1,7 @@
 """Compiled: where executors are, and the commitments that say where they go next.
 
 An executor is on a stage, or waits in a pool, or moves to a stage. A pool is a linked list in order of entry.
-The commitments of a source are a linked list of entries (target, count), in order of insertion.
+The commitments of a source are a linked list, in order of insertion.
 """
 
 from __future__ import annotations
@@ -59,16 +59,16 @@ def pool_of(state, job, kind):
 @compiled
 def enter_pool(state, executor, pool):
     """Go to the end of a pool."""
-    members, waiting = state.executors, state.sources[pool]
+    members, waiting = state.executors, state.pools[pool]
     entering = members[executor]
     entering.pool = pool
-    entering.previous = waiting.last_executor
+    entering.previous = waiting.last
     entering.next = -1
-    if waiting.last_executor >= 0:
-        members[waiting.last_executor].next = executor
+    if waiting.last >= 0:
+        members[waiting.last].next = executor
     else:
-        waiting.first_executor = executor
-    waiting.last_executor = executor
+        waiting.first = executor
+    waiting.last = executor
 
 
 @compiled
@@ -77,15 +77,15 @@ def _leave_pool(state, executor):
     leaving = members[executor]
     if leaving.pool < 0:
         return
-    waiting = state.sources[leaving.pool]
+    waiting = state.pools[leaving.pool]
     if leaving.previous >= 0:
         members[leaving.previous].next = leaving.next
     else:
-        waiting.first_executor = leaving.next
+        waiting.first = leaving.next
     if leaving.next >= 0:
         members[leaving.next].previous = leaving.previous
     else:
-        waiting.last_executor = leaving.previous
+        waiting.last = leaving.previous
     leaving.pool = -1
 
 
@@ -93,7 +93,7 @@ def _leave_pool(state, executor):
 def _detach(state, executor):
     """Leave stage and job; the JVM is gone."""
     leave_stage(state, executor)
-    state.executors[executor].memory = -1
+    state.executors[executor].warm_stage = -1
     job = state.executors[executor].job
     if job >= 0:
         state.jobs[job].attached -= 1
@@ -108,7 +108,7 @@ def is_free(state, pool, job, kind):
     Executors that wait for a stage of their own job, all of whose parents' tasks are running, are not free: they
     will be offered when it opens. Only where they are more than its tasks, some must be.
     """
-    if state.sources[pool].first_executor < 0:
+    if state.pools[pool].first < 0:
         return False
     if job >= 0:
         awaited = 0
@@ -118,7 +118,7 @@ def is_free(state, pool, job, kind):
                 stage, state.staff[staff_of(state, stage_id, kind)]
             ):
                 awaited += stage.num_tasks - stage.started - stage.claimed
-        executor = state.sources[pool].first_executor
+        executor = state.pools[pool].first
         while executor >= 0 and awaited > 0:
             executor = state.executors[executor].next
             awaited -= 1
@@ -133,7 +133,7 @@ def wait(state, executor):
     leave_stage(state, executor)
     runner = state.executors[executor]
     if state.cluster[0].waiting_keeps_jvm == 0:
-        runner.memory = -1
+        runner.warm_stage = -1
     enter_pool(state, executor, pool_of(state, runner.job, runner.kind))
 
 
@@ -155,11 +155,11 @@ def _leave_for(state, executor, target, now):
     cluster = state.cluster[0]
     if cluster.departure_order < 0:
         cluster.departure_order = next_order(state)
-    place = state.executors[cluster.num_departing]
-    place.departing = executor
-    place.departing_order = cluster.departure_order
-    place.departing_time = now
-    cluster.num_departing += 1
+    departure = state.departures[cluster.num_departures]
+    departure.executor = executor
+    departure.order = cluster.departure_order
+    departure.time = now
+    cluster.num_departures += 1
 
 
 @compiled
@@ -224,45 +224,47 @@ def commit(state, source, job, target, count):
         if state.stages[target].job != job:
             state.jobs[state.stages[target].job].executors += count
         state.stages[target].selected = 1
-    entries, origin = state.executors, state.sources[source]
-    entry = state.cluster[0].free_entry
-    if entry < 0:
+    commitments, origin = state.commitments, state.sources[source]
+    number = state.cluster[0].free_commitment
+    if number < 0:
         raise RuntimeError("more commitments than executors")
-    state.cluster[0].free_entry = entries[entry].entry_next
-    entries[entry].entry_target = target
-    entries[entry].entry_count = count
-    entries[entry].entry_next = -1
-    if origin.first_entry < 0:
-        origin.first_entry = entry
+    new = commitments[number]
+    state.cluster[0].free_commitment = new.next
+    new.target = target
+    new.count = count
+    new.next = -1
+    if origin.first < 0:
+        origin.first = number
     else:
-        entries[origin.last_entry].entry_next = entry
-    origin.last_entry = entry
+        commitments[origin.last].next = number
+    origin.last = number
 
 
 @compiled
-def _drop_entry(state, source, before, entry):
-    """Take an entry, which follows ``before`` (-1: is first), out of its source's list; returns the next one."""
-    after = state.executors[entry].entry_next
+def _drop(state, source, before, number):
+    """Take a commitment, which follows ``before`` (-1: is first), out of its source's list; returns the next one."""
+    origin, dropped = state.sources[source], state.commitments[number]
+    after = dropped.next
     if before < 0:
-        state.sources[source].first_entry = after
+        origin.first = after
     else:
-        state.executors[before].entry_next = after
-    if state.sources[source].last_entry == entry:
-        state.sources[source].last_entry = before
-    state.executors[entry].entry_next = state.cluster[0].free_entry
-    state.cluster[0].free_entry = entry
+        state.commitments[before].next = after
+    if origin.last == number:
+        origin.last = before
+    dropped.next = state.cluster[0].free_commitment
+    state.cluster[0].free_commitment = number
     return after
 
 
 @compiled
 def carry_out_next(state, source, executor, now):
     """An executor carries out the oldest commitment of its source."""
-    entry = state.sources[source].first_entry
-    commitment = state.executors[entry]
-    target = commitment.entry_target
-    commitment.entry_count -= 1
-    if commitment.entry_count == 0:
-        _drop_entry(state, source, -1, entry)
+    number = state.sources[source].first
+    commitment = state.commitments[number]
+    target = commitment.target
+    commitment.count -= 1
+    if commitment.count == 0:
+        _drop(state, source, -1, number)
     _leave_pool(state, executor)
     job = state.executors[executor].job
     if target == IDLE:
@@ -304,21 +306,21 @@ def end_job(state, job, last_executor):
     _void_commitments(state, job)
     for kind in range(state.cluster[0].num_classes):
         pool = pool_of(state, job, kind)
-        while state.sources[pool].first_executor >= 0:
-            executor = state.sources[pool].first_executor
+        while state.pools[pool].first >= 0:
+            executor = state.pools[pool].first
             _leave_pool(state, executor)
             go_to_common_pool(state, executor)
     for executor in range(len(state.executors)):
         target = state.executors[executor].target
         if target >= 0 and state.stages[target].job == job:
             state.executors[executor].target = -1
-    live = state.cluster[0].num_live
+    num_live = state.cluster[0].num_live
     place = 0
-    while state.jobs[place].live != job:
+    while state.live[place] != job:
         place += 1
-    for later in range(place + 1, live):
-        state.jobs[later - 1].live = state.jobs[later].live
-    state.cluster[0].num_live = live - 1
+    for later in range(place + 1, num_live):
+        state.live[later - 1] = state.live[later]
+    state.cluster[0].num_live = num_live - 1
 
 
 @compiled
@@ -326,10 +328,10 @@ def _void_commitments(state, job):
     """Only sources that an executor stands for can have commitments."""
     for executor in range(len(state.executors)):
         source = source_of(state, executor)
-        before, entry = -1, state.sources[source].first_entry
-        while entry >= 0:
-            target = state.executors[entry].entry_target
+        before, number = -1, state.sources[source].first
+        while number >= 0:
+            target = state.commitments[number].target
             if target != IDLE and state.stages[target].job == job:
-                entry = _drop_entry(state, source, before, entry)
+                number = _drop(state, source, before, number)
             else:
-                before, entry = entry, state.executors[entry].entry_next
+                before, number = number, state.commitments[number].next

@@ -51,7 +51,7 @@ def _run(state, executor, stage_id, now):
     """Hand the stage's next task to an executor; returns when it will be finished, ms."""
     cluster, stage, runner = state.cluster[0], state.stages[stage_id], state.executors[executor]
     task = state.tasks[stage.first_task + stage.started]
-    wave = _FRESH if runner.memory < 0 else _REST if runner.memory == stage_id else _FIRST
+    wave = _FRESH if runner.warm_stage < 0 else _REST if runner.warm_stage == stage_id else _FIRST
     task.parallelism = state.jobs[stage.job].attached
     task.executor = executor
     task.wave = wave
@@ -68,7 +68,7 @@ def _run(state, executor, stage_id, now):
         cluster.nearest_level == 1,
         cluster.warmup_ms,
     )
-    runner.memory = stage_id
+    runner.warm_stage = stage_id
     return task.finish
 
 
@@ -169,7 +169,7 @@ def first_schedulable(state, kind):
     """The first schedulable stage over the live jobs in order of arrival; -1 if none."""
     jobs, stages, staff = state.jobs, state.stages, state.staff
     for place in range(state.cluster[0].num_live):
-        job = jobs[jobs[place].live]
+        job = jobs[state.live[place]]
         if job.unsaturated > 0:
             for stage_id in range(job.first_stage, job.end_stage):
                 if is_schedulable(stages[stage_id], staff[staff_of(state, stage_id, kind)]):
@@ -195,8 +195,8 @@ def _put(place, time, order, executor):
 @compiled
 def _push(state, time, order, executor):
     heap = state.heap
-    place = state.cluster[0].heap_size
-    state.cluster[0].heap_size += 1
+    place = state.cluster[0].num_running
+    state.cluster[0].num_running += 1
     while place > 0:
         parent = heap[(place - 1) >> 1]
         if not _before(time, order, parent):
@@ -209,16 +209,16 @@ def _push(state, time, order, executor):
 @compiled
 def pop(state):
     """Take the first entry off the heap of running tasks."""
-    state.cluster[0].heap_size -= 1
-    last = state.heap[state.cluster[0].heap_size]
-    if state.cluster[0].heap_size > 0:
+    state.cluster[0].num_running -= 1
+    last = state.heap[state.cluster[0].num_running]
+    if state.cluster[0].num_running > 0:
         _sift_down(state, last.time, last.order, last.executor)
 
 
 @compiled
 def _sift_down(state, time, order, executor):
     """Replace the heap's first entry."""
-    heap, size = state.heap, state.cluster[0].heap_size
+    heap, size = state.heap, state.cluster[0].num_running
     place = 0
     while True:
         child = 2 * place + 1
