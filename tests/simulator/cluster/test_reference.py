@@ -26,7 +26,7 @@ from simulator import (
 )
 from simulator.parity.cluster import differences
 from simulator.parity.replay import read_recording
-from tests.simulator.cluster.build import chain, finish, jobs, stage
+from tests.simulator.cluster.build import chain, finish, job, jobs, stage
 from tests.simulator.cluster.driver import Both, Driver, assert_same, run
 from tests.simulator.cluster.strategies import MANY, clusters, idleness, seeds
 from tests.workloads.strategies import job_sequences
@@ -37,12 +37,14 @@ anywhere = st.one_of(clusters(), clusters(max_time=True))
 
 
 def compare(config: ClusterConfig, sequence: JobSequence, seed: int, idle: float) -> None:
-    driver = Driver(config, sequence, seed, idle, make=Both)
-    run(driver)
-    driver.cluster.record()
+    """Episodes with four series of decisions: to draw the jobs takes much longer than to run them."""
+    for number in range(4):
+        driver = Driver(config, sequence, seed + number, idle, make=Both)
+        run(driver)
+        driver.cluster.record()
 
 
-@settings(MANY, max_examples=200)
+@MANY
 @given(anywhere, job_sequences(), seeds, idleness)
 def test_both_engines_agree_event_by_event(
     config: ClusterConfig, sequence: JobSequence, seed: int, idle: float
@@ -67,6 +69,23 @@ def test_both_engines_agree_on_a_larger_cluster(semantics: Semantics) -> None:
     scheduler.reset(config)
     record, _ = finish(both, scheduler.decide)
     assert record.num_decisions > 50
+
+
+def test_simultaneous_events_happen_in_the_order_in_which_they_were_caused() -> None:
+    """At 15 ms executors 0 and 2 leave, and between them 1 begins a task; at 20 ms all three are done."""
+    first, second = chain(stage(4, 10.0), stage(1, 5.0)), job(stage(9, 10.0), stage(9, 10.0))
+    both = Both(ClusterConfig(4, moving_delay_ms=5.0, semantics=DECIMA_SIM), jobs(first, second))
+    both.commit(0, 0, 4)
+    both.commit(0, 1, 1)
+    both.decide(None)  # all four wait inside the job until its second stage opens
+    assert both.turn == [0, 1, 2, 3]
+    for target in ((1, 0), (0, 1), (1, 1)):
+        both.commit(*target, 1)
+    both.decide(None)
+    assert both.source == (0, None)
+    assert both.observe().time_ms == 20.0
+    assert both.observe().running_executors.tolist() == [1, 0]
+    finish(both)
 
 
 def test_the_reference_replays_the_recorded_episodes(shared: Callable[[str], Path]) -> None:
