@@ -8,8 +8,11 @@ import sys
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from decima.policy.actor import Actor
+from decima.policy.errors import PolicyFileError
+from decima.policy.files import load_actor
+from decima.policy.scheduler import NeuralScheduler
 from decima.policy.shipped import SHIPPED
 from decima.schedulers.base import Scheduler, SchedulerError
 from decima.schedulers.fair import Fair, NaiveWeightedFair, WeightedFair
@@ -17,9 +20,6 @@ from decima.schedulers.fifo import Fifo
 from decima.schedulers.random_choice import RandomChoice
 from decima.schedulers.sjf_cp import SjfCp
 from decima.schedulers.srpt import CappedSrpt, ProfiledSrpt
-
-if TYPE_CHECKING:
-    from decima.policy.policy import Policy
 
 __all__ = ["DEFAULT_POLICY", "LEARNED", "SCHEDULERS", "SchedulerError", "make_scheduler"]
 
@@ -93,22 +93,16 @@ def _learned(spec: str, name: str) -> Scheduler:
         raise SchedulerError(
             f"scheduler {spec!r}: the policy {name!r} {what}: expected a policy file or one of {', '.join(SHIPPED)}"
         )
-    # The agent stands above this floor, and takes PyTorch along, for which only those should wait who use it.
-    from decima.policy.errors import PolicyFileError
-    from decima.policy.scheduler import NeuralScheduler
-
     try:
-        return NeuralScheduler(_policy(path, path.stat().st_mtime_ns))
+        return NeuralScheduler(_actor(path, path.stat().st_mtime_ns))
     except PolicyFileError as error:
         raise SchedulerError(f"scheduler {spec!r}: {error}") from None
 
 
 @lru_cache(maxsize=16)
-def _policy(path: Path, changed_ns: int) -> Policy:
+def _actor(path: Path, changed_ns: int) -> Actor:
     """Read once in a process, however many episodes it runs, unless the file was changed."""
-    from decima.policy.files import load_policy
-
-    return load_policy(path)
+    return load_actor(path)
 
 
 def _own_scheduler(spec: str, module_name: str, class_name: str) -> Scheduler:

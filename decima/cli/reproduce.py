@@ -236,7 +236,7 @@ _ON_GRIDS: Studies = {
 
 def _on_cluster(name: str, command: str, tell: Tell, **values: Any) -> Shown:
     from decima.evaluation.workers import available_cpus
-    from decima.policy.files import load_policy
+    from decima.policy.files import load_actor
     from decima.studies import fig9, fig13, fig14, fig15, fig21, fig22, table2
     from decima.studies.study import Study
     from decima.studies.study_report import shown
@@ -255,7 +255,7 @@ def _on_cluster(name: str, command: str, tell: Tell, **values: Any) -> Shown:
     }
     workload = workload_named(values.pop("workload"), values.pop("profiles"))
     if values.get("checkpoint") is not None:
-        load_policy(values["checkpoint"])  # refused before the work begins
+        load_actor(values["checkpoint"])  # refused before the work begins
     size = {key: values.pop(key) for key in (each.name for each in fields(Study)) if key in values}
     size["processes"] = size["processes"] or available_cpus()
     study = Study(

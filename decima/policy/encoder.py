@@ -17,13 +17,11 @@ from torch import Tensor, nn
 from torch_geometric.nn import MessagePassing
 from torch_geometric.utils import scatter
 
+from decima.policy.compiled.network import SLOPE
 from decima.policy.config import PolicyConfig
 from decima.policy.graphs import Graphs
 
-__all__ = ["SLOPE", "Embeddings", "Encoder", "GraphTensors", "StageMessages", "Step", "make_network"]
-
-#: Of the leaky ReLU, below 0.
-SLOPE = 0.2
+__all__ = ["Embeddings", "Encoder", "GraphTensors", "StageMessages", "Step", "make_network"]
 
 
 @dataclass(frozen=True, eq=False)

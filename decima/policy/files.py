@@ -10,24 +10,26 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
+from decima.policy.actor import Actor, array_shapes
 from decima.policy.archive import checked_weights, read_archive, write_archive
 from decima.policy.config import DECIMA_SIM_POLICY, PolicyConfig
 from decima.policy.errors import PolicyFileError
-from decima.policy.policy import Policy
 
-__all__ = ["load_policy", "read_about", "save_policy"]
+if TYPE_CHECKING:
+    from decima.policy.policy import Policy
+
+__all__ = ["load_actor", "read_about", "save_policy"]
 
 VERSION = 1
 
 
-def save_policy(path: Path, policy: Policy, about: Mapping[str, Any] | None = None) -> None:
+def save_policy(path: Path, policy: Actor | Policy, about: Mapping[str, Any] | None = None) -> None:
     """Write a policy, in one step.
 
     Args:
@@ -38,11 +40,11 @@ def save_policy(path: Path, policy: Policy, about: Mapping[str, Any] | None = No
     text = json.dumps(
         {"version": VERSION, "config": policy.config.model_dump(mode="json"), "about": dict(about or {})}
     )
-    write_archive(path, {"policy": np.array(text), **_arrays(policy)})
+    write_archive(path, {"policy": np.array(text), **policy.arrays})
 
 
-def load_policy(path: Path) -> Policy:
-    """Read a policy.
+def load_actor(path: Path) -> Actor:
+    """Read a policy, to decide.
 
     Raises:
         PolicyFileError: no archive of arrays, another version, or arrays that do not fit the shape it names.
@@ -50,31 +52,17 @@ def load_policy(path: Path) -> Policy:
     arrays = read_archive(path)
     config = _head(path, arrays)[0] if "policy" in arrays else DECIMA_SIM_POLICY
     arrays.pop("policy", None)
-    policy = Policy(config)
-    weights = checked_weights(path, arrays, {name: array.shape for name, array in _arrays(policy).items()})
-    with torch.no_grad():
-        for network, layer, linear in policy.layers():
-            linear.weight.copy_(torch.from_numpy(weights[f"{network}.{layer}.weight"]))
-            linear.bias.copy_(torch.from_numpy(weights[f"{network}.{layer}.bias"]))
-    return policy
+    return Actor(config, checked_weights(path, arrays, array_shapes(config)))
 
 
 def read_about(path: Path) -> dict[str, Any]:
     """What a policy's maker says about it.
 
     Raises:
-        PolicyFileError: as ``load_policy``, but the weights are not looked at.
+        PolicyFileError: as ``load_actor``, but the weights are not looked at.
     """
     arrays = read_archive(path)
     return _head(path, arrays)[1] if "policy" in arrays else {}
-
-
-def _arrays(policy: Policy) -> dict[str, NDArray[np.float32]]:
-    arrays = {}
-    for network, layer, linear in policy.layers():
-        arrays[f"{network}.{layer}.weight"] = linear.weight.detach().float().cpu().numpy()
-        arrays[f"{network}.{layer}.bias"] = linear.bias.detach().float().cpu().numpy()
-    return arrays
 
 
 def _head(path: Path, arrays: Mapping[str, NDArray[Any]]) -> tuple[PolicyConfig, dict[str, Any]]:

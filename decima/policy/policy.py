@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -15,28 +16,13 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch_geometric.utils import scatter, softmax
 
-from decima.policy.compiled import network
-from decima.policy.compiled.graphs import LIMIT_KINDS
+from decima.policy.actor import Actor, Choices
 from decima.policy.config import PolicyConfig
-from decima.policy.encoder import SLOPE, Embeddings, Encoder, GraphTensors, make_network
+from decima.policy.encoder import Embeddings, Encoder, GraphTensors, make_network
+from decima.policy.files import load_actor
 from decima.policy.graphs import Graphs
 
-__all__ = ["Choices", "Evaluation", "Policy"]
-
-
-@dataclass(frozen=True, eq=False)
-class Choices:
-    """What was chosen in each of B observations.
-
-    Attributes:
-        stage: int32 [B]; number in the observation's graph, -1 where none may be chosen.
-        count: int32 [B]; the limit less the stage's ``Graphs.low``.
-        log_probability: float32 [B]; of stage and limit together.
-    """
-
-    stage: NDArray[np.int32]
-    count: NDArray[np.int32]
-    log_probability: NDArray[np.float32]
+__all__ = ["Evaluation", "Policy", "load_policy"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,8 +62,8 @@ class Policy(nn.Module):
         self.encoder = Encoder(config, self.networks) if config.graph else None
         # To look for the parameters anew at every decision would take longer than a small network.
         self._weights = tuple(self.parameters())
-        self._packed: network.Network | None = None
-        self._packed_version: tuple[int, ...] = ()
+        self._actor: Actor | None = None
+        self._actor_version: tuple[int, ...] = ()
 
     @property
     def num_parameters(self) -> int:
@@ -216,49 +202,36 @@ class Policy(nn.Module):
 
     # Without gradients, compiled, on the CPU.
 
+    @property
+    def arrays(self) -> dict[str, NDArray[np.float32]]:
+        """The weights, as an ``Actor`` has them."""
+        arrays: dict[str, NDArray[np.float32]] = {}
+        for name, number, layer in self.layers():
+            arrays[f"{name}.{number}.weight"] = layer.weight.detach().float().cpu().numpy()
+            arrays[f"{name}.{number}.bias"] = layer.bias.detach().float().cpu().numpy()
+        return arrays
+
     def act(self, graphs: Graphs, uniforms: NDArray[np.float64] | None = None) -> Choices:
-        """Decide in each observation.
-
-        Args:
-            graphs: B observations.
-            uniforms: float64 [B, 2] in [0, 1), to sample with; without them the likeliest stage, and its
-                likeliest limit, are chosen. Where waiting is a choice, it is the median limit: many limits that do
-                much the same share their probability, and no single one may be as likely as waiting.
-        """
-        greedy = uniforms is None
-        if uniforms is None:
-            uniforms = np.empty((graphs.num_graphs, 2))
-        return Choices(*network.act(graphs, self._pack(), uniforms, greedy))
-
-    def _pack(self) -> network.Network:
-        """Itself for compiled code; the weights anew when they changed."""
+        """Decide in each observation, as ``Actor.act`` does."""
         version = tuple(parameter._version for parameter in self._weights)
-        if self._packed is None or version != self._packed_version:
-            config = self.config
-            weights: list[NDArray[np.float32]] = []
-            layers: list[tuple[int, int, int]] = []
-            num_layers = [0] * len(network.PARTS)
-            offset = 0
-            for name, _, layer in self.layers():
-                weight = layer.weight.detach().float().cpu().numpy()
-                layers.append((weight.shape[1], weight.shape[0], offset))
-                weights += [weight.T.reshape(-1), layer.bias.detach().float().cpu().numpy()]
-                offset += weight.size + weight.shape[0]
-                num_layers[network.PARTS.index(name)] += 1
-            self._packed = network.Network(
-                weights=np.concatenate(weights),
-                layers=np.array(layers),
-                first_layer=np.cumsum([0, *num_layers]),
-                width=config.embedding if config.graph else 0,
-                slope=np.float32(SLOPE),
-                embedding_slope=np.float32(SLOPE if config.activate_embeddings else 1.0),
-                shortcut=config.shortcut or not config.graph,
-                limit_kind=LIMIT_KINDS[config.limit],
-                limit_scale=np.float32(config.limit_scale),
-                median_limit=config.wait,
-            )
-            self._packed_version = version
-        return self._packed
+        if self._actor is None or version != self._actor_version:
+            self._actor, self._actor_version = Actor(self.config, self.arrays), version
+        return self._actor.act(graphs, uniforms)
+
+
+def load_policy(path: Path) -> Policy:
+    """Read a policy, to train it or to look at its probabilities; to decide, an ``Actor`` is enough.
+
+    Raises:
+        PolicyFileError: as ``load_actor``.
+    """
+    actor = load_actor(path)
+    policy = Policy(actor.config)
+    with torch.no_grad():
+        for name, number, layer in policy.layers():
+            layer.weight.copy_(torch.from_numpy(actor.arrays[f"{name}.{number}.weight"]))
+            layer.bias.copy_(torch.from_numpy(actor.arrays[f"{name}.{number}.bias"]))
+    return policy
 
 
 def _of_jobs(batch: GraphTensors, embeddings: Embeddings, jobs: Tensor) -> tuple[Tensor, Tensor]:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from decima.policy.features import Featurizer
-from decima.policy.policy import Policy
 from decima.schedulers.base import Scheduler
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.observation import Decision, Observation
 from workloads.arrivals import RandomStream, random_stream
+
+if TYPE_CHECKING:
+    from decima.policy.actor import Actor
+    from decima.policy.policy import Policy
 
 __all__ = ["NeuralScheduler"]
 
@@ -20,10 +25,10 @@ class NeuralScheduler(Scheduler):
     Args:
         policy: the network.
         sample_seed: draw decisions with the policy's probabilities, in every episode the same numbers; by default
-            nothing is drawn, see ``Policy.act``.
+            nothing is drawn, see ``Actor.act``.
     """
 
-    def __init__(self, policy: Policy, sample_seed: int | None = None) -> None:
+    def __init__(self, policy: Actor | Policy, sample_seed: int | None = None) -> None:
         self.policy = policy
         self.sample_seed = sample_seed
         self._featurizer = Featurizer(policy.config)

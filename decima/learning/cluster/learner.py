@@ -26,8 +26,7 @@ from decima.learning.cluster.curriculum import (
 from decima.learning.cluster.rollout import Trajectories, roll_out_scheduler
 from decima.learning.updates import UpdateReport, clone_behaviour, parts_of, ppo, reinforce
 from decima.policy.errors import PolicyFileError
-from decima.policy.files import load_policy
-from decima.policy.policy import Policy
+from decima.policy.policy import Policy, load_policy
 from decima.registry import make_scheduler
 
 if TYPE_CHECKING:

@@ -15,7 +15,10 @@ from numpy.typing import NDArray
 from decima.policy.compiled.graphs import NONE, OUTPUTS, STAGE
 from simulator.compiled import compiled, reordering
 
-__all__ = ["PARTS", "Network", "act"]
+__all__ = ["PARTS", "SLOPE", "Network", "act"]
+
+#: Of the leaky ReLU below 0, as in the published code.
+SLOPE = 0.2
 
 #: The parts of a network, the heads behind all others.
 PARTS = (
@@ -86,7 +89,7 @@ def act(graphs, network, uniforms, greedy):
         greedy: draw nothing.
 
     Returns:
-        The arrays of ``policy.Choices``.
+        The arrays of ``actor.Choices``.
     """
     size = graphs.first_stage.size - 1
     stage, count = np.full(size, -1, np.int32), np.zeros(size, np.int32)

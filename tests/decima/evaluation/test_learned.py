@@ -20,8 +20,8 @@ from decima.evaluation.comparison import PAPER_SCHEDULERS
 from decima.evaluation.workers import Workers
 from decima.policy import shipped as policies
 from decima.policy.config import PAPER_POLICY
-from decima.policy.files import load_policy, save_policy
-from decima.policy.policy import Policy
+from decima.policy.files import load_actor, save_policy
+from decima.policy.policy import Policy, load_policy
 from decima.policy.scheduler import NeuralScheduler
 from decima.policy.shipped import SHIPPED, default_policy
 from decima.registry import SCHEDULERS, make_scheduler
@@ -93,7 +93,7 @@ def test_policies_are_files_beside_their_module() -> None:
 def test_policies_that_are_there_can_be_read() -> None:
     for path in SHIPPED.values():
         if path.exists():
-            assert load_policy(path).num_parameters > 1000
+            assert load_actor(path).arrays["stage_head.0.weight"].size > 1000
 
 
 def timed(workload: Workload, *arrival_ms: float) -> Workload:
@@ -141,14 +141,12 @@ def test_a_shipped_policy_goes_by_its_name(shipped: dict[str, Path]) -> None:
 
 
 def _weights(scheduler: Any) -> list[float]:
-    return next(scheduler.policy.parameters()).flatten().tolist()  # type: ignore[no-any-return]
+    return scheduler.policy.arrays["stage_head.0.weight"].ravel().tolist()  # type: ignore[no-any-return]
 
 
 def test_a_policy_is_read_once_unless_it_changes(policy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read = []
-    monkeypatch.setattr(
-        "decima.policy.files.load_policy", lambda path: read.append(path) or load_policy(path)
-    )
+    monkeypatch.setattr("decima.registry.load_actor", lambda path: read.append(path) or load_actor(path))
     first, again = (make_scheduler(f"decima:{policy}") for _ in range(2))
     assert first is not again
     assert read == [policy]
@@ -187,14 +185,14 @@ def test_what_is_no_policy_is_refused_in_one_line(
     assert "\n" not in str(error.value)
 
 
-def test_no_classic_scheduler_waits_for_pytorch(tmp_path: Path) -> None:
-    """Nor does whoever wants help, a list, or a comparison of classic schedulers."""
+def test_nobody_who_does_not_learn_waits_for_pytorch(tmp_path: Path) -> None:
+    """Nor does whoever wants help, a list, a comparison, or a decision of a policy that has learned."""
     code = """
 import sys
 import decima, decima.cli.main, decima.evaluation.comparison, decima.policy.shipped, decima.show.report
 import decima.registry
 for options in (["--help"], ["schedulers"], ["compare", "--help"],
-                ["compare", "--schedulers", "fifo", "--jobs", "1", "--seeds", "1", "--processes", "1"]):
+                ["compare", "--schedulers", "fifo,decima", "--jobs", "1", "--seeds", "1", "--processes", "1"]):
     decima.cli.main.cli(options, standalone_mode=False)
 print([name for name in ("torch", "torch_geometric") if name in sys.modules])
 """

@@ -16,9 +16,9 @@ import torch
 
 from decima.policy.config import DECIMA_SIM_POLICY
 from decima.policy.errors import PolicyFileError
-from decima.policy.files import load_policy, read_about, save_policy
+from decima.policy.files import load_actor, read_about, save_policy
 from decima.policy.graphs import Graphs
-from decima.policy.policy import Policy
+from decima.policy.policy import Policy, load_policy
 from tests.decima.policy.examples import VARIANTS, changed, episode, graphs_of, policy_of
 from tests.refusal import refusal
 
@@ -40,12 +40,15 @@ def test_a_policy_decides_as_it_did_before_it_was_stored(name: str, tmp_path: Pa
     save_policy(tmp_path / "policy.npz", policy)
     again = load_policy(tmp_path / "policy.npz")
     assert again.config == policy.config
-    for stored, original in zip(again.parameters(), policy.parameters(), strict=True):
-        assert torch.equal(stored, original)
+    for read, original in zip(again.parameters(), policy.parameters(), strict=True):
+        assert torch.equal(read, original)
     graphs = Graphs.concatenate(graphs_of(policy.config, episode(np.random.default_rng(1))))
-    before, after = policy.act(graphs), again.act(graphs)
-    np.testing.assert_array_equal(before.stage, after.stage)
-    np.testing.assert_array_equal(before.log_probability, after.log_probability)
+    before = policy.act(graphs)
+    for stored in (again, load_actor(tmp_path / "policy.npz")):
+        after = stored.act(graphs)
+        np.testing.assert_array_equal(before.stage, after.stage)
+        np.testing.assert_array_equal(before.count, after.count)
+        np.testing.assert_array_equal(before.log_probability, after.log_probability)
 
 
 def test_what_its_maker_says_is_kept(path: Path) -> None:
@@ -101,7 +104,7 @@ def rewrite(path: Path, damage: Callable[[Arrays], object]) -> None:
 
 
 def refused(path: Path) -> str:
-    return refusal(load_policy, PolicyFileError, path)
+    return refusal(load_actor, PolicyFileError, path)
 
 
 def head(**changes: object) -> Callable[[Arrays], object]:

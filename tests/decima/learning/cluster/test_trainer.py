@@ -18,8 +18,7 @@ from decima.learning.cluster.validation import judge
 from decima.learning.loop import CHECKPOINT, POLICY, IterationReport, TrainingResult
 from decima.learning.metrics import read_metrics
 from decima.policy.errors import PolicyFileError
-from decima.policy.files import load_policy
-from decima.policy.policy import Policy
+from decima.policy.policy import Policy, load_policy
 from decima.settings import TrainingError
 from tests.decima.evaluation.examples import LIBRARY
 from tests.decima.learning.cluster.examples import small

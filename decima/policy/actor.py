@@ -1,0 +1,95 @@
+"""A policy that decides, from plain arrays: compiled, on the CPU, without PyTorch.
+
+Source: Decima (SIGCOMM 2019), section 5.2; ``decima.policy.policy`` has the same network with gradients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from decima.policy.compiled import network
+from decima.policy.compiled.graphs import LIMIT_KINDS
+from decima.policy.config import PolicyConfig
+from decima.policy.graphs import Graphs
+
+__all__ = ["Actor", "Choices", "array_shapes"]
+
+
+@dataclass(frozen=True, eq=False)
+class Choices:
+    """What was chosen in each of B observations.
+
+    Attributes:
+        stage: int32 [B]; number in the observation's graph, -1 where none may be chosen.
+        count: int32 [B]; the limit less the stage's ``Graphs.low``.
+        log_probability: float32 [B]; of stage and limit together.
+    """
+
+    stage: NDArray[np.int32]
+    count: NDArray[np.int32]
+    log_probability: NDArray[np.float32]
+
+
+def array_shapes(config: PolicyConfig) -> dict[str, tuple[int, ...]]:
+    """The arrays of a policy: ``NETWORK.LAYER.weight`` (outputs x inputs) and ``NETWORK.LAYER.bias``."""
+    shapes: dict[str, tuple[int, ...]] = {}
+    for name, widths in config.layers.items():
+        for layer, (inputs, outputs) in enumerate(pairwise(widths)):
+            shapes[f"{name}.{layer}.weight"] = (outputs, inputs)
+            shapes[f"{name}.{layer}.bias"] = (outputs,)
+    return shapes
+
+
+class Actor:
+    """A policy that decides.
+
+    Args:
+        config: its shape.
+        arrays: float32, by the names and of the shapes of :func:`array_shapes`.
+    """
+
+    def __init__(self, config: PolicyConfig, arrays: Mapping[str, NDArray[np.float32]]) -> None:
+        self.config = config
+        self.arrays = dict(arrays)
+        weights: list[NDArray[np.float32]] = []
+        layers: list[tuple[int, int, int]] = []
+        num_layers = [0] * len(network.PARTS)
+        offset = 0
+        for name, widths in config.layers.items():
+            num_layers[network.PARTS.index(name)] = len(widths) - 1
+            for layer in range(len(widths) - 1):
+                weight, bias = self.arrays[f"{name}.{layer}.weight"], self.arrays[f"{name}.{layer}.bias"]
+                layers.append((weight.shape[1], weight.shape[0], offset))
+                weights += [weight.T.reshape(-1), bias]
+                offset += weight.size + bias.size
+        self._network = network.Network(
+            weights=np.concatenate(weights),
+            layers=np.array(layers),
+            first_layer=np.cumsum([0, *num_layers]),
+            width=config.embedding if config.graph else 0,
+            slope=np.float32(network.SLOPE),
+            embedding_slope=np.float32(network.SLOPE if config.activate_embeddings else 1.0),
+            shortcut=config.shortcut or not config.graph,
+            limit_kind=LIMIT_KINDS[config.limit],
+            limit_scale=np.float32(config.limit_scale),
+            median_limit=config.wait,
+        )
+
+    def act(self, graphs: Graphs, uniforms: NDArray[np.float64] | None = None) -> Choices:
+        """Decide in each observation.
+
+        Args:
+            graphs: B observations.
+            uniforms: float64 [B, 2] in [0, 1), to sample with; without them the likeliest stage, and its
+                likeliest limit, are chosen. Where waiting is a choice, it is the median limit: many limits that do
+                much the same share their probability, and no single one may be as likely as waiting.
+        """
+        greedy = uniforms is None
+        if uniforms is None:
+            uniforms = np.empty((graphs.num_graphs, 2))
+        return Choices(*network.act(graphs, self._network, uniforms, greedy))
