@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from decima.policy.actor import Actor
 from decima.policy.errors import PolicyFileError
@@ -20,6 +21,9 @@ from decima.schedulers.fifo import Fifo
 from decima.schedulers.random_choice import RandomChoice
 from decima.schedulers.sjf_cp import SjfCp
 from decima.schedulers.srpt import CappedSrpt, ProfiledSrpt
+
+if TYPE_CHECKING:
+    from simulator.cluster.episode import DecidesStages
 
 __all__ = ["DEFAULT_POLICY", "LEARNED", "SCHEDULERS", "SchedulerError", "make_scheduler"]
 
@@ -41,7 +45,7 @@ SCHEDULERS: dict[str, type[Scheduler]] = {
 }
 
 
-def make_scheduler(spec: str, seed: int = 0) -> Scheduler:
+def make_scheduler(spec: str, seed: int = 0) -> DecidesStages:
     """The scheduler of a name.
 
     Args:
@@ -85,7 +89,7 @@ def _number(spec: str, text: str, what: str) -> float:
     return number
 
 
-def _learned(spec: str, name: str) -> Scheduler:
+def _learned(spec: str, name: str) -> NeuralScheduler:
     """Decima with a policy; a name that ships goes before a file of that name."""
     path = SHIPPED.get(name, Path(name))
     if not path.is_file():
@@ -105,7 +109,7 @@ def _actor(path: Path, changed_ns: int) -> Actor:
     return load_actor(path)
 
 
-def _own_scheduler(spec: str, module_name: str, class_name: str) -> Scheduler:
+def _own_scheduler(spec: str, module_name: str, class_name: str) -> DecidesStages:
     folder = str(Path.cwd())
     sys.path.insert(0, folder)
     try:

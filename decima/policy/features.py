@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from decima.policy.compiled.graphs import LIMIT_KINDS, Jobs, Recipe, Seen, build
 from decima.policy.config import FEATURE_NAMES, PolicyConfig
 from decima.policy.graphs import Graphs
-from decima.schedulers.srpt import WORTH_LEAVING
 from simulator.cluster.alone import useful_executors
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.observation import Decision, Observation, PerJob
@@ -26,6 +25,8 @@ __all__ = ["Featurizer", "message_order", "published_message_order"]
 
 #: How much occupied executors count beside time in ``thrifty_executors`` and ``fast_executors``.
 THRIFT = (2.5, 0.75)
+#: Work that lasts for an executor, in moving delays; policies have learned with it.
+LASTING_MOVES = 8.0
 #: How often the published code passes messages.
 PUBLISHED_STEPS = 8
 
@@ -104,7 +105,7 @@ class Featurizer:
             observation.source,
             observation.num_executors,
             self._can_wait(observation),
-            WORTH_LEAVING * observation.config.moving_delay_ms,
+            LASTING_MOVES * observation.config.moving_delay_ms,
         )
         rows, messages, num_answers = build(seen, self._known(observation), self._recipe)
         graph = Graphs(

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from decima.policy.features import Featurizer
-from decima.schedulers.base import Scheduler
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.observation import Decision, Observation
 from workloads.arrivals import RandomStream, random_stream
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["NeuralScheduler"]
 
 
-class NeuralScheduler(Scheduler):
+class NeuralScheduler:
     """Decima: a graph neural network chooses the stage and its job's parallelism limit.
 
     Args:

@@ -25,7 +25,7 @@ from simulator import BaseCluster, ClusterConfig, Decision, Observation, make_cl
 
 if TYPE_CHECKING:
     from decima.learning.cluster.curriculum import EpisodeSpec
-    from decima.schedulers.base import Scheduler
+    from simulator.cluster.episode import DecidesStages
 
 __all__ = ["Trajectories", "roll_out", "roll_out_scheduler"]
 
@@ -187,7 +187,7 @@ def roll_out(policy: Policy, config: ClusterConfig, specs: Sequence[EpisodeSpec]
 
 
 def roll_out_scheduler(
-    scheduler: Scheduler, policy: Policy, config: ClusterConfig, specs: Sequence[EpisodeSpec]
+    scheduler: DecidesStages, policy: Policy, config: ClusterConfig, specs: Sequence[EpisodeSpec]
 ) -> Trajectories:
     """Let any scheduler run episodes, and record what it chose as choices of a policy.
 

@@ -11,9 +11,8 @@ import math
 import numpy as np
 
 from decima.policy.config import Feature
-from decima.policy.features import THRIFT
+from decima.policy.features import LASTING_MOVES, THRIFT
 from decima.policy.policy import Policy
-from decima.schedulers.srpt import WORTH_LEAVING
 from simulator import Observation
 from simulator.cluster.alone import useful_executors
 
@@ -56,7 +55,7 @@ class NaiveNetwork:
             ),
             "share_executors": seen.num_executors / seen.jobs.size,
         }
-        lasting_ms = WORTH_LEAVING * seen.config.moving_delay_ms
+        lasting_ms = LASTING_MOVES * seen.config.moving_delay_ms
         work_ms = sum(seen.unclaimed_tasks[each] * seen.mean_task_ms[each] for each in self.unfinished(job))
         values["lasting_executors"] = min(work_ms / lasting_ms, seen.num_executors)
         profile = seen.profiles[job]

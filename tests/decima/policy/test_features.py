@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from decima.policy.config import FEATURE_NAMES, JOB_FEATURE_NAMES, PAPER_POLICY, Feature, PolicyConfig
-from decima.policy.features import THRIFT, Featurizer, message_order, published_message_order
+from decima.policy.features import LASTING_MOVES, THRIFT, Featurizer, message_order, published_message_order
 from decima.policy.graphs import Graphs
-from decima.schedulers.srpt import WORTH_LEAVING
 from simulator import Cluster, ClusterConfig, Decision, Observation
 from simulator.cluster.alone import useful_executors
 from tests.decima.policy.examples import VARIANTS, changed, episode
@@ -51,7 +50,7 @@ def test_features_are_what_they_are_called() -> None:
     useful = [
         [useful_executors(profile, seen.config, thrift) for thrift in THRIFT] for profile in seen.profiles
     ]
-    of_stages = unclaimed * mean / (WORTH_LEAVING * seen.config.moving_delay_ms)
+    of_stages = unclaimed * mean / (LASTING_MOVES * seen.config.moving_delay_ms)
     lasting = np.array([of_stages[0] + of_stages[1], of_stages[2]], np.float32)
     expected = {
         "unclaimed_tasks": unclaimed,
