@@ -5,17 +5,21 @@ Run alone: ``pytest -n 0 -m benchmark -s tests/benchmarks``.
 
 from __future__ import annotations
 
+import math
 import resource
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import simpy
 
 from decima.schedulers import Fair
 from simulator import ClusterConfig, run_episode
-from workloads import JobProfile, load_tpch, poisson_arrivals
+from simulator.cluster.alone import useful_executors
+from workloads import JobProfile, StageProfile, TaskDurations, load_tpch, poisson_arrivals
 
 pytestmark = pytest.mark.benchmark
 
@@ -77,3 +81,36 @@ def test_ten_thousand_jobs_on_a_thousand_executors(profiles: tuple[JobProfile, .
     )
     assert memory_gb < 2
     assert small / large < 2
+
+
+def alone_us(profiles: Sequence[JobProfile]) -> float:
+    """CPU time to say how many executors a job uses well that was not seen before, microseconds; the best of five."""
+    best = math.inf
+    for _ in range(5):
+        unseen = [replace(profile) for profile in profiles]
+        started = time.process_time()
+        for profile in unseen:
+            useful_executors(profile, ClusterConfig(50), 2.5)
+        best = min(best, time.process_time() - started)
+    return 1e6 * best / len(profiles)
+
+
+def test_useful_executors_cost_well_under_a_millisecond(profiles: tuple[JobProfile, ...]) -> None:
+    random = np.random.default_rng(0)
+    edges = np.array([(random.integers(max(0, child - 20), child), child) for child in range(1, 500)])
+
+    def large(num_tasks: int) -> JobProfile:
+        stages = [
+            StageProfile(num_tasks, TaskDurations.sampled(1000 * random.lognormal(0, 1, 20)))
+            for _ in range(500)
+        ]
+        return JobProfile("large", tuple(stages), edges)
+
+    published, few, many = alone_us(profiles), alone_us([large(2)]), alone_us([large(200)])
+    print(
+        f"\n{published:.0f} us a TPC-H job; {few:.0f} us for 500 stages, {many:.0f} with 100,000 tasks",
+        end="",
+    )
+    assert published < 500
+    assert many < 10_000
+    assert many / few < 3
