@@ -29,7 +29,7 @@ from decima.learning.cluster.sections import (
 )
 from decima.learning.config import RunConfig
 from decima.settings import Recipes, read_settings
-from workloads import JobSequence, RandomStream, random_stream
+from workloads.arrivals import JobSequence, RandomStream, random_stream
 
 __all__ = ["RECIPES", "TrainingConfig", "read_config"]
 

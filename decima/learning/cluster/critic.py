@@ -11,12 +11,17 @@ jobs still to come, which no load tells of, and which would hide what the load i
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 from numpy.typing import NDArray
 
-from decima.learning.returns import Returns, accumulate
-from simulator import Observation
+from decima.learning.returns import accumulate
 from simulator.compiled import compiled
+
+if TYPE_CHECKING:
+    from decima.learning.returns import Returns
+    from simulator.cluster.observation import Observation
 
 __all__ = ["NUM_SUMS", "LinearCritic", "load_of"]
 

@@ -18,6 +18,7 @@ from workloads.arrivals import JobSequence, RandomStream, random_stream
 if TYPE_CHECKING:
     from decima.evaluation.conditions import Conditions
     from decima.learning.cluster.config import TrainingConfig
+    from workloads.arrivals import JobSequence
 
 __all__ = [
     "EpisodePlan",

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from decima.learning.cluster.critic import NUM_SUMS, load_of
-from decima.policy.config import PolicyConfig
 from decima.policy.errors import NotFiniteError
 from decima.policy.features import Featurizer
 from decima.policy.graphs import Graphs
@@ -25,6 +24,7 @@ from simulator import BaseCluster, ClusterConfig, Decision, Observation, make_cl
 
 if TYPE_CHECKING:
     from decima.learning.cluster.curriculum import EpisodeSpec
+    from decima.policy.config import PolicyConfig
     from simulator.cluster.episode import DecidesStages
 
 __all__ = ["Trajectories", "roll_out", "roll_out_scheduler"]

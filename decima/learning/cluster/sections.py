@@ -13,9 +13,10 @@ from decima.policy.config import PRESETS, PolicyConfig
 from decima.registry import make_scheduler
 from decima.schedulers.base import SchedulerError
 from decima.settings import Count, Positive, Section, Share, Weight, first_problem
-from simulator import DECIMA_SIM, PAPER, ClusterConfig
-from workloads import Workload, WorkloadError
+from simulator.cluster.config import DECIMA_SIM, PAPER, ClusterConfig
+from workloads.job import WorkloadError
 from workloads.sources.open import EMBEDDED, open_workload
+from workloads.sources.workload_file import Workload
 
 __all__ = [
     "BaselineSection",

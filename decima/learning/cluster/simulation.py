@@ -1,4 +1,7 @@
-"""Episodes in several processes: whatever is simulated while a policy is trained, and the CPU time that it takes."""
+"""Whatever is simulated while a policy is trained, in several processes, and the CPU time that it takes.
+
+A policy is validated greedily, on sequences that no training meets, against the classic schedulers.
+"""
 
 from __future__ import annotations
 
@@ -11,18 +14,21 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from decima.evaluation.alphas import ALPHAS, HINDSIGHT, best_for_all, sweep_ms, weighted_fair
+from decima.evaluation.run import objective_ms, run_scheduler
 from decima.evaluation.workers import Workers
 from decima.learning.cluster.curriculum import EpisodePlan, episode_specs
 from decima.learning.cluster.rollout import Trajectories, roll_out
-from decima.learning.cluster.validation import judge, reference, reference_row
 from decima.learning.learner import copy_weights
 from decima.policy.policy import Policy
+from decima.policy.scheduler import NeuralScheduler
+from simulator.cluster.episode import run_episode
 
 if TYPE_CHECKING:
     from decima.evaluation.conditions import Conditions
     from decima.policy.config import PolicyConfig
 
-__all__ = ["Simulation"]
+__all__ = ["Simulation", "fair_ms", "judge"]
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -63,7 +69,7 @@ class Simulation(Workers):
         return Trajectories.concatenate(self._in_order(_roll_out, self._shares(policy, plans)))
 
     def judge(self, policy: Policy, seeds: Sequence[int]) -> NDArray[np.float64]:
-        """Let a greedy policy run the sequences of these seeds; see ``validation.judge``.
+        """Let a greedy policy run the sequences of these seeds; see ``judge``.
 
         Raises:
             WorkerError: a process died.
@@ -71,12 +77,12 @@ class Simulation(Workers):
         return np.concatenate(self._in_order(_judge, self._shares(policy, seeds)))
 
     def reference(self, seeds: Sequence[int]) -> dict[str, list[float]]:
-        """Let the classic schedulers run the sequences of these seeds; see ``validation.reference``.
+        """Let the classic schedulers run the sequences of these seeds.
 
         Raises:
             WorkerError: a process died.
         """
-        return reference(np.array(self._in_order(_reference_row, seeds)))
+        return _reference(np.array(self._in_order(_reference_row, seeds)))
 
     def _shares(self, policy: Policy, items: Sequence[Item]) -> list[tuple[_Weights, list[Item]]]:
         """Each process's share of the items, in order."""
@@ -106,10 +112,6 @@ def _judge(shared: _Shared, work: tuple[_Weights, list[int]]) -> NDArray[np.floa
     return judge(shared.conditions, _received(shared, work[0]), work[1])
 
 
-def _reference_row(shared: _Shared, seed: int) -> NDArray[np.float64]:
-    return reference_row(shared.conditions, seed)
-
-
 def _received(shared: _Shared, weights: _Weights) -> Policy:
     policy = Policy(shared.policy)
     policy.load_state_dict({name: torch.from_numpy(array) for name, array in weights.items()})
@@ -120,3 +122,44 @@ def _timed(shared: _Shared, work: tuple[Callable[[_Shared, Any], Any], int, Any]
     function, number, item = work
     begun = time.process_time()
     return number, function(shared, item), time.process_time() - begun
+
+
+# Validation.
+
+
+def judge(conditions: Conditions, policy: Policy, seeds: Sequence[int]) -> NDArray[np.float64]:
+    """The mean JCT and the makespan of a policy on each of these sequences, float64 [n, 2], ms."""
+    scheduler = NeuralScheduler(policy)
+    records = [run_episode(conditions.cluster, conditions.sequence(seed), scheduler) for seed in seeds]
+    return np.array([(record.mean_jct_ms, record.makespan_ms) for record in records])
+
+
+def _reference_row(shared: _Shared, seed: int) -> NDArray[np.float64]:
+    """Fair, and weighted fair with each of ``ALPHAS``, on one sequence: what is rewarded, float64 [42], ms."""
+    conditions, cluster = shared.conditions, shared.conditions.cluster
+    return np.array(
+        [fair_ms(conditions, seed), *sweep_ms(cluster, conditions.sequence(seed), cluster.reward)]
+    )
+
+
+def fair_ms(conditions: Conditions, seed: int) -> float:
+    """The first entry of ``_reference_row``, ms: a finger-print of workload and simulator."""
+    cluster = conditions.cluster
+    return objective_ms(run_scheduler(cluster, conditions.sequence(seed), "fair"), cluster.reward)
+
+
+def _reference(table: NDArray[np.float64]) -> dict[str, list[float]]:
+    """What is rewarded on each sequence by scheduler, [n], ms; of weighted fair the alpha that is best for all, and the
+    best of each sequence, known only in hindsight: the strongest baseline.
+
+    Args:
+        table: float64 [n, 42], rows as ``_reference_row`` gives them.
+    """
+    fair, sweep = table[:, 0], table[:, 1:]
+    alpha = best_for_all(sweep)
+    results = {
+        "fair": fair,
+        weighted_fair(alpha): sweep[:, ALPHAS.index(alpha)],
+        HINDSIGHT: sweep.min(axis=1),
+    }
+    return {name: values.tolist() for name, values in results.items()}

@@ -14,8 +14,7 @@ from decima.evaluation.alphas import HINDSIGHT
 from decima.learning.cluster.curriculum import validation_seeds
 from decima.learning.cluster.learner import Learner
 from decima.learning.cluster.metrics import METRICS
-from decima.learning.cluster.simulation import Simulation
-from decima.learning.cluster.validation import fair_ms
+from decima.learning.cluster.simulation import Simulation, fair_ms
 from decima.learning.loop import TrainingLoop, Validation
 from decima.policy.files import save_policy
 from decima.policy.shipped import SHIPPED

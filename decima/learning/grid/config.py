@@ -15,10 +15,11 @@ from pydantic import Field, model_validator
 from decima.learning import config
 from decima.policy.grid.config import GridPolicyConfig, GridSection, Mask, NetworkSection
 from decima.settings import Count, Positive, Recipes, Section, Share, Weight
-from workloads import DISTRIBUTIONS, JobDistribution, JobSets, draw_jobs, read_swf, swf_jobs
+from workloads.grid_jobs import DISTRIBUTIONS, JobDistribution, JobSets, draw_jobs
+from workloads.sources.swf import read_swf, swf_jobs
 
 if TYPE_CHECKING:
-    from simulator.grid import GridConfig
+    from simulator.grid.config import GridConfig
 
 __all__ = ["RECIPES", "CloningSection", "DeepRMConfig", "JobsSection"]
 

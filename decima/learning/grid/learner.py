@@ -21,13 +21,15 @@ from decima.policy.errors import PolicyFileError
 from decima.policy.grid.files import load_network
 from decima.policy.grid.scheduler import CLONING, Actor, Steps, log_probabilities
 from decima.schedulers.grid import ShortestJobFirst, make_heuristic
-from simulator.grid import Grid, GridRecord
-from workloads import JobSets, RandomStream, random_stream
+from simulator.grid.grid import Grid
+from workloads.arrivals import RandomStream, random_stream
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from decima.learning.grid.config import CloningSection, DeepRMConfig
+    from simulator.grid.record import GridRecord
+    from workloads.grid_jobs import JobSets
 
 __all__ = ["VALIDATION_SEED", "Learner"]
 

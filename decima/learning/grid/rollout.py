@@ -15,7 +15,8 @@ from decima.policy.grid.scheduler import Actor, Steps, look
 if TYPE_CHECKING:
     from decima.policy.grid.config import Mask
     from decima.schedulers.grid import GridScheduler
-    from simulator.grid import Grid, GridRecord
+    from simulator.grid.grid import Grid
+    from simulator.grid.record import GridRecord
 
 __all__ = ["Episodes", "States", "Watched", "roll_out"]
 

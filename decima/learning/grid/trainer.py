@@ -13,7 +13,8 @@ from decima.learning.loop import TrainingLoop, Validation
 from decima.policy.grid.files import save_network
 from decima.policy.grid.scheduler import VALIDATED, Actor
 from decima.settings import TrainingError
-from workloads import JobSets, RandomStream, random_stream
+from workloads.arrivals import RandomStream, random_stream
+from workloads.grid_jobs import JobSets
 
 if TYPE_CHECKING:
     from torch import nn

@@ -9,7 +9,7 @@ from torch import nn
 
 from decima.policy.grid.networks import build_network
 from decima.settings import Count, Section, Whole
-from simulator.grid import DEEPRM, PAPER, GridConfig, Objective, Picture
+from simulator.grid.config import DEEPRM, PAPER, GridConfig, Objective, Picture
 
 __all__ = ["GridPolicyConfig", "GridSection", "Mask", "NetworkSection"]
 

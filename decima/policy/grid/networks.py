@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from decima.policy.grid.kernels import add_outer, sum_taken
 from simulator.cluster.config import ConfigError
-from simulator.grid import GridConfig
+from simulator.grid.config import GridConfig
 
 __all__ = ["PictureLinear", "Resources", "build_network"]
 

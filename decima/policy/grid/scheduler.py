@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -11,7 +12,9 @@ from torch import Tensor, nn
 
 from decima.policy.errors import NotFiniteError
 from decima.policy.grid.config import Mask
-from simulator.grid import Grid
+
+if TYPE_CHECKING:
+    from simulator.grid.grid import Grid
 
 __all__ = [
     "CLONING",

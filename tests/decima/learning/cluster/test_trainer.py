@@ -13,8 +13,8 @@ from decima.learning.checkpoint import load_checkpoint
 from decima.learning.cluster.config import TrainingConfig
 from decima.learning.cluster.learner import Learner
 from decima.learning.cluster.rollout import Trajectories, roll_out_scheduler
+from decima.learning.cluster.simulation import judge
 from decima.learning.cluster.trainer import Trainer
-from decima.learning.cluster.validation import judge
 from decima.learning.loop import CHECKPOINT, POLICY, IterationReport, TrainingResult
 from decima.learning.metrics import read_metrics
 from decima.policy.errors import PolicyFileError
