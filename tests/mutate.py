@@ -217,6 +217,12 @@ def main(folders, tests, no_jit, most, seed, processes, limit_s, until_s, out, s
     workers = [context.Process(target=run, args=(work, done, list(tests), limit_s)) for _ in range(processes)]
     for worker in workers:
         worker.start()
+    unchanged = Mutant(found[0].file, 0, (ROOT / found[0].file).read_text())
+    work.put(unchanged)
+    if not done.get()[1]:
+        for worker in workers:
+            worker.kill()
+        raise click.ClickException("the tests fail as it is")
     tried, survivors, pending = Counter[str](), [], 0
     rest = list(found)
     while rest or pending:

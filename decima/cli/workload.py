@@ -14,7 +14,8 @@ from decima.cli.options import PATH, Numbers
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from workloads import JobProfile, Workload
+    from workloads.job import JobProfile
+    from workloads.sources.workload_file import Workload
     from workloads.spark.model import SparkModel
 
 __all__ = ["workload"]

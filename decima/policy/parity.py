@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from decima.policy.features import PUBLISHED_STEPS, Featurizer, message_order, published_message_order
 from decima.policy.policy import Policy
 from decima.policy.threads import one_thread
-from simulator import BaseCluster, Decision
+from simulator.cluster.base import BaseCluster
+from simulator.cluster.observation import Decision
 from simulator.parity.cluster import (
     DepartureError,
     RecordedDecision,
@@ -29,7 +30,7 @@ from simulator.parity.cluster import (
     stage_names,
 )
 from simulator.parity.recording import RecordingError
-from workloads import JobProfile
+from workloads.job import JobProfile
 
 __all__ = ["TIE", "TOLERANCE", "AgentReplay"]
 

@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decima.schedulers.base import SchedulerError
-from simulator.grid import Grid, GridRecord
+from simulator.grid.grid import Grid
+from simulator.grid.record import GridRecord
 
 __all__ = [
     "HEURISTICS",

@@ -22,7 +22,7 @@ from decima.show.style import DASHED, LEGEND, RED, finish_axes, new_axes, styles
 
 if TYPE_CHECKING:
     from decima.evaluation.comparison import Comparison
-    from simulator import EpisodeRecord
+    from simulator.cluster.record import EpisodeRecord
 
 __all__ = [
     "comparison_pictures",

@@ -20,7 +20,10 @@ from decima.policy.errors import NotFiniteError
 from decima.policy.features import Featurizer
 from decima.policy.graphs import Graphs
 from decima.policy.policy import Policy
-from simulator import BaseCluster, ClusterConfig, Decision, Observation, make_cluster
+from simulator.cluster.base import BaseCluster
+from simulator.cluster.config import ClusterConfig
+from simulator.cluster.episode import make_cluster
+from simulator.cluster.observation import Decision, Observation
 
 if TYPE_CHECKING:
     from decima.learning.cluster.curriculum import EpisodeSpec
