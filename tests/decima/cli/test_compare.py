@@ -8,13 +8,16 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
 import decima
+from decima.cli.compare import DEFAULT_SCHEDULERS
 from decima.cli.main import cli
 from decima.evaluation.comparison import PAPER_SCHEDULERS
+from decima.policy.shipped import SHIPPED
 from decima.registry import SCHEDULERS
 from decima.show.report import scheduler_summaries
 from tests.decima.cli.commands import assert_one_line_error, assert_same_again
@@ -142,6 +145,7 @@ def test_schedulers_are_listed_with_what_they_do() -> None:
     names = [line.split()[0] for line in result.stdout.splitlines() if not line.startswith(" ")]
     assert {*SCHEDULERS, *PAPER_SCHEDULERS, "weighted-fair:ALPHA", "decima", "decima:POLICY"} == set(names)
     assert all(scheduler_summaries().values())
+    assert all(name in scheduler_summaries()["decima:POLICY"] for name in SHIPPED)
 
 
 def test_version_and_help_are_told() -> None:
@@ -299,3 +303,70 @@ def test_ctrl_c_before_anything_has_finished_leaves_old_results_alone(
     assert result.exit_code == 130
     assert result.stderr == "decima: interrupted, 0 of 2 experiments finished\n"
     assert (tmp_path / "r.json").read_text() == "old"
+
+
+# ---- with a policy -----------------------------------------------------------------------------------------
+
+
+#: Where ``results`` finds them.
+SAVED = ("--json", "r.json")
+
+
+def results() -> dict[str, Any]:
+    return json.loads(Path("r.json").read_text())  # type: ignore[no-any-return]
+
+
+def test_checkpoint_adds_decima_with_that_policy(run: Compare, policy: Path) -> None:
+    done = run(*SAVED, "--schedulers", "fifo,fair", "--checkpoint", str(policy))
+    assert done.exit_code == 0, done.stderr
+    assert f"decima: the policy {policy}." in done.stdout
+    assert list(results()["schedulers"]) == ["fifo", "fair", "decima"]
+    assert results()["schedulers"]["decima"]["policy"] == str(policy)
+    assert Path("compare/schedule-decima.png").exists()
+    assert_same_again(Path("r.json"), "--processes", "1", "--out", "elsewhere")
+
+
+def test_checkpoint_says_which_policy_decima_follows(
+    run: Compare, shipped: dict[str, Path], policy: Path
+) -> None:
+    assert (
+        run(*SAVED, "--schedulers", "decima,fair,decima:tpch-batch", "--checkpoint", str(policy)).exit_code
+        == 0
+    )
+    figures = results()["schedulers"]
+    assert list(figures) == ["decima", "fair", "decima:tpch-batch"]
+    assert figures["decima"]["policy"] == str(policy)
+    assert run(*SAVED, "--schedulers", f"decima:{policy}").exit_code == 0
+    alone = results()["schedulers"][f"decima:{policy}"]
+    assert alone["per_seed_avg_jct_s"] == figures["decima"]["per_seed_avg_jct_s"]
+
+
+def test_without_checkpoint_a_fitting_policy_is_taken(run: Compare, shipped: dict[str, Path]) -> None:
+    done = run("--schedulers", "decima", "--arrivals", "poisson", "--interval", "5")
+    assert done.exit_code == 0, done.stderr
+    assert "decima: the policy embedded-stream." in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--checkpoint", "missing.npz"), "'--checkpoint': File 'missing.npz' does not exist"),
+        (("--checkpoint", "."), "'--checkpoint': File '.' is a directory"),
+        (("--checkpoint", "tiny.json"), "tiny.json: not a policy, or cut off"),
+        (("--schedulers", "decima"), "the policy 'embedded-batch' does not come with this installation"),
+        (("--schedulers", "fair,decima:tpch-stream"), "the policy 'tpch-stream' does not come with"),
+        (("--schedulers", "decima:missing.npz"), "the policy 'missing.npz' is no file"),
+    ],
+)
+@pytest.mark.usefixtures("not_shipped")
+def test_bad_policies_are_told_in_one_line(run: Compare, options: tuple[str, ...], message: str) -> None:
+    assert_one_line_error(run(*SAVED, *options), message)
+    assert not Path("r.json").exists()
+
+
+@pytest.mark.usefixtures("not_shipped")
+def test_by_default_it_takes_part_unless_no_policy_ships(run: Compare) -> None:
+    assert tuple(DEFAULT_SCHEDULERS.split(",")) == (*PAPER_SCHEDULERS, "decima")
+    done = run(*SAVED, "--schedulers", DEFAULT_SCHEDULERS, "--seeds", "1", "--training", "1")
+    assert done.exit_code == 0, done.stderr
+    assert set(results()["schedulers"]) == set(PAPER_SCHEDULERS)

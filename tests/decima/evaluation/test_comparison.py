@@ -5,6 +5,7 @@ import math
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,12 @@ from decima.evaluation import run as run_module
 from decima.evaluation.alphas import ALPHAS, HINDSIGHT, MAKESPAN_HINDSIGHT, best_for_all, sweep_ms
 from decima.evaluation.comparison import Comparison, run_comparisons
 from decima.evaluation.conditions import CompareError
+from decima.policy.policy import load_policy
+from decima.policy.scheduler import NeuralScheduler
+from decima.registry import SCHEDULERS
 from decima.schedulers.base import SchedulerError
 from simulator.cluster.config import DECIMA_SIM, Semantics
+from simulator.cluster.episode import run_episode
 from tests.decima.evaluation.examples import CLUSTER, OWN, comparison, conditions, finished, run
 
 
@@ -233,3 +238,42 @@ def test_what_cannot_be_compared_is_refused(
 ) -> None:
     with pytest.raises(error, match=message):
         Comparison(conditions(), **changes)
+
+
+# ---- with a policy -----------------------------------------------------------------------------------------
+
+
+def test_the_policy_fits_the_workload_unless_it_is_named(shipped: dict[str, Path], policy: Path) -> None:
+    def followed(**given: Any) -> str:
+        return comparison("fair", "decima", **given).schedulers["decima"]
+
+    assert followed() == "decima:embedded-batch"
+    assert followed(arrivals="poisson") == "decima:embedded-stream"
+    assert followed(policy="tpch-batch") == "decima:tpch-batch"
+    assert followed(policy=str(policy)) == f"decima:{policy}"
+    named = f"decima:{policy}"
+    assert comparison("fair", named, policy="tpch-batch").schedulers == {"fair": "fair", named: named}
+
+
+@pytest.mark.usefixtures("not_shipped")
+def test_a_comparison_without_its_policy_is_refused_at_once() -> None:
+    with pytest.raises(SchedulerError, match="the policy 'embedded-batch' does not come with"):
+        comparison("fair", "decima")
+
+
+def test_results_do_not_depend_on_the_number_of_processes(policy: Path) -> None:
+    given = {"num_experiments": 2, "policy": str(policy)}
+    one, two = (run("fair", "decima", processes=processes, **given) for processes in (1, 2))
+    assert one.to_json() == two.to_json()
+    entry = json.loads(one.to_json())["schedulers"]["decima"]
+    assert entry["policy"] == str(policy)
+    first = run_episode(CLUSTER, one.conditions.sequence(5), NeuralScheduler(load_policy(policy)))
+    assert entry["per_seed_avg_jct_s"][0] == first.jct_ms.mean() / 1000
+
+
+def test_it_is_no_classic_scheduler(shipped: dict[str, Path]) -> None:
+    assert "decima" not in SCHEDULERS
+    assert finished({"fifo": [9.0], "decima": [1.0], "decima:tpch-batch": [2.0]}).best_classic == "fifo"
+    alone = finished({"decima": [1.0]})
+    assert alone.best_classic is None
+    assert np.isnan(alone.summary("decima")["difference_s"])

@@ -1,0 +1,21 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from decima.show.plots import comparison_pictures
+from decima.show.report import comparison_notes, comparison_table
+from tests.decima.evaluation.examples import run
+
+
+def test_a_policy_is_shown_beside_the_others(shipped: dict[str, Path], tmp_path: Path) -> None:
+    schedulers = ("fair", "decima", "decima:tpch-stream", f"decima:{shipped['tpch-batch']}")
+    shown = run(*schedulers, num_experiments=1)
+    assert shown.table().index.tolist() == list(schedulers)
+    assert comparison_table(shown).row_count == 4
+    assert "decima: the policy embedded-batch." in comparison_notes(shown)
+    assert len([note for note in comparison_notes(shown) if note.startswith("decima")]) == 1
+    pictures = list(comparison_pictures(shown))
+    assert pictures[1:3] == ["schedule-decima", "schedule-decima-tpch-stream"]
+    entries = json.loads(shown.to_json())["schedulers"]
+    assert "policy" not in entries["decima:tpch-stream"]
