@@ -2,12 +2,13 @@
 
 from simulator.cluster.base import BaseCluster, SchedulingError
 from simulator.cluster.cluster import Cluster
-from simulator.cluster.config import DECIMA_SIM, PAPER, ClusterConfig, ConfigError, ExecutorClass, Semantics
+from simulator.cluster.config import DECIMA_SIM, PAPER, ClusterConfig, ExecutorClass, Semantics
 from simulator.cluster.env import ClusterEnv
 from simulator.cluster.episode import make_cluster, run_episode
 from simulator.cluster.observation import Decision, Observation
 from simulator.cluster.record import EpisodeRecord
 from simulator.cluster.reference import ReferenceCluster
+from simulator.errors import ConfigError
 from simulator.grid import Grid, GridConfig, GridEnv, GridRecord
 
 __all__ = [

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Literal
 
-from workloads.errors import DecimaError
+from simulator.errors import ConfigError
 
 if TYPE_CHECKING:
     from workloads.arrivals import JobSequence
@@ -21,10 +21,6 @@ __all__ = [
     "Semantics",
     "check_demands",
 ]
-
-
-class ConfigError(DecimaError, ValueError):
-    """A cluster that cannot be simulated. The message is one line that names the setting and what was expected."""
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,10 @@ from gymnasium.error import InvalidAction, ResetNeeded
 from numpy.typing import ArrayLike, NDArray
 
 from simulator.cluster.base import BaseCluster
-from simulator.cluster.config import ClusterConfig, ConfigError
+from simulator.cluster.config import ClusterConfig
 from simulator.cluster.episode import make_cluster
 from simulator.cluster.observation import Decision, Observation
+from simulator.errors import ConfigError
 from workloads.arrivals import JobSequence, batch_arrivals
 from workloads.job import JobProfile
 from workloads.sources.synthetic import synthetic_profiles

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, fields
 from typing import Literal, get_args
 
-from simulator.cluster.config import ConfigError
+from simulator.errors import ConfigError
 
 __all__ = ["DEEPRM", "PAPER", "GridConfig", "GridSemantics", "Objective", "Picture"]
 

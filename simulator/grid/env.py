@@ -11,7 +11,7 @@ from gymnasium import spaces
 from gymnasium.error import InvalidAction, ResetNeeded
 from numpy.typing import NDArray
 
-from simulator.cluster.config import ConfigError
+from simulator.errors import ConfigError
 from simulator.grid.config import GridConfig
 from simulator.grid.grid import Grid
 from simulator.grid.rules import BOOKED, EMPTY, NO_ROOM, VOID

@@ -19,7 +19,7 @@ from decima.policy.archive import checked_weights, read_archive, write_archive
 from decima.policy.errors import PolicyFileError
 from decima.policy.grid.config import GridPolicyConfig
 from decima.settings import TrainingError, parse_settings
-from simulator.cluster.config import ConfigError
+from simulator.errors import ConfigError
 
 __all__ = ["load_network", "read_about", "save_network"]
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from decima.policy.grid.kernels import add_outer, sum_taken
-from simulator.cluster.config import ConfigError
+from simulator.errors import ConfigError
 from simulator.grid.config import GridConfig
 
 __all__ = ["PictureLinear", "Resources", "build_network"]

@@ -13,7 +13,7 @@ from gymnasium.utils.env_checker import check_env, data_equivalence
 from numpy.typing import NDArray
 
 import simulator.grid.env
-from simulator.cluster.config import ConfigError
+from simulator.errors import ConfigError
 from simulator.grid import Grid, GridConfig, GridEnv
 from simulator.grid.env import ENV_ID, drawn_jobs
 from tests.simulator.grid.build import SMALL, VOID

@@ -11,7 +11,7 @@ from decima.learning.grid.config import RECIPES, DeepRMConfig
 from decima.learning.grid.metrics import METRICS
 from decima.policy.grid.networks import Resources
 from decima.settings import TrainingError, describe_settings, parse_settings, read_settings
-from simulator.cluster.config import ConfigError
+from simulator.errors import ConfigError
 from simulator.grid import DEEPRM, PAPER, Grid, GridConfig
 from tests.decima.learning.grid.examples import small
 from workloads import WorkloadError

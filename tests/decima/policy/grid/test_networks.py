@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from decima.policy.grid.networks import PictureLinear, Resources, build_network
-from simulator.cluster.config import ConfigError
+from simulator.errors import ConfigError
 from simulator.grid import GridConfig
 from tests.decima.learning.grid.examples import TINY, dense, tiny_grid
 
