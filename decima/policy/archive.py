@@ -66,7 +66,7 @@ def checked_weights(
         PolicyFileError: one is missing, unknown, of another shape or type, or has weights that are not finite.
     """
     weights = {}
-    for name in (*shapes, *sorted(arrays.keys() - shapes.keys())):
+    for name in sorted(arrays.keys() | shapes.keys()):
         if name not in arrays or name not in shapes:
             raise PolicyFileError(f"{path}: the array {name} is missing or unknown")
         array = arrays[name]

@@ -256,7 +256,15 @@ from decima.evaluation.comparison import Comparison
 run = Comparison.run
 
 def talk(comparison, processes, on_step):
-    run(comparison, processes, lambda *steps: (on_step(*steps), print("finished", flush=True)))
+    told = []
+
+    def step(*steps):
+        on_step(*steps)
+        if len(comparison.finished) > len(told):
+            told.append(None)
+            print("finished", flush=True)
+
+    run(comparison, processes, step)
 
 if __name__ == "__main__":
     Comparison.run = talk

@@ -163,7 +163,7 @@ def test_missing_and_unreadable_files_are_refused(tmp_path: Path) -> None:
 def test_a_workload_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     with pytest.raises(WorkloadError, match="there is no such folder"):
         TrainingConfig.model_validate({"workload": {"profiles": str(tmp_path / "gone")}}).conditions()
-    with pytest.raises(WorkloadError, match="No such file"):
+    with pytest.raises(WorkloadError, match="no such workload"):
         TrainingConfig.model_validate({"workload": {"file": str(tmp_path / "gone.json")}}).conditions()
 
 
