@@ -17,7 +17,11 @@ from typing import Any
 
 import numba
 
-__all__ = ["compiled", "reordering"]
+__all__ = ["ANY_ORDER", "compiled", "inner"]
+
+
+#: ``fastmath`` for sums in any order, which lets the compiler use vectors.
+ANY_ORDER = {"reassoc", "contract", "nsz", "arcp"}
 
 
 def compiled(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
@@ -31,8 +35,13 @@ def compiled(function: Callable[..., Any] | None = None, /, **options: Any) -> A
     return dispatcher
 
 
-#: The same, with sums in any order, which lets the compiler use vectors.
-reordering = compiled(fastmath={"reassoc", "contract", "nsz", "arcp"})
+def inner(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
+    """Compile a function that only compiled code calls, and that neither makes nor returns arrays.
+
+    It does not count that it holds the arrays it is handed. For a tuple of many arrays that would cost more than most
+    functions do with them.
+    """
+    return compiled(function, _nrt=False, **options)
 
 
 @cache

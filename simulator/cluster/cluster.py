@@ -74,7 +74,7 @@ class Cluster(BaseCluster):
         self._num_completed = 0
 
         counter = self._state.cluster["next_order"].data
-        self.clock: Clock = Clock(counter, partial(engine.advance, self._memory), self._executor_ran_dry)
+        self.clock: Clock = Clock(counter, partial(engine.run_tasks, self._memory), self._executor_ran_dry)
         self._reward = RewardMeter(config)
         self._reset()
 
@@ -178,7 +178,7 @@ class Cluster(BaseCluster):
 
     def _open_pool(self, pool: int) -> None:
         """Open a round of all executors in a pool, if there are any."""
-        turn = engine.pool(self._memory, pool)
+        turn = engine.waiting_in(self._memory, pool)
         if turn.size:
             job = pool // self._num_classes
             self._open_round(turn, turn.size, job if job < len(self.sequence) else None)
@@ -195,7 +195,7 @@ class Cluster(BaseCluster):
         while self._own_pools and not self._offered:
             self._open_pool(self._own_pools.pop(0))
         if not self._offered and self._offer_place != NO_OFFERS:
-            turn, job, self._offer_place = engine.next_offer(self._memory, self._offer_place)
+            turn, job, self._offer_place = engine.next_free_executors(self._memory, self._offer_place)
             if turn.size:
                 self._open_round(turn, turn.size, job if job >= 0 else None)
             else:
@@ -204,7 +204,7 @@ class Cluster(BaseCluster):
     # Events.
 
     def _reset(self) -> None:
-        engine.reset(self._memory)
+        engine.fill_common_pools(self._memory)
         if self._has_end:
             self.clock.timeout(self.config.max_time_ms).callbacks.append(self._time_is_up)
         for job, arrival_ms in enumerate(self.sequence.arrival_ms.tolist()):
@@ -234,7 +234,7 @@ class Cluster(BaseCluster):
         """Executors have departed; those that left in a row arrive together."""
         if not self._num_departures[0]:
             return
-        moves, left_ms = engine.depart(self._memory)
+        moves, left_ms = engine.take_departures(self._memory)
         self._moves.append((moves, left_ms))
         order, times = moves[2].tolist(), left_ms.tolist()
         start = 0
@@ -248,7 +248,7 @@ class Cluster(BaseCluster):
 
     def _executors_arrive(self, event: Event) -> None:
         self._num_pending -= 1
-        engine.arrive(self._memory, event.value, self.clock.now)
+        engine.end_moves(self._memory, event.value, self.clock.now)
         self._schedule_arrivals()
 
     def _executor_ran_dry(self, happened: int, executor: int, stage: int, running: int) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decima.policy.compiled.graphs import NONE, OUTPUTS, STAGE
-from simulator.compiled import compiled, reordering
+from simulator.compiled import ANY_ORDER, compiled, inner
 
 __all__ = ["PARTS", "SLOPE", "Network", "act"]
 
@@ -145,7 +145,7 @@ def _make_room(graphs, network):
 # Embeddings.
 
 
-@compiled
+@inner
 def _embed_stages(graphs, graph, network, room):
     """Messages come step by step, and in a step receiver by receiver."""
     base = graphs.first_stage[graph]
@@ -163,7 +163,7 @@ def _embed_stages(graphs, graph, network, room):
         at = stop
 
 
-@compiled
+@inner
 def _send(messages, network, room):
     """Each sender says something, however many hear it."""
     count = _find_senders(messages, room.is_sent, room.rows)
@@ -172,7 +172,7 @@ def _send(messages, network, room):
     _put(room.result, count, network.width, room.sent, room.rows)
 
 
-@compiled
+@inner
 def _find_senders(messages, is_sent, senders):
     """Those that have something new to say; fills them in, and returns how many they are."""
     count = 0
@@ -185,7 +185,7 @@ def _find_senders(messages, is_sent, senders):
     return count
 
 
-@compiled
+@inner
 def _receive(messages, network, room):
     """What its children say changes a stage's embedding, so that it has something new to say itself."""
     count = _add_up(messages, room.sent, network.width, room.x, room.rows)
@@ -195,7 +195,7 @@ def _receive(messages, network, room):
         room.is_sent[room.rows[k]] = False
 
 
-@compiled
+@inner
 def _add_up(messages, sent, width, sums, receivers):
     """Sums over what each receiver hears; fills in both, and returns how many receivers there are."""
     count = 0
@@ -265,7 +265,7 @@ def _describe_jobs(jobs, network, room, filled):
     return filled + 2 * network.width
 
 
-@reordering
+@compiled
 def _choose_limit(graphs, graph, stage, network, room, uniform, greedy):
     """One of the limits that a stage may get, from 0, and the logarithm of its probability."""
     row = graphs.first_stage[graph] + stage
@@ -289,7 +289,7 @@ def _choose_limit(graphs, graph, stage, network, room, uniform, greedy):
     return _pick(scores, uniform, greedy)
 
 
-@reordering
+@inner(fastmath=ANY_ORDER)
 def _repeat_with_limits(x, filled, lowest, num_limits, scale):
     """The first row once for each limit, which comes behind it."""
     for k in range(1, num_limits):
@@ -299,7 +299,7 @@ def _repeat_with_limits(x, filled, lowest, num_limits, scale):
         x[k, filled] = np.float32(lowest + k + 1) / scale
 
 
-@compiled
+@inner
 def _pick(scores, uniform, greedy):
     """A place and its log-probability: the largest score, or by the uniform number."""
     top = scores[0]
@@ -328,12 +328,14 @@ def _pick(scores, uniform, greedy):
 # Layers.
 
 
-@compiled
+@inner
 def _apply(network, part, x, num_rows, out, between):
     """One part of the network, on some rows."""
     first, end = network.first_layer[part], network.first_layer[part + 1]
     if first == end:
-        out[:num_rows, : network.width] = x[:num_rows, : network.width]
+        for row in range(num_rows):
+            for place in range(network.width):
+                out[row, place] = x[row, place]
     for layer in range(first, end):
         num_in, num_out, offset = network.layers[layer]
         matrix = network.weights[offset : offset + (num_in + 1) * num_out].reshape(num_in + 1, num_out)
@@ -345,7 +347,7 @@ def _apply(network, part, x, num_rows, out, between):
             _dense(source, num_rows, out, matrix, np.float32(1.0) if is_head else network.embedding_slope)
 
 
-@reordering
+@inner(fastmath=ANY_ORDER)
 def _dense(x, num_rows, out, weights, slope):
     """One layer on some rows; ``slope`` 1 is no activation.
 
@@ -403,7 +405,7 @@ def _dense(x, num_rows, out, weights, slope):
 # Rows.
 
 
-@reordering
+@inner(fastmath=ANY_ORDER)
 def _take(source, rows, count, width, target, column):
     """Copy such rows of the source to the first ones of the target, from a column on."""
     for k in range(count):
@@ -411,7 +413,7 @@ def _take(source, rows, count, width, target, column):
             target[k, column + place] = source[rows[k], place]
 
 
-@reordering
+@inner(fastmath=ANY_ORDER)
 def _put(source, count, width, target, rows):
     """Copy the first rows of the source to such rows of the target."""
     for k in range(count):
@@ -419,7 +421,7 @@ def _put(source, count, width, target, rows):
             target[rows[k], place] = source[k, place]
 
 
-@reordering
+@inner(fastmath=ANY_ORDER)
 def _add(source, count, width, target, rows):
     """Add the first rows of the source to such rows of the target."""
     for k in range(count):

@@ -6,12 +6,12 @@ a fraction of the time of a product of matrices.
 
 from __future__ import annotations
 
-from simulator.compiled import reordering
+from simulator.compiled import ANY_ORDER, compiled
 
 __all__ = ["add_outer", "sum_taken"]
 
 
-@reordering
+@compiled(fastmath=ANY_ORDER)
 def sum_taken(pictures, words, weight, bias, sums):
     """For each picture the sum of the weights of its taken cells.
 
@@ -37,7 +37,7 @@ def sum_taken(pictures, words, weight, bias, sums):
                     total[output] += weight[cell, output]
 
 
-@reordering
+@compiled(fastmath=ANY_ORDER)
 def add_outer(pictures, words, gradient, weight_gradient):
     """Add to each cell's weight gradient the gradients of the sums that it is part of; arrays as above."""
     for number in range(len(pictures)):

@@ -6,25 +6,25 @@ import numpy as np
 
 from simulator.cluster.engine import executors, tasks
 from simulator.cluster.engine.state import view
-from simulator.compiled import compiled
+from simulator.compiled import compiled, inner
 
 __all__ = [
     "IDLE",
     "add_job",
-    "advance",
-    "arrive",
     "commit",
-    "depart",
     "end_job",
-    "next_offer",
+    "end_moves",
+    "fill_common_pools",
+    "next_free_executors",
     "observe",
-    "pool",
-    "reset",
+    "run_tasks",
+    "take_departures",
+    "waiting_in",
 ]
 
 IDLE = executors.IDLE
 
-# What `advance` says about the executor that ran dry, as bits.
+# What `run_tasks` says about the executor that ran dry, as bits.
 NEEDS_DECISION = 1
 """Nothing is committed for it: a round opens."""
 OPENED = 2
@@ -38,7 +38,7 @@ QUIET = 16
 
 
 @compiled
-def reset(memory):
+def fill_common_pools(memory):
     """All executors wait in the common pools, in order of their numbers."""
     state = view(memory)
     for executor in range(len(state.executors)):
@@ -61,7 +61,7 @@ def add_job(memory, job, level_luck, luck):
 
 
 @compiled
-def advance(memory, limit_ms, limit_order):
+def run_tasks(memory, limit_ms, limit_order):
     """Run tasks until something happens that Python must see, at most up to (``limit_ms``, ``limit_order``).
 
     The limit comes nearer when executors leave: they may arrive before it.
@@ -70,37 +70,24 @@ def advance(memory, limit_ms, limit_order):
         (time in ms, bits, executor that ran dry, its stage, executors of its class that were on the stage); no bits
         if nothing happened, and no executor if it concerns none in particular.
     """
-    state = view(memory)
+    return _run_tasks(view(memory), limit_ms, limit_order)
+
+
+@inner
+def _run_tasks(state, limit_ms, limit_order):
     cluster, first, departed = state.cluster[0], state.heap[0], state.departures[0]
     departed_ms = 0.0
     while cluster.num_running > 0:
-        now = first.time
+        now, executor = first.time, first.executor
         if now > limit_ms or (now == limit_ms and first.order > limit_order):
             break
-        executor = first.executor
         stage = state.executors[executor].stage
         state.stages[stage].finished += 1
         if state.stages[stage].started < state.stages[stage].num_tasks:
             tasks.next_task(state, stage, now)
             continue
-        tasks.pop(state)
-        state.cluster[0].departure_order = -1
-        job = state.executors[executor].job
-        happened = 0
-        if state.stages[stage].finished == state.stages[stage].num_tasks and tasks.complete_stage(
-            state, stage
-        ):
-            happened |= OPENED
         running = state.staff[tasks.staff_of(state, stage, state.executors[executor].kind)].running
-        source = executors.source_of(state, executor)
-        if state.sources[source].first >= 0:
-            executors.carry_out_next(state, source, executor, now)
-        elif happened & OPENED:
-            executors.wait(state, executor)
-        else:
-            happened |= NEEDS_DECISION
-        if state.jobs[job].incomplete == 0:
-            happened |= JOB_COMPLETE
+        happened = _run_dry(state, executor, stage, now)
         if happened:
             return now, happened | (DEPARTED if cluster.num_departures > 0 else 0), executor, stage, running
         if cluster.num_departures > 0:
@@ -111,6 +98,27 @@ def advance(memory, limit_ms, limit_order):
         elif cluster.num_running == 0:
             return now, QUIET, -1, -1, 0
     return departed_ms, DEPARTED if cluster.num_departures > 0 else 0, -1, -1, 0
+
+
+@inner
+def _run_dry(state, executor, stage, now):
+    """An executor is done with a task, and its stage has no more to hand out; returns bits."""
+    tasks.pop(state)
+    state.cluster[0].departure_order = -1
+    job = state.executors[executor].job
+    happened = 0
+    if state.stages[stage].finished == state.stages[stage].num_tasks and tasks.complete_stage(state, stage):
+        happened |= OPENED
+    source = executors.source_of(state, executor)
+    if state.sources[source].first >= 0:
+        executors.carry_out_next(state, source, executor, now)
+    elif happened & OPENED:
+        executors.wait(state, executor)
+    else:
+        happened |= NEEDS_DECISION
+    if state.jobs[job].incomplete == 0:
+        happened |= JOB_COMPLETE
+    return happened
 
 
 @compiled
@@ -130,9 +138,13 @@ def commit(memory, turn, budget, target, count, now):
     Returns:
         The budget that is left.
     """
-    state = view(memory)
+    return _commit(view(memory), turn, budget, target, count, now)
+
+
+@inner
+def _commit(state, turn, budget, target, count, now):
     source = executors.source_of(state, turn[0])
-    if target >= 0:
+    if target != IDLE:
         stage = state.stages[target]
         count = min(count, stage.num_tasks - stage.started - stage.claimed)
     executors.commit(state, source, state.executors[turn[0]].job, target, count)
@@ -153,7 +165,7 @@ def commit(memory, turn, budget, target, count, now):
 
 
 @compiled
-def depart(memory):
+def take_departures(memory):
     """Executors that left since the last call, in order.
 
     Returns:
@@ -174,7 +186,7 @@ def depart(memory):
 
 
 @compiled
-def arrive(memory, moved, now):
+def end_moves(memory, moved, now):
     """Executors (int64) come to the end of their moves."""
     state = view(memory)
     state.cluster[0].departure_order = -1
@@ -190,7 +202,7 @@ def end_job(memory, job, last_executor):
 
 
 @compiled
-def pool(memory, number):
+def waiting_in(memory, number):
     """The executors in a pool, in order: int64."""
     return _members(view(memory), number)
 
@@ -208,7 +220,7 @@ def _members(state, number):
 
 
 @compiled
-def next_offer(memory, place):
+def next_free_executors(memory, place):
     """The next free executors that could be used: in the common pools, then in those of the live jobs.
 
     Returns:
@@ -233,7 +245,11 @@ def observe(memory, kind, source_job, seen_jobs, seen_stages):
     Returns:
         The place of ``source_job`` among the live jobs or -1, and the number of schedulable stages.
     """
-    state = view(memory)
+    return _observe(view(memory), kind, source_job, seen_jobs, seen_stages)
+
+
+@inner
+def _observe(state, kind, source_job, seen_jobs, seen_stages):
     num_classes = state.cluster[0].num_classes
     source, num_schedulable, column = -1, 0, 0
     all_stages, staff = state.stages, state.staff

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.compiled import compiled
+from simulator.compiled import inner
 from workloads.job import JobProfile, Wave
 
 __all__ = ["LEVEL", "DurationTables", "draw_duration", "level_above"]
@@ -83,7 +83,7 @@ class DurationTables:
         return cls(np.concatenate([stage.values for stage in stages]), levels, np.cumsum([0, *num_levels]))
 
 
-@compiled
+@inner
 def level_above(levels, first, end, parallelism, nearest):  # type: ignore[no-untyped-def]
     """The level to use for ``parallelism`` executors; ``levels[first:end]`` are the stage's.
 
@@ -101,7 +101,7 @@ def level_above(levels, first, end, parallelism, nearest):  # type: ignore[no-un
     return above, (high - parallelism if nearest else parallelism - low) / (high - low)
 
 
-@compiled
+@inner
 def draw_duration(  # type: ignore[no-untyped-def]
     values, levels, first, end, wave, parallelism, level_luck, luck, nearest, warmup_ms
 ):

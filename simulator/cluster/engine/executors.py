@@ -16,7 +16,7 @@ from simulator.cluster.engine.tasks import (
     staff_of,
     start,
 )
-from simulator.compiled import compiled
+from simulator.compiled import inner
 
 __all__ = [
     "IDLE",
@@ -36,7 +36,7 @@ __all__ = [
 IDLE = -1
 
 
-@compiled
+@inner
 def source_of(state, executor):
     """The source whose commitments an executor carries out: its stage, else its job's pool, else the common pool."""
     runner = state.executors[executor]
@@ -47,7 +47,7 @@ def source_of(state, executor):
     return pool_of(state, runner.job, runner.kind)
 
 
-@compiled
+@inner
 def pool_of(state, job, kind):
     """The pool of a job, or the common pool if ``job`` is -1."""
     return (job if job >= 0 else len(state.jobs)) * state.cluster[0].num_classes + kind
@@ -56,7 +56,7 @@ def pool_of(state, job, kind):
 # Pools.
 
 
-@compiled
+@inner
 def enter_pool(state, executor, pool):
     """Go to the end of a pool."""
     members, waiting = state.executors, state.pools[pool]
@@ -71,7 +71,7 @@ def enter_pool(state, executor, pool):
     waiting.last = executor
 
 
-@compiled
+@inner
 def _leave_pool(state, executor):
     members = state.executors
     leaving = members[executor]
@@ -89,7 +89,7 @@ def _leave_pool(state, executor):
     leaving.pool = -1
 
 
-@compiled
+@inner
 def _detach(state, executor):
     """Leave stage and job; the JVM is gone."""
     leave_stage(state, executor)
@@ -101,7 +101,7 @@ def _detach(state, executor):
         state.executors[executor].job = -1
 
 
-@compiled
+@inner
 def is_free(state, pool, job, kind):
     """Whether a pool, of ``job`` or common (-1), has executors that could be used now.
 
@@ -127,7 +127,7 @@ def is_free(state, pool, job, kind):
     return first_schedulable(state, kind) >= 0
 
 
-@compiled
+@inner
 def wait(state, executor):
     """Enter the pool of the executor's own job."""
     leave_stage(state, executor)
@@ -137,7 +137,7 @@ def wait(state, executor):
     enter_pool(state, executor, pool_of(state, runner.job, runner.kind))
 
 
-@compiled
+@inner
 def go_to_common_pool(state, executor):
     """Leave the job and wait for another."""
     _detach(state, executor)
@@ -147,7 +147,7 @@ def go_to_common_pool(state, executor):
 # Moves.
 
 
-@compiled
+@inner
 def _leave_for(state, executor, target, now):
     """Begin a move. Executors that leave in a row share an arrival; simultaneous events keep their order."""
     _detach(state, executor)
@@ -162,7 +162,7 @@ def _leave_for(state, executor, target, now):
     cluster.num_departures += 1
 
 
-@compiled
+@inner
 def arrive(state, executor, now):
     """The end of a move."""
     target = state.executors[executor].target
@@ -176,7 +176,7 @@ def arrive(state, executor, now):
     _take_up(state, executor, target, now)
 
 
-@compiled
+@inner
 def _take_up(state, executor, target, now):
     """An executor is in the job of its target and gives up its claim: it starts, if the stage is ready."""
     stage = state.stages[target]
@@ -190,7 +190,7 @@ def _take_up(state, executor, target, now):
         wait(state, executor)
 
 
-@compiled
+@inner
 def _find_work(state, executor, now):
     """The target of an executor turned out to be full, or its job to have ended: it helps itself."""
     job, kind = state.executors[executor].job, state.executors[executor].kind
@@ -213,7 +213,7 @@ def _find_work(state, executor, now):
 # Commitments.
 
 
-@compiled
+@inner
 def commit(state, source, job, target, count):
     """Commit executors of a source, which belongs to ``job`` (-1 for none), to a stage or to idleness.
 
@@ -240,7 +240,7 @@ def commit(state, source, job, target, count):
     origin.last = number
 
 
-@compiled
+@inner
 def _drop(state, source, before, number):
     """Take a commitment, which follows ``before`` (-1: is first), out of its source's list; returns the next one."""
     origin, dropped = state.sources[source], state.commitments[number]
@@ -256,7 +256,7 @@ def _drop(state, source, before, number):
     return after
 
 
-@compiled
+@inner
 def carry_out_next(state, source, executor, now):
     """An executor carries out the oldest commitment of its source."""
     number = state.sources[source].first
@@ -284,7 +284,7 @@ def carry_out_next(state, source, executor, now):
         _leave_for(state, executor, target, now)
 
 
-@compiled
+@inner
 def _has_unstarted_tasks(state, job):
     for stage in range(state.jobs[job].first_stage, state.jobs[job].end_stage):
         if state.stages[stage].started < state.stages[stage].num_tasks:
@@ -295,7 +295,7 @@ def _has_unstarted_tasks(state, job):
 # The end of a job.
 
 
-@compiled
+@inner
 def end_job(state, job, last_executor):
     """A job is complete: its executors are free, commitments and moves to it are void.
 
@@ -323,7 +323,7 @@ def end_job(state, job, last_executor):
     state.cluster[0].num_live = num_live - 1
 
 
-@compiled
+@inner
 def _void_commitments(state, job):
     """Only sources that an executor stands for can have commitments."""
     for executor in range(len(state.executors)):

@@ -8,7 +8,7 @@ complete and not all tasks started.
 from __future__ import annotations
 
 from simulator.cluster.engine.durations import draw_duration
-from simulator.compiled import compiled
+from simulator.compiled import inner
 from workloads.job import Wave
 
 __all__ = [
@@ -29,7 +29,7 @@ __all__ = [
 _FRESH, _FIRST, _REST = int(Wave.FRESH), int(Wave.FIRST), int(Wave.REST)
 
 
-@compiled
+@inner
 def adjust(state, stage_id, started, claimed):
     """Change a stage's counts; where that saturates it, or ends its saturation, tell its children and its job."""
     stages = state.stages
@@ -46,7 +46,7 @@ def adjust(state, stage_id, started, claimed):
         stages[state.children[edge]].open_parents += change
 
 
-@compiled
+@inner
 def _run(state, executor, stage_id, now):
     """Hand the stage's next task to an executor; returns when it will be finished, ms."""
     cluster, stage, runner = state.cluster[0], state.stages[stage_id], state.executors[executor]
@@ -72,7 +72,7 @@ def _run(state, executor, stage_id, now):
     return task.finish
 
 
-@compiled(inline="always")
+@inner
 def next_order(state):
     """The insertion number of an event; simultaneous events happen in this order."""
     order = state.cluster[0].next_order
@@ -80,13 +80,13 @@ def next_order(state):
     return order
 
 
-@compiled(inline="always")
+@inner
 def staff_of(state, stage, kind):
     """Number of the executors of one class on a stage."""
     return stage * state.cluster[0].num_classes + kind
 
 
-@compiled(inline="always")
+@inner
 def leave_stage(state, executor):
     """An executor is not on its stage any more, if it was on any."""
     stage = state.executors[executor].stage
@@ -95,7 +95,7 @@ def leave_stage(state, executor):
         state.executors[executor].stage = -1
 
 
-@compiled
+@inner
 def start(state, executor, stage, claimed, now):
     """An executor of the stage's job begins to work on the stage; ``claimed`` is 1 if that uses up a claim."""
     finish = _run(state, executor, stage, now)
@@ -107,7 +107,7 @@ def start(state, executor, stage, claimed, now):
     _push(state, finish, next_order(state), executor)
 
 
-@compiled
+@inner
 def next_task(state, stage, now):
     """The executor at the top of the heap is done with a task of the stage and takes the next one."""
     executor = state.heap[0].executor
@@ -116,7 +116,7 @@ def next_task(state, stage, now):
     _sift_down(state, finish, next_order(state), executor)
 
 
-@compiled
+@inner
 def complete_stage(state, stage):
     """All tasks of the stage are finished: its children may become ready; returns whether any did."""
     state.jobs[state.stages[stage].job].incomplete -= 1
@@ -130,14 +130,14 @@ def complete_stage(state, stage):
     return opened
 
 
-@compiled
+@inner
 def make_ready(state, stage):
     """All parents of the stage are complete."""
     state.stages[stage].open_order = state.cluster[0].num_opened
     state.cluster[0].num_opened += 1
 
 
-@compiled(inline="always")
+@inner
 def is_schedulable(stage, staff):
     """Whether executors of the class may be committed to a stage (record) of a live job; ``staff`` is that pair's."""
     return (
@@ -148,7 +148,7 @@ def is_schedulable(stage, staff):
     )
 
 
-@compiled
+@inner
 def first_ready(state, job, kind):
     """The job's first stage, in the order in which they became ready, that is not saturated; -1 if none."""
     best, best_order = -1, 0
@@ -164,7 +164,7 @@ def first_ready(state, job, kind):
     return best
 
 
-@compiled
+@inner
 def first_schedulable(state, kind):
     """The first schedulable stage over the live jobs in order of arrival; -1 if none."""
     jobs, stages, staff = state.jobs, state.stages, state.staff
@@ -180,19 +180,19 @@ def first_schedulable(state, kind):
 # The heap of running tasks, by finish time and insertion number.
 
 
-@compiled(inline="always")
+@inner
 def _before(time, order, other):
     return time < other.time or (time == other.time and order < other.order)
 
 
-@compiled(inline="always")
+@inner
 def _put(place, time, order, executor):
     place.time = time
     place.order = order
     place.executor = executor
 
 
-@compiled
+@inner
 def _push(state, time, order, executor):
     heap = state.heap
     place = state.cluster[0].num_running
@@ -206,7 +206,7 @@ def _push(state, time, order, executor):
     _put(heap[place], time, order, executor)
 
 
-@compiled
+@inner
 def pop(state):
     """Take the first entry off the heap of running tasks."""
     state.cluster[0].num_running -= 1
@@ -215,7 +215,7 @@ def pop(state):
         _sift_down(state, last.time, last.order, last.executor)
 
 
-@compiled
+@inner
 def _sift_down(state, time, order, executor):
     """Replace the heap's first entry."""
     heap, size = state.heap, state.cluster[0].num_running
