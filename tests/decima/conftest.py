@@ -1,9 +1,12 @@
-"""Policies that ship, or do not, whatever is installed."""
+"""Policies, a log, and what ships whatever is installed."""
 
 from __future__ import annotations
 
+import gzip
+from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from decima.policy.shipped import SHIPPED
@@ -39,3 +42,35 @@ def not_shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No policy is there."""
     for name in SHIPPED:
         monkeypatch.setitem(SHIPPED, name, tmp_path / "nowhere" / f"{name}.npz")
+
+
+@pytest.fixture
+def network(tmp_path: Path) -> Callable[..., Path]:
+    """``network(units=10)``: a file with a network that has learned nothing, for a grid of such settings."""
+
+    def make(**grid: int) -> Path:
+        import torch  # takes long, and few tests need it
+
+        from decima.learning.grid.config import DeepRMConfig
+        from decima.policy.grid.files import save_network
+
+        config = DeepRMConfig.model_validate({"grid": grid})
+        torch.manual_seed(0)
+        path = tmp_path / "policy.npz"
+        save_network(path, config.policy.build(), config.policy, {"config": config.model_dump(mode="json")})
+        return path
+
+    return make
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    """300 jobs of a machine with 64 processors, one without a run time."""
+    random = np.random.default_rng(0)
+    lines = ["; MaxProcs: 64"]
+    for job in range(300):
+        run_s = -1 if job == 7 else random.integers(10, 1000)
+        lines.append(f"{job} {60 * job} 0 {run_s} {random.integers(1, 33)} " + "-1 " * 13)
+    path = tmp_path / "small.swf.gz"
+    path.write_bytes(gzip.compress("\n".join(lines).encode()))
+    return path

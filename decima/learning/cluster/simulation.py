@@ -20,6 +20,7 @@ from decima.evaluation.workers import Workers
 from decima.learning.cluster.curriculum import EpisodePlan, episode_specs
 from decima.learning.cluster.rollout import Trajectories, roll_out
 from decima.learning.learner import copy_weights
+from decima.policy.errors import NotFiniteError
 from decima.policy.policy import Policy
 from decima.policy.scheduler import NeuralScheduler
 from simulator.cluster.episode import run_episode
@@ -72,6 +73,7 @@ class Simulation(Workers):
         """Let a greedy policy run the sequences of these seeds; see ``judge``.
 
         Raises:
+            NotFiniteError: it has weights that are no numbers.
             WorkerError: a process died.
         """
         return np.concatenate(self._in_order(_judge, self._shares(policy, seeds)))
@@ -128,7 +130,13 @@ def _timed(shared: _Shared, work: tuple[Callable[[_Shared, Any], Any], int, Any]
 
 
 def judge(conditions: Conditions, policy: Policy, seeds: Sequence[int]) -> NDArray[np.float64]:
-    """The mean JCT and the makespan of a policy on each of these sequences, float64 [n, 2], ms."""
+    """The mean JCT and the makespan of a policy on each of these sequences, float64 [n, 2], ms.
+
+    Raises:
+        NotFiniteError: it has weights that are no numbers.
+    """
+    if not all(bool(weight.isfinite().all()) for weight in policy.parameters()):
+        raise NotFiniteError("the policy has weights that are no numbers")
     scheduler = NeuralScheduler(policy)
     records = [run_episode(conditions.cluster, conditions.sequence(seed), scheduler) for seed in seeds]
     return np.array([(record.mean_jct_ms, record.makespan_ms) for record in records])

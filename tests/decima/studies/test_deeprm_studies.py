@@ -24,10 +24,7 @@ from decima.studies.grid.withheld import by_length
 from decima.studies.grid.withholding import Withholding
 from simulator.grid import Grid, GridConfig
 from tests.decima.cli.commands import assert_same_again
-from tests.decima.evaluation.test_grid_comparison import log
 from workloads import DISTRIBUTIONS, draw_jobs
-
-__all__ = ["log"]
 
 TINY = ("--budget", "0.002", "--sets", "3")
 

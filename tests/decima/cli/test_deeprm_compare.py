@@ -1,0 +1,157 @@
+"""The command ``decima deeprm compare``."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+from decima.cli.main import cli
+from decima.evaluation.grid_comparison import MAX_STEPS
+from decima.schedulers.grid import ShortestJobFirst, play
+from simulator.grid.config import GridConfig
+from simulator.grid.grid import Grid
+from tests.decima.cli.commands import assert_one_line_error, assert_same_again
+from workloads.sources.swf import read_swf, swf_jobs
+
+#: Invokes the command with the given options.
+Compare = Callable[..., Result]
+
+SMALL = ("--sets", "3", "--loads", "50,150")
+
+
+@pytest.fixture(autouse=True)
+def _no_network_ships(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("decima.evaluation.grid_comparison.SHIPPED_NETWORK", tmp_path / "none.npz")
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Compare:
+    """Run a small comparison with more options, in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*options: str | Path, base: tuple[str, ...] = SMALL) -> Result:
+        return CliRunner().invoke(cli, ["deeprm", "compare", *base, *map(str, options)])
+
+    return run
+
+
+def rows(result: Result) -> list[list[str]]:
+    """The table's lines below its heading, cells without intervals."""
+    lines = [line for line in result.stdout.splitlines() if re.match(r" *[\d.]+ % ", line)]
+    return [[cell for cell in line.split() if cell[0].isdigit()] for line in lines]
+
+
+def test_it_shows_a_table_and_saves_json_and_a_picture(run: Compare, tmp_path: Path) -> None:
+    result = run("--json", "r.json", "--seed", "5")
+    assert result.exit_code == 0, result.output
+    assert result.stderr == ""
+    document = json.loads((tmp_path / "r.json").read_text())
+    for row, entry in zip(rows(result), document["loads"], strict=True):
+        names = ["sjf", "packer", "tetris*", "random"]
+        assert list(entry["schedulers"]) == names
+        assert row[0] == f"{100 * entry['load']:g}"
+        expected = [entry["schedulers"][name]["slowdown"] for name in names]
+        assert row[1:] == [f"{value:.2f}" for each in expected for value in (each["mean"], each["ci95"])]
+        assert len(expected[0]["per_set"]) == 3
+        assert entry["tetris_knob"] > 0
+    assert (tmp_path / "compare" / "deeprm-slowdown.png").stat().st_size > 1000
+    assert "picture: compare/deeprm-slowdown.png" in result.stdout
+    assert "deeprm is left out" in result.stdout
+    words = shlex.split(document["command"])
+    assert words[:5] == ["decima", "deeprm", "compare", "--loads", "50,150"]
+    assert words[words.index("--seed") + 1] == "5"
+    assert "--json" not in words
+    assert_same_again(tmp_path / "r.json", "--measure", "waiting")
+
+
+def test_the_command_gives_the_same_results_of_rates_and_logs(
+    run: Compare, log: Path, tmp_path: Path
+) -> None:
+    for options in (("--rates", "0.25,1"), ("--loads", "70", "--log", log, "--semantics", "deeprm")):
+        assert (
+            run(*options, "--json", "r.json", base=("--sets", "2", "--heuristics", "sjf,random:3")).exit_code
+            == 0
+        )
+        assert_same_again(tmp_path / "r.json")
+
+
+def test_rates_stand_for_loads_and_the_highest_is_named(run: Compare) -> None:
+    result = run("--rates", "0.5,1", "--heuristics", "sjf", base=("--sets", "2"))
+    assert [row[0] for row in rows(result)] == ["92.25", "184.5"]
+    assert "184.5 % (highest)" in result.stdout
+
+
+def test_another_measure_and_other_jobs(run: Compare, tmp_path: Path) -> None:
+    result = run("--measure", "completion", "--distribution", "coarse", "--out", "p", base=("--sets", "2"))
+    assert result.exit_code == 0, result.output
+    assert "Completion time (steps): DeepRM's jobs on 10 units" in result.stdout
+    assert (tmp_path / "p" / "deeprm-completion.png").exists()
+
+
+def test_jobs_of_a_log(run: Compare, log: Path, tmp_path: Path) -> None:
+    result = run("--log", log, "--json", "r.json", "--heuristics", "sjf")
+    assert result.exit_code == 0, result.output
+    assert "small.swf.gz: 299 jobs on 64 processors; dropped 1 with unknown run time" in result.stdout
+    [low, _] = json.loads((tmp_path / "r.json").read_text())["loads"]
+    jobs = swf_jobs(read_swf(log), load=0.5, sets=3, steps=50, slots=10, seed=0)
+    record = play(Grid(GridConfig(max_steps=MAX_STEPS), jobs), ShortestJobFirst())
+    assert low["schedulers"]["sjf"]["slowdown"]["mean"] == pytest.approx(np.nanmean(record.slowdown()))
+    assert low["rate"] is None
+
+
+def test_a_network(run: Compare, network: Callable[..., Path]) -> None:
+    path = network()
+    result = run("--checkpoint", path, "--heuristics", "sjf")
+    assert result.exit_code == 0, result.output
+    assert len(rows(result)[0]) == 1 + 2 * 2
+    assert f"deeprm: the network {path}, trained on DeepRM's jobs as its code draws them, load 70 %." in (
+        result.stdout
+    )
+
+
+def test_the_network_that_ships(
+    run: Compare, network: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("decima.evaluation.grid_comparison.SHIPPED_NETWORK", network())
+    assert "deeprm: the network" in run("--heuristics", "sjf").stdout
+    small = ("--sets", "2", "--loads", "50", "--heuristics", "sjf")
+    for other in (("--distribution", "paper"), ("--machines", "2")):
+        assert "deeprm is left out" in run(*other, base=small).stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--loads", "200"], "a load of 200 %: expected above 0 and at most 184.5 %"),
+        (["--loads", "50,x"], "'50,x': expected numbers"),
+        (["--loads", "-5"], "a load of -5 %"),
+        (["--rates", "0.5"], "--loads and --rates exclude each other"),
+        (["--sets", "0"], "--sets"),
+        (["--heuristics", "fifo"], "unknown heuristic 'fifo'"),
+        (["--heuristics", "tetris:2"], "tetris:KNOB"),
+        (["--distribution", "none"], "--distribution"),
+        (["--checkpoint", "{log}"], "small.swf.gz"),
+        (["--checkpoint", "{network}", "--machines", "3"], "for 1 machines, not for 3"),
+        (["--log", "{log}", "--distribution", "paper"], "--distribution has no effect"),
+        (["--log", "{network}"], "policy.npz"),
+        (["--json", "{folder}"], "it is a folder"),
+        (["--out", "{log}"], "small.swf.gz"),
+    ],
+)
+def test_bad_input(
+    options: list[str], told: str, run: Compare, log: Path, network: Callable[..., Path], tmp_path: Path
+) -> None:
+    places = {"log": log, "network": network(), "folder": tmp_path}
+    base = () if "--log" in options and "{log}" in options else SMALL
+    assert_one_line_error(run(*[word.format(**places) for word in options], base=base), told)
+
+
+def test_a_bad_rate(run: Compare) -> None:
+    assert_one_line_error(run("--rates", "1.5", base=()), "the rate must be above 0 and at most 1")

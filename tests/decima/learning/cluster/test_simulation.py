@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from decima.evaluation.alphas import ALPHAS, sweep_ms
+from decima.evaluation.run import run_scheduler
+from decima.learning.cluster.simulation import Simulation, fair_ms, judge
+from decima.policy.config import SHORTCUT_POLICY
+from decima.policy.errors import NotFiniteError
+from decima.policy.policy import Policy
+from decima.policy.scheduler import NeuralScheduler
+from simulator.cluster.config import ClusterConfig
+from simulator.cluster.episode import run_episode
+from tests.decima.evaluation.examples import CLUSTER, conditions
+
+
+def test_a_policy_is_judged_by_whole_episodes() -> None:
+    policy, chosen = Policy(SHORTCUT_POLICY, seed=1), conditions()
+    judged = judge(chosen, policy, [5, 9])
+    for (jct_ms, makespan_ms), seed in zip(judged, (5, 9), strict=True):
+        record = run_episode(CLUSTER, chosen.sequence(seed), NeuralScheduler(policy))
+        assert (jct_ms, makespan_ms) == (record.mean_jct_ms, record.makespan_ms)
+
+
+def test_weights_that_are_no_numbers_are_noticed() -> None:
+    policy = Policy(SHORTCUT_POLICY)
+    next(policy.parameters()).data.fill_(float("nan"))
+    with pytest.raises(NotFiniteError):
+        judge(conditions(), policy, [5])
+
+
+@pytest.mark.parametrize("reward", ["jct", "makespan"])
+def test_the_classic_schedulers_are_judged_by_what_is_rewarded(reward: str) -> None:
+    chosen, seeds = conditions(cluster=ClusterConfig(num_executors=4, reward=reward)), [5, 6, 7]
+    with Simulation(chosen, SHORTCUT_POLICY, processes=1) as simulation:
+        results = simulation.reference(seeds)
+    assert simulation.cpu_s > 0
+    fair = [run_scheduler(chosen.cluster, chosen.sequence(seed), "fair") for seed in seeds]
+    expected = [record.makespan_ms if reward == "makespan" else record.mean_jct_ms for record in fair]
+    assert results["fair"] == expected == [fair_ms(chosen, seed) for seed in seeds]
+    sweeps = np.array([sweep_ms(chosen.cluster, chosen.sequence(seed), reward) for seed in seeds])
+    best = int(sweeps.mean(axis=0).argmin())
+    assert results[f"weighted-fair:{ALPHAS[best]:g}"] == sweeps[:, best].tolist()
+    assert results["tuned-weighted-fair"] == sweeps.min(axis=1).tolist()
