@@ -6,7 +6,7 @@
 Cosmic Ray says what can be changed; of all that it would do in one place, one change is drawn. Each process works in
 a copy of the checkout of its own and forks for each change, so that libraries are imported once. A change that makes
 the tests fail, or hang, is killed; the others are shown. ``--save`` and ``--load`` take the changes to another
-machine, which needs no Cosmic Ray.
+machine, which needs no Cosmic Ray; ``--alive`` writes those that survived for another run with slower tests.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ LIBRARIES = (
     "pytest",
     "scipy",
     "simpy",
+    "torch",
 )
 
 
@@ -140,8 +141,15 @@ def run(
             file = copy / mutant.file
             before = file.read_text()
             file.write_text(mutant.text)
-            done.put((mutant, _survives(tests, limit_s)))
+            done.put((mutant, _survives([*_own_tests(mutant), *tests], limit_s)))
             file.write_text(before)
+
+
+def _own_tests(mutant: Mutant) -> list[str]:
+    """The file of tests that is named like the changed one, which notices it soonest."""
+    path = Path(mutant.file)
+    own = Path("tests", *path.parent.parts, f"test_{path.name}")
+    return [str(own)] if own.exists() else []
 
 
 def _survives(tests: list[str], limit_s: float) -> bool:
@@ -178,6 +186,10 @@ def show(survivors: list[Mutant]) -> str:
     return "".join(parts)
 
 
+def _write(path: Path, found: list[Mutant]) -> None:
+    path.write_bytes(gzip.compress(json.dumps(found).encode()))
+
+
 @click.command()
 @click.argument("folders", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
 @click.option(
@@ -193,8 +205,11 @@ def show(survivors: list[Mutant]) -> str:
 @click.option("--until", "until_s", default=1e9, help="Seconds after which no more changes are tried.")
 @click.option("--out", type=click.Path(path_type=Path), default=Path("survivors.diff"))
 @click.option("--save", type=click.Path(path_type=Path), help="Write the changes to this file, and end.")
+@click.option(
+    "--alive", type=click.Path(path_type=Path), help="Write what survives to this file, for --load."
+)
 @click.option("--load", type=click.Path(exists=True, path_type=Path), help="Take the changes from this file.")
-def main(folders, tests, no_jit, most, seed, processes, limit_s, until_s, out, save, load) -> None:
+def main(folders, tests, no_jit, most, seed, processes, limit_s, until_s, out, save, alive, load) -> None:
     """Try changes of the code in FOLDERS and print what share of them the tests notice."""
     if load is not None:
         found = [Mutant(*each) for each in json.loads(gzip.decompress(load.read_bytes()))]
@@ -204,7 +219,7 @@ def main(folders, tests, no_jit, most, seed, processes, limit_s, until_s, out, s
     random.Random(seed).shuffle(found)
     found = found[:most]
     if save is not None:
-        save.write_bytes(gzip.compress(json.dumps(found).encode()))
+        _write(save, found)
         click.echo(f"{len(found)} changes in {save}")
         return
     os.environ["OMP_NUM_THREADS"] = "1"
@@ -236,19 +251,23 @@ def main(folders, tests, no_jit, most, seed, processes, limit_s, until_s, out, s
         tried[mutant.file] += 1
         if survived:
             survivors.append(mutant)
+        if sum(tried.values()) % 50 == 0:
+            click.echo(f"{sum(tried.values())} tried, {len(survivors)} survive", err=True)
     for _ in workers:
         work.put(None)
     for worker in workers:
         worker.join()
-    alive = Counter(mutant.file for mutant in survivors)
+    left = Counter(mutant.file for mutant in survivors)
     for file in sorted(tried):
-        click.echo(f"{file}: {tried[file] - alive[file]} of {tried[file]} killed")
+        click.echo(f"{file}: {tried[file] - left[file]} of {tried[file]} killed")
     total = sum(tried.values())
     share = 1 - len(survivors) / max(total, 1)
     click.echo(
         f"{total - len(survivors)} of {total} changes killed ({share:.1%}); {len(found) - total} not tried"
     )
     out.write_text(show(survivors))
+    if alive is not None:
+        _write(alive, survivors)
 
 
 if __name__ == "__main__":
