@@ -133,8 +133,13 @@ def run(
         shutil.copytree(
             ROOT, copy, ignore=shutil.ignore_patterns(".git", ".venv", "site", ".*_cache", ".hypothesis")
         )
+        (Path(folder) / "shared").symlink_to(
+            ROOT.parent / "shared"
+        )  # what lies beside the checkout, if anything
         os.chdir(copy)
         sys.path.insert(0, str(copy))
+        for name in [each for each in sys.modules if each.partition(".")[0] == "tests"]:
+            del sys.modules[name]  # the package that this file is of lies in the checkout itself
         for name in LIBRARIES:
             importlib.import_module(name)
         while (mutant := work.get()) is not None:
@@ -152,6 +157,16 @@ def _own_tests(mutant: Mutant) -> list[str]:
     return [str(own)] if own.exists() else []
 
 
+class _Limit:
+    """Ends the process when one test has taken so many seconds of its CPU time, however busy the machine is."""
+
+    def __init__(self, limit_s: float) -> None:
+        self.limit_s = limit_s
+
+    def pytest_runtest_setup(self) -> None:
+        signal.setitimer(signal.ITIMER_VIRTUAL, self.limit_s)
+
+
 def _survives(tests: list[str], limit_s: float) -> bool:
     """Whether the tests pass here, in a process of their own that begins as this one."""
     child = os.fork()
@@ -163,8 +178,9 @@ def _survives(tests: list[str], limit_s: float) -> bool:
         import pytest
 
         options = ["-x", "-q", "-n0", "-p", "no:cacheprovider", "-m", "not slow and not benchmark"]
-        os._exit(int(pytest.main([*options, *tests])))
-    until = time.monotonic() + limit_s
+        options += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # libraries are imported already
+        os._exit(int(pytest.main([*options, *tests], plugins=[_Limit(limit_s)])))
+    until = time.monotonic() + 30 * limit_s  # for what waits
     while time.monotonic() < until:
         pid, status = os.waitpid(child, os.WNOHANG)
         if pid:
@@ -201,7 +217,7 @@ def _write(path: Path, found: list[Mutant]) -> None:
 @click.option("--most", type=int, help="Only so many changes, drawn by chance.")
 @click.option("--seed", default=0)
 @click.option("--processes", default=os.cpu_count() or 1)
-@click.option("--limit", "limit_s", default=300.0, help="Seconds after which tests hang.")
+@click.option("--limit", "limit_s", default=40.0, help="Seconds of CPU time after which a test hangs.")
 @click.option("--until", "until_s", default=1e9, help="Seconds after which no more changes are tried.")
 @click.option("--out", type=click.Path(path_type=Path), default=Path("survivors.diff"))
 @click.option("--save", type=click.Path(path_type=Path), help="Write the changes to this file, and end.")
