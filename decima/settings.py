@@ -16,6 +16,7 @@ from workloads.sources.file_format import first_error, place_name
 
 __all__ = [
     "Count",
+    "LearningRate",
     "Positive",
     "Recipes",
     "Section",
@@ -34,6 +35,8 @@ Whole = Annotated[int, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+#: Adam's first step is ten times as long, and has to be a float32.
+LearningRate = Annotated[float, Field(gt=0, le=1e37)]
 
 
 class TrainingError(DecimaError, ValueError):

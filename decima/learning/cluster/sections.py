@@ -12,7 +12,7 @@ from decima.learning import config
 from decima.policy.config import PRESETS, PolicyConfig
 from decima.registry import make_scheduler
 from decima.schedulers.base import SchedulerError
-from decima.settings import Count, Positive, Section, Share, Weight, first_problem
+from decima.settings import Count, LearningRate, Positive, Section, Share, Weight, first_problem
 from simulator.cluster.config import DECIMA_SIM, PAPER, ClusterConfig
 from workloads.job import WorkloadError
 from workloads.sources.open import EMBEDDED, open_workload
@@ -216,8 +216,8 @@ class UpdateSection(Section):
     RENAMED: ClassVar[Mapping[str, str]] = {"averaging": "ema_decay"}
 
     algorithm: Literal["ppo", "reinforce"] = Field(default="ppo", description="or Algorithm 1 of the paper")
-    learning_rate: Positive = Field(default=1e-3, description="of Adam, at the beginning")
-    final_learning_rate: Positive = Field(default=1e-4, description="at the end; linear in between")
+    learning_rate: LearningRate = Field(default=1e-3, description="of Adam, at the beginning")
+    final_learning_rate: LearningRate = Field(default=1e-4, description="at the end; linear in between")
     entropy_start: Weight = Field(default=0.02, description="weight of the entropy bonus at the beginning")
     entropy_end: Weight = Field(default=0.0, description="after its decay")
     entropy_decay: Share = Field(
@@ -260,7 +260,7 @@ class CloningSection(config.CloningSection):
         default=None,
         description="jobs in each of them; those of the workload if not given. In longer streams more jobs wait",
     )
-    learning_rate: Positive = Field(default=2e-3, description="of an Adam of its own")
+    learning_rate: LearningRate = Field(default=2e-3, description="of an Adam of its own")
     entropy: Weight = Field(
         default=0.05, description="weight of the entropy bonus, so that the policy stays curious"
     )

@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 
 from decima.learning import config
 from decima.policy.grid.config import GridPolicyConfig, GridSection, Mask, NetworkSection
-from decima.settings import Count, Positive, Recipes, Section, Share, Weight
+from decima.settings import Count, LearningRate, Positive, Recipes, Section, Share, Weight
 from workloads.grid_jobs import DISTRIBUTIONS, JobDistribution, JobSets, draw_jobs
 from workloads.sources.swf import read_swf, swf_jobs
 
@@ -100,8 +100,8 @@ class UpdateSection(Section):
         default="reinforce", description="DeepRM's, or A2cScheduler's"
     )
     optimiser: Literal["rmsprop", "adam"] = Field(default="rmsprop", description="with decay 0.9; or Adam")
-    learning_rate: Positive = Field(default=0.001, description="at the beginning")
-    final_learning_rate: Positive = Field(default=0.001, description="at the end; it decays geometrically")
+    learning_rate: LearningRate = Field(default=0.001, description="at the beginning")
+    final_learning_rate: LearningRate = Field(default=0.001, description="at the end; it decays geometrically")
     baseline: Literal["time", "action", "none"] = Field(
         default="time",
         description="what is subtracted: the mean of a set's episodes at the same time, or after as many actions",
@@ -116,7 +116,7 @@ class UpdateSection(Section):
     td_steps: Count = Field(
         default=5, description="actions until the critic's bootstrap value stands in for the rest; a2c only"
     )
-    critic_learning_rate: Positive = Field(default=0.001, description="of the critic; a2c only")
+    critic_learning_rate: LearningRate = Field(default=0.001, description="of the critic; a2c only")
     critic_epochs: Count = Field(
         default=1, description="passes of the critic over the states of a group; a2c only"
     )
@@ -130,7 +130,7 @@ class CloningSection(config.CloningSection):
 
     heuristic: Literal["sjf", "packer", "tetris"] = Field(default="sjf", description="whose choices")
     sets: Count = Field(default=500, description="sets of jobs on which it is watched")
-    learning_rate: Positive = Field(default=0.001, description="of Adam")
+    learning_rate: LearningRate = Field(default=0.001, description="of Adam")
 
 
 class ValidationSection(config.ValidationSection):

@@ -269,8 +269,7 @@ def test_a_gradient_that_is_no_number_stops_the_training(runs: Runs, monkeypatch
 
 
 def test_steps_that_are_far_too_long_are_noticed(runs: Runs) -> None:
-    rate = 1e38 if runs.kind == "grid" else 1e30
-    config = runs.config(update={"learning_rate": rate, "final_learning_rate": rate})
+    config = runs.config(update={"learning_rate": 1e37, "final_learning_rate": 1e37})
     with pytest.raises(TrainingError, match=r"^iteration [12]: .* keeps iteration [01]$"):
         runs.train(config)
 

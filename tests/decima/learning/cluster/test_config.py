@@ -82,6 +82,7 @@ def test_all_settings_can_be_written_and_read_again(recipe: str, tmp_path: Path)
         ("cluster: {executors: 0}", "cluster.executors: expected greater than or equal to 1"),
         ("cluster: 5", "cluster: expected"),
         ("update: {learning_rate: .nan}", "update.learning_rate: "),
+        ("update: {learning_rate: 1e38}", "update.learning_rate: "),
         ("update: {algorithm: a2c}", "update.algorithm: expected 'ppo' or 'reinforce'"),
         ("returns: {horizon: -1}", "returns.horizon: "),
         ("policy: {overrides: {embeding: 3}}", "policy.overrides: embeding: unknown key"),
