@@ -133,9 +133,8 @@ def run(
         shutil.copytree(
             ROOT, copy, ignore=shutil.ignore_patterns(".git", ".venv", "site", ".*_cache", ".hypothesis")
         )
-        (Path(folder) / "shared").symlink_to(
-            ROOT.parent / "shared"
-        )  # what lies beside the checkout, if anything
+        # Data that lie beside the checkout, if there are any.
+        (Path(folder) / "shared").symlink_to(ROOT.parent / "shared")
         os.chdir(copy)
         sys.path.insert(0, str(copy))
         for name in [each for each in sys.modules if each.partition(".")[0] == "tests"]:
@@ -175,10 +174,18 @@ def _survives(tests: list[str], limit_s: float) -> bool:
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, 1)
         os.dup2(null, 2)
+        import hypothesis
         import pytest
 
+        # That an example fails is enough; a simpler one that fails would take minutes to find.
+        phases = (hypothesis.Phase.explicit, hypothesis.Phase.generate)
+        hypothesis.settings.register_profile("mutation", phases=phases, derandomize=True, database=None)
         options = ["-x", "-q", "-n0", "-p", "no:cacheprovider", "-m", "not slow and not benchmark"]
-        options += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # libraries are imported already
+        options += [
+            "--hypothesis-profile=mutation",
+            "-W",
+            "ignore::pytest.PytestAssertRewriteWarning",
+        ]  # libraries are imported already
         os._exit(int(pytest.main([*options, *tests], plugins=[_Limit(limit_s)])))
     until = time.monotonic() + 30 * limit_s  # for what waits
     while time.monotonic() < until:
