@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import importlib
 from functools import cache
 from pathlib import Path
 
@@ -44,8 +44,10 @@ def _parts(file: Path) -> tuple[str, ...]:
     return parts[:-1] if parts[-1] == "__init__" else parts
 
 
-def imports(module: str, *, inside: bool) -> Iterator[str]:
+@cache
+def imports(module: str, inside: bool) -> frozenset[str]:
     """Modules of ours that a module imports at run time, those in functions too if ``inside``."""
+    found = set()
     pending: list[tuple[ast.AST, bool]] = [(ast.parse(modules()[module].read_text()), False)]
     while pending:
         node, in_function = pending.pop()
@@ -56,11 +58,9 @@ def imports(module: str, *, inside: bool) -> Iterator[str]:
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             if isinstance(node, ast.ImportFrom):
                 names = [f"{node.module}.{alias.name}" for alias in node.names]
-            for name in names:
-                found = name if name in modules() else name.rpartition(".")[0]
-                if found in modules() and found != module:
-                    yield found
+            found |= {name if name in modules() else name.rpartition(".")[0] for name in names}
         pending += [(child, in_function) for child in ast.iter_child_nodes(node)]
+    return frozenset(found & modules().keys() - {module})
 
 
 def room(module: str) -> str:
@@ -75,7 +75,7 @@ def within(module: str, folder: str) -> bool:
 @pytest.mark.parametrize("module", sorted(modules()))
 def test_no_arrow_runs_up(module: str) -> None:
     here = room(module)
-    for other in imports(module, inside=True):
+    for other in imports(module, True):
         if here in ROAD and room(other) in ROAD:
             assert ROAD.index(room(other)) <= ROAD.index(here), f"{module} imports {other}"
         for one, two in APART:
@@ -93,9 +93,7 @@ def test_no_circle_and_no_long_chain() -> None:
         ) -> list[str]:
             assert module not in above, f"a circle: {' -> '.join((*above, module))}"
             if module not in known:
-                below = [
-                    chain(each, (*above, module), inside, known) for each in imports(module, inside=inside)
-                ]
+                below = [chain(each, (*above, module), inside, known) for each in imports(module, inside)]
                 known[module] = [module, *max(below, key=len, default=[])]
             return known[module]
 
@@ -110,8 +108,7 @@ def test_imports_inside_functions_are_for_quick_starts_and_extras() -> None:
     late = {
         module
         for module in modules()
-        if not within(module, "decima.cli")
-        and set(imports(module, inside=True)) != set(imports(module, inside=False))
+        if not within(module, "decima.cli") and imports(module, True) != imports(module, False)
     }
     assert not late
 
@@ -123,3 +120,14 @@ def test_few_things_lie_on_the_doorstep() -> None:
         if path.suffix == ".py" or (path / "__init__.py").exists()
     ]
     assert len(doorstep) <= MOST_IN_DECIMA, sorted(path.name for path in doorstep)
+
+
+@pytest.mark.parametrize(
+    "package",
+    ["simulator", "workloads", *(f"decima.{each}" for each in ("evaluation", "learning", "policy"))],
+)
+def test_what_a_package_exports_is_there(package: str) -> None:
+    exporting = importlib.import_module(package)
+    assert exporting.__all__
+    for name in exporting.__all__:
+        assert hasattr(exporting, name), name

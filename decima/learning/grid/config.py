@@ -101,7 +101,9 @@ class UpdateSection(Section):
     )
     optimiser: Literal["rmsprop", "adam"] = Field(default="rmsprop", description="with decay 0.9; or Adam")
     learning_rate: LearningRate = Field(default=0.001, description="at the beginning")
-    final_learning_rate: LearningRate = Field(default=0.001, description="at the end; it decays geometrically")
+    final_learning_rate: LearningRate = Field(
+        default=0.001, description="at the end; it decays geometrically"
+    )
     baseline: Literal["time", "action", "none"] = Field(
         default="time",
         description="what is subtracted: the mean of a set's episodes at the same time, or after as many actions",
