@@ -5,7 +5,7 @@ from simulator.cluster.cluster import Cluster
 from simulator.cluster.config import DECIMA_SIM, PAPER, ClusterConfig, ExecutorClass, Semantics
 from simulator.cluster.env import ClusterEnv
 from simulator.cluster.episode import make_cluster, run_episode
-from simulator.cluster.observation import Decision, Observation
+from simulator.cluster.observation import Decision, Observation, PerJob
 from simulator.cluster.record import EpisodeRecord
 from simulator.cluster.reference import ReferenceCluster
 from simulator.errors import ConfigError
@@ -27,6 +27,7 @@ __all__ = [
     "GridEnv",
     "GridRecord",
     "Observation",
+    "PerJob",
     "ReferenceCluster",
     "SchedulingError",
     "Semantics",
