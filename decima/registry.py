@@ -16,16 +16,18 @@ from decima.policy.files import load_actor
 from decima.policy.scheduler import NeuralScheduler
 from decima.policy.shipped import SHIPPED
 from decima.schedulers.base import Scheduler, SchedulerError
+from decima.schedulers.drf import Drf
 from decima.schedulers.fair import Fair, NaiveWeightedFair, WeightedFair
 from decima.schedulers.fifo import Fifo
 from decima.schedulers.random_choice import RandomChoice
 from decima.schedulers.sjf_cp import SjfCp
 from decima.schedulers.srpt import CappedSrpt, ProfiledSrpt
+from decima.schedulers.tetris import Tetris
 
 if TYPE_CHECKING:
     from simulator.cluster.episode import DecidesStages
 
-__all__ = ["DEFAULT_POLICY", "LEARNED", "SCHEDULERS", "SchedulerError", "make_scheduler"]
+__all__ = ["DEFAULT_POLICY", "LEARNED", "SCHEDULERS", "SchedulerError", "make_scheduler", "signature"]
 
 #: Name of the scheduler that learned: alone, or before the policy that it follows.
 LEARNED = "decima"
@@ -42,6 +44,16 @@ SCHEDULERS: dict[str, type[Scheduler]] = {
     "weighted-fair": WeightedFair,
     "capped-srpt": CappedSrpt,
     "profiled-srpt": ProfiledSrpt,
+    "tetris": Tetris,
+    "drf": Drf,
+}
+
+#: What may follow a name, with colons between; numbers.
+PARAMETERS: dict[str, tuple[str, ...]] = {
+    "weighted-fair": ("alpha",),
+    "capped-srpt": ("coefficient",),
+    "profiled-srpt": ("thrift",),
+    "tetris": ("remaining", "fairness"),
 }
 
 
@@ -49,11 +61,10 @@ def make_scheduler(spec: str, seed: int = 0) -> DecidesStages:
     """The scheduler of a name.
 
     Args:
-        spec: a name of ``SCHEDULERS``, ``weighted-fair:ALPHA``, ``capped-srpt:COEFFICIENT`` or
-            ``profiled-srpt:THRIFT``; ``decima:POLICY`` for the neural one, with the name of a policy that ships (see
-            ``decima.policy.shipped``) or a file, or ``decima`` for the one that learned from batches of embedded TPC-H
-            jobs; or ``module:Class`` for a class of your own, which is looked for in the current folder too and
-            built without arguments.
+        spec: a name of ``SCHEDULERS``, with numbers behind it as ``PARAMETERS`` has them; ``decima:POLICY`` for the
+            neural one, with the name of a policy that ships (see ``decima.policy.shipped``) or a file, or ``decima``
+            for the one that learned from batches of embedded TPC-H jobs; or ``module:Class`` for a class of your own,
+            which is looked for in the current folder too and built without arguments.
         seed: of the schedulers that draw random numbers.
 
     Raises:
@@ -62,31 +73,34 @@ def make_scheduler(spec: str, seed: int = 0) -> DecidesStages:
     name, colon, argument = spec.partition(":")
     if name in SCHEDULERS and not colon:
         return RandomChoice(seed) if name == "random" else SCHEDULERS[name]()
-    if name == "weighted-fair":
-        return WeightedFair(_number(spec, argument, "exponent"))
-    if name == "capped-srpt":
-        return CappedSrpt(_number(spec, argument, "coefficient"))
-    if name == "profiled-srpt":
-        return ProfiledSrpt(_number(spec, argument, "thrift"))
+    if name in PARAMETERS:
+        return _with_parameters(spec, name, argument.split(":"))
     if name == LEARNED:
         return _learned(spec, argument if colon else DEFAULT_POLICY)
     if not colon or name in SCHEDULERS:
-        known = ", ".join(SCHEDULERS)
+        known = ", ".join(map(signature, SCHEDULERS))
         raise SchedulerError(
-            f"unknown scheduler {spec!r}: expected one of {known}, weighted-fair:ALPHA, "
-            "capped-srpt:COEFFICIENT, profiled-srpt:THRIFT, decima:POLICY or module:Class"
+            f"unknown scheduler {spec!r}: expected one of {known}, decima:POLICY or module:Class"
         )
     return _own_scheduler(spec, name, argument)
 
 
-def _number(spec: str, text: str, what: str) -> float:
+def signature(name: str) -> str:
+    """A classic scheduler's name with what may follow it, for people."""
+    return ":".join((name, *map(str.upper, PARAMETERS.get(name, ()))))
+
+
+def _with_parameters(spec: str, name: str, texts: list[str]) -> Scheduler:
     try:
-        number = float(text)
+        numbers = [float(text) for text in texts]
     except ValueError:
-        number = math.nan
-    if not math.isfinite(number):
-        raise SchedulerError(f"scheduler {spec!r}: the {what} must be a finite number")
-    return number
+        numbers = [math.nan]
+    if len(numbers) > len(PARAMETERS[name]) or not all(map(math.isfinite, numbers)):
+        raise SchedulerError(f"scheduler {spec!r}: expected {signature(name)}, finite numbers")
+    try:
+        return SCHEDULERS[name](*numbers)
+    except ValueError as error:
+        raise SchedulerError(f"scheduler {spec!r}: {error}") from None
 
 
 def _learned(spec: str, name: str) -> NeuralScheduler:

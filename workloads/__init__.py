@@ -18,6 +18,7 @@ from workloads.arrivals import (
     poisson_arrivals,
     random_stream,
     trace_arrivals,
+    uniform_memory,
 )
 from workloads.errors import DecimaError
 from workloads.grid_jobs import DISTRIBUTIONS, JobDistribution, JobSets, draw_jobs
@@ -67,5 +68,6 @@ __all__ = [
     "swf_jobs",
     "synthetic_profiles",
     "trace_arrivals",
+    "uniform_memory",
     "write_workload",
 ]

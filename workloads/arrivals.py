@@ -7,7 +7,7 @@ draws the same jobs whatever else is drawn, and the tasks' noise belongs to the 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 
 import numpy as np
@@ -22,6 +22,7 @@ __all__ = [
     "poisson_arrivals",
     "random_stream",
     "trace_arrivals",
+    "uniform_memory",
 ]
 
 
@@ -33,6 +34,7 @@ class RandomStream(IntEnum):
     POLICY = 2
     GENERATOR = 3
     TRAINING = 4
+    DEMANDS = 5
 
 
 def random_stream(seed: int, purpose: RandomStream, *path: int) -> np.random.Generator:
@@ -120,6 +122,20 @@ def trace_arrivals(profiles: Sequence[JobProfile], arrival_ms: ArrayLike, seed: 
         raise WorkloadError(f"{len(profiles)} jobs need as many arrival times, got shape {times.shape}")
     order = np.argsort(times, kind="stable")
     return JobSequence(tuple(profiles[job] for job in order), times[order], seed)
+
+
+def uniform_memory(sequence: JobSequence) -> JobSequence:
+    """The same jobs, with each stage's memory demand drawn uniformly from (0, 1] (Decima, section 7.3).
+
+    The sequence's seed names the draws, which every job has of its own.
+    """
+    random = random_stream(sequence.seed, RandomStream.DEMANDS)
+    jobs = []
+    for profile in sequence.profiles:
+        memory = 1.0 - random.random(profile.num_stages)
+        stages = zip(profile.stages, memory.tolist(), strict=True)
+        jobs.append(replace(profile, stages=tuple(replace(stage, memory=size) for stage, size in stages)))
+    return replace(sequence, profiles=tuple(jobs))
 
 
 def _sampled(

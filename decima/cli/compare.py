@@ -39,6 +39,17 @@ DEFAULT_SCHEDULERS = "fifo,sjf-cp,fair,naive-weighted-fair,weighted-fair,tuned-w
 @click.option("--jobs", type=AT_LEAST_ONE, default=20, help="Jobs in each experiment.")
 @click.option("--executors", type=AT_LEAST_ONE, default=50, help="Executors of the cluster.")
 @click.option(
+    "--classes",
+    metavar="COUNTxMEMORY,..",
+    help="Executors of several classes instead, such as 25x0.5,25x1; COUNTxCPU:MEMORY where they have not one core.",
+)
+@click.option(
+    "--memory-demand",
+    type=click.Choice(["own", "uniform"]),
+    default="own",
+    help="Memory that tasks need: what the workload says, or for each stage a number drawn from (0, 1].",
+)
+@click.option(
     "--moving-delay",
     type=click.FloatRange(min=0),
     default=2.0,
@@ -89,7 +100,7 @@ def compare(
 
     comparison = _comparison(options)
     conditions, interrupted = comparison.conditions, False
-    ignored = _without_effect(conditions)
+    ignored = _without_effect(conditions, options)
     refuse_without_effect(context, ignored)
     prepare_outputs(out, json_file)
     try:
@@ -119,7 +130,7 @@ def _comparison(options: dict[str, Any]) -> Comparison:
     from decima.evaluation.conditions import Conditions
     from decima.policy.shipped import SHIPPED, default_policy
     from decima.registry import LEARNED
-    from simulator.cluster.config import DECIMA_SIM, PAPER, ClusterConfig
+    from simulator.cluster.config import DECIMA_SIM, PAPER, ClusterConfig, parse_classes
     from workloads.sources.open import EMBEDDED, open_workload
 
     workload = open_workload(workload_named(options["workload"], options["profiles"]) or EMBEDDED)
@@ -134,6 +145,7 @@ def _comparison(options: dict[str, Any]) -> Comparison:
         workload=workload,
         cluster=ClusterConfig(
             num_executors=options["executors"],
+            executor_classes=parse_classes(options["classes"]) if options["classes"] else (),
             moving_delay_ms=options["moving_delay"] * 1000,
             semantics=DECIMA_SIM if options["semantics"] == "decima-sim" else PAPER,
             engine=options["engine"],
@@ -141,6 +153,7 @@ def _comparison(options: dict[str, Any]) -> Comparison:
         arrivals=options["arrivals"],
         interval_ms=options["interval"] * 1000,
         num_jobs=options["jobs"],
+        memory_demand=options["memory_demand"],
         num_experiments=options["seeds"],
         seed=options["seed"],
     )
@@ -148,10 +161,13 @@ def _comparison(options: dict[str, Any]) -> Comparison:
     return Comparison(conditions, schedulers, policy=policy, num_training=options["training"])
 
 
-def _without_effect(conditions: Conditions) -> dict[str, str]:
+def _without_effect(conditions: Conditions, options: dict[str, Any]) -> dict[str, str]:
     """Options that these experiments ignore, and why."""
+    ignored = {} if options["classes"] is None else {"executors": "--classes says how many there are"}
     if conditions.workload.sequence is not None:
-        return dict.fromkeys(
+        ignored |= dict.fromkeys(
             ("jobs", "arrivals", "interval"), "the workload file says which jobs arrive when"
         )
-    return {} if conditions.arrivals == "poisson" else {"interval": "it is for --arrivals poisson"}
+    elif conditions.arrivals != "poisson":
+        ignored["interval"] = "it is for --arrivals poisson"
+    return ignored

@@ -120,8 +120,9 @@ def _compare_command(result: TrainingResult[TrainingConfig]) -> list[str]:
     """How to compare the policy on the cluster and workload that it was trained on."""
     cluster, workload = result.config.cluster, result.config.workload
     words = ["decima", "compare", "--checkpoint", str(result.policy_file)]
-    words += ["--executors", str(cluster.executors)]
+    words += ["--classes", cluster.classes] if cluster.classes else ["--executors", str(cluster.executors)]
     for option, value, default in (
+        ("--memory-demand", workload.memory_demand, "own"),
         ("--moving-delay", cluster.moving_delay, type(cluster).model_fields["moving_delay"].default),
         ("--semantics", cluster.semantics, type(cluster).model_fields["semantics"].default),
         ("--profiles", workload.profiles, None),

@@ -243,6 +243,8 @@ class Comparison:
         content = {
             "workload": conditions.workload.name,
             "executors": conditions.cluster.num_executors,
+            "executor_classes": [asdict(kind) for kind in conditions.cluster.executor_classes],
+            "memory_demand": conditions.memory_demand,
             "arrivals": conditions.arrivals if sampled else "exact",
             "interval_s": conditions.interval_ms / 1000 if poisson else None,
             "jobs": len(conditions.sequence(conditions.seed)),

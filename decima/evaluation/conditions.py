@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
-from simulator.cluster.config import ClusterConfig
-from workloads.arrivals import JobSequence, batch_arrivals, poisson_arrivals
+import numpy as np
+
+from simulator.cluster.config import ClusterConfig, ConfigError, ExecutorClass, check_demands
+from workloads.arrivals import JobSequence, batch_arrivals, poisson_arrivals, uniform_memory
 from workloads.errors import DecimaError
 
 if TYPE_CHECKING:
@@ -35,11 +38,13 @@ class Conditions:
         arrivals: all jobs at time 0, or a Poisson process.
         interval_ms: mean time between Poisson arrivals, ms.
         num_jobs: jobs in each sequence.
+        memory_demand: the workload's ``own``, or ``uniform``: drawn for each stage, see ``workloads.uniform_memory``.
         num_experiments: seeds ``seed``, ``seed + 1``, .. that schedulers are compared on.
         seed: the first seed.
 
     Raises:
         CompareError: a number out of range.
+        ConfigError: a stage that no executor class can run.
         WorkloadError: no jobs can be drawn.
     """
 
@@ -48,6 +53,7 @@ class Conditions:
     arrivals: Literal["batch", "poisson"] = "batch"
     interval_ms: float = 25_000.0
     num_jobs: int = 20
+    memory_demand: Literal["own", "uniform"] = "own"
     num_experiments: int = 20
     seed: int = 0
 
@@ -58,7 +64,23 @@ class Conditions:
             raise CompareError(f"between 1 and {TRAINING_OFFSET} experiments, got {self.num_experiments}")
         if not math.isinf(self.cluster.max_time_ms):
             raise CompareError("schedulers are compared on complete episodes, leave max_time_ms infinite")
-        self.sequence(self.seed)
+        if self.memory_demand == "uniform" and max(kind.memory for kind in self.cluster.executor_classes) < 1:
+            raise ConfigError("no executor class has the memory 1 that a stage may need with uniform demands")
+        check_demands(self.cluster, self._examples)
+
+    @cached_property
+    def _examples(self) -> JobSequence:
+        """All jobs that there are, or the first experiment's where demands are drawn for each job."""
+        first = self.sequence(self.seed)
+        if self.workload.sequence is not None or self.memory_demand == "uniform":
+            return first
+        return JobSequence(self.workload.profiles, np.zeros(len(self.workload.profiles)))
+
+    @property
+    def idle_classes(self) -> list[ExecutorClass]:
+        """Classes of executors that no stage of these jobs could run on."""
+        stages = [stage for profile in self._examples.profiles for stage in profile.stages]
+        return [kind for kind in self.cluster.executor_classes if not any(map(kind.fits, stages))]
 
     @property
     def seeds(self) -> range:
@@ -76,6 +98,10 @@ class Conditions:
 
     def draw(self, seed: int, interval_ms: float) -> JobSequence:
         """The jobs of one seed, if they arrive as far apart."""
+        sequence = self._draw(seed, interval_ms)
+        return uniform_memory(sequence) if self.memory_demand == "uniform" else sequence
+
+    def _draw(self, seed: int, interval_ms: float) -> JobSequence:
         if self.workload.sequence is not None:
             return replace(self.workload.sequence, seed=seed)
         if self.arrivals == "poisson":

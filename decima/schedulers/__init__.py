@@ -1,15 +1,18 @@
 """Rules that decide what runs next, one file each."""
 
 from decima.schedulers.base import Scheduler, all_offered
+from decima.schedulers.drf import Drf
 from decima.schedulers.fair import Fair, NaiveWeightedFair, WeightedFair
 from decima.schedulers.fifo import Fifo
 from decima.schedulers.job_order import JobOrder
 from decima.schedulers.random_choice import RandomChoice
 from decima.schedulers.sjf_cp import SjfCp
 from decima.schedulers.srpt import CappedSrpt, ProfiledSrpt
+from decima.schedulers.tetris import Tetris
 
 __all__ = [
     "CappedSrpt",
+    "Drf",
     "Fair",
     "Fifo",
     "JobOrder",
@@ -18,6 +21,7 @@ __all__ = [
     "RandomChoice",
     "Scheduler",
     "SjfCp",
+    "Tetris",
     "WeightedFair",
     "all_offered",
 ]

@@ -11,8 +11,9 @@ from decima.evaluation.alphas import HINDSIGHT, TUNED_ONCE
 from decima.evaluation.comparison import Comparison
 from decima.evaluation.intervals import Interval
 from decima.policy.shipped import SHIPPED
-from decima.registry import LEARNED, SCHEDULERS
+from decima.registry import LEARNED, SCHEDULERS, signature
 from decima.show.tables import interval_text, new_table
+from simulator.cluster.config import ClusterConfig, ExecutorClass
 
 __all__ = ["comparison_notes", "comparison_table", "scheduler_summaries"]
 
@@ -54,6 +55,9 @@ def comparison_notes(comparison: Comparison) -> list[str]:
             f"{HINDSIGHT}: the best alpha of each experiment, known only in hindsight; "
             f"{min(alphas):g} to {max(alphas):g}, median {median_low(alphas):g}."
         )
+    notes += [
+        f"No stage fits executors of {class_text(kind)}." for kind in comparison.conditions.idle_classes
+    ]
     if LEARNED in schedulers:
         notes.append(f"{LEARNED}: the policy {comparison.policy}.")
     return notes
@@ -61,12 +65,12 @@ def comparison_notes(comparison: Comparison) -> list[str]:
 
 def scheduler_summaries() -> dict[str, str]:
     """Name of each scheduler that ``decima compare`` knows, and what it does in one line."""
-    summaries = {name: (inspect.getdoc(kind) or "").partition("\n")[0] for name, kind in SCHEDULERS.items()}
-    weighted = summaries.pop(TUNED_ONCE)
     return {
-        **summaries,
-        f"{TUNED_ONCE}:ALPHA": weighted,
-        TUNED_ONCE: "The same, alpha tuned once on separate training sequences.",
+        **{
+            signature(name): (inspect.getdoc(kind) or "").partition("\n")[0]
+            for name, kind in SCHEDULERS.items()
+        },
+        TUNED_ONCE: f"{signature(TUNED_ONCE)} with alpha tuned once on separate training sequences.",
         HINDSIGHT: "The same with the best alpha of each experiment: hindsight, the paper's baseline.",
         LEARNED: "A graph neural network that learned to schedule jobs like those at hand.",
         f"{LEARNED}:POLICY": f"The same with a policy file of decima train, or one of {', '.join(SHIPPED)}.",
@@ -84,4 +88,18 @@ def _title(comparison: Comparison) -> str:
         what = f"batch of {jobs} {settings.workload.name} jobs"
     finished = len(comparison.finished)
     count = f"{finished}" if comparison.complete else f"{finished} of {settings.num_experiments}"
-    return f"{what}, {settings.cluster.num_executors} executors, {count} experiments"
+    return f"{what}, {executors_text(settings.cluster)}, {count} experiments"
+
+
+def executors_text(cluster: ClusterConfig) -> str:
+    """How many executors there are, with their sizes if these differ."""
+    text = f"{cluster.num_executors} executors"
+    if len(cluster.executor_classes) == 1:
+        return text
+    sizes = "; ".join(f"{kind.count} of {class_text(kind)}" for kind in cluster.executor_classes)
+    return f"{text} ({sizes})"
+
+
+def class_text(kind: ExecutorClass) -> str:
+    """How large its executors are."""
+    return f"cpu {kind.cpu:g}, memory {kind.memory:g}"

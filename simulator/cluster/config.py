@@ -20,6 +20,7 @@ __all__ = [
     "ExecutorClass",
     "Semantics",
     "check_demands",
+    "parse_classes",
 ]
 
 
@@ -85,7 +86,8 @@ class ClusterConfig:
 
     Args:
         num_executors: executors of the only class; ignored if ``executor_classes`` is given.
-        executor_classes: several kinds of executors, numbered in this order.
+        executor_classes: several kinds of executors, numbered in this order, in which they are offered too. With the
+            smallest first, a stage gets the best-fitting free executors, as the larger ones are offered later.
         moving_delay_ms: time an executor needs to move to another job (a JVM starts there), ms.
         warmup_delay_ms: added to a first-wave duration where no fresh one was measured, ms.
         semantics: ``PAPER``, ``DECIMA_SIM`` or a mixture of your own.
@@ -124,6 +126,27 @@ class ClusterConfig:
             raise ConfigError(f"reward must be 'jct' or 'makespan', got {self.reward!r}")
         if self.engine not in ("compiled", "simpy"):
             raise ConfigError(f"engine must be 'compiled' or 'simpy', got {self.engine!r}")
+
+
+def parse_classes(text: str) -> tuple[ExecutorClass, ...]:
+    """Classes as ``COUNTxMEMORY`` or ``COUNTxCPU:MEMORY``, with commas between them; the smallest comes first.
+
+    Raises:
+        ConfigError: it means nothing; one line.
+    """
+    classes = []
+    for part in text.split(","):
+        try:
+            count, sizes = part.strip().split("x")
+            cpu, memory = (float(size) for size in (sizes if ":" in sizes else f"1:{sizes}").split(":"))
+            classes.append(ExecutorClass(int(count), cpu, memory))
+        except ValueError as error:
+            reason = f": {error}" if isinstance(error, ConfigError) else ""
+            raise ConfigError(
+                f"executor classes {text!r}: expected COUNTxMEMORY or COUNTxCPU:MEMORY, such as 25x0.5,"
+                f"25x2:1, got {part!r}{reason}"
+            ) from None
+    return tuple(sorted(classes, key=lambda kind: (kind.memory, kind.cpu)))
 
 
 def check_demands(config: ClusterConfig, sequence: JobSequence) -> None:

@@ -5,6 +5,7 @@ Times stay in milliseconds (``*_ms``) in every array and column; whoever shows t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -146,6 +147,24 @@ class EpisodeRecord:
         """Busy executor time over (executors x observed time), 0 to 1; moving and waiting are not busy."""
         capacity = self.config.num_executors * self.observed_ms
         return float(self.busy_ms.sum() / capacity) if capacity else float("nan")
+
+    @property
+    def fragmentation(self) -> dict[str, float]:
+        """Of the ``cpu`` and ``memory`` of busy executors, the shares that their tasks did not demand, 0 to 1.
+
+        NaN where busy executors have none. Source: Decima, section 7.3.
+        """
+        ran = self.task_executor >= 0
+        busy_ms = np.minimum(self.task_finish_ms[ran], self.end_ms) - self.task_start_ms[ran]
+        classes = self.config.executor_classes
+        stages = [stage for profile in self.sequence.profiles for stage in profile.stages]
+        unused = {}
+        for resource in ("cpu", "memory"):
+            size = np.repeat([getattr(kind, resource) for kind in classes], [kind.count for kind in classes])
+            demand = np.repeat([getattr(stage, resource) for stage in stages], self._stage_size)
+            held = float(busy_ms @ size[self.task_executor[ran]])
+            unused[resource] = 1 - float(busy_ms @ demand[ran]) / held if held else math.nan
+        return unused
 
     @property
     def mean_jobs_in_system(self) -> float:

@@ -16,6 +16,7 @@ from workloads.arrivals import (
     poisson_arrivals,
     random_stream,
     trace_arrivals,
+    uniform_memory,
 )
 from workloads.job import JobProfile, StageProfile, TaskDurations, WorkloadError
 
@@ -72,6 +73,26 @@ def test_a_trace_is_sorted_and_ties_keep_their_order() -> None:
     assert names(sequence) == "dbeac"
     assert sequence.arrival_ms.tolist() == [0, 1, 1, 5, 5]
     assert sequence.seed == 4
+
+
+def test_uniform_memory_differs_by_job_and_seed_and_changes_nothing_else() -> None:
+    sequence = batch_arrivals(JOBS, 60, seed=9)
+    drawn, again, other = (
+        uniform_memory(each) for each in (sequence, sequence, batch_arrivals(JOBS, 60, seed=8))
+    )
+
+    def memory(jobs: JobSequence) -> list[float]:
+        return [stage.memory for profile in jobs.profiles for stage in profile.stages]
+
+    assert names(drawn) == names(sequence)
+    assert drawn.arrival_ms.tolist() == sequence.arrival_ms.tolist()
+    assert memory(drawn) == memory(again) != memory(other)
+    assert len(set(memory(drawn))) == len(memory(drawn))
+    assert 0 < min(memory(drawn)) < 0.1 < 0.9 < max(memory(drawn)) <= 1
+    assert all(
+        [stage.durations for stage in one.stages] == [stage.durations for stage in two.stages]
+        for one, two in zip(drawn.profiles, sequence.profiles, strict=True)
+    )
 
 
 def test_streams_are_separate_by_seed_purpose_and_path() -> None:

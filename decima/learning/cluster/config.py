@@ -92,6 +92,7 @@ class TrainingConfig(RunConfig):
             arrivals=self.workload.arrivals,
             intervals_ms=tuple(interval * 1000 for interval in self.workload.intervals),
             num_jobs=self.workload.jobs,
+            memory_demand=self.workload.memory_demand,
         )
 
 

@@ -13,7 +13,7 @@ from decima.policy.config import PRESETS, PolicyConfig
 from decima.registry import make_scheduler
 from decima.schedulers.base import SchedulerError
 from decima.settings import Count, LearningRate, Positive, Section, Share, Weight, first_problem
-from simulator.cluster.config import DECIMA_SIM, PAPER, ClusterConfig
+from simulator.cluster.config import DECIMA_SIM, PAPER, ClusterConfig, parse_classes
 from workloads.job import WorkloadError
 from workloads.sources.open import EMBEDDED, open_workload
 from workloads.sources.workload_file import Workload
@@ -84,6 +84,9 @@ class ClusterSection(Section):
     """The cluster that the policy learns on, and what it is to achieve."""
 
     executors: Count = Field(default=50, description="executors")
+    classes: str | None = Field(
+        default=None, description="executors of several classes instead, as decima compare --classes has them"
+    )
     moving_delay: Weight = Field(
         default=2.0, description="time that an executor needs to move to another job, s"
     )
@@ -94,10 +97,18 @@ class ClusterSection(Section):
         default="paper", description="Spark as the paper or as its published simulator models it"
     )
 
+    @field_validator("classes")
+    @classmethod
+    def _check(cls, classes: str | None) -> str | None:
+        if classes is not None:
+            parse_classes(classes)
+        return classes
+
     def build(self) -> ClusterConfig:
         """As the simulator wants it."""
         return ClusterConfig(
             num_executors=self.executors,
+            executor_classes=parse_classes(self.classes) if self.classes else (),
             moving_delay_ms=self.moving_delay * 1000,
             reward=self.reward,
             semantics=DECIMA_SIM if self.semantics == "decima-sim" else PAPER,
@@ -116,6 +127,10 @@ class WorkloadSection(Section):
         default="batch", description="all jobs at time 0, or a Poisson process"
     )
     jobs: Count = Field(default=20, description="jobs in each sequence")
+    memory_demand: Literal["own", "uniform"] = Field(
+        default="own",
+        description="memory that tasks need: the workload's, or for each stage drawn from (0, 1]",
+    )
     interval: Positive | tuple[Positive, ...] = Field(
         default=25.0,
         description="mean time between Poisson arrivals, s; of several, each sequence has one, drawn by its seed",

@@ -18,7 +18,7 @@ from decima.cli.compare import DEFAULT_SCHEDULERS
 from decima.cli.main import cli
 from decima.evaluation.comparison import PAPER_SCHEDULERS
 from decima.policy.shipped import SHIPPED
-from decima.registry import SCHEDULERS
+from decima.registry import SCHEDULERS, signature
 from decima.show.report import scheduler_summaries
 from tests.decima.cli.commands import assert_one_line_error, assert_same_again
 from tests.decima.evaluation.examples import LIBRARY, OWN
@@ -43,20 +43,11 @@ def library(tmp_path: Path) -> Path:
 def run(library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Compare:
     """Run a small ``decima compare`` with more options, in an empty folder."""
     monkeypatch.chdir(tmp_path)
-    small = (
-        "--workload",
-        str(library),
-        "--jobs",
-        "3",
-        "--executors",
-        "4",
-        "--seeds",
-        "2",
-        "--processes",
-        "1",
-    )
+    small = ("--workload", str(library), "--jobs", "3", "--seeds", "2", "--processes", "1")
 
     def run(*options: str, base: tuple[str, ...] = small) -> Result:
+        if base is small and "--classes" not in options:
+            base = (*small, "--executors", "4")
         return CliRunner().invoke(cli, ["compare", *base, *options])
 
     return run
@@ -101,6 +92,7 @@ def test_the_readable_engine_gives_the_same_results(run: Compare, tmp_path: Path
             "--semantics",
             "decima-sim",
         ),
+        ("--schedulers", "drf,tetris:1:0.2", "--classes", "2x0.5,2x1", "--memory-demand", "uniform"),
         ("--schedulers", "fifo", "--arrivals", "poisson", "--interval", "0.5", "--moving-delay", "0"),
     ],
 )
@@ -109,6 +101,17 @@ def test_the_json_holds_a_command_that_gives_the_same_json(
 ) -> None:
     assert run(*options, "--json", "r.json").exit_code == 0
     assert_same_again(tmp_path / "r.json", "--processes", "1", "--out", "elsewhere")
+
+
+def test_classes_are_told(run: Compare, tmp_path: Path) -> None:
+    result = run("--schedulers", "fair", "--classes", "2x1,3x0.5:1", "--json", "r.json")
+    words = " ".join(result.stdout.split())
+    assert "5 executors (3 of cpu 0.5, memory 1; 2 of cpu 1, memory 1)" in words
+    assert "No stage fits executors of cpu 0.5, memory 1." in words
+    assert json.loads((tmp_path / "r.json").read_text())["executor_classes"] == [
+        {"count": 3, "cpu": 0.5, "memory": 1.0},
+        {"count": 2, "cpu": 1.0, "memory": 1.0},
+    ]
 
 
 def test_the_tuned_alphas_are_shown(run: Compare) -> None:
@@ -143,7 +146,7 @@ def test_a_scheduler_in_the_users_folder_is_found(run: Compare, tmp_path: Path) 
 def test_schedulers_are_listed_with_what_they_do() -> None:
     result = CliRunner().invoke(cli, ["schedulers"])
     names = [line.split()[0] for line in result.stdout.splitlines() if not line.startswith(" ")]
-    assert {*SCHEDULERS, *PAPER_SCHEDULERS, "weighted-fair:ALPHA", "decima", "decima:POLICY"} == set(names)
+    assert {*map(signature, SCHEDULERS), *PAPER_SCHEDULERS, "decima", "decima:POLICY"} == set(names)
     assert all(scheduler_summaries().values())
     assert all(name in scheduler_summaries()["decima:POLICY"] for name in SHIPPED)
 
@@ -167,6 +170,10 @@ def test_help_imports_nothing_heavy() -> None:
         (("--seeds", "0"), "'--seeds': 0 is not in the range"),
         (("--seed", "-1"), "'--seed': -1 is not in the range"),
         (("--processes", "0"), "'--processes': 0 is not in the range"),
+        (("--classes", "4y1"), "executor classes '4y1': expected COUNTxMEMORY"),
+        (("--classes", "4x0.5:1"), "no executor class can run stage 0"),
+        (("--classes", "4x1", "--executors", "4"), "--executors has no effect"),
+        (("--memory-demand", "uniform", "--classes", "4x0.5"), "no executor class has the memory 1"),
         (("--moving-delay", "-1"), "'--moving-delay': -1.0 is not in the range"),
         (("--moving-delay", "nan"), "moving_delay_ms must be finite"),
         (("--interval", "-5", "--arrivals", "poisson"), "interval between arrivals must be positive"),

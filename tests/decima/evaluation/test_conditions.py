@@ -7,9 +7,13 @@ import numpy as np
 import pytest
 
 from decima.evaluation.conditions import CompareError
+from simulator.cluster.config import ClusterConfig, ConfigError, ExecutorClass
 from tests.decima.evaluation.examples import CLUSTER, LIBRARY, conditions
 from workloads.arrivals import JobSequence
 from workloads.sources.workload_file import Workload
+
+#: Executors that no stage of the examples fits.
+SMALL = ClusterConfig(executor_classes=(ExecutorClass(1, cpu=0.5),))
 
 
 def test_a_seed_names_its_jobs_and_their_noise() -> None:
@@ -29,6 +33,17 @@ def test_an_exact_sequence_is_replayed_with_the_noise_of_each_seed() -> None:
         assert chosen.sequence(seed).seed == seed
 
 
+def test_memory_is_drawn_where_it_is_asked_for() -> None:
+    own, drawn = (conditions(memory_demand=each).sequence(5) for each in ("own", "uniform"))
+    assert {stage.memory for profile in own.profiles for stage in profile.stages} == {0.0}
+    assert len({stage.memory for profile in drawn.profiles for stage in profile.stages}) == 8
+
+
+def test_classes_that_no_stage_fits_are_known() -> None:
+    cluster = ClusterConfig(executor_classes=(*SMALL.executor_classes, *CLUSTER.executor_classes))
+    assert conditions(cluster=cluster).idle_classes == list(SMALL.executor_classes)
+
+
 def test_no_training_meets_an_experiment() -> None:
     chosen = conditions(num_experiments=1_000_000)
     assert len(chosen.training_seeds(2)) == 2
@@ -46,6 +61,19 @@ def test_no_training_meets_an_experiment() -> None:
             {"arrivals": "poisson", "interval_ms": -1.0},
             ValueError,
             "interval between arrivals must be positive",
+        ),
+        (
+            {"cluster": SMALL},
+            ConfigError,
+            "no executor class can run stage 0 of job 0 .job-2., which needs cpu 1",
+        ),
+        (
+            {
+                "cluster": ClusterConfig(executor_classes=(ExecutorClass(1, memory=0.9),)),
+                "memory_demand": "uniform",
+            },
+            ConfigError,
+            "no executor class has the memory 1 that a stage may need with uniform demands",
         ),
         ({"cluster": replace(CLUSTER, max_time_ms=10.0)}, CompareError, "leave max_time_ms infinite"),
     ],

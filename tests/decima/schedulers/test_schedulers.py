@@ -354,7 +354,7 @@ def test_every_name_makes_its_scheduler() -> None:
     assert isinstance(weighted, WeightedFair)
     assert weighted.alpha == -1.5
     names = {"random", "fifo", "sjf-cp", "fair", "naive-weighted-fair", "weighted-fair"}
-    assert set(SCHEDULERS) == names | {"capped-srpt", "profiled-srpt"}
+    assert set(SCHEDULERS) == names | {"capped-srpt", "profiled-srpt", "tetris", "drf"}
 
 
 def test_the_seed_is_for_those_who_draw() -> None:
@@ -370,10 +370,13 @@ def test_the_seed_is_for_those_who_draw() -> None:
         ("Fair", "unknown scheduler 'Fair'"),
         ("fair:2", "unknown scheduler 'fair:2'"),
         ("random:7", "unknown scheduler 'random:7'"),
-        ("weighted-fair:", "scheduler 'weighted-fair:': the exponent must be a finite number"),
-        ("weighted-fair:much", "scheduler 'weighted-fair:much': the exponent must be a finite number"),
-        ("weighted-fair:nan", "scheduler 'weighted-fair:nan': the exponent must be a finite number"),
-        ("weighted-fair:inf", "scheduler 'weighted-fair:inf': the exponent must be a finite number"),
+        ("weighted-fair:", "scheduler 'weighted-fair:': expected weighted-fair:ALPHA, finite numbers"),
+        (
+            "weighted-fair:much",
+            "scheduler 'weighted-fair:much': expected weighted-fair:ALPHA, finite numbers",
+        ),
+        ("weighted-fair:nan", "scheduler 'weighted-fair:nan': expected weighted-fair:ALPHA, finite numbers"),
+        ("weighted-fair:inf", "scheduler 'weighted-fair:inf': expected weighted-fair:ALPHA, finite numbers"),
         (
             "no_such_module:Mine",
             "scheduler 'no_such_module:Mine' cannot be loaded: ModuleNotFoundError: No module",

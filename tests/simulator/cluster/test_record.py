@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from simulator.cluster.config import ClusterConfig
+from simulator.cluster.config import ClusterConfig, ExecutorClass
 from simulator.cluster.record import EpisodeRecord
 from workloads.arrivals import JobSequence
 from workloads.job import JobProfile, StageProfile, TaskDurations
@@ -151,3 +154,23 @@ def test_a_job_without_work_has_no_inflation_and_no_slowdown() -> None:
     episode = record(sequence=JobSequence((CHAIN, job("empty", (1, 0.0))), np.array([10.0, 40.0])))
     assert np.isnan(episode.work_inflation[1])
     assert np.isnan(episode.slowdown[1])
+
+
+def test_fragmentation_is_what_busy_executors_have_and_tasks_do_not_need() -> None:
+    """Executor 0, of memory 0.5, is busy for 100 + 50 ms; executor 1, of memory 1, for 120 + 120."""
+    needs = (0.25, 0.5), (1.0,)
+    profiles = tuple(
+        replace(
+            profile,
+            stages=tuple(replace(stage, memory=m) for stage, m in zip(profile.stages, memory, strict=True)),
+        )
+        for profile, memory in zip((CHAIN, SINGLE), needs, strict=True)
+    )
+    config = ClusterConfig(executor_classes=(ExecutorClass(1, 2.0, 0.5), ExecutorClass(1, 2.0, 1.0)))
+    found = record(config=config, sequence=JobSequence(profiles, np.array([10.0, 40.0]))).fragmentation
+    held, needed = 150 * 0.5 + 240 * 1.0, (100 + 120) * 0.25 + 50 * 0.5 + 120 * 1.0
+    assert found == pytest.approx({"cpu": 0.5, "memory": 1 - needed / held})
+    nobody = ClusterConfig(executor_classes=(ExecutorClass(2, 1.0, 0.0),))
+    assert math.isnan(record(config=nobody).fragmentation["memory"])
+    cut = record(completion_ms=np.array([200.0, NAN]), end_ms=200.0, config=config).fragmentation
+    assert cut["cpu"] == pytest.approx(0.5)

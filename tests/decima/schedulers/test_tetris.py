@@ -1,0 +1,102 @@
+"""Tetris: what fits best goes first, unless its job has much left or holds much."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from decima.registry import SchedulerError, make_scheduler
+from decima.schedulers import Tetris
+from simulator import Cluster, ClusterConfig, Decision, ExecutorClass, run_episode
+from tests.simulator.cluster.build import job, jobs, stage
+from workloads.arrivals import JobSequence, uniform_memory
+
+CLASSES = ClusterConfig(executor_classes=(ExecutorClass(4, 1, 0.5), ExecutorClass(4, 1, 1.0)))
+
+
+def chosen(scheduler: Tetris, sequence: JobSequence, config: ClusterConfig = CLASSES) -> list[int]:
+    """The stages, over all jobs, that get executors of each class in the first round."""
+    cluster, stages = Cluster(config, sequence), {}
+    while not cluster.done and cluster.clock.now == 0:
+        observation = cluster.observe()
+        decision = scheduler.decide(observation) if observation.num_schedulable else None
+        if decision is not None:
+            stages.setdefault(observation.executor_class, []).append(decision.stage)
+        cluster.decide(decision)
+    return [found[0] for _, found in sorted(stages.items())]
+
+
+def test_the_largest_demand_that_fits_goes_first() -> None:
+    """On the small class 0.4 of 0.5; on the large one 0.9."""
+    sequence = jobs(*(job(stage(9, 100.0, memory=memory)) for memory in (0.1, 0.9, 0.4, 0.6)))
+    assert chosen(Tetris(), sequence) == [2, 1]
+
+
+def test_a_stage_gets_all_the_executors_that_its_tasks_need() -> None:
+    sequence = jobs(job(stage(3, 100.0, memory=0.4)), job(stage(9, 100.0, memory=0.3)))
+    cluster = Cluster(CLASSES, sequence)
+    decision = Tetris().decide(cluster.observe())
+    assert decision == Decision(0, 4)
+    cluster.decide(decision)
+    assert cluster.observe().unclaimed_tasks.tolist() == [0, 9]
+
+
+def test_demands_are_shares_of_the_largest_class() -> None:
+    """Ten times the unit of memory changes nothing, though cpu then counts less than memory in plain numbers."""
+    sizes = ((2.0, 0.2), (1.0, 0.4))
+    plain = jobs(*(job(stage(9, 100.0, cpu=cpu, memory=memory)) for cpu, memory in sizes))
+    tenfold = jobs(*(job(stage(9, 100.0, cpu=cpu, memory=10 * memory)) for cpu, memory in sizes))
+    small = ClusterConfig(executor_classes=(ExecutorClass(4, 4, 1),))
+    large = ClusterConfig(executor_classes=(ExecutorClass(4, 4, 10),))
+    assert chosen(Tetris(), plain, small) == chosen(Tetris(), tenfold, large) == [0]
+
+
+@pytest.mark.parametrize(("remaining", "first"), [(0.0, 0), (0.09, 0), (0.1, 1), (2.0, 1)])
+def test_little_remaining_work_outweighs_a_better_fit(remaining: float, first: int) -> None:
+    """Scores 1.4 and 1.2; work 9 x 1.4 and 1 x 1.2, so 1.3 x (1.826, 0.174) is taken away, times the weight."""
+    sequence = jobs(job(stage(9, 100.0, memory=0.4)), job(stage(1, 100.0, memory=0.2)))
+    config = ClusterConfig(executor_classes=(ExecutorClass(1),))
+    assert chosen(Tetris(remaining), sequence, config) == [first]
+
+
+def test_jobs_that_hold_much_are_passed_over() -> None:
+    """Job 0 fits best and holds an executor when the other one becomes free."""
+    fits, other = (job(*[stage(9, 100.0, memory=memory)] * 2) for memory in (0.9, 0.1))
+    sequence = jobs(fits, other)
+    config = ClusterConfig(executor_classes=(ExecutorClass(2),), moving_delay_ms=0)
+    for fairness, best in ((0.0, 1), (0.5, 2)):
+        cluster = Cluster(config, sequence)
+        cluster.decide(Decision(0, 1))
+        decision = Tetris(fairness=fairness).decide(cluster.observe())
+        assert decision is not None
+        assert decision.stage == best
+
+
+def test_every_job_completes_on_classes_that_fit() -> None:
+    random = np.random.default_rng(0)
+    profiles = [job(*(stage(int(n), 50.0) for n in random.integers(1, 9, 3))) for _ in range(12)]
+    sequence = uniform_memory(jobs(*profiles))
+    for spec in ("tetris", "tetris:1", "tetris:1:0.25", "drf"):
+        record = run_episode(CLASSES, sequence, make_scheduler(spec))
+        assert np.isfinite(record.completion_ms).all()
+        memory = np.array([kind.memory for kind in CLASSES.executor_classes]).repeat(4)[record.task_executor]
+        needs = np.concatenate(
+            [[each.memory] * each.num_tasks for p in sequence.profiles for each in p.stages]
+        )
+        assert (needs <= memory).all()
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("tetris:x", "scheduler 'tetris:x': expected tetris:REMAINING:FAIRNESS, finite numbers"),
+        ("tetris:1:inf", "scheduler 'tetris:1:inf': expected tetris:REMAINING:FAIRNESS, finite numbers"),
+        ("tetris:-1", "scheduler 'tetris:-1': the weight of remaining work must not be negative, got -1"),
+        ("tetris:1:1", "scheduler 'tetris:1:1': the fairness must be at least 0 and below 1, got 1"),
+        ("tetris:1:0:0", "scheduler 'tetris:1:0:0': expected tetris:REMAINING:FAIRNESS, finite numbers"),
+    ],
+)
+def test_parameters_that_mean_nothing_are_refused(spec: str, message: str) -> None:
+    with pytest.raises(SchedulerError) as error:
+        make_scheduler(spec)
+    assert str(error.value) == message
