@@ -41,7 +41,9 @@ class Excerpt:
 
     def __post_init__(self) -> None:
         if not self.from_s < self.until_s:
-            raise WorkloadError(f"expected a time that begins before it ends, got {self.from_s:g} to {self.until_s:g} s")
+            raise WorkloadError(
+                f"expected a time that begins before it ends, got {self.from_s:g} to {self.until_s:g} s"
+            )
         if self.sample is not None:
             check_whole("sample", self.sample)
         for name in ("speed_up", "scale_tasks"):
@@ -61,7 +63,9 @@ class Excerpt:
         order = np.argsort(arrival, kind="stable")
         inside = order[(arrival[order] >= self.from_s) & (arrival[order] < self.until_s)]
         if not inside.size:
-            raise WorkloadError(f"expected jobs that arrive from {self.from_s:g} to {self.until_s:g} s, got none")
+            raise WorkloadError(
+                f"expected jobs that arrive from {self.from_s:g} to {self.until_s:g} s, got none"
+            )
         if self.sample is not None and self.sample < len(inside):
             random = random_stream(self.seed, RandomStream.ARRIVALS)
             inside = inside[np.sort(random.choice(len(inside), self.sample, replace=False))]

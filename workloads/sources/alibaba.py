@@ -38,6 +38,7 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,8 +63,10 @@ _NUMBERED = re.compile(r"[^_]*?[A-Za-z]([0-9]{1,9})(?:_(.*))?", re.DOTALL)
 #: Stand for the number of a task that has none, and for that of a parent which no task can have.
 _NO_NUMBER, _NO_TASK = 2**32 - 1, 2**32 - 2
 
-_Ints = NDArray[np.int64]
-_Flags = NDArray[np.bool_]
+#: The part of a key that is the job; the rest is the task's number.
+_JOB = ~(2**32 - 1)
+
+_Places = NDArray[np.int32]
 
 
 def read_alibaba(
@@ -99,7 +102,9 @@ def read_alibaba(
     except WorkloadError as error:
         raise WorkloadError(f"{path}: {error}") from None
     if len(chosen) > _MOST_JOBS:
-        raise WorkloadError(f"{path}: {len(chosen)} jobs at once, choose at most {_MOST_JOBS} by time or sample")
+        raise WorkloadError(
+            f"{path}: {len(chosen)} jobs at once, choose at most {_MOST_JOBS} by time or sample"
+        )
     profiles = tuple(tasks.profile(job, excerpt, executor) for job in kept[chosen].tolist())
     about = {
         "source": "batch_task of Alibaba's cluster trace of 2018",
@@ -149,38 +154,30 @@ _WHY = (
 
 
 class _Tasks:
-    """All tasks, those of a job side by side, by number.
+    """All tasks; their places are those in an order in which a job's are side by side, by number.
 
     Args:
-        table: as read; it is sorted here.
+        table: as read.
     """
 
     def __init__(self, table: Table) -> None:
         meanings = [_meaning(name) for name in table.names]
         number = np.array([number for number, _ in meanings], dtype=np.int64)
-        key = (table.job << 32) + number[table.name]
-        order = np.argsort(key, kind="stable")
-        self.key = key[order]
-        self.name, self.ended, self.instances, self.start_s, self.end_s, self.cpu, self.memory = (
-            column[order]
-            for column in (
-                table.name,
-                table.ended,
-                table.instances,
-                table.start_s,
-                table.end_s,
-                table.cpu,
-                table.memory,
-            )
-        )
-        self.jobs, self.names, self.num_jobs = table.jobs, table.names, len(table.jobs)
-        #: Of each job, its first task; behind the last job, the number of tasks.
+        key = (table.job.astype(np.int64) << 32) + number[table.name]
+        self.table = table
+        #: Of each place, the row in the table.
+        self.row = np.argsort(key, kind="stable").astype(np.int32)
+        #: Of each place, the job and the number; ascending.
+        self.key = key[self.row]
+        self.num_jobs = len(table.jobs)
+        #: Of each job, its first place; behind the last job, the number of tasks.
         self.first = np.searchsorted(self.key, np.arange(self.num_jobs + 1) << 32)
-        self.arrival_s = np.minimum.reduceat(self.start_s, self.first[:-1])
-        self.num_cut = int(np.array([len(name) == _CUT_AT for name in table.names])[self.name].sum())
+        self.arrival_s = np.minimum.reduceat(table.start_s[self.row], self.first[:-1])
+        self.num_cut = int(np.array([len(name) == _CUT_AT for name in table.names])[table.name].sum())
         self.parent, self.child = self._edges([parents for _, parents in meanings])
+        self.first_edge = np.searchsorted(self.child, self.first.astype(np.int32))
 
-    def _edges(self, parents: Sequence[Sequence[int]]) -> tuple[_Ints, _Ints]:
+    def _edges(self, parents: Sequence[Sequence[int]]) -> tuple[_Places, _Places]:
         """Tasks and those that wait for them, by place, sorted by the latter; -1 for a parent that is not there.
 
         Args:
@@ -188,57 +185,66 @@ class _Tasks:
         """
         count = np.array([len(each) for each in parents], dtype=np.int32)
         flat = np.array([number for each in parents for number in each], dtype=np.int64)
-        first = np.cumsum(count) - count
-        num_parents = count[self.name]
-        child = np.repeat(np.arange(len(self.key), dtype=np.int32), num_parents)
+        first = np.cumsum(count, dtype=np.int32) - count
+        name = self.table.name[self.row]
+        num_parents = count[name]
+        child = np.repeat(np.arange(len(name), dtype=np.int32), num_parents)
         # The place of each edge in the names' list of parents: the first one of its task's, and so on.
         place = np.arange(len(child), dtype=np.int32)
-        place += np.repeat(first[self.name] - np.cumsum(num_parents) + num_parents, num_parents)
-        wanted = (self.key[child] >> 32 << 32) + flat[place]
-        parent = np.searchsorted(self.key, wanted)
-        there = self.key[np.minimum(parent, len(self.key) - 1)] == wanted
-        return np.where(there, parent, -1), child
+        place += np.repeat(first[name] - np.cumsum(num_parents, dtype=np.int32) + num_parents, num_parents)
+        wanted = (self.key[child] & _JOB) + flat[place]
+        parent = np.searchsorted(self.key, wanted).astype(np.int32)
+        there = self.key[np.minimum(parent, len(name) - 1)] == wanted
+        return np.where(there, parent, np.int32(-1)), child
 
-    def dropped(self) -> _Ints:
+    def dropped(self) -> NDArray[np.int64]:
         """Of each job, 0, or the place in ``_WHY`` from 1."""
         why = np.zeros(self.num_jobs, dtype=np.int64)
-        for number, tasks in enumerate(self._reasons(), 1):
-            jobs = self.key[tasks] >> 32
+        for number, jobs in enumerate(self._jobs_to_drop(), 1):
             why[jobs[why[jobs] == 0]] = number
         return why
 
-    def _reasons(self) -> Iterator[_Flags | _Ints]:
-        """Tasks, by place or flag, to which each of ``_WHY`` applies."""
-        yield ~self.ended
-        yield self.instances < 1
-        yield (self.start_s <= 0) | (self.end_s <= 0)
-        yield self.end_s < self.start_s
-        yield self.child[self.parent == self.child]
-        yield self.child[self.parent < 0]
-        yield np.flatnonzero((np.diff(self.key) == 0) & (self.key[1:] % 2**32 != _NO_NUMBER))
+    def _jobs_to_drop(self) -> Iterator[NDArray[np.signedinteger[Any]]]:
+        """Jobs to which each of ``_WHY`` applies, with repetition."""
+        table = self.table
+        yield table.job[~table.ended]
+        yield table.job[table.instances == 0]
+        yield table.job[(table.start_s == 0) | (table.end_s == 0)]
+        yield table.job[table.end_s < table.start_s]
+        job = self.key >> 32
+        yield job[self.child[self.parent == self.child]]
+        yield job[self.child[self.parent < 0]]
+        yield job[1:][(np.diff(self.key) == 0) & (self.key[1:] & ~_JOB != _NO_NUMBER)]
         there = self.parent >= 0
-        yield _in_cycles(self.parent[there], self.child[there], len(self.key))
+        yield job[_in_cycles(self.parent[there], self.child[there], len(job))]
 
     def profile(self, job: int, excerpt: Excerpt, executor: tuple[float, float]) -> JobProfile:
         """A job that is not dropped."""
-        first, stop = self.first[job : job + 2].tolist()
+        table, (first, stop) = self.table, self.first[job : job + 2].tolist()
         cores, percent = executor
         stages = tuple(
             StageProfile(
-                excerpt.num_tasks(self.instances[task].item()),
-                TaskDurations.constant(max(float(self.end_s[task] - self.start_s[task]) * 1000, _SHORTEST_MS)),
-                self.names[self.name[task]],
-                float(np.nan_to_num(self.cpu[task], nan=100.0)) / 100 / cores,
-                float(np.nan_to_num(self.memory[task])) / percent,
+                excerpt.num_tasks(table.instances[row].item()),
+                TaskDurations.constant(
+                    max((table.end_s[row] - table.start_s[row]).item() * 1000.0, _SHORTEST_MS)
+                ),
+                table.names[table.name[row]],
+                _known(table.cpu[row], 100.0) / 100 / cores,
+                _known(table.memory[row], 0.0) / percent,
             )
-            for task in range(first, stop)
+            for row in self.row[first:stop].tolist()
         )
-        edges = slice(*np.searchsorted(self.child, [first, stop]).tolist())
+        edges = slice(*self.first_edge[job : job + 2].tolist())
         pairs = np.stack([self.parent[edges] - first, self.child[edges] - first], axis=1)
-        return JobProfile(str(self.jobs[job]), stages, pairs)
+        return JobProfile(str(table.jobs[job]), stages, pairs)
 
 
-def _in_cycles(parent: _Ints, child: _Ints, num_tasks: int) -> _Ints:
+def _known(number: np.float32, default: float) -> float:
+    """A number as it stands in the table, in which there are no more than six digits behind the point."""
+    return default if np.isnan(number) else round(float(number), 6)
+
+
+def _in_cycles(parent: _Places, child: _Places, num_tasks: int) -> _Places:
     """Tasks in a cycle, or behind one; those that wait for none are taken away until all that are left wait."""
     while True:
         waits = np.zeros(num_tasks, dtype=bool)

@@ -21,7 +21,7 @@ from workloads.sources.files import opened
 
 __all__ = ["COLUMNS", "Table", "read_table"]
 
-COLUMNS = (
+COLUMNS: tuple[str, ...] = (
     "task_name",
     "instance_num",
     "job_name",
@@ -32,15 +32,14 @@ COLUMNS = (
     "plan_cpu",
     "plan_mem",
 )
-_TEXTS = ["task_name", "job_name", "status"]
-_NUMBERS = ["instance_num", "start_time", "end_time", "plan_cpu", "plan_mem"]
-_USED = [*_TEXTS, *_NUMBERS]
+_TEXTS = ("task_name", "job_name", "status")
+_WHOLE = {"instances": "instance_num", "start_s": "start_time", "end_s": "end_time"}
+_FLOATS = {"cpu": "plan_cpu", "memory": "plan_mem"}
+_NUMBERS = (*_WHOLE.values(), *_FLOATS.values())
+_USED = (*_TEXTS, *_NUMBERS)
 
 _BLOCK = 1 << 24
-#: What whole numbers are up to.
 _LIMIT = 2.0**31
-
-_Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -48,26 +47,26 @@ class Table:
     """The table's rows, tasks, in the order of the file.
 
     Args:
-        job: int64 [num_tasks], places in ``jobs``.
+        job: int32 [num_tasks], places in ``jobs``.
         name: int32 [num_tasks], places in ``names``.
         ended: bool [num_tasks], whether the task ended well.
         instances: int32 [num_tasks], 0 if not known.
-        start_s: float64 [num_tasks], s, 0 if not known.
+        start_s: int32 [num_tasks], s, 0 if not known.
         end_s: likewise.
-        cpu: float64 [num_tasks], 100 is a core; NaN if not known.
-        memory: float64 [num_tasks], percent of a machine; NaN if not known.
+        cpu: float32 [num_tasks], 100 is a core; NaN if not known.
+        memory: float32 [num_tasks], percent of a machine; NaN if not known.
         jobs: names of jobs, in the order of the file.
         names: names of tasks, shortened, without repetition.
     """
 
-    job: NDArray[np.int64]
+    job: NDArray[np.int32]
     name: NDArray[np.int32]
     ended: NDArray[np.bool_]
     instances: NDArray[np.int32]
-    start_s: _Floats
-    end_s: _Floats
-    cpu: _Floats
-    memory: _Floats
+    start_s: NDArray[np.int32]
+    end_s: NDArray[np.int32]
+    cpu: NDArray[np.float32]
+    memory: NDArray[np.float32]
     jobs: NDArray[np.object_]
     names: tuple[str, ...]
 
@@ -87,30 +86,29 @@ def read_table(path: Path, shorten: Callable[[str], str]) -> Table:
     parts: list[dict[str, NDArray[Any]]] = []
     with opened(path, "a table batch_task (.csv, .csv.gz)") as file:
         for line, columns, block in _blocks(path, file):
-            texts = _parse(path, line, columns, block)
-            name, its_names = pd.factorize(texts["task_name"].to_numpy())
-            job, its_jobs = pd.factorize(texts["job_name"].to_numpy())
+            table = _parse(path, line, columns, block)
+            name, its_names = pd.factorize(table["task_name"].to_numpy())
+            job, its_jobs = pd.factorize(table["job_name"].to_numpy())
             places = [names.setdefault(shorten(each), len(names)) for each in its_names]
-            parts.append(
-                {
-                    "job": job + len(jobs),
-                    "name": np.array(places, dtype=np.int32)[name],
-                    "ended": texts["status"].to_numpy() == "Terminated",
-                    "instances": np.nan_to_num(texts["instance_num"].to_numpy()).astype(np.int32),
-                    "start_s": np.nan_to_num(texts["start_time"].to_numpy()),
-                    "end_s": np.nan_to_num(texts["end_time"].to_numpy()),
-                    "cpu": texts["plan_cpu"].to_numpy(),
-                    "memory": texts["plan_mem"].to_numpy(),
-                }
-            )
+            part = {
+                "job": (job + len(jobs)).astype(np.int32),
+                "name": np.array(places, dtype=np.int32)[name],
+                "ended": table["status"].to_numpy() == "Terminated",
+            }
+            for column, source in _WHOLE.items():
+                part[column] = np.nan_to_num(table[source].to_numpy()).astype(np.int32)
+            for column, source in _FLOATS.items():
+                part[column] = table[source].to_numpy().astype(np.float32)
+            parts.append(part)
             jobs += its_jobs.tolist()
     if not parts:
         raise WorkloadError(f"{path}: expected at least one task, a line of {len(COLUMNS)} fields")
-    table = {column: np.concatenate([part.pop(column) for part in parts]) for column in tuple(parts[0])}
-    # A job that is in several blocks, or several times in the file, is one.
+    # A job that is in several blocks, or in several places of the file, is one.
     number, different = pd.factorize(np.array(jobs, dtype=object))
-    table["job"] = number[table["job"]]
-    return Table(**table, jobs=different, names=tuple(names))
+    del jobs
+    joined = {column: np.concatenate([part.pop(column) for part in parts]) for column in tuple(parts[0])}
+    joined["job"] = number.astype(np.int32)[joined["job"]]
+    return Table(**joined, jobs=different, names=tuple(names))
 
 
 def _blocks(path: Path, file: BinaryIO) -> Iterator[tuple[int, tuple[str, ...], bytes]]:
@@ -119,7 +117,9 @@ def _blocks(path: Path, file: BinaryIO) -> Iterator[tuple[int, tuple[str, ...], 
     while data := file.read(_BLOCK):
         lines, newline, rest = (rest + data).rpartition(b"\n")
         if len(rest) >= _BLOCK:
-            raise WorkloadError(f"{path}: line {line}: expected {len(columns)} fields, got {_BLOCK} characters")
+            raise WorkloadError(
+                f"{path}: line {line}: expected {len(columns)} fields, got {_BLOCK} characters"
+            )
         if line == 1 and newline and (found := _header(path, lines.partition(b"\n")[0])):
             columns, line, lines = found, 2, lines.partition(b"\n")[2]
         if lines:
@@ -131,7 +131,7 @@ def _blocks(path: Path, file: BinaryIO) -> Iterator[tuple[int, tuple[str, ...], 
 
 def _header(path: Path, line: bytes) -> tuple[str, ...] | None:
     """The names of the columns, if the first line has them."""
-    columns = tuple(name.strip() for name in line.decode(errors="replace").split(","))
+    columns = tuple(name.strip() for name in line.decode("utf-8-sig", errors="replace").split(","))
     if not set(columns) & set(COLUMNS):
         return None
     for name in _USED:
@@ -142,22 +142,22 @@ def _header(path: Path, line: bytes) -> tuple[str, ...] | None:
 
 def _parse(path: Path, line: int, columns: tuple[str, ...], block: bytes) -> pd.DataFrame:
     """The columns that are used: texts, and float64 in which NaN is what was empty."""
+    block = block.replace(b"\r\n", b"\n")
     _check_fields(path, line, len(columns), block)
     try:
         table = _read(block, columns, dict.fromkeys(_NUMBERS, np.float64))
     except ValueError:
         table = _read(block, columns, dict.fromkeys(_NUMBERS, str))
         for name in _NUMBERS:
-            number = pd.to_numeric(table[name], errors="coerce")
-            _refuse(path, line, table, name, (number.isna() & (table[name] != "")).to_numpy(), "a number")
-        raise
+            unreadable = pd.to_numeric(table[name], errors="coerce").isna() & (table[name] != "")
+            _refuse(path, line, table, name, unreadable.to_numpy(), "a number")
     for name in _TEXTS:
         _refuse(path, line, table, name, (table[name] == "").to_numpy(), "a text")
     for name in _NUMBERS:
-        number = table[name].to_numpy()
-        whole = name == "instance_num"
+        number = table[name].to_numpy(dtype=np.float64)
+        whole = name in _WHOLE.values()
         wrong = (number < 0) | (number >= _LIMIT) | (whole & (number % 1 > 0))
-        expected = f"a {'whole ' if whole else ''}number from 0 below 2^31"
+        expected = f"a {'whole ' if whole else ''}number from 0 to 2^31"
         _refuse(path, line, table, name, wrong, expected)
     return table
 
@@ -177,12 +177,13 @@ def _read(block: bytes, columns: tuple[str, ...], numbers: dict[str, Any]) -> pd
         BytesIO(block),
         header=None,
         names=list(columns),
-        usecols=_USED,
+        usecols=list(_USED),
         dtype=dict.fromkeys(_TEXTS, str) | numbers,
         keep_default_na=False,
         na_values={name: [""] for name, kind in numbers.items() if kind is not str},
         quoting=csv.QUOTE_NONE,
         encoding_errors="replace",
+        lineterminator="\n",
         engine="c",
     )
 
