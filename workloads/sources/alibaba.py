@@ -112,7 +112,7 @@ def read_alibaba(
         "dropped": counts,
         "task names cut at 50 characters": tasks.num_cut,
         "durations": "instances are taken to last as long as their task",
-        "demands": f"shares of {executor[0]:g} cores and {executor[1]:g} % of a machine's memory",
+        "demands": "shares of {:g} cores and {:g} % of a machine's memory".format(*executor),
     }
     return Workload(profiles, excerpt.sequence(profiles, arrival_s[chosen]), path.name.split(".")[0], about)
 

@@ -5,9 +5,11 @@ What is read of a file::
     {"schemaVersion": "1.5",
      "createdAt": "2020-12-30T02:25:22",
      "workflow": {
-       "specification": {"tasks": [{"id": "split_1", "name": "split", "parents": [], "children": ["merge_2"]}, ..]},
-       "execution": {"executedAt": "2020-12-27T18:23:37+00:00",
-                     "tasks": [{"id": "split_1", "runtimeInSeconds": 2.87, "coreCount": 1, "memoryInBytes": 9000000}, ..]}}}
+       "specification": {
+         "tasks": [{"id": "split_1", "name": "split", "parents": [], "children": ["merge_2"]}, ..]},
+       "execution": {
+         "executedAt": "2020-12-27T18:23:37+00:00",
+         "tasks": [{"id": "split_1", "runtimeInSeconds": 2.87, "coreCount": 1, "memoryInBytes": 9000000}, ..]}}}
 
 A workflow becomes a job. Tasks of it that run the same program, by their names without what numbers them, and have
 the same parents and the same children become the tasks of one stage: whoever waits for one of them waits for all, so
@@ -62,9 +64,9 @@ class _Specification(_Model):
 
 class _Measured(_Model):
     id: str
-    runtime_s: Annotated[float, Field(ge=0, alias="runtimeInSeconds")]
-    cores: Annotated[float, Field(ge=0, alias="coreCount")] | None = None
-    memory: Annotated[float, Field(ge=0, alias="memoryInBytes")] | None = None
+    runtime_s: float = Field(alias="runtimeInSeconds", ge=0)
+    cores: float | None = Field(None, alias="coreCount", ge=0)
+    memory: float | None = Field(None, alias="memoryInBytes", ge=0)
 
 
 class _Execution(_Model):
@@ -107,15 +109,14 @@ def read_wfcommons(
         raise WorkloadError("expected at least one file in WfFormat")
     clock, arrival_s = _arrivals([file for _, file in files])
     chosen = excerpt.choose(arrival_s)
-    profiles = tuple(_profile(*files[number], excerpt, executor) for number in chosen.tolist())
+    chosen_files = [files[number] for number in chosen.tolist()]
+    profiles = tuple(_profile(path, file, excerpt, executor) for path, file in chosen_files)
     about = {
         "source": "workflows in WfFormat 1.5",
         "arrivals": clock,
-        "demands": "left out"
-        if executor is None
-        else f"shares of {executor[0]:g} cores and {executor[1]:g} GiB",
+        "demands": "left out" if executor is None else "shares of {:g} cores and {:g} GiB".format(*executor),
     }
-    sequence = excerpt.sequence(profiles, [arrival_s[number] for number in chosen.tolist()])
+    sequence = excerpt.sequence(profiles, np.array(arrival_s)[chosen])
     return Workload(profiles, sequence, "wfcommons", about)
 
 
