@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -49,6 +49,12 @@ class Excerpt:
         for name in ("speed_up", "scale_tasks"):
             if not 0 < getattr(self, name) < math.inf:
                 raise WorkloadError(f"{name} must be above 0 and finite, got {getattr(self, name)}")
+
+    @property
+    def about(self) -> dict[str, float]:
+        """What is not as by default."""
+        default = Excerpt()
+        return {name: value for name, value in asdict(self).items() if value != getattr(default, name)}
 
     def choose(self, arrival_s: ArrayLike) -> NDArray[np.int64]:
         """The jobs that are run again, by number, in order of arrival; those of one time keep theirs.

@@ -113,6 +113,7 @@ def read_alibaba(
         "task names cut at 50 characters": tasks.num_cut,
         "durations": "instances are taken to last as long as their task",
         "demands": "shares of {:g} cores and {:g} % of a machine's memory".format(*executor),
+        "excerpt": excerpt.about,
     }
     return Workload(profiles, excerpt.sequence(profiles, arrival_s[chosen]), path.name.split(".")[0], about)
 

@@ -115,6 +115,7 @@ def read_wfcommons(
         "source": "workflows in WfFormat 1.5",
         "arrivals": clock,
         "demands": "left out" if executor is None else "shares of {:g} cores and {:g} GiB".format(*executor),
+        "excerpt": excerpt.about,
     }
     sequence = excerpt.sequence(profiles, np.array(arrival_s)[chosen])
     return Workload(profiles, sequence, "wfcommons", about)
