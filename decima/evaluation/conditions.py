@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 from simulator.cluster.config import ClusterConfig
@@ -29,17 +30,19 @@ class Conditions:
 
     Args:
         workload: profiles to draw jobs from, or an exact sequence. An exact sequence is replayed as it is,
-            with the task noise of each experiment's seed; ``arrivals``, ``interval_ms`` and ``num_jobs`` then
-            have no meaning.
+            with the task noise of each experiment's seed, or window by window; ``arrivals``, ``interval_ms`` and
+            ``num_jobs`` then have no meaning.
         cluster: the cluster; its episodes must end when all jobs are complete.
         arrivals: all jobs at time 0, or a Poisson process.
         interval_ms: mean time between Poisson arrivals, ms.
         num_jobs: jobs in each sequence.
         num_experiments: seeds ``seed``, ``seed + 1``, .. that schedulers are compared on.
         seed: the first seed.
+        window_ms: cuts an exact sequence into windows as long as this, ms. Of those with jobs, each experiment
+            replays the one with the number of its seed, from 0; schedulers are tuned on the last ones.
 
     Raises:
-        CompareError: a number out of range.
+        CompareError: a number out of range, or fewer windows than experiments.
         WorkloadError: no jobs can be drawn.
     """
 
@@ -50,6 +53,7 @@ class Conditions:
     num_jobs: int = 20
     num_experiments: int = 20
     seed: int = 0
+    window_ms: float | None = None
 
     def __post_init__(self) -> None:
         if self.arrivals not in ("batch", "poisson"):
@@ -58,6 +62,7 @@ class Conditions:
             raise CompareError(f"between 1 and {TRAINING_OFFSET} experiments, got {self.num_experiments}")
         if not math.isinf(self.cluster.max_time_ms):
             raise CompareError("schedulers are compared on complete episodes, leave max_time_ms infinite")
+        self._check_windows(0)
         self.sequence(self.seed)
 
     @property
@@ -68,6 +73,7 @@ class Conditions:
     def training_seeds(self, count: int) -> range:
         """Seeds of sequences to tune schedulers on, which no experiment meets."""
         first = self.seed + TRAINING_OFFSET
+        self._check_windows(count)
         return range(first, first + count)
 
     def sequence(self, seed: int) -> JobSequence:
@@ -76,8 +82,26 @@ class Conditions:
 
     def draw(self, seed: int, interval_ms: float) -> JobSequence:
         """The jobs of one seed, if they arrive as far apart."""
+        if self.window_ms is not None:
+            training = seed - self.seed - TRAINING_OFFSET
+            return replace(self._windows[seed if training < 0 else -1 - training], seed=seed)
         if self.workload.sequence is not None:
             return replace(self.workload.sequence, seed=seed)
         if self.arrivals == "poisson":
             return poisson_arrivals(self.workload.profiles, self.num_jobs, interval_ms, seed)
         return batch_arrivals(self.workload.profiles, self.num_jobs, seed)
+
+    @cached_property
+    def _windows(self) -> tuple[JobSequence, ...]:
+        """What experiments replay, where the sequence is cut."""
+        if self.workload.sequence is None:
+            raise CompareError(f"{self.workload.name}: no windows, it does not say which jobs arrive when")
+        return self.workload.sequence.windows(math.inf if self.window_ms is None else self.window_ms)
+
+    def _check_windows(self, num_training: int) -> None:
+        needed = self.seeds.stop + num_training
+        if self.window_ms is not None and needed > len(self._windows):
+            raise CompareError(
+                f"{self.workload.name}: {len(self._windows)} windows with jobs, expected at least {needed}: up to "
+                f"number {self.seeds[-1]} to compare on, and {num_training} to tune on"
+            )
