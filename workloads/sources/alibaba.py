@@ -29,7 +29,7 @@ Jobs that cannot be run again are dropped, and counted under the first reason th
 without instances, without times, or ends before its start; that is its own parent; whose parent is not there; whose
 number another task of the job has; or parents in a cycle.
 
-Memory: some 60 bytes for each task of the file, and some kilobytes for each job that is chosen.
+Memory: some 110 bytes for each task of the file, and some kilobytes for each job that is chosen.
 """
 
 from __future__ import annotations

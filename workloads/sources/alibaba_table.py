@@ -156,7 +156,7 @@ def _parse(path: Path, line: int, columns: tuple[str, ...], block: bytes) -> pd.
     for name in _NUMBERS:
         number = table[name].to_numpy(dtype=np.float64)
         whole = name in _WHOLE.values()
-        wrong = (number < 0) | (number >= _LIMIT) | (whole & (number % 1 > 0))
+        wrong = (number < 0) | (number >= _LIMIT) | (whole & (np.floor(number) < number))
         expected = f"a {'whole ' if whole else ''}number from 0 to 2^31"
         _refuse(path, line, table, name, wrong, expected)
     return table
