@@ -141,18 +141,15 @@ def _write_trace(
 
     check_file(out)
     taken = read(Excerpt(**{name: value for name, value in options.items() if value is not None}))
-    sequence, minutes = taken.sequence, 0.0
-    if sequence is not None:
-        minutes = float(sequence.arrival_ms[-1]) / 60_000
+    arrival_ms = 0.0 if taken.sequence is None else float(taken.sequence.arrival_ms[-1])
+    sequence = None if library else taken.sequence
+    write_workload(out, replace(taken, name=out.name.split(".")[0], sequence=sequence))
+    _tell(taken)
     stages, tasks = (
         sum(getattr(profile, count) for profile in taken.profiles) for count in ("num_stages", "num_tasks")
     )
-    write_workload(out, replace(taken, sequence=None) if library else taken)
-    _tell(taken)
-    click.echo(
-        f"{len(taken.profiles)} jobs of {stages} stages and {tasks} tasks, "
-        f"{'without their arrivals' if library else f'which arrive in {minutes:.1f} minutes'}, in {out}"
-    )
+    arrivals = "without their arrivals" if library else f"which arrive in {arrival_ms / 60_000:.1f} minutes"
+    click.echo(f"{len(taken.profiles)} jobs of {stages} stages and {tasks} tasks, {arrivals}, in {out}")
 
 
 @import_.command(context_settings={"show_default": True})
