@@ -131,7 +131,7 @@ def test_a_workload_file_with_jobs_is_replayed_exactly(run: Compare, tmp_path: P
 def test_windows_of_a_workload_file_are_the_experiments(run: Compare, tmp_path: Path) -> None:
     sequence = trace_arrivals(LIBRARY.profiles, [0.0, 1000.0, 60_000.0, 120_000.0])
     write_workload(tmp_path / "exact.json", Workload(LIBRARY.profiles, sequence, "exact"))
-    windows = tuple(["--workload", "exact.json", "--executors", "2", "--window", "30", "--processes", "1"])
+    windows = ("--workload", "exact.json", "--executors", "2", "--window", "30", "--processes", "1")
     few = ("--schedulers", "weighted-fair,fifo", "--seeds", "2", "--training", "1")
     result = run(*few, "--json", "r.json", base=windows)
     assert result.exit_code == 0, result.stderr
