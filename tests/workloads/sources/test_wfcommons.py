@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -135,6 +136,12 @@ def test_demands_are_the_largest_in_shares_of_an_executor(tmp_path: Path) -> Non
 # Arrivals
 
 
+@pytest.fixture
+def _own_time_zone() -> Iterator[None]:
+    yield
+    time.tzset()
+
+
 @pytest.mark.parametrize(
     ("executed", "clock", "arrival_s", "names"),
     [
@@ -154,9 +161,17 @@ def test_demands_are_the_largest_in_shares_of_an_executor(tmp_path: Path) -> Non
         ((None, "2020-12-27T18:23:37", None), "createdAt", [0, 1, 2], "abc"),
     ],
 )
+@pytest.mark.usefixtures("_own_time_zone")
 def test_jobs_arrive_when_they_ran_or_were_written(
-    tmp_path: Path, executed: tuple[str | None, ...], clock: str, arrival_s: list[float], names: str
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    executed: tuple[str | None, ...],
+    clock: str,
+    arrival_s: list[float],
+    names: str,
 ) -> None:
+    monkeypatch.setenv("TZ", "Asia/Tokyo")  # where it is read does not matter
+    time.tzset()
     paths = []
     for second, (name, text) in enumerate(zip("abc", executed, strict=True)):
         content = document({"x": ""}, executed=text) | {"createdAt": f"2020-12-30T00:00:0{second}"}
