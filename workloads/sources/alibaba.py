@@ -54,8 +54,8 @@ __all__ = ["MACHINE", "read_alibaba"]
 #: Cores of a machine of the trace, and its memory in percent.
 MACHINE = (96.0, 100.0)
 
-#: So many profiles fit into a gigabyte or so.
-_MOST_JOBS = 200_000
+#: So many profiles take some hundred megabytes, as much again when they are written.
+_MOST_JOBS = 100_000
 _CUT_AT = 50
 _SHORTEST_MS = 500.0
 
