@@ -21,14 +21,17 @@ from workloads.arrivals import (
     uniform_memory,
 )
 from workloads.errors import DecimaError
+from workloads.excerpt import Excerpt
 from workloads.grid_jobs import DISTRIBUTIONS, JobDistribution, JobSets, draw_jobs
 from workloads.job import JobProfile, StageProfile, TaskDurations, Wave, WorkloadError
 from workloads.simplify import simplified
+from workloads.sources.alibaba import read_alibaba
 from workloads.sources.open import open_workload
 from workloads.sources.swf import SwfLog, read_swf, swf_jobs
 from workloads.sources.synthetic import random_dag, synthetic_profiles
 from workloads.sources.tpch_measured import embedded_tpch, embedded_workload
 from workloads.sources.tpch_published import load_tpch, load_tpch_job
+from workloads.sources.wfcommons import read_wfcommons
 from workloads.sources.workload_file import Workload, read_workload, write_workload
 from workloads.spark.eventlog import read_event_log
 from workloads.spark.importing import SparkImport, import_event_logs
@@ -37,6 +40,7 @@ from workloads.spark.model import SparkModel
 __all__ = [
     "DISTRIBUTIONS",
     "DecimaError",
+    "Excerpt",
     "JobDistribution",
     "JobProfile",
     "JobSequence",
@@ -61,8 +65,10 @@ __all__ = [
     "poisson_arrivals",
     "random_dag",
     "random_stream",
+    "read_alibaba",
     "read_event_log",
     "read_swf",
+    "read_wfcommons",
     "read_workload",
     "simplified",
     "swf_jobs",

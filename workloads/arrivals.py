@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -89,6 +90,27 @@ class JobSequence:
     def num_tasks(self) -> int:
         """Number of tasks over all jobs."""
         return sum(profile.num_tasks for profile in self.profiles)
+
+    def windows(self, length_ms: float) -> tuple[JobSequence, ...]:
+        """The jobs of every window as long as this, from the first arrival on, as sequences of their own.
+
+        Windows without jobs are left out. In each, the first job arrives at 0.
+
+        Raises:
+            WorkloadError: a length that is not positive.
+        """
+        if not length_ms > 0:
+            raise WorkloadError(f"a window must be longer than 0, got {length_ms} ms")
+        number = (self.arrival_ms - self.arrival_ms[0]) // length_ms
+        borders = [0, *(np.flatnonzero(np.diff(number)) + 1).tolist(), len(self)]
+        return tuple(
+            replace(
+                self,
+                profiles=self.profiles[first:stop],
+                arrival_ms=self.arrival_ms[first:stop] - self.arrival_ms[first],
+            )
+            for first, stop in pairwise(borders)
+        )
 
 
 def batch_arrivals(profiles: Sequence[JobProfile], num_jobs: int, seed: int) -> JobSequence:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TypeVar
 
 import networkx as nx
@@ -101,8 +101,7 @@ class TaskDurations:
         """
         first_ms = rest_ms if first_ms is None else first_ms
         fresh_ms = first_ms if fresh_ms is None else fresh_ms
-        cells = [[[0, 1]], [[1, 2]], [[2, 3]]]
-        return cls(np.array([ANY_LEVEL]), np.array([fresh_ms, first_ms, rest_ms], float), np.array(cells))
+        return _constant(fresh_ms, first_ms, rest_ms)
 
     @classmethod
     def sampled(cls, durations_ms: ArrayLike) -> TaskDurations:
@@ -141,6 +140,13 @@ class TaskDurations:
     def spread(self) -> tuple[float, float]:
         """Shortest and longest duration, ms."""
         return float(self.values.min()), float(self.values.max())
+
+
+@lru_cache(maxsize=4096)
+def _constant(fresh_ms: float, first_ms: float, rest_ms: float) -> TaskDurations:
+    """Traces have many thousands of stages, of few different durations in whole seconds."""
+    cells = np.array([[[0, 1]], [[1, 2]], [[2, 3]]])
+    return TaskDurations(np.array([ANY_LEVEL]), np.array([fresh_ms, first_ms, rest_ms], float), cells)
 
 
 @dataclass(frozen=True, eq=False)
@@ -208,7 +214,7 @@ class JobProfile:
         if outside.any():
             parent, child = edges[outside.any(axis=1)][0]
             raise WorkloadError(f"edge {parent} -> {child} leaves the {len(stages)} stages")
-        if len(np.unique(edges, axis=0)) != len(edges):
+        if len(set(map(tuple, edges.tolist()))) != len(edges):
             raise WorkloadError("the same edge is given twice")
         object.__setattr__(self, "stages", stages)
         object.__setattr__(self, "edges", edges)

@@ -10,6 +10,7 @@ import click
 
 from decima.cli.console import INTERRUPTED, command_line, end, progress, report
 from decima.cli.options import (
+    ABOVE_ZERO,
     AT_LEAST_ONE,
     FILE,
     JSON,
@@ -73,8 +74,20 @@ DEFAULT_SCHEDULERS = "fifo,sjf-cp,fair,naive-weighted-fair,weighted-fair,tuned-w
     type=FILE,
     help="Compare decima too, with the policy in this file.  [default: a policy that ships, by workload and arrivals]",
 )
+@click.option(
+    "--window",
+    type=ABOVE_ZERO,
+    metavar="SECONDS",
+    help="Cut the jobs of a workload file into windows as long as this; each experiment is the next of those with "
+    "jobs.  [default: each experiment has all jobs]",
+)
 @click.option("--seeds", type=AT_LEAST_ONE, default=20, help="Number of experiments.")
-@click.option("--seed", type=click.IntRange(min=0), default=0, help="Seed of the first experiment.")
+@click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    default=0,
+    help="Seed of the first experiment, or number of its window.",
+)
 @click.option("--training", type=AT_LEAST_ONE, default=6, help="Sequences to tune weighted-fair on.")
 @click.option(
     "--engine",
@@ -156,6 +169,7 @@ def _comparison(options: dict[str, Any]) -> Comparison:
         memory_demand=options["memory_demand"],
         num_experiments=options["seeds"],
         seed=options["seed"],
+        window_ms=None if options["window"] is None else options["window"] * 1000,
     )
     policy = None if checkpoint is None else str(checkpoint)
     return Comparison(conditions, schedulers, policy=policy, num_training=options["training"])

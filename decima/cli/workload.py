@@ -1,19 +1,21 @@
-"""The commands ``decima workload``: make workload files from measured runs, and look at them."""
+"""The commands ``decima workload``: make workload files from measured runs and traces, and look at them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from decima.cli.console import make_console
-from decima.cli.options import PATH, Numbers
+from decima.cli.options import ABOVE_ZERO, AT_LEAST_ONE, FILE, PATH, Numbers, Option, with_options
 
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from workloads.excerpt import Excerpt
     from workloads.job import JobProfile
     from workloads.sources.workload_file import Workload
     from workloads.spark.model import SparkModel
@@ -22,11 +24,13 @@ __all__ = ["workload"]
 
 
 LEVELS = Numbers("whole numbers from 1, such as 5,10,20", int, least=1)
+SIZE = Numbers("two numbers, such as 4,16", count=2)
+OUT = click.option("--out", required=True, type=PATH, help="File to write (.json, .json.gz).")
 
 
 @click.group()
 def workload() -> None:
-    """Make workload files from measured runs, and look at them."""
+    """Make workload files from measured runs and traces, and look at them."""
 
 
 @workload.group(name="import")
@@ -47,7 +51,7 @@ def _parameters(texts: Sequence[str]) -> dict[str, float]:
 
 @import_.command(context_settings={"show_default": True})
 @click.argument("logs", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
-@click.option("--out", required=True, type=PATH, help="File to write (.json, .json.gz).")
+@OUT
 @click.option("--partial", is_flag=True, help="Keep what can be read of logs that are damaged or not ended.")
 @click.option(
     "--levels",
@@ -89,6 +93,105 @@ def spark(logs: Sequence[Path], out: Path, levels: str, parameters: Sequence[str
     click.echo(f"{len(imported.workload.profiles)} profiles from {count} runs of queries in {out}")
 
 
+def trace_options(clock: str) -> Option:
+    """What of a trace is taken, for ``_write_trace``; ``clock`` says when it begins."""
+    return with_options(
+        OUT,
+        click.option(
+            "--from",
+            "from_s",
+            type=float,
+            metavar="SECONDS",
+            help=f"Leave out jobs that arrive before, {clock}.",
+        ),
+        click.option(
+            "--until", "until_s", type=float, metavar="SECONDS", help="Leave out jobs that arrive later."
+        ),
+        click.option("--sample", type=AT_LEAST_ONE, metavar="N", help="Draw so many of these jobs."),
+        click.option(
+            "--seed",
+            type=click.IntRange(min=0),
+            default=0,
+            help="Names the draw, and the noise of durations.",
+        ),
+        click.option(
+            "--speed-up", type=ABOVE_ZERO, default=1.0, help="Let jobs arrive so many times as fast."
+        ),
+        click.option(
+            "--scale-tasks",
+            type=ABOVE_ZERO,
+            default=1.0,
+            help="Divide the number of tasks of each stage, for a smaller cluster; at least one is left.",
+        ),
+        click.option(
+            "--library",
+            is_flag=True,
+            help="Leave out when they arrived: a file of profiles to draw jobs from.",
+        ),
+    )
+
+
+def _write_trace(
+    out: Path, library: bool, options: dict[str, Any], read: Callable[[Excerpt], Workload]
+) -> None:
+    """Read a trace and write a workload file."""
+    from decima.outputs import check_file
+    from workloads.excerpt import Excerpt
+    from workloads.sources.workload_file import write_workload
+
+    check_file(out)
+    taken = read(Excerpt(**{name: value for name, value in options.items() if value is not None}))
+    arrival_ms = 0.0 if taken.sequence is None else float(taken.sequence.arrival_ms[-1])
+    sequence = None if library else taken.sequence
+    write_workload(out, replace(taken, name=out.name.split(".")[0], sequence=sequence))
+    _tell(taken)
+    stages, tasks = (
+        sum(getattr(profile, count) for profile in taken.profiles) for count in ("num_stages", "num_tasks")
+    )
+    arrivals = "without their arrivals" if library else f"which arrive in {arrival_ms / 60_000:.1f} minutes"
+    click.echo(f"{len(taken.profiles)} jobs of {stages} stages and {tasks} tasks, {arrivals}, in {out}")
+
+
+@import_.command(context_settings={"show_default": True})
+@click.argument("table", type=FILE)
+@trace_options("since the trace began")
+@click.option(
+    "--executor",
+    type=SIZE,
+    default="96,100",
+    metavar="CORES,PERCENT",
+    help="Tell demands as shares of an executor with these cores and percent of a machine's memory.",
+)
+def alibaba(table: Path, out: Path, library: bool, executor: str, **options: Any) -> None:
+    """Alibaba's cluster trace of 2018: the jobs in TABLE, which is batch_task.csv or batch_task.csv.gz.
+
+    Jobs that did not end well, or whose tasks cannot be put in order, are dropped and counted. A task's instances
+    are taken to last as long as the task.
+    """
+    from workloads.sources.alibaba import read_alibaba
+
+    _write_trace(
+        out, library, options, lambda excerpt: read_alibaba(table, excerpt, executor=SIZE.parse(executor))
+    )
+
+
+@import_.command(context_settings={"show_default": True})
+@click.argument("files", nargs=-1, required=True, type=FILE)
+@trace_options("since the first workflow ran")
+@click.option(
+    "--executor",
+    type=SIZE,
+    metavar="CORES,GIB",
+    help="Tell demands as shares of an executor with these cores and GiB of memory.  [default: leave them out]",
+)
+def wfcommons(files: Sequence[Path], out: Path, library: bool, executor: str | None, **options: Any) -> None:
+    """Scientific workflows: a job for each of FILES in WfFormat 1.5 (.json, .json.gz), as of WfCommons."""
+    from workloads.sources.wfcommons import read_wfcommons
+
+    size = None if executor is None else SIZE.parse(executor)
+    _write_trace(out, library, options, lambda excerpt: read_wfcommons(files, excerpt, executor=size))
+
+
 @workload.command()
 @click.argument("workload", default="tpch")
 @click.option(
@@ -100,7 +203,8 @@ def show(workload: str, names: Sequence[str], out: Path | None) -> None:
 
     That is tpch, the set that was measured on Spark (the default), a folder of the published TPC-H profiles, or a
     workload file. For each profile: stages, tasks, total work, critical path (both in executor time, at the mean
-    durations), and the numbers of executors for which durations are known.
+    durations), the demands of its tasks (from the least to the most), and the numbers of executors for which durations
+    are known.
     """
     from decima.outputs import atomic_path, check_file
     from workloads.sources.open import open_workload
@@ -112,8 +216,7 @@ def show(workload: str, names: Sequence[str], out: Path | None) -> None:
     make_console().print(_profile_table(profiles))
     if shown.sequence is not None:
         click.echo(f"{len(shown.sequence)} jobs arrive")
-    for key, value in shown.about.items():
-        click.echo(f"{key}: {_told(value)}")
+    _tell(shown)
     if out is not None:
         from decima.show.dags import plot_dags
 
@@ -131,7 +234,8 @@ def _chosen(shown: Workload, names: Sequence[str]) -> tuple[JobProfile, ...]:
 
 
 def _profile_table(profiles: Sequence[JobProfile]) -> Table:
-    table = _plain_table("profile", ("stages", "tasks", "work (s)", "critical path (s)"), ("executors",))
+    numbers = ("stages", "tasks", "work (s)", "critical path (s)", "cpu", "memory")
+    table = _plain_table("profile", numbers, ("executors",))
     for profile in profiles:
         table.add_row(
             profile.name,
@@ -139,6 +243,8 @@ def _profile_table(profiles: Sequence[JobProfile]) -> Table:
             str(profile.num_tasks),
             f"{profile.work_ms / 1000:.1f}",
             f"{profile.critical_path_ms.max() / 1000:.1f}",
+            _range([stage.cpu for stage in profile.stages]),
+            _range([stage.memory for stage in profile.stages]),
             _levels(profile),
         )
     return table
@@ -157,6 +263,12 @@ def _plain_table(name: str, values: Sequence[str], texts: Sequence[str]) -> Tabl
     return table
 
 
+def _range(demands: Sequence[float]) -> str:
+    """From the least to the most, or one number."""
+    least, most = (f"{value:.3g}" for value in (min(demands), max(demands)))
+    return least if least == most else f"{least}-{most}"
+
+
 def _levels(profile: JobProfile) -> str:
     """The parallelism levels of the profile's durations."""
     levels = sorted({level for stage in profile.stages for level in stage.durations.levels.tolist()})
@@ -170,6 +282,11 @@ def _model_table(model: SparkModel) -> Table:
     for level, factor in model.contention.items():
         table.add_row(f"contention at {level}", f"{factor:.3g}", "", "how many times slower the machine was")
     return table
+
+
+def _tell(workload: Workload) -> None:
+    for key, value in workload.about.items():
+        click.echo(f"{key}: {_told(value) or 'none'}")
 
 
 def _told(value: object) -> str:

@@ -32,8 +32,8 @@ class Conditions:
 
     Args:
         workload: profiles to draw jobs from, or an exact sequence. An exact sequence is replayed as it is,
-            with the task noise of each experiment's seed; ``arrivals``, ``interval_ms`` and ``num_jobs`` then
-            have no meaning.
+            with the task noise of each experiment's seed, or window by window; ``arrivals``, ``interval_ms`` and
+            ``num_jobs`` then have no meaning.
         cluster: the cluster; its episodes must end when all jobs are complete.
         arrivals: all jobs at time 0, or a Poisson process.
         interval_ms: mean time between Poisson arrivals, ms.
@@ -41,9 +41,11 @@ class Conditions:
         memory_demand: the workload's ``own``, or ``uniform``: drawn for each stage, see ``workloads.uniform_memory``.
         num_experiments: seeds ``seed``, ``seed + 1``, .. that schedulers are compared on.
         seed: the first seed.
+        window_ms: cuts an exact sequence into windows as long as this, ms. Of those with jobs, each experiment
+            replays the one with the number of its seed, from 0; schedulers are tuned on the last ones.
 
     Raises:
-        CompareError: a number out of range.
+        CompareError: a number out of range, or fewer windows than experiments.
         ConfigError: a stage that no executor class can run.
         WorkloadError: no jobs can be drawn.
     """
@@ -56,6 +58,7 @@ class Conditions:
     memory_demand: Literal["own", "uniform"] = "own"
     num_experiments: int = 20
     seed: int = 0
+    window_ms: float | None = None
 
     def __post_init__(self) -> None:
         if self.arrivals not in ("batch", "poisson"):
@@ -64,6 +67,7 @@ class Conditions:
             raise CompareError(f"between 1 and {TRAINING_OFFSET} experiments, got {self.num_experiments}")
         if not math.isinf(self.cluster.max_time_ms):
             raise CompareError("schedulers are compared on complete episodes, leave max_time_ms infinite")
+        self._check_windows(0)
         if self.memory_demand == "uniform" and max(kind.memory for kind in self.cluster.executor_classes) < 1:
             raise ConfigError("no executor class has the memory 1 that a stage may need with uniform demands")
         check_demands(self.cluster, self._examples)
@@ -72,8 +76,10 @@ class Conditions:
     def _examples(self) -> JobSequence:
         """All jobs that there are, or the first experiment's where demands are drawn for each job."""
         first = self.sequence(self.seed)
-        if self.workload.sequence is not None or self.memory_demand == "uniform":
+        if self.memory_demand == "uniform":
             return first
+        if self.workload.sequence is not None:
+            return self.workload.sequence
         return JobSequence(self.workload.profiles, np.zeros(len(self.workload.profiles)))
 
     @property
@@ -90,6 +96,7 @@ class Conditions:
     def training_seeds(self, count: int) -> range:
         """Seeds of sequences to tune schedulers on, which no experiment meets."""
         first = self.seed + TRAINING_OFFSET
+        self._check_windows(count)
         return range(first, first + count)
 
     def sequence(self, seed: int) -> JobSequence:
@@ -102,8 +109,26 @@ class Conditions:
         return uniform_memory(sequence) if self.memory_demand == "uniform" else sequence
 
     def _draw(self, seed: int, interval_ms: float) -> JobSequence:
+        if self.window_ms is not None:
+            training = seed - self.seed - TRAINING_OFFSET
+            return replace(self._windows[seed if training < 0 else -1 - training], seed=seed)
         if self.workload.sequence is not None:
             return replace(self.workload.sequence, seed=seed)
         if self.arrivals == "poisson":
             return poisson_arrivals(self.workload.profiles, self.num_jobs, interval_ms, seed)
         return batch_arrivals(self.workload.profiles, self.num_jobs, seed)
+
+    @cached_property
+    def _windows(self) -> tuple[JobSequence, ...]:
+        """What experiments replay, where the sequence is cut."""
+        if self.workload.sequence is None:
+            raise CompareError(f"{self.workload.name}: no windows, it does not say which jobs arrive when")
+        return self.workload.sequence.windows(math.inf if self.window_ms is None else self.window_ms)
+
+    def _check_windows(self, num_training: int) -> None:
+        needed = self.seeds.stop + num_training
+        if self.window_ms is not None and needed > len(self._windows):
+            raise CompareError(
+                f"{self.workload.name}: {len(self._windows)} windows with jobs, expected at least {needed}: up to "
+                f"number {self.seeds[-1]} to compare on, and {num_training} to tune on"
+            )

@@ -80,7 +80,9 @@ def scheduler_summaries() -> dict[str, str]:
 def _title(comparison: Comparison) -> str:
     settings = comparison.conditions
     jobs = len(settings.sequence(settings.seed))
-    if settings.workload.sequence is not None:
+    if settings.window_ms is not None:
+        what = f"windows of {settings.window_ms / 1000:g} s of {settings.workload.name}"
+    elif settings.workload.sequence is not None:
         what = f"the {jobs} jobs of {settings.workload.name}"
     elif settings.arrivals == "poisson":
         what = f"{jobs} {settings.workload.name} jobs, Poisson, {settings.interval_ms / 1000:g} s apart"

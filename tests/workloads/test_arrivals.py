@@ -95,6 +95,26 @@ def test_uniform_memory_differs_by_job_and_seed_and_changes_nothing_else() -> No
     )
 
 
+def test_windows_are_cut_from_the_first_arrival_on() -> None:
+    sequence = trace_arrivals(JOBS, [7.0, 16.9, 17.0, 40.0, 46.0], seed=8)
+    windows = sequence.windows(10.0)
+    assert [names(window) for window in windows] == ["ab", "c", "de"]  # none of jobs from 27 to 37
+    assert [window.arrival_ms.tolist() for window in windows] == [[0, pytest.approx(9.9)], [0], [0, 6]]
+    assert {window.seed for window in windows} == {8}
+    assert [names(window) for window in sequence.windows(np.inf)] == ["abcde"]
+    for length in (0.0, -1.0, np.nan):
+        with pytest.raises(WorkloadError, match="must be longer than 0"):
+            sequence.windows(length)
+
+
+@given(st.lists(st.floats(0, 1e6), min_size=1, max_size=5), st.floats(1, 1e6))
+def test_every_job_is_in_one_window(arrival_ms: list[float], length_ms: float) -> None:
+    sequence = trace_arrivals(JOBS[: len(arrival_ms)], arrival_ms)
+    windows = sequence.windows(length_ms)
+    assert "".join(map(names, windows)) == names(sequence)
+    assert all(window.arrival_ms[-1] <= length_ms for window in windows)
+
+
 def test_streams_are_separate_by_seed_purpose_and_path() -> None:
     seeds = (0, 1, 2**32, 2**32 + 1, 2**64)
     paths = ((), (0,), (1,), (0, 0), (0, 1))

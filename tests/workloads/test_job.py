@@ -34,6 +34,13 @@ def test_constant_durations_by_wave() -> None:
     assert durations.spread == (1.0, 6.0)
 
 
+def test_equal_constants_are_made_once() -> None:
+    """Traces have many stages, of few different durations."""
+    assert TaskDurations.constant(7.0) is TaskDurations.constant(7.0)
+    assert TaskDurations.constant(7.0) is TaskDurations.constant(7.0, first_ms=7.0)
+    assert TaskDurations.constant(7.0) is not TaskDurations.constant(7.0, fresh_ms=8.0)
+
+
 def test_a_wave_left_out_of_constants_equals_the_next() -> None:
     assert tables(TaskDurations.constant(1.0)) == [{1: [1.0]}] * 3
     assert tables(TaskDurations.constant(1.0, first_ms=2.0)) == [{1: [2.0]}, {1: [2.0]}, {1: [1.0]}]

@@ -203,7 +203,7 @@ def _measured(durations: TaskDurations, wave: Wave) -> dict[str, list[float]]:
 
 
 def _same(one: TaskDurations, other: TaskDurations) -> bool:
-    return (
+    return one is other or (
         one.mean_ms == other.mean_ms
         and np.array_equal(one.levels, other.levels)
         and all(

@@ -9,15 +9,14 @@ Source: the format's definition, version 2.2, at the Parallel Workloads Archive
 
 from __future__ import annotations
 
-import gzip
 import math
 import re
-import zlib
 from array import array
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import lru_cache
+from io import TextIOWrapper
 from pathlib import Path
 
 import numpy as np
@@ -26,10 +25,12 @@ from numpy.typing import NDArray
 from workloads.arrivals import RandomStream, random_stream
 from workloads.grid_jobs import JobSets, check_whole
 from workloads.job import WorkloadError
+from workloads.sources.files import opened, reasons, unreadable
 
 __all__ = ["SwfLog", "read_swf", "swf_jobs"]
 
 _NUM_FIELDS = 18
+_EXPECTED = "a log in Standard Workload Format"
 
 #: No number in a log is as large; up to here whole numbers are exact.
 _LIMIT = 2.0**53
@@ -113,7 +114,7 @@ class SwfLog:
         """One line for people: how many jobs there are, and what was done to the log."""
         parts = [f"{self.name}: {len(self)} jobs on {self.max_processors} processors"]
         if self.dropped:
-            parts.append(f"dropped {_reasons(self.dropped)}")
+            parts.append(f"dropped {reasons(self.dropped)}")
         if self.num_unsorted:
             parts.append(f"{self.num_unsorted} submit times out of order, now sorted")
         return "; ".join(parts)
@@ -135,7 +136,7 @@ def read_swf(path: str | Path) -> SwfLog:
     try:
         state = path.stat()
     except OSError as error:
-        raise _unreadable(path, error) from None
+        raise unreadable(path, error, _EXPECTED) from None
     return _read(path, state.st_mtime_ns, state.st_size)
 
 
@@ -245,21 +246,11 @@ def swf_jobs(
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
     """The lines that are not blank, with their numbers."""
-    opened = gzip.open if path.suffix == ".gz" else open
-    try:
-        # Names in comments are in whatever encoding; numbers are in any of them.
-        with opened(path, "rt", encoding="utf-8", errors="replace") as file:
-            for number, line in enumerate(file, 1):
-                if stripped := line.strip():
-                    yield number, stripped
-    except (gzip.BadGzipFile, EOFError, zlib.error):
-        raise WorkloadError(f"{path}: expected gzip, the file is malformed or cut short") from None
-    except OSError as error:
-        raise _unreadable(path, error) from None
-
-
-def _unreadable(path: Path, error: OSError) -> WorkloadError:
-    return WorkloadError(f"{path}: {error.strerror}, expected a log in Standard Workload Format")
+    # Names in comments are in whatever encoding; numbers are in any of them.
+    with opened(path, _EXPECTED) as file, TextIOWrapper(file, encoding="utf-8", errors="replace") as text:
+        for number, line in enumerate(text, 1):
+            if stripped := line.strip():
+                yield number, stripped
 
 
 def _is_number(text: str) -> bool:
@@ -292,7 +283,7 @@ def _build_log(path: Path, table: NDArray[np.float64], header: Mapping[str, str]
         kept &= ~wrong
     jobs = np.flatnonzero(kept)
     if not jobs.size:
-        raise WorkloadError(f"{path}: expected at least one job that can be run, got {_reasons(dropped)}")
+        raise WorkloadError(f"{path}: expected at least one job that can be run, got {reasons(dropped)}")
     num_unsorted = int(np.count_nonzero(np.diff(submit_s[jobs]) < 0))
     jobs = jobs[np.argsort(submit_s[jobs], kind="stable")]
     return SwfLog(
@@ -305,10 +296,6 @@ def _build_log(path: Path, table: NDArray[np.float64], header: Mapping[str, str]
         dropped=dropped,
         num_unsorted=num_unsorted,
     )
-
-
-def _reasons(dropped: Mapping[str, int]) -> str:
-    return ", ".join(f"{count} with {why}" for why, count in dropped.items())
 
 
 def _first_known(table: NDArray[np.float64], first: _Field, second: _Field) -> NDArray[np.float64]:

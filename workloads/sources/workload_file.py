@@ -60,7 +60,6 @@ import gzip
 import json
 import os
 import tomllib
-import zlib
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -76,8 +75,8 @@ from workloads.sources.file_format import (
     build_profile,
     describe_stages,
     first_error,
-    place_name,
 )
+from workloads.sources.files import parse_json, read_document
 
 __all__ = ["Workload", "read_workload", "write_workload"]
 
@@ -126,7 +125,8 @@ def read_workload(path: str | Path) -> Workload:
             was expected.
     """
     path = Path(path)
-    document = _parse(path)
+    parse = tomllib.loads if _suffix(path) == ".toml" else parse_json
+    document = read_document(path, "a workload file", parse)
     try:
         return _build_workload(WorkloadFile.model_validate(document), default_name=_stem(path))
     except ValidationError as error:
@@ -172,61 +172,6 @@ def _build_workload(file: WorkloadFile, default_name: str) -> Workload:
         sequence = trace_arrivals([profiles[job.profile] for job in file.jobs], arrivals, file.seed)
     name = file.name if "name" in file.model_fields_set else default_name
     return Workload(tuple(profiles.values()), sequence, name, file.about)
-
-
-class _Repeated:
-    """Stands for a JSON object that holds a key twice, so that its place can be named."""
-
-    def __init__(self, key: str) -> None:
-        self.key = key
-
-
-def _parse(path: Path) -> object:
-    suffix = _suffix(path)
-    try:
-        data = path.read_bytes()
-        if suffix == ".json.gz":
-            data = gzip.decompress(data)
-    except (gzip.BadGzipFile, EOFError, zlib.error):
-        raise WorkloadError(f"{path}: expected gzip, the file is malformed or cut short") from None
-    except OSError as error:
-        raise WorkloadError(f"{path}: {error.strerror}, expected a workload file") from None
-    try:
-        text = data.decode()
-        return tomllib.loads(text) if suffix == ".toml" else _parse_json(text)
-    except UnicodeDecodeError as error:
-        raise WorkloadError(f"{path}: byte {error.start}: expected UTF-8 text") from None
-    except json.JSONDecodeError as error:
-        raise WorkloadError(f"{path}: line {error.lineno}, column {error.colno}: {error.msg}") from None
-    except RecursionError:
-        raise WorkloadError(f"{path}: too many levels of brackets") from None
-    except ValueError as error:  # TOML's own, a repeated key, or a number of thousands of digits
-        raise WorkloadError(f"{path}: {error}") from None
-
-
-def _parse_json(text: str) -> object:
-    repeated = False
-
-    def build(pairs: list[tuple[str, object]]) -> object:
-        nonlocal repeated
-        result = dict(pairs)
-        if len(result) == len(pairs):
-            return result
-        repeated = True
-        return _Repeated(Counter(key for key, _ in pairs).most_common(1)[0][0])
-
-    document = json.loads(text, object_pairs_hook=build)
-    if repeated:
-        _refuse_repeated(document, ())
-    return document
-
-
-def _refuse_repeated(value: object, place: tuple[str | int, ...]) -> None:
-    if isinstance(value, _Repeated):
-        raise WorkloadError(f"{place_name((*place, value.key))}: this key is given more than once")
-    inner = value.items() if isinstance(value, dict) else enumerate(value if isinstance(value, list) else ())
-    for key, item in inner:
-        _refuse_repeated(item, (*place, key))
 
 
 def _suffix(path: Path) -> str:

@@ -23,7 +23,7 @@ from decima.show.report import scheduler_summaries
 from tests.decima.cli.commands import assert_one_line_error, assert_same_again
 from tests.decima.evaluation.examples import LIBRARY, OWN
 from tests.programs import started
-from workloads import Workload, write_workload
+from workloads import Workload, trace_arrivals, write_workload
 
 #: Invokes ``decima compare`` with the given options.
 Compare = Callable[..., Result]
@@ -121,8 +121,6 @@ def test_the_tuned_alphas_are_shown(run: Compare) -> None:
 
 
 def test_a_workload_file_with_jobs_is_replayed_exactly(run: Compare, tmp_path: Path) -> None:
-    from workloads import trace_arrivals
-
     sequence = trace_arrivals(LIBRARY.profiles[:2], [0.0, 500.0])
     write_workload(tmp_path / "exact.json", Workload(LIBRARY.profiles, sequence, "exact"))
     exact = ("--workload", "exact.json", "--executors", "2", "--seeds", "2", "--processes", "1")
@@ -131,6 +129,28 @@ def test_a_workload_file_with_jobs_is_replayed_exactly(run: Compare, tmp_path: P
     document = json.loads((tmp_path / "r.json").read_text())
     assert (document["jobs"], document["arrivals"]) == (2, "exact")
     assert_one_line_error(run("--jobs", "5", base=exact), "--jobs has no effect")
+
+
+def test_windows_of_a_workload_file_are_the_experiments(run: Compare, tmp_path: Path) -> None:
+    sequence = trace_arrivals(LIBRARY.profiles, [0.0, 1000.0, 60_000.0, 120_000.0])
+    write_workload(tmp_path / "exact.json", Workload(LIBRARY.profiles, sequence, "exact"))
+    windows = ("--workload", "exact.json", "--executors", "2", "--window", "30", "--processes", "1")
+    few = ("--schedulers", "weighted-fair,fifo", "--seeds", "2", "--training", "1")
+    result = run(*few, "--json", "r.json", base=windows)
+    assert result.exit_code == 0, result.stderr
+    assert "windows of 30 s of exact, 2 executors, 2 experiments" in result.stdout
+    document = json.loads((tmp_path / "r.json").read_text())
+    assert (document["window_s"], document["jobs"], document["seeds"]) == (30, 2, [0, 1])
+    one, other = document["schedulers"]["fifo"]["per_seed_avg_jct_s"]
+    assert one != other
+    assert_same_again(tmp_path / "r.json", "--processes", "1")
+    assert_one_line_error(
+        run("--schedulers", "fifo", base=windows), "exact: 3 windows with jobs, expected at least 20"
+    )
+    assert_one_line_error(
+        run(*few[:4], base=windows), "expected at least 8: up to number 1 to compare on, and 6 to tune"
+    )
+    assert_one_line_error(run("--window", "30"), "tiny: no windows, it does not say which jobs arrive when")
 
 
 def test_a_scheduler_in_the_users_folder_is_found(run: Compare, tmp_path: Path) -> None:

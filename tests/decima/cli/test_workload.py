@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from PIL import Image
 
 from decima.cli.main import cli
 from tests.decima.cli.commands import assert_one_line_error
+from tests.workloads.sources.test_wfcommons import document
 from tests.workloads.spark.logs import LogBuilder, small_log
 from workloads import Workload, read_workload, synthetic_profiles, trace_arrivals, write_workload
 
@@ -43,7 +45,7 @@ def test_import_makes_a_workload_that_can_be_shown(tmp_path: Path) -> None:
     shown = run("show", "mine.json", "--out", "dags.png")
     assert shown.exit_code == 0, shown.stderr
     row = next(line.split() for line in shown.stdout.splitlines() if workload.profiles[0].name in line)
-    assert row[-6:-2] == ["2", "4", f"{workload.profiles[0].work_ms / 1000:.1f}", "0.4"]
+    assert row[-8:-2] == ["2", "4", f"{workload.profiles[0].work_ms / 1000:.1f}", "0.4", "1", "0"]
     assert row[-2:] == ["1", "8"]
     assert "source: Spark event logs" in shown.stdout
     assert Image.open("dags.png").size == (400, 260)
@@ -118,6 +120,147 @@ def test_bad_logs_are_told_in_one_line(tmp_path: Path, name: str, content: bytes
 def test_bad_options_are_told_in_one_line(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
     small_log().write(tmp_path / "log")
     assert_one_line_error(import_spark(*arguments), message)
+
+
+# Traces
+
+
+TRACE = """\
+M1,10,j_1,1,Terminated,1000,1004,100.0,0.5
+R2_1,1,j_1,1,Terminated,1004,1005,50.0,0.25
+task_a,4,j_2,1,Terminated,1060,1062,100.0,0.5
+M1,1,j_3,1,Failed,1070,1072,100.0,0.5
+M1,6,j_4,1,Terminated,1120,1180,200.0,1
+"""
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> str:
+    """A table with four jobs, of which one failed."""
+    (tmp_path / "batch_task.csv").write_text(TRACE)
+    return "batch_task.csv"
+
+
+def test_a_trace_of_alibaba_is_imported_shown_and_replayed(trace: str) -> None:
+    result = run("import", "alibaba", trace, "--out", "mine.json")
+    assert result.exit_code == 0, result.stderr
+    assert result.stderr == ""
+    assert "jobs in the table: 4\ndropped: an unfinished task 1\n" in result.stdout
+    assert "3 jobs of 4 stages and 21 tasks, which arrive in 2.0 minutes, in mine.json\n" in result.stdout
+    workload = read_workload("mine.json")
+    assert workload.sequence is not None
+    assert workload.sequence.arrival_ms.tolist() == [0, 60_000, 120_000]
+    assert workload.profiles[0].stages[0].cpu == 1 / 96
+
+    shown = run("show", "mine.json")
+    assert shown.exit_code == 0, shown.stderr
+    rows = [line.split() for line in shown.stdout.splitlines()]
+    assert ["j_1", "2", "11", "41.0", "41.0", "0.00521-0.0104", "0.0025-0.005", "any"] in rows
+    assert "3 jobs arrive" in shown.stdout
+
+    compared = CliRunner().invoke(
+        cli,
+        [
+            "compare",
+            "--workload",
+            "mine.json",
+            "--executors",
+            "3",
+            "--seeds",
+            "1",
+            "--schedulers",
+            "fifo",
+            "--processes",
+            "1",
+        ],
+    )
+    assert compared.exit_code == 0, compared.stderr
+    assert "the 3 jobs of mine" in compared.stdout
+
+
+def test_a_part_of_a_trace_faster_and_smaller(trace: str) -> None:
+    part = [
+        "--from",
+        "1050",
+        "--until",
+        "1121",
+        "--speed-up",
+        "6",
+        "--scale-tasks",
+        "4",
+        "--seed",
+        "7",
+        "--executor",
+        "2,1",
+    ]
+    result = run("import", "alibaba", trace, "--out", "mine.json", *part)
+    assert result.exit_code == 0, result.stderr
+    workload = read_workload("mine.json")
+    assert workload.sequence is not None
+    assert [job.name for job in workload.profiles] == ["j_2", "j_4"]
+    assert workload.sequence.arrival_ms.tolist() == [0, 10_000]
+    assert workload.sequence.seed == 7
+    assert [job.num_tasks for job in workload.profiles] == [1, 2]
+    assert [(job.stages[0].cpu, job.stages[0].memory) for job in workload.profiles] == [(0.5, 0.5), (1, 1)]
+    assert "excerpt: from_s 1050.0, until_s 1121.0, seed 7, speed_up 6.0, scale_tasks 4.0" in result.stdout
+
+
+def test_a_sample_as_a_library(trace: str) -> None:
+    result = run("import", "alibaba", trace, "--out", "mine.json", "--sample", "2", "--library")
+    assert result.exit_code == 0, result.stderr
+    assert "2 jobs of" in result.stdout
+    assert "without their arrivals, in mine.json" in result.stdout
+    workload = read_workload("mine.json")
+    assert len(workload.profiles) == 2
+    assert workload.sequence is None
+
+
+def test_workflows_are_imported(tmp_path: Path) -> None:
+    for name, second in (("late", 30), ("early", 0)):
+        content = document(
+            {"a_1": "", "a_2": "", "b": "a_1 a_2"}, executed=f"2020-01-01T00:00:{second:02}Z", coreCount=2
+        )
+        (tmp_path / f"{name}.json").write_text(json.dumps(content))
+    result = run("import", "wfcommons", "late.json", "early.json", "--out", "mine.json", "--executor", "4,1")
+    assert result.exit_code == 0, result.stderr
+    assert "arrivals: executedAt\n" in result.stdout
+    assert "2 jobs of 4 stages and 6 tasks, which arrive in 0.5 minutes, in mine.json\n" in result.stdout
+    workload = read_workload("mine.json")
+    assert [job.name for job in workload.profiles] == ["early", "late"]
+    assert workload.profiles[0].stages[0].cpu == 0.5
+    assert run("import", "wfcommons", "late.json", "--out", "mine.json").exit_code == 0
+    assert read_workload("mine.json").profiles[0].stages[0].cpu == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("alibaba", "missing.csv", "--out", "m.json"), "'missing.csv' does not exist"),
+        (("alibaba", "batch_task.csv"), "Missing option '--out'"),
+        (("alibaba", "batch_task.csv", "--out", "m.toml"), "TOML is only read"),
+        (("alibaba", "batch_task.csv", "--out", "nowhere/m.json"), "cannot write nowhere/m.json"),
+        (("alibaba", "batch_task.csv", "--out", "m.json", "--executor", "4"), "'4': expected two numbers"),
+        (("alibaba", "batch_task.csv", "--out", "m.json", "--executor", "4,0"), "must be above 0 and finite"),
+        (
+            ("alibaba", "batch_task.csv", "--out", "m.json", "--from", "9", "--until", "5"),
+            "begins before it ends",
+        ),
+        (
+            ("alibaba", "batch_task.csv", "--out", "m.json", "--from", "1e9"),
+            "batch_task.csv: expected jobs that arrive",
+        ),
+        (("alibaba", "batch_task.csv", "--out", "m.json", "--speed-up", "0"), "0.0 is not in the range x>0"),
+        (("alibaba", "bad.csv", "--out", "m.json"), "bad.csv: line 1: expected 9 fields, got 1"),
+        (("wfcommons", "--out", "m.json"), "Missing argument 'FILES...'"),
+        (("wfcommons", "bad.csv", "--out", "m.json"), "bad.csv: line 1, column 1: Expecting value"),
+    ],
+)
+def test_bad_traces_are_told_in_one_line(
+    trace: str, tmp_path: Path, arguments: tuple[str, ...], message: str
+) -> None:
+    (tmp_path / "bad.csv").write_text("bad\n")
+    assert_one_line_error(run("import", *arguments), message)
+    assert not (tmp_path / "m.json").exists()
 
 
 def test_show_the_embedded_set() -> None:

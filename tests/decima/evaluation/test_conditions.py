@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from decima.evaluation.conditions import CompareError
+from decima.evaluation.conditions import CompareError, Conditions
 from simulator.cluster.config import ClusterConfig, ConfigError, ExecutorClass
 from tests.decima.evaluation.examples import CLUSTER, LIBRARY, conditions
 from workloads.arrivals import JobSequence
@@ -44,6 +44,38 @@ def test_classes_that_no_stage_fits_are_known() -> None:
     assert conditions(cluster=cluster).idle_classes == list(SMALL.executor_classes)
 
 
+def windowed(**changes: Any) -> Conditions:
+    """Six windows of 10 ms with a job each; two of them have two jobs."""
+    arrival_ms = np.array([5.0, 15.0, 16.0, 50.0, 60.0, 70.0, 80.0, 81.0])
+    sequence = JobSequence(LIBRARY.profiles * 2, arrival_ms, seed=99)
+    workload = Workload(LIBRARY.profiles, sequence, "trace")
+    return conditions(**{"workload": workload, "window_ms": 10.0, "seed": 0, **changes})
+
+
+def test_each_experiment_replays_the_next_window() -> None:
+    chosen = windowed()
+    first, second, third = (chosen.sequence(seed) for seed in chosen.seeds)
+    assert (first.seed, second.seed, third.seed) == (0, 1, 2)
+    assert [each.arrival_ms.tolist() for each in (first, second, third)] == [[0], [0, 1], [0]]
+    assert second.profiles == LIBRARY.profiles[1:3]
+    # The seed is the window's number.
+    assert windowed(seed=2, num_experiments=1).sequence(2).profiles == third.profiles
+
+
+def test_schedulers_are_tuned_on_the_last_windows() -> None:
+    chosen = windowed(seed=1, num_experiments=2)
+    last, before = (chosen.sequence(seed) for seed in chosen.training_seeds(2))
+    assert last.arrival_ms.tolist() == [0, 1]
+    assert last.profiles == LIBRARY.profiles[2:]
+    assert before.profiles == LIBRARY.profiles[1:2]
+    assert len(chosen.training_seeds(3)) == 3
+    with pytest.raises(
+        CompareError,
+        match="trace: 6 windows with jobs, expected at least 7: up to number 2 to compare on, and 4",
+    ):
+        chosen.training_seeds(4)
+
+
 def test_no_training_meets_an_experiment() -> None:
     chosen = conditions(num_experiments=1_000_000)
     assert len(chosen.training_seeds(2)) == 2
@@ -75,6 +107,7 @@ def test_no_training_meets_an_experiment() -> None:
             ConfigError,
             "no executor class has the memory 1 that a stage may need with uniform demands",
         ),
+        ({"window_ms": 10.0}, CompareError, "tiny: no windows, it does not say which jobs arrive when"),
         ({"cluster": replace(CLUSTER, max_time_ms=10.0)}, CompareError, "leave max_time_ms infinite"),
     ],
 )
@@ -83,3 +116,13 @@ def test_conditions_that_make_no_sense_are_refused(
 ) -> None:
     with pytest.raises(error, match=message):
         conditions(**changes)
+
+
+def test_windows_that_are_too_few_or_have_no_length_are_refused() -> None:
+    assert len(windowed(num_experiments=6).seeds) == 6
+    with pytest.raises(CompareError, match="6 windows with jobs, expected at least 7"):
+        windowed(num_experiments=7)
+    with pytest.raises(CompareError, match="6 windows with jobs, expected at least 8"):
+        windowed(seed=5)
+    with pytest.raises(ValueError, match="a window must be longer than 0"):
+        windowed(window_ms=0.0)

@@ -1,0 +1,87 @@
+"""What of a recorded sequence of jobs is run again: a part of its time, some of its jobs, faster, smaller."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from workloads.arrivals import JobSequence, RandomStream, random_stream, trace_arrivals
+from workloads.grid_jobs import check_whole
+from workloads.job import JobProfile, WorkloadError
+
+__all__ = ["Excerpt"]
+
+
+@dataclass(frozen=True)
+class Excerpt:
+    """A part of a recorded sequence; by default all of it, as it was.
+
+    Args:
+        from_s: jobs that arrived before are left out, s on the clock of the record.
+        until_s: so are those that arrived then or later, s.
+        sample: at most so many of the others, drawn without repetition; their order is kept.
+        seed: names the draw.
+        speed_up: jobs arrive so many times as fast.
+        scale_tasks: the numbers of tasks are divided by it and rounded up, for a smaller cluster.
+
+    Raises:
+        WorkloadError: a number out of range.
+    """
+
+    from_s: float = -math.inf
+    until_s: float = math.inf
+    sample: int | None = None
+    seed: int = 0
+    speed_up: float = 1.0
+    scale_tasks: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not self.from_s < self.until_s:
+            raise WorkloadError(
+                f"expected a time that begins before it ends, got {self.from_s:g} to {self.until_s:g} s"
+            )
+        if self.sample is not None:
+            check_whole("sample", self.sample)
+        for name in ("speed_up", "scale_tasks"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise WorkloadError(f"{name} must be above 0 and finite, got {getattr(self, name)}")
+
+    @property
+    def about(self) -> dict[str, float]:
+        """What is not as by default."""
+        default = Excerpt()
+        return {name: value for name, value in asdict(self).items() if value != getattr(default, name)}
+
+    def choose(self, arrival_s: ArrayLike) -> NDArray[np.int64]:
+        """The jobs that are run again, by number, in order of arrival; those of one time keep theirs.
+
+        Args:
+            arrival_s: float [num_jobs], s on the clock of the record, in any order.
+
+        Raises:
+            WorkloadError: there are none.
+        """
+        arrival = np.asarray(arrival_s, dtype=np.float64)
+        order = np.argsort(arrival, kind="stable")
+        inside = order[(arrival[order] >= self.from_s) & (arrival[order] < self.until_s)]
+        if not inside.size:
+            raise WorkloadError(
+                f"expected jobs that arrive from {self.from_s:g} to {self.until_s:g} s, got none"
+            )
+        if self.sample is not None and self.sample < len(inside):
+            random = random_stream(self.seed, RandomStream.ARRIVALS)
+            inside = inside[np.sort(random.choice(len(inside), self.sample, replace=False))]
+        return inside
+
+    def sequence(self, profiles: Sequence[JobProfile], arrival_s: ArrayLike) -> JobSequence:
+        """Jobs that were chosen, at their times (float [num_jobs], s); the first arrives at 0."""
+        arrival = np.asarray(arrival_s, dtype=np.float64)
+        return trace_arrivals(profiles, (arrival - arrival.min()) * 1000 / self.speed_up, self.seed)
+
+    def num_tasks(self, recorded: int) -> int:
+        """How many tasks a stage has that had ``recorded``."""
+        return math.ceil(recorded / self.scale_tasks)

@@ -1,0 +1,101 @@
+"""What readers of files have in common: bytes that may be gzipped, JSON, and errors that name the file."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from workloads.job import WorkloadError
+from workloads.sources.file_format import place_name
+
+__all__ = ["opened", "parse_json", "read_document", "reasons", "unreadable"]
+
+
+@contextmanager
+def opened(path: Path, expected: str) -> Iterator[BinaryIO]:
+    """A file's bytes, decompressed where its name ends in ``.gz``.
+
+    Args:
+        path: the file.
+        expected: what it should be, for whoever has no such file.
+
+    Raises:
+        WorkloadError: it cannot be read, or is not gzip where it should be.
+    """
+    try:
+        # A gzip file can be read like any other.
+        with gzip.open(path) if path.suffix.lower() == ".gz" else path.open("rb") as file:
+            yield file  # type: ignore[misc]
+    except (gzip.BadGzipFile, EOFError, zlib.error):
+        raise WorkloadError(f"{path}: expected gzip, the file is malformed or cut short") from None
+    except OSError as error:
+        raise unreadable(path, error, expected) from None
+
+
+def unreadable(path: Path, error: OSError, expected: str) -> WorkloadError:
+    """What to say of a file that the system does not hand out."""
+    return WorkloadError(f"{path}: {error.strerror}, expected {expected}")
+
+
+def parse_json(text: str) -> object:
+    """What a text of JSON means; an object that has a key twice is a ``ValueError``."""
+    repeated = False
+
+    def build(pairs: list[tuple[str, object]]) -> object:
+        nonlocal repeated
+        result = dict(pairs)
+        if len(result) == len(pairs):
+            return result
+        repeated = True
+        return _Repeated(Counter(key for key, _ in pairs).most_common(1)[0][0])
+
+    document = json.loads(text, object_pairs_hook=build)
+    if repeated:
+        _refuse_repeated(document, ())
+    return document
+
+
+def read_document(path: Path, expected: str, parse: Callable[[str], object] = parse_json) -> object:
+    """What a file of JSON means, or of what ``parse`` understands; ``expected`` as in ``opened``.
+
+    Raises:
+        WorkloadError: it cannot be read, is not UTF-8, or means nothing.
+    """
+    with opened(path, expected) as file:
+        data = file.read()
+    try:
+        return parse(data.decode())
+    except UnicodeDecodeError as error:
+        raise WorkloadError(f"{path}: byte {error.start}: expected UTF-8 text") from None
+    except json.JSONDecodeError as error:
+        raise WorkloadError(f"{path}: line {error.lineno}, column {error.colno}: {error.msg}") from None
+    except RecursionError:
+        raise WorkloadError(f"{path}: too many levels of brackets") from None
+    except ValueError as error:  # TOML's own, a repeated key, or a number of thousands of digits
+        raise WorkloadError(f"{path}: {error}") from None
+
+
+def reasons(dropped: Mapping[str, int]) -> str:
+    """Why something was dropped, and how many there were of it, in words."""
+    return ", ".join(f"{count} with {why}" for why, count in dropped.items())
+
+
+class _Repeated:
+    """Stands for a JSON object that holds a key twice, so that its place can be named."""
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+
+
+def _refuse_repeated(value: object, place: tuple[str | int, ...]) -> None:
+    if isinstance(value, _Repeated):
+        raise WorkloadError(f"{place_name((*place, value.key))}: this key is given more than once")
+    inner = value.items() if isinstance(value, dict) else enumerate(value if isinstance(value, list) else ())
+    for key, item in inner:
+        _refuse_repeated(item, (*place, key))

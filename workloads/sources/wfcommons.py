@@ -1,0 +1,216 @@
+"""Scientific workflows in WfFormat 1.5, the JSON of WfCommons (wfcommons.org), such as those of WfInstances.
+
+What is read of a file::
+
+    {"schemaVersion": "1.5",
+     "createdAt": "2020-12-30T02:25:22",
+     "workflow": {
+       "specification": {
+         "tasks": [{"id": "split_1", "name": "split", "parents": [], "children": ["merge_2"]}, ..]},
+       "execution": {
+         "executedAt": "2020-12-27T18:23:37+00:00",
+         "tasks": [{"id": "split_1", "runtimeInSeconds": 2.87, "coreCount": 1, "memoryInBytes": 9000000}, ..]}}}
+
+A workflow becomes a job. Tasks of it that run the same program, by their names without what numbers them, and have
+the same parents and the same children become the tasks of one stage: whoever waits for one of them waits for all, so
+nothing starts earlier or later than in the workflow. Every other task is a stage of its own. The tasks of a stage draw
+their durations from what was measured of all of them.
+
+A job arrives when it ran (``executedAt``), or where some file does not say so in a form that can be read, when the
+files were written (``createdAt``), or else all at once. Times without a zone are UTC.
+
+A stage's demands are the largest among its tasks, in shares of an executor if its size is given; unknown ones, and all
+of them otherwise, are what a stage has by default.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from workloads.excerpt import Excerpt
+from workloads.job import JobProfile, StageProfile, TaskDurations, WorkloadError
+from workloads.sources.file_format import first_error
+from workloads.sources.files import read_document
+from workloads.sources.workload_file import Workload
+
+__all__ = ["read_wfcommons"]
+
+_BYTES_IN_GIB = 2**30
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(strict=True, frozen=True, allow_inf_nan=False)
+
+
+class _Task(_Model):
+    id: str
+    name: str
+    parents: list[str]
+    children: list[str]
+
+
+class _Specification(_Model):
+    tasks: Annotated[list[_Task], Field(min_length=1)]
+
+
+class _Measured(_Model):
+    id: str
+    runtime_s: float = Field(alias="runtimeInSeconds", ge=0)
+    cores: float | None = Field(None, alias="coreCount", ge=0)
+    memory: float | None = Field(None, alias="memoryInBytes", ge=0)
+
+
+class _Execution(_Model):
+    tasks: list[_Measured]
+    executed_at: str = Field("", alias="executedAt")
+
+
+class _Workflow(_Model):
+    specification: _Specification
+    execution: _Execution
+
+
+class _File(_Model):
+    schema_version: Literal["1.5"] = Field(alias="schemaVersion")
+    workflow: _Workflow
+    created_at: str = Field("", alias="createdAt")
+
+
+def read_wfcommons(
+    paths: Sequence[str | Path], excerpt: Excerpt | None = None, executor: tuple[float, float] | None = None
+) -> Workload:
+    """Read workflows, see the module's text.
+
+    Args:
+        paths: a file for each, ``.json`` or ``.json.gz``.
+        excerpt: which of them, and how; by default all as they were. Its clock starts with the first workflow.
+        executor: what demands are shares of: cores, and GiB of memory; without it they are left out.
+
+    Returns:
+        A profile for each workflow that is chosen, by arrival, and the sequence of them. It has the name of its file.
+
+    Raises:
+        WorkloadError: a file is missing or malformed, with the place in it; or no job is left.
+    """
+    excerpt = excerpt or Excerpt()
+    if executor is not None and not all(0 < size < math.inf for size in executor):
+        raise WorkloadError(f"an executor's cores and memory must be above 0 and finite, got {executor}")
+    files = [(Path(path), _read(Path(path))) for path in paths]
+    if not files:
+        raise WorkloadError("expected at least one file in WfFormat")
+    clock, arrival_s = _arrivals([file for _, file in files])
+    chosen = excerpt.choose(arrival_s)
+    chosen_files = [files[number] for number in chosen.tolist()]
+    profiles = tuple(_profile(path, file, excerpt, executor) for path, file in chosen_files)
+    about = {
+        "source": "workflows in WfFormat 1.5",
+        "arrivals": clock,
+        "demands": "left out" if executor is None else "shares of {:g} cores and {:g} GiB".format(*executor),
+        "excerpt": excerpt.about,
+    }
+    sequence = excerpt.sequence(profiles, np.array(arrival_s)[chosen])
+    return Workload(profiles, sequence, "wfcommons", about)
+
+
+def _read(path: Path) -> _File:
+    try:
+        return _File.model_validate(read_document(path, "a workflow in WfFormat 1.5"))
+    except ValidationError as error:
+        raise WorkloadError(f"{path}: {first_error(error)}") from None
+
+
+# Arrivals
+
+
+def _arrivals(files: Sequence[_File]) -> tuple[str, list[float]]:
+    """Which clock all files have, and when each of them arrives, s after the first."""
+    for clock, texts in (
+        ("executedAt", [file.workflow.execution.executed_at for file in files]),
+        ("createdAt", [file.created_at for file in files]),
+    ):
+        times = [_time_s(text) for text in texts]
+        if not any(map(math.isnan, times)):
+            return clock, [time - min(times) for time in times]
+    return "all at once", [0.0] * len(files)
+
+
+def _time_s(text: str) -> float:
+    """Seconds since 1970, NaN for what is no time. Pegasus writes some as month-day-year."""
+    for parse in (datetime.fromisoformat, lambda text: datetime.strptime(text, "%m-%d-%yT%H:%M:%S%z")):
+        with suppress(ValueError):
+            time = parse(text)
+            return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
+    return math.nan
+
+
+# Stages
+
+
+def _profile(path: Path, file: _File, excerpt: Excerpt, executor: tuple[float, float] | None) -> JobProfile:
+    tasks = file.workflow.specification.tasks
+    number = {task.id: place for place, task in enumerate(tasks)}
+    if len(number) < len(tasks):
+        repeated = next(place for place, task in enumerate(tasks) if number[task.id] != place)
+        raise WorkloadError(f"{path}: workflow.specification.tasks[{repeated}].id: another task has it, too")
+    measured = {task.id: task for task in file.workflow.execution.tasks}
+    parents: list[set[int]] = [set() for _ in tasks]
+    children: list[set[int]] = [set() for _ in tasks]
+    for place, task in enumerate(tasks):
+        where = f"{path}: workflow.specification.tasks[{place}]"
+        if task.id not in measured:
+            raise WorkloadError(f"{where}: workflow.execution.tasks has no runtime of {task.id!r:.60}")
+        for kind, named in (("parents", task.parents), ("children", task.children)):
+            for index, other in enumerate(named):
+                if other not in number:
+                    raise WorkloadError(
+                        f"{where}.{kind}[{index}]: expected the id of a task, got {other!r:.60}"
+                    )
+                parent, child = (number[other], place) if kind == "parents" else (place, number[other])
+                parents[child].add(parent)
+                children[parent].add(child)
+
+    alike: dict[tuple[str, frozenset[int], frozenset[int]], list[int]] = {}
+    for place, task in enumerate(tasks):
+        key = _program(task.name), frozenset(parents[place]), frozenset(children[place])
+        alike.setdefault(key, []).append(place)
+    stage_of = {place: stage for stage, places in enumerate(alike.values()) for place in places}
+    edges = {(stage_of[parent], stage_of[child]) for child in stage_of for parent in parents[child]}
+    stages = tuple(
+        _stage(program, [measured[tasks[place].id] for place in places], excerpt, executor)
+        for (program, _, _), places in alike.items()
+    )
+    try:
+        return JobProfile(path.name.split(".json")[0], stages, np.array(sorted(edges)).reshape(-1, 2))
+    except WorkloadError as error:
+        raise WorkloadError(f"{path}: {error}") from None
+
+
+def _program(name: str) -> str:
+    """A task's name without what numbers it: ``individuals`` of ``individuals_ID0000042``."""
+    return re.sub(r"_?(ID)?[0-9]+$", "", name) or name
+
+
+def _stage(
+    program: str, tasks: Sequence[_Measured], excerpt: Excerpt, executor: tuple[float, float] | None
+) -> StageProfile:
+    runtimes = [task.runtime_s * 1000 for task in tasks]
+    durations = (
+        TaskDurations.constant(runtimes[0]) if len(set(runtimes)) == 1 else TaskDurations.sampled(runtimes)
+    )
+    cpu, memory = 1.0, 0.0
+    if executor is not None:
+        cpu = max((task.cores / executor[0] for task in tasks if task.cores is not None), default=cpu)
+        memory = max(
+            (task.memory / executor[1] / _BYTES_IN_GIB for task in tasks if task.memory is not None),
+            default=memory,
+        )
+    return StageProfile(excerpt.num_tasks(len(tasks)), durations, program, cpu, memory)
