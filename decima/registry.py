@@ -19,6 +19,7 @@ from decima.schedulers.base import Scheduler, SchedulerError
 from decima.schedulers.drf import Drf
 from decima.schedulers.fair import Fair, NaiveWeightedFair, WeightedFair
 from decima.schedulers.fifo import Fifo
+from decima.schedulers.graphene_star import GrapheneStar
 from decima.schedulers.random_choice import RandomChoice
 from decima.schedulers.sjf_cp import SjfCp
 from decima.schedulers.srpt import CappedSrpt, ProfiledSrpt
@@ -46,6 +47,7 @@ SCHEDULERS: dict[str, type[Scheduler]] = {
     "profiled-srpt": ProfiledSrpt,
     "tetris": Tetris,
     "drf": Drf,
+    "graphene-star": GrapheneStar,
 }
 
 #: What may follow a name, with colons between; numbers.
@@ -54,6 +56,7 @@ PARAMETERS: dict[str, tuple[str, ...]] = {
     "capped-srpt": ("coefficient",),
     "profiled-srpt": ("thrift",),
     "tetris": ("remaining", "fairness"),
+    "graphene-star": ("alpha", "long", "fragmented"),
 }
 
 

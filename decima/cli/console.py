@@ -94,10 +94,13 @@ def command_line(context: click.Context, **instead: object) -> str:
 
 
 def make_console() -> Console:
-    """Stdout, never narrower than a table: a terminal may wrap its lines, a file has no width to keep to."""
+    """Stdout, never narrower than a table: a terminal may wrap its lines, a file has no width to keep to.
+
+    What stands in brackets or between colons means just that.
+    """
     from rich.console import Console
 
-    console = Console()
+    console = Console(markup=False, emoji=False)
     console.width = max(console.width, 80 if console.is_terminal else 120)
     return console
 
@@ -145,14 +148,14 @@ def progress(lines: bool = True) -> Iterator[Tell]:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    console = Console(stderr=True)
+    console = Console(stderr=True, markup=False, emoji=False)
     what_now, last_s = "", 0.0
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
         TimeRemainingColumn(),
-        TextColumn("{task.fields[note]}"),
+        TextColumn("{task.fields[note]}", markup=False),
     )
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
         bar = bars.add_task("", note="")

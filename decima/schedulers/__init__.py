@@ -4,6 +4,7 @@ from decima.schedulers.base import Scheduler, all_offered
 from decima.schedulers.drf import Drf
 from decima.schedulers.fair import Fair, NaiveWeightedFair, WeightedFair
 from decima.schedulers.fifo import Fifo
+from decima.schedulers.graphene_star import GrapheneStar
 from decima.schedulers.job_order import JobOrder
 from decima.schedulers.random_choice import RandomChoice
 from decima.schedulers.sjf_cp import SjfCp
@@ -15,6 +16,7 @@ __all__ = [
     "Drf",
     "Fair",
     "Fifo",
+    "GrapheneStar",
     "JobOrder",
     "NaiveWeightedFair",
     "ProfiledSrpt",

@@ -44,7 +44,7 @@ class WeightedFair(Scheduler):
 
     def decide(self, observation: Observation) -> Decision | None:
         """The source job's next stage with all executors, else the next stage of a job below its share."""
-        stages = observation.next_stage
+        stages = self.next_stage(observation)
         if observation.source >= 0 and stages[observation.source] >= 0:
             return all_offered(observation, int(stages[observation.source]))
         shares = self._shares(observation)
@@ -55,6 +55,10 @@ class WeightedFair(Scheduler):
             return Decision(int(stages[first]), int(shares[first]))
         neediest = int(np.where(stages >= 0, held / shares, np.inf).argmin())
         return all_offered(observation, int(stages[neediest]))
+
+    def next_stage(self, observation: Observation) -> NDArray[np.int64]:
+        """The stage that each live job would run next, int64 [J], place in the stage arrays; -1 for none."""
+        return observation.next_stage
 
     def _shares(self, observation: Observation) -> NDArray[np.float64]:
         """Executors that each live job may hold: float64 [J], whole numbers of at least 1."""

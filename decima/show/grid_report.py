@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from rich.table import Table
+from rich.text import Text
 
 from decima.evaluation.grid import TUNED, Evaluation, best_of
 from decima.evaluation.grid_comparison import LEARNED, GridComparison, GridSettings
@@ -61,10 +62,10 @@ def table_by_row(
     return table
 
 
-def measure_text(interval: Interval, bold: bool = False) -> str:
+def measure_text(interval: Interval, bold: bool = False) -> Text:
     """A mean and half its confidence interval, three digits or two decimals of them."""
     text = interval_text(interval, ".1f" if abs(interval.mean) >= 100 else ".2f")
-    return f"[bold]{text}[/bold]" if bold else text
+    return Text(text, style="bold" if bold else "")
 
 
 def load_name(load: float) -> str:
