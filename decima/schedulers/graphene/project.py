@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from operator import index
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -62,10 +63,15 @@ class Project:
         if excess.size:
             stage, resource = excess[0]
             demand, most = demands[stage, resource], capacity[resource]
-            raise PlanError(f"stage {stage} needs {demand:g} of resource {resource}, of which there is {most:g}")
+            raise PlanError(
+                f"stage {stage} needs {demand:g} of resource {resource}, of which there is {most:g}"
+            )
         if len(self.parents) != n:
             raise PlanError(f"parents: expected those of {n} stages, got {len(self.parents)}")
-        parents = tuple(tuple(sorted({int(parent) for parent in each})) for each in self.parents)
+        try:
+            parents = tuple(tuple(sorted({index(parent) for parent in each})) for each in self.parents)
+        except TypeError:
+            raise PlanError("parents: expected the numbers of stages") from None
         for stage, each in enumerate(parents):
             if each and not 0 <= each[0] <= each[-1] < n:
                 raise PlanError(f"stage {stage}: expected parents from 0 to {n - 1}, got {list(each)}")
@@ -124,14 +130,18 @@ class Project:
     @cached_property
     def work(self) -> NDArray[np.float64]:
         """For how long each stage would take all of the resource that it needs most of, float64 [n]: TWork."""
-        return self.durations * self.num_tasks * (self.demands / self.capacity).max(axis=1)
+        work: NDArray[np.float64] = (
+            self.durations * self.num_tasks * (self.demands / self.capacity).max(axis=1)
+        )
+        return work
 
     @cached_property
     def alone(self) -> NDArray[np.float64]:
         """How long each stage takes if it has everything to itself, float64 [n]: ExecTime."""
         share = np.maximum((self.demands / self.capacity).max(axis=1), ROUNDING)
         at_once = np.floor((1 + ROUNDING) / share)
-        return self.durations * np.ceil(self.num_tasks / at_once)
+        alone: NDArray[np.float64] = self.durations * np.ceil(self.num_tasks / at_once)
+        return alone
 
     def paths(self, lengths: NDArray[np.float64]) -> NDArray[np.float64]:
         """The longest path that begins with each stage, itself included, float64 [n].

@@ -1,4 +1,4 @@
-"""Graphene's offline planner (Grandl et al., "Graphene: Packing and Dependency-aware Scheduling", OSDI 2016, section 4).
+"""Graphene's offline planner ("Graphene: Packing and dependency-aware scheduling", OSDI 2016, section 4).
 
 Greedy schedulers come to grief over *troublesome* tasks: long ones that start late, and ones that leave gaps. They
 are placed first, into an empty space; then all others around them, in orders that never run into a dead end. Which
@@ -20,16 +20,16 @@ __all__ = ["graphene", "troublesome_sets"]
 #: Steps between the thresholds that make tasks troublesome.
 STEP = 0.05
 
-T, P, C, O = range(4)
+TROUBLESOME, PARENTS, CHILDREN, OTHERS = range(4)
 FORWARD, BACKWARD = 0, 1
 #: Parents go backward before what is placed, children forward behind it, all others wherever they meet no dead end.
 AROUND = (
-    ((O, FORWARD), (P, BACKWARD), (C, FORWARD)),
-    ((O, BACKWARD), (P, BACKWARD), (C, FORWARD)),
-    ((O, FORWARD), (C, FORWARD), (P, BACKWARD)),
-    ((O, BACKWARD), (C, FORWARD), (P, BACKWARD)),
-    ((P, BACKWARD), (O, FORWARD), (C, FORWARD)),
-    ((C, FORWARD), (O, BACKWARD), (P, BACKWARD)),
+    ((OTHERS, FORWARD), (PARENTS, BACKWARD), (CHILDREN, FORWARD)),
+    ((OTHERS, BACKWARD), (PARENTS, BACKWARD), (CHILDREN, FORWARD)),
+    ((OTHERS, FORWARD), (CHILDREN, FORWARD), (PARENTS, BACKWARD)),
+    ((OTHERS, BACKWARD), (CHILDREN, FORWARD), (PARENTS, BACKWARD)),
+    ((PARENTS, BACKWARD), (OTHERS, FORWARD), (CHILDREN, FORWARD)),
+    ((CHILDREN, FORWARD), (OTHERS, BACKWARD), (PARENTS, BACKWARD)),
 )
 
 
@@ -120,16 +120,13 @@ def _placed(project: Project) -> Iterator[NDArray[np.float64]]:
     """The plans of Graphene: each troublesome set first, and the others around it."""
     dag, mirror, before = project.dag, mirrored(project.dag), project.before
     for troublesome in troublesome_sets(project):
-        sets = np.full(len(project), O)
-        sets[before @ troublesome] = P
-        sets[troublesome @ before] = C
-        sets[troublesome] = T
-        lengths = [
-            _span(project, surrounded(dag, mirror, sets, np.array([(T, way)]))) for way in (FORWARD, BACKWARD)
-        ]
-        way = int(np.argmin(lengths))
-        for around in AROUND if (sets == O).any() else AROUND[::2][:2]:
-            yield surrounded(dag, mirror, sets, np.array([(T, way), *around]))
+        sets = np.full(len(project), OTHERS)
+        sets[before @ troublesome] = PARENTS
+        sets[troublesome @ before] = CHILDREN
+        sets[troublesome] = TROUBLESOME
+        for way in (FORWARD, BACKWARD):
+            for around in AROUND if (sets == OTHERS).any() else AROUND[:4:2]:
+                yield surrounded(dag, mirror, sets, np.array([(TROUBLESOME, way), *around]))
 
 
 def _justified(project: Project, start: NDArray[np.float64]) -> Iterator[NDArray[np.float64]]:

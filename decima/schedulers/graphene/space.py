@@ -70,7 +70,7 @@ def serial_schedule(dag, sequence):
     """
     space = _empty(dag)
     for stage in sequence:
-        _place(dag, space, stage, _ready(dag, space, stage, 0.0))
+        _place(dag, space, stage, 0.0)
     return space.start
 
 
@@ -210,45 +210,44 @@ def _place_set(dag, space, chosen):
                 if not waits:
                     best = stage
         chosen[best] = False
-        ready = _ready(dag, space, best, earliest)
         for _ in range(dag.first[best + 1] - dag.first[best]):
-            _place(dag, space, best, ready)
+            _place(dag, space, best, earliest)
 
 
 @compiled
-def _ready(dag, space, stage, earliest):
-    """When a stage may start: when all of its parents that are placed are complete."""
-    ready = earliest
-    for parent in dag.parents[dag.parents_from[stage] : dag.parents_from[stage + 1]]:
-        for task in range(dag.first[parent], dag.first[parent] + space.placed[parent]):
-            ready = max(ready, space.finish[task])
-    return ready
-
-
-@compiled
-def _place(dag, space, stage, ready):
+def _place(dag, space, stage, earliest):
     """Place the next task of a stage in the first gap that it fits in."""
     duration, demand = dag.durations[stage], dag.demands[stage]
-    start = ready
+    task = dag.first[stage] + space.placed[stage]
+    # Gaps only close: what the task before found no room in has none now.
+    start = space.start[task - 1] if space.placed[stage] else _ready(dag, space, stage, earliest)
     if duration > 0:
-        here = np.searchsorted(space.times[: space.size[0]], ready, side="right") - 1
+        here = np.searchsorted(space.times[: space.size[0]], start, side="right") - 1
         while here < space.size[0] and space.times[here] < start + duration:
             if not _fits(demand, space.free[here]):
                 start = space.times[here + 1]
             here += 1
         for gap in range(_cut(space, start), _cut(space, start + duration)):
             space.free[gap] -= demand
-    task = dag.first[stage] + space.placed[stage]
     space.start[task], space.finish[task] = start, start + duration
     space.placed[stage] += 1
 
 
 @compiled
+def _ready(dag, space, stage, earliest):
+    """When a stage may start: when all of its parents that are placed are complete."""
+    for parent in dag.parents[dag.parents_from[stage] : dag.parents_from[stage + 1]]:
+        for task in range(dag.first[parent], dag.first[parent] + space.placed[parent]):
+            earliest = max(earliest, space.finish[task])
+    return earliest
+
+
+@compiled
 def _fits(demand, free):
+    fits = True
     for resource in range(len(free)):
-        if demand[resource] > free[resource]:
-            return False
-    return True
+        fits &= demand[resource] <= free[resource]
+    return fits
 
 
 @compiled
