@@ -29,7 +29,7 @@ def shown(packing: Packing, command: str) -> Shown:
 
 def packing_table(packing: Packing) -> Table:
     """Deviations in percent, how often there is none, and CPU seconds: a row for each planner."""
-    title = f"Makespan above the {packing.reference} (%), {packing.num_instances} projects"
+    title = f"Percent above the {packing.reference}, {packing.num_instances} projects"
     table = new_table(title, "Planner", "Mean", "Worst", "Met", "CPU (s)")
     summary = packing.summary()
     for planner, row in summary.iterrows():
@@ -71,7 +71,7 @@ def plot_packing(packing: Packing) -> Figure:
         share = 100 * np.arange(1, deviations.size + 1) / deviations.size
         places = np.concatenate((deviations[:1], deviations, [worst]))
         axes.step(places, [0, *share, 100], where="post", label=str(planner), **looks[str(planner)])
-    xlabel = f"Makespan above the {packing.reference}, at most (%)"
+    xlabel = f"At most so far above the {packing.reference} (%)"
     finish_axes(axes, xlabel=xlabel, ylabel="Projects (%)", ylim=(0, 102))
     legend_beside(axes)
     return figure

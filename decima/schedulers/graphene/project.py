@@ -196,7 +196,7 @@ class Plan:
         project, stage_of = self.project, self.project.stage_of
         if self.start.shape != stage_of.shape or not np.isfinite(self.start).all():
             raise PlanError(f"expected {stage_of.size} finite times to start at")
-        rounding = ROUNDING * max(1.0, self.makespan)
+        rounding = ROUNDING * self.makespan
         if self.start.min() < -rounding:
             raise PlanError(f"a task of stage {stage_of[self.start.argmin()]} starts before 0")
         first = project.dag.first[:-1]
@@ -208,11 +208,13 @@ class Plan:
                     raise PlanError(
                         f"stage {stage} starts at {begin[stage]:g}, before its parent {parent} ends at {end[parent]:g}"
                     )
-        # What ends makes room for what starts at the same time.
-        times = np.concatenate((self.start, self.start + project.durations[stage_of] - rounding))
-        held = project.demands[stage_of]
+        # What ends makes room for what starts at the same time; what takes no time needs no room.
+        durations = project.durations[stage_of]
+        lasting = durations > rounding
+        times = np.concatenate((self.start + durations - rounding, self.start))[np.tile(lasting, 2)]
+        held = project.demands[stage_of[lasting]]
         order = np.argsort(times, kind="stable")
-        usage = np.concatenate((held, -held))[order].cumsum(axis=0)
+        usage = np.concatenate((-held, held))[order].cumsum(axis=0)
         excess = np.argwhere(usage > project.capacity * (1 + 2 * ROUNDING))
         if excess.size:
             event, resource = excess[0]
