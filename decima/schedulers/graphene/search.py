@@ -143,5 +143,5 @@ def _justified(project: Project, start: NDArray[np.float64]) -> Iterator[NDArray
 
 
 def _span(project: Project, start: NDArray[np.float64]) -> float:
-    """From the first start to the last end; of what is placed."""
-    return float(np.nanmax(start + project.durations[project.stage_of]) - np.nanmin(start))
+    """From the first start to the last end."""
+    return float((start + project.durations[project.stage_of]).max() - start.min())
