@@ -85,8 +85,11 @@ class Project:
         for name, value in checked.items():
             object.__setattr__(self, name, value)
         if self.order.size < n:
-            circle = np.setdiff1d(np.arange(n), self.order)
-            raise PlanError(f"stages wait for each other in a circle, among them stage {circle[0]}")
+            left = set(range(n)) - set(self.order.tolist())
+            stage = min(left)
+            for _ in range(n):  # whoever asks long enough what it waits for comes round
+                stage = next(parent for parent in parents[stage] if parent in left)
+            raise PlanError(f"stages wait for each other in a circle, among them stage {stage}")
 
     def __len__(self) -> int:
         return self.durations.size
