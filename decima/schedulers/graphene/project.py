@@ -211,11 +211,9 @@ class Plan:
                     raise PlanError(
                         f"stage {stage} starts at {begin[stage]:g}, before its parent {parent} ends at {end[parent]:g}"
                     )
-        # What ends makes room for what starts at the same time; what takes no time needs no room.
-        durations = project.durations[stage_of]
-        lasting = durations > rounding
-        times = np.concatenate((self.start + durations - rounding, self.start))[np.tile(lasting, 2)]
-        held = project.demands[stage_of[lasting]]
+        # What ends makes room for what starts at the same time.
+        times = np.concatenate((self.start + project.durations[stage_of] - rounding, self.start))
+        held = project.demands[stage_of]
         order = np.argsort(times, kind="stable")
         usage = np.concatenate((-held, held))[order].cumsum(axis=0)
         excess = np.argwhere(usage > project.capacity * (1 + 2 * ROUNDING))

@@ -170,16 +170,20 @@ def test_parts_are_planned_one_behind_the_other() -> None:
     assert plan.start.tolist() == [1, 14, 11, 24, 0, 13, 1, 14]
 
 
-def test_justification_makes_no_plan_longer() -> None:
-    random = np.random.default_rng(17)
-    shorter = 0
-    for _ in range(4):
+@pytest.mark.parametrize(
+    ("seed", "plain", "justified"),
+    [
+        (7, [62, 49, 57, 45], [61, 49, 56, 45]),
+        (19, [54, 48, 44, 61], [53, 47, 44, 61]),
+    ],
+)
+def test_the_search_is_as_thorough_as_it_was(seed: int, plain: list[int], justified: list[int]) -> None:
+    """What it found in projects of 20 stages; whoever leaves out a way or a place to look finds less in some."""
+    random, drawn = np.random.default_rng(seed), []
+    for _ in plain:
         n = 20
         parents = [random.choice(stage, min(stage, 2), replace=False).tolist() for stage in range(n)]
-        one = Project(
-            random.integers(1, 10, n) * 1.0, random.integers(0, 7, (n, 2)) * 1.0, np.full(2, 10.0), parents
-        )
-        plain, justified = graphene(one).makespan, graphene(one, justified=True).makespan
-        assert justified <= plain
-        shorter += justified < plain
-    assert shorter > 0
+        durations, demands = random.integers(1, 10, n), random.integers(0, 7, (n, 2))
+        drawn.append(project(durations.tolist(), demands.tolist(), [10, 10], parents))
+    assert [graphene(one).makespan for one in drawn] == plain
+    assert [graphene(one, justified=True).makespan for one in drawn] == justified
