@@ -81,6 +81,7 @@ def test_a_project_is_read(folder: Path) -> None:
         ("RESOURCEAVAILABILITIES", "", "expected an .sm file of PSPLIB"),
         ("   2        1          1           3\n", "   2        1          1           x\n", "expected an .sm file"),
         ("  5      1    10       4    0\n", "", "expected an .sm file"),
+        ("   3        1          1           6\n", "   3        1          1          -1\n", "has a successor -1"),
         ("   3        1          1           6\n", "   3        1          1           7\n", "a successor 7"),
         ("  2      1    10       6    0\n", "  2      1    -5       6    0\n", "durations: expected finite numbers"),
         ("  2      1    10       6    0\n", "  2      1    10      11    0\n", "stage 1 needs 11 of resource 0"),
@@ -145,6 +146,7 @@ def test_plans_are_compared_with_the_best_that_is_known(folder: Path) -> None:
     assert measured.reference == BEST
     summary = measured.summary()
     assert list(summary.index) == list(PLANNERS)
+    assert measured.plans["instance"].tolist() == len(PLANNERS) * ["a"] + len(PLANNERS) * ["b"]
     assert summary["optimal"].to_dict()["graphene"] == 2
     tetris = summary.loc["tetris"]
     assert tetris["mean_deviation"] == pytest.approx(100 * (21 / 13 - 1) / 2)
@@ -194,6 +196,7 @@ def test_the_table(folder: Path) -> None:
     assert "Percent above the best known makespan, 2 projects" in text
     [tetris] = [line.split() for line in text.splitlines() if "tetris" in line]
     assert tetris[1] == "30.77"
+    assert [row.style for row in packing_table(measured).rows][1:] == [None, None, "bold", "bold"]
     assert tetris[4:6] == ["61.5", "1"]
 
 
