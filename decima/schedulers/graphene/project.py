@@ -1,0 +1,269 @@
+"""What is planned, and what a plan is: a DAG of stages, their tasks in resources and time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from operator import index
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from decima.schedulers.graphene.space import ROUNDING, Dag
+from workloads.errors import DecimaError
+
+__all__ = ["Plan", "PlanError", "Project"]
+
+
+class PlanError(DecimaError, ValueError):
+    """A project that cannot be planned, or a plan that cannot be carried out. The message is one line."""
+
+
+@dataclass(frozen=True, eq=False)
+class Project:
+    """A DAG of stages, each of tasks that are alike; every task holds resources from its start to its end.
+
+    An activity of resource-constrained project scheduling (RCPSP) is a stage of one task.
+
+    Attributes:
+        durations: of a task of each stage, float64 [n], any unit, 0 or more.
+        demands: what a task holds of each resource, float64 [n, r], 0 or more.
+        capacity: what there is, float64 [r], above 0.
+        parents: of each stage, those that must be complete before one of its tasks starts.
+        num_tasks: int64 [n], at least 1; one each if not given.
+
+    Raises:
+        PlanError: the above does not hold, a task needs more than there is, or stages wait for each other in a circle.
+    """
+
+    durations: NDArray[np.float64]
+    demands: NDArray[np.float64]
+    capacity: NDArray[np.float64]
+    parents: Sequence[Sequence[int]]
+    num_tasks: NDArray[np.int64] = field(default_factory=lambda: np.ones(0, np.int64))
+
+    def __post_init__(self) -> None:
+        durations, demands, capacity = (
+            _numbers(name, getattr(self, name), dimensions)
+            for name, dimensions in (("durations", 1), ("demands", 2), ("capacity", 1))
+        )
+        n = durations.size
+        num_tasks = np.asarray(self.num_tasks)
+        num_tasks = np.ones(n, np.int64) if num_tasks.size == 0 else num_tasks
+        if n == 0 or capacity.size == 0:
+            raise PlanError("expected at least one stage and one resource")
+        if demands.shape != (n, capacity.size):
+            raise PlanError(f"demands: expected {n} x {capacity.size} numbers, got {demands.shape}")
+        if num_tasks.shape != (n,) or num_tasks.dtype.kind not in "iu" or num_tasks.min() < 1:
+            raise PlanError(f"num_tasks: expected {n} whole numbers of at least 1")
+        if not capacity.all():
+            raise PlanError(f"capacity: expected numbers above 0, got {capacity.tolist()}")
+        excess = np.argwhere(demands > capacity)
+        if excess.size:
+            stage, resource = excess[0]
+            demand, most = demands[stage, resource], capacity[resource]
+            raise PlanError(
+                f"stage {stage} needs {demand:g} of resource {resource}, of which there is {most:g}"
+            )
+        if len(self.parents) != n:
+            raise PlanError(f"parents: expected those of {n} stages, got {len(self.parents)}")
+        try:
+            parents = tuple(tuple(sorted({index(parent) for parent in each})) for each in self.parents)
+        except TypeError:
+            raise PlanError("parents: expected the numbers of stages") from None
+        for stage, each in enumerate(parents):
+            if each and not 0 <= each[0] <= each[-1] < n:
+                raise PlanError(f"stage {stage}: expected parents from 0 to {n - 1}, got {list(each)}")
+        checked = {
+            "durations": durations,
+            "demands": demands,
+            "capacity": capacity,
+            "parents": parents,
+            "num_tasks": num_tasks.astype(np.int64),
+        }
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
+        if self.order.size < n:
+            left = set(range(n)) - set(self.order.tolist())
+            stage = min(left)
+            for _ in range(n):  # whoever asks long enough what it waits for comes round
+                stage = next(parent for parent in parents[stage] if parent in left)
+            raise PlanError(f"stages wait for each other in a circle, among them stage {stage}")
+
+    def __len__(self) -> int:
+        return self.durations.size
+
+    @cached_property
+    def children(self) -> tuple[tuple[int, ...], ...]:
+        """Of each stage, those that wait for it."""
+        found: list[list[int]] = [[] for _ in self.parents]
+        for stage, parents in enumerate(self.parents):
+            for parent in parents:
+                found[parent].append(stage)
+        return tuple(map(tuple, found))
+
+    @cached_property
+    def order(self) -> NDArray[np.int64]:
+        """Stages so that parents come first, int64 [n]."""
+        waits = [len(parents) for parents in self.parents]
+        order = [stage for stage, count in enumerate(waits) if count == 0]
+        for stage in order:
+            for child in self.children[stage]:
+                waits[child] -= 1
+                if waits[child] == 0:
+                    order.append(child)
+        return np.array(order, np.int64)
+
+    @cached_property
+    def before(self) -> NDArray[np.bool_]:
+        """Whether the first stage must be complete before the second starts, bool [n, n]."""
+        before = np.zeros((len(self), len(self)), np.bool_)
+        for stage in self.order:
+            for parent in self.parents[stage]:
+                before[:, stage] |= before[:, parent]
+                before[parent, stage] = True
+        return before
+
+    @cached_property
+    def stage_of(self) -> NDArray[np.int64]:
+        """The stage of each task, int64 [N]; tasks of a stage stand together."""
+        return np.repeat(np.arange(len(self)), self.num_tasks)
+
+    @cached_property
+    def work(self) -> NDArray[np.float64]:
+        """For how long each stage would take all of the resource that it needs most of, float64 [n]: TWork."""
+        work: NDArray[np.float64] = (
+            self.durations * self.num_tasks * (self.demands / self.capacity).max(axis=1)
+        )
+        return work
+
+    @cached_property
+    def alone(self) -> NDArray[np.float64]:
+        """How long each stage takes if it has everything to itself, float64 [n]: ExecTime."""
+        share = np.maximum((self.demands / self.capacity).max(axis=1), ROUNDING)
+        at_once = np.floor((1 + ROUNDING) / share)
+        alone: NDArray[np.float64] = self.durations * np.ceil(self.num_tasks / at_once)
+        return alone
+
+    def paths(self, lengths: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The longest path that begins with each stage, itself included, float64 [n].
+
+        Args:
+            lengths: of each stage, float64 [n].
+        """
+        paths = lengths.copy()
+        for stage in self.order[::-1]:
+            paths[stage] += max((paths[child] for child in self.children[stage]), default=0.0)
+        return paths
+
+    @cached_property
+    def lower_bound(self) -> float:
+        """No plan is shorter: the critical path, or all work on the resource that is short."""
+        held = (self.durations * self.num_tasks) @ self.demands / self.capacity
+        return float(max(self.paths(self.alone).max(), held.max()))
+
+    @cached_property
+    def dag(self) -> Dag:
+        """What compiled code sees of it."""
+        first = np.concatenate(([0], np.cumsum(self.num_tasks)))
+        return Dag(
+            self.durations, self.demands, self.capacity, first, *_rows(self.parents), *_rows(self.children)
+        )
+
+    def part(self, stages: NDArray[np.int64]) -> Project:
+        """Some of the stages, renumbered in this order, as if the others were complete."""
+        place = {int(stage): number for number, stage in enumerate(stages)}
+        parents = [[place[each] for each in self.parents[stage] if each in place] for stage in stages]
+        return Project(
+            self.durations[stages], self.demands[stages], self.capacity, parents, self.num_tasks[stages]
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """When the tasks of a project start; one that can be carried out.
+
+    Attributes:
+        project: what is planned.
+        start: of each task, float64 [N], 0 or later; tasks of a stage stand together, as in ``project.stage_of``.
+
+    Raises:
+        PlanError: a task starts before its stage's parents are complete, or tasks hold more than there is.
+    """
+
+    project: Project
+    start: NDArray[np.float64]
+
+    def __post_init__(self) -> None:
+        project, stage_of = self.project, self.project.stage_of
+        if self.start.shape != stage_of.shape or not np.isfinite(self.start).all():
+            raise PlanError(f"expected {stage_of.size} finite times to start at")
+        rounding = ROUNDING * self.makespan
+        if self.start.min() < -rounding:
+            raise PlanError(f"a task of stage {stage_of[self.start.argmin()]} starts before 0")
+        first = project.dag.first[:-1]
+        begin = np.minimum.reduceat(self.start, first)
+        end = np.maximum.reduceat(self.start, first) + project.durations
+        for stage, parents in enumerate(project.parents):
+            for parent in parents:
+                if begin[stage] < end[parent] - rounding:
+                    raise PlanError(
+                        f"stage {stage} starts at {begin[stage]:g}, before its parent {parent} ends at {end[parent]:g}"
+                    )
+        # What ends makes room for what starts at the same time.
+        times = np.concatenate((self.start + project.durations[stage_of] - rounding, self.start))
+        held = project.demands[stage_of]
+        order = np.argsort(times, kind="stable")
+        usage = np.concatenate((-held, held))[order].cumsum(axis=0)
+        excess = np.argwhere(usage > project.capacity * (1 + 2 * ROUNDING))
+        if excess.size:
+            event, resource = excess[0]
+            raise PlanError(
+                f"at {times[order[event]]:g}, tasks hold {usage[event, resource]:g} of resource {resource}, of which "
+                f"there is {project.capacity[resource]:g}"
+            )
+
+    @cached_property
+    def makespan(self) -> float:
+        """When the last task ends."""
+        return float((self.start + self.project.durations[self.project.stage_of]).max())
+
+    @cached_property
+    def priority(self) -> NDArray[np.float64]:
+        """Graphene's priScore of each task, float64 [N]: above 0, and 1 for the task that starts first."""
+        count = self.start.size
+        priority = np.empty(count)
+        priority[tasks_in_order(self.project, self.start)] = np.arange(count, 0, -1) / count
+        return priority
+
+
+def tasks_in_order(project: Project, times: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Tasks by time, int64 [N]; of those at the same time, parents first.
+
+    Args:
+        project: what the tasks are of.
+        times: float64 [N].
+    """
+    rank = np.empty(len(project), np.int64)
+    rank[project.order] = np.arange(len(project))
+    return np.lexsort((rank[project.stage_of], times))
+
+
+def _numbers(name: str, values: ArrayLike, dimensions: int) -> NDArray[np.float64]:
+    try:
+        numbers = np.ascontiguousarray(values, np.float64)
+    except (TypeError, ValueError):
+        raise PlanError(f"{name}: expected numbers") from None
+    if numbers.ndim != dimensions:
+        raise PlanError(f"{name}: expected an array of {dimensions} dimensions, got {numbers.ndim}")
+    wrong = numbers[~(np.isfinite(numbers) & (numbers >= 0))]
+    if wrong.size:
+        raise PlanError(f"{name}: expected finite numbers of at least 0, got {wrong[0]:g}")
+    return numbers
+
+
+def _rows(rows: Sequence[Sequence[int]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Where each row begins, int64 [n + 1], and all rows one behind the other."""
+    begins = np.cumsum([0, *map(len, rows)])
+    return begins, np.array([each for row in rows for each in row], np.int64)

@@ -1,0 +1,147 @@
+"""Graphene's offline planner ("Graphene: Packing and dependency-aware scheduling", OSDI 2016, section 4).
+
+Greedy schedulers come to grief over *troublesome* tasks: long ones that start late, and ones that leave gaps. They
+are placed first, into an empty space; then all others around them, in orders that never run into a dead end. Which
+tasks are troublesome is not known, so many sets of them are tried, and the most compact plan is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from decima.schedulers.graphene.project import Plan, Project, tasks_in_order
+from decima.schedulers.graphene.space import ROUNDING, list_schedule, mirrored, serial_schedule, surrounded
+
+__all__ = ["graphene", "troublesome_sets"]
+
+#: Steps between the thresholds that make tasks troublesome.
+STEP = 0.05
+
+TROUBLESOME, PARENTS, CHILDREN, OTHERS = range(4)
+FORWARD, BACKWARD = 0, 1
+#: Parents go backward before what is placed, children forward behind it, all others wherever they meet no dead end.
+AROUND = (
+    ((OTHERS, FORWARD), (PARENTS, BACKWARD), (CHILDREN, FORWARD)),
+    ((OTHERS, BACKWARD), (PARENTS, BACKWARD), (CHILDREN, FORWARD)),
+    ((OTHERS, FORWARD), (CHILDREN, FORWARD), (PARENTS, BACKWARD)),
+    ((OTHERS, BACKWARD), (CHILDREN, FORWARD), (PARENTS, BACKWARD)),
+    ((PARENTS, BACKWARD), (OTHERS, FORWARD), (CHILDREN, FORWARD)),
+    ((CHILDREN, FORWARD), (OTHERS, BACKWARD), (PARENTS, BACKWARD)),
+)
+
+
+def graphene(project: Project, *, justified: bool = False) -> Plan:
+    """Plan a project.
+
+    It is split at barriers, which all stages lie either before or behind. For each part, every plan that the search
+    finds competes with what becomes of its order if it is carried out greedily.
+
+    Args:
+        project: what is to be planned.
+        justified: also push all tasks of a plan to its end, in the order of their ends, and back to its beginning,
+            as long as that makes it shorter (double justification: Valls, Ballestin and Quintanilla, 2005).
+    """
+    start, begin = np.empty(project.stage_of.size), 0.0
+    for stages in _parts(project):
+        part = project.part(stages)
+        best = _best(part, justified)
+        tasks = np.concatenate([np.arange(*project.dag.first[[stage, stage + 1]]) for stage in stages])
+        start[tasks] = begin + best.start
+        begin += best.makespan
+    return Plan(project, start)
+
+
+def troublesome_sets(project: Project) -> list[NDArray[np.bool_]]:
+    """Sets of stages that may be the troublesome ones, bool [n] each, none twice.
+
+    A stage is in a set if its tasks are long, compared with the longest, or if it packs badly: LongScore is at least,
+    or FragScore at most, a threshold. So are stages between two of the set, so that nothing else needs to fit there.
+    """
+    longest = project.durations.max()
+    long = project.durations / longest if longest > 0 else np.ones(len(project))
+    with np.errstate(invalid="ignore"):
+        packs = np.where(project.work > 0, project.work / project.alone, 1.0)
+    thresholds = np.arange(1, round(1 / STEP) + 1) * STEP
+    is_long = long >= thresholds[:, None, None] - ROUNDING
+    packs_badly = packs <= thresholds[:, None] + ROUNDING
+    chosen = np.unique((is_long | packs_badly).reshape(-1, len(project)), axis=0)
+    behind, ahead = chosen @ project.before, chosen @ project.before.T
+    return list(np.unique(chosen | (behind & ahead), axis=0))
+
+
+def _parts(project: Project) -> list[NDArray[np.int64]]:
+    """Stages from one barrier to the next.
+
+    If the k-th stage by the number of stages that it waits for waits for k, it is for all before it, and so do all
+    behind it.
+    """
+    waits = project.before.sum(axis=0)
+    order = np.argsort(waits, kind="stable")
+    barriers = np.flatnonzero(waits[order] == np.arange(len(project)))
+    return np.split(order, barriers[1:])
+
+
+def _best(project: Project, justified: bool) -> Plan:
+    """The most compact plan that the search finds."""
+    best: NDArray[np.float64] | None = None
+    shortest = np.inf
+    for start in _competitors(project, justified):
+        makespan = _span(project, start)
+        if makespan < shortest:
+            best, shortest = start, makespan
+        if shortest <= project.lower_bound * (1 + ROUNDING):
+            break
+    assert best is not None
+    return Plan(project, best)
+
+
+def _competitors(project: Project, justified: bool) -> Iterator[NDArray[np.float64]]:
+    """Starts of all plans that are tried."""
+    orders = set()
+    for start in _placed(project):
+        yield start
+        tasks = tasks_in_order(project, start)
+        sequence = project.stage_of[tasks]
+        if sequence.tobytes() in orders:
+            continue
+        orders.add(sequence.tobytes())
+        urgency = np.empty(start.size)
+        urgency[tasks] = -np.arange(start.size)
+        for greedy in (serial_schedule(project.dag, sequence), list_schedule(project.dag, urgency, False)):
+            yield greedy
+            if justified:
+                yield from _justified(project, greedy)
+
+
+def _placed(project: Project) -> Iterator[NDArray[np.float64]]:
+    """The plans of Graphene: each troublesome set first, and the others around it."""
+    dag, mirror, before = project.dag, mirrored(project.dag), project.before
+    for troublesome in troublesome_sets(project):
+        sets = np.full(len(project), OTHERS)
+        sets[before @ troublesome] = PARENTS
+        sets[troublesome @ before] = CHILDREN
+        sets[troublesome] = TROUBLESOME
+        for way in (FORWARD, BACKWARD):
+            for around in AROUND if (sets == OTHERS).any() else AROUND[:4:2]:
+                yield surrounded(dag, mirror, sets, np.array([(TROUBLESOME, way), *around]))
+
+
+def _justified(project: Project, start: NDArray[np.float64]) -> Iterator[NDArray[np.float64]]:
+    """Plans that become shorter and shorter."""
+    durations = project.durations[project.stage_of]
+    mirror = mirrored(project.dag)
+    makespan = np.inf
+    while _span(project, start) < makespan:
+        makespan = _span(project, start)
+        by_end = tasks_in_order(project, start + durations)[::-1]
+        late = -(serial_schedule(mirror, project.stage_of[by_end]) + durations)
+        start = serial_schedule(project.dag, project.stage_of[tasks_in_order(project, late)])
+        yield start
+
+
+def _span(project: Project, start: NDArray[np.float64]) -> float:
+    """From the first start to the last end."""
+    return float((start + project.durations[project.stage_of]).max() - start.min())

@@ -1,0 +1,265 @@
+"""Compiled: tasks in a space of resources and time.
+
+A space knows what is free when: ``free[i]`` from ``times[i]`` on, until ``times[i + 1]``; there is no first and no
+last time. Tasks are placed forward only; whoever wants them placed backward mirrors the DAG and the space.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simulator.compiled import compiled
+
+__all__ = ["ROUNDING", "Dag", "list_schedule", "mirrored", "serial_schedule", "surrounded"]
+
+#: By how much of the capacity the demands of tasks may exceed it, since sums are rounded.
+ROUNDING = 1e-9
+
+
+class Dag(NamedTuple):
+    """Stages and what they wait for; see ``Project``.
+
+    Tasks of stage s are those from ``first[s]`` to ``first[s + 1]``; its parents are ``parents[parents_from[s] :
+    parents_from[s + 1]]``, and so are its children.
+    """
+
+    durations: NDArray[np.float64]
+    demands: NDArray[np.float64]
+    capacity: NDArray[np.float64]
+    first: NDArray[np.int64]
+    parents_from: NDArray[np.int64]
+    parents: NDArray[np.int64]
+    children_from: NDArray[np.int64]
+    children: NDArray[np.int64]
+
+
+class Space(NamedTuple):
+    """What is placed: start and finish of each task [N], the number of tasks of each stage [n]; and what is free."""
+
+    times: NDArray[np.float64]
+    free: NDArray[np.float64]
+    size: NDArray[np.int64]
+    start: NDArray[np.float64]
+    finish: NDArray[np.float64]
+    placed: NDArray[np.int64]
+
+
+def mirrored(dag: Dag) -> Dag:
+    """The DAG with time running backward."""
+    return dag._replace(
+        parents_from=dag.children_from,
+        parents=dag.children,
+        children_from=dag.parents_from,
+        children=dag.parents,
+    )
+
+
+@compiled
+def serial_schedule(dag, sequence):
+    """Place tasks one by one, each as early as those before it allow.
+
+    Args:
+        dag: what they are of.
+        sequence: the stages of the tasks, parents first, int64 [N].
+
+    Returns:
+        Starts, float64 [N].
+    """
+    space = _empty(dag)
+    for stage in sequence:
+        _place(dag, space, stage, 0.0)
+    return space.start
+
+
+@compiled
+def surrounded(dag, mirror, sets, passes):
+    """Place sets of stages one after the other, forward or backward, around what is there.
+
+    Args:
+        dag: whose stages they are.
+        mirror: the same, mirrored.
+        sets: which one each stage is of, int64 [n].
+        passes: a row for each set to be placed: its number, and 1 for backward, int64 [., 2].
+
+    Returns:
+        Starts, float64 [N]; the first is 0. NaN for sets that are not placed.
+    """
+    space = _empty(dag)
+    for row in range(len(passes)):
+        if passes[row, 1]:
+            _turn(dag, space)
+            _place_set(mirror, space, sets == passes[row, 0])
+            _turn(dag, space)
+        else:
+            _place_set(dag, space, sets == passes[row, 0])
+    return space.start - np.nanmin(space.start)
+
+
+@compiled
+def list_schedule(dag, priority, aligned):
+    """Let time run: at each event, start what is most urgent of all that is ready and fits, until nothing fits.
+
+    Args:
+        dag: what the tasks are of.
+        priority: of each task, the largest first, float64 [N]; tasks of a stage start in their order.
+        aligned: whether the demand's alignment with what is free counts instead, as in Tetris.
+
+    Returns:
+        Starts, float64 [N].
+    """
+    count = len(priority)
+    stages = len(dag.durations)
+    start, finish = np.full(count, np.inf), np.full(count, np.inf)
+    free = dag.capacity * (1 + ROUNDING)
+    begun, ended = np.zeros(stages, np.int64), np.zeros(stages, np.int64)
+    waits = dag.parents_from[1:] - dag.parents_from[:-1]
+    stage_of = np.empty(count, np.int64)
+    for stage in range(stages):
+        stage_of[dag.first[stage] : dag.first[stage + 1]] = stage
+    running = np.empty(count, np.int64)
+    num_running, num_ended, now = 0, 0, 0.0
+    while num_ended < count:
+        while True:
+            best, best_score = -1, -np.inf
+            for stage in range(stages):
+                task = dag.first[stage] + begun[stage]
+                if waits[stage] or task == dag.first[stage + 1] or not _fits(dag.demands[stage], free):
+                    continue
+                score = _alignment(dag, stage, free) if aligned else priority[task]
+                if score > best_score + ROUNDING:
+                    best, best_score = stage, score
+            if best < 0:
+                break
+            task = dag.first[best] + begun[best]
+            begun[best] += 1
+            start[task], finish[task] = now, now + dag.durations[best]
+            free -= dag.demands[best]
+            running[num_running] = task
+            num_running += 1
+        now = np.inf
+        for place in range(num_running):
+            now = min(now, finish[running[place]])
+        kept = 0
+        for place in range(num_running):
+            task = running[place]
+            if finish[task] > now:
+                running[kept] = task
+                kept += 1
+                continue
+            stage = stage_of[task]
+            free += dag.demands[stage]
+            num_ended += 1
+            ended[stage] += 1
+            if ended[stage] == dag.first[stage + 1] - dag.first[stage]:
+                for child in dag.children[dag.children_from[stage] : dag.children_from[stage + 1]]:
+                    waits[child] -= 1
+        num_running = kept
+    return start
+
+
+@compiled
+def _alignment(dag, stage, free):
+    """The dot product of what a task needs and what is free, as shares of the capacity."""
+    total = 0.0
+    for resource in range(len(free)):
+        total += dag.demands[stage, resource] * free[resource] / dag.capacity[resource] ** 2
+    return total
+
+
+@compiled
+def _empty(dag):
+    """A space where nothing is placed."""
+    count = dag.first[-1]
+    times = np.empty(2 * count + 2)
+    free = np.empty((2 * count + 2, len(dag.capacity)))
+    times[0] = -np.inf
+    free[0] = dag.capacity * (1 + ROUNDING)
+    size = np.ones(1, np.int64)
+    start, finish = np.full(count, np.nan), np.full(count, np.nan)
+    return Space(times, free, size, start, finish, np.zeros(len(dag.durations), np.int64))
+
+
+@compiled
+def _turn(dag, space):
+    """Let time run backward."""
+    size = space.size[0]
+    space.times[1:size] = -space.times[1:size][::-1].copy()
+    space.free[:size] = space.free[:size][::-1].copy()
+    start = space.start.copy()
+    space.start[:] = -space.finish
+    space.finish[:] = -start
+
+
+@compiled
+def _place_set(dag, space, chosen):
+    """Place a set of stages as early as possible: of those that wait for none of the set, the longest task first.
+
+    Those that wait for nothing start no earlier than all that is there.
+    """
+    earliest = 0.0 if np.isnan(space.start).all() else np.nanmin(space.start)
+    for _ in range(chosen.sum()):
+        best = -1
+        for stage in range(len(chosen)):
+            if chosen[stage] and (best < 0 or dag.durations[stage] > dag.durations[best]):
+                waits = False
+                for parent in dag.parents[dag.parents_from[stage] : dag.parents_from[stage + 1]]:
+                    waits |= chosen[parent]
+                if not waits:
+                    best = stage
+        chosen[best] = False
+        for _ in range(dag.first[best + 1] - dag.first[best]):
+            _place(dag, space, best, earliest)
+
+
+@compiled
+def _place(dag, space, stage, earliest):
+    """Place the next task of a stage in the first gap that it fits in."""
+    duration, demand = dag.durations[stage], dag.demands[stage]
+    task = dag.first[stage] + space.placed[stage]
+    # Gaps only close: what the task before found no room in has none now.
+    start = space.start[task - 1] if space.placed[stage] else _ready(dag, space, stage, earliest)
+    if duration > 0:
+        here = np.searchsorted(space.times[: space.size[0]], start, side="right") - 1
+        while here < space.size[0] and space.times[here] < start + duration:
+            if not _fits(demand, space.free[here]):
+                start = space.times[here + 1]
+            here += 1
+        for gap in range(_cut(space, start), _cut(space, start + duration)):
+            space.free[gap] -= demand
+    space.start[task], space.finish[task] = start, start + duration
+    space.placed[stage] += 1
+
+
+@compiled
+def _ready(dag, space, stage, earliest):
+    """When a stage may start: when all of its parents that are placed are complete."""
+    for parent in dag.parents[dag.parents_from[stage] : dag.parents_from[stage + 1]]:
+        for task in range(dag.first[parent], dag.first[parent] + space.placed[parent]):
+            earliest = max(earliest, space.finish[task])
+    return earliest
+
+
+@compiled
+def _fits(demand, free):
+    fits = True
+    for resource in range(len(free)):
+        fits &= demand[resource] <= free[resource]
+    return fits
+
+
+@compiled
+def _cut(space, time):
+    """Let something begin at a time: the number of what is free from then on."""
+    size = space.size[0]
+    place = np.searchsorted(space.times[:size], time)
+    if place == size or space.times[place] > time:
+        for other in range(size, place, -1):
+            space.times[other] = space.times[other - 1]
+            space.free[other] = space.free[other - 1]
+        space.times[place] = time
+        space.free[place] = space.free[place - 1]
+        space.size[0] += 1
+    return place

@@ -1,0 +1,175 @@
+"""How compact the plans of Graphene and of simpler planners are, on projects whose best makespans are known.
+
+Packing tasks that depend on each other into resources and time is resource-constrained project scheduling (RCPSP);
+PSPLIB has instances that exact solvers have settled.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from decima.evaluation.intervals import mean_interval
+from decima.evaluation.workers import Workers
+from decima.schedulers.graphene import Plan, Project, critical_path_first, graphene, random_order, tetris
+from decima.studies.projects import ProjectFileError, read_best, read_projects
+
+__all__ = ["BEST", "BOUND", "PLANNERS", "Packing", "measure_packing", "packing"]
+
+#: Name -> planner, called with a project and a seed.
+PLANNERS: dict[str, Callable[[Project, int], Plan]] = {
+    "random": random_order,
+    "tetris": lambda project, _: tetris(project),
+    "critical-path": lambda project, _: critical_path_first(project),
+    "graphene": lambda project, _: graphene(project),
+    "graphene+justification": lambda project, _: graphene(project, justified=True),
+}
+#: What plans are compared with.
+BEST, BOUND = "best known makespan", "lower bound"
+#: Makespans that differ by less are the same.
+TOLERANCE = 1e-9
+
+
+@dataclass(frozen=True, eq=False)
+class Packing:
+    """What planners made of projects.
+
+    Attributes:
+        plans: a row for each plan, columns ``instance``, ``planner``, ``makespan``, ``reference`` (what that would be
+            at best), ``deviation`` (of the two, in percent) and ``cpu_s``.
+        reference: what plans are compared with.
+    """
+
+    plans: pd.DataFrame
+    reference: str
+
+    @property
+    def num_instances(self) -> int:
+        """How many projects were planned."""
+        return self.plans["instance"].nunique()
+
+    def summary(self) -> pd.DataFrame:
+        """A row for each planner, columns ``mean_deviation``, ``ci95`` (half its confidence interval),
+        ``worst_deviation``, ``optimal`` (how many plans are no longer than the reference) and ``cpu_s`` (of all).
+        """
+        rows = {}
+        for planner, plans in self.plans.groupby("planner", sort=False):
+            mean, half_width = mean_interval(plans["deviation"])
+            rows[planner] = {
+                "mean_deviation": mean,
+                "ci95": half_width,
+                "worst_deviation": plans["deviation"].max(),
+                "optimal": (plans["deviation"] <= 100 * TOLERANCE).sum(),
+                "cpu_s": plans["cpu_s"].sum(),
+            }
+        return pd.DataFrame.from_dict(rows, orient="index").astype({"optimal": int})
+
+    def to_json(self, **provenance: Any) -> str:
+        """Everything as JSON text; ``provenance`` is added as it is."""
+        content = {
+            **provenance,
+            "unit": "percent",
+            "reference": self.reference,
+            "instances": self.num_instances,
+            "planners": json.loads(self.summary().to_json(orient="index", double_precision=6)),
+            "makespans": {
+                str(instance): {
+                    "reference": float(plans["reference"].iloc[0]),
+                    **dict(zip(plans["planner"], plans["makespan"].tolist(), strict=True)),
+                }
+                for instance, plans in self.plans.groupby("instance", sort=False)
+            },
+        }
+        return json.dumps(content, indent=1) + "\n"
+
+
+def packing(
+    instances: Path,
+    best: Path | None = None,
+    seed: int = 0,
+    processes: int = 1,
+    on_step: Callable[[int, int], None] = lambda done, total: None,
+) -> Packing:
+    """Plan all projects of a folder.
+
+    Args:
+        instances: folder of ``.sm`` files.
+        best: file of best known makespans; if not given, ``best.csv`` in the folder or the one above it, and without
+            that, plans are compared with lower bounds.
+        seed: of random orders.
+        processes: at least 1.
+        on_step: called with the number of projects planned and of all.
+
+    Raises:
+        ProjectFileError: a file is broken, or says nothing of one of the projects.
+    """
+    projects = read_projects(instances)
+    if best is None:
+        beside = (folder / "best.csv" for folder in (instances, instances.resolve().parent))
+        best = next((path for path in beside if path.exists()), None)
+    if best is None:
+        bounds = {name: project.lower_bound for name, project in projects.items()}
+        return measure_packing(projects, bounds, BOUND, seed, processes, on_step)
+    known = read_best(best)
+    for name in projects:
+        if name not in known:
+            raise ProjectFileError(f"{best}: expected a best known makespan of {name}")
+    return measure_packing(projects, known, BEST, seed, processes, on_step)
+
+
+def measure_packing(
+    projects: Mapping[str, Project],
+    references: Mapping[str, float],
+    reference: str,
+    seed: int = 0,
+    processes: int = 1,
+    on_step: Callable[[int, int], None] = lambda done, total: None,
+) -> Packing:
+    """Plan projects with all planners.
+
+    Args:
+        projects: by name.
+        references: name -> what its makespan is compared with, above 0.
+        reference: what that is, in words.
+        seed, processes, on_step: as for ``packing``.
+    """
+    rows = []
+    with Workers(seed, processes) as workers:
+        for done, row in enumerate(workers.map(_plan, projects.items()), 1):
+            rows += row
+            on_step(done, len(projects))
+    plans = pd.DataFrame(rows, columns=["instance", "planner", "makespan", "cpu_s"])
+    plans["reference"] = plans["instance"].map(references)
+    plans["deviation"] = 100 * (plans["makespan"] / plans["reference"] - 1)
+    places = {name: place for place, name in enumerate((*projects, *PLANNERS))}
+    order = plans[["instance", "planner"]].apply(lambda names: names.map(places))
+    plans = plans.loc[order.sort_values(["instance", "planner"]).index].reset_index(drop=True)
+    return Packing(plans, reference)
+
+
+def _plan(seed: int, item: tuple[str, Project]) -> list[tuple[str, str, float, float]]:
+    """Plan a project: name, planner, makespan and CPU seconds."""
+    _compile()
+    name, project = item
+    rows = []
+    for planner, plan in PLANNERS.items():
+        begin = time.process_time()
+        makespan = plan(project, seed).makespan
+        rows.append((name, planner, makespan, time.process_time() - begin))
+    return rows
+
+
+@cache
+def _compile() -> None:
+    """Let a small project be planned once in a process, so that no time of compilation is measured."""
+    project = Project(np.ones(2), np.ones((2, 1)), np.ones(1), [(), ()])
+    for plan in PLANNERS.values():
+        plan(project, 0)
