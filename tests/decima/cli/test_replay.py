@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,9 +11,7 @@ from click.testing import CliRunner, Result
 from decima.cli.main import cli
 from tests.decima.cli.commands import assert_one_line_error
 from tests.simulator.parity import test_cluster, test_grid
-from tests.simulator.parity.test_cluster import write
-
-Shared = Callable[[str], Path]
+from tests.simulator.parity.damage import Shared, write
 
 WEIGHTS = "reference/decima-sim-20000.npz"
 

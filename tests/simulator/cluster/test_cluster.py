@@ -172,6 +172,13 @@ def test_after_standing_still_a_cluster_takes_no_decisions(semantics: Semantics)
     assert np.isnan(subject.record().completion_ms).all()
 
 
+def test_who_idles_when_time_is_limited_sits_it_out() -> None:
+    record, rewards = finish(cluster(2, job(stage(1, 10.0)), max_time_ms=300.0), lambda _: None)
+    assert record.end_ms == 300.0
+    assert sum(rewards) == pytest.approx(-0.003)
+    assert np.isnan(record.completion_ms).all()
+
+
 def test_an_episode_waits_for_executors_that_are_on_their_way_in_vain() -> None:
     """Executor 1 leaves for job 0 at 55 ms, where executor 0 does the last task before it arrives, at 105 ms."""
     profiles = job(stage(3, 10.0)), job(stage(1, 5.0))
