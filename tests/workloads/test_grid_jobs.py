@@ -43,17 +43,6 @@ def written_sets(draw: st.DrawFn, steps: int) -> Written:
     return draw(st.lists(jobs, min_size=1, max_size=4).filter(any))
 
 
-def test_jobs_written_out() -> None:
-    jobs = JobSets.of(SETS, steps=5)
-    assert len(jobs) == 3
-    assert jobs.num_resources == 2
-    assert jobs.num_jobs.tolist() == [3, 0, 1]
-    assert jobs.enter.tolist() == [[0, 0, 4], [5, 5, 5], [3, 5, 5]]
-    assert jobs.duration.tolist() == [[2, 1, 10], [0, 0, 0], [1, 0, 0]]
-    assert jobs.demand[..., 0].tolist() == [[1, 0, 5], [0, 0, 0], [2, 0, 0]]
-    assert jobs.demand[..., 1].tolist() == [[3, 2, 1], [0, 0, 0], [0, 0, 0]]
-
-
 def test_load_by_hand() -> None:
     # Of 4 units over 5 steps: 2 x 1 + 10 x 5 and 2 x 3 + 1 x 2 + 10 x 1 unit-steps in the first set.
     load = JobSets.of(SETS, steps=5).load(4)
@@ -261,13 +250,6 @@ def test_load_and_rate_say_the_same() -> None:
     distribution = DISTRIBUTIONS["code"]
     by_load = draw_jobs(distribution, load=1.3, sets=3, seed=0)
     assert written(by_load) == written(draw_jobs(distribution, rate=distribution.rate(1.3), sets=3, seed=0))
-
-
-def test_sets_take_several_rates_in_turn() -> None:
-    several = draw_jobs(DISTRIBUTIONS["paper"], rate=[0.2, 0.9], sets=4, seed=0)
-    for number, rate in enumerate([0.2, 0.9, 0.2, 0.9]):
-        one = draw_jobs(DISTRIBUTIONS["paper"], rate=rate, sets=4, seed=0)
-        assert written(several)[number] == written(one)[number]
 
 
 @pytest.mark.parametrize(

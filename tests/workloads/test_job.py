@@ -139,22 +139,6 @@ def test_neighbours_and_totals() -> None:
     assert (diamond.num_stages, diamond.num_tasks, diamond.work_ms) == (4, 10, 10_000.0)
 
 
-@pytest.mark.parametrize(
-    ("works_s", "edges", "expected_s"),
-    [
-        ([3], [], [3]),
-        ([1, 2, 3], [(0, 1), (1, 2)], [6, 5, 3]),
-        ([1, 2, 3, 4], [(0, 1), (0, 2), (1, 3), (2, 3)], [8, 6, 7, 4]),
-        ([5, 1, 1], [(2, 1), (1, 0)], [5, 6, 7]),
-        ([1, 9, 2], [(0, 1), (0, 2), (1, 2)], [12, 11, 2]),
-        ([1, 2, 3, 4], [(0, 1), (2, 3)], [3, 2, 7, 4]),
-    ],
-    ids=["one stage", "chain", "diamond", "numbered backwards", "triangle", "two parts"],
-)
-def test_critical_paths(works_s: list[int], edges: list[tuple[int, int]], expected_s: list[int]) -> None:
-    assert job(works_s, edges).critical_path_ms.tolist() == [1000 * second for second in expected_s]
-
-
 @given(job_profiles())
 def test_critical_paths_are_the_longest_paths(profile: JobProfile) -> None:
     graph: nx.DiGraph[object] = nx.DiGraph()

@@ -48,13 +48,6 @@ def test_discounted_returns_are_an_integral_over_time(horizon_ms: float) -> None
     np.testing.assert_allclose(DiscountedReturns(horizon_ms)(reward, time_ms, end_ms), expected, rtol=1e-4)
 
 
-def test_a_far_horizon_discounts_nothing() -> None:
-    reward, time_ms, end_ms = episode(5)
-    np.testing.assert_allclose(
-        DiscountedReturns(1e15)(reward, time_ms, end_ms), TotalReturns()(reward, time_ms, end_ms)
-    )
-
-
 def test_a_constant_rate_leaves_no_differential_returns() -> None:
     _, time_ms, end_ms = episode(6)
     reward = -0.002 * np.diff(time_ms, append=end_ms)
@@ -112,23 +105,6 @@ def test_an_episode_without_samples_has_no_returns(returns: Returns) -> None:
 
 
 # Of a grid's episodes, in lock-step.
-
-#: Rewards of two episodes, and when their actions happened: booking takes no time.
-REWARDS = np.array([[-1.0, -2.0], [0.0, -3.0], [-4.0, 0.0]])
-CLOCK = np.array([[0, 0], [1, 1], [1, 2], [2, 2]])
-
-
-def test_returns_discount_what_is_later_not_what_takes_more_actions() -> None:
-    np.testing.assert_array_equal(returns_to_go(REWARDS, CLOCK), [[-5, -5], [-4, -3], [-4, 0]])
-    np.testing.assert_array_equal(returns_to_go(REWARDS, CLOCK, 0.5), [[-3, -3.5], [-4, -3], [-4, 0]])
-
-
-def test_a_bootstrap_value_stands_for_what_comes_after_a_few_actions() -> None:
-    values = np.array([[5.0, 5.0], [8.0, 4.0], [2.0, 6.0], [0.0, 0.0]])
-    one = n_step_returns(REWARDS, CLOCK, values, 1, 0.5)
-    np.testing.assert_array_equal(one, [[-1 + 4, -2 + 2], [2, -3 + 3], [-4, 0]])
-    two = n_step_returns(REWARDS, CLOCK, values, 2, 0.5)
-    np.testing.assert_array_equal(two, [[-1 + 1, -2 - 1.5 + 1.5], [-4, -3], [-4, 0]])
 
 
 @settings(deadline=None, max_examples=20)

@@ -193,26 +193,6 @@ def test_more_minibatches_than_samples_are_as_many_as_samples() -> None:
     assert run_ppo(policy, samples, minibatches=10).steps == 3
 
 
-def test_good_choices_become_likelier() -> None:
-    policy = Policy(SHORTCUT_POLICY, seed=2)
-    samples = sampled(policy)
-    good = advantages(samples) > 0
-    optimiser = torch.optim.Adam(policy.parameters(), lr=3e-3)
-    for _ in range(5):
-        reinforce(
-            partial(samples.evaluate, policy),
-            policy,
-            optimiser,
-            np.where(good, 1.0, -1.0),
-            entropy_weight=0.0,
-            max_gradient_norm=1.0,
-            chunk=1000,
-        )
-    seen = policy(samples.graphs, samples.stage, samples.count).log_probability.detach().numpy()
-    change = seen - samples.log_probability
-    assert change[good].mean() > change[~good].mean() + 0.05
-
-
 @pytest.mark.parametrize("wrong", [math.nan, math.inf])
 @pytest.mark.parametrize("run", [run_reinforce, run_ppo])
 def test_a_loss_that_is_no_number_changes_nothing(run: Any, wrong: float) -> None:

@@ -25,7 +25,6 @@ from tests.decima.policy.examples import (
     graphs_of,
     policy_of,
     probabilities,
-    random_sequence,
     reordered,
 )
 from tests.decima.policy.naive import NaiveNetwork
@@ -377,10 +376,3 @@ def test_many_executors_and_a_job_of_one_stage() -> None:
     assert limits.size == 1000
     choices = policy.act(graph)
     assert limits[choices.count[0] - 1] == pytest.approx(limits.max(), abs=1e-6)
-
-
-def test_sequences_are_what_the_tests_need() -> None:
-    """Deep and wide DAGs, some jobs of one stage, some jobs that come later."""
-    drawn = [random_sequence(np.random.default_rng(seed)) for seed in range(30)]
-    assert any(len(sequence) > 2 and sequence.arrival_ms[-1] > 0 for sequence in drawn)
-    assert any(profile.num_stages == 1 for sequence in drawn for profile in sequence.profiles)

@@ -35,7 +35,7 @@ from simulator import (
     Semantics,
     run_episode,
 )
-from tests.simulator.cluster.build import give, job, jobs, runs, stage
+from tests.simulator.cluster.build import finish, give, job, jobs, runs, stage
 from tests.simulator.cluster.strategies import LARGE
 from tests.workloads.strategies import job_sequences
 from workloads import batch_arrivals, poisson_arrivals, synthetic_profiles
@@ -136,11 +136,6 @@ def test_sjf_cp_runs_the_stage_with_the_longest_path_to_the_end() -> None:
     assert order == [0, 2, 1, 3, 4, 5]
 
 
-def test_work_counts_tasks_and_their_durations() -> None:
-    sequence = jobs(job(stage(10, 100.0)), job(stage(1, 900.0)), job(stage(2, 600.0)))
-    assert [number for number, _, _ in grants(SjfCp(), 50, sequence)] == [1, 0, 2]
-
-
 # Fair and weighted fair.
 
 
@@ -148,16 +143,6 @@ def test_fair_gives_every_job_an_equal_share_rounded_up() -> None:
     assert grants(Fair(), 10, one_stage(20, 20, 20)) == [(0, 0, 4), (1, 0, 4), (2, 0, 2)]
     assert grants(Fair(), 9, one_stage(20, 20, 20)) == [(0, 0, 3), (1, 0, 3), (2, 0, 3)]
     assert grants(Fair(), 2, one_stage(20, 20, 20)) == [(0, 0, 1), (1, 0, 1)]
-
-
-def test_fair_counts_only_jobs_that_still_have_unclaimed_tasks() -> None:
-    """Three jobs: 4 each. With the first two served, the last one's share is all 10: it gets the other 7."""
-    assert grants(Fair(), 10, one_stage(1, 2, 20)) == [(0, 0, 1), (1, 0, 2), (2, 0, 7)]
-
-
-def test_shares_grow_as_jobs_are_served() -> None:
-    """Of 11, job 0 could have 4 and takes 3; then 6 for each of two, of whom the last gets what is left."""
-    assert grants(Fair(), 11, one_stage(3, 9, 9)) == [(0, 0, 3), (1, 0, 6), (2, 0, 2)]
 
 
 def test_who_would_have_to_idle_goes_beyond_the_share() -> None:
@@ -265,13 +250,10 @@ def test_fair_decides_as_the_published_rule_but_idles_nobody(
 ) -> None:
     classes = (ExecutorClass(executors, **LARGE),)
     config = ClusterConfig(executor_classes=classes, moving_delay_ms=20.0, semantics=semantics)
-    fair, cluster = Fair(), Cluster(config, sequence)
+    fair = Fair()
     fair.reset(config)
-    while not cluster.done:
-        observation = cluster.observe()
-        if not observation.schedulable.any():
-            cluster.decide(None)
-            continue
+
+    def decide(observation: Observation) -> Decision:
         decision = fair.decide(observation)
         assert decision is not None
         expected = dynamic_partition(observation)
@@ -280,7 +262,9 @@ def test_fair_decides_as_the_published_rule_but_idles_nobody(
             unclaimed = int(observation.unclaimed_tasks[decision.stage])
             count = min(decision.limit - held, observation.offered, unclaimed)
             assert [(decision.stage, count)] == expected
-        cluster.decide(decision)
+        return decision
+
+    finish(Cluster(config, sequence), decide)
 
 
 # Chance.
@@ -324,17 +308,14 @@ def test_whoever_is_asked_leaves_nobody_idle_and_brings_all_jobs_to_an_end(
         assert np.isfinite(run_episode(config, sequence, scheduler).completion_ms).all()
         return
     scheduler.reset(config)
-    cluster = Cluster(config, sequence)
-    while not cluster.done:
-        observation = cluster.observe()
-        decision = None
-        if observation.schedulable.any():
-            decision = scheduler.decide(observation)
-            assert decision is not None
-            assert observation.schedulable[decision.stage]
-            assert decision.limit > observation.held(int(observation.stage_job[decision.stage]))
-        cluster.decide(decision)
-    assert np.isfinite(cluster.record().completion_ms).all()
+
+    def decide(observation: Observation) -> Decision | None:
+        decision = scheduler.decide(observation)
+        assert decision is not None
+        return decision
+
+    record, _ = finish(Cluster(config, sequence), decide)
+    assert np.isfinite(record.completion_ms).all()
 
 
 def test_all_offered_reaches_as_far_as_the_offer() -> None:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from simulator import DECIMA_SIM, ClusterConfig, Decision, ExecutorClass, Observation, run_episode
 from simulator.cluster.alone import PARALLELISM, alone_ms, useful_executors
-from tests.simulator.cluster.build import chain, job, stage
+from tests.simulator.cluster.build import chain, inflating, job, stage
 from tests.simulator.cluster.strategies import clusters
 from tests.workloads.strategies import job_profiles
 from workloads import (
@@ -125,12 +125,6 @@ def test_tasks_are_as_slow_as_the_parallelism_makes_them() -> None:
     limits = [useful_executors(profile, config, thrift) for thrift in (0.0, 1.0, 10.0)]
     assert limits == sorted(limits, reverse=True)
     assert limits[0] > limits[-1] >= 1
-
-
-def inflating(tasks: int, levels: dict[int, float]) -> JobProfile:
-    """A job whose tasks take longer the more executors it holds: level -> ms."""
-    table = {level: [ms] for level, ms in levels.items()}
-    return job(StageProfile(tasks, TaskDurations.from_tables(table, table, table)))
 
 
 def test_a_stage_has_only_the_executors_that_cover_its_demand() -> None:

@@ -265,14 +265,6 @@ def test_the_masks_say_the_same_in_three_places() -> None:
     np.testing.assert_array_equal(env.action_masks(), np.concatenate(info["action_mask"]))
 
 
-@pytest.mark.parametrize(("limit", "committed"), [(1, 1), (2, 2), (4, 4)])
-def test_a_stage_gets_executors_up_to_the_limit_of_its_job(limit: int, committed: int) -> None:
-    env = environment(DIAMOND, CHAIN)
-    env.reset(seed=0)
-    observation, *_ = env.step([0, limit - 1])
-    assert observation["job_executors"][0] == committed
-
-
 def test_a_limit_that_the_job_holds_already_gives_one_executor() -> None:
     env = environment(job(stage(4, 100.0), stage(4, 100.0)), CHAIN)
     env.reset(seed=0)

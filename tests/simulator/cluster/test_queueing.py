@@ -9,11 +9,13 @@ from heapq import heapify, heapreplace
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
 from numpy.typing import NDArray
 
-from decima.schedulers import Fifo, Scheduler
-from simulator import ClusterConfig, EpisodeRecord, run_episode
+from decima.schedulers import Fair, Fifo, RandomChoice, Scheduler, SjfCp
+from simulator import ClusterConfig, EpisodeRecord, ExecutorClass, run_episode
 from tests.simulator.cluster.build import Greedy, chain, job, jobs, runs, stage
+from tests.workloads.strategies import job_sequences
 from workloads.arrivals import JobSequence
 from workloads.job import JobProfile
 
@@ -123,6 +125,25 @@ def test_every_single_customer_of_a_fifo_queue_waits_exactly_as_long_as_it_must(
     expected = first_come_first_served(arrival_ms, service_ms, servers)
     assert (record.task_start_ms - arrival_ms).tolist() == expected.tolist()
     assert record.jct_ms.tolist() == (expected + service_ms).tolist()
+
+
+@settings(deadline=None, max_examples=40, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@given(job_sequences())
+def test_littles_law_holds_in_every_episode(sequence: JobSequence) -> None:
+    """The area below the number of jobs in the system is the sum of their times in the system."""
+    classes = (ExecutorClass(3, cpu=4.0, memory=4.0),)
+    for scheduler in (Fifo(), Fair(), SjfCp(), RandomChoice()):
+        record = run_episode(
+            ClusterConfig(executor_classes=classes, moving_delay_ms=10.0), sequence, scheduler
+        )
+        steps = record.jobs_in_system()
+        area = float((np.diff(steps.index.to_numpy()) * steps.to_numpy()[:-1]).sum())
+        assert steps.iloc[-1] == 0
+        assert area == pytest.approx(record.jct_ms.sum(), rel=1e-9, abs=1e-6)
+        observed = record.observed_ms
+        if observed > 0:
+            rate = len(sequence) / observed
+            assert record.mean_jobs_in_system == pytest.approx(rate * record.mean_jct_ms, rel=1e-9)
 
 
 # One executor: what takes how long, and what comes after what.

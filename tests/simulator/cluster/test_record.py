@@ -98,25 +98,6 @@ def test_arrivals_and_completions_at_one_time_make_one_step() -> None:
     assert together.jobs_in_system().to_dict() == {10.0: 1, 200.0: 1, 290.0: 0}
 
 
-def area(episode: EpisodeRecord) -> float:
-    steps = episode.jobs_in_system()
-    return float((np.diff(steps.index.to_numpy()) * steps.to_numpy()[:-1]).sum())
-
-
-def test_littles_law_the_area_under_the_jobs_in_system_is_the_sum_of_completion_times() -> None:
-    random = np.random.default_rng(5)
-    # Multiples of 1/64 ms: sums are exact, so the two sides must be equal, not only close.
-    arrival = np.sort(random.integers(0, 10_000, 500)) / 64
-    completion = arrival + random.integers(1, 50_000, 500) / 64
-    episode = record(
-        sequence=JobSequence((SINGLE,) * 500, arrival),
-        completion_ms=completion,
-        end_ms=float(completion.max()),
-    )
-    assert area(episode) == episode.jct_ms.sum()
-    assert episode.mean_jobs_in_system == episode.jct_ms.sum() / episode.makespan_ms
-
-
 def test_an_unfinished_job_is_nan_and_left_out_of_the_means() -> None:
     episode = unfinished()
     np.testing.assert_array_equal(episode.jct_ms, [190.0, NAN])

@@ -72,13 +72,6 @@ def test_masks_say_which_actions_book_a_job_and_which_of_them_at_once(
     assert startable.reshape(len(grid), -1).tolist() == [starts.tolist()] * len(grid)
 
 
-def test_a_job_for_which_there_is_room_later_can_be_booked_but_not_started() -> None:
-    grid = small((0, 2, (2,)), (0, 3, (1,)), (0, 2, (3,)), machines=2)
-    act(grid, 0)
-    assert grid.startable().tolist() == [[[False, True, False], [False, True, True]]]
-    assert grid.action_mask().astype(int).tolist() == [[0, 1, 1, 0, 1, 1, 1]]
-
-
 @MANY
 @given(st.data(), grids(), st.integers(1, 12), st.integers(0, 2**32))
 def test_an_episode_is_the_same_alone_and_among_others_and_when_it_begins_anew(
