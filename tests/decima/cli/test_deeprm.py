@@ -94,15 +94,6 @@ def test_jobs_may_come_from_a_log(train: Train, tmp_path: Path) -> None:
     assert about["command"].endswith("--set iterations=1 --log 'my log.swf' --out DIR")
 
 
-def test_a_real_log_can_be_trained_on(train: Train, shared: Callable[[str], Path], tmp_path: Path) -> None:
-    log = shared("traces/swf/lublin_256.swf.gz")
-    result = train("--config", "small.yaml", "--log", str(log), "--set", "iterations=1", "--out", "out")
-    assert result.exit_code == 0, result.stderr
-    assert result.stderr.startswith(f"{log.name}: ")
-    rows = read_metrics(tmp_path / "out" / "metrics.jsonl")
-    assert rows[1]["samples"] > 0
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -15,12 +15,8 @@ from decima.evaluation import run as run_module
 from decima.evaluation.alphas import ALPHAS, HINDSIGHT, MAKESPAN_HINDSIGHT, best_for_all, sweep_ms
 from decima.evaluation.comparison import Comparison, run_comparisons
 from decima.evaluation.conditions import CompareError
-from decima.policy.policy import load_policy
-from decima.policy.scheduler import NeuralScheduler
-from decima.registry import SCHEDULERS
 from decima.schedulers.base import SchedulerError
 from simulator.cluster.config import DECIMA_SIM, Semantics
-from simulator.cluster.episode import run_episode
 from tests.decima.evaluation.examples import CLUSTER, OWN, comparison, conditions, finished, run
 
 
@@ -38,8 +34,8 @@ def count_runs(monkeypatch: pytest.MonkeyPatch) -> Counter[tuple[int, str]]:
     return counts
 
 
-def test_the_same_settings_give_the_same_json_with_one_process_and_with_two() -> None:
-    schedulers = ("random", "fifo", "weighted-fair", HINDSIGHT)
+def test_the_same_settings_give_the_same_json_with_one_process_and_with_two(policy: Path) -> None:
+    schedulers = ("random", "fifo", "weighted-fair", HINDSIGHT, f"decima:{policy}")
     first, again, parallel = (
         run(*schedulers, num_experiments=2, processes=processes).to_json() for processes in (1, 1, 2)
     )
@@ -82,12 +78,16 @@ def test_intervals_are_students_over_experiments_and_differences_are_paired() ->
     assert fair["difference_s"] == fair["difference_ci95_s"] == 0
 
 
-def test_the_best_classic_is_neither_the_users_own_nor_one_with_hindsight() -> None:
+def test_the_best_classic_is_neither_the_users_own_nor_learned_nor_one_with_hindsight(
+    shipped: dict[str, Path],
+) -> None:
     jct = {"fifo": [9.0], "fair": [5.0], "weighted-fair:-1": [4.0], HINDSIGHT: [3.0]}
-    assert finished({**jct, OWN + "Greedy": [1.0]}).best_classic == "weighted-fair:-1"
-    lonely = finished({OWN + "Greedy": [1.0]})
-    assert lonely.best_classic is None
-    assert math.isnan(lonely.summary(OWN + "Greedy")["difference_s"])
+    others = {OWN + "Greedy": [1.0], "decima": [1.0], "decima:tpch-batch": [2.0]}
+    assert finished({**jct, **others}).best_classic == "weighted-fair:-1"
+    for name in (OWN + "Greedy", "decima"):
+        alone = finished({name: [1.0]})
+        assert alone.best_classic is None
+        assert math.isnan(alone.summary(name)["difference_s"])
 
 
 def test_what_is_not_defined_is_null_in_the_json() -> None:
@@ -246,21 +246,3 @@ def test_the_policy_fits_the_workload_unless_it_is_named(shipped: dict[str, Path
     assert followed(policy=str(policy)) == f"decima:{policy}"
     named = f"decima:{policy}"
     assert comparison("fair", named, policy="tpch-batch").schedulers == {"fair": "fair", named: named}
-
-
-def test_results_do_not_depend_on_the_number_of_processes(policy: Path) -> None:
-    given = {"num_experiments": 2, "policy": str(policy)}
-    one, two = (run("fair", "decima", processes=processes, **given) for processes in (1, 2))
-    assert one.to_json() == two.to_json()
-    entry = json.loads(one.to_json())["schedulers"]["decima"]
-    assert entry["policy"] == str(policy)
-    first = run_episode(CLUSTER, one.conditions.sequence(5), NeuralScheduler(load_policy(policy)))
-    assert entry["per_seed_avg_jct_s"][0] == first.jct_ms.mean() / 1000
-
-
-def test_it_is_no_classic_scheduler(shipped: dict[str, Path]) -> None:
-    assert "decima" not in SCHEDULERS
-    assert finished({"fifo": [9.0], "decima": [1.0], "decima:tpch-batch": [2.0]}).best_classic == "fifo"
-    alone = finished({"decima": [1.0]})
-    assert alone.best_classic is None
-    assert np.isnan(alone.summary("decima")["difference_s"])

@@ -12,7 +12,6 @@ from pydantic import ValidationError
 
 from decima.policy.config import FEATURE_NAMES, JOB_FEATURE_NAMES, PAPER_POLICY, Feature, PolicyConfig
 from decima.policy.features import LASTING_MOVES, THRIFT, Featurizer, message_order, published_message_order
-from decima.policy.graphs import Graphs
 from simulator import Cluster, ClusterConfig, Decision, Observation
 from simulator.cluster.alone import useful_executors
 from tests.decima.policy.examples import VARIANTS, changed, episode
@@ -176,30 +175,6 @@ def test_idleness_is_a_choice_of_the_job_with_the_least_work() -> None:
     assert Featurizer(config).choice(cluster.observe(), None) == (1, 1)
 
 
-@settings(max_examples=20, deadline=None)
-@given(seed=st.integers(0, 2**32 - 1))
-def test_graphs_hold_the_unfinished_stages_and_their_messages(seed: int) -> None:
-    seen = episode(np.random.default_rng(seed))
-    featurizer = Featurizer(PAPER_POLICY)
-    for observation in seen:
-        graph = featurizer.graph(observation)
-        unfinished = observation.finished_tasks < observation.num_tasks
-        assert graph.place.tolist() == np.flatnonzero(unfinished).tolist()
-        assert graph.unfinished.all()
-        np.testing.assert_array_equal(graph.stage_job, observation.stage_job[graph.place])
-        expected = set()
-        for profile, first in zip(observation.profiles, observation.job_first_stage, strict=True):
-            edges = profile.edges + first
-            expected |= {(parent, child) for parent, child in edges.tolist() if unfinished[parent]}
-        steps = graph.messages[:, 0].tolist()
-        receivers, senders = graph.place[graph.messages[:, 1:]].T.tolist()
-        assert sorted(zip(receivers, senders, strict=True)) == sorted(expected)
-        # Whoever sends has heard before.
-        last_heard = dict(zip(receivers, steps, strict=True))
-        for step, sender in zip(steps, senders, strict=True):
-            assert last_heard.get(sender, -1) < step
-
-
 @settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), size=st.integers(1, 9))
 def test_up_to_nine_stages_the_published_order_is_the_papers(seed: int, size: int) -> None:
@@ -220,19 +195,6 @@ def test_every_decision_counts_as_an_answer() -> None:
         graph, num_answers = Featurizer(config).graph_and_answers(seen)
         span = graph.high - graph.low
         assert num_answers == (np.count_nonzero(span) if config.limit == "none" else span.sum()), name
-
-
-def test_observations_are_put_together_and_taken_apart() -> None:
-    seen = episode(np.random.default_rng(2))
-    featurizer = Featurizer(PAPER_POLICY)
-    parts = [featurizer.graph(observation) for observation in seen]
-    batch = Graphs.concatenate(parts)
-    assert batch.num_graphs == len(parts)
-    for at, part in enumerate(parts):
-        for ours, theirs in zip(batch.select(np.array([at])), part, strict=True):
-            np.testing.assert_array_equal(ours, theirs)
-    twice = batch.select(np.array([3, 0, 3]))
-    assert twice.first_stage[-1] == 2 * len(parts[3].place) + len(parts[0].place)
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-import gzip
-import json
 import re
 from collections.abc import Callable
 from functools import lru_cache
@@ -25,10 +23,10 @@ from simulator import DECIMA_SIM, Cluster, ClusterConfig, Decision, run_episode
 from simulator.parity.cluster import Recording, stage_names
 from simulator.parity.replay import first_difference_in, read_recording
 from tests.simulator.cluster.build import chain, job, jobs, stage
+from tests.simulator.parity.damage import Recording as Content
+from tests.simulator.parity.damage import Shared, write
+from tests.simulator.parity.damage import refused as difference
 from workloads import JobProfile, JobSequence
-
-Content = dict[str, Any]
-Shared = Callable[[str], Path]
 
 WEIGHTS = "reference/decima-sim-20000.npz"
 RECORDINGS = "parity/decima-sim-agent"
@@ -195,18 +193,8 @@ def episode(weights: Path) -> Content:
     return copy.deepcopy(_recorded(weights))
 
 
-def write(path: Path, content: Content) -> Path:
-    text = json.dumps(content).encode()
-    path.write_bytes(gzip.compress(text) if path.suffix == ".gz" else text)
-    return path
-
-
 def refused(weights: Path, path: Path) -> str:
-    """What is said about a file that does not match."""
-    line = replay(weights, path)
-    assert line is not None
-    assert "\n" not in line
-    return line
+    return difference(path, AgentReplay(load_policy(weights)).differences)
 
 
 def test_what_was_recorded_matches(weights: Path, episode: Content, tmp_path: Path) -> None:
@@ -279,9 +267,10 @@ DAMAGES: dict[str, tuple[Callable[[Content], None], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", DAMAGES)
-def test_damage_is_noticed_where_it_is(weights: Path, episode: Content, tmp_path: Path, name: str) -> None:
-    damage, message = DAMAGES[name]
+@pytest.mark.parametrize(("damage", "message"), DAMAGES.values(), ids=DAMAGES)
+def test_damage_is_noticed_where_it_is(
+    weights: Path, episode: Content, tmp_path: Path, damage: Callable[[Content], None], message: str
+) -> None:
     damage(episode["decisions"][0])
     line = refused(weights, write(tmp_path / "damaged.json", episode))
     assert re.match(message, line), line
@@ -352,30 +341,23 @@ def test_messages_in_deep_dags_are_those_recorded(weights: Path, tmp_path: Path)
     assert re.match(r"decision \d+ .* the probability of", line), line
 
 
-#: What -> (messages of a job of ten stages in a row, what is said of them).
-BAD_PATHS = {
-    "foreign": ([[[7, 9]]], "msg_paths.0: a stage hears from others than all its children"),
-    "twice": ([[[7, 8], [7, 8]]], "msg_paths.0: a stage hears"),
-    "outside": ([[[10, 3]]], "msg_paths.0: a stage hears"),
-    "below": ([[[-1, 3]]], "msg_paths.0: a stage hears"),
-    "shape": ([[[7, 8, 9]]], "msg_paths.0.0.0: "),
-    "huge": ([[[10**30, 8]]], "msg_paths.0.0.0.0: "),
-}
-
-
-@pytest.mark.parametrize("name", BAD_PATHS)
-def test_messages_that_cannot_be_are_refused(weights: Path, tmp_path: Path, name: str) -> None:
-    paths, message = BAD_PATHS[name]
+@pytest.mark.parametrize(
+    ("paths", "message"),
+    [
+        ([[[[7, 9]]]], "msg_paths.0: a stage hears from others than all its children"),
+        ([[[[7, 8], [7, 8]]]], "msg_paths.0: a stage hears"),
+        ([[[[10, 3]]]], "msg_paths.0: a stage hears"),
+        ([[[[-1, 3]]]], "msg_paths.0: a stage hears"),
+        ([[[[7, 8, 9]]]], "msg_paths.0.0.0: "),
+        ([[[[10**30, 8]]]], "msg_paths.0.0.0.0: "),
+        ([], "msg_paths: 1 jobs, recorded 0"),
+    ],
+)
+def test_messages_that_cannot_be_are_refused(weights: Path, tmp_path: Path, paths: Any, message: str) -> None:
+    """Of a job of ten stages in a row."""
     sequence = jobs(chain(*(stage(1, 10) for _ in range(10))))
-    content = {**record(load_policy(weights), sequence), "msg_paths": [paths]}
+    content = {**record(load_policy(weights), sequence), "msg_paths": paths}
     assert refused(weights, write(tmp_path / "bad.json", content)).startswith(message)
-
-
-def test_messages_of_another_number_of_jobs_are_refused(
-    weights: Path, episode: Content, tmp_path: Path
-) -> None:
-    path = write(tmp_path / "bad.json", {**episode, "msg_paths": []})
-    assert refused(weights, path) == "msg_paths: 2 jobs, recorded 0"
 
 
 def test_without_its_network_an_episode_is_not_replayed(episode: Content, tmp_path: Path) -> None:

@@ -71,24 +71,6 @@ def test_probabilities_are_those_of_the_equations(name: str, seed: int) -> None:
             np.testing.assert_allclose(ours, theirs, atol=1e-5)
 
 
-@pytest.mark.parametrize("edges", [[(0, 1), (1, 2), (0, 2)], [(2, 0), (0, 3), (2, 3), (3, 1), (2, 1)], []])
-@pytest.mark.parametrize("config", [PAPER_POLICY, SHORTCUT_POLICY, DECIMA_SIM_POLICY])
-def test_a_parent_waits_for_all_its_children(config: PolicyConfig, edges: list[tuple[int, int]]) -> None:
-    """Edges that skip levels: the grandchild speaks through its parent too, but to each stage only once."""
-    profile = job(*(stage(number + 1, 100 * (number + 1)) for number in range(4)), edges=edges)
-    observation = Cluster(ClusterConfig(4), jobs(profile, chain(stage(3, 90), stage(4, 20)))).observe()
-    policy = policy_of(config).double()
-    graph = Featurizer(config).graph(observation)
-    assert policy.encoder is not None
-    with torch.no_grad():
-        embeddings = policy.encoder(policy.tensors(graph))
-    naive = NaiveNetwork(policy, observation)
-    for place in range(6):
-        np.testing.assert_allclose(embeddings.stages[place], naive.embedding(place), atol=1e-6)
-    np.testing.assert_allclose(embeddings.jobs, np.stack(naive.y), atol=1e-6)
-    np.testing.assert_allclose(embeddings.cluster[0], naive.z, atol=1e-6)
-
-
 @pytest.mark.parametrize("name", VARIANTS)
 @settings(max_examples=10, deadline=None)
 @given(seed=seeds, greedy=st.booleans())

@@ -56,22 +56,6 @@ def test_the_example_of_the_docstring() -> None:
     assert result.failed == 0
 
 
-@pytest.mark.parametrize(
-    ("changes", "dtype"),
-    [({}, np.uint8), ({"picture": "coloured"}, np.float32), ({"arrival_column": True}, np.uint8)],
-)
-def test_pictures_and_actions_are_of_their_spaces(changes: dict[str, Any], dtype: Any) -> None:
-    env = GridEnv(config=GridConfig(machines=2, **changes))
-    env.action_space.seed(0)
-    picture, _ = env.reset(seed=0)
-    assert env.action_space == gymnasium.spaces.Discrete(21)
-    assert env.observation_space.dtype == dtype
-    for _ in range(60):
-        assert picture in env.observation_space
-        assert picture.dtype == dtype
-        picture, *_ = env.step(env.action_space.sample(env.action_masks().astype(np.int8)))
-
-
 def test_it_can_be_vectorised() -> None:
     envs = gymnasium.make_vec(ENV_ID, num_envs=2)
     pictures, infos = envs.reset(seed=[1, 2])

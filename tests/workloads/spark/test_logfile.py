@@ -31,11 +31,6 @@ def partial(path: Path) -> tuple[list[int], list[str]]:
     return [len(query.tasks) for query in application.queries], problems
 
 
-def test_gzip(tmp_path):
-    [application] = read_event_log(small_log().write(tmp_path / "log.json.gz"))
-    assert len(application.queries) == 1
-
-
 def test_zstd_in_several_frames(tmp_path):
     zstandard = pytest.importorskip("zstandard", reason="needs the extra [spark]")
     text = small_log().text

@@ -242,20 +242,6 @@ def test_sets_without_jobs_teach_nothing_and_do_no_harm(algorithm: str) -> None:
     assert all(torch.equal(*pair) for pair in zip(weights, before["actor"], strict=True))
 
 
-@pytest.mark.parametrize("algorithm", ["reinforce", "a2c"])
-def test_settings_name_a_learner_bit_for_bit(algorithm: str) -> None:
-    learned = []
-    for seed in (1, 1, 2):
-        learner = Learner(small(seed=seed, update={"algorithm": algorithm}))
-        for iteration in range(2):
-            measured = learner.learn(iteration)
-        learned.append(described(learner)["actor"])
-        assert measured.keys() <= METRICS.keys()
-        assert ("critic_loss" in measured) == (algorithm == "a2c")
-    assert all(torch.equal(*pair) for pair in zip(learned[0], learned[1], strict=True))
-    assert not any(torch.equal(*pair) for pair in zip(learned[0], learned[2], strict=True))
-
-
 @pytest.mark.parametrize("fresh", [False, True])
 def test_jobs_are_the_same_in_all_iterations_or_always_new(
     monkeypatch: pytest.MonkeyPatch, fresh: bool

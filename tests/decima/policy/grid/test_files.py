@@ -139,13 +139,6 @@ def test_a_policy_for_a_cluster_is_refused(tmp_path: Path) -> None:
     assert refused(tmp_path / "policy.npz") == NO_NETWORK
 
 
-@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.9, 0.999])
-def test_files_that_were_cut_off_are_refused(path: Path, share: float) -> None:
-    content = path.read_bytes()
-    path.write_bytes(content[: int(share * len(content))])
-    assert "cut off" in refused(path)
-
-
 def test_missing_files_and_folders_are_refused(tmp_path: Path) -> None:
     assert refused(tmp_path / "missing.npz") == "No such file or directory"
     assert refused(tmp_path) == "Is a directory"
