@@ -20,17 +20,10 @@ SETS: Written = [[(0, 2, (1, 3)), (0, 1, (0, 2)), (4, 10, (5, 1))], [], [(3, 1, 
 
 
 def written(jobs: JobSets) -> Written:
+    sets = zip(jobs.num_jobs, jobs.enter.tolist(), jobs.duration.tolist(), jobs.demand.tolist(), strict=True)
     return [
-        [
-            (enter, duration, tuple(demand))
-            for enter, duration, demand in zip(
-                jobs.enter[row, :count].tolist(),
-                jobs.duration[row, :count].tolist(),
-                jobs.demand[row, :count].tolist(),
-                strict=True,
-            )
-        ]
-        for row, count in enumerate(jobs.num_jobs.tolist())
+        [(enter[job], duration[job], tuple(demand[job])) for job in range(count)]
+        for count, enter, duration, demand in sets
     ]
 
 

@@ -57,13 +57,9 @@ def test_after_bad_files_the_others_are_replayed(tmp_path: Path) -> None:
     paths += [write(tmp_path / "agent.json", agent), write(tmp_path / "good.json", test_cluster.recording())]
     result = replay(*paths)
     *lines, summary = result.stdout.splitlines()
-    told = (
-        "cannot be read: No such file",
-        "Invalid JSON",
-        "params: Field required",
-        "cannot be read: Is a dir",
-    )
-    for path, line, expected in zip(paths, lines, (*told, "recorded from a trained agent"), strict=False):
+    told = ["cannot be read: No such file", "Invalid JSON", "params: Field required"]
+    told += ["cannot be read: Is a dir", "recorded from a trained agent"]
+    for path, line, expected in zip(paths, lines, told, strict=False):
         assert line.startswith(f"{path}: {expected}")
     assert (len(lines), summary) == (5, "1 of 6 episodes match")
     assert result.exit_code == 1

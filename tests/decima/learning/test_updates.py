@@ -82,36 +82,21 @@ def weights(policy: Policy) -> NDArray[np.float32]:
     return np.concatenate([parameter.detach().numpy().ravel() for parameter in policy.parameters()])
 
 
-def step(policy: Policy, rate: float = 1.0) -> torch.optim.Optimizer:
+def step(policy: Policy) -> torch.optim.Optimizer:
     """Plain gradient descent, so that the step is the gradient."""
-    return torch.optim.SGD(policy.parameters(), lr=rate)
+    return torch.optim.SGD(policy.parameters(), lr=1.0)
 
 
 def run_reinforce(policy: Policy, samples: Trajectories, **changes: Any) -> UpdateReport:
-    given: dict[str, Any] = {
-        "advantage": advantages(samples),
-        "entropy_weight": 0.0,
-        "max_gradient_norm": 1e9,
-        "chunk": 64,
-    }
-    given.update(changes)
-    return reinforce(partial(samples.evaluate, policy), policy, step(policy), **given)
+    given = {"advantage": advantages(samples), "entropy_weight": 0.0, "max_gradient_norm": 1e9, "chunk": 64}
+    return reinforce(partial(samples.evaluate, policy), policy, step(policy), **given | changes)
 
 
 def run_ppo(policy: Policy, samples: Trajectories, **changes: Any) -> UpdateReport:
-    given: dict[str, Any] = {
-        "advantage": advantages(samples),
-        "old_log_probability": samples.log_probability,
-        "random": np.random.default_rng(0),
-        "entropy_weight": 0.0,
-        "max_gradient_norm": 1e9,
-        "clip": 0.2,
-        "epochs": 1,
-        "minibatches": 1,
-        "max_kl": 1e9,
-    }
-    given.update(changes)
-    return ppo(partial(samples.evaluate, policy), policy, step(policy), **given)
+    given: dict[str, Any] = {"advantage": advantages(samples), "old_log_probability": samples.log_probability}
+    given |= {"entropy_weight": 0.0, "max_gradient_norm": 1e9, "clip": 0.2, "epochs": 1, "minibatches": 1}
+    given |= {"max_kl": 1e9, "random": np.random.default_rng(0)}
+    return ppo(partial(samples.evaluate, policy), policy, step(policy), **given | changes)
 
 
 def test_reinforce_takes_the_gradient_that_was_computed_by_hand() -> None:

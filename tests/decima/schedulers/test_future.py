@@ -26,12 +26,7 @@ from workloads.sources.synthetic import synthetic_profiles
 EVERYBODY: dict[str, Callable[[], Scheduler]] = {
     **{
         name: lambda name=name: make_scheduler(name, seed=1)
-        for name in [
-            *SCHEDULERS,
-            "weighted-fair:-1.3",
-            "weighted-fair:2",
-            *(f"decima:{name}" for name in SHIPPED),
-        ]
+        for name in [*SCHEDULERS, "weighted-fair:-1.3", "weighted-fair:2", *map("decima:{}".format, SHIPPED)]
     },
     "job-order": lambda: JobOrder(range(100)[::-1]),
     "standalone": lambda: SparkStandalone(5),

@@ -100,14 +100,7 @@ def test_the_plain_implementation_knows_the_published_numbers() -> None:
 
     assert [level(39, luck, DECIMA_SIM) for luck in (0.0, 0.94, 0.96)] == [20, 20, 40]
     assert [level(39, luck, PAPER) for luck in (0.04, 0.06, 0.99)] == [20, 40, 40]
-    assert [level(executors, 0.5, PAPER) for executors in (1, 5, 10, 60, 100, 500)] == [
-        5,
-        5,
-        10,
-        60,
-        100,
-        100,
-    ]
+    assert [level(each, 0.5, PAPER) for each in (1, 5, 10, 60, 100, 500)] == [5, 5, 10, 60, 100, 100]
     four = TaskDurations.sampled([1.0, 2.0, 3.0, 4.0])
     drawn = [duration_ms(ClusterConfig(), four, Wave.REST, 1, 0.0, luck) for luck in (0.0, 0.26, 0.74, 0.99)]
     assert drawn == [1, 2, 3, 4]

@@ -128,12 +128,8 @@ def test_steps_are_those_of_the_grid() -> None:
 def test_what_became_of_an_action_is_told() -> None:
     env = environment((0, 3, (3,)), (0, 4, (3,)))
     env.reset(seed=0)
-    assert [do(env, action)[4]["outcome"] for action in (0, 0, 1, VOID)] == [
-        "booked",
-        "empty",
-        "no room",
-        "void",
-    ]
+    outcomes = [do(env, action)[4]["outcome"] for action in (0, 0, 1, VOID)]
+    assert outcomes == ["booked", "empty", "no room", "void"]
 
 
 def test_pictures_stay_as_they_were() -> None:

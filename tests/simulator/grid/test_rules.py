@@ -178,15 +178,15 @@ def test_steps_since_an_arrival_are_counted_up_to_ten_in_ones_or_in_tenths(pictu
 # Rewards.
 
 
-@pytest.mark.parametrize(
-    ("objective", "reward"),
-    [
-        ("slowdown", -(4 + 3 / 2 + 0.5 + 0.25)),
-        ("completion", -(4 + 3 + 0.5 + 0.25)),
-        ("makespan", -1.0),
-        ("utilisation", 2 / 6),
-    ],
-)
+REWARDS = {
+    "slowdown": -(4 + 3 / 2 + 0.75),
+    "completion": -(4 + 3 + 0.75),
+    "makespan": -1.0,
+    "utilisation": 2 / 6,
+}
+
+
+@pytest.mark.parametrize(("objective", "reward"), REWARDS.items())
 def test_jobs_are_weighted_by_where_they_are_while_the_step_passes(objective: Any, reward: float) -> None:
     """The first two jobs run, on machines of weights 4 and 3, the third is in the slot, the fourth behind it."""
     weights = {"machine_weights": (4, 3), "queue_weight": 0.5, "backlog_weight": 0.25}

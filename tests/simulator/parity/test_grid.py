@@ -33,30 +33,16 @@ from tests.simulator.parity.damage import (
 )
 
 #: Enter, duration, demand. The first one is never seen, the fifth is dropped.
-JOBS: list[Written] = [
-    (0, 1, (1, 1)),
-    (1, 2, (2, 1)),
-    (1, 1, (2, 0)),
-    (1, 2, (1, 1)),
-    (1, 4, (1, 1)),
-    (3, 4, (2, 2)),
-]
+JOBS: list[Written] = [(0, 1, (1, 1)), (1, 2, (2, 1)), (1, 1, (2, 0))]
+JOBS += [(1, 2, (1, 1)), (1, 4, (1, 1)), (3, 4, (2, 2))]
 ACTIONS = [2, 0, 0, 1, 1, 2, 0, 0, 2, 2, 2, 2]
 
 
 @lru_cache
 def hashes() -> list[dict[str, str]]:
     """Of the pictures, as the plain rules draw them: the first one, and that after each action."""
-    config = GridConfig(
-        units=3,
-        visible_jobs=2,
-        slot_width=2,
-        horizon=5,
-        backlog=1,
-        picture="coloured",
-        arrival_column=True,
-        semantics=DEEPRM,
-    )
+    sizes = {"units": 3, "visible_jobs": 2, "slot_width": 2, "horizon": 5, "backlog": 1}
+    config = GridConfig(**sizes, picture="coloured", arrival_column=True, semantics=DEEPRM)
     naive = Naive(config, JOBS, 4)
     pictures = [naive.picture()]
     for action in ACTIONS:
@@ -122,14 +108,8 @@ def recording() -> Recording:
             for enter, duration, demand in JOBS
         ],
         "jobs_out": [
-            {
-                "id": number,
-                "enter": JOBS[job][0],
-                "duration": JOBS[job][1],
-                "res": list(JOBS[job][2]),
-                "start": start,
-                "finish": finish,
-            }
+            {"id": number, "start": start, "finish": finish}
+            | {"enter": JOBS[job][0], "duration": JOBS[job][1], "res": list(JOBS[job][2])}
             for number, (job, start, finish) in enumerate(runs)
         ],
         "actions": list(ACTIONS),

@@ -42,15 +42,8 @@ def test_a_file_says_what_differs_from_the_defaults(tmp_path: Path) -> None:
 
 def test_overrides_win_over_the_file(tmp_path: Path) -> None:
     path = written(tmp_path, "iterations: 7\nseed: 2")
-    config = read_config(
-        path,
-        [
-            "iterations=9",
-            "curriculum.start=20",
-            "behaviour_cloning={scheduler: fair, epochs: 2}",
-            "workload.file=null",
-        ],
-    )
+    overrides = ["iterations=9", "curriculum.start=20", "behaviour_cloning={scheduler: fair, epochs: 2}"]
+    config = read_config(path, [*overrides, "workload.file=null"])
     assert (config.iterations, config.seed) == (9, 2)
     assert config.curriculum is not None
     assert config.curriculum.start == 20.0
@@ -168,16 +161,9 @@ def test_a_workload_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
 
 
 def test_decays_and_growth_are_linear_and_then_constant() -> None:
-    config = read_config(
-        "stream",
-        [
-            "curriculum={start: 100, end: 300, growth: 0.5}",
-            "update={learning_rate: 3.0, final_learning_rate: 1.0}",
-            "update.entropy_start=8",
-            "update.entropy_end=4",
-            "update.entropy_decay=0.8",
-        ],
-    )
+    rates = "learning_rate: 3.0, final_learning_rate: 1.0"
+    update = f"update={{{rates}, entropy_start: 8, entropy_end: 4, entropy_decay: 0.8}}"
+    config = read_config("stream", ["curriculum={start: 100, end: 300, growth: 0.5}", update])
     assert config.curriculum is not None
     assert [config.curriculum.mean_end_s(each) for each in (0, 0.25, 0.5, 0.9)] == [100, 200, 300, 300]
     assert [config.update.learning_rate_at(each) for each in (0, 0.5, 1)] == [3, 2, 1]

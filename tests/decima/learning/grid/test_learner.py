@@ -156,14 +156,8 @@ def test_reinforce_follows_the_gradient_of_its_advantages(changes: dict[str, Any
 def test_actor_and_critic_follow_their_gradients(normalise: bool, baseline: str, td_steps: int) -> None:
     """The critic stands in for what comes after a few actions, and learns from all states in one step."""
     discount = 0.8
-    update = {
-        "algorithm": "a2c",
-        "td_steps": td_steps,
-        "discount": discount,
-        "normalise": normalise,
-        "baseline": baseline,
-        "critic_minibatch": 10**6,
-    }
+    update = {"algorithm": "a2c", "td_steps": td_steps, "discount": discount, "critic_minibatch": 10**6}
+    update |= {"normalise": normalise, "baseline": baseline}
     config = small(update={**DESCENT, **update}, episodes={"at_once": 3})
     learner, before = descending(config)
     (grid,) = groups(learner)
@@ -268,12 +262,8 @@ def test_weights_that_are_no_numbers_are_noticed(algorithm: str) -> None:
 
 
 def test_rates_fall_geometrically() -> None:
-    learner = Learner(
-        small(
-            iterations=2,
-            update={"learning_rate": 0.04, "final_learning_rate": 0.01, "algorithm": "a2c"},
-        )
-    )
+    update = {"learning_rate": 0.04, "final_learning_rate": 0.01, "algorithm": "a2c"}
+    learner = Learner(small(iterations=2, update=update))
     assert [learner.learn(iteration)["learning_rate"] for iteration in (0, 1)] == pytest.approx([0.04, 0.02])
     rates = {name: each.param_groups[0]["lr"] for name, each in learner.optimisers.items()}
     assert rates == pytest.approx({"actor": 0.02, "critic": 0.001 / 2})

@@ -106,17 +106,8 @@ def test_the_reshaped_picture_puts_resources_behind_one_another() -> None:
 @pytest.mark.parametrize("reshape", [False, True])
 def test_convolutions_come_in_all_variants(machines: int, pooling: bool, filters: int, reshape: bool) -> None:
     config = GridConfig(**TINY, machines=machines)
-    network = noisy(
-        build_network(
-            config,
-            config.num_actions,
-            filters=filters,
-            kernel=3,
-            pooling=pooling,
-            reshape=reshape,
-            hidden=(5, 6),
-        )
-    )
+    shape = {"filters": filters, "kernel": 3, "pooling": pooling, "reshape": reshape, "hidden": (5, 6)}
+    network = noisy(build_network(config, config.num_actions, **shape))
     scores = network(pictures(config, 7))
     assert scores.shape == (7, 2 * machines + 1)
     rows, columns = config.picture_shape
