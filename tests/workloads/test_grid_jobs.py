@@ -36,18 +36,12 @@ def written_sets(draw: st.DrawFn, steps: int) -> Written:
     return draw(st.lists(jobs, min_size=1, max_size=4).filter(any))
 
 
-def test_load_by_hand() -> None:
-    # Of 4 units over 5 steps: 2 x 1 + 10 x 5 and 2 x 3 + 1 x 2 + 10 x 1 unit-steps in the first set.
-    load = JobSets.of(SETS, steps=5).load(4)
-    assert load.dtype == np.float64
-    assert load.tolist() == [[52 / 20, 18 / 20], [0, 0], [2 / 20, 0]]
-
-
 @settings(deadline=None)
 @given(sets=written_sets(steps=7))
 def test_what_is_written_out_is_what_the_sets_hold(sets: Written) -> None:
     jobs = JobSets.of(sets, steps=7)
     assert written(jobs) == sets
+    assert jobs.load(10).dtype == np.float64
     for row, each in enumerate(sets):
         needed = np.zeros(jobs.num_resources)
         for _, duration, demand in each:
@@ -129,9 +123,6 @@ def test_impossible_sets(changes: dict[str, Any], message: str) -> None:
 def test_jobs_written_out_must_tell_the_number_of_resources(sets: Written) -> None:
     with pytest.raises(WorkloadError, match="at least one job, and demands of the same resources from each"):
         JobSets.of(sets, steps=3)
-
-
-# DeepRM's jobs
 
 
 @pytest.mark.parametrize(("name", "slope"), [("paper", 0.9225), ("code", 1.845), ("coarse", 0.9225)])

@@ -24,17 +24,12 @@ def tables(durations: TaskDurations) -> list[dict[int, list[float]]]:
     return [{level: cell.tolist() for level, cell in durations.table(wave).items()} for wave in Wave]
 
 
-# Durations
-
-
 def test_constant_durations_by_wave() -> None:
     durations = TaskDurations.constant(1.0, first_ms=2.0, fresh_ms=6.0)
     assert tables(durations) == [{1: [6.0]}, {1: [2.0]}, {1: [1.0]}]
     assert durations.mean_ms == 3.0
     assert durations.spread == (1.0, 6.0)
-
-
-def test_a_wave_left_out_of_constants_equals_the_next() -> None:
+    # A wave left out equals the next.
     assert tables(TaskDurations.constant(1.0)) == [{1: [1.0]}] * 3
     assert tables(TaskDurations.constant(1.0, first_ms=2.0)) == [{1: [2.0]}, {1: [2.0]}, {1: [1.0]}]
     assert tables(TaskDurations.constant(1.0, fresh_ms=2.0)) == [{1: [2.0]}, {1: [1.0]}, {1: [1.0]}]
@@ -86,13 +81,10 @@ def test_impossible_durations(levels: Any, values: Any, cells: Any, message: str
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("mean_ms", [-1.0, np.inf])
-def test_impossible_means(mean_ms: float) -> None:
-    with pytest.raises(WorkloadError, match="the mean task duration must be finite and not negative"):
-        TaskDurations.from_tables({}, {}, {5: [1]}, mean_ms=mean_ms)
-
-
-def test_fractional_levels_are_not_cut_off() -> None:
+def test_impossible_tables() -> None:
+    for mean_ms in (-1.0, np.inf):
+        with pytest.raises(WorkloadError, match="the mean task duration must be finite and not negative"):
+            TaskDurations.from_tables({}, {}, {5: [1]}, mean_ms=mean_ms)
     with pytest.raises(WorkloadError, match="levels must be an array of int64"):
         TaskDurations.from_tables({}, {}, {5.5: [1]})  # type: ignore[dict-item]
 
@@ -104,9 +96,6 @@ def test_durations_cannot_be_changed() -> None:
     assert durations.values.tolist() == [1.0, 2.0]
     with pytest.raises(ValueError, match="read-only"):
         durations.values[0] = 5.0
-
-
-# Stages
 
 
 def test_the_work_of_a_stage() -> None:
@@ -127,9 +116,6 @@ def test_impossible_stages(arguments: dict[str, Any], message: str) -> None:
     valid: dict[str, Any] = {"num_tasks": 1, "durations": SECOND}
     with pytest.raises(WorkloadError, match=message):
         StageProfile(**valid | arguments)
-
-
-# Jobs
 
 
 def test_neighbours_and_totals() -> None:

@@ -2,15 +2,7 @@
 
 from __future__ import annotations
 
-import doctest
-
 import workloads
-
-
-def test_the_example_of_the_package() -> None:
-    result = doctest.testmod(workloads)
-    assert result.attempted > 0
-    assert result.failed == 0
 
 
 def test_public_names_are_there_and_documented() -> None:

@@ -7,13 +7,7 @@ import pytest
 from hypothesis import given, settings
 
 from tests.workloads.strategies import job_profiles
-from workloads import (
-    JobProfile,
-    StageProfile,
-    TaskDurations,
-    Wave,
-    simplified,
-)
+from workloads import JobProfile, StageProfile, TaskDurations, Wave, simplified
 
 
 @settings(max_examples=30)

@@ -333,7 +333,6 @@ def test_without_checkpoint_a_fitting_policy_is_taken(run: Compare, shipped: dic
     [
         (("--checkpoint", "missing.npz"), "'--checkpoint': File 'missing.npz' does not exist"),
         (("--checkpoint", "."), "'--checkpoint': File '.' is a directory"),
-        (("--checkpoint", "tiny.json"), "tiny.json: not a policy, or cut off"),
         (("--schedulers", "decima"), "the policy 'embedded-batch' does not come with this installation"),
         (("--schedulers", "fair,decima:tpch-stream"), "the policy 'tpch-stream' does not come with"),
         (("--schedulers", "decima:missing.npz"), "the policy 'missing.npz' is no file"),

@@ -48,15 +48,6 @@ def test_discounted_returns_are_an_integral_over_time(horizon_ms: float) -> None
     np.testing.assert_allclose(DiscountedReturns(horizon_ms)(reward, time_ms, end_ms), expected, rtol=1e-4)
 
 
-def test_a_constant_rate_leaves_no_differential_returns() -> None:
-    _, time_ms, end_ms = episode(6)
-    reward = -0.002 * np.diff(time_ms, append=end_ms)
-    returns = DifferentialReturns(window=1000)
-    returns.observe(reward, time_ms, end_ms)
-    assert returns.rate == pytest.approx(-0.002)
-    np.testing.assert_allclose(returns(reward, time_ms, end_ms), 0.0, atol=1e-9)
-
-
 def test_differential_returns_subtract_the_average_per_time() -> None:
     reward, time_ms, end_ms = episode(7)
     durations = np.diff(time_ms, append=end_ms)
@@ -72,14 +63,11 @@ def test_differential_returns_subtract_the_average_per_time() -> None:
 
 def test_the_average_forgets_what_is_outside_its_window() -> None:
     returns = DifferentialReturns(window=5)
+    assert returns.rate == 0.0
     returns.observe(np.full(20, -9.0), np.arange(20.0), 20.0)
     returns.observe(np.full(5, -1.0), 2.0 * np.arange(5.0), 10.0)
     assert returns.rate == pytest.approx(-0.5)
     assert len(returns.recent) == 5
-
-
-def test_before_anything_was_seen_the_average_is_zero() -> None:
-    assert DifferentialReturns(window=5).rate == 0.0
 
 
 @pytest.mark.parametrize(
@@ -102,9 +90,6 @@ def test_a_bootstrap_value_counts_as_much_as_its_time(returns: Returns, factor: 
 def test_an_episode_without_samples_has_no_returns(returns: Returns) -> None:
     nothing = np.zeros(0)
     assert returns(nothing, nothing, 5.0).shape == (0,)
-
-
-# Of a grid's episodes, in lock-step.
 
 
 @settings(deadline=None, max_examples=20)

@@ -16,7 +16,7 @@ from simulator import Cluster, ClusterConfig, Decision, Observation
 from simulator.cluster.alone import useful_executors
 from tests.decima.policy.examples import VARIANTS, changed, episode
 from tests.simulator.cluster.build import chain, job, jobs, stage
-from workloads import JobProfile, StageProfile, TaskDurations, random_dag
+from workloads import JobProfile, random_dag
 
 EVERYTHING = PolicyConfig(
     stage_features=tuple(Feature(name=name) for name in FEATURE_NAMES),
@@ -77,17 +77,6 @@ def test_features_are_what_they_are_called() -> None:
         [3, seen.offered, -1, work[1], 5, lasting[1], *useful[1]],
     ]
     np.testing.assert_array_equal(graph.job_features, of_jobs)
-
-
-def test_a_job_uses_fewer_executors_well_where_they_count_more() -> None:
-    """Its tasks take longer the more executors it has: it is fastest with many, and cheapest with few."""
-    durations = {count: [1000.0 + 100 * count] for count in range(1, 11)}
-    slowing = StageProfile(100, TaskDurations.from_tables(durations, durations, durations))
-    cluster = Cluster(ClusterConfig(10), jobs(job(slowing)))
-    seen = cluster.observe()
-    graph = Featurizer(EVERYTHING).graph(seen)
-    thrifty, fast = graph.job_features[0, -2:]
-    assert 1 <= thrifty < fast <= 10
 
 
 def test_features_are_divided_and_compressed() -> None:

@@ -93,8 +93,6 @@ def test_a_failed_write_leaves_the_old_file_alone(path: Path, monkeypatch: pytes
     assert [each.name for each in path.parent.iterdir()] == ["policy.npz"]
 
 
-# Bad files.
-
 NO_ARCHIVE = "not a policy, or cut off: expected a NumPy archive of arrays"
 
 

@@ -37,9 +37,6 @@ def replay(weights: Path, path: Path) -> str | None:
     return first_difference_in(path, AgentReplay(load_policy(weights)).differences)
 
 
-# The published agent.
-
-
 def published(shared: Shared, name: str) -> Recording:
     recording = read_recording(shared(RECORDINGS) / name)
     assert isinstance(recording, Recording)
@@ -78,9 +75,6 @@ def test_in_deep_dags_eight_messages_reach_up_from_the_leaves() -> None:
     assert message_order(ten).tolist() == [[step, 8 - step, 9 - step] for step in range(9)]
     nine = chain(*(stage(1, 10) for _ in range(9)))
     assert published_message_order(nine).tolist() == message_order(nine).tolist()
-
-
-# Episodes that we record ourselves.
 
 
 def two_jobs() -> JobSequence:

@@ -4,13 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from decima.schedulers.srpt import (
-    STAYING,
-    WORTH_LEAVING,
-    WORTH_MOVING,
-    CappedSrpt,
-    ProfiledSrpt,
-)
+from decima.schedulers.srpt import STAYING, WORTH_LEAVING, WORTH_MOVING, CappedSrpt, ProfiledSrpt
 from simulator import Cluster, ClusterConfig, Decision
 from simulator.cluster.alone import useful_executors
 from tests.simulator.cluster.build import chain, inflating, job, jobs, stage

@@ -340,11 +340,7 @@ def test_a_stage_that_opens_is_offered_to_all_classes_that_wait_in_its_job(seman
         return None if observation.executor_class == 0 and only_stage_1 else greedy(observation)
 
     record, _ = finish(subject, decide)
-    assert runs(record) == [
-        (0, 0, 0, 0, 5.0, 15.0),
-        (0, 1, 0, 1, 15.0, 35.0),
-        (0, 1, 1, 2, 15.0, 35.0),
-    ]
+    assert runs(record) == [(0, 0, 0, 0, 5.0, 15.0), (0, 1, 0, 1, 15.0, 35.0), (0, 1, 1, 2, 15.0, 35.0)]
 
 
 # What a scheduler sees.

@@ -9,14 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simulator import (
-    DECIMA_SIM,
-    PAPER,
-    ClusterConfig,
-    EpisodeRecord,
-    Semantics,
-    run_episode,
-)
+from simulator import DECIMA_SIM, PAPER, ClusterConfig, EpisodeRecord, Semantics, run_episode
 from simulator.cluster.durations import duration_ms, task_noise
 from tests.simulator.cluster.build import Greedy, chain, job, jobs
 from tests.simulator.cluster.checks import check_durations

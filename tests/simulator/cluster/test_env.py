@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -90,18 +89,9 @@ def play(env: ClusterEnv, choose: Choose, **reset: Any) -> Episode:
             return Episode(info["record"], rewards, truncated, observation)
 
 
-# The contract with Gymnasium.
-
-
 @pytest.mark.parametrize("room", [{}, {"max_jobs": 2, "max_stages": 18, "max_edges": 40}])
 def test_gymnasiums_checker_finds_nothing(room: dict[str, Any]) -> None:
     check_env(gymnasium.make(simulator.cluster.env.ENV_ID, **room).unwrapped)
-
-
-def test_the_example_of_the_docstring() -> None:
-    result = doctest.testmod(simulator.cluster.env)
-    assert result.attempted > 0
-    assert result.failed == 0
 
 
 def test_the_docstring_names_every_array_with_its_type_and_shape() -> None:
@@ -126,9 +116,6 @@ def test_it_can_be_vectorised() -> None:
     envs.step(envs.action_space.sample())
     assert envs.call("action_masks")[1].shape == (251,)
     envs.close()
-
-
-# Seeds.
 
 
 def trajectory(env: ClusterEnv, num_steps: int, **reset: Any) -> list[Any]:
@@ -169,9 +156,6 @@ def test_a_sequence_can_be_given() -> None:
     assert env.cluster.sequence is sequence
 
 
-# Rewards.
-
-
 @settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(
     clusters(max_time=True),
@@ -195,9 +179,6 @@ def test_whatever_is_done_episodes_end_and_rewards_add_up(
     if config.reward == "makespan" or config.semantics.reward_short_jobs:
         assert -sum(rewards) == pytest.approx(lost_ms / config.reward_scale_ms, rel=1e-9, abs=1e-9)
     assert truncated == bool(np.isnan(record.completion_ms).any())
-
-
-# What is seen, and what a choice does.
 
 
 def test_a_scheduler_does_the_same_through_the_environment() -> None:
@@ -288,9 +269,6 @@ def test_forced_decisions_are_passed_over() -> None:
     assert reward == pytest.approx(-info["record"].end_ms / 100_000)
 
 
-# Illegal actions.
-
-
 @pytest.mark.parametrize("illegal", [2, 3, 5, 100])
 def test_a_stage_that_may_not_be_chosen_stands_for_idling(illegal: int) -> None:
     env, other = environment(DIAMOND, CHAIN), environment(DIAMOND, CHAIN)
@@ -332,9 +310,6 @@ def test_what_is_no_action_is_refused(action: Any) -> None:
     env.reset(seed=0)
     with pytest.raises(InvalidAction, match=r"expected an action of MultiDiscrete\(\[201   4\]\), got"):
         env.step(action)
-
-
-# Too little room.
 
 
 @pytest.mark.parametrize(
@@ -394,9 +369,6 @@ def test_no_room_at_all_is_refused(room: dict[str, Any]) -> None:
     ((name, size),) = room.items()
     with pytest.raises(ConfigError, match=f"room for at least one job, stage and edge, got .*{name}={size}"):
         ClusterEnv(**room)
-
-
-# Beginnings and ends.
 
 
 def test_an_episode_ends_when_its_time_is_up_and_shows_what_is_left() -> None:

@@ -28,9 +28,6 @@ def test_the_paper_has_all_switches_on_and_the_published_simulator_all_off() -> 
     assert len(SWITCHES) == 6
 
 
-# Idle executors.
-
-
 def one_by_one(observation: Observation) -> Decision | None:
     """One executor for the stage that can start at once, none for stages whose parents still run."""
     ready = np.flatnonzero(observation.schedulable & (observation.ready_rank >= 0))
@@ -109,12 +106,6 @@ def test_more_executors_than_tasks_that_they_wait_for_are_offered_to_a_job_that_
     assert asked_before(cluster, 9000.0) == ([dry, *waiting] if on else [dry])
 
 
-# Parallelism levels.
-
-
-# JVMs of those who wait.
-
-
 @pytest.mark.parametrize(("semantics", "on"), with_and_without("waiting_keeps_jvm"))
 def test_an_executor_that_waited_in_its_job_is_warm(semantics: Semantics, on: bool) -> None:
     """The executor that completes stage 0 enters its job's pool for a moment before it begins stage 1."""
@@ -139,9 +130,6 @@ def test_an_executor_that_arrived_early_and_never_worked_is_cold(semantics: Sema
     assert ends == {0: 50.0 if on else 100.0, 1: 100.0}
 
 
-# The end of time.
-
-
 @pytest.mark.parametrize(("semantics", "on"), with_and_without("honour_max_time"))
 def test_the_episode_ends_at_max_time(semantics: Semantics, on: bool) -> None:
     config = ClusterConfig(num_executors=1, moving_delay_ms=0.0, semantics=semantics, max_time_ms=25.0)
@@ -151,30 +139,15 @@ def test_the_episode_ends_at_max_time(semantics: Semantics, on: bool) -> None:
     assert math.isnan(record.completion_ms[1]) if on else record.completion_ms[1] == 40.0
 
 
-# Rewards of short jobs.
-
-
 @pytest.mark.parametrize(("semantics", "on"), with_and_without("reward_short_jobs"))
 def test_a_job_that_ends_before_the_second_decision_is_rewarded(semantics: Semantics, on: bool) -> None:
-    config = ClusterConfig(
-        num_executors=1, moving_delay_ms=1000.0, semantics=semantics, reward_scale_ms=1000.0
-    )
+    """Where the second stage opens at 11 s the job is seen then, and its first 11 s are counted in any case."""
+    config = ClusterConfig(1, moving_delay_ms=1000.0, semantics=semantics, reward_scale_ms=1000.0)
     record, rewards = finish(Cluster(config, jobs(job(stage(1, 10_000.0)))))
     assert record.jct_ms.tolist() == [11_000.0]
     assert rewards == [-11.0 if on else 0.0, 0.0]
-
-
-@pytest.mark.parametrize(("semantics", "on"), with_and_without("reward_short_jobs"))
-def test_a_job_that_lives_at_a_later_decision_is_rewarded_in_full(semantics: Semantics, on: bool) -> None:
-    """The stage opens at 11 s: the job is seen then, but its first 11 s are counted in any case."""
-    config = ClusterConfig(
-        num_executors=1, moving_delay_ms=1000.0, semantics=semantics, reward_scale_ms=1000.0
-    )
     _, rewards = finish(Cluster(config, jobs(chain(stage(1, 10_000.0), stage(1, 5000.0)))))
     assert rewards == [-11.0, -5.0, 0.0]
-
-
-# First in, first out.
 
 
 @pytest.mark.parametrize(("semantics", "on"), with_and_without("fifo_reuses_grants"))

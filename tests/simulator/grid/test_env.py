@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 from typing import Any
 
 import gymnasium
@@ -12,7 +11,6 @@ from gymnasium.error import InvalidAction, ResetNeeded
 from gymnasium.utils.env_checker import check_env, data_equivalence
 from numpy.typing import NDArray
 
-import simulator.grid.env
 from simulator.errors import ConfigError
 from simulator.grid import Grid, GridConfig, GridEnv
 from simulator.grid.env import ENV_ID, drawn_jobs
@@ -34,9 +32,6 @@ def do(env: GridEnv, *actions: int) -> tuple[NDArray[Any], float, bool, bool, di
     return step
 
 
-# The contract with Gymnasium.
-
-
 @pytest.mark.parametrize(
     "config",
     [
@@ -50,12 +45,6 @@ def test_gymnasiums_checker_finds_nothing(config: GridConfig) -> None:
     check_env(gymnasium.make(ENV_ID, config=config).unwrapped)
 
 
-def test_the_example_of_the_docstring() -> None:
-    result = doctest.testmod(simulator.grid.env)
-    assert result.attempted > 0
-    assert result.failed == 0
-
-
 def test_it_can_be_vectorised() -> None:
     envs = gymnasium.make_vec(ENV_ID, num_envs=2)
     pictures, infos = envs.reset(seed=[1, 2])
@@ -63,9 +52,6 @@ def test_it_can_be_vectorised() -> None:
     assert infos["action_mask"].shape == (2, 11)
     envs.step(envs.action_space.sample())
     envs.close()
-
-
-# Seeds.
 
 
 def trajectory(env: gymnasium.Env[Any, Any], num_steps: int, **reset: Any) -> list[Any]:
@@ -104,9 +90,6 @@ def test_each_episode_has_a_seed_of_its_own_for_its_jobs() -> None:
     )
 
 
-# What is seen, and what an action does.
-
-
 def test_steps_are_those_of_the_grid() -> None:
     jobs = drawn_jobs(1)
     env = GridEnv(lambda seed: jobs)
@@ -138,9 +121,6 @@ def test_pictures_stay_as_they_were() -> None:
     before = picture.copy()
     do(env, 0, VOID)
     np.testing.assert_array_equal(picture, before)
-
-
-# Ends.
 
 
 @pytest.mark.parametrize(

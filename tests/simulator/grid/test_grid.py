@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import doctest
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-import simulator.grid.grid
 from simulator import ConfigError
 from simulator.grid import DEEPRM, Grid, GridConfig
 from simulator.grid.grid import BOOKED
@@ -22,12 +20,6 @@ from tests.simulator.grid.naive import Written
 from tests.simulator.grid.strategies import MANY, Choose, grids, job_sets, jobs_for, random_actions
 from workloads import WorkloadError
 from workloads.grid_jobs import JobSets
-
-
-def test_the_example_of_the_docstring() -> None:
-    result = doctest.testmod(simulator.grid.grid)
-    assert result.attempted > 0
-    assert result.failed == 0
 
 
 def trace(grid: Grid, actions: list[NDArray[np.int64]]) -> list[NDArray[Any]]:
@@ -104,9 +96,6 @@ def test_what_is_handed_out_stays_as_it_is() -> None:
         np.testing.assert_array_equal(array, same)
 
 
-# What is refused.
-
-
 @pytest.mark.parametrize(
     ("job", "changes", "message"),
     [
@@ -147,10 +136,7 @@ SIZES = ("num_resources", "units", "visible_jobs", "slot_width", "horizon", "mac
             for most in (0, 2.5, True, "9")
         ],
         ({"slot_width": 11}, "slot_width must be at most the 10 units of a machine, got 11"),
-        (
-            {"horizon": 10_000, "machines": 1_000},
-            "a picture of 10000 x 20201 has more than 100000000 cells",
-        ),
+        ({"horizon": 10_000, "machines": 1_000}, "a picture of 10000 x 20201 has more than 100000000 cells"),
         (
             {"objective": "fun"},
             "objective must be one of slowdown, completion, makespan, utilisation, got 'fun'",

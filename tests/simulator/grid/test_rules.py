@@ -99,9 +99,6 @@ def test_whatever_is_done_everything_is_as_in_the_plain_rules(
         assert rewards.tolist() == pytest.approx([reward for _, reward in results], rel=1e-12, abs=1e-12)
 
 
-# Booking.
-
-
 def test_a_job_is_booked_from_the_first_step_on_at_which_it_fits_until_its_end() -> None:
     # The second fits beside the first only once that is finished; its gap of one step before is too short.
     grid = small((0, 2, (2,)), (0, 2, (2,)), (0, 1, (1,)))
@@ -127,9 +124,6 @@ def test_job_j_goes_to_machine_i_by_action_i_times_m_plus_j() -> None:
     assert grid.record().start.tolist() == [[0, 0, 2]]
 
 
-# Time.
-
-
 @pytest.mark.parametrize(("action", "outcome"), [(VOID, PASSED), (2, EMPTY), (1, NO_ROOM)])
 def test_time_passes_by_void_an_empty_slot_and_a_job_without_room(action: int, outcome: int) -> None:
     grid = small((0, 4, (3,)), (0, 1, (1,)))
@@ -151,9 +145,6 @@ def test_of_two_neighbours_that_finish_the_second_lingers_in_the_public_code() -
             act(grid, VOID)
             running[semantics].append(int(grid.num_running[0]))
     assert running == {DEEPRM: [3, 1, 0, 0], PAPER: [2, 0, 0, 0]}
-
-
-# Arrivals.
 
 
 def test_several_jobs_enter_in_a_step_each_into_the_first_empty_slot_then_the_backlog_then_nowhere() -> None:
@@ -207,9 +198,6 @@ def test_a_step_costs_what_was_there_while_it_passed_or_what_is_there_afterwards
     assert act(grid, 0, 1, VOID, VOID, VOID, 0, 1, VOID) == rewards
 
 
-# The end.
-
-
 @pytest.mark.parametrize(("semantics", "end"), [(PAPER, 3), (GridSemantics(ends_early=False), 10)])
 def test_an_episode_ends_when_all_is_done_or_no_job_might_enter_any_more(
     semantics: GridSemantics, end: int
@@ -259,9 +247,6 @@ def test_an_episode_without_jobs_ends_with_the_first_step() -> None:
     assert grid.step([0, 10]).tolist() == [0, 0]
     assert grid.done.all()
     assert grid.record().makespan.tolist() == [0, 0]
-
-
-# The picture.
 
 
 def test_the_picture_by_hand() -> None:

@@ -152,9 +152,6 @@ def recording() -> Recording:
     }
 
 
-# Episodes that match.
-
-
 @pytest.mark.parametrize("name", ["episode.json", "episode.json.gz"])
 def test_an_episode_made_by_hand_matches(tmp_path: Path, name: str) -> None:
     assert first_difference_in(write(tmp_path / name, recording())) is None
@@ -184,8 +181,6 @@ def test_durations_show_in_what_happens_too(tmp_path: Path, stage: int, wave: st
     assert refused(write(tmp_path / "damaged.json", episode)) == message
 
 
-# Damage to what was recorded. Each changes one thing.
-
 #: Name -> (damage, what is said about it).
 DAMAGES: dict[str, tuple[Damage, str]] = {
     # Decision points.
@@ -200,15 +195,9 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
         at("decisions.0.executors_now", [1, 0]),
         r"decision 0 .* executors in turn is \[0, 1\], recorded \[1, 0\]",
     ),
-    "schedulable stage too many": (
-        at("decisions.2.schedulable", lambda stages: [*stages, [1, 0]]),
-        "decision 2 .* schedulable",
-    ),
-    "schedulable stage too few": (
-        at("decisions.1.schedulable", lambda s: s[1:]),
-        "decision 1 .* schedulable",
-    ),
-    "order of schedulable stages": (
+    "stage too many": (at("decisions.2.schedulable", lambda s: [*s, [1, 0]]), "decision 2 .* schedulable"),
+    "stage too few": (at("decisions.1.schedulable", lambda s: s[1:]), "decision 1 .* schedulable"),
+    "order of stages offered": (
         at("decisions.1.schedulable", lambda s: s[::-1]),
         "decision 1 .* schedulable",
     ),
@@ -309,9 +298,6 @@ def test_every_kind_of_number_of_a_real_episode_counts(shared: Shared, tmp_path:
     good = json.loads(gzip.decompress(path.read_bytes()))
     places = last_of_each_kind(numbers(good, aside=ASIDE))
     assert unnoticed(good, places, tmp_path / "damaged.json") == []
-
-
-# Files that are no recordings.
 
 
 GOOD = gzip.compress(json.dumps(recording()).encode())

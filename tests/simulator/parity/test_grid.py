@@ -124,9 +124,6 @@ def recording() -> Recording:
     }
 
 
-# Episodes that match.
-
-
 @pytest.mark.parametrize("name", ["episode.json", "episode.json.gz"])
 def test_an_episode_made_by_hand_matches(tmp_path: Path, name: str) -> None:
     assert first_difference_in(write(tmp_path / name, recording())) is None
@@ -136,8 +133,6 @@ def test_an_episode_made_by_hand_matches(tmp_path: Path, name: str) -> None:
 def test_recordings_without_pictures_are_replayed_too(tmp_path: Path, change: Damage) -> None:
     assert first_difference_in(write(tmp_path / "short.json", damaged(recording(), change))) is None
 
-
-# Damage to what was recorded. Each changes one thing.
 
 LAST = "the replay is over, the recording goes on"
 LENGTHS = ("rewards", "clock_after", "running_list_after", "slots_filled_after", "backlog_after")
@@ -228,8 +223,6 @@ def test_every_kind_of_number_of_a_real_episode_counts(shared: Shared, tmp_path:
     places = last_of_each_kind(numbers(good, aside=ASIDE))
     assert unnoticed(good, places, tmp_path / "damaged.json") == []
 
-
-# Files that are no recordings.
 
 #: Name of the file -> (its bytes, what is said about it).
 MALFORMED: dict[str, tuple[bytes, str]] = {

@@ -12,7 +12,6 @@ from decima.learning.grid.config import CloningSection, DeepRMConfig
 from decima.learning.grid.learner import Learner
 from decima.learning.grid.metrics import METRICS
 from decima.learning.grid.rollout import Episodes, roll_out
-from decima.policy.errors import NotFiniteError
 from decima.policy.grid.scheduler import Actor, Steps
 from decima.schedulers.grid import GridScheduler, ShortestJobFirst, play
 from simulator.grid import Grid
@@ -251,14 +250,6 @@ def test_jobs_are_the_same_in_all_iterations_or_always_new(
     for iteration in range(3):
         learner.learn(iteration)
     assert len(set(met)) == (3 if fresh else 1)
-
-
-@pytest.mark.parametrize("algorithm", ["reinforce", "a2c"])
-def test_weights_that_are_no_numbers_are_noticed(algorithm: str) -> None:
-    learner = Learner(small(update={"algorithm": algorithm}))
-    next(learner.networks["actor"].parameters()).data.fill_(torch.nan)
-    with pytest.raises(NotFiniteError):
-        learner.learn(0)
 
 
 def test_rates_fall_geometrically() -> None:

@@ -103,10 +103,7 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
     "filters too large": (config(network={"filters": 2, "kernel": 30}), "config: a picture of 20 x "),
     "huge": (config(network={"hidden": [10**9]}), "0.bias must be float of shape (1000000000,)"),
     "beyond all memory": (config(network={"hidden": [10**12, 10**12]}), "config: "),
-    "other sizes": (
-        config(network={"hidden": [6]}),
-        "0.bias must be float of shape (6,), got float32 (4,)",
-    ),
+    "other sizes": (config(network={"hidden": [6]}), "0.bias must be float of shape (6,), got float32 (4,)"),
     "more layers": (config(network={"hidden": [4, 4]}), "2.bias must be float of shape (4,)"),
     "other queue": (config(grid={"visible_jobs": 3}), "0.weight must be float of shape ("),
     "no JSON": (entry("network", np.array("{")), NO_NETWORK),

@@ -33,13 +33,9 @@ def pictures(config: GridConfig, number: int, seed: int = 0) -> Tensor:
 
 
 def test_deeprm_has_as_many_parameters_as_the_paper_says() -> None:
-    config = GridConfig()
-    assert count(build_network(config, config.num_actions)) == 89_451
-
-
-def test_the_public_code_has_those_of_one_more_column() -> None:
-    config = GridConfig(arrival_column=True)
-    assert count(build_network(config, config.num_actions)) == 89_851
+    """And the public code those of one more column."""
+    assert count(build_network(GridConfig(), 11)) == 89_451
+    assert count(build_network(GridConfig(arrival_column=True), 11)) == 89_851
 
 
 def test_weights_begin_small_and_biases_at_zero() -> None:
