@@ -102,16 +102,10 @@ def malformed(good: Recording, *optional: str) -> dict[str, tuple[bytes, str]]:
     """Name of a file -> its bytes, what is said about it; of any recording, whose other keys must be there."""
     text = json.dumps(good).encode()
     packed = gzip.compress(text)
+    required = {key: json.dumps(damaged(good, without(key))).encode() for key in good if key not in optional}
     return {
         "text.json.gz": (b"no gzip", "cannot be read: Not a gzipped file"),
         "truncated.json.gz": (packed[: len(packed) // 2], "cannot be read: Compressed file ended"),
         "half.json": (text[:-20], "Invalid JSON"),
-        **{
-            f"without-{key}.json": (
-                json.dumps(damaged(good, without(key))).encode(),
-                f"{key}: Field required",
-            )
-            for key in good
-            if key not in optional
-        },
+        **{f"without-{key}.json": (content, f"{key}: Field required") for key, content in required.items()},
     }
