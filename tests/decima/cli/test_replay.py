@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
-import pytest
 from click.testing import CliRunner, Result
 
 from decima.cli.main import cli
@@ -70,10 +68,3 @@ def test_what_is_asked_for(tmp_path: Path) -> None:
     assert_one_line_error(replay(), "Missing argument 'FILES...'")
     assert_one_line_error(replay("--weights", tmp_path / "missing.npz", good), "missing.npz' does not exist")
     assert_one_line_error(replay("--weights", good, good), "good.json: not a policy, or cut off")
-
-
-@pytest.mark.parametrize("content", [[], 1, "text", None])
-def test_what_is_no_object_is_one_line(tmp_path: Path, content: object) -> None:
-    (tmp_path / "bad.json").write_text(json.dumps(content))
-    result = replay(tmp_path / "bad.json")
-    assert result.output == f"{tmp_path}/bad.json: Input should be an object\n0 of 1 episodes match\n"

@@ -3,7 +3,6 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -156,21 +155,18 @@ def test_several_comparisons_share_the_processes(processes: int) -> None:
     assert two[1].to_json() == run("weighted-fair", seed=50, num_experiments=1).to_json()
 
 
-def interrupt_after(steps: int) -> Callable[[int, int], None]:
-    def on_step(done: int, total: int) -> None:
-        if done == steps:
-            raise KeyboardInterrupt
-
-    return on_step
-
-
 @pytest.mark.parametrize("processes", [1, 2])
 def test_an_interruption_keeps_what_finished_and_the_rest_can_follow(
     processes: int, count_runs: Counter[tuple[int, str]]
 ) -> None:
     compared = comparison()
+
+    def interrupt(done: int, total: int) -> None:
+        if done == 3:  # of 6; at most two experiments are begun and not over
+            raise KeyboardInterrupt
+
     with pytest.raises(KeyboardInterrupt):
-        compared.run(processes, interrupt_after(3))  # of 6; at most two experiments are begun and not over
+        compared.run(processes, interrupt)
     assert 1 <= len(compared.finished) <= 2
     assert not compared.complete
     assert set(compared.episodes) == {"fifo", "fair"}
@@ -194,15 +190,11 @@ def test_a_scheduler_may_have_another_name_and_may_have_run_elsewhere() -> None:
     compared = Comparison(conditions(), {"ours": OWN + "Greedy", "fair": "fair"})
     compared.run(1)
     fair = compared.runs("fair")
-    compared.add("elsewhere", {seed: run_of(seed) for seed in compared.finished})
+    compared.add("elsewhere", {seed: run_module.Run(1000.0 * seed) for seed in compared.finished})
     assert compared.complete
     assert compared.table().index.tolist() == ["ours", "fair", "elsewhere"]
     assert compared.runs("elsewhere")["mean_jct_s"].tolist() == [5.0, 6.0, 7.0]
     assert compared.runs("fair").equals(fair)
-
-
-def run_of(seed: int) -> run_module.Run:
-    return run_module.Run(1000.0 * seed)
 
 
 @pytest.mark.parametrize("processes", [1, 2])

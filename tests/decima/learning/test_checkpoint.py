@@ -53,11 +53,6 @@ def refused(path: Path) -> str:
     return refusal(load_checkpoint, TrainingError, path)
 
 
-def edited(path: Path, **changes: Any) -> None:
-    document = torch.load(path, weights_only=True)
-    torch.save({**document, **changes}, path)
-
-
 def test_a_checkpoint_comes_back_as_it_was(tmp_path: Path) -> None:
     written = checkpoint()
     save_checkpoint(tmp_path / "c.pt", written)
@@ -116,7 +111,7 @@ BEST = vars(checkpoint().best)
     ],
 )
 def test_what_is_not_as_it_should_be_is_refused(path: Path, changes: dict[str, Any], message: str) -> None:
-    edited(path, **changes)
+    torch.save({**torch.load(path, weights_only=True), **changes}, path)
     assert refused(path).startswith(message)
 
 

@@ -11,12 +11,11 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from decima.policy.config import FEATURE_NAMES, JOB_FEATURE_NAMES, PAPER_POLICY, Feature, PolicyConfig
-from decima.policy.features import LASTING_MOVES, THRIFT, Featurizer, message_order, published_message_order
+from decima.policy.features import LASTING_MOVES, THRIFT, Featurizer, message_order
 from simulator import Cluster, ClusterConfig, Decision, Observation
 from simulator.cluster.alone import useful_executors
 from tests.decima.policy.examples import VARIANTS, changed, episode
 from tests.simulator.cluster.build import chain, job, jobs, stage
-from workloads import JobProfile, random_dag
 
 EVERYTHING = PolicyConfig(
     stage_features=tuple(Feature(name=name) for name in FEATURE_NAMES),
@@ -162,15 +161,6 @@ def test_idleness_is_a_choice_of_the_job_with_the_least_work() -> None:
     sequence = jobs(job(stage(4, 5)), job(stage(1, 9)), job(stage(9, 5)))
     cluster = Cluster(ClusterConfig(3), sequence)
     assert Featurizer(config).choice(cluster.observe(), None) == (1, 1)
-
-
-@settings(max_examples=40, deadline=None)
-@given(seed=st.integers(0, 2**32 - 1), size=st.integers(1, 9))
-def test_up_to_nine_stages_the_published_order_is_the_papers(seed: int, size: int) -> None:
-    random = np.random.default_rng(seed)
-    edges = random.permutation(size)[random_dag(size, random)]
-    profile = JobProfile("job", (stage(1, 1),) * size, edges)
-    assert published_message_order(profile).tolist() == message_order(profile).tolist()
 
 
 def test_a_stage_hears_in_the_step_of_its_longest_path() -> None:

@@ -126,10 +126,6 @@ def entry(name: str, value: object) -> Callable[[Arrays], object]:
     return lambda arrays: arrays.update({name: value})
 
 
-def with_nan(arrays: Arrays) -> None:
-    arrays["message.1.bias"][1] = np.nan
-
-
 #: What -> (damage, what is said of it).
 DAMAGES: dict[str, tuple[Callable[[Arrays], object], str]] = {
     "version": (head(version=2), "format version 1 expected, got 2"),
@@ -158,7 +154,7 @@ DAMAGES: dict[str, tuple[Callable[[Arrays], object], str]] = {
         entry("message.1.bias", np.zeros(2, int)),
         "message.1.bias must be float of shape (2,), got int64 (2,)",
     ),
-    "NaN": (with_nan, "message.1.bias has weights that are not finite"),
+    "NaN": (entry("message.1.bias", np.array([0, np.nan])), "message.1.bias has weights that are not finite"),
     "infinite": (entry("message.1.bias", np.array([0, np.inf])), "message.1.bias has weights that are not"),
     "too large": (entry("message.1.bias", np.array([0, 1e300])), "message.1.bias has weights that are not"),
 }

@@ -300,6 +300,8 @@ MALFORMED: dict[str, tuple[bytes, str]] = {
     "binary.json": (bytes(range(256)), "Invalid JSON"),
     "gzipped.json": (GOOD, "Invalid JSON"),
     "list.json": (b"[]", "Input should be an object"),
+    "number.json": (b"1", "Input should be an object"),
+    "null.json": (b"null", "Input should be an object"),
     "nested.json": (b"[" * 100_000, "Invalid JSON"),
 }
 
