@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 
 def refusal(read: Callable[[Path], object], error: type[Exception], path: Path) -> str:
@@ -29,12 +27,3 @@ class Malicious:
 
     def __reduce__(self) -> Any:
         return Path.touch, (self.path,)
-
-
-def write_malicious_checkpoint(path: Path, proof: Path, write: str, checkpoint_format: str) -> None:
-    """A file of ``torch`` or ``pickle`` that creates ``proof`` where its content is executed."""
-    document = {"format": checkpoint_format, "version": 1, "config": Malicious(proof)}
-    if write == "torch":
-        torch.save(document, path)
-    else:
-        path.write_bytes(pickle.dumps(document))

@@ -123,11 +123,6 @@ def test_streams_are_separate_by_seed_purpose_and_path() -> None:
     assert len(draws) == len(streams)
 
 
-def test_a_stream_begins_anew_each_time() -> None:
-    one, other = (random_stream(5, RandomStream.POLICY, 2).random(3).tolist() for _ in range(2))
-    assert one == other
-
-
 def test_the_arrivals_of_a_sequence_cannot_be_changed() -> None:
     times = np.array([0.0, 1.0])
     sequence = JobSequence(JOBS[:2], times)

@@ -20,17 +20,10 @@ SETS: Written = [[(0, 2, (1, 3)), (0, 1, (0, 2)), (4, 10, (5, 1))], [], [(3, 1, 
 
 
 def written(jobs: JobSets) -> Written:
+    sets = zip(jobs.num_jobs, jobs.enter.tolist(), jobs.duration.tolist(), jobs.demand.tolist(), strict=True)
     return [
-        [
-            (enter, duration, tuple(demand))
-            for enter, duration, demand in zip(
-                jobs.enter[row, :count].tolist(),
-                jobs.duration[row, :count].tolist(),
-                jobs.demand[row, :count].tolist(),
-                strict=True,
-            )
-        ]
-        for row, count in enumerate(jobs.num_jobs.tolist())
+        [(enter[job], duration[job], tuple(demand[job])) for job in range(count)]
+        for count, enter, duration, demand in sets
     ]
 
 
@@ -43,29 +36,12 @@ def written_sets(draw: st.DrawFn, steps: int) -> Written:
     return draw(st.lists(jobs, min_size=1, max_size=4).filter(any))
 
 
-def test_jobs_written_out() -> None:
-    jobs = JobSets.of(SETS, steps=5)
-    assert len(jobs) == 3
-    assert jobs.num_resources == 2
-    assert jobs.num_jobs.tolist() == [3, 0, 1]
-    assert jobs.enter.tolist() == [[0, 0, 4], [5, 5, 5], [3, 5, 5]]
-    assert jobs.duration.tolist() == [[2, 1, 10], [0, 0, 0], [1, 0, 0]]
-    assert jobs.demand[..., 0].tolist() == [[1, 0, 5], [0, 0, 0], [2, 0, 0]]
-    assert jobs.demand[..., 1].tolist() == [[3, 2, 1], [0, 0, 0], [0, 0, 0]]
-
-
-def test_load_by_hand() -> None:
-    # Of 4 units over 5 steps: 2 x 1 + 10 x 5 and 2 x 3 + 1 x 2 + 10 x 1 unit-steps in the first set.
-    load = JobSets.of(SETS, steps=5).load(4)
-    assert load.dtype == np.float64
-    assert load.tolist() == [[52 / 20, 18 / 20], [0, 0], [2 / 20, 0]]
-
-
 @settings(deadline=None)
 @given(sets=written_sets(steps=7))
 def test_what_is_written_out_is_what_the_sets_hold(sets: Written) -> None:
     jobs = JobSets.of(sets, steps=7)
     assert written(jobs) == sets
+    assert jobs.load(10).dtype == np.float64
     for row, each in enumerate(sets):
         needed = np.zeros(jobs.num_resources)
         for _, duration, demand in each:
@@ -147,9 +123,6 @@ def test_impossible_sets(changes: dict[str, Any], message: str) -> None:
 def test_jobs_written_out_must_tell_the_number_of_resources(sets: Written) -> None:
     with pytest.raises(WorkloadError, match="at least one job, and demands of the same resources from each"):
         JobSets.of(sets, steps=3)
-
-
-# DeepRM's jobs
 
 
 @pytest.mark.parametrize(("name", "slope"), [("paper", 0.9225), ("code", 1.845), ("coarse", 0.9225)])
@@ -261,13 +234,6 @@ def test_load_and_rate_say_the_same() -> None:
     distribution = DISTRIBUTIONS["code"]
     by_load = draw_jobs(distribution, load=1.3, sets=3, seed=0)
     assert written(by_load) == written(draw_jobs(distribution, rate=distribution.rate(1.3), sets=3, seed=0))
-
-
-def test_sets_take_several_rates_in_turn() -> None:
-    several = draw_jobs(DISTRIBUTIONS["paper"], rate=[0.2, 0.9], sets=4, seed=0)
-    for number, rate in enumerate([0.2, 0.9, 0.2, 0.9]):
-        one = draw_jobs(DISTRIBUTIONS["paper"], rate=rate, sets=4, seed=0)
-        assert written(several)[number] == written(one)[number]
 
 
 @pytest.mark.parametrize(

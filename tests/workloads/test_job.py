@@ -24,9 +24,6 @@ def tables(durations: TaskDurations) -> list[dict[int, list[float]]]:
     return [{level: cell.tolist() for level, cell in durations.table(wave).items()} for wave in Wave]
 
 
-# Durations
-
-
 def test_constant_durations_by_wave() -> None:
     durations = TaskDurations.constant(1.0, first_ms=2.0, fresh_ms=6.0)
     assert tables(durations) == [{1: [6.0]}, {1: [2.0]}, {1: [1.0]}]
@@ -93,13 +90,10 @@ def test_impossible_durations(levels: Any, values: Any, cells: Any, message: str
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("mean_ms", [-1.0, np.inf])
-def test_impossible_means(mean_ms: float) -> None:
-    with pytest.raises(WorkloadError, match="the mean task duration must be finite and not negative"):
-        TaskDurations.from_tables({}, {}, {5: [1]}, mean_ms=mean_ms)
-
-
-def test_fractional_levels_are_not_cut_off() -> None:
+def test_impossible_tables() -> None:
+    for mean_ms in (-1.0, np.inf):
+        with pytest.raises(WorkloadError, match="the mean task duration must be finite and not negative"):
+            TaskDurations.from_tables({}, {}, {5: [1]}, mean_ms=mean_ms)
     with pytest.raises(WorkloadError, match="levels must be an array of int64"):
         TaskDurations.from_tables({}, {}, {5.5: [1]})  # type: ignore[dict-item]
 
@@ -111,9 +105,6 @@ def test_durations_cannot_be_changed() -> None:
     assert durations.values.tolist() == [1.0, 2.0]
     with pytest.raises(ValueError, match="read-only"):
         durations.values[0] = 5.0
-
-
-# Stages
 
 
 def test_the_work_of_a_stage() -> None:
@@ -136,30 +127,11 @@ def test_impossible_stages(arguments: dict[str, Any], message: str) -> None:
         StageProfile(**valid | arguments)
 
 
-# Jobs
-
-
 def test_neighbours_and_totals() -> None:
     diamond = job([1, 2, 3, 4], [(0, 2), (0, 1), (2, 3), (1, 3)])
     assert diamond.parents == ((), (0,), (0,), (1, 2))
     assert diamond.children == ((1, 2), (3,), (3,), ())
     assert (diamond.num_stages, diamond.num_tasks, diamond.work_ms) == (4, 10, 10_000.0)
-
-
-@pytest.mark.parametrize(
-    ("works_s", "edges", "expected_s"),
-    [
-        ([3], [], [3]),
-        ([1, 2, 3], [(0, 1), (1, 2)], [6, 5, 3]),
-        ([1, 2, 3, 4], [(0, 1), (0, 2), (1, 3), (2, 3)], [8, 6, 7, 4]),
-        ([5, 1, 1], [(2, 1), (1, 0)], [5, 6, 7]),
-        ([1, 9, 2], [(0, 1), (0, 2), (1, 2)], [12, 11, 2]),
-        ([1, 2, 3, 4], [(0, 1), (2, 3)], [3, 2, 7, 4]),
-    ],
-    ids=["one stage", "chain", "diamond", "numbered backwards", "triangle", "two parts"],
-)
-def test_critical_paths(works_s: list[int], edges: list[tuple[int, int]], expected_s: list[int]) -> None:
-    assert job(works_s, edges).critical_path_ms.tolist() == [1000 * second for second in expected_s]
 
 
 @given(job_profiles())

@@ -6,18 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from simulator import ClusterConfig, run_episode
-from tests.simulator.cluster.build import Greedy
 from tests.workloads.strategies import job_profiles
-from workloads import (
-    JobProfile,
-    JobSequence,
-    StageProfile,
-    TaskDurations,
-    Wave,
-    simplified,
-    synthetic_profiles,
-)
+from workloads import JobProfile, StageProfile, TaskDurations, Wave, simplified
 
 
 @settings(max_examples=30)
@@ -38,15 +28,3 @@ def test_the_mean_is_what_schedulers_know_not_that_of_the_waves() -> None:
     durations = TaskDurations.from_tables(*tables, mean_ms=7.0)
     stage = simplified(JobProfile("job", (StageProfile(3, durations),))).stages[0]
     assert [stage.durations.table(wave)[1].tolist() for wave in Wave] == [[7.0]] * 3
-
-
-def test_neither_waves_nor_parallelism_nor_luck_matter_any_more() -> None:
-    profile = simplified(synthetic_profiles(1)[0])
-    means = np.repeat(
-        [stage.durations.mean_ms for stage in profile.stages], [stage.num_tasks for stage in profile.stages]
-    )
-    for executors in (1, 7, 60):
-        config = ClusterConfig(num_executors=executors, moving_delay_ms=0.0)
-        for seed in (0, 1):
-            record = run_episode(config, JobSequence((profile,), np.zeros(1), seed), Greedy())
-            assert record.task_finish_ms - record.task_start_ms == pytest.approx(means)

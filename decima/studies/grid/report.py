@@ -10,6 +10,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 from rich.table import Table
+from rich.text import Text
 
 from decima.evaluation.grid import Evaluation, best_of, relative_change
 from decima.policy.grid.files import read_about
@@ -72,7 +73,7 @@ class Part:
         for condition, row in self.results.items():
             best = {measure: best_of(row, measure) for measure in self.measures}
             for place, (name, evaluation) in enumerate(row.items()):
-                cells = [condition if place == 0 else ""] if self.corner else []
+                cells: list[str | Text] = [condition if place == 0 else ""] if self.corner else []
                 cells.append(name)
                 for measure in self.measures:
                     cells.append(measure_text(evaluation.interval(measure), bold=best[measure] == name))

@@ -62,12 +62,8 @@ def test_compare_shows_a_table_and_saves_json_and_pictures(run: Compare, tmp_pat
     for name in ("fifo", "fair"):
         figures = document["schedulers"][name]
         assert next(row for row in rows if row[:1] == [name])[1] == f"{figures['avg_jct_s']:.1f}"
-    assert sorted(path.name for path in (tmp_path / "compare").iterdir()) == [
-        "jct-cdf.png",
-        "jobs-in-system.png",
-        "schedule-fair.png",
-        "schedule-fifo.png",
-    ]
+    pictures = {"jct-cdf.png", "jobs-in-system.png", "schedule-fair.png", "schedule-fifo.png"}
+    assert {path.name for path in (tmp_path / "compare").iterdir()} == pictures
 
 
 def test_the_readable_engine_gives_the_same_results(run: Compare, tmp_path: Path) -> None:
@@ -81,25 +77,16 @@ def test_the_readable_engine_gives_the_same_results(run: Compare, tmp_path: Path
 @pytest.mark.parametrize(
     "options",
     [
-        ("--schedulers", "fair"),
-        (
-            "--schedulers",
-            "weighted-fair,random",
-            "--training",
-            "2",
-            "--seed",
-            "3",
-            "--semantics",
-            "decima-sim",
-        ),
-        ("--schedulers", "drf,tetris:1:0.2", "--classes", "2x0.5,2x1", "--memory-demand", "uniform"),
-        ("--schedulers", "fifo", "--arrivals", "poisson", "--interval", "0.5", "--moving-delay", "0"),
+        "--schedulers fair",
+        "--schedulers weighted-fair,random --training 2 --seed 3 --semantics decima-sim",
+        "--schedulers fifo --arrivals poisson --interval 0.5 --moving-delay 0",
+        "--schedulers drf,tetris:1:0.2 --classes 2x0.5,2x1 --memory-demand uniform",
     ],
 )
 def test_the_json_holds_a_command_that_gives_the_same_json(
-    run: Compare, tmp_path: Path, options: tuple[str, ...]
+    run: Compare, tmp_path: Path, options: str
 ) -> None:
-    assert run(*options, "--json", "r.json").exit_code == 0
+    assert run(*options.split(), "--json", "r.json").exit_code == 0
     assert_same_again(tmp_path / "r.json", "--processes", "1", "--out", "elsewhere")
 
 
@@ -201,11 +188,6 @@ def test_help_imports_nothing_heavy() -> None:
         (("--arrivals", "trickle"), "'trickle' is not one of 'batch', 'poisson'"),
         (("--semantics", "other"), "'other' is not one of"),
         (("--schedulers", "fair,fare"), "fare"),
-        (("--schedulers", "fair,fair"), "named twice"),
-        (("--schedulers", "weighted-fair:much"), "weighted-fair:much"),
-        (("--schedulers", "no_such_module:Class"), "no_such_module"),
-        (("--schedulers", OWN + "Missing"), "Missing"),
-        (("--schedulers", OWN + "Undecided"), "decide"),
         (("--schedulers", OWN + "Faulty"), "ZeroDivisionError"),
         (("--schedulers", OWN + "Idle"), "Idle on seed 0"),
         (("--bogus",), "--bogus"),
@@ -364,10 +346,8 @@ def test_checkpoint_adds_decima_with_that_policy(run: Compare, policy: Path) -> 
 def test_checkpoint_says_which_policy_decima_follows(
     run: Compare, shipped: dict[str, Path], policy: Path
 ) -> None:
-    assert (
-        run(*SAVED, "--schedulers", "decima,fair,decima:tpch-batch", "--checkpoint", str(policy)).exit_code
-        == 0
-    )
+    schedulers = "decima,fair,decima:tpch-batch"
+    assert run(*SAVED, "--schedulers", schedulers, "--checkpoint", str(policy)).exit_code == 0
     figures = results()["schedulers"]
     assert list(figures) == ["decima", "fair", "decima:tpch-batch"]
     assert figures["decima"]["policy"] == str(policy)
@@ -387,7 +367,6 @@ def test_without_checkpoint_a_fitting_policy_is_taken(run: Compare, shipped: dic
     [
         (("--checkpoint", "missing.npz"), "'--checkpoint': File 'missing.npz' does not exist"),
         (("--checkpoint", "."), "'--checkpoint': File '.' is a directory"),
-        (("--checkpoint", "tiny.json"), "tiny.json: not a policy, or cut off"),
         (("--schedulers", "decima"), "the policy 'embedded-batch' does not come with this installation"),
         (("--schedulers", "fair,decima:tpch-stream"), "the policy 'tpch-stream' does not come with"),
         (("--schedulers", "decima:missing.npz"), "the policy 'missing.npz' is no file"),

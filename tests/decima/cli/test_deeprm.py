@@ -1,12 +1,7 @@
 from __future__ import annotations
 
-import signal
-import subprocess
-import sys
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -15,33 +10,18 @@ from decima.cli.main import cli
 from decima.learning.metrics import read_metrics
 from decima.policy.grid.files import read_about
 from tests.decima.cli.commands import assert_one_line_error
-from tests.decima.cli.test_train import wait_for_rows
 from tests.decima.learning.grid.examples import small
-from tests.programs import started
 from tests.workloads.sources.test_swf import line, write
 
 Train = Callable[..., Result]
 
 
 @pytest.fixture
-def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A file with the settings of a small training, in the current folder."""
+def train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Train:
+    """Run a training in an empty folder but for a file with the settings of a small one."""
     monkeypatch.chdir(tmp_path)
-    return settings_file()
-
-
-def settings_file(**changes: Any) -> Path:
-    path = Path("small.yaml").resolve()
-    path.write_text(small(**changes).to_yaml())
-    return path
-
-
-@pytest.fixture
-def train(config: Path) -> Train:
-    def train(*options: str) -> Result:
-        return CliRunner().invoke(cli, ["deeprm", "train", *options])
-
-    return train
+    (tmp_path / "small.yaml").write_text(small().to_yaml())
+    return lambda *options: CliRunner().invoke(cli, ["deeprm", "train", *options])
 
 
 def test_train_shows_the_network_against_the_heuristics(train: Train, tmp_path: Path) -> None:
@@ -69,9 +49,8 @@ def test_train_shows_the_network_against_the_heuristics(train: Train, tmp_path: 
     assert told[1].startswith("0/2; validation slowdown ")
     assert told[-1].startswith("2/2; training slowdown ")
     assert "than the best heuristic" in told[-1]
-    assert {path.name for path in (tmp_path / "out").iterdir()} == {
-        "checkpoint.pt", "config.yaml", "metrics.jsonl", "policy.md", "policy.npz", "tensorboard",
-    }  # fmt: skip
+    files = {"checkpoint.pt", "config.yaml", "metrics.jsonl", "policy.md", "policy.npz", "tensorboard"}
+    assert {path.name for path in (tmp_path / "out").iterdir()} == files
 
 
 def test_a_run_is_gone_on_with_its_own_settings(train: Train, tmp_path: Path) -> None:
@@ -92,15 +71,6 @@ def test_jobs_may_come_from_a_log(train: Train, tmp_path: Path) -> None:
     about = read_about(tmp_path / "out" / "policy.npz")
     assert about["config"]["jobs"]["log"] == "my log.swf"
     assert about["command"].endswith("--set iterations=1 --log 'my log.swf' --out DIR")
-
-
-def test_a_real_log_can_be_trained_on(train: Train, shared: Callable[[str], Path], tmp_path: Path) -> None:
-    log = shared("traces/swf/lublin_256.swf.gz")
-    result = train("--config", "small.yaml", "--log", str(log), "--set", "iterations=1", "--out", "out")
-    assert result.exit_code == 0, result.stderr
-    assert result.stderr.startswith(f"{log.name}: ")
-    rows = read_metrics(tmp_path / "out" / "metrics.jsonl")
-    assert rows[1]["samples"] > 0
 
 
 @pytest.mark.parametrize(
@@ -128,26 +98,3 @@ def test_what_is_wrong_is_said_in_one_line(
     given = options if {"--config", "--resume"} & {*options} else ("--config", "small.yaml", *options)
     assert_one_line_error(train(*given, "--out", "out"), message)
     assert not (tmp_path / "out" / "checkpoint.pt").exists()
-
-
-# As a program of its own.
-
-
-def start(*options: str) -> AbstractContextManager[subprocess.Popen[str]]:
-    command = (sys.executable, "-m", "decima", "deeprm", "train", "--config", "small.yaml", "--out", "out")
-    return started((*command, *options), stdout=subprocess.DEVNULL)
-
-
-def test_ctrl_c_ends_in_one_line_and_keeps_the_network(config: Path, tmp_path: Path) -> None:
-    settings_file(iterations=100_000, validation={"every": 50_000})
-    with start() as process:
-        wait_for_rows(process, 4)
-        process.send_signal(signal.SIGINT)
-        errors = process.communicate()[1].splitlines()
-        assert process.returncode == 130
-    assert errors[-1].startswith("decima: interrupted after ")
-    assert errors[-1].endswith(" of 100000 iterations; --resume goes on")
-    done = int(errors[-1].split()[3])
-    assert done >= 3
-    assert read_about(tmp_path / "out" / "policy.npz")["iterations_trained"] == done
-    assert read_metrics(tmp_path / "out" / "metrics.jsonl")[-1]["iteration"] == done

@@ -37,10 +37,7 @@ COMMANDS: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "checkpoint": (
         "out/checkpoint.pt",
-        (
-            "train --resume --out out --config batch",
-            "deeprm train --resume --out out --config deeprm",
-        ),
+        ("train --resume --out out --config batch", "deeprm train --resume --out out --config deeprm"),
     ),
     "workload": (
         "broken.json",
@@ -56,10 +53,7 @@ COMMANDS: dict[str, tuple[str, tuple[str, ...]]] = {
     "workload in TOML": ("broken.toml", ("compare --workload broken.toml",)),
     "event log": (
         "logs/app-1",
-        (
-            "workload import spark logs/app-1 --out mine.json",
-            "reproduce fig18 --recordings logs",
-        ),
+        ("workload import spark logs/app-1 --out mine.json", "reproduce fig18 --recordings logs"),
     ),
     "job log": (
         "broken.swf",

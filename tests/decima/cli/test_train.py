@@ -184,7 +184,7 @@ def test_every_setting_and_metric_is_explained(
     settings = describe_settings(config)
     assert shown >= {*metrics, *(key for key, _, _ in settings)}
     assert {"seed", "validation", "validation.every"} <= {key for key, _, _ in settings}
-    for key, _, meaning in settings:
+    for key, meaning in [*((key, meaning) for key, _, meaning in settings), *metrics.items()]:
         assert len(meaning) > 3, key
 
 

@@ -8,10 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from decima.learning.baselines import ActionBaseline, Curve, HeuristicBaseline, NoBaseline, SequenceBaseline
-from decima.learning.grid.rollout import roll_out
 from decima.learning.returns import returns_to_go
-from decima.policy.grid.scheduler import Actor
-from tests.decima.learning.grid.examples import Fixed, mean_of_others, run, tiny_grid
+from tests.decima.learning.grid.examples import mean_of_others, run
 
 
 def curve(seed: int, size: int = 12) -> Curve:
@@ -37,21 +35,6 @@ def test_the_baseline_is_the_mean_of_the_others_at_the_same_time() -> None:
         others = [other for place, other in enumerate(curves) if place != own]
         expected = [np.mean([at(time, other) for other in others]) for time in curves[own].time_ms]
         np.testing.assert_allclose(baseline, expected)
-
-
-def test_an_episode_does_not_change_its_own_baseline() -> None:
-    """Else what is learned from it would be biased."""
-    curves = [curve(seed) for seed in range(3)]
-    before = SequenceBaseline()(curves)[1]
-    changed = curves[1]._replace(value=curves[1].value - 7.0)
-    after = SequenceBaseline()([curves[0], changed, curves[2]])[1]
-    np.testing.assert_array_equal(before, after)
-
-
-def test_identical_episodes_leave_nothing_to_learn() -> None:
-    same = curve(3)
-    for baseline in SequenceBaseline()([same] * 4):
-        np.testing.assert_allclose(baseline, same.value)
 
 
 def test_nothing_is_expected_after_the_end() -> None:
@@ -108,9 +91,6 @@ def test_several_values_are_averaged_at_once() -> None:
         np.testing.assert_allclose(both, np.column_stack([single, 2 * single]))
 
 
-# In lock-step.
-
-
 def test_the_baseline_after_as_many_actions_is_the_mean_of_a_set() -> None:
     returns = np.array([[1.0, 3.0, 10.0, 20.0], [0.0, 2.0, 8.0, 0.0]])
     clock = np.zeros((3, 4), np.int32)
@@ -118,6 +98,7 @@ def test_the_baseline_after_as_many_actions_is_the_mean_of_a_set() -> None:
         ActionBaseline().lockstep(returns, clock, 2), [[2, 2, 15, 15], [1, 1, 4, 4]]
     )
     np.testing.assert_array_equal(ActionBaseline().lockstep(returns, clock, 4), [[8.5] * 4, [2.5] * 4])
+    np.testing.assert_array_equal(NoBaseline().lockstep(returns, clock, 4), 0 * returns)
 
 
 def test_the_baseline_at_the_same_time_is_the_first_return_then() -> None:
@@ -135,29 +116,3 @@ def test_the_baseline_at_the_same_time_is_of_the_others(seed: int, per_set: int)
     returns = returns_to_go(episodes.rewards, episodes.clock)
     baseline = SequenceBaseline().lockstep(returns, episodes.clock, per_set)
     np.testing.assert_allclose(baseline, mean_of_others(returns, episodes.clock, per_set))
-
-
-@settings(deadline=None, max_examples=15)
-@given(st.integers(0, 99), st.integers(0, 5))
-def test_an_episode_in_lockstep_does_not_change_its_own_baseline(seed: int, own: int) -> None:
-    """Else what is learned from it would be biased."""
-    episodes = run(seed, sets=2, per_set=3)
-    returns = returns_to_go(episodes.rewards, episodes.clock)
-    changed = returns.copy()
-    changed[:, own] -= np.random.default_rng(seed).random(len(returns))
-    before, after = (SequenceBaseline().lockstep(each, episodes.clock, 3) for each in (returns, changed))
-    np.testing.assert_allclose(before[:, own], after[:, own], atol=1e-12)
-    neighbours = [other for other in range(6) if other // 3 == own // 3 and other != own]
-    assert (before[0, neighbours] != after[0, neighbours]).all()
-
-
-def test_episodes_that_go_the_same_way_leave_nothing_to_learn() -> None:
-    grid = tiny_grid(3, 4)
-    episodes = roll_out(grid, Actor(Fixed(2.0, 1.0, 0.0)))
-    returns = returns_to_go(episodes.rewards, episodes.clock)
-    first = np.diff(episodes.clock[:-1], axis=0, prepend=-1) > 0  # the first action at its time
-    advantages = returns - SequenceBaseline().lockstep(returns, episodes.clock, 4)
-    np.testing.assert_allclose(advantages[first], 0, atol=1e-12)
-    by_action = ActionBaseline().lockstep(returns, episodes.clock, 4)
-    np.testing.assert_allclose(returns - by_action, 0, atol=1e-12)
-    np.testing.assert_array_equal(NoBaseline().lockstep(returns, episodes.clock, 4), 0 * returns)

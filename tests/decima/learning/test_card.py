@@ -27,10 +27,7 @@ ABOUT: dict[str, Any] = {
         "results": {"fair": {"mean JCT": 90.0}, "decima": {"mean JCT": 70.0}},
         "improvement": 0.125,
     },
-    "curve": {
-        "columns": [],
-        "rows": [[float(k), 100.0 - k / 4, -0.25 + k / 300] for k in range(0, 101, 2)],
-    },
+    "curve": {"columns": [], "rows": [[float(k), 100.0 - k / 4, -0.25 + k / 300] for k in range(0, 101, 2)]},
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import torch
 
 from decima.learning.checkpoint import Best, Checkpoint, load_checkpoint, save_checkpoint
 from decima.settings import TrainingError
-from tests.refusal import refusal, write_malicious_checkpoint
+from tests.refusal import Malicious, refusal
 
 
 def checkpoint(**changes: Any) -> Checkpoint:
@@ -52,11 +53,6 @@ def refused(path: Path) -> str:
     return refusal(load_checkpoint, TrainingError, path)
 
 
-def edited(path: Path, **changes: Any) -> None:
-    document = torch.load(path, weights_only=True)
-    torch.save({**document, **changes}, path)
-
-
 def test_a_checkpoint_comes_back_as_it_was(tmp_path: Path) -> None:
     written = checkpoint()
     save_checkpoint(tmp_path / "c.pt", written)
@@ -82,10 +78,10 @@ def test_missing_files_and_folders_are_refused(tmp_path: Path) -> None:
     assert refused(tmp_path) == "Is a directory, expected a checkpoint"
 
 
-@pytest.mark.parametrize("write", ["torch", "pickle"])
-def test_a_checkpoint_executes_nothing(tmp_path: Path, write: str) -> None:
+@pytest.mark.parametrize("write", [torch.save, lambda content, path: path.write_bytes(pickle.dumps(content))])
+def test_a_checkpoint_executes_nothing(tmp_path: Path, write: Any) -> None:
     path, proof = tmp_path / "checkpoint.pt", tmp_path / "executed"
-    write_malicious_checkpoint(path, proof, write, "decima-checkpoint")
+    write({"format": "decima-checkpoint", "version": 1, "config": Malicious(proof)}, path)
     assert refused(path) == "not a checkpoint, or cut off"
     assert not proof.exists()
 
@@ -115,7 +111,7 @@ BEST = vars(checkpoint().best)
     ],
 )
 def test_what_is_not_as_it_should_be_is_refused(path: Path, changes: dict[str, Any], message: str) -> None:
-    edited(path, **changes)
+    torch.save({**torch.load(path, weights_only=True), **changes}, path)
     assert refused(path).startswith(message)
 
 

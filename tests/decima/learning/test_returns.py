@@ -48,22 +48,6 @@ def test_discounted_returns_are_an_integral_over_time(horizon_ms: float) -> None
     np.testing.assert_allclose(DiscountedReturns(horizon_ms)(reward, time_ms, end_ms), expected, rtol=1e-4)
 
 
-def test_a_far_horizon_discounts_nothing() -> None:
-    reward, time_ms, end_ms = episode(5)
-    np.testing.assert_allclose(
-        DiscountedReturns(1e15)(reward, time_ms, end_ms), TotalReturns()(reward, time_ms, end_ms)
-    )
-
-
-def test_a_constant_rate_leaves_no_differential_returns() -> None:
-    _, time_ms, end_ms = episode(6)
-    reward = -0.002 * np.diff(time_ms, append=end_ms)
-    returns = DifferentialReturns(window=1000)
-    returns.observe(reward, time_ms, end_ms)
-    assert returns.rate == pytest.approx(-0.002)
-    np.testing.assert_allclose(returns(reward, time_ms, end_ms), 0.0, atol=1e-9)
-
-
 def test_differential_returns_subtract_the_average_per_time() -> None:
     reward, time_ms, end_ms = episode(7)
     durations = np.diff(time_ms, append=end_ms)
@@ -79,14 +63,11 @@ def test_differential_returns_subtract_the_average_per_time() -> None:
 
 def test_the_average_forgets_what_is_outside_its_window() -> None:
     returns = DifferentialReturns(window=5)
+    assert returns.rate == 0.0
     returns.observe(np.full(20, -9.0), np.arange(20.0), 20.0)
     returns.observe(np.full(5, -1.0), 2.0 * np.arange(5.0), 10.0)
     assert returns.rate == pytest.approx(-0.5)
     assert len(returns.recent) == 5
-
-
-def test_before_anything_was_seen_the_average_is_zero() -> None:
-    assert DifferentialReturns(window=5).rate == 0.0
 
 
 @pytest.mark.parametrize(
@@ -109,26 +90,6 @@ def test_a_bootstrap_value_counts_as_much_as_its_time(returns: Returns, factor: 
 def test_an_episode_without_samples_has_no_returns(returns: Returns) -> None:
     nothing = np.zeros(0)
     assert returns(nothing, nothing, 5.0).shape == (0,)
-
-
-# Of a grid's episodes, in lock-step.
-
-#: Rewards of two episodes, and when their actions happened: booking takes no time.
-REWARDS = np.array([[-1.0, -2.0], [0.0, -3.0], [-4.0, 0.0]])
-CLOCK = np.array([[0, 0], [1, 1], [1, 2], [2, 2]])
-
-
-def test_returns_discount_what_is_later_not_what_takes_more_actions() -> None:
-    np.testing.assert_array_equal(returns_to_go(REWARDS, CLOCK), [[-5, -5], [-4, -3], [-4, 0]])
-    np.testing.assert_array_equal(returns_to_go(REWARDS, CLOCK, 0.5), [[-3, -3.5], [-4, -3], [-4, 0]])
-
-
-def test_a_bootstrap_value_stands_for_what_comes_after_a_few_actions() -> None:
-    values = np.array([[5.0, 5.0], [8.0, 4.0], [2.0, 6.0], [0.0, 0.0]])
-    one = n_step_returns(REWARDS, CLOCK, values, 1, 0.5)
-    np.testing.assert_array_equal(one, [[-1 + 4, -2 + 2], [2, -3 + 3], [-4, 0]])
-    two = n_step_returns(REWARDS, CLOCK, values, 2, 0.5)
-    np.testing.assert_array_equal(two, [[-1 + 1, -2 - 1.5 + 1.5], [-4, -3], [-4, 0]])
 
 
 @settings(deadline=None, max_examples=20)

@@ -82,36 +82,21 @@ def weights(policy: Policy) -> NDArray[np.float32]:
     return np.concatenate([parameter.detach().numpy().ravel() for parameter in policy.parameters()])
 
 
-def step(policy: Policy, rate: float = 1.0) -> torch.optim.Optimizer:
+def step(policy: Policy) -> torch.optim.Optimizer:
     """Plain gradient descent, so that the step is the gradient."""
-    return torch.optim.SGD(policy.parameters(), lr=rate)
+    return torch.optim.SGD(policy.parameters(), lr=1.0)
 
 
 def run_reinforce(policy: Policy, samples: Trajectories, **changes: Any) -> UpdateReport:
-    given: dict[str, Any] = {
-        "advantage": advantages(samples),
-        "entropy_weight": 0.0,
-        "max_gradient_norm": 1e9,
-        "chunk": 64,
-    }
-    given.update(changes)
-    return reinforce(partial(samples.evaluate, policy), policy, step(policy), **given)
+    given = {"advantage": advantages(samples), "entropy_weight": 0.0, "max_gradient_norm": 1e9, "chunk": 64}
+    return reinforce(partial(samples.evaluate, policy), policy, step(policy), **given | changes)
 
 
 def run_ppo(policy: Policy, samples: Trajectories, **changes: Any) -> UpdateReport:
-    given: dict[str, Any] = {
-        "advantage": advantages(samples),
-        "old_log_probability": samples.log_probability,
-        "random": np.random.default_rng(0),
-        "entropy_weight": 0.0,
-        "max_gradient_norm": 1e9,
-        "clip": 0.2,
-        "epochs": 1,
-        "minibatches": 1,
-        "max_kl": 1e9,
-    }
-    given.update(changes)
-    return ppo(partial(samples.evaluate, policy), policy, step(policy), **given)
+    given: dict[str, Any] = {"advantage": advantages(samples), "old_log_probability": samples.log_probability}
+    given |= {"entropy_weight": 0.0, "max_gradient_norm": 1e9, "clip": 0.2, "epochs": 1, "minibatches": 1}
+    given |= {"max_kl": 1e9, "random": np.random.default_rng(0)}
+    return ppo(partial(samples.evaluate, policy), policy, step(policy), **given | changes)
 
 
 def test_reinforce_takes_the_gradient_that_was_computed_by_hand() -> None:
@@ -191,26 +176,6 @@ def test_more_minibatches_than_samples_are_as_many_as_samples() -> None:
     policy = Policy(LINEAR, seed=1)
     samples = linear_samples(np.random.default_rng(0).random((3, 3, 2), dtype=np.float32), [0, 1, 2])
     assert run_ppo(policy, samples, minibatches=10).steps == 3
-
-
-def test_good_choices_become_likelier() -> None:
-    policy = Policy(SHORTCUT_POLICY, seed=2)
-    samples = sampled(policy)
-    good = advantages(samples) > 0
-    optimiser = torch.optim.Adam(policy.parameters(), lr=3e-3)
-    for _ in range(5):
-        reinforce(
-            partial(samples.evaluate, policy),
-            policy,
-            optimiser,
-            np.where(good, 1.0, -1.0),
-            entropy_weight=0.0,
-            max_gradient_norm=1.0,
-            chunk=1000,
-        )
-    seen = policy(samples.graphs, samples.stage, samples.count).log_probability.detach().numpy()
-    change = seen - samples.log_probability
-    assert change[good].mean() > change[~good].mean() + 0.05
 
 
 @pytest.mark.parametrize("wrong", [math.nan, math.inf])

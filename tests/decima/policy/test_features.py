@@ -11,13 +11,11 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from decima.policy.config import FEATURE_NAMES, JOB_FEATURE_NAMES, PAPER_POLICY, Feature, PolicyConfig
-from decima.policy.features import LASTING_MOVES, THRIFT, Featurizer, message_order, published_message_order
-from decima.policy.graphs import Graphs
+from decima.policy.features import LASTING_MOVES, THRIFT, Featurizer, message_order
 from simulator import Cluster, ClusterConfig, Decision, Observation
 from simulator.cluster.alone import useful_executors
 from tests.decima.policy.examples import VARIANTS, changed, episode
 from tests.simulator.cluster.build import chain, job, jobs, stage
-from workloads import JobProfile, StageProfile, TaskDurations, random_dag
 
 EVERYTHING = PolicyConfig(
     stage_features=tuple(Feature(name=name) for name in FEATURE_NAMES),
@@ -78,17 +76,6 @@ def test_features_are_what_they_are_called() -> None:
         [3, seen.offered, -1, work[1], 5, lasting[1], *useful[1]],
     ]
     np.testing.assert_array_equal(graph.job_features, of_jobs)
-
-
-def test_a_job_uses_fewer_executors_well_where_they_count_more() -> None:
-    """Its tasks take longer the more executors it has: it is fastest with many, and cheapest with few."""
-    durations = {count: [1000.0 + 100 * count] for count in range(1, 11)}
-    slowing = StageProfile(100, TaskDurations.from_tables(durations, durations, durations))
-    cluster = Cluster(ClusterConfig(10), jobs(job(slowing)))
-    seen = cluster.observe()
-    graph = Featurizer(EVERYTHING).graph(seen)
-    thrifty, fast = graph.job_features[0, -2:]
-    assert 1 <= thrifty < fast <= 10
 
 
 def test_features_are_divided_and_compressed() -> None:
@@ -176,39 +163,6 @@ def test_idleness_is_a_choice_of_the_job_with_the_least_work() -> None:
     assert Featurizer(config).choice(cluster.observe(), None) == (1, 1)
 
 
-@settings(max_examples=20, deadline=None)
-@given(seed=st.integers(0, 2**32 - 1))
-def test_graphs_hold_the_unfinished_stages_and_their_messages(seed: int) -> None:
-    seen = episode(np.random.default_rng(seed))
-    featurizer = Featurizer(PAPER_POLICY)
-    for observation in seen:
-        graph = featurizer.graph(observation)
-        unfinished = observation.finished_tasks < observation.num_tasks
-        assert graph.place.tolist() == np.flatnonzero(unfinished).tolist()
-        assert graph.unfinished.all()
-        np.testing.assert_array_equal(graph.stage_job, observation.stage_job[graph.place])
-        expected = set()
-        for profile, first in zip(observation.profiles, observation.job_first_stage, strict=True):
-            edges = profile.edges + first
-            expected |= {(parent, child) for parent, child in edges.tolist() if unfinished[parent]}
-        steps = graph.messages[:, 0].tolist()
-        receivers, senders = graph.place[graph.messages[:, 1:]].T.tolist()
-        assert sorted(zip(receivers, senders, strict=True)) == sorted(expected)
-        # Whoever sends has heard before.
-        last_heard = dict(zip(receivers, steps, strict=True))
-        for step, sender in zip(steps, senders, strict=True):
-            assert last_heard.get(sender, -1) < step
-
-
-@settings(max_examples=40, deadline=None)
-@given(seed=st.integers(0, 2**32 - 1), size=st.integers(1, 9))
-def test_up_to_nine_stages_the_published_order_is_the_papers(seed: int, size: int) -> None:
-    random = np.random.default_rng(seed)
-    edges = random.permutation(size)[random_dag(size, random)]
-    profile = JobProfile("job", (stage(1, 1),) * size, edges)
-    assert published_message_order(profile).tolist() == message_order(profile).tolist()
-
-
 def test_a_stage_hears_in_the_step_of_its_longest_path() -> None:
     bypass = job(*(stage(1, 1) for _ in range(4)), edges=[(3, 0), (0, 1), (3, 1), (1, 2), (3, 2)])
     assert message_order(bypass).tolist() == [[0, 1, 2], [1, 0, 1], [2, 3, 0], [2, 3, 1], [2, 3, 2]]
@@ -220,19 +174,6 @@ def test_every_decision_counts_as_an_answer() -> None:
         graph, num_answers = Featurizer(config).graph_and_answers(seen)
         span = graph.high - graph.low
         assert num_answers == (np.count_nonzero(span) if config.limit == "none" else span.sum()), name
-
-
-def test_observations_are_put_together_and_taken_apart() -> None:
-    seen = episode(np.random.default_rng(2))
-    featurizer = Featurizer(PAPER_POLICY)
-    parts = [featurizer.graph(observation) for observation in seen]
-    batch = Graphs.concatenate(parts)
-    assert batch.num_graphs == len(parts)
-    for at, part in enumerate(parts):
-        for ours, theirs in zip(batch.select(np.array([at])), part, strict=True):
-            np.testing.assert_array_equal(ours, theirs)
-    twice = batch.select(np.array([3, 0, 3]))
-    assert twice.first_stage[-1] == 2 * len(parts[3].place) + len(parts[0].place)
 
 
 @pytest.mark.parametrize(

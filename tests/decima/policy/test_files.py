@@ -20,7 +20,7 @@ from decima.policy.files import load_actor, read_about, save_policy
 from decima.policy.graphs import Graphs
 from decima.policy.policy import Policy, load_policy
 from tests.decima.policy.examples import VARIANTS, changed, episode, graphs_of, policy_of
-from tests.refusal import refusal
+from tests.refusal import Malicious, refusal
 
 SMALL = changed(DECIMA_SIM_POLICY, embedding=2, hidden=(3,), head_hidden=(3,))
 
@@ -93,7 +93,7 @@ def test_a_failed_write_leaves_the_old_file_alone(path: Path, monkeypatch: pytes
     assert [each.name for each in path.parent.iterdir()] == ["policy.npz"]
 
 
-# Bad files.
+NO_ARCHIVE = "not a policy, or cut off: expected a NumPy archive of arrays"
 
 
 def rewrite(path: Path, damage: Callable[[Arrays], object]) -> None:
@@ -126,10 +126,6 @@ def entry(name: str, value: object) -> Callable[[Arrays], object]:
     return lambda arrays: arrays.update({name: value})
 
 
-def with_nan(arrays: Arrays) -> None:
-    arrays["message.1.bias"][1] = np.nan
-
-
 #: What -> (damage, what is said of it).
 DAMAGES: dict[str, tuple[Callable[[Arrays], object], str]] = {
     "version": (head(version=2), "format version 1 expected, got 2"),
@@ -158,7 +154,7 @@ DAMAGES: dict[str, tuple[Callable[[Arrays], object], str]] = {
         entry("message.1.bias", np.zeros(2, int)),
         "message.1.bias must be float of shape (2,), got int64 (2,)",
     ),
-    "NaN": (with_nan, "message.1.bias has weights that are not finite"),
+    "NaN": (entry("message.1.bias", np.array([0, np.nan])), "message.1.bias has weights that are not finite"),
     "infinite": (entry("message.1.bias", np.array([0, np.inf])), "message.1.bias has weights that are not"),
     "too large": (entry("message.1.bias", np.array([0, 1e300])), "message.1.bias has weights that are not"),
 }
@@ -172,16 +168,10 @@ def test_bad_contents_are_refused(path: Path, name: str) -> None:
 
 
 def test_objects_are_never_unpickled(path: Path, tmp_path: Path) -> None:
-    class Evil:
-        def __reduce__(self) -> tuple[Any, ...]:
-            return Path.touch, (tmp_path / "was here",)
-
-    with np.load(path) as archive:
-        arrays = dict(archive)
-    arrays["message.1.bias"] = np.array([Evil(), None], dtype=object)
-    np.savez(path, **arrays)
+    evil = Malicious(tmp_path / "was here")
+    rewrite(path, entry("message.1.bias", np.array([evil, None], dtype=object)))
     assert "not a policy" in refused(path)
-    path.write_bytes(pickle.dumps(Evil()))
+    path.write_bytes(pickle.dumps(evil))
     assert "not a policy" in refused(path)
     assert not (tmp_path / "was here").exists()
 
@@ -190,7 +180,7 @@ def test_objects_are_never_unpickled(path: Path, tmp_path: Path) -> None:
 def test_files_that_were_cut_off_are_refused(path: Path, share: float) -> None:
     content = path.read_bytes()
     path.write_bytes(content[: int(share * len(content))])
-    assert refused(path) == "not a policy, or cut off: expected a NumPy archive of arrays"
+    assert refused(path) == NO_ARCHIVE
 
 
 def test_files_with_a_flipped_byte_are_refused_or_right(path: Path) -> None:
@@ -234,19 +224,17 @@ FOREIGN = {
 @pytest.mark.parametrize("name", FOREIGN)
 def test_other_files_are_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_bytes(FOREIGN[name])
-    assert refused(tmp_path / name) == "not a policy, or cut off: expected a NumPy archive of arrays"
+    assert refused(tmp_path / name) == NO_ARCHIVE
 
 
 def test_archives_that_would_fill_the_memory_are_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("decima.policy.archive.LARGEST", 1000)
-    assert refused(path) == "not a policy, or cut off: expected a NumPy archive of arrays"
+    assert refused(path) == NO_ARCHIVE
 
 
 def test_an_archive_of_tensors_is_refused(tmp_path: Path) -> None:
     torch.save({"policy": torch.zeros(3)}, tmp_path / "checkpoint.pt")
-    assert (
-        refused(tmp_path / "checkpoint.pt") == "not a policy, or cut off: expected a NumPy archive of arrays"
-    )
+    assert refused(tmp_path / "checkpoint.pt") == NO_ARCHIVE
 
 
 def test_missing_files_and_folders_are_refused(tmp_path: Path) -> None:

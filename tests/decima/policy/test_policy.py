@@ -13,7 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from decima.policy.config import DECIMA_SIM_POLICY, PAPER_POLICY, SHORTCUT_POLICY, PolicyConfig
+from decima.policy.config import DECIMA_SIM_POLICY, PAPER_POLICY, PolicyConfig
 from decima.policy.features import Featurizer
 from decima.policy.graphs import Graphs
 from decima.policy.policy import Policy
@@ -25,7 +25,6 @@ from tests.decima.policy.examples import (
     graphs_of,
     policy_of,
     probabilities,
-    random_sequence,
     reordered,
 )
 from tests.decima.policy.naive import NaiveNetwork
@@ -70,24 +69,6 @@ def test_probabilities_are_those_of_the_equations(name: str, seed: int) -> None:
         np.testing.assert_allclose(stages, expected, atol=1e-5)
         for ours, theirs in zip(limits, naive.limits.values(), strict=True):
             np.testing.assert_allclose(ours, theirs, atol=1e-5)
-
-
-@pytest.mark.parametrize("edges", [[(0, 1), (1, 2), (0, 2)], [(2, 0), (0, 3), (2, 3), (3, 1), (2, 1)], []])
-@pytest.mark.parametrize("config", [PAPER_POLICY, SHORTCUT_POLICY, DECIMA_SIM_POLICY])
-def test_a_parent_waits_for_all_its_children(config: PolicyConfig, edges: list[tuple[int, int]]) -> None:
-    """Edges that skip levels: the grandchild speaks through its parent too, but to each stage only once."""
-    profile = job(*(stage(number + 1, 100 * (number + 1)) for number in range(4)), edges=edges)
-    observation = Cluster(ClusterConfig(4), jobs(profile, chain(stage(3, 90), stage(4, 20)))).observe()
-    policy = policy_of(config).double()
-    graph = Featurizer(config).graph(observation)
-    assert policy.encoder is not None
-    with torch.no_grad():
-        embeddings = policy.encoder(policy.tensors(graph))
-    naive = NaiveNetwork(policy, observation)
-    for place in range(6):
-        np.testing.assert_allclose(embeddings.stages[place], naive.embedding(place), atol=1e-6)
-    np.testing.assert_allclose(embeddings.jobs, np.stack(naive.y), atol=1e-6)
-    np.testing.assert_allclose(embeddings.cluster[0], naive.z, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", VARIANTS)
@@ -200,20 +181,6 @@ def test_samples_follow_the_probabilities(name: str) -> None:
         np.testing.assert_allclose(frequencies, of_limits, atol=1.01 / size)
 
 
-def test_stage_and_limit_are_drawn_independently() -> None:
-    """With random numbers as they come, pairs are as frequent as their probability, within five deviations."""
-    policy = policy_of(PAPER_POLICY, seed=1)
-    graph = max(some_graphs(PAPER_POLICY, seed=5), key=lambda each: np.count_nonzero(each.high > each.low))
-    stages, limits = probabilities(policy, graph)
-    size = 20_000
-    choices = policy.act(Graphs.concatenate([graph] * size), np.random.default_rng(0).random((size, 2)))
-    for node, of_limits in zip(np.flatnonzero(graph.high > graph.low), limits, strict=True):
-        for count, probability in enumerate(stages[node] * of_limits, start=1):
-            hits = np.count_nonzero((choices.stage == node) & (choices.count == count))
-            deviation = np.sqrt(size * probability * (1 - probability))
-            assert abs(hits - size * probability) <= 5 * deviation + 1
-
-
 @pytest.mark.parametrize("uniform", [0.0, np.nextafter(1.0, 0.0)])
 def test_the_extreme_random_numbers_hit_allowed_choices(uniform: float) -> None:
     policy = policy_of(PAPER_POLICY)
@@ -310,24 +277,6 @@ def test_whatever_else_is_in_the_batch_changes_nothing(name: str, seed: int, oth
     np.testing.assert_array_equal(again.log_probability, together.log_probability[[-1, 0]])
 
 
-@pytest.mark.parametrize("config", [PAPER_POLICY, SHORTCUT_POLICY, VARIANTS["stage-limits"]])
-@settings(max_examples=4, deadline=None)
-@given(seed=seeds)
-def test_finished_stages_change_nothing(config: PolicyConfig, seed: int) -> None:
-    without = policy_of(config, seed % 100)
-    with_ = Policy(changed(config, finished_stages=True))
-    with_.load_state_dict(without.state_dict())
-    seen = episode(np.random.default_rng(seed))
-    left_out, kept = (Featurizer(policy.config) for policy in (without, with_))
-    for observation in seen:
-        places = np.arange(observation.stages.size)
-        few, limits = _by_place(without, left_out.graph(observation), places)
-        all_, limits_of_all = _by_place(with_, kept.graph(observation), places)
-        np.testing.assert_allclose(few, all_, atol=1e-6)
-        for place, of_limits in limits.items():
-            np.testing.assert_allclose(of_limits, limits_of_all[place], atol=1e-6)
-
-
 def test_where_nothing_is_allowed_nothing_is_chosen() -> None:
     policy = policy_of(PAPER_POLICY)
     one, two, three = some_graphs(PAPER_POLICY, seed=3, at_most=3)
@@ -377,10 +326,3 @@ def test_many_executors_and_a_job_of_one_stage() -> None:
     assert limits.size == 1000
     choices = policy.act(graph)
     assert limits[choices.count[0] - 1] == pytest.approx(limits.max(), abs=1e-6)
-
-
-def test_sequences_are_what_the_tests_need() -> None:
-    """Deep and wide DAGs, some jobs of one stage, some jobs that come later."""
-    drawn = [random_sequence(np.random.default_rng(seed)) for seed in range(30)]
-    assert any(len(sequence) > 2 and sequence.arrival_ms[-1] > 0 for sequence in drawn)
-    assert any(profile.num_stages == 1 for sequence in drawn for profile in sequence.profiles)

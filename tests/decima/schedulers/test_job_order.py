@@ -60,15 +60,6 @@ def test_by_total_work_it_is_sjf_cp(sequence: JobSequence, executors: int) -> No
     assert np.array_equal(ordered.task_executor, shortest.task_executor)
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow], max_examples=25)
-@given(job_sequences(), st.data())
-def test_every_job_completes_in_any_order(sequence: JobSequence, data: st.DataObject) -> None:
-    order = data.draw(st.permutations(range(len(sequence))))
-    config = ClusterConfig(executor_classes=(ExecutorClass(3, **LARGE),))
-    record = run_episode(config, sequence, JobOrder(order, ahead=data.draw(st.booleans())))
-    assert np.isfinite(record.completion_ms).all()
-
-
 @pytest.mark.parametrize("order", [(0, 2), (1, 2), (0, 0), (-1, 0), (0.5, 1)])
 def test_what_is_no_permutation_is_refused(order: tuple[int, ...]) -> None:
     message = f"expected each of the numbers 0 to 1 once as the order of the jobs, got {list(order)}"

@@ -35,7 +35,7 @@ from simulator import (
     Semantics,
     run_episode,
 )
-from tests.simulator.cluster.build import give, job, jobs, runs, stage
+from tests.simulator.cluster.build import finish, give, job, jobs, runs, stage
 from tests.simulator.cluster.strategies import LARGE
 from tests.workloads.strategies import job_sequences
 from workloads import batch_arrivals, poisson_arrivals, synthetic_profiles
@@ -52,24 +52,23 @@ def grants(scheduler: Scheduler, cluster: int | ClusterConfig, sequence: JobSequ
     while not episode.done and episode.clock.now == 0:
         observation = episode.observe()
         decision = scheduler.decide(observation) if observation.schedulable.any() else None
-        if decision is None:
-            episode.decide(None)
-            continue
-        place = int(observation.stage_job[decision.stage])
-        held, unclaimed = observation.held(place), int(observation.unclaimed_tasks[decision.stage])
-        count = min(decision.limit - held, observation.offered, unclaimed)
-        number = decision.stage - observation.stages_of(place).start
-        given_away.append((int(observation.job_id[place]), number, count))
+        if decision is not None:
+            place = int(observation.stage_job[decision.stage])
+            number = decision.stage - observation.stages_of(place).start
+            given_away.append((int(observation.job_id[place]), number, committed(observation, decision)))
         episode.decide(decision)
     return given_away
+
+
+def committed(observation: Observation, decision: Decision) -> int:
+    """How many executors a decision commits."""
+    held = observation.held(int(observation.stage_job[decision.stage]))
+    return min(decision.limit - held, observation.offered, int(observation.unclaimed_tasks[decision.stage]))
 
 
 def one_stage(*sizes: int, task_ms: float = 1000.0) -> JobSequence:
     """Jobs of one stage, of so many tasks."""
     return jobs(*(job(stage(tasks, task_ms)) for tasks in sizes))
-
-
-# First in, first out.
 
 
 def test_fifo_gives_the_head_job_all_that_it_can_use_then_the_next() -> None:
@@ -109,9 +108,6 @@ def test_the_published_fifo_counts_grants_and_never_takes_them_back() -> None:
     assert [fifo.decide(observation) for _ in range(3)] == [Decision(0, 3)] * 3
 
 
-# Shortest job first, along the critical path.
-
-
 def test_sjf_cp_runs_jobs_by_total_work() -> None:
     sequence = jobs(
         job(stage(4, 3000.0)),
@@ -136,28 +132,10 @@ def test_sjf_cp_runs_the_stage_with_the_longest_path_to_the_end() -> None:
     assert order == [0, 2, 1, 3, 4, 5]
 
 
-def test_work_counts_tasks_and_their_durations() -> None:
-    sequence = jobs(job(stage(10, 100.0)), job(stage(1, 900.0)), job(stage(2, 600.0)))
-    assert [number for number, _, _ in grants(SjfCp(), 50, sequence)] == [1, 0, 2]
-
-
-# Fair and weighted fair.
-
-
 def test_fair_gives_every_job_an_equal_share_rounded_up() -> None:
     assert grants(Fair(), 10, one_stage(20, 20, 20)) == [(0, 0, 4), (1, 0, 4), (2, 0, 2)]
     assert grants(Fair(), 9, one_stage(20, 20, 20)) == [(0, 0, 3), (1, 0, 3), (2, 0, 3)]
     assert grants(Fair(), 2, one_stage(20, 20, 20)) == [(0, 0, 1), (1, 0, 1)]
-
-
-def test_fair_counts_only_jobs_that_still_have_unclaimed_tasks() -> None:
-    """Three jobs: 4 each. With the first two served, the last one's share is all 10: it gets the other 7."""
-    assert grants(Fair(), 10, one_stage(1, 2, 20)) == [(0, 0, 1), (1, 0, 2), (2, 0, 7)]
-
-
-def test_shares_grow_as_jobs_are_served() -> None:
-    """Of 11, job 0 could have 4 and takes 3; then 6 for each of two, of whom the last gets what is left."""
-    assert grants(Fair(), 11, one_stage(3, 9, 9)) == [(0, 0, 3), (1, 0, 6), (2, 0, 2)]
 
 
 def test_who_would_have_to_idle_goes_beyond_the_share() -> None:
@@ -265,25 +243,18 @@ def test_fair_decides_as_the_published_rule_but_idles_nobody(
 ) -> None:
     classes = (ExecutorClass(executors, **LARGE),)
     config = ClusterConfig(executor_classes=classes, moving_delay_ms=20.0, semantics=semantics)
-    fair, cluster = Fair(), Cluster(config, sequence)
+    fair = Fair()
     fair.reset(config)
-    while not cluster.done:
-        observation = cluster.observe()
-        if not observation.schedulable.any():
-            cluster.decide(None)
-            continue
+
+    def decide(observation: Observation) -> Decision:
         decision = fair.decide(observation)
         assert decision is not None
         expected = dynamic_partition(observation)
         if expected is not None:
-            held = observation.held(int(observation.stage_job[decision.stage]))
-            unclaimed = int(observation.unclaimed_tasks[decision.stage])
-            count = min(decision.limit - held, observation.offered, unclaimed)
-            assert [(decision.stage, count)] == expected
-        cluster.decide(decision)
+            assert [(decision.stage, committed(observation, decision))] == expected
+        return decision
 
-
-# Chance.
+    finish(Cluster(config, sequence), decide)
 
 
 def episode_of(scheduler: Scheduler, seed: int = 3) -> list[tuple[int, int, int, int, float, float]]:
@@ -308,9 +279,6 @@ def test_random_decisions_reach_every_stage_and_every_count() -> None:
     assert min(counts) > 25
 
 
-# All of them.
-
-
 @pytest.mark.parametrize("name", [*SCHEDULERS, "weighted-fair:-1.3", "weighted-fair:2"])
 @pytest.mark.parametrize("semantics", [PAPER, DECIMA_SIM])
 def test_whoever_is_asked_leaves_nobody_idle_and_brings_all_jobs_to_an_end(
@@ -324,17 +292,14 @@ def test_whoever_is_asked_leaves_nobody_idle_and_brings_all_jobs_to_an_end(
         assert np.isfinite(run_episode(config, sequence, scheduler).completion_ms).all()
         return
     scheduler.reset(config)
-    cluster = Cluster(config, sequence)
-    while not cluster.done:
-        observation = cluster.observe()
-        decision = None
-        if observation.schedulable.any():
-            decision = scheduler.decide(observation)
-            assert decision is not None
-            assert observation.schedulable[decision.stage]
-            assert decision.limit > observation.held(int(observation.stage_job[decision.stage]))
-        cluster.decide(decision)
-    assert np.isfinite(cluster.record().completion_ms).all()
+
+    def decide(observation: Observation) -> Decision | None:
+        decision = scheduler.decide(observation)
+        assert decision is not None
+        return decision
+
+    record, _ = finish(Cluster(config, sequence), decide)
+    assert np.isfinite(record.completion_ms).all()
 
 
 def test_all_offered_reaches_as_far_as_the_offer() -> None:
@@ -342,9 +307,6 @@ def test_all_offered_reaches_as_far_as_the_offer() -> None:
     cluster.decide(all_offered(cluster.observe(), 0))
     assert cluster.offered == 4
     assert all_offered(cluster.observe(), 1) == Decision(1, 4) == give(cluster.observe(), 1)
-
-
-# Names.
 
 
 def test_every_name_makes_its_scheduler() -> None:
@@ -386,10 +348,7 @@ def test_the_seed_is_for_those_who_draw() -> None:
         (":Mine", "scheduler ':Mine' cannot be loaded: "),
         ("json:dumps", "scheduler 'json:dumps' cannot be loaded: TypeError: "),
         ("tests.decima.schedulers.own_schedulers:Undecided", "needs the methods decide and reset"),
-        (
-            "decima.schedulers:Scheduler",
-            "cannot be loaded: TypeError: Can't instantiate abstract class Scheduler",
-        ),
+        ("decima.schedulers:Scheduler", "cannot be loaded: TypeError: Can't instantiate abstract class"),
     ],
 )
 def test_a_name_that_is_no_schedulers_is_refused_in_one_line(spec: str, message: str) -> None:
@@ -443,7 +402,6 @@ def test_a_scheduler_of_ones_own_is_found_in_the_current_folder(folder: Callable
     [
         ("own_needy:Needy", OWN, "TypeError: "),
         ("own_broken:Broken", OWN, "RuntimeError: one"),
-        ("own_missing:First", OWN, "AttributeError: "),
         ("own_syntax:Last", "class Last(", "SyntaxError: "),
         ("own_raises:Last", "raise ValueError('no')", "ValueError: no"),
     ],

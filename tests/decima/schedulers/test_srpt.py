@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
-from decima.schedulers.srpt import (
-    STAYING,
-    WORTH_LEAVING,
-    WORTH_MOVING,
-    CappedSrpt,
-    ProfiledSrpt,
-)
-from simulator import Cluster, ClusterConfig, Decision, run_episode
+from decima.schedulers.srpt import STAYING, WORTH_LEAVING, WORTH_MOVING, CappedSrpt, ProfiledSrpt
+from simulator import Cluster, ClusterConfig, Decision
 from simulator.cluster.alone import useful_executors
-from tests.simulator.cluster.build import chain, job, jobs, stage
-from workloads import JobProfile, StageProfile, TaskDurations
+from tests.simulator.cluster.build import chain, inflating, job, jobs, stage
 from workloads.arrivals import JobSequence
 
 DELAY_MS = 100.0
@@ -91,12 +83,6 @@ def test_a_free_executor_moves_for_three_moving_delays_of_work(tasks: int, execu
     assert made == [Decision(0, executors), None]
 
 
-def inflating(tasks: int, levels: dict[int, float]) -> JobProfile:
-    """A job whose tasks take longer the more executors it holds: level -> ms."""
-    table = {level: [ms] for level, ms in levels.items()}
-    return job(StageProfile(tasks, TaskDurations.from_tables(table, table, table)))
-
-
 def test_limits_are_those_of_the_profiles() -> None:
     profile = inflating(400, {5: 1000.0, 10: 1200.0, 20: 4000.0, 40: 9000.0})
     config = ClusterConfig(40, moving_delay_ms=DELAY_MS)
@@ -106,13 +92,3 @@ def test_limits_are_those_of_the_profiles() -> None:
     best = useful_executors(profile, config, 2.5)
     assert 40 // 8 < best < 40
     assert scheduler.decide(Cluster(config, several).observe()) == Decision(0, best)
-
-
-@pytest.mark.parametrize("scheduler", [CappedSrpt(), ProfiledSrpt()])
-def test_whoever_rests_is_asked_again(scheduler: CappedSrpt | ProfiledSrpt) -> None:
-    random = np.random.default_rng(0)
-    profiles = [
-        chain(*(stage(int(n), float(ms)) for n, ms in random.integers(1, 40, (3, 2)))) for _ in range(8)
-    ]
-    record = run_episode(ClusterConfig(6, moving_delay_ms=DELAY_MS), jobs(*profiles), scheduler)
-    assert np.isfinite(record.completion_ms).all()

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from matplotlib.figure import Figure
 
 from decima.evaluation.grid import Evaluation, evaluate
 from decima.schedulers.grid import Packer, ShortestJobFirst, Tetris
@@ -19,22 +18,11 @@ from tests.decima.show.test_plots import difference
 from workloads import DISTRIBUTIONS, draw_jobs
 
 #: What a training might measure.
-CURVE = [
-    {
-        "iteration": iteration,
-        **(
-            {}
-            if iteration == 0
-            else {
-                "slowdown": 3 + 4 / (1 + iteration / 5),
-                "return": -20.0 - 200 / iteration,
-                "return_best": -15.0 - 200 / iteration,
-            }
-        ),
-        **({} if iteration % 10 else {"validation_slowdown": 3.2 + 4 / (1 + iteration / 5)}),
-    }
-    for iteration in range(51)
-]
+CURVE: list[dict[str, float]] = [{"iteration": iteration} for iteration in range(51)]
+for k, row in enumerate(CURVE[1:], start=1):
+    row |= {"slowdown": 3 + 4 / (1 + k / 5), "return": -20.0 - 200 / k, "return_best": -15.0 - 200 / k}
+for k, row in enumerate(CURVE[::10]):
+    row["validation_slowdown"] = 3.2 + 4 / (1 + 2 * k)
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +57,7 @@ def test_curves_of_several_networks() -> None:
     assert [len(line.get_xdata()) for line in figure.axes[0].lines] == [6, 4]
 
 
-def lengths() -> Figure:
+def test_withheld_jobs_by_length(tmp_path: Path) -> None:
     table = pd.DataFrame(
         {
             "deeprm slowdown": [2.0, 1.5, 4.0, 3.5],
@@ -78,8 +66,4 @@ def lengths() -> Figure:
         },
         index=[1, 3, 10, 15],
     )
-    return plot_lengths(table)
-
-
-def test_withheld_jobs_by_length(tmp_path: Path) -> None:
-    assert difference(lengths(), "deeprm-withheld", tmp_path) is None
+    assert difference(plot_lengths(table), "deeprm-withheld", tmp_path) is None

@@ -1,10 +1,15 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
+import pytest
+
+from decima.evaluation.intervals import Interval
 from decima.show.plots import comparison_pictures
 from decima.show.report import comparison_notes, comparison_table
+from decima.show.tables import interval_text
 from tests.decima.evaluation.examples import run
 
 
@@ -19,3 +24,16 @@ def test_a_policy_is_shown_beside_the_others(shipped: dict[str, Path], tmp_path:
     assert pictures[1:3] == ["schedule-decima", "schedule-decima-tpch-stream"]
     entries = json.loads(shown.to_json())["schedulers"]
     assert "policy" not in entries["decima:tpch-stream"]
+
+
+@pytest.mark.parametrize(
+    ("interval", "form", "text"),
+    [
+        (Interval(12.34, 0.56), ".1f", "12.3 ± 0.6"),
+        (Interval(-0.211, 0.04), "+.1%", "-21.1% ± 4.0%"),
+        (Interval(3.0, math.nan), "+.1f", "+3.0"),
+        (Interval(math.nan, math.nan), ".1f", "-"),
+    ],
+)
+def test_a_mean_and_its_interval(interval: Interval, form: str, text: str) -> None:
+    assert interval_text(interval, form) == text

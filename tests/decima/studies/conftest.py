@@ -26,9 +26,7 @@ PROFILES = {
             {"tasks": 1, "duration_ms": 1500, "parents": [1]},
         ]
     },
-    "small": {
-        "stages": [{"tasks": 2, "duration_ms": {"fresh": 1500, "first": 900, "rest": [700, 800]}}],
-    },
+    "small": {"stages": [{"tasks": 2, "duration_ms": {"fresh": 1500, "first": 900, "rest": [700, 800]}}]},
 }
 
 

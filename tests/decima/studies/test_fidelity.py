@@ -32,15 +32,12 @@ SPAN_MS = 480.0
 
 def mixture(executors: int, *submit_s: float) -> dict[str, Any]:
     """What the manifest notes of applications that all run the same query; each takes 2 s."""
+    same = {"query": 1, "sf": 2.0, "n": executors, "layout": "12m/16"}
     applications = [
-        {**vars_of(f"mix_n{executors}_a{place}", executors), "submit_s": at, "done_s": at + 2.0}
+        {**same, "name": f"mix_n{executors}_a{place}", "submit_s": at, "done_s": at + 2.0}
         for place, at in enumerate(submit_s)
     ]
     return {"executors": 2, "makespan_s": 0, "applications": applications}
-
-
-def vars_of(name: str, executors: int) -> dict[str, Any]:
-    return {"name": name, "query": 1, "sf": 2.0, "n": executors, "layout": "12m/16"}
 
 
 @pytest.fixture
@@ -196,10 +193,10 @@ def real(shared: Callable[[str], Path]) -> Recordings:
     return load_recordings([shared("spark/eventlogs")])
 
 
-def test_every_recorded_run_is_replayed_within_5_percent(real: Recordings) -> None:
+def test_every_recorded_run_is_replayed_within_4_percent(real: Recordings) -> None:
     errors = {run.name: replay(run) / run.query.wall_ms - 1 for run in real.runs}
     assert len(errors) == 88
-    assert max(map(abs, errors.values())) < 0.05
+    assert max(map(abs, errors.values())) < 0.035
     assert np.mean(np.abs(list(errors.values()))) < 0.01
 
 
@@ -297,13 +294,3 @@ def test_the_command_without_recordings() -> None:
     assert result.exit_code == 2
     assert result.stderr.count("\n") == 1
     assert "--recordings DIR" in result.stderr
-
-
-def test_the_command_with_recordings_of_something_else(tmp_path: Path) -> None:
-    (tmp_path / "logs").mkdir()
-    (tmp_path / "logs" / "log").write_text("{}\n")
-    options = ["--recordings", str(tmp_path / "logs"), "--out", str(tmp_path)]
-    result = CliRunner().invoke(cli, ["reproduce", "fig18", *options])
-    assert result.exit_code == 1
-    assert result.stderr.count("\n") == 1
-    assert "not a Spark event log" in result.stderr

@@ -71,17 +71,6 @@ def test_the_lower_bound_holds_whenever_the_search_stops(
     check_account(found, sequence, executors)
 
 
-@pytest.mark.parametrize(("seed", "ahead"), [(0, True), (1, False)])
-def test_five_synthetic_jobs(seed: int, ahead: bool) -> None:
-    profiles = [simplified(profile) for profile in synthetic_profiles(12)]
-    sequence = batch_arrivals(profiles, 5, seed)
-    found = search_orders(sequence, 20, ahead=ahead)
-    assert found.proven
-    assert found.mean_jct_ms == pytest.approx(best_of_all(sequence, 20, ahead), rel=1e-8)
-    assert found.num_evaluated < found.num_orders
-    check_account(found, sequence, 20)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("ahead", [True, False])
 @pytest.mark.parametrize("seed", range(5))

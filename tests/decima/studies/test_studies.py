@@ -85,14 +85,8 @@ def test_fig13(study: Study) -> None:
 def test_fig14(study: Study) -> None:
     outcome = fig14.fig14(study, loads=(0.7, 0.5))
     assert [condition for condition, name in rows(outcome) if name == "decima"] == ["load 50%", "load 70%"]
-    assert names(outcome)[:6] == [
-        HINDSIGHT,
-        "decima",
-        fig14.NO_LIMITS,
-        fig14.NO_GRAPH,
-        fig14.UNFIXED,
-        fig14.BATCH,
-    ]
+    others = [fig14.NO_LIMITS, fig14.NO_GRAPH, fig14.UNFIXED, fig14.BATCH]
+    assert names(outcome)[:6] == [HINDSIGHT, "decima", *others]
     policies = {
         entry["schedulers"][0]: entry["config"]
         for entry in json.loads(study_json(outcome))["policies"].values()
@@ -207,11 +201,9 @@ def test_all_studies_have_a_command() -> None:
         (["fig9b", "--load", "1"], "--load"),
         (["fig9b", "--interval", "-1"], "--interval"),
         (["fig10", "--interval", "25", "--load", "0.5"], "exclude each other"),
-        (["fig9a", "--checkpoint", "{file}"], "not a"),
         (["fig15a", "--checkpoint", "{file}"], "No such option '--checkpoint'"),
         (["fig9a", "--workload", "{file}", "--profiles", "{folder}"], "exclude each other"),
         (["fig9a", "--workload", "{exact}"], "says which jobs arrive when"),
-        (["fig9a", "--workload", "{broken}"], "broken.json"),
         (["fig9a", "--json", "{folder}"], "it is a folder"),
     ],
 )
@@ -219,10 +211,9 @@ def test_bad_input(
     words: list[str], told: str, workload_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     content = json.loads(workload_file.read_text())
-    exact, broken = tmp_path / "exact.json", tmp_path / "broken.json"
+    exact = tmp_path / "exact.json"
     exact.write_text(json.dumps(content | {"jobs": [{"profile": "small", "arrival_ms": 0}]}))
-    broken.write_text("{")
-    places = {"file": workload_file, "folder": tmp_path, "exact": exact, "broken": broken}
+    places = {"file": workload_file, "folder": tmp_path, "exact": exact}
     monkeypatch.chdir(tmp_path)
     status, _, error = run(*[word.format(**places) for word in words])
     assert status != 0

@@ -17,7 +17,7 @@ from decima.registry import make_scheduler
 from decima.settings import TrainingError
 from decima.studies.study import Study, Variant, interval_for_load
 from simulator import ClusterConfig, run_episode
-from workloads import Workload, WorkloadError, batch_arrivals, poisson_arrivals, read_workload
+from workloads import Workload, WorkloadError, batch_arrivals, poisson_arrivals
 
 
 def test_a_policy_is_compared_as_the_scheduler_that_it_is(study: Study) -> None:
@@ -153,7 +153,3 @@ def test_jobs_that_arrive_at_set_times(
     exact = Workload(profiles, batch_arrivals(profiles, 3, 0), "exact")
     with pytest.raises(WorkloadError, match=r"^exact: says which jobs arrive when"):
         make_study(tmp_path, workload=exact)
-
-
-def test_the_workload_is_read(workload_file: Path, study: Study) -> None:
-    assert study.workload.name == read_workload(workload_file).name == "tiny"

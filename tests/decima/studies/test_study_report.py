@@ -16,14 +16,7 @@ from decima.evaluation.comparison import Comparison
 from decima.evaluation.conditions import Conditions
 from decima.evaluation.run import Run
 from decima.studies import fig9, fig13, fig14, fig15
-from decima.studies.study_report import (
-    Outcome,
-    plot_bars,
-    study_json,
-    study_notes,
-    study_table,
-    summary,
-)
+from decima.studies.study_report import Outcome, plot_bars, study_json, study_notes, study_table, summary
 from simulator.cluster.record import EpisodeRecord
 from tests.decima.episodes import episode
 from tests.decima.show.test_plots import difference

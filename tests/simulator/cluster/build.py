@@ -36,6 +36,12 @@ def chain(*stages: StageProfile, name: str = "chain") -> JobProfile:
     return job(*stages, edges=[(parent, parent + 1) for parent in range(len(stages) - 1)], name=name)
 
 
+def inflating(tasks: int, levels: dict[int, float]) -> JobProfile:
+    """A job whose tasks take longer the more executors it holds: level -> ms."""
+    table = {level: [ms] for level, ms in levels.items()}
+    return job(StageProfile(tasks, TaskDurations.from_tables(table, table, table)))
+
+
 def jobs(*profiles: JobProfile, at: Sequence[float] | None = None, seed: int = 0) -> JobSequence:
     """Jobs that arrive at 0, or at the times given."""
     return JobSequence(profiles, np.zeros(len(profiles)) if at is None else np.array(at, float), seed)

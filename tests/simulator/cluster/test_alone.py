@@ -12,17 +12,10 @@ from numpy.typing import NDArray
 
 from simulator import DECIMA_SIM, ClusterConfig, Decision, ExecutorClass, Observation, run_episode
 from simulator.cluster.alone import PARALLELISM, alone_ms, useful_executors
-from tests.simulator.cluster.build import chain, job, stage
+from tests.simulator.cluster.build import chain, inflating, job, stage
 from tests.simulator.cluster.strategies import clusters
 from tests.workloads.strategies import job_profiles
-from workloads import (
-    JobProfile,
-    JobSequence,
-    StageProfile,
-    TaskDurations,
-    embedded_tpch,
-    synthetic_profiles,
-)
+from workloads import JobProfile, JobSequence, StageProfile, TaskDurations, embedded_tpch, synthetic_profiles
 
 MOVE_MS = 2000.0
 CLUSTER = ClusterConfig(50, moving_delay_ms=MOVE_MS)
@@ -58,9 +51,6 @@ def place_of_best(times: NDArray[np.float64], thrift: float) -> int:
     """Where among the limits the one is that is used well."""
     cost = np.log(np.maximum(times, 1)) * (1 + thrift) + np.log(PARALLELISM[: times.size]) * thrift
     return int(np.argmin(cost))
-
-
-# Known answers.
 
 
 @pytest.mark.parametrize("moving_ms", [0.0, MOVE_MS])
@@ -127,12 +117,6 @@ def test_tasks_are_as_slow_as_the_parallelism_makes_them() -> None:
     assert limits[0] > limits[-1] >= 1
 
 
-def inflating(tasks: int, levels: dict[int, float]) -> JobProfile:
-    """A job whose tasks take longer the more executors it holds: level -> ms."""
-    table = {level: [ms] for level, ms in levels.items()}
-    return job(StageProfile(tasks, TaskDurations.from_tables(table, table, table)))
-
-
 def test_a_stage_has_only_the_executors_that_cover_its_demand() -> None:
     classes = (ExecutorClass(4, cpu=1), ExecutorClass(2, cpu=4))
     config = ClusterConfig(executor_classes=classes, moving_delay_ms=0)
@@ -156,9 +140,6 @@ def test_tasks_may_take_no_time() -> None:
     assert useful_executors(profile, replace(CLUSTER, moving_delay_ms=0), 1.0) == 1
 
 
-# Episodes.
-
-
 @pytest.mark.parametrize(
     ("library", "same", "near"),
     [(embedded_tpch()[::11], 0.6, 0.95), (synthetic_profiles(24, seed=5), 0.35, 0.8)],
@@ -180,9 +161,6 @@ def test_the_limit_is_that_of_episodes(library: tuple[JobProfile, ...], same: fl
     logs = np.log(np.concatenate(estimates)), np.log(np.concatenate(real))
     assert np.corrcoef(*logs)[0, 1] > 0.995
     assert abs((logs[0] - logs[1]).mean()) < 0.03
-
-
-# Whatever the job and the cluster.
 
 
 @given(job_profiles(), clusters(), st.lists(st.floats(0, 20), min_size=2, max_size=6))

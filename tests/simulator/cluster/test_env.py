@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -90,18 +89,9 @@ def play(env: ClusterEnv, choose: Choose, **reset: Any) -> Episode:
             return Episode(info["record"], rewards, truncated, observation)
 
 
-# The contract with Gymnasium.
-
-
 @pytest.mark.parametrize("room", [{}, {"max_jobs": 2, "max_stages": 18, "max_edges": 40}])
 def test_gymnasiums_checker_finds_nothing(room: dict[str, Any]) -> None:
     check_env(gymnasium.make(simulator.cluster.env.ENV_ID, **room).unwrapped)
-
-
-def test_the_example_of_the_docstring() -> None:
-    result = doctest.testmod(simulator.cluster.env)
-    assert result.attempted > 0
-    assert result.failed == 0
 
 
 def test_the_docstring_names_every_array_with_its_type_and_shape() -> None:
@@ -126,14 +116,6 @@ def test_it_can_be_vectorised() -> None:
     envs.step(envs.action_space.sample())
     assert envs.call("action_masks")[1].shape == (251,)
     envs.close()
-
-
-def test_sampled_observations_are_in_the_space() -> None:
-    space = ClusterEnv().observation_space
-    assert space.sample() in space
-
-
-# Seeds.
 
 
 def trajectory(env: ClusterEnv, num_steps: int, **reset: Any) -> list[Any]:
@@ -174,9 +156,6 @@ def test_a_sequence_can_be_given() -> None:
     assert env.cluster.sequence is sequence
 
 
-# Rewards.
-
-
 @settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(
     clusters(max_time=True),
@@ -200,18 +179,6 @@ def test_whatever_is_done_episodes_end_and_rewards_add_up(
     if config.reward == "makespan" or config.semantics.reward_short_jobs:
         assert -sum(rewards) == pytest.approx(lost_ms / config.reward_scale_ms, rel=1e-9, abs=1e-9)
     assert truncated == bool(np.isnan(record.completion_ms).any())
-
-
-@pytest.mark.parametrize("choose", [anything, anything_legal, idle, first_stage])
-def test_rewards_add_up_to_completion_times(choose: Choose) -> None:
-    env = ClusterEnv(lambda seed: poisson_arrivals(SYNTHETIC, 6, 5_000.0, seed), max_jobs=3)
-    env.action_space.seed(1)
-    record, rewards, truncated, _ = play(env, choose, seed=1)
-    assert not truncated
-    assert sum(rewards) == pytest.approx(-record.jct_ms.sum() / 100_000, rel=1e-9)
-
-
-# What is seen, and what a choice does.
 
 
 def test_a_scheduler_does_the_same_through_the_environment() -> None:
@@ -279,14 +246,6 @@ def test_the_masks_say_the_same_in_three_places() -> None:
     np.testing.assert_array_equal(env.action_masks(), np.concatenate(info["action_mask"]))
 
 
-@pytest.mark.parametrize(("limit", "committed"), [(1, 1), (2, 2), (4, 4)])
-def test_a_stage_gets_executors_up_to_the_limit_of_its_job(limit: int, committed: int) -> None:
-    env = environment(DIAMOND, CHAIN)
-    env.reset(seed=0)
-    observation, *_ = env.step([0, limit - 1])
-    assert observation["job_executors"][0] == committed
-
-
 def test_a_limit_that_the_job_holds_already_gives_one_executor() -> None:
     env = environment(job(stage(4, 100.0), stage(4, 100.0)), CHAIN)
     env.reset(seed=0)
@@ -308,9 +267,6 @@ def test_forced_decisions_are_passed_over() -> None:
     assert not truncated
     assert info["record"].num_decisions > 3
     assert reward == pytest.approx(-info["record"].end_ms / 100_000)
-
-
-# Illegal actions.
 
 
 @pytest.mark.parametrize("illegal", [2, 3, 5, 100])
@@ -354,9 +310,6 @@ def test_what_is_no_action_is_refused(action: Any) -> None:
     env.reset(seed=0)
     with pytest.raises(InvalidAction, match=r"expected an action of MultiDiscrete\(\[201   4\]\), got"):
         env.step(action)
-
-
-# Too little room.
 
 
 @pytest.mark.parametrize(
@@ -416,9 +369,6 @@ def test_no_room_at_all_is_refused(room: dict[str, Any]) -> None:
     ((name, size),) = room.items()
     with pytest.raises(ConfigError, match=f"room for at least one job, stage and edge, got .*{name}={size}"):
         ClusterEnv(**room)
-
-
-# Beginnings and ends.
 
 
 def test_an_episode_ends_when_its_time_is_up_and_shows_what_is_left() -> None:

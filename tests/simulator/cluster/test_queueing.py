@@ -170,11 +170,6 @@ def test_a_chain_on_one_executor() -> None:
     ]
 
 
-def test_a_diamond_on_one_executor_runs_its_sides_in_order() -> None:
-    diamond = job(*(stage(1, 10.0, **WAVES) for _ in range(4)), edges=[(0, 1), (0, 2), (1, 3), (2, 3)])
-    assert schedule(diamond) == [(0, 0, 50, 350), (1, 0, 350, 370), (2, 0, 370, 390), (3, 0, 390, 410)]
-
-
 def test_a_diamond_on_two_executors_waits_for_its_longer_side() -> None:
     """The second executor, sent ahead to stage 1, finds it closed and waits; both sides begin at once."""
     diamond = job(
@@ -186,17 +181,6 @@ def test_a_diamond_on_two_executors_waits_for_its_longer_side() -> None:
         (2, 0, 150, 230),
         (3, 1, 230, 235),
         (3, 0, 230, 235),
-    ]
-
-
-def test_stages_in_parallel_share_the_executors_that_they_can_use() -> None:
-    fork = job(stage(2, 10.0), stage(3, 20.0))
-    assert schedule(fork, executors=4, moving_delay_ms=0.0) == [
-        (0, 0, 0, 10),
-        (0, 1, 0, 10),
-        (1, 2, 0, 20),
-        (1, 3, 0, 20),
-        (1, 0, 10, 30),
     ]
 
 

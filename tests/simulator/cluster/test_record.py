@@ -79,45 +79,21 @@ def test_an_episode_has_means_percentiles_makespan_and_utilisation() -> None:
     assert metrics["completed_jobs"] == 2
 
 
-def test_tasks_carry_their_job_stage_and_number() -> None:
+def test_tasks_carry_their_job_stage_and_number_and_moves_end_after_the_delay() -> None:
     tasks = record().tasks()
     assert tasks["job"].tolist() == [0, 0, 0, 1]
     assert tasks["stage"].tolist() == [0, 0, 1, 0]
     assert tasks["task"].tolist() == [0, 1, 0, 0]
     assert tasks["finish_ms"].tolist() == [130.0, 150.0, 200.0, 290.0]
-
-
-def test_moves_end_after_the_moving_delay() -> None:
     assert record().moves()["arrive_ms"].tolist() == [30.0, 30.0, 170.0]
 
 
 def test_jobs_in_system_is_a_step_function_of_time() -> None:
     steps = record().jobs_in_system()
     assert steps.to_dict() == {10.0: 1, 40.0: 2, 200.0: 1, 290.0: 0}
-
-
-def test_arrivals_and_completions_at_one_time_make_one_step() -> None:
+    # Arrivals and completions at one time make one step.
     together = record(sequence=JobSequence((CHAIN, SINGLE), np.array([10.0, 200.0])))
     assert together.jobs_in_system().to_dict() == {10.0: 1, 200.0: 1, 290.0: 0}
-
-
-def area(episode: EpisodeRecord) -> float:
-    steps = episode.jobs_in_system()
-    return float((np.diff(steps.index.to_numpy()) * steps.to_numpy()[:-1]).sum())
-
-
-def test_littles_law_the_area_under_the_jobs_in_system_is_the_sum_of_completion_times() -> None:
-    random = np.random.default_rng(5)
-    # Multiples of 1/64 ms: sums are exact, so the two sides must be equal, not only close.
-    arrival = np.sort(random.integers(0, 10_000, 500)) / 64
-    completion = arrival + random.integers(1, 50_000, 500) / 64
-    episode = record(
-        sequence=JobSequence((SINGLE,) * 500, arrival),
-        completion_ms=completion,
-        end_ms=float(completion.max()),
-    )
-    assert area(episode) == episode.jct_ms.sum()
-    assert episode.mean_jobs_in_system == episode.jct_ms.sum() / episode.makespan_ms
 
 
 def test_an_unfinished_job_is_nan_and_left_out_of_the_means() -> None:

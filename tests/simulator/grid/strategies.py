@@ -6,21 +6,16 @@ from collections.abc import Callable
 from dataclasses import fields, replace
 
 import numpy as np
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from simulator.grid import DEEPRM, PAPER, Grid, GridConfig, GridSemantics
 from simulator.grid.state import OBJECTIVES
+from tests.simulator.cluster import strategies as cluster_strategies
 from tests.simulator.grid.naive import Written
 
-MANY = settings(
-    max_examples=200,
-    deadline=None,
-    derandomize=True,
-    phases=[Phase.explicit, Phase.generate, Phase.shrink],
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)
+MANY = settings(cluster_strategies.MANY, max_examples=200)
 
 
 def semantics() -> st.SearchStrategy[GridSemantics]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 from typing import Any
 
 import gymnasium
@@ -12,7 +11,6 @@ from gymnasium.error import InvalidAction, ResetNeeded
 from gymnasium.utils.env_checker import check_env, data_equivalence
 from numpy.typing import NDArray
 
-import simulator.grid.env
 from simulator.errors import ConfigError
 from simulator.grid import Grid, GridConfig, GridEnv
 from simulator.grid.env import ENV_ID, drawn_jobs
@@ -34,9 +32,6 @@ def do(env: GridEnv, *actions: int) -> tuple[NDArray[Any], float, bool, bool, di
     return step
 
 
-# The contract with Gymnasium.
-
-
 @pytest.mark.parametrize(
     "config",
     [
@@ -50,28 +45,6 @@ def test_gymnasiums_checker_finds_nothing(config: GridConfig) -> None:
     check_env(gymnasium.make(ENV_ID, config=config).unwrapped)
 
 
-def test_the_example_of_the_docstring() -> None:
-    result = doctest.testmod(simulator.grid.env)
-    assert result.attempted > 0
-    assert result.failed == 0
-
-
-@pytest.mark.parametrize(
-    ("changes", "dtype"),
-    [({}, np.uint8), ({"picture": "coloured"}, np.float32), ({"arrival_column": True}, np.uint8)],
-)
-def test_pictures_and_actions_are_of_their_spaces(changes: dict[str, Any], dtype: Any) -> None:
-    env = GridEnv(config=GridConfig(machines=2, **changes))
-    env.action_space.seed(0)
-    picture, _ = env.reset(seed=0)
-    assert env.action_space == gymnasium.spaces.Discrete(21)
-    assert env.observation_space.dtype == dtype
-    for _ in range(60):
-        assert picture in env.observation_space
-        assert picture.dtype == dtype
-        picture, *_ = env.step(env.action_space.sample(env.action_masks().astype(np.int8)))
-
-
 def test_it_can_be_vectorised() -> None:
     envs = gymnasium.make_vec(ENV_ID, num_envs=2)
     pictures, infos = envs.reset(seed=[1, 2])
@@ -79,9 +52,6 @@ def test_it_can_be_vectorised() -> None:
     assert infos["action_mask"].shape == (2, 11)
     envs.step(envs.action_space.sample())
     envs.close()
-
-
-# Seeds.
 
 
 def trajectory(env: gymnasium.Env[Any, Any], num_steps: int, **reset: Any) -> list[Any]:
@@ -120,9 +90,6 @@ def test_each_episode_has_a_seed_of_its_own_for_its_jobs() -> None:
     )
 
 
-# What is seen, and what an action does.
-
-
 def test_steps_are_those_of_the_grid() -> None:
     jobs = drawn_jobs(1)
     env = GridEnv(lambda seed: jobs)
@@ -144,12 +111,8 @@ def test_steps_are_those_of_the_grid() -> None:
 def test_what_became_of_an_action_is_told() -> None:
     env = environment((0, 3, (3,)), (0, 4, (3,)))
     env.reset(seed=0)
-    assert [do(env, action)[4]["outcome"] for action in (0, 0, 1, VOID)] == [
-        "booked",
-        "empty",
-        "no room",
-        "void",
-    ]
+    outcomes = [do(env, action)[4]["outcome"] for action in (0, 0, 1, VOID)]
+    assert outcomes == ["booked", "empty", "no room", "void"]
 
 
 def test_pictures_stay_as_they_were() -> None:
@@ -158,9 +121,6 @@ def test_pictures_stay_as_they_were() -> None:
     before = picture.copy()
     do(env, 0, VOID)
     np.testing.assert_array_equal(picture, before)
-
-
-# Ends.
 
 
 @pytest.mark.parametrize(

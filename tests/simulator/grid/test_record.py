@@ -63,14 +63,6 @@ def test_jobs_of_step_0_are_none_in_the_public_code() -> None:
     assert record.table()["job"].tolist() == [1]
 
 
-def test_a_record_stays_as_it_was() -> None:
-    grid = small((0, 1, (1,)))
-    record = grid.record()
-    act(grid, 0, VOID)
-    assert record.start.tolist() == [[-1]]
-    assert record.clock.tolist() == [0]
-
-
 def test_the_table_has_a_row_for_each_job_of_each_set() -> None:
     sets = [[(0, 2, (1, 2)), (0, 4, (3, 0)), (0, 1, (1, 1))], [(1, 1, (2, 2))]]
     config = GridConfig(units=3, visible_jobs=1, slot_width=3, horizon=6, backlog=1, machines=2)

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-import copy
 import gzip
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from simulator.parity import cluster
-from simulator.parity.replay import first_difference_in, read_recording
-
-Recording = dict[str, Any]
-Shared = Callable[[str], Path]
-
+from simulator.parity.replay import first_difference_in
+from tests.simulator.parity.damage import (
+    Damage,
+    Recording,
+    Shared,
+    at,
+    damaged,
+    last_of_each_kind,
+    malformed,
+    numbers,
+    refused,
+    swap,
+    unnoticed,
+    write,
+)
 
 #: Mean duration of the stages of the episode below, ms, by (job, stage).
 MEAN_MS = {(0, 0): 20.0, (0, 1): 4.0, (1, 0): 5.0}
@@ -146,24 +152,6 @@ def recording() -> Recording:
     }
 
 
-def write(path: Path, content: Recording) -> Path:
-    text = json.dumps(content).encode()
-    path.write_bytes(gzip.compress(text) if path.suffix == ".gz" else text)
-    return path
-
-
-def refused(path: Path) -> str:
-    """What is said about a file that does not match."""
-    line = first_difference_in(path)
-    assert line is not None
-    assert "\n" not in line
-    assert str(path) not in line
-    return line
-
-
-# Episodes that match.
-
-
 @pytest.mark.parametrize("name", ["episode.json", "episode.json.gz"])
 def test_an_episode_made_by_hand_matches(tmp_path: Path, name: str) -> None:
     assert first_difference_in(write(tmp_path / name, recording())) is None
@@ -193,131 +181,45 @@ def test_durations_show_in_what_happens_too(tmp_path: Path, stage: int, wave: st
     assert refused(write(tmp_path / "damaged.json", episode)) == message
 
 
-def test_decisions_of_the_trained_agent_lead_to_what_was_recorded(shared: Shared) -> None:
-    paths = sorted(shared("parity/decima-sim-agent").glob("*.json.gz"))
-    for path in paths:
-        episode = read_recording(path)
-        assert isinstance(episode, cluster.Recording)
-        assert not list(cluster.differences(episode))
-    assert paths
-
-
-# Damage to what was recorded. Each changes one thing.
-
-Damage = Callable[[Recording], object]
-
-
-def at(*path: str | int, to: Any) -> Damage:
-    """Set the entry at a path to a value, or to what a function makes of it."""
-
-    def change(episode: Recording) -> None:
-        *parents, last = path
-        place: Any = episode
-        for name in parents:
-            place = place[name]
-        place[last] = to(place[last]) if callable(to) else to
-
-    return change
-
-
-def one_more(value: float) -> float:
-    return value + 1
-
-
-def swap(*path: str, one: int, other: int) -> Damage:
-    def change(episode: Recording) -> None:
-        place: Any = episode
-        for name in path:
-            place = place[name]
-        place[one], place[other] = place[other], place[one]
-
-    return change
-
-
 #: Name -> (damage, what is said about it).
 DAMAGES: dict[str, tuple[Damage, str]] = {
     # Decision points.
-    "time": (
-        at("decisions", 1, "time_ms", to=41),
-        "decision 1 at 41 ms: the time in ms is 40.0, recorded 41.0",
-    ),
-    "source job": (at("decisions", 1, "source_job", to=1), "decision 1 .* the source job is 0, recorded 1"),
-    "no source job": (
-        at("decisions", 1, "source_job", to=None),
-        "decision 1 .* the source job is 0, recorded None",
-    ),
-    "source stage": (
-        at("decisions", 1, "source_stage", to=1),
-        "decision 1 .* the source stage is 0, recorded 1",
-    ),
-    "source pool": (
-        at("decisions", 0, "source_stage", to=0),
-        "decision 0 .* the source stage is None, recorded 0",
-    ),
-    "offer": (
-        at("decisions", 1, "num_source_executors", to=1),
-        "decision 1 .* executors offered is 2, recorded 1",
-    ),
-    "turn": (
-        at("decisions", 1, "executors_now", to=[0]),
-        "decision 1 .* executors in turn is .1., recorded .0.",
-    ),
+    "time": (at("decisions.1.time_ms", 41), "decision 1 at 41 ms: the time in ms is 40.0, recorded 41.0"),
+    "source job": (at("decisions.1.source_job", 1), "decision 1 .* the source job is 0, recorded 1"),
+    "no source job": (at("decisions.1.source_job", None), "decision 1 .* the source job is 0, recorded None"),
+    "source stage": (at("decisions.1.source_stage", 1), "decision 1 .* the source stage is 0, recorded 1"),
+    "source pool": (at("decisions.0.source_stage", 0), "decision 0 .* the source stage is None, recorded 0"),
+    "offer": (at("decisions.1.num_source_executors", 1), "decision 1 .* executors offered is 2, recorded 1"),
+    "turn": (at("decisions.1.executors_now", [0]), "decision 1 .* executors in turn is .1., recorded .0."),
     "order of turn": (
-        at("decisions", 0, "executors_now", to=[1, 0]),
+        at("decisions.0.executors_now", [1, 0]),
         r"decision 0 .* executors in turn is \[0, 1\], recorded \[1, 0\]",
     ),
-    "schedulable stage too many": (
-        at("decisions", 2, "schedulable", to=lambda stages: [*stages, [1, 0]]),
-        "decision 2 .* schedulable",
-    ),
-    "schedulable stage too few": (
-        at("decisions", 1, "schedulable", to=lambda s: s[1:]),
-        "decision 1 .* schedulable",
-    ),
-    "order of schedulable stages": (
-        at("decisions", 1, "schedulable", to=lambda s: s[::-1]),
-        "decision 1 .* schedulable",
-    ),
+    "stage too many": (at("decisions.2.schedulable", lambda s: [*s, [1, 0]]), "decision 2 .* schedulable"),
+    "stage too few": (at("decisions.1.schedulable", lambda s: s[1:]), "decision 1 .* schedulable"),
+    "stages shuffled": (at("decisions.1.schedulable", lambda s: s[::-1]), "decision 1 .* schedulable"),
     # Decisions.
-    "job chosen": (at("decisions", 1, "job", to=0), "decision 1 .* stage 0 of job 0 is not schedulable"),
-    "stage chosen": (at("decisions", 0, "stage", to=1), "decision 0 .* stage 1 of job 0 is not schedulable"),
-    "stage that is not there": (at("decisions", 0, "stage", to=99), "decision 0 .* no stage 99 of job 0"),
-    "stage below the first": (at("decisions", 0, "stage", to=-1), "decision 0 .* no stage -1 of job 0"),
-    "job that has not arrived": (at("decisions", 0, "job", to=1), "decision 0 .* job 1 is not in the system"),
-    "job that is not there": (at("decisions", 0, "job", to=7), "decision 0 .* job 7 is not in the system"),
-    "idle instead": (at("decisions", 2, "job", to=None), "decision 2|decision 3"),
-    "count": (at("decisions", 0, "num_executors", to=1), "decision 0: 1 executors committed, recorded 2"),
-    "count of none": (
-        at("decisions", 0, "num_executors", to=0),
-        "decision 0 .* 0 executors asked for, 2 offered",
-    ),
-    "count of too many": (
-        at("decisions", 0, "num_executors", to=3),
-        "decision 0 .* 3 executors asked for, 2 offered",
-    ),
-    "committed": (at("decisions", 1, "num_committed", to=2), "decision 1: 1 executors committed, recorded 2"),
-    "idle executors committed": (
-        at("decisions", 3, "num_committed", to=2),
-        "decision 3: 1 executors committed",
-    ),
-    "idle executors asked for": (
-        at("decisions", 3, "num_executors", to=2),
-        "decision 3 .* 2 executors left idle, 1 offered",
-    ),
-    "reward": (
-        at("decisions", 2, "reward", to=lambda r: r + 1e-6),
-        "decision 2: reward -0.28, recorded -0.279999",
-    ),
-    "reward in a round": (at("decisions", 1, "reward", to=-1e-6), "decision 1: reward -?0, recorded -1e-06"),
-    "reward of the end": (at("decisions", 4, "reward", to=1e-6), "decision 4: reward -?0, recorded 1e-06"),
-    "reward that is none": (
-        at("decisions", 2, "reward", to=float("nan")),
-        "decision 2: reward -0.28, recorded nan",
-    ),
+    "job chosen": (at("decisions.1.job", 0), "decision 1 .* stage 0 of job 0 is not schedulable"),
+    "stage chosen": (at("decisions.0.stage", 1), "decision 0 .* stage 1 of job 0 is not schedulable"),
+    "stage that is not there": (at("decisions.0.stage", 99), "decision 0 .* no stage 99 of job 0"),
+    "stage below the first": (at("decisions.0.stage", -1), "decision 0 .* no stage -1 of job 0"),
+    "job that has not arrived": (at("decisions.0.job", 1), "decision 0 .* job 1 is not in the system"),
+    "job that is not there": (at("decisions.0.job", 7), "decision 0 .* job 7 is not in the system"),
+    "idle instead": (at("decisions.2.job", None), "decision 2|decision 3"),
+    "count": (at("decisions.0.num_executors", 1), "decision 0: 1 executors committed, recorded 2"),
+    "count of none": (at("decisions.0.num_executors", 0), "decision 0 .* 0 executors asked for, 2 offered"),
+    "count too high": (at("decisions.0.num_executors", 3), "decision 0 .* 3 executors asked for, 2 offered"),
+    "committed": (at("decisions.1.num_committed", 2), "decision 1: 1 executors committed, recorded 2"),
+    "idle executors committed": (at("decisions.3.num_committed", 2), "decision 3: 1 executors committed"),
+    "too many idle": (at("decisions.3.num_executors", 2), "decision 3 .* 2 executors left idle, 1 offered"),
+    "reward": (at("decisions.2.reward", lambda r: r + 1e-6), "decision 2: reward -0.28, recorded -0.279999"),
+    "reward in a round": (at("decisions.1.reward", -1e-6), "decision 1: reward -?0, recorded -1e-06"),
+    "reward of the end": (at("decisions.4.reward", 1e-6), "decision 4: reward -?0, recorded 1e-06"),
+    "reward that is none": (at("decisions.2.reward", float("nan")), "decision 2: reward -0.28, recorded nan"),
     "dropped first decision": (lambda e: e["decisions"].pop(0), "decision 0 at 40 ms: the time"),
     "dropped decision": (lambda e: e["decisions"].pop(2), "decision 2 at 54 ms: the time"),
     "dropped last decision": (lambda e: e["decisions"].pop(), "after 4 decisions: the recording is over"),
-    "no decisions": (at("decisions", to=[]), "after 0 decisions: the recording is over"),
+    "no decisions": (at("decisions", []), "after 0 decisions: the recording is over"),
     "extra decision": (
         lambda e: e["decisions"].append(e["decisions"][-1]),
         "decision 5: the replay is over, the recording goes on",
@@ -326,227 +228,123 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
         lambda e: e["decisions"].insert(1, e["decisions"][0]),
         "decision 1 at 0 ms: the time",
     ),
-    "swapped decisions": (
-        swap("decisions", one=1, other=2),
-        "decision 1 .* executors offered is 2, recorded 1",
-    ),
+    "swapped decisions": (swap("decisions", 1, 2), "decision 1 .* executors offered is 2, recorded 1"),
     # What the agent saw.
-    "live jobs": (at("decisions", 1, "features", "jobs", to=[0]), "decision 1 .* live jobs"),
-    "order of live jobs": (at("decisions", 1, "features", "jobs", to=[1, 0]), "decision 1 .* live jobs"),
-    "executors of a job": (
-        at("decisions", 2, "features", "exec_map", 1, to=0),
-        "decision 2 .* executors of the jobs",
-    ),
-    "least limit": (
-        at("decisions", 2, "features", "min_level_per_job", 0, to=1),
-        "decision 2 .* least limit",
-    ),
-    "order of stages": (
-        at("decisions", 0, "features", "node_order", to=[[0, 1], [0, 0]]),
-        "decision 0 .* the order of stages",
-    ),
-    "input of a stage": (
-        at("decisions", 0, "features", "node_inputs", 0, 3, to=0.0006001),
-        "decision 0 .* stages",
-    ),
-    "remaining tasks": (at("decisions", 0, "features", "node_inputs", 0, 4, to=0.01), "decision 0 .* stages"),
-    "input of a job": (
-        at("decisions", 1, "features", "job_inputs", 0, 1, to=-2),
-        "decision 1 .* input of the jobs",
-    ),
-    "mask": (at("decisions", 1, "features", "valid_nodes", to=[1]), "decision 1 .* mask of stages"),
-    "unfinished": (
-        at("decisions", 2, "features", "unfinished_nodes", 0, to=0),
-        "decision 2 .* unfinished stages",
-    ),
+    "live jobs": (at("decisions.1.features.jobs", [0]), "decision 1 .* live jobs"),
+    "order of live jobs": (at("decisions.1.features.jobs", [1, 0]), "decision 1 .* live jobs"),
+    "executors of a job": (at("decisions.2.features.exec_map.1", 0), "decision 2 .* executors of the jobs"),
+    "least limit": (at("decisions.2.features.min_level_per_job.0", 1), "decision 2 .* least limit"),
+    "order": (at("decisions.0.features.node_order", [[0, 1], [0, 0]]), "decision 0 .* the order of stages"),
+    "input of a stage": (at("decisions.0.features.node_inputs.0.3", 0.0006001), "decision 0 .* stages"),
+    "remaining tasks": (at("decisions.0.features.node_inputs.0.4", 0.01), "decision 0 .* stages"),
+    "input of a job": (at("decisions.1.features.job_inputs.0.1", -2), "decision 1 .* input of the jobs"),
+    "mask": (at("decisions.1.features.valid_nodes", [1]), "decision 1 .* mask of stages"),
+    "unfinished": (at("decisions.2.features.unfinished_nodes.0", 0), "decision 2 .* unfinished stages"),
     # The outcome.
-    "completion": (at("completions_ms", 0, to=55), "completion of job 0: 54 ms, recorded 55 ms"),
-    "last completion": (at("completions_ms", 1, to=57.001), "completion of job 1: 57 ms, recorded 57.001 ms"),
-    "swapped completions": (swap("completions_ms", one=0, other=1), "completion of job 0"),
+    "completion": (at("completions_ms.0", 55), "completion of job 0: 54 ms, recorded 55 ms"),
+    "swapped completions": (swap("completions_ms", 0, 1), "completion of job 0"),
     "dropped completion": (lambda e: e["completions_ms"].pop(), "2 completions, recorded 1"),
     "extra completion": (lambda e: e["completions_ms"].append(57), "2 completions, recorded 3"),
-    "makespan": (at("makespan_ms", to=57.5), "makespan: 57 ms, recorded 57.5 ms"),
-    "average": (at("avg_jct_ms", to=43.0001), "average job completion time: 43 ms, recorded 43.0001 ms"),
-    "executor of a task": (at("tasks", 0, 3, to=1), "task runs: .* recorded .0, 0, 0, 1, 10"),
-    "start of a task": (at("tasks", 2, 4, to=39), "task runs"),
-    "end of a task": (at("tasks", 4, 5, to=58), "task runs"),
-    "number of a task": (at("tasks", 2, 2, to=3), "task runs"),
+    "makespan": (at("makespan_ms", 57.5), "makespan: 57 ms, recorded 57.5 ms"),
+    "average": (at("avg_jct_ms", 43.0001), "average job completion time: 43 ms, recorded 43.0001 ms"),
+    "executor of a task": (at("tasks.0.3", 1), "task runs: .* recorded .0, 0, 0, 1, 10"),
     "dropped task": (lambda e: e["tasks"].pop(), "task runs: 5 of them, recorded 4"),
     "extra task": (lambda e: e["tasks"].append([1, 0, 1, 1, 57, 59]), "task runs: 5 of them, recorded 6"),
-    "time of an event": (at("events", 5, 0, to=51), "events"),
-    "kind of an event": (at("events", 6, 1, to="job"), "events"),
-    "executor of an event": (at("events", 6, 2, to=0), "events"),
+    "kind of an event": (at("events.6.1", "job"), "events"),
     "dropped event": (lambda e: e["events"].pop(2), "events"),
     "extra event": (lambda e: e["events"].append([57, "executor", 0]), "events"),
-    "order of events": (swap("events", one=2, other=5), "events: they are not in order of time"),
+    "order of events": (swap("events", 2, 5), "events: they are not in order of time"),
     # What was run.
-    "fresh duration": (at("jobs", 0, "stages", 0, "fresh_ms", to=31), "decision 0 .* input of the stages"),
-    "first-wave duration": (
-        at("jobs", 0, "stages", 1, "first_ms", to=5),
-        "decision 0 .* input of the stages",
-    ),
-    "duration of the rest": (
-        at("jobs", 0, "stages", 0, "rest_ms", to=9),
-        "decision 0 .* input of the stages",
-    ),
-    "number of tasks": (at("jobs", 0, "stages", 0, "num_tasks", to=4), "decision"),
-    "arrival": (at("jobs", 1, "arrival_ms", to=26), "decision 0: reward"),
-    "dropped edge": (at("jobs", 0, "edges", to=[]), "decision 0 .* schedulable"),
+    "fresh duration": (at("jobs.0.stages.0.fresh_ms", 31), "decision 0 .* input of the stages"),
+    "first-wave duration": (at("jobs.0.stages.1.first_ms", 5), "decision 0 .* input of the stages"),
+    "duration of the rest": (at("jobs.0.stages.0.rest_ms", 9), "decision 0 .* input of the stages"),
+    "number of tasks": (at("jobs.0.stages.0.num_tasks", 4), "decision"),
+    "arrival": (at("jobs.1.arrival_ms", 26), "decision 0: reward"),
+    "dropped edge": (at("jobs.0.edges", []), "decision 0 .* schedulable"),
     "dropped job": (lambda e: e["jobs"].pop(), "decision 0: reward"),
-    "executors": (at("executors", to=3), "decision 0 .* executors offered is 3, recorded 2"),
-    "moving delay": (at("moving_delay_ms", to=11), "decision 0: reward|decision 1 .* the time"),
-    "reward scale": (at("reward_scale", to=101.0), "decision 0: reward"),
-    "objective": (at("reward_objective", to="makespan"), "decision 0: reward -0.4, recorded -0.55"),
+    "executors": (at("executors", 3), "decision 0 .* executors offered is 3, recorded 2"),
+    "moving delay": (at("moving_delay_ms", 11), "decision 0: reward|decision 1 .* the time"),
+    "reward scale": (at("reward_scale", 101.0), "decision 0: reward"),
+    "objective": (at("reward_objective", "makespan"), "decision 0: reward -0.4, recorded -0.55"),
 }
-
-
-@pytest.mark.parametrize("name", DAMAGES)
-def test_damage_is_noticed_where_it_is(tmp_path: Path, name: str) -> None:
-    damage, message = DAMAGES[name]
-    episode = recording()
-    damage(episode)
-    assert episode != recording()
-    line = refused(write(tmp_path / "damaged.json", episode))
-    assert re.match(message, line), line
-
-
-def numbers(value: Any, path: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:
-    """Where the numbers of a recording are that a replay must reproduce."""
-    if isinstance(value, dict):
-        found = [
-            place
-            for key, entry in value.items()
-            if key not in IRRELEVANT
-            for place in numbers(entry, (*path, key))
-        ]
-    elif isinstance(value, list):
-        found = [place for index, entry in enumerate(value) for place in numbers(entry, (*path, index))]
-    else:
-        found = [path] if isinstance(value, int | float) and not isinstance(value, bool) else []
-    return found
 
 
 #: Not replayed: how the recording was made, and message paths, which follow from the DAG. What is asked for may be
 #: clipped; whether the duration of a wave, an arrival or a number of tasks matters depends on the episode.
-IRRELEVANT = {"stats", "generator_seed", "p_null", "msg_paths"}
-IRRELEVANT |= {"num_executors", "fresh_ms", "first_ms", "rest_ms", "arrival_ms", "num_tasks"}
+ASIDE = frozenset({"stats", "generator_seed", "p_null", "msg_paths", "num_executors"})
+ASIDE |= {"fresh_ms", "first_ms", "rest_ms", "arrival_ms", "num_tasks"}
 
 
 def test_every_single_number_of_an_episode_counts(tmp_path: Path) -> None:
-    for path in numbers(recording()):
-        episode = recording()
-        at(*path, to=one_more)(episode)
-        assert first_difference_in(write(tmp_path / "damaged.json", episode)), path
+    places = numbers(recording(), aside=ASIDE)
+    assert unnoticed(recording(), places, tmp_path / "damaged.json") == []
 
 
 @pytest.mark.parametrize("prefix", ["004", "106", "138", "154"])
 def test_every_kind_of_number_of_a_real_episode_counts(shared: Shared, tmp_path: Path, prefix: str) -> None:
-    """The last of each kind: the same path but for the places in lists."""
     (path,) = shared("parity/decima-sim").glob(f"{prefix}_*.json.gz")
     good = json.loads(gzip.decompress(path.read_bytes()))
-    kinds = {tuple(part for part in place if isinstance(part, str)): place for place in numbers(good)}
-    assert len(kinds) > 10
-    for place in kinds.values():
-        episode = copy.deepcopy(good)
-        at(*place, to=one_more)(episode)
-        assert first_difference_in(write(tmp_path / "damaged.json", episode)), place
-
-
-# Files that are no recordings.
-
-
-def without(key: str) -> Recording:
-    return {name: value for name, value in recording().items() if name != key}
-
-
-def changed(*path: str | int, to: Any) -> Recording:
-    episode = recording()
-    at(*path, to=to)(episode)
-    return episode
+    places = last_of_each_kind(numbers(good, aside=ASIDE))
+    assert unnoticed(good, places, tmp_path / "damaged.json") == []
 
 
 GOOD = gzip.compress(json.dumps(recording()).encode())
 
 #: Name of the file -> (its bytes, what is said about it).
 MALFORMED: dict[str, tuple[bytes, str]] = {
-    "text.json.gz": (b"no gzip", "cannot be read: Not a gzipped file"),
-    "truncated.json.gz": (GOOD[: len(GOOD) // 2], "cannot be read: Compressed file ended"),
+    **malformed(recording(), "tasks", "events"),
     "flipped.json.gz": (GOOD[:40] + bytes([GOOD[40] ^ 255]) + GOOD[41:], "cannot be read: "),
     "checksum.json.gz": (GOOD[:-8] + b"\0" * 8, "cannot be read: CRC check failed"),
     "empty.json.gz": (b"", "Invalid JSON|cannot be read"),
     "empty.json": (b"", "Invalid JSON"),
-    "half.json": (json.dumps(recording()).encode()[:-20], "Invalid JSON"),
     "binary.json": (bytes(range(256)), "Invalid JSON"),
     "gzipped.json": (GOOD, "Invalid JSON"),
     "list.json": (b"[]", "Input should be an object"),
+    "number.json": (b"1", "Input should be an object"),
+    "null.json": (b"null", "Input should be an object"),
     "nested.json": (b"[" * 100_000, "Invalid JSON"),
-    **{
-        f"without-{key}.json": (json.dumps(without(key)).encode(), f"{key}: Field required")
-        for key in recording()
-        if key not in ("tasks", "events")
-    },
 }
 
-#: Name of the file -> (the recording, what is said about it).
-IMPOSSIBLE: dict[str, tuple[Recording, str]] = {
-    "format": (changed("format", to=2), "format: Input should be 1"),
-    "type": (
-        changed("decisions", 0, "time_ms", to="noon"),
-        "decisions.0.time_ms: Input should be a valid number",
-    ),
-    "key": (changed("decisions", 1, to={}), "decisions.1.time_ms: Field required"),
-    "fraction": (changed("executors", to=2.5), "executors: Input should be a valid integer"),
-    "objective": (
-        changed("reward_objective", to="fun"),
-        "reward_objective: Input should be 'mean' or 'makespan'",
-    ),
-    "cycle": (changed("jobs", 0, "edges", to=[[0, 1], [1, 0]]), "the stages form a cycle"),
-    "loop": (changed("jobs", 0, "edges", to=[[1, 1]]), "the stages form a cycle"),
-    "edge": (changed("jobs", 0, "edges", to=[[0, 5]]), "edge 0 -> 5 leaves the 2 stages"),
-    "twice": (changed("jobs", 0, "edges", to=[[0, 1], [0, 1]]), "the same edge is given twice"),
-    "triple": (changed("jobs", 0, "edges", to=[[0, 1, 1]]), "jobs.0.edges.0: "),
-    "stages": (changed("jobs", 1, "stages", to=[]), "a job needs at least one stage"),
-    "tasks": (changed("jobs", 1, "stages", 0, "num_tasks", to=0), "a stage needs at least one task, got 0"),
-    "negative": (
-        changed("jobs", 1, "stages", 0, "fresh_ms", to=-1),
-        "a task duration must be finite and not negative",
-    ),
-    "nan": (changed("jobs", 1, "stages", 0, "rest_ms", to=float("nan")), "a task duration must be finite"),
-    "infinite": (
-        changed("jobs", 1, "stages", 0, "rest_ms", to=float("inf")),
-        "a task duration must be finite",
-    ),
-    "jobs": (changed("jobs", to=[]), "a job sequence needs at least one job"),
-    "order": (changed("jobs", 0, "arrival_ms", to=30), "arrival times must ascend"),
-    "before": (changed("jobs", 0, "arrival_ms", to=-1), "arrival times must be finite and not negative"),
-    "zero": (
-        changed("executors", to=0),
-        "the number of executors must be a whole number of at least 1, got 0",
-    ),
-    "delay": (changed("moving_delay_ms", to=-1), "moving_delay_ms must be finite and not negative"),
-    "scale": (changed("reward_scale", to=0), "reward_scale_ms must be positive and finite"),
-    "huge": (changed("executors", to=10**30), "executors: Input should be less than"),
-    "huge-edge": (
-        changed("jobs", 0, "edges", to=[[0, 10**30]]),
-        "jobs.0.edges.0.1: Input should be less than",
-    ),
-    "huge-stage": (changed("jobs", 1, "stages", 0, "num_tasks", to=10**30), "jobs.1.stages.0.num_tasks: "),
+#: What is impossible -> (damage, what is said about it).
+IMPOSSIBLE: dict[str, tuple[Damage, str]] = {
+    "format": (at("format", 2), "format: Input should be 1"),
+    "type": (at("decisions.0.time_ms", "noon"), "decisions.0.time_ms: Input should be a valid number"),
+    "key": (at("decisions.1", {}), "decisions.1.time_ms: Field required"),
+    "fraction": (at("executors", 2.5), "executors: Input should be a valid integer"),
+    "unknown": (at("reward_objective", "fun"), "reward_objective: Input should be 'mean' or 'makespan'"),
+    "cycle": (at("jobs.0.edges", [[0, 1], [1, 0]]), "the stages form a cycle"),
+    "loop": (at("jobs.0.edges", [[1, 1]]), "the stages form a cycle"),
+    "edge": (at("jobs.0.edges", [[0, 5]]), "edge 0 -> 5 leaves the 2 stages"),
+    "twice": (at("jobs.0.edges", [[0, 1], [0, 1]]), "the same edge is given twice"),
+    "triple": (at("jobs.0.edges", [[0, 1, 1]]), "jobs.0.edges.0: "),
+    "stages": (at("jobs.1.stages", []), "a job needs at least one stage"),
+    "tasks": (at("jobs.1.stages.0.num_tasks", 0), "a stage needs at least one task, got 0"),
+    "negative": (at("jobs.1.stages.0.fresh_ms", -1), "a task duration must be finite and not negative"),
+    "nan": (at("jobs.1.stages.0.rest_ms", float("nan")), "a task duration must be finite"),
+    "infinite": (at("jobs.1.stages.0.rest_ms", float("inf")), "a task duration must be finite"),
+    "jobs": (at("jobs", []), "a job sequence needs at least one job"),
+    "order": (at("jobs.0.arrival_ms", 30), "arrival times must ascend"),
+    "before": (at("jobs.0.arrival_ms", -1), "arrival times must be finite and not negative"),
+    "zero": (at("executors", 0), "the number of executors must be a whole number of at least 1, got 0"),
+    "delay": (at("moving_delay_ms", -1), "moving_delay_ms must be finite and not negative"),
+    "scale": (at("reward_scale", 0), "reward_scale_ms must be positive and finite"),
+    "huge": (at("executors", 10**30), "executors: Input should be less than"),
+    "huge-edge": (at("jobs.0.edges", [[0, 10**30]]), "jobs.0.edges.0.1: Input should be less than"),
+    "huge-stage": (at("jobs.1.stages.0.num_tasks", 10**30), "jobs.1.stages.0.num_tasks: "),
 }
 
 
 @pytest.mark.parametrize("name", MALFORMED)
-def test_a_malformed_file_is_one_line_that_names_it(tmp_path: Path, name: str) -> None:
+def test_a_malformed_file_is_one_line(tmp_path: Path, name: str) -> None:
     content, message = MALFORMED[name]
-    path = tmp_path / name
-    path.write_bytes(content)
-    line = refused(path)
+    (tmp_path / name).write_bytes(content)
+    line = refused(tmp_path / name)
     assert re.match(message, line), line
 
 
-@pytest.mark.parametrize("name", IMPOSSIBLE)
-def test_a_recording_that_cannot_be_is_one_line_that_names_it(tmp_path: Path, name: str) -> None:
-    content, message = IMPOSSIBLE[name]
-    line = refused(write(tmp_path / f"{name}.json", content))
+@pytest.mark.parametrize(("damage", "message"), (WRONG := DAMAGES | IMPOSSIBLE).values(), ids=WRONG)
+def test_damage_is_noticed_where_it_is(tmp_path: Path, damage: Damage, message: str) -> None:
+    line = refused(write(tmp_path / "damaged.json", damaged(recording(), damage)))
     assert re.match(message, line), line
 
 

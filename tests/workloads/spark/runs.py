@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from workloads.job import Wave
 from workloads.spark.application import TASK_COLUMNS, SparkQuery, SparkStage
@@ -63,7 +62,8 @@ def _tasks(model: SparkModel, place: int, stage: Stage, executors: int, slower: 
     early = Wave.FIRST if place else Wave.FRESH
     rank = np.argsort(np.argsort(np.abs(vary - 1), kind="stable"))
     wave = np.where(rank < executors, early, Wave.REST)
-    duration = _durations(model, stage, vary, executors)
+    input_mb, shuffle_mb = stage.input_mb * vary, stage.shuffle_mb * vary
+    duration = model.task_ms(input_mb, shuffle_mb, bool(stage.parents), executors, stage.rate)
     duration = duration + np.where(wave == Wave.FIRST, model.first_ms, 0.0)
     duration = duration + np.where(wave == Wave.FRESH, model.fresh_ms, 0.0)
     columns = {
@@ -77,16 +77,8 @@ def _tasks(model: SparkModel, place: int, stage: Stage, executors: int, slower: 
         "level": executors,
         "run_ms": 0.0,
         "cpu_ms": 0.0,
-        "input_bytes": np.rint(stage.input_mb * vary * 1e6).astype(np.int64),
-        "shuffle_read_bytes": np.rint(stage.shuffle_mb * vary * 1e6).astype(np.int64),
+        "input_bytes": np.rint(input_mb * 1e6).astype(np.int64),
+        "shuffle_read_bytes": np.rint(shuffle_mb * 1e6).astype(np.int64),
         "shuffle_write_bytes": 0,
     }
     return pd.DataFrame(columns)[list(TASK_COLUMNS)]
-
-
-def _durations(
-    model: SparkModel, stage: Stage, vary: NDArray[np.float64], executors: int
-) -> NDArray[np.float64]:
-    return model.task_ms(
-        stage.input_mb * vary, stage.shuffle_mb * vary, bool(stage.parents), executors, stage.rate
-    )

@@ -337,16 +337,8 @@ def needs_spark() -> str | None:
 @pytest.mark.slow
 @pytest.mark.skipif(needs_spark() is not None, reason=str(needs_spark()))
 def test_a_query_on_real_spark(tmp_path):
-    command = [
-        sys.executable,
-        "-m",
-        "workloads.spark.recorder",
-        "--out",
-        str(tmp_path / "out"),
-        "--queries",
-        "6",
-    ]
-    command += ["--scale-factors", "0.01", "--executors", "1", "--layouts", "4m/2"]
+    command = [sys.executable, "-m", "workloads.spark.recorder", "--out", str(tmp_path / "out")]
+    command += ["--queries", "6", "--scale-factors", "0.01", "--executors", "1", "--layouts", "4m/2"]
     made = subprocess.run(command, capture_output=True, text=True, check=False)
     assert made.returncode == 0, made.stderr
     assert {table.stem for table in (tmp_path / "out/tables/sf0.01").iterdir()} == set(SCHEMAS)

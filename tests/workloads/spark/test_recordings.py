@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import heapq
 
 import numpy as np
 import pandas as pd
@@ -64,51 +63,6 @@ def test_durations_waves_and_start_up(recordings, summary):
         assert (tasks["level"] == row["n"]).all()
         assert query.span_ms <= query.wall_ms <= 1e3 * row["wall_s"]
         assert application.report.lines() == []
-
-
-def list_schedule_ms(query: SparkQuery, num_executors: int) -> float:
-    """Span of the run if a free executor always takes the next task of the open stage with the lowest id.
-
-    Tasks keep their durations, in order of launch; a stage opens its lag after its last parent's end.
-    """
-    durations = [
-        query.tasks.loc[query.tasks["stage"] == stage, "duration_ms"] for stage in range(len(query.stages))
-    ]
-    todo = [found.tolist()[::-1] for found in durations]
-    left = [len(found) for found in durations]
-    parents = [set(query.edges[query.edges[:, 1] == stage, 0].tolist()) for stage in range(len(query.stages))]
-    order = sorted(range(len(query.stages)), key=lambda stage: query.stages[stage].stage_id)
-    opening = [(query.submission_lag_ms[stage], stage) for stage in order if not parents[stage]]
-    heapq.heapify(opening)
-    running: list[tuple[float, int]] = []
-    open_stages: set[int] = set()
-    now = 0.0
-    while opening or running:
-        if opening and (not running or opening[0] < running[0]):
-            now, stage = heapq.heappop(opening)
-            open_stages.add(stage)
-        else:
-            now, stage = heapq.heappop(running)
-            left[stage] -= 1
-            for child in order if not left[stage] else ():
-                if stage in parents[child]:
-                    parents[child].remove(stage)
-                    if not parents[child]:
-                        heapq.heappush(opening, (now + query.submission_lag_ms[child], child))
-        for stage in order:
-            while stage in open_stages and todo[stage] and len(running) < num_executors:
-                heapq.heappush(running, (now + todo[stage].pop(), stage))
-    return now
-
-
-def test_list_scheduling_a_run_gives_its_span(recordings):
-    """All that a simulator needs of a run is there: DAG, durations and the driver's delays."""
-    errors = []
-    for application in recordings.values():
-        [query] = application.queries
-        errors.append(list_schedule_ms(query, len(application.executors)) / query.span_ms - 1)
-    assert np.abs(errors).max() < 0.035
-    assert np.abs(errors).mean() < 0.01
 
 
 def test_runs_of_a_query_read_the_same_bytes_in_the_same_stages(recordings):

@@ -32,14 +32,8 @@ def test_a_replay_holds_every_task_and_delay_once(run):
     profile = replay_profile(run())
     durations = [100.0, *[0.0, 300.0, 300.0, 100.0, 100.0], *[20.0, 60.0, 60.0]]
     assert [stage.durations.spread for stage in profile.stages] == [(each, each) for each in durations]
-    driver, task = (0.0, 1.0), (1.0, 0.0)
-    assert demands(profile) == [
-        (DRIVER_THREADS, *driver),
-        (1, *driver),
-        *([(1, *task)] * 4),
-        (1, *driver),
-        *([(1, *task)] * 2),
-    ]
+    first, wait, task = (DRIVER_THREADS, 0.0, 1.0), (1, 0.0, 1.0), (1, 1.0, 0.0)
+    assert demands(profile) == [first, wait, task, task, task, task, wait, task, task]
     assert profile.parents == ((), (0,), *(((1,),) * 4), (2, 3, 4, 5), (6,), (6,))
 
 

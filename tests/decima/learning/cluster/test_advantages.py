@@ -67,9 +67,7 @@ def test_a_critic_knows_what_the_load_is_worth_whatever_its_sequences_had_to_com
 ) -> None:
     """Nothing was decided well or badly here: all that differs between episodes of a sequence is the load they had."""
     config = small(
-        tmp_path,
-        critic={"gae_horizon": 1e9},
-        episodes={"sequences": SEQUENCES, "per_sequence": PER_SEQUENCE},
+        tmp_path, critic={"gae_horizon": 1e9}, episodes={"sequences": SEQUENCES, "per_sequence": PER_SEQUENCE}
     )
     policy = Policy(config.policy.build())
     worth = np.array([0.0, -1.0, 0.5, -3.0, 0.25, -0.5, 2.0])

@@ -18,7 +18,8 @@ def written(tmp_path: Path, text: str) -> Path:
 
 
 @pytest.mark.parametrize("name", ["batch", "makespan", "paper", "stream"])
-def test_recipes_are_complete_settings(name: str) -> None:
+def test_recipes_are_complete_settings(name: str, tmp_path: Path) -> None:
+    """Written and read again they are the same."""
     assert name in RECIPES.names()
     config = read_config(name)
     assert config.conditions().cluster.num_executors == 50
@@ -26,6 +27,10 @@ def test_recipes_are_complete_settings(name: str) -> None:
     assert config.workload.arrivals == ("poisson" if name in ("paper", "stream") else "batch")
     assert (config.curriculum is not None) == (name == "paper")
     assert (config.policy.preset == "paper") == (name == "paper")
+    config = read_config(name, ["policy.overrides.embedding=4", "workload.profiles=some/where"])
+    path = written(tmp_path, config.to_yaml())
+    assert read_config(path) == config
+    assert set(yaml.safe_load(path.read_text())) == set(TrainingConfig.model_fields)
 
 
 def test_a_file_says_what_differs_from_the_defaults(tmp_path: Path) -> None:
@@ -42,15 +47,8 @@ def test_a_file_says_what_differs_from_the_defaults(tmp_path: Path) -> None:
 
 def test_overrides_win_over_the_file(tmp_path: Path) -> None:
     path = written(tmp_path, "iterations: 7\nseed: 2")
-    config = read_config(
-        path,
-        [
-            "iterations=9",
-            "curriculum.start=20",
-            "behaviour_cloning={scheduler: fair, epochs: 2}",
-            "workload.file=null",
-        ],
-    )
+    overrides = ["iterations=9", "curriculum.start=20", "behaviour_cloning={scheduler: fair, epochs: 2}"]
+    config = read_config(path, [*overrides, "workload.file=null"])
     assert (config.iterations, config.seed) == (9, 2)
     assert config.curriculum is not None
     assert config.curriculum.start == 20.0
@@ -63,14 +61,6 @@ def test_the_policy_has_the_fields_of_its_preset_and_those_given() -> None:
     config = read_config("paper", ["policy.overrides.embedding=4", "policy.overrides.hidden=[7]"])
     policy = config.policy.build()
     assert (policy.embedding, policy.hidden, policy.all_limits) == (4, (7,), True)
-
-
-@pytest.mark.parametrize("recipe", ["batch", "makespan", "paper", "stream"])
-def test_all_settings_can_be_written_and_read_again(recipe: str, tmp_path: Path) -> None:
-    config = read_config(recipe, ["policy.overrides.embedding=4", "workload.profiles=some/where"])
-    path = written(tmp_path, config.to_yaml())
-    assert read_config(path) == config
-    assert set(yaml.safe_load(path.read_text())) == set(TrainingConfig.model_fields)
 
 
 @pytest.mark.parametrize(
@@ -169,16 +159,9 @@ def test_a_workload_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
 
 
 def test_decays_and_growth_are_linear_and_then_constant() -> None:
-    config = read_config(
-        "stream",
-        [
-            "curriculum={start: 100, end: 300, growth: 0.5}",
-            "update={learning_rate: 3.0, final_learning_rate: 1.0}",
-            "update.entropy_start=8",
-            "update.entropy_end=4",
-            "update.entropy_decay=0.8",
-        ],
-    )
+    rates = "learning_rate: 3.0, final_learning_rate: 1.0"
+    update = f"update={{{rates}, entropy_start: 8, entropy_end: 4, entropy_decay: 0.8}}"
+    config = read_config("stream", ["curriculum={start: 100, end: 300, growth: 0.5}", update])
     assert config.curriculum is not None
     assert [config.curriculum.mean_end_s(each) for each in (0, 0.25, 0.5, 0.9)] == [100, 200, 300, 300]
     assert [config.update.learning_rate_at(each) for each in (0, 0.5, 1)] == [3, 2, 1]

@@ -38,6 +38,7 @@ def test_linear_returns_are_expected_exactly() -> None:
     critic, random = critic_of(weights, 1000.0)
     load = random.random((9, NUM_SUMS))
     np.testing.assert_allclose(critic.expect(load), load @ weights, rtol=1e-3, atol=1e-3)
+    assert LinearCritic(1000.0).expect(np.ones(NUM_SUMS)) == pytest.approx(0.0), "before it has seen anything"
 
 
 def test_old_iterations_fade() -> None:
@@ -73,7 +74,3 @@ def test_a_td_error_counts_by_a_factor_of_e_less_a_horizon_later(returns: Return
     earned = returns(reward, time_ms, 400.0)
     found = LinearCritic(100.0).advantages(returns, np.ones((4, NUM_SUMS)), reward, time_ms, 400.0)
     np.testing.assert_allclose(found / earned, np.exp([-3.0, -2.0, -0.5, 0.0]))
-
-
-def test_before_it_has_seen_anything_it_expects_nothing() -> None:
-    assert LinearCritic(1000.0).expect(np.ones(NUM_SUMS)) == pytest.approx(0.0)

@@ -8,12 +8,9 @@ import pytest
 import yaml
 
 from decima.learning.grid.config import RECIPES, DeepRMConfig
-from decima.learning.grid.metrics import METRICS
 from decima.policy.grid.networks import Resources
-from decima.settings import TrainingError, describe_settings, parse_settings, read_settings
-from simulator.errors import ConfigError
+from decima.settings import TrainingError, parse_settings, read_settings
 from simulator.grid import DEEPRM, PAPER, Grid, GridConfig
-from tests.decima.learning.grid.examples import small
 from workloads import WorkloadError
 
 
@@ -84,12 +81,6 @@ def test_loads_of_rates() -> None:
     np.testing.assert_allclose([loads[::2].mean(), loads[1::2].mean()], [0.9225 / 4, 0.9225 / 2], rtol=0.1)
 
 
-def test_several_loads_are_taken_in_turn() -> None:
-    config = read("deeprm", "jobs.load=[0.2, 1.2]")
-    loads = config.jobs.draw(config.grid.build(), 2000, 1).load(10).mean(axis=1)
-    np.testing.assert_allclose([loads[::2].mean(), loads[1::2].mean()], [0.2, 1.2], rtol=0.1)
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -125,33 +116,3 @@ def test_bad_settings_are_refused_in_one_line_that_names_the_place(
         parse_settings(DeepRMConfig, changes, "mine.yaml")
     assert str(refused.value).startswith(f"mine.yaml: {message}")
     assert "\n" not in str(refused.value)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"units": 8}, "slot_width must be at most the 8 units of a machine, got 10"),
-        ({"machine_weights": [1, 2]}, "machine_weights must be 1 numbers, got 2"),
-        ({"queue_weight": float("inf")}, "the weights of rewards must be finite"),
-    ],
-)
-def test_there_are_grids_that_cannot_be(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        small(grid=changes).grid.build()
-
-
-def test_there_are_loads_that_no_rate_gives() -> None:
-    for changes in ({"load": 1.9}, {"load": 0.95, "distribution": "coarse"}):
-        config = small(jobs=changes)
-        with pytest.raises(
-            WorkloadError, match=r"the load must be above 0 and at most [01]\.[0-9]+, that of"
-        ):
-            config.jobs.draw(config.grid.build(), 1, 1)
-
-
-def test_every_setting_and_metric_has_a_meaning() -> None:
-    for key, _, meaning in [
-        *describe_settings(DeepRMConfig),
-        *((name, "", m) for name, m in METRICS.items()),
-    ]:
-        assert len(meaning) > 3, key

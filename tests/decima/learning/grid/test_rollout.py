@@ -7,12 +7,6 @@ from decima.policy.grid.config import Mask
 from tests.decima.learning.grid.examples import run, tiny_grid
 
 
-def test_the_same_random_numbers_give_the_same_episodes() -> None:
-    one, other, another = run(3), run(3), run(4)
-    np.testing.assert_array_equal(one.record.start, other.record.start)
-    assert one.rewards.shape != another.rewards.shape or (one.rewards != another.rewards).any()
-
-
 @pytest.mark.parametrize("mask", ["all", "bookable", "startable"])
 def test_episodes_tell_what_was_seen_and_done(mask: Mask) -> None:
     """Acting so once more leads through the same states to the same rewards."""

@@ -14,7 +14,7 @@ from decima.policy.grid.files import load_network, save_network
 from decima.policy.grid.scheduler import VALIDATED, Actor
 from decima.settings import TrainingError
 from tests.decima.learning.grid.examples import small
-from workloads import RandomStream, WorkloadError, random_stream
+from workloads import RandomStream, random_stream
 
 
 def test_the_results_are_those_of_the_policy_that_is_kept(tmp_path: Path) -> None:
@@ -45,13 +45,6 @@ def test_a_network_of_other_sizes_is_no_beginning(tmp_path: Path) -> None:
     save_network(tmp_path / "other.npz", config.policy.build(), config.policy, {})
     with pytest.raises(PolicyFileError, match=r"other\.npz: a network for pictures of 20 x 61 and 3 actions"):
         DeepRMTrainer(small(start=str(tmp_path / "other.npz"), network={"hidden": [5]}), tmp_path / "run")
-
-
-def test_jobs_that_the_grid_has_no_room_for_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(WorkloadError, match=r"lasts 1[0-9] steps, longer than the horizon"):
-        DeepRMTrainer(small(grid={"horizon": 9}), tmp_path / "out")
-    with pytest.raises(WorkloadError, match="its picture has slot_width = 5 columns"):
-        DeepRMTrainer(small(grid={"slot_width": 5}), tmp_path / "out")
 
 
 def test_there_must_be_jobs_to_learn_from_and_to_be_judged_by(tmp_path: Path) -> None:

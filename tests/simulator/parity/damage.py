@@ -1,0 +1,111 @@
+"""Recordings, and ways to damage them: what the tests of all kinds of recordings share."""
+
+from __future__ import annotations
+
+import copy
+import gzip
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from simulator.parity.replay import first_difference_in
+
+Recording = dict[str, Any]
+Shared = Callable[[str], Path]
+Damage = Callable[[Recording], object]
+
+#: Where a number is in a recording.
+Place = tuple[str | int, ...]
+
+
+def at(path: str, to: Any) -> Damage:
+    """Set the entry at a path such as ``jobs.0.name`` to a value, or to what a function makes of it."""
+    return at_place(tuple(int(part) if part.isdigit() else part for part in path.split(".")), to)
+
+
+def at_place(place: Place, to: Any) -> Damage:
+    def change(episode: Recording) -> None:
+        *parents, last = place
+        inner: Any = episode
+        for name in parents:
+            inner = inner[name]
+        inner[last] = to(inner[last]) if callable(to) else to
+
+    return change
+
+
+def swap(name: str, one: int, other: int) -> Damage:
+    def change(episode: Recording) -> None:
+        entries = episode[name]
+        entries[one], entries[other] = entries[other], entries[one]
+
+    return change
+
+
+def without(*keys: str) -> Damage:
+    return lambda episode: [episode.pop(key) for key in keys]
+
+
+def damaged(episode: Recording, damage: Damage) -> Recording:
+    """A copy that differs from the episode."""
+    result = copy.deepcopy(episode)
+    damage(result)
+    assert result != episode
+    return result
+
+
+def write(path: Path, content: Recording) -> Path:
+    text = json.dumps(content).encode()
+    path.write_bytes(gzip.compress(text) if path.suffix == ".gz" else text)
+    return path
+
+
+def refused(path: Path, differences: Any = None) -> str:
+    """What is said about a file that does not match."""
+    line = first_difference_in(path, *([differences] if differences else []))
+    assert line is not None
+    assert "\n" not in line
+    assert str(path) not in line
+    return line
+
+
+def numbers(value: Any, place: Place = (), aside: frozenset[str] = frozenset()) -> list[Place]:
+    """Where the numbers are, but under keys ``aside``."""
+    if isinstance(value, dict):
+        entries: Iterator[tuple[str | int, Any]] = (each for each in value.items() if each[0] not in aside)
+    elif isinstance(value, list):
+        entries = enumerate(value)
+    else:
+        return [place] if isinstance(value, int | float) and not isinstance(value, bool) else []
+    return [found for key, entry in entries for found in numbers(entry, (*place, key), aside)]
+
+
+def last_of_each_kind(places: list[Place]) -> list[Place]:
+    """Of the same kind are those whose paths differ in the places in lists only."""
+    kinds = {tuple(part for part in place if isinstance(part, str)): place for place in places}
+    assert len(kinds) > 10
+    return list(kinds.values())
+
+
+def unnoticed(good: Recording, places: list[Place], path: Path) -> list[Place]:
+    """The numbers that may be larger by one without a difference."""
+    found = []
+    for place in places:
+        line = first_difference_in(write(path, damaged(good, at_place(place, lambda value: value + 1))))
+        found += [place] if line is None else []
+        assert "\n" not in (line or "")
+    return found
+
+
+def malformed(good: Recording, *optional: str) -> dict[str, tuple[bytes, str]]:
+    """Name of a file -> its bytes, what is said about it; of any recording, whose other keys must be there."""
+    text = json.dumps(good).encode()
+    packed = gzip.compress(text)
+    required = {key: json.dumps(damaged(good, without(key))).encode() for key in good if key not in optional}
+    return {
+        "text.json.gz": (b"no gzip", "cannot be read: Not a gzipped file"),
+        "truncated.json.gz": (packed[: len(packed) // 2], "cannot be read: Compressed file ended"),
+        "half.json": (text[:-20], "Invalid JSON"),
+        **{f"without-{key}.json": (content, f"{key}: Field required") for key, content in required.items()},
+    }
