@@ -91,8 +91,10 @@ def test_the_json_holds_a_command_that_gives_the_same_json(
 
 
 def test_classes_are_told(run: Compare, tmp_path: Path) -> None:
-    result = run("--schedulers", "fair", "--classes", "2x1,3x0.5:1", "--json", "r.json")
+    named = "graphene-star:-1:0.5"  # no picture of a thumb
+    result = run("--schedulers", named, "--classes", "2x1,3x0.5:1", "--json", "r.json")
     words = " ".join(result.stdout.split())
+    assert named in words
     assert "5 executors (3 of cpu 0.5, memory 1; 2 of cpu 1, memory 1)" in words
     assert "No stage fits executors of cpu 0.5, memory 1." in words
     assert json.loads((tmp_path / "r.json").read_text())["executor_classes"] == [

@@ -1,0 +1,95 @@
+"""Graphene*: which stages are troublesome, and that they wait for each other and then go first."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from decima.schedulers import GrapheneStar, WeightedFair
+from decima.schedulers.graphene_star import troublesome_stages
+from simulator import Cluster, ClusterConfig, Decision, ExecutorClass, run_episode
+from tests.simulator.cluster.build import chain, job, jobs, stage
+from workloads.arrivals import uniform_memory
+
+NOBODY = {"long": 2.0, "fragmented": -1.0}  # thresholds that no stage reaches
+CONFIG = ClusterConfig(4, moving_delay_ms=0)
+
+
+@pytest.mark.parametrize(
+    ("long", "fragmented", "expected"),
+    [
+        (2.0, -1.0, [0, 0, 0, 0]),
+        (1.0, -1.0, [0, 1, 0, 0]),
+        (0.5, -1.0, [0, 1, 1, 1]),  # the third lies between
+        (2.0, 0.25, [0, 1, 0, 0]),  # one task on four executors
+        (2.0, 0.75, [1, 1, 1, 0]),  # 4 + 2 tasks
+        (2.0, 1.0, [1, 1, 1, 1]),
+    ],
+)
+def test_long_stages_and_those_that_pack_badly_are_troublesome(
+    long: float, fragmented: float, expected: list[int]
+) -> None:
+    profile = chain(stage(6, 10.0), stage(1, 100.0), stage(3, 20.0), stage(8, 50.0))
+    assert troublesome_stages(profile, CONFIG, long, fragmented).tolist() == [bool(each) for each in expected]
+
+
+def test_how_well_a_stage_packs_depends_on_the_executors_that_fit() -> None:
+    """Four tasks at once on two executors of memory 1, of the six of them; they need 4 x 0.8 of 4 units of memory."""
+    config = ClusterConfig(executor_classes=(ExecutorClass(4, 1, 0.5), ExecutorClass(2, 1, 1)))
+    profile = job(stage(4, 10.0, cpu=0.1, memory=0.8))
+    packs = 4 * 0.8 / 4 / 2
+    assert troublesome_stages(profile, config, 2.0, packs + 1e-9).all()
+    assert not troublesome_stages(profile, config, 2.0, packs - 1e-9).any()
+
+
+def test_troublesome_stages_wait_until_all_of_them_can_start_and_then_go_first() -> None:
+    """Stage 2 could start at once, but stage 3 only when stage 0 is done; then both go before stage 1."""
+    profile = job(stage(2, 100.0), stage(8, 10.0), stage(4, 1000.0), stage(4, 1000.0), edges=[(0, 3)])
+    cluster, scheduler = Cluster(CONFIG, jobs(profile)), GrapheneStar(long=0.9, fragmented=-1)
+    assert scheduler.decide(cluster.observe()) == Decision(0, 4)
+    cluster.decide(Decision(0, 2))
+    assert scheduler.decide(cluster.observe()) == Decision(1, 4)
+    while cluster.observe().finished_tasks[0] < 2:
+        cluster.decide(None)
+    observation = cluster.observe()
+    assert WeightedFair().next_stage(observation) == [1]
+    assert scheduler.next_stage(observation) == [2]
+
+
+def test_they_do_not_wait_where_nothing_else_could_run() -> None:
+    profile = job(stage(2, 10.0), stage(4, 1000.0), stage(4, 1000.0), edges=[(0, 2)])
+    cluster = Cluster(CONFIG, jobs(profile))
+    cluster.decide(Decision(0, 2))
+    assert GrapheneStar(long=0.9, fragmented=-1).decide(cluster.observe()) == Decision(1, 4)
+
+
+def test_another_job_goes_first_while_a_job_waits() -> None:
+    waits = job(stage(2, 10.0), stage(4, 1000.0), stage(4, 1000.0), edges=[(0, 2)])
+    cluster = Cluster(CONFIG, jobs(waits, job(stage(9, 10.0))))
+    cluster.decide(Decision(0, 2))
+    decision = GrapheneStar(long=0.9, fragmented=-1).decide(cluster.observe())
+    assert decision is not None
+    assert decision.stage == 3
+
+
+@pytest.mark.parametrize("alpha", [-1.0, 0.0])
+def test_without_troublesome_stages_it_is_weighted_fair(alpha: float) -> None:
+    random = np.random.default_rng(1)
+    profiles = [chain(*(stage(int(n), 50.0) for n in random.integers(1, 9, 3))) for _ in range(10)]
+    sequence, config = jobs(*profiles), ClusterConfig(6, moving_delay_ms=20)
+    mine, fair = (
+        run_episode(config, sequence, each) for each in (GrapheneStar(alpha, **NOBODY), WeightedFair(alpha))
+    )
+    assert mine.task_start_ms.tolist() == fair.task_start_ms.tolist()
+
+
+def test_every_job_completes_on_several_classes() -> None:
+    random = np.random.default_rng(2)
+    profiles = [
+        job(*(stage(int(n), float(n) * 9) for n in random.integers(1, 9, 4)), edges=[(0, 2), (1, 3)])
+        for _ in range(10)
+    ]
+    config = ClusterConfig(executor_classes=(ExecutorClass(3, 1, 0.5), ExecutorClass(3, 1, 1)))
+    for thresholds in ({}, {"long": 0.5, "fragmented": 0.5}, {"long": 0.0}):
+        record = run_episode(config, uniform_memory(jobs(*profiles)), GrapheneStar(**thresholds))
+        assert np.isfinite(record.completion_ms).all()
