@@ -19,6 +19,7 @@ from decima.schedulers.base import Scheduler, SchedulerError
 from decima.schedulers.drf import Drf
 from decima.schedulers.fair import Fair, NaiveWeightedFair, WeightedFair
 from decima.schedulers.fifo import Fifo
+from decima.schedulers.graphene.online import Graphene
 from decima.schedulers.graphene_star import GrapheneStar
 from decima.schedulers.random_choice import RandomChoice
 from decima.schedulers.sjf_cp import SjfCp
@@ -48,6 +49,7 @@ SCHEDULERS: dict[str, type[Scheduler]] = {
     "tetris": Tetris,
     "drf": Drf,
     "graphene-star": GrapheneStar,
+    "graphene": Graphene,
 }
 
 #: What may follow a name, with colons between; numbers.
@@ -57,6 +59,7 @@ PARAMETERS: dict[str, tuple[str, ...]] = {
     "profiled-srpt": ("thrift",),
     "tetris": ("remaining", "fairness"),
     "graphene-star": ("alpha", "long", "fragmented"),
+    "graphene": ("remaining", "fairness"),
 }
 
 

@@ -316,7 +316,14 @@ def test_every_name_makes_its_scheduler() -> None:
     assert isinstance(weighted, WeightedFair)
     assert weighted.alpha == -1.5
     names = {"random", "fifo", "sjf-cp", "fair", "naive-weighted-fair", "weighted-fair"}
-    assert set(SCHEDULERS) == names | {"capped-srpt", "profiled-srpt", "tetris", "drf", "graphene-star"}
+    assert set(SCHEDULERS) == names | {
+        "capped-srpt",
+        "profiled-srpt",
+        "tetris",
+        "drf",
+        "graphene-star",
+        "graphene",
+    }
 
 
 def test_the_seed_is_for_those_who_draw() -> None:

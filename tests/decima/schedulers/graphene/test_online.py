@@ -1,0 +1,74 @@
+"""Graphene as a scheduler: what it plans, and that it follows its plans."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from decima.schedulers import Tetris
+from decima.schedulers.graphene.online import MOST_TASKS, Graphene, project_of
+from decima.schedulers.graphene.search import graphene
+from simulator import Cluster, ClusterConfig, ExecutorClass, run_episode
+from tests.simulator.cluster.build import chain, job, jobs, stage
+from workloads import JobProfile
+from workloads.arrivals import uniform_memory
+
+TWO = ClusterConfig(2, moving_delay_ms=0)
+
+
+def long_behind_short() -> JobProfile:
+    """The second stage is short, but the third, which waits for it, is by far the longest."""
+    return job(stage(2, 100.0), stage(1, 100.0), stage(1, 1000.0), edges=[(1, 2)])
+
+
+def test_a_job_alone_is_run_as_planned() -> None:
+    """Tetris sees no difference and starts the first stage on both executors, which costs 100 ms."""
+    sequence = jobs(long_behind_short())
+    planned = graphene(project_of(long_behind_short(), TWO))
+    assert planned.makespan == 1100.0
+    assert run_episode(TWO, sequence, Graphene()).makespan_ms == 1100.0
+    assert run_episode(TWO, sequence, Tetris()).makespan_ms == 1200.0
+
+
+def test_the_next_task_of_a_stage_counts() -> None:
+    """Half of a wide stage is planned before a chain, half behind it."""
+    profile = job(stage(4, 100.0), stage(1, 100.0), stage(1, 300.0), edges=[(1, 2)])
+    record = run_episode(TWO, jobs(profile), Graphene())
+    assert record.makespan_ms == graphene(project_of(profile, TWO)).makespan == 400.0
+
+
+def test_the_shorter_job_goes_first_if_that_counts() -> None:
+    sequence = jobs(job(stage(40, 100.0)), job(stage(1, 100.0)))
+    for remaining, first in ((0.0, 0), (2.0, 1)):
+        decision = Graphene(remaining).decide(Cluster(TWO, sequence).observe())
+        assert decision is not None
+        assert decision.stage == first
+
+
+def test_a_task_takes_an_executor_of_every_class_down_to_the_smallest() -> None:
+    config = ClusterConfig(
+        executor_classes=(ExecutorClass(3, 1, 1.0), ExecutorClass(5, 1, 0.25), ExecutorClass(4, 1, 0.5))
+    )
+    profile = job(*(stage(2, 100.0, memory=memory) for memory in (0.1, 0.3, 0.9)))
+    project = project_of(profile, config)
+    assert project.capacity.tolist() == [12, 7, 3]
+    assert project.demands.tolist() == [[1, 0, 0], [1, 1, 0], [1, 1, 1]]
+
+
+@pytest.mark.parametrize(
+    ("tasks", "executors"), [(MOST_TASKS, 50), (5 * MOST_TASKS, 50), (5 * MOST_TASKS, 2)]
+)
+def test_one_planned_task_may_stand_for_several_with_as_much_work(tasks: int, executors: int) -> None:
+    project = project_of(job(stage(tasks, 100.0)), ClusterConfig(executors))
+    assert project.num_tasks.tolist() == [MOST_TASKS]
+    assert project.num_tasks @ (project.durations * project.demands[:, 0]) == pytest.approx(tasks * 100.0)
+    assert project.demands[0, 0] <= executors
+
+
+def test_every_job_completes_on_several_classes() -> None:
+    random = np.random.default_rng(3)
+    profiles = [chain(*(stage(int(n), 50.0) for n in random.integers(1, 60, 3))) for _ in range(8)]
+    config = ClusterConfig(executor_classes=(ExecutorClass(3, 1, 0.5), ExecutorClass(3, 1, 1)))
+    for scheduler in (Graphene(), Graphene(1.0, 0.25)):
+        record = run_episode(config, uniform_memory(jobs(*profiles)), scheduler)
+        assert np.isfinite(record.completion_ms).all()
