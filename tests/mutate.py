@@ -26,6 +26,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import NamedTuple
 
@@ -121,39 +122,33 @@ def _compiles(text: str) -> bool:
     return True
 
 
-def run(
-    work: multiprocessing.Queue[Mutant | None],
-    done: multiprocessing.Queue[tuple[Mutant, bool]],
-    tests: list[str],
-    limit_s: float,
-) -> None:
-    """What a process does: take changes until there are none."""
-    with tempfile.TemporaryDirectory() as folder:
-        copy = Path(folder) / ROOT.name
-        shutil.copytree(
-            ROOT, copy, ignore=shutil.ignore_patterns(".git", ".venv", "site", ".*_cache", ".hypothesis")
-        )
-        # Data that lie beside the checkout, if there are any.
-        (Path(folder) / "shared").symlink_to(ROOT.parent / "shared")
-        os.chdir(copy)
-        sys.path.insert(0, str(copy))
-        for name in [each for each in sys.modules if each.partition(".")[0] == "tests"]:
-            del sys.modules[name]  # the package that this file is of lies in the checkout itself
-        for name in LIBRARIES:
-            importlib.import_module(name)
-        while (mutant := work.get()) is not None:
-            file = copy / mutant.file
-            before = file.read_text()
-            file.write_text(mutant.text)
-            done.put((mutant, _survives([*_own_tests(mutant), *tests], limit_s)))
-            file.write_text(before)
+def prepare() -> None:
+    """Make a copy of the checkout to work in, and import libraries; what a process does first."""
+    global _folder  # goes with the process
+    _folder = tempfile.TemporaryDirectory()
+    copy = Path(_folder.name) / ROOT.name
+    ignored = shutil.ignore_patterns(".git", ".venv", "site", ".*_cache", ".hypothesis")
+    shutil.copytree(ROOT, copy, ignore=ignored)
+    # Data that lie beside the checkout, if there are any.
+    (Path(_folder.name) / "shared").symlink_to(ROOT.parent / "shared")
+    os.chdir(copy)
+    sys.path.insert(0, str(copy))
+    for name in [each for each in sys.modules if each.partition(".")[0] == "tests"]:
+        del sys.modules[name]  # the package that this file is of lies in the checkout itself
+    for name in LIBRARIES:
+        importlib.import_module(name)
 
 
-def _own_tests(mutant: Mutant) -> list[str]:
-    """The file of tests that is named like the changed one, which notices it soonest."""
-    path = Path(mutant.file)
-    own = Path("tests", *path.parent.parts, f"test_{path.name}")
-    return [str(own)] if own.exists() else []
+def survives(mutant: Mutant, tests: list[str], limit_s: float) -> bool:
+    """Whether the tests pass with this change; those that are named like the changed file are tried first."""
+    file = Path(mutant.file)
+    before = file.read_text()
+    own = Path("tests", *file.parent.parts, f"test_{file.name}")
+    file.write_text(mutant.text)
+    try:
+        return _pass([*([str(own)] if own.exists() else []), *tests], limit_s)
+    finally:
+        file.write_text(before)
 
 
 class _Limit:
@@ -166,7 +161,7 @@ class _Limit:
         signal.setitimer(signal.ITIMER_VIRTUAL, self.limit_s)
 
 
-def _survives(tests: list[str], limit_s: float) -> bool:
+def _pass(tests: list[str], limit_s: float) -> bool:
     """Whether the tests pass here, in a process of their own that begins as this one."""
     child = os.fork()
     if child == 0:
@@ -181,11 +176,8 @@ def _survives(tests: list[str], limit_s: float) -> bool:
         phases = (hypothesis.Phase.explicit, hypothesis.Phase.generate)
         hypothesis.settings.register_profile("mutation", phases=phases, derandomize=True, database=None)
         options = ["-x", "-q", "-n0", "-p", "no:cacheprovider", "-m", "not slow and not benchmark"]
-        options += [
-            "--hypothesis-profile=mutation",
-            "-W",
-            "ignore::pytest.PytestAssertRewriteWarning",
-        ]  # libraries are imported already
+        # Libraries are imported already.
+        options += ["--hypothesis-profile=mutation", "-W", "ignore::pytest.PytestAssertRewriteWarning"]
         os._exit(int(pytest.main([*options, *tests], plugins=[_Limit(limit_s)])))
     until = time.monotonic() + 30 * limit_s  # for what waits
     while time.monotonic() < until:
@@ -225,7 +217,7 @@ def _write(path: Path, found: list[Mutant]) -> None:
 @click.option("--seed", default=0)
 @click.option("--processes", default=os.cpu_count() or 1)
 @click.option("--limit", "limit_s", default=40.0, help="Seconds of CPU time after which a test hangs.")
-@click.option("--until", "until_s", default=1e9, help="Seconds after which no more changes are tried.")
+@click.option("--until", "until_s", type=float, help="Seconds after which no more changes are tried.")
 @click.option("--out", type=click.Path(path_type=Path), default=Path("survivors.diff"))
 @click.option("--save", type=click.Path(path_type=Path), help="Write the changes to this file, and end.")
 @click.option(
@@ -248,38 +240,22 @@ def main(folders, tests, no_jit, most, seed, processes, limit_s, until_s, out, s
     os.environ["OMP_NUM_THREADS"] = "1"
     if no_jit:
         os.environ["NUMBA_DISABLE_JIT"] = "1"
-    begun = time.monotonic()
-    context = multiprocessing.get_context("spawn")
-    work: multiprocessing.Queue[Mutant | None] = context.Queue()
-    done: multiprocessing.Queue[tuple[Mutant, bool]] = context.Queue()
-    workers = [context.Process(target=run, args=(work, done, list(tests), limit_s)) for _ in range(processes)]
-    for worker in workers:
-        worker.start()
+    tried, survivors = Counter[str](), []
     unchanged = Mutant(found[0].file, 0, (ROOT / found[0].file).read_text())
-    work.put(unchanged)
-    if not done.get()[1]:
-        for worker in workers:
-            worker.kill()
-        raise click.ClickException("the tests fail as it is")
-    tried, survivors, pending = Counter[str](), [], 0
-    rest = list(found)
-    while rest or pending:
-        while rest and pending < 2 * processes and time.monotonic() - begun < until_s:
-            work.put(rest.pop())
-            pending += 1
-        if not pending:
-            break
-        mutant, survived = done.get()
-        pending -= 1
-        tried[mutant.file] += 1
-        if survived:
-            survivors.append(mutant)
-        if sum(tried.values()) % 50 == 0:
-            click.echo(f"{sum(tried.values())} tried, {len(survivors)} survive", err=True)
-    for _ in workers:
-        work.put(None)
-    for worker in workers:
-        worker.join()
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(processes, context, initializer=prepare) as pool:
+        if not pool.submit(survives, unchanged, list(tests), limit_s).result():
+            raise click.ClickException("the tests fail as it is")
+        runs = {pool.submit(survives, mutant, list(tests), limit_s): mutant for mutant in found}
+        try:
+            for run in as_completed(runs, timeout=until_s):
+                tried[runs[run].file] += 1
+                if run.result():
+                    survivors.append(runs[run])
+                if sum(tried.values()) % 50 == 0:
+                    click.echo(f"{sum(tried.values())} tried, {len(survivors)} survive", err=True)
+        except TimeoutError:
+            pool.shutdown(cancel_futures=True)
     left = Counter(mutant.file for mutant in survivors)
     for file in sorted(tried):
         click.echo(f"{file}: {tried[file] - left[file]} of {tried[file]} killed")
