@@ -121,7 +121,7 @@ def test_reinforce_takes_the_gradient_that_was_computed_by_hand() -> None:
     np.testing.assert_allclose(weights(policy)[:2] - before, expected, rtol=1e-4, atol=1e-6)
     assert report.entropy == pytest.approx(np.mean(entropies), rel=1e-5)
     assert report.gradient_norm == pytest.approx(float(np.linalg.norm(expected)), rel=1e-4)
-    assert report.steps == 1
+    assert (report.kl, report.clipped, report.steps) == (0, 0, 1)
 
 
 def test_the_pieces_of_a_pass_do_not_show() -> None:

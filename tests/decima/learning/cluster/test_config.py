@@ -17,6 +17,12 @@ def written(tmp_path: Path, text: str) -> Path:
     return path
 
 
+def test_no_default_changes_unnoticed(tmp_path: Path) -> None:
+    """Settings that somebody wrote down would mean another training. Optional sections are in, too."""
+    config = read_config(written(tmp_path, "behaviour_cloning: {}\ncurriculum: {}\ncritic: {}"))
+    assert config.to_yaml() == Path(__file__).with_name("defaults.yaml").read_text()
+
+
 @pytest.mark.parametrize("name", ["batch", "makespan", "paper", "stream"])
 def test_recipes_are_complete_settings(name: str, tmp_path: Path) -> None:
     """Written and read again they are the same."""
