@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import cache
 from heapq import heapify, heapreplace
 
+import numba
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -20,6 +21,10 @@ from workloads.arrivals import JobSequence
 from workloads.job import JobProfile
 
 Times = NDArray[np.float64]
+
+COMPILED = pytest.mark.skipif(
+    numba.config.DISABLE_JIT, reason="means over many jobs take too long as plain Python"
+)
 
 #: The first jobs of each replication, when the queue is still shorter than it will be, are left out.
 NUM_JOBS, WARM_UP, REPLICATIONS = 2000, 400, 12
@@ -93,6 +98,7 @@ def assert_mean(values: Times, expected: float) -> None:
     assert half_width < 0.4 * expected
 
 
+@COMPILED
 @pytest.mark.parametrize("servers", [1, 4])
 @pytest.mark.parametrize("load", [0.5, 0.7, 0.8])
 def test_single_task_jobs_under_fifo_wait_as_long_as_erlang_says(load: float, servers: int) -> None:
@@ -105,6 +111,7 @@ def test_erlang_c_agrees_with_the_single_server() -> None:
     assert erlang_c_wait_ms(0.6, 2) == pytest.approx(0.36 / 0.64 * MEAN_SERVICE_MS)
 
 
+@COMPILED
 @pytest.mark.parametrize("load", [0.5, 0.7])
 def test_tasks_of_one_length_wait_half_as_long_on_one_executor(load: float) -> None:
     """M/D/1: rho / (2 (1 - rho)) service times (Pollaczek and Khinchine)."""

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numba
 import numpy as np
 import pytest
 
@@ -15,6 +16,10 @@ from decima.registry import make_scheduler
 from decima.schedulers import Fair, Fifo, Scheduler
 from simulator import DECIMA_SIM, ClusterConfig, run_episode
 from workloads import JobProfile, JobSequence, batch_arrivals, load_tpch, load_tpch_job
+
+pytestmark = pytest.mark.skipif(
+    numba.config.DISABLE_JIT, reason="means over many episodes take hours as plain Python"
+)
 
 Shared = Callable[[str], Path]
 
