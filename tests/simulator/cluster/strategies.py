@@ -35,12 +35,12 @@ def semantics() -> st.SearchStrategy[Semantics]:
 
 @st.composite
 def executor_classes(draw: st.DrawFn) -> tuple[ExecutorClass, ...]:
-    """One class that can run everything, and perhaps another one, before or after it."""
+    """One class that can run everything, and up to three others, before or after it."""
     classes = [ExecutorClass(draw(st.integers(1, 12)), **LARGE)]
-    if draw(st.booleans()):
+    for _ in range(draw(st.sampled_from((0, 0, 1, 1, 2, 3)))):
         size = st.sampled_from((0.0, 0.5, 1.0, 2.5, 4.0))
         other = ExecutorClass(draw(st.integers(1, 6)), cpu=draw(size), memory=draw(size))
-        classes.insert(draw(st.integers(0, 1)), other)
+        classes.insert(draw(st.integers(0, len(classes))), other)
     return tuple(classes)
 
 

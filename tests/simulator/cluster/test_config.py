@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
-from simulator import ConfigError, ExecutorClass
+from simulator import PAPER, ClusterConfig, ConfigError, ExecutorClass
 from simulator.cluster.config import parse_classes
+
+
+def test_by_default_it_is_the_papers_cluster() -> None:
+    """Decima, sections 6.2 and 7.2, and its published simulator; a change would be another experiment."""
+    config = ClusterConfig()
+    assert config.executor_classes == (ExecutorClass(50, 1.0, 1.0),)
+    assert (config.moving_delay_ms, config.warmup_delay_ms, config.max_time_ms) == (2000, 1000, math.inf)
+    assert (config.reward, config.reward_scale_ms) == ("jct", 100_000)
+    assert (config.semantics, config.engine) == (PAPER, "compiled")
 
 
 def test_the_smallest_class_comes_first() -> None:
