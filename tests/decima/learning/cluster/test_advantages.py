@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,22 @@ def test_a_critic_knows_what_the_load_is_worth_whatever_its_sequences_had_to_com
     np.testing.assert_allclose(advantage, 0.0, atol=0.02)
     plain = Advantages(config.model_copy(update={"critic": None}), config.conditions())
     assert np.std(plain(policy, samples, plan_iteration(config, 0))) > 0.5
+
+
+def test_the_average_reward_is_that_of_all_samples_so_far(tmp_path: Path) -> None:
+    """With it taken off each sample, returns of constant rewards are 0."""
+    config = small(
+        tmp_path,
+        returns={"kind": "differential"},
+        baseline={"kind": "none"},
+        episodes={"sequences": SEQUENCES, "per_sequence": PER_SEQUENCE},
+    )
+    policy = Policy(config.policy.build())
+    samples = made_up(config, policy, np.zeros(NUM_SUMS), of_sequence=1.0)
+    samples = replace(samples, reward=np.full(len(samples), -2.0))
+    advantages = Advantages(config, config.conditions())
+    np.testing.assert_allclose(advantages(policy, samples, plan_iteration(config, 0)), 0.0, atol=1e-9)
+    assert len(advantages.state()["window"]) == len(samples)
 
 
 @pytest.mark.parametrize("fixed", [True, False])

@@ -28,7 +28,9 @@ def test_recipes_are_complete_settings(name: str, tmp_path: Path) -> None:
     """Written and read again they are the same."""
     assert name in RECIPES.names()
     config = read_config(name)
-    assert config.conditions().cluster.num_executors == 50
+    conditions = config.conditions()
+    assert conditions.cluster.num_executors == 50
+    assert conditions.intervals_ms == tuple(1000 * interval for interval in config.workload.intervals)  # type: ignore[attr-defined]
     assert config.cluster.reward == ("makespan" if name == "makespan" else "jct")
     assert config.workload.arrivals == ("poisson" if name in ("paper", "stream") else "batch")
     assert (config.curriculum is not None) == (name == "paper")

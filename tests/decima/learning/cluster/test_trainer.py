@@ -73,6 +73,8 @@ def test_seconds_of_training_beat_the_untrained_policy_by_far(tmp_path: Path) ->
     assert gained.mean() / (gained.std(ddof=1) / np.sqrt(50)) > 8
     assert trained.mean() < 0.9 * untrained.mean()
     assert result.improvement > -0.05
+    jct_s = [row["jct_s"] for row in read_metrics(tmp_path / "out" / "metrics.jsonl") if row["iteration"] > 0]
+    assert np.mean(jct_s[-5:]) < np.mean(jct_s[:5])
 
 
 def test_the_weights_that_are_judged_are_a_moving_average(tmp_path: Path) -> None:

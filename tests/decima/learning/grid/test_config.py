@@ -18,6 +18,12 @@ def read(source: str | Path, *overrides: str) -> DeepRMConfig:
     return read_settings(DeepRMConfig, RECIPES, source, overrides)
 
 
+@pytest.mark.parametrize(("load", "loads"), [("0.7", (0.7,)), ("[0.3, 0.9]", (0.3, 0.9))])
+def test_one_load_or_several(load: str, loads: tuple[float, ...]) -> None:
+    config = read(RECIPES.names()[0], f"jobs.load={load}", "jobs.rate=null")
+    assert config.jobs.loads(config.grid.build()) == loads
+
+
 def test_no_default_changes_unnoticed(tmp_path: Path) -> None:
     """Settings that somebody wrote down would mean another training. The optional section is in, too."""
     path = tmp_path / "mine.yaml"
