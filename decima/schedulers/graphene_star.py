@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decima.schedulers.fair import WeightedFair
+from decima.schedulers.graphene.search import with_between
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.observation import Observation, PerJob
 from workloads.job import JobProfile
@@ -77,8 +78,7 @@ def troublesome_stages(
     before = np.zeros((len(stages), len(stages)), dtype=bool)
     for stage, later in nx.transitive_closure_dag(profile.graph()).edges:
         before[stage, later] = True
-    between: NDArray[np.bool_] = chosen | ((chosen @ before) & (before @ chosen))
-    return between
+    return with_between(chosen, before)
 
 
 class _Trouble(NamedTuple):

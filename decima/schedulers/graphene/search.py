@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from decima.schedulers.graphene.project import Plan, Project, tasks_in_order
 from decima.schedulers.graphene.space import ROUNDING, list_schedule, mirrored, serial_schedule, surrounded
 
-__all__ = ["graphene", "troublesome_sets"]
+__all__ = ["graphene", "troublesome_sets", "with_between"]
 
 #: Steps between the thresholds that make tasks troublesome.
 STEP = 0.05
@@ -68,8 +68,13 @@ def troublesome_sets(project: Project) -> list[NDArray[np.bool_]]:
     is_long = long >= thresholds[:, None, None] - ROUNDING
     packs_badly = packs <= thresholds[:, None] + ROUNDING
     chosen = np.unique((is_long | packs_badly).reshape(-1, len(project)), axis=0)
-    behind, ahead = chosen @ project.before, chosen @ project.before.T
-    return list(np.unique(chosen | (behind & ahead), axis=0))
+    return list(np.unique(with_between(chosen, project.before), axis=0))
+
+
+def with_between(chosen: NDArray[np.bool_], before: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Sets of stages, bool [., n], with all that lie between two of a set; ``before`` as ``Project`` has it."""
+    closed: NDArray[np.bool_] = chosen | ((chosen @ before) & (chosen @ before.T))
+    return closed
 
 
 def _parts(project: Project) -> list[NDArray[np.int64]]:
