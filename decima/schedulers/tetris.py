@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from decima.schedulers.base import Scheduler, all_offered
 from simulator.cluster.observation import Decision, Observation
 
-__all__ = ["Tetris", "alignment", "demands"]
+__all__ = ["Tetris", "demands"]
 
 
 class Tetris(Scheduler):
@@ -38,8 +38,9 @@ class Tetris(Scheduler):
     def decide(self, observation: Observation) -> Decision | None:
         """The stage that fits best; see the class."""
         stages = self.candidates(observation)
-        score = alignment(observation, stages)
-        score -= self.penalty(observation, stages, float(score.mean()))
+        needs, offered = demands(observation)
+        score = needs[stages] @ offered
+        score -= self.penalty(observation, stages, needs, float(score.mean()))
         return all_offered(observation, int(stages[score.argmax()]))
 
     def candidates(self, observation: Observation) -> NDArray[np.int64]:
@@ -51,12 +52,11 @@ class Tetris(Scheduler):
         return stages[np.isin(jobs, self._furthest_below_share(observation, np.unique(jobs)))]
 
     def penalty(
-        self, observation: Observation, stages: NDArray[np.int64], scale: float
+        self, observation: Observation, stages: NDArray[np.int64], needs: NDArray[np.float64], scale: float
     ) -> NDArray[np.float64]:
         """For what is left of the jobs of these stages, float64 [len(stages)]; ``remaining * scale`` on average."""
         if not self.remaining:
             return np.zeros(stages.size)
-        needs, _ = demands(observation)
         work = observation.remaining_tasks * observation.mean_task_ms * needs.sum(axis=1)
         left = np.bincount(observation.stage_job, work)[observation.stage_job[stages]]
         penalty: NDArray[np.float64] = self.remaining * scale * left / max(left.mean(), 1e-9)
@@ -67,13 +67,6 @@ class Tetris(Scheduler):
         held = np.array([observation.held(int(job)) for job in jobs])
         count = math.ceil((1 - self.fairness) * jobs.size)
         return jobs[np.argsort(held, kind="stable")[:count]]
-
-
-def alignment(observation: Observation, stages: NDArray[np.int64]) -> NDArray[np.float64]:
-    """How well each of these stages packs, float64 [len(stages)]: the dot product of its needs and the offer."""
-    needs, offered = demands(observation)
-    found: NDArray[np.float64] = needs[stages] @ offered
-    return found
 
 
 def demands(observation: Observation) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from decima.schedulers.graphene.project import Project
 from decima.schedulers.graphene.search import graphene
-from decima.schedulers.tetris import Tetris, alignment
+from decima.schedulers.tetris import Tetris, demands
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.observation import Decision, Observation, PerJob
 from workloads.job import JobProfile
@@ -44,8 +44,9 @@ class Graphene(Tetris):
         unclaimed = observation.unclaimed_tasks[stages][:, None]
         next_tasks = np.arange(min(observation.offered, int(unclaimed.max())))
         urgency = self._urgency(observation, stages, next_tasks)
-        score = alignment(observation, stages)[:, None] * urgency
-        score -= self.penalty(observation, stages, float(score[:, 0].mean()))[:, None]
+        needs, offered = demands(observation)
+        score = (needs[stages] @ offered)[:, None] * urgency
+        score -= self.penalty(observation, stages, needs, float(score[:, 0].mean()))[:, None]
         score[next_tasks >= unclaimed] = -np.inf
         taken = np.argsort(-score, axis=None, kind="stable")[: observation.offered] // next_tasks.size
         stage = int(stages[taken[0]])
