@@ -45,7 +45,7 @@ class BaseCluster(ABC):
         self._num_decisions = 0
         self._observation: Observation | None = None
         self._classes = np.array(
-            [(kind.count, kind.cpu, kind.memory) for kind in config.executor_classes], dtype=CLASS
+            [(kind.count, 0, kind.cpu, kind.memory) for kind in config.executor_classes], dtype=CLASS
         )
 
     @property

@@ -97,7 +97,8 @@ class Cluster(BaseCluster):
     def _look(self) -> Observation:
         source_job = -1 if self._source_job is None else self._source_job
         jobs, stages = np.empty(len(self._live_jobs), dtype=JOB), np.empty(self._num_stages, dtype=STAGE)
-        source, num_schedulable = engine.observe(self._memory, self._kind, source_job, jobs, stages)
+        classes = self._classes.copy()
+        source, num_schedulable = engine.observe(self._memory, self._kind, source_job, classes, jobs, stages)
         return Observation(
             self.config,
             self.clock.now,
@@ -107,7 +108,7 @@ class Cluster(BaseCluster):
             num_schedulable,
             jobs,
             stages,
-            self._classes,
+            classes,
             self._profiles,
             self._last_call,
         )

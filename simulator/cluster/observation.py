@@ -68,6 +68,7 @@ CLASS = np.dtype(
         np.record,
         [
             ("executors", np.int64),  # of it in the cluster now
+            ("free", np.int64),  # of these, those that wait: in the common pool or a job's, offered or not
             ("cpu", np.float64),  # of one of them
             ("memory", np.float64),
         ],
@@ -103,7 +104,8 @@ class Observation:
         num_schedulable: stages that may be chosen; if none, the only answer is to leave the executors idle.
         jobs: records [J] of the type ``JOB``.
         stages: records [S] of the type ``STAGE``; those of a job in the order of its profile.
-        classes: records [K] of the type ``CLASS``; executors may join and leave.
+        classes: records [K] of the type ``CLASS``; executors may join and leave. An executor that runs a task, is just
+            done with one or moves is not free.
         profiles: of the J live jobs, or estimates of them. What ``stages`` says may be known better by now, such as
             numbers of tasks. It is the same tuple until a job arrives or completes; see ``PerJob``.
         last_call: nothing is pending: unless executors are put to work now, the cluster stands still for ever.

@@ -354,6 +354,9 @@ class ReferenceCluster(BaseCluster):
         jobs: list[tuple[float, ...]] = []
         stages: list[tuple[float, ...]] = []
         num_schedulable = 0
+        classes = self._classes.copy()
+        for pool, waiting in self._pools.items():
+            classes["free"][pool[1]] += len(waiting)
         for place, job in enumerate(self._live):
             first = len(stages)
             schedulable = [stage for stage in job.stages if self._is_schedulable(stage, kind)]
@@ -382,7 +385,7 @@ class ReferenceCluster(BaseCluster):
             num_schedulable,
             np.array(jobs, dtype=JOB),
             np.array(stages, dtype=STAGE),
-            self._classes,
+            classes,
             self._profiles,
             self._last_call,
         )

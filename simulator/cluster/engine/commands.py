@@ -239,13 +239,18 @@ def next_free_executors(memory, place):
 
 
 @compiled
-def observe(memory, kind, source_job, seen_jobs, seen_stages):
+def observe(memory, kind, source_job, seen_classes, seen_jobs, seen_stages):
     """Fill in what a scheduler may see of the live jobs and their stages, as many as there are, see ``Observation``.
+
+    Of the classes: how many executors are free.
 
     Returns:
         The place of ``source_job`` among the live jobs or -1, and the number of schedulable stages.
     """
-    return _observe(view(memory), kind, source_job, seen_jobs, seen_stages)
+    state = view(memory)
+    for number in range(len(seen_classes)):
+        seen_classes[number].free = state.kinds[number].free
+    return _observe(state, kind, source_job, seen_jobs, seen_stages)
 
 
 @inner

@@ -69,6 +69,7 @@ def enter_pool(state, executor, pool):
     else:
         waiting.first = executor
     waiting.last = executor
+    state.kinds[entering.kind].free += 1
 
 
 @inner
@@ -87,6 +88,7 @@ def _leave_pool(state, executor):
     else:
         waiting.last = leaving.previous
     leaving.pool = -1
+    state.kinds[leaving.kind].free -= 1
 
 
 @inner

@@ -41,7 +41,7 @@ CLUSTER = _record(
     ("departure_order", _INT),  # insertion number of the arrival that executors leaving now share
     ("free_commitment", _INT),  # first unused place in the commitments
     ("num_classes", _INT),
-    ("end", _INT, (14,)),  # where the tables end in `Memory`, bytes
+    ("end", _INT, (15,)),  # where the tables end in `Memory`, bytes
     ("nearest_level", _INT),  # switches of `Semantics`
     ("waiting_keeps_jvm", _INT),
     ("warmup_ms", _FLOAT),
@@ -49,6 +49,9 @@ CLUSTER = _record(
 )
 
 _CLUSTER_BYTES = CLUSTER.itemsize
+
+#: A class of executors.
+KIND = _record(("free", _INT))  # how many are in pools
 
 EXECUTOR = _record(
     ("kind", _INT),  # its class
@@ -143,6 +146,8 @@ class State(NamedTuple):
 
     cluster: NDArray[np.void]
     """``CLUSTER`` [1]"""
+    kinds: NDArray[np.void]
+    """``KIND`` [classes]"""
     executors: NDArray[np.void]
     """``EXECUTOR`` [executors]"""
     departures: NDArray[np.void]
@@ -185,19 +190,20 @@ def state_of(memory: Memory) -> State:
     end = cluster[0].end
     return State(
         cluster,
-        records[end[0] : end[1]].view(EXECUTOR),
-        records[end[1] : end[2]].view(DEPARTURE),
-        records[end[2] : end[3]].view(COMMITMENT),
-        records[end[3] : end[4]].view(RUNNING),
-        records[end[4] : end[5]].view(JOB),
-        records[end[5] : end[6]].view(np.int64),
-        records[end[6] : end[7]].view(STAGE),
-        records[end[7] : end[8]].view(STAFF),
-        records[end[8] : end[9]].view(POOL),
-        records[end[9] : end[10]].view(SOURCE),
-        records[end[10] : end[11]].view(np.int64),
-        records[end[11] : end[12]].view(LEVEL),
-        records[end[12] : end[13]].view(TASK),
+        records[end[0] : end[1]].view(KIND),
+        records[end[1] : end[2]].view(EXECUTOR),
+        records[end[2] : end[3]].view(DEPARTURE),
+        records[end[3] : end[4]].view(COMMITMENT),
+        records[end[4] : end[5]].view(RUNNING),
+        records[end[5] : end[6]].view(JOB),
+        records[end[6] : end[7]].view(np.int64),
+        records[end[7] : end[8]].view(STAGE),
+        records[end[8] : end[9]].view(STAFF),
+        records[end[9] : end[10]].view(POOL),
+        records[end[10] : end[11]].view(SOURCE),
+        records[end[11] : end[12]].view(np.int64),
+        records[end[12] : end[13]].view(LEVEL),
+        records[end[13] : end[14]].view(TASK),
         values,
     )
 
@@ -255,6 +261,7 @@ def allocate(config: ClusterConfig, sequence: JobSequence) -> Memory:
     memory = (
         _reserve(
             (CLUSTER, 1),
+            (KIND, num_classes),
             (EXECUTOR, num_executors),
             (DEPARTURE, num_executors),
             (COMMITMENT, num_executors),

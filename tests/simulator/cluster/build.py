@@ -68,7 +68,7 @@ def by_hand() -> Observation:
             ],
             dtype=STAGE,
         ),
-        classes=np.array([(4, 1.0, 0.5), (1, 2.0, 4.0)], dtype=CLASS),
+        classes=np.array([(4, 3, 1.0, 0.5), (1, 1, 2.0, 4.0)], dtype=CLASS),
         profiles=(chain(stage(2, 20.0), stage(1, 30.0)), job(stage(4, 5.0))),
     )
 

@@ -7,8 +7,8 @@ from itertools import pairwise
 import pytest
 
 from simulator.cluster.cluster import Cluster
-from simulator.cluster.config import ClusterConfig
-from simulator.cluster.observation import PerJob
+from simulator.cluster.config import ClusterConfig, ExecutorClass
+from simulator.cluster.observation import Decision, PerJob
 from tests.simulator.cluster.build import by_hand, chain, greedy, job, jobs, stage
 from workloads.job import JobProfile
 
@@ -24,6 +24,20 @@ def test_it_needs_no_simulator() -> None:
     assert [seen.held(place) for place in (0, 1)] == [1, 0]
     assert seen.work_ms(seen.remaining_tasks).tolist() == [70.0, 20.0]
     assert seen.stages[1].memory == 0.5
+    assert seen.classes["free"].tolist() == [3, 1]
+
+
+def test_executors_that_wait_are_free() -> None:
+    """At 15 ms one of two executors is done with its task and committed to the second stage, for which it waits."""
+    config = ClusterConfig(executor_classes=(ExecutorClass(3), ExecutorClass(1)), moving_delay_ms=5.0)
+    cluster = Cluster(config, jobs(chain(stage(3, 10.0), stage(1, 10.0))))
+    seen = [cluster.observe()]
+    for decision in (Decision(0, 2), None, None, Decision(1, 2), None):
+        cluster.decide(decision)
+        seen.append(cluster.observe())
+    assert [each.time_ms for each in seen] == [0.0, 0.0, 0.0, 15.0, 15.0, 15.0]
+    free = [each.classes["free"].tolist() for each in seen]
+    assert free == [[3, 1], [3, 1], [1, 1], [1, 1], [1, 1], [2, 1]]
 
 
 def test_profiles_are_the_same_tuple_until_a_job_arrives_or_completes() -> None:
