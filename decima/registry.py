@@ -21,6 +21,7 @@ from decima.schedulers.fair import Fair, NaiveWeightedFair, WeightedFair
 from decima.schedulers.fifo import Fifo
 from decima.schedulers.graphene.online import Graphene
 from decima.schedulers.graphene_star import GrapheneStar
+from decima.schedulers.packed_srpt import PackedSrpt
 from decima.schedulers.random_choice import RandomChoice
 from decima.schedulers.sjf_cp import SjfCp
 from decima.schedulers.srpt import CappedSrpt, ProfiledSrpt
@@ -46,6 +47,7 @@ SCHEDULERS: dict[str, type[Scheduler]] = {
     "weighted-fair": WeightedFair,
     "capped-srpt": CappedSrpt,
     "profiled-srpt": ProfiledSrpt,
+    "packed-srpt": PackedSrpt,
     "tetris": Tetris,
     "drf": Drf,
     "graphene-star": GrapheneStar,
@@ -57,6 +59,7 @@ PARAMETERS: dict[str, tuple[str, ...]] = {
     "weighted-fair": ("alpha",),
     "capped-srpt": ("coefficient",),
     "profiled-srpt": ("thrift",),
+    "packed-srpt": ("thrift", "waste"),
     "tetris": ("remaining", "fairness"),
     "graphene-star": ("alpha", "long", "fragmented"),
     "graphene": ("remaining", "fairness"),

@@ -7,13 +7,13 @@ from abc import abstractmethod
 import numpy as np
 from numpy.typing import NDArray
 
-from decima.schedulers.base import Scheduler
+from decima.schedulers.base import Scheduler, all_offered
 from simulator.cluster.alone import useful_executors
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.observation import Decision, Observation, PerJob
 from workloads.job import JobProfile
 
-__all__ = ["CappedSrpt", "ProfiledSrpt"]
+__all__ = ["STAYING", "CappedSrpt", "ProfiledSrpt", "lasting_executors"]
 
 #: Work in units of this, ms.
 UNIT_MS = 100_000.0
@@ -41,29 +41,32 @@ class _LimitedSrpt(Scheduler):
         if observation.source >= 0:
             held[observation.source] -= observation.offered
             order[observation.source] *= STAYING
-        lasting, ready = _lasting(observation), observation.next_stage >= 0
+        lasting, ready = lasting_executors(observation), observation.next_stage >= 0
         for bound in (limit, np.full(jobs, most)):
             bound = np.minimum(bound, lasting).astype(np.int64)
             chosen = np.flatnonzero(ready & (held < bound))
             if chosen.size:
                 job = chosen[np.argmin(order[chosen])]
                 return Decision(int(observation.next_stage[job]), int(bound[job]))
-        return None
+        # Whom nothing else is left to wait for: executors of a class too small for their job count in its limit.
+        return all_offered(observation, int(observation.schedulable.argmax())) if observation.last_call else None
 
     @abstractmethod
     def limits(self, observation: Observation, work: NDArray[np.float64]) -> NDArray[np.float64]:
         """Executors that each live job uses well, [J]; ``work`` is what is left of them, float64 [J], ms."""
 
 
-def _lasting(observation: Observation) -> NDArray[np.float64]:
-    """How many executors would find enough work at each live job to be worth their move, at least 1, float64 [J]."""
+def lasting_executors(observation: Observation) -> NDArray[np.float64]:
+    """How many of those offered would find enough work at each live job to be worth their move, at least 1, float64 [J]."""
     lasting = np.full(observation.job_executors.size, float(observation.num_executors))
     # Whoever rests must be asked again, which the published simulator does not do.
     if not observation.config.semantics.offer_idle_executors or not observation.config.moving_delay_ms:
         return lasting
     from_job = observation.source >= 0
     worth_ms = (WORTH_LEAVING if from_job else WORTH_MOVING) * observation.config.moving_delay_ms
-    found = observation.work_ms(observation.unclaimed_tasks) / worth_ms
+    offered = observation.classes[observation.executor_class]
+    fits = (observation.stages["cpu"] <= offered["cpu"]) & (observation.stages["memory"] <= offered["memory"])
+    found = observation.work_ms(observation.unclaimed_tasks * fits) / worth_ms
     if from_job:
         found[observation.source] = lasting[observation.source]  # to stay is no move
     return np.maximum(found, 1.0)
