@@ -167,7 +167,7 @@ class ReferenceCluster(BaseCluster):
         if executor in pool:
             pool.remove(executor)
         if target is None:
-            if job and any(stage.unstarted for stage in job.stages):
+            if job and any(stage.unstarted and self._fits(stage, executor.kind) for stage in job.stages):
                 self._wait(executor)
             else:
                 self._go_to_common_pool(executor)

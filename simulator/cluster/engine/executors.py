@@ -270,7 +270,7 @@ def carry_out_next(state, source, executor, now):
     _leave_pool(state, executor)
     job = state.executors[executor].job
     if target == IDLE:
-        if job >= 0 and _has_unstarted_tasks(state, job):
+        if job >= 0 and _could_use(state, job, state.executors[executor].kind):
             wait(state, executor)
         else:
             go_to_common_pool(state, executor)
@@ -287,9 +287,11 @@ def carry_out_next(state, source, executor, now):
 
 
 @inner
-def _has_unstarted_tasks(state, job):
-    for stage in range(state.jobs[job].first_stage, state.jobs[job].end_stage):
-        if state.stages[stage].started < state.stages[stage].num_tasks:
+def _could_use(state, job, kind):
+    """Whether a job has tasks to start, now or later, that executors of a class can run."""
+    for stage_id in range(state.jobs[job].first_stage, state.jobs[job].end_stage):
+        stage = state.stages[stage_id]
+        if stage.started < stage.num_tasks and state.staff[staff_of(state, stage_id, kind)].fits:
             return True
     return False
 
