@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 __all__ = [
     "DECIMA_SIM_POLICY",
+    "PACKING_POLICY",
     "PAPER_POLICY",
     "PRESETS",
     "PROFILED_POLICY",
@@ -34,6 +35,13 @@ FeatureName = Literal[
     "next",
     "share_executors",
     "lasting_executors",
+    "unused_cpu",
+    "unused_memory",
+    "covering_share",
+    "larger_share",
+    "free_covering_executors",
+    "busy_executors",
+    "fitting_share",
     "thrifty_executors",
     "fast_executors",
 ]
@@ -47,9 +55,14 @@ JOB_FEATURE_NAMES = (
     "job_work_ms",
     "share_executors",
     "lasting_executors",
+    "larger_share",
+    "busy_executors",
+    "fitting_share",
     "thrifty_executors",
     "fast_executors",
 )
+#: Those that are negative at times.
+_SIGNED = ("local", "ready", "next", "unused_cpu", "unused_memory")
 
 
 #: Units of a layer; more than that no file shall make us allocate.
@@ -67,7 +80,13 @@ class Feature(BaseModel):
             of the job that classic schedulers would run next (``Observation.next_stage``), else -1; ``job_executors``,
             ``offered_executors`` and ``running_executors`` (at work on the stage) are counts; ``share_executors`` is
             the cluster's executors over the live jobs; ``lasting_executors`` how many would find work in the job's
-            unclaimed tasks for 8 moving delays each, at most all; ``thrifty_executors`` and ``fast_executors`` are how
+            unclaimed tasks that fit them for 8 moving delays each, at most all; ``unused_cpu`` and ``unused_memory`` what
+            a task of the stage would leave unused of an executor offered, as a share of what the largest class has,
+            negative where it does not fit; ``covering_share`` the share of the cluster's executors that the stage
+            fits, ``larger_share`` of those at least as large as the ones offered; ``free_covering_executors`` those of
+            other classes that wait and that the stage fits; ``busy_executors`` those of the job's that are at work or
+            committed to it, without those offered; ``fitting_share`` the share of the job's unclaimed work that fits
+            the executors offered; ``thrifty_executors`` and ``fast_executors`` are how
             many a job uses well if it is alone (``simulator.cluster.alone.useful_executors``).
         scale: what it is divided by, in its own unit.
         log: whether to compress it.
@@ -81,7 +100,7 @@ class Feature(BaseModel):
 
     @model_validator(mode="after")
     def _check(self) -> Feature:
-        if self.log and self.name in ("local", "ready", "next"):
+        if self.log and self.name in _SIGNED:
             raise ValueError(f"the feature {self.name} is negative at times: it has no logarithm")
         return self
 
@@ -218,9 +237,12 @@ SHORTCUT_POLICY = PolicyConfig(
 )
 
 
-def _fine(feature: Feature) -> Feature:
+def _rescaled(features: tuple[Feature, ...], scale: float) -> tuple[Feature, ...]:
     """Numbers of executors in units in which one more or less can be seen."""
-    return Feature(name=feature.name, scale=2.0) if feature.name.endswith("_executors") else feature
+    return tuple(
+        Feature(name=feature.name, scale=scale) if feature.name.endswith("_executors") else feature
+        for feature in features
+    )
 
 
 _PARALLELISM = tuple(
@@ -232,10 +254,33 @@ _PARALLELISM = tuple(
 #: leave executors where they are.
 PROFILED_POLICY = SHORTCUT_POLICY.model_copy(
     update={
-        "stage_features": (*map(_fine, SHORTCUT_POLICY.stage_features), Feature(name="next"), *_PARALLELISM),
-        "job_features": (*map(_fine, SHORTCUT_POLICY.job_features), *_PARALLELISM),
+        "stage_features": (*_rescaled(SHORTCUT_POLICY.stage_features, 2.0), Feature(name="next"), *_PARALLELISM),
+        "job_features": (*_rescaled(SHORTCUT_POLICY.job_features, 2.0), *_PARALLELISM),
         "limit_scale": 2.0,
         "wait": True,
+    }
+)
+
+_CLASSES = (
+    Feature(name="larger_share"),
+    Feature(name="busy_executors", scale=4.0),
+    Feature(name="fitting_share"),
+)
+
+
+#: The same for executors of several classes, on clusters of hundreds.
+PACKING_POLICY = PROFILED_POLICY.model_copy(
+    update={
+        "stage_features": (
+            *_rescaled(PROFILED_POLICY.stage_features, 4.0),
+            *_CLASSES,
+            Feature(name="unused_cpu"),
+            Feature(name="unused_memory"),
+            Feature(name="covering_share"),
+            Feature(name="free_covering_executors", scale=4.0),
+        ),
+        "job_features": (*_rescaled(PROFILED_POLICY.job_features, 4.0), *_CLASSES),
+        "limit_scale": 4.0,
     }
 )
 
@@ -268,5 +313,6 @@ PRESETS: dict[str, PolicyConfig] = {
     "paper": PAPER_POLICY,
     "shortcut": SHORTCUT_POLICY,
     "profiled": PROFILED_POLICY,
+    "packing": PACKING_POLICY,
     "decima-sim": DECIMA_SIM_POLICY,
 }

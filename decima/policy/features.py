@@ -101,7 +101,9 @@ class Featurizer:
         seen = Seen(
             observation.jobs,
             observation.stages,
+            observation.classes,
             observation.offered,
+            observation.executor_class,
             observation.source,
             observation.num_executors,
             self._can_wait(observation),

@@ -19,7 +19,9 @@ LIMIT_KINDS = {"input": INPUT, "outputs": OUTPUTS, "stage": STAGE, "none": NONE}
 # Features, in the order of config.FEATURE_NAMES; those of useful_executors come last.
 UNCLAIMED_TASKS, REMAINING_TASKS, MEAN_TASK_MS, UNCLAIMED_WORK_MS, REMAINING_WORK_MS = 0, 1, 2, 3, 4
 EXECUTORS, OFFERED, LOCAL, RUNNING_EXECUTORS, JOB_WORK_MS = 5, 6, 7, 8, 9
-READY, NEXT, SHARE, LASTING, USEFUL = 10, 11, 12, 13, 14
+READY, NEXT, SHARE, LASTING = 10, 11, 12, 13
+UNUSED_CPU, UNUSED_MEMORY, COVERING, AS_LARGE, FREE_COVERING, BUSY, FITTING = 14, 15, 16, 17, 18, 19, 20
+USEFUL = 21
 
 
 class Seen(NamedTuple):
@@ -27,7 +29,9 @@ class Seen(NamedTuple):
 
     jobs: NDArray[np.void]
     stages: NDArray[np.void]
+    classes: NDArray[np.void]
     offered: int
+    executor_class: int
     source: int
     num_executors: int
     can_wait: bool
@@ -111,13 +115,23 @@ def _rows(seen, known, recipe):
     jobs, stages = seen.jobs, seen.stages
     num_jobs, num_stages = len(jobs), len(stages)
     most = float(seen.num_executors)
-    job_work, unclaimed_work = np.zeros(num_jobs), np.zeros(num_jobs)
+    own = seen.classes[seen.executor_class]
+    job_work, unclaimed_work, fitting_work = np.zeros(num_jobs), np.zeros(num_jobs), np.zeros(num_jobs)
+    busy = np.zeros(num_jobs)
     for stage in stages:
         job_work[stage.job] += stage.remaining_tasks * stage.mean_task_ms
-        unclaimed_work[stage.job] += stage.unclaimed_tasks * stage.mean_task_ms
+        work = stage.unclaimed_tasks * stage.mean_task_ms
+        unclaimed_work[stage.job] += work
+        if _covers(own, stage):
+            fitting_work[stage.job] += work
+        busy[stage.job] += stage.running_executors + stage.remaining_tasks - stage.unclaimed_tasks
     values = np.zeros(USEFUL + known.useful_executors.shape[1])
     values[OFFERED] = seen.offered
     values[SHARE] = seen.num_executors / max(num_jobs, 1)
+    for kind in seen.classes:
+        if _covers(kind, own):
+            values[AS_LARGE] += kind.executors / most
+    largest_cpu, largest_memory = _largest(seen.classes)
     row = 0
     num_answers = 0
     for job in range(num_jobs):
@@ -126,7 +140,9 @@ def _rows(seen, known, recipe):
         values[EXECUTORS] = executors
         values[LOCAL] = 1.0 if job == seen.source else -1.0
         values[JOB_WORK_MS] = job_work[job]
-        values[LASTING] = min(unclaimed_work[job] / seen.lasting_ms, most) if seen.lasting_ms > 0 else most
+        values[LASTING] = min(fitting_work[job] / seen.lasting_ms, most) if seen.lasting_ms > 0 else most
+        values[BUSY] = min(busy[job], held)
+        values[FITTING] = fitting_work[job] / unclaimed_work[job] if unclaimed_work[job] > 0 else 0.0
         values[USEFUL:] = known.useful_executors[job]
         for k in range(recipe.num_stage_features, recipe.names.size):
             value = _scaled(values[recipe.names[k]], recipe.scales[k], recipe.logs[k])
@@ -146,6 +162,14 @@ def _rows(seen, known, recipe):
             values[RUNNING_EXECUTORS] = stage.running_executors
             values[READY] = 1.0 if stage.ready_rank >= 0 else -1.0
             values[NEXT] = 1.0 if jobs[job].next_stage == place else -1.0
+            values[UNUSED_CPU] = (own.cpu - stage.cpu) / largest_cpu
+            values[UNUSED_MEMORY] = (own.memory - stage.memory) / largest_memory
+            values[COVERING] = values[FREE_COVERING] = 0.0
+            for number in range(len(seen.classes)):
+                kind = seen.classes[number]
+                if _covers(kind, stage):
+                    values[COVERING] += kind.executors / most
+                    values[FREE_COVERING] += kind.free if number != seen.executor_class else 0
             for k in range(recipe.num_stage_features):
                 value = _scaled(values[recipe.names[k]], recipe.scales[k], recipe.logs[k])
                 rows.features[row, k] = value
@@ -165,6 +189,22 @@ def _rows(seen, known, recipe):
             rows.high[row] = high
             row += 1
     return rows, num_answers
+
+
+@compiled
+def _covers(kind, need):
+    """Whether executors of a class are at least as large as what a stage, or another class, is."""
+    return need.cpu <= kind.cpu and need.memory <= kind.memory
+
+
+@compiled
+def _largest(classes):
+    """The most cpu and the most memory that an executor has; 1 where none has any."""
+    cpu, memory = 0.0, 0.0
+    for kind in classes:
+        cpu = max(cpu, kind.cpu)
+        memory = max(memory, kind.memory)
+    return cpu if cpu > 0 else 1.0, memory if memory > 0 else 1.0
 
 
 @compiled
