@@ -80,9 +80,9 @@ class Feature(BaseModel):
             of the job that classic schedulers would run next (``Observation.next_stage``), else -1; ``job_executors``,
             ``offered_executors`` and ``running_executors`` (at work on the stage) are counts; ``share_executors`` is
             the cluster's executors over the live jobs; ``lasting_executors`` how many would find work in the job's
-            unclaimed tasks that fit them for 8 moving delays each, at most all; ``unused_cpu`` and ``unused_memory`` what
-            a task of the stage would leave unused of an executor offered, as a share of what the largest class has,
-            negative where it does not fit; ``covering_share`` the share of the cluster's executors that the stage
+            unclaimed tasks that fit them for 8 moving delays each, at most all; ``unused_cpu`` and ``unused_memory``
+            what a task of the stage would leave unused of an executor offered, as a share of what the largest class
+            has, negative where it does not fit; ``covering_share`` the share of the cluster's executors that the stage
             fits, ``larger_share`` of those at least as large as the ones offered; ``free_covering_executors`` those of
             other classes that wait and that the stage fits; ``busy_executors`` those of the job's that are at work or
             committed to it, without those offered; ``fitting_share`` the share of the job's unclaimed work that fits
@@ -254,7 +254,11 @@ _PARALLELISM = tuple(
 #: leave executors where they are.
 PROFILED_POLICY = SHORTCUT_POLICY.model_copy(
     update={
-        "stage_features": (*_rescaled(SHORTCUT_POLICY.stage_features, 2.0), Feature(name="next"), *_PARALLELISM),
+        "stage_features": (
+            *_rescaled(SHORTCUT_POLICY.stage_features, 2.0),
+            Feature(name="next"),
+            *_PARALLELISM,
+        ),
         "job_features": (*_rescaled(SHORTCUT_POLICY.job_features, 2.0), *_PARALLELISM),
         "limit_scale": 2.0,
         "wait": True,

@@ -17,10 +17,10 @@ UNREADY = 1e12
 class PackedSrpt(ProfiledSrpt):
     """Shortest remaining work first, as ``ProfiledSrpt``, where executors differ in size and stages in demand.
 
-    An executor that is larger than a stage needs is dear: the fewer others could take what it alone can run, the more
-    the work of the stage's job counts. Only executors at work, or on their way to it, count towards a job's limit; those
-    that wait in a job may be too small for what is left of it. Inside a job, stages that are ready come first, and
-    of those the ones that fewest executors can run.
+    An executor that is larger than a stage needs is dear: the fewer others could run what it can, the more the work of
+    the stage's job counts. Only executors at work, or on their way to it, count towards a job's limit; those that wait
+    in a job may be too small for what is left of it. Inside a job, stages that are ready come first, and of those
+    the ones that fewest executors can run.
 
     Args:
         thrift: how much the executors that a job occupies count, beside the time that it takes.
@@ -73,7 +73,7 @@ class PackedSrpt(ProfiledSrpt):
 
 
 def covering(observation: Observation) -> tuple[NDArray[np.int64], int]:
-    """How many executors of the cluster cover the demand of each stage, int64 [S], and all that the offered class does."""
+    """Executors of the cluster that cover the demand of each stage, int64 [S], and that are as large as those offered."""
     classes, stages = observation.classes, observation.stages
     cpu, memory, executors = (classes[name][:, None] for name in ("cpu", "memory", "executors"))
     covered = ((cpu >= stages["cpu"]) & (memory >= stages["memory"])) * executors

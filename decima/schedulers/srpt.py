@@ -49,7 +49,9 @@ class _LimitedSrpt(Scheduler):
                 job = chosen[np.argmin(order[chosen])]
                 return Decision(int(observation.next_stage[job]), int(bound[job]))
         # Whom nothing else is left to wait for: executors of a class too small for their job count in its limit.
-        return all_offered(observation, int(observation.schedulable.argmax())) if observation.last_call else None
+        return (
+            all_offered(observation, int(observation.schedulable.argmax())) if observation.last_call else None
+        )
 
     @abstractmethod
     def limits(self, observation: Observation, work: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -57,7 +59,7 @@ class _LimitedSrpt(Scheduler):
 
 
 def lasting_executors(observation: Observation) -> NDArray[np.float64]:
-    """How many of those offered would find enough work at each live job to be worth their move, at least 1, float64 [J]."""
+    """How many of those offered would find enough work at each live job to be worth a move, at least 1, float64 [J]."""
     lasting = np.full(observation.job_executors.size, float(observation.num_executors))
     # Whoever rests must be asked again, which the published simulator does not do.
     if not observation.config.semantics.offer_idle_executors or not observation.config.moving_delay_ms:

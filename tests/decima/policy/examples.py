@@ -12,6 +12,7 @@ from decima.policy.features import Featurizer
 from decima.policy.graphs import Graphs
 from decima.policy.policy import Policy
 from simulator import PAPER, Cluster, ClusterConfig, Decision, Observation, Semantics
+from simulator.cluster.config import ExecutorClass
 from workloads import JobProfile, JobSequence, StageProfile, TaskDurations, random_dag
 
 
@@ -62,7 +63,9 @@ def _random_job(random: np.random.Generator, max_stages: int) -> JobProfile:
     number = random.permutation(num_stages)
     stages = [
         StageProfile(
-            int(random.integers(1, 7)), TaskDurations.constant(*random.uniform(1, 500, 1), first_ms=600)
+            int(random.integers(1, 7)),
+            TaskDurations.constant(*random.uniform(1, 500, 1), first_ms=600),
+            memory=float(random.choice([0.25, 0.5, 1.0])),
         )
         for _ in range(num_stages)
     ]
@@ -77,8 +80,11 @@ def episode(
 ) -> list[Observation]:
     """What is seen at the decisions of an episode in which everything is decided at random."""
     sequence = random_sequence(random) if sequence is None else sequence
-    executors = int(random.integers(1, max_executors + 1))
-    cluster = Cluster(ClusterConfig(executors, moving_delay_ms=150, semantics=semantics), sequence)
+    classes = [ExecutorClass(int(random.integers(1, max_executors + 1)))]
+    if max_executors > 1 and random.random() < 0.5:
+        classes.insert(0, ExecutorClass(int(random.integers(1, max_executors)), memory=0.5))
+    config = ClusterConfig(executor_classes=tuple(classes), moving_delay_ms=150, semantics=semantics)
+    cluster = Cluster(config, sequence)
     seen = []
     while not cluster.done:
         observation = cluster.observe()

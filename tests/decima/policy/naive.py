@@ -19,6 +19,15 @@ from simulator.cluster.alone import useful_executors
 Vector = np.ndarray
 
 
+def covers(kind: np.void, need: np.void) -> bool:
+    return bool(need["cpu"] <= kind["cpu"] and need["memory"] <= kind["memory"])
+
+
+def share(seen: Observation, need: np.void) -> float:
+    """Of the cluster's executors, those that are at least as large."""
+    return float(sum(kind["executors"] for kind in seen.classes if covers(kind, need)) / seen.num_executors)
+
+
 class NaiveNetwork:
     """The probabilities of a policy for one observation.
 
@@ -56,8 +65,16 @@ class NaiveNetwork:
             "share_executors": seen.num_executors / seen.jobs.size,
         }
         lasting_ms = LASTING_MOVES * seen.config.moving_delay_ms
-        work_ms = sum(seen.unclaimed_tasks[each] * seen.mean_task_ms[each] for each in self.unfinished(job))
-        values["lasting_executors"] = min(work_ms / lasting_ms, seen.num_executors)
+        here = self.unfinished(job)
+        work_ms = {each: seen.unclaimed_tasks[each] * seen.mean_task_ms[each] for each in here}
+        own = seen.classes[seen.executor_class]
+        fitting_ms = sum(work_ms[each] for each in here if covers(own, seen.stages[each]))
+        values["lasting_executors"] = min(fitting_ms / lasting_ms, seen.num_executors)
+        values["fitting_share"] = fitting_ms / max(sum(work_ms.values()), 1e-12)
+        values["larger_share"] = share(seen, own)
+        claimed = sum(seen.remaining_tasks[each] - seen.unclaimed_tasks[each] for each in here)
+        at_work = sum(seen.running_executors[each] for each in here)
+        values["busy_executors"] = min(at_work + claimed, max(seen.held(job), 0))
         profile = seen.profiles[job]
         for name, thrift in zip(("thrifty_executors", "fast_executors"), THRIFT, strict=True):
             values[name] = useful_executors(profile, seen.config, thrift)
@@ -71,6 +88,12 @@ class NaiveNetwork:
             values |= {"unclaimed_work_ms": unclaimed * mean, "remaining_work_ms": left * mean}
             values |= {"running_executors": seen.running_executors[place]}
             values |= {"ready": 1.0 if seen.ready_rank[place] >= 0 else -1.0}
+            need = seen.stages[place]
+            for name in ("cpu", "memory"):
+                values[f"unused_{name}"] = (own[name] - need[name]) / (seen.classes[name].max() or 1.0)
+            others = [kind for kind in range(len(seen.classes)) if kind != seen.executor_class]
+            waiting = [seen.classes[kind]["free"] for kind in others if covers(seen.classes[kind], need)]
+            values |= {"covering_share": share(seen, need), "free_covering_executors": sum(waiting)}
             values |= {"next": 1.0 if seen.next_stage[job] == place else -1.0}
         value = values[feature.name] / feature.scale
         return math.log(1 + value) if feature.log else value

@@ -14,8 +14,9 @@ from decima.policy.config import FEATURE_NAMES, JOB_FEATURE_NAMES, PAPER_POLICY,
 from decima.policy.features import LASTING_MOVES, THRIFT, Featurizer, message_order
 from simulator import Cluster, ClusterConfig, Decision, Observation
 from simulator.cluster.alone import useful_executors
+from simulator.cluster.observation import CLASS
 from tests.decima.policy.examples import VARIANTS, changed, episode
-from tests.simulator.cluster.build import chain, job, jobs, stage
+from tests.simulator.cluster.build import by_hand, chain, job, jobs, stage
 
 EVERYTHING = PolicyConfig(
     stage_features=tuple(Feature(name=name) for name in FEATURE_NAMES),
@@ -48,6 +49,9 @@ def test_features_are_what_they_are_called() -> None:
     useful = [
         [useful_executors(profile, seen.config, thrift) for thrift in THRIFT] for profile in seen.profiles
     ]
+    claimed = remaining - unclaimed
+    busy = [int((seen.running_executors + claimed)[:2].sum()), seen.running_executors[2] + claimed[2]]
+    busy[0] = min(busy[0], 7 - seen.offered)
     of_stages = unclaimed * mean / (LASTING_MOVES * seen.config.moving_delay_ms)
     lasting = np.array([of_stages[0] + of_stages[1], of_stages[2]], np.float32)
     expected = {
@@ -65,6 +69,13 @@ def test_features_are_what_they_are_called() -> None:
         "next": [1 if place in seen.next_stage else -1 for place in range(3)],
         "share_executors": [5, 5, 5],
         "lasting_executors": [lasting[0], lasting[0], lasting[1]],
+        "unused_cpu": [0, 0, 0],
+        "unused_memory": [1, 1, 1],
+        "covering_share": [1, 1, 1],
+        "larger_share": [1, 1, 1],
+        "free_covering_executors": [0, 0, 0],
+        "busy_executors": [busy[0], busy[0], busy[1]],
+        "fitting_share": [1, 1, 1],
         "thrifty_executors": [useful[0][0], useful[0][0], useful[1][0]],
         "fast_executors": [useful[0][1], useful[0][1], useful[1][1]],
     }
@@ -72,10 +83,31 @@ def test_features_are_what_they_are_called() -> None:
     for name, column in zip(FEATURE_NAMES, graph.features.T, strict=True):
         np.testing.assert_array_equal(column, expected[name], err_msg=name)
     of_jobs = [
-        [7, seen.offered, 1, work[0], 5, lasting[0], *useful[0]],
-        [3, seen.offered, -1, work[1], 5, lasting[1], *useful[1]],
+        [7, seen.offered, 1, work[0], 5, lasting[0], 1, busy[0], 1, *useful[0]],
+        [3, seen.offered, -1, work[1], 5, lasting[1], 1, busy[1], 1, *useful[1]],
     ]
     np.testing.assert_array_equal(graph.job_features, of_jobs)
+
+
+def test_features_tell_what_fits_which_executors() -> None:
+    """Three classes; offered are those of 1 cpu and 0.5 memory, of which the second job's stage needs more."""
+    seen = by_hand()
+    seen.classes = np.array([(4, 3, 1.0, 0.5), (3, 2, 2.0, 4.0), (3, 1, 4.0, 0.25)], dtype=CLASS)
+    seen.stages["cpu"], seen.stages["memory"] = [1.0, 0.5, 2.0], [0.0, 0.25, 1.0]
+    graph = Featurizer(EVERYTHING).graph(seen)
+    columns = dict(zip(FEATURE_NAMES, graph.features.T.tolist(), strict=True))
+    lasting_ms = LASTING_MOVES * seen.config.moving_delay_ms
+    for name, expected in {
+        "unused_cpu": [0.0, 0.125, -0.25],
+        "unused_memory": [0.125, 0.0625, -0.125],
+        "covering_share": [1.0, 1.0, 0.3],
+        "larger_share": [0.7] * 3,
+        "free_covering_executors": [3.0, 3.0, 2.0],
+        "busy_executors": [1.0, 1.0, 0.0],
+        "fitting_share": [1.0, 1.0, 0.0],
+        "lasting_executors": [70 / lasting_ms, 70 / lasting_ms, 0.0],
+    }.items():
+        np.testing.assert_allclose(columns[name], expected, rtol=1e-6, err_msg=name)
 
 
 def test_features_are_divided_and_compressed() -> None:
@@ -186,6 +218,8 @@ def test_every_decision_counts_as_an_answer() -> None:
         ({"stage_features": [{"name": "local", "log": True}]}, "it has no logarithm"),
         ({"stage_features": [{"name": "ready", "log": True}]}, "it has no logarithm"),
         ({"stage_features": [{"name": "next", "log": True}]}, "it has no logarithm"),
+        ({"stage_features": [{"name": "unused_cpu", "log": True}]}, "it has no logarithm"),
+        ({"stage_features": [{"name": "unused_memory", "log": True}]}, "it has no logarithm"),
         ({"stage_features": [{"name": "local", "unit": "ms"}]}, "Extra inputs are not permitted"),
         ({"job_features": [{"name": "mean_task_ms"}]}, "mean_task_ms is no feature of a job"),
         ({"embedding": 0}, "greater than or equal to 1"),
