@@ -272,11 +272,13 @@ _CLASSES = (
 )
 
 
-#: The same for executors of several classes, on clusters of hundreds.
+_WORK = {"unclaimed_work_ms": Feature(name="unclaimed_work_ms", scale=10_000.0, log=True)}
+
+#: The same for executors of several classes, on clusters of hundreds, and for work of any size.
 PACKING_POLICY = PROFILED_POLICY.model_copy(
     update={
         "stage_features": (
-            *_rescaled(PROFILED_POLICY.stage_features, 4.0),
+            *(_WORK.get(each.name, each) for each in _rescaled(PROFILED_POLICY.stage_features, 4.0)),
             *_CLASSES,
             Feature(name="unused_cpu"),
             Feature(name="unused_memory"),

@@ -73,7 +73,7 @@ class PackedSrpt(ProfiledSrpt):
 
 
 def covering(observation: Observation) -> tuple[NDArray[np.int64], int]:
-    """Executors of the cluster that cover the demand of each stage, int64 [S], and that are as large as those offered."""
+    """Executors of the cluster that cover the demand of each stage, int64 [S], or are as large as those offered."""
     classes, stages = observation.classes, observation.stages
     cpu, memory, executors = (classes[name][:, None] for name in ("cpu", "memory", "executors"))
     covered = ((cpu >= stages["cpu"]) & (memory >= stages["memory"])) * executors
