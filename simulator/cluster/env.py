@@ -28,7 +28,7 @@ ENV_ID = "decima/Cluster-v0"
 
 #: Bounds that no episode reaches; infinite ones would be warned about.
 _MANY = np.iinfo(np.int32).max
-_LATE_MS = np.finfo(np.float64).max
+_MUCH = np.finfo(np.float64).max
 
 
 def synthetic_batch(seed: int) -> JobSequence:
@@ -67,6 +67,12 @@ class ClusterEnv(gymnasium.Env[dict[str, Any], NDArray[np.int64]]):
     unclaimed_tasks    int32    [max_stages]     those that no executor is committed or moving to
     running_executors  int32    [max_stages]     executors at work on it
     mean_task_ms       float64  [max_stages]     mean duration of its tasks, ms
+    cpu                float64  [max_stages]     cores that a task needs
+    memory             float64  [max_stages]     memory that a task needs
+    class_executors    int32    [K]              executors of each of the K classes that are in the cluster
+    class_free         int32    [K]              those that wait
+    class_cpu          float64  [K]              cores of one of them
+    class_memory       float64  [K]              memory of one of them
     edge_mask          int8     [max_edges]      1 where there is an edge
     edge_parent        int32    [max_edges]      the stage it begins at, as a place in the stage arrays
     edge_child         int32    [max_edges]      the stage it ends at, which waits for the parent
@@ -269,18 +275,19 @@ class _Room(NamedTuple):
         def count(length: int, high: int = _MANY) -> spaces.Box:
             return spaces.Box(0, high, (length,), np.int32)
 
-        def time_ms(length: int) -> spaces.Box:
-            return spaces.Box(0.0, _LATE_MS, (length,), np.float64)
+        def amount(length: int) -> spaces.Box:
+            return spaces.Box(0.0, _MUCH, (length,), np.float64)
 
+        num_classes = len(config.executor_classes)
         return spaces.Dict(
             {
-                "time_ms": time_ms(1),
+                "time_ms": amount(1),
                 "offered": count(1, high=config.num_executors),
                 "executor_class": spaces.Discrete(len(config.executor_classes)),
                 "source": spaces.Discrete(self.jobs + 1),
                 "backlog": count(1),
                 "job_mask": spaces.MultiBinary(self.jobs),
-                "job_arrival_ms": time_ms(self.jobs),
+                "job_arrival_ms": amount(self.jobs),
                 "job_executors": count(self.jobs, high=config.num_executors),
                 "stage_mask": spaces.MultiBinary(self.stages),
                 "stage_job": count(self.stages, high=self.jobs - 1),
@@ -288,7 +295,13 @@ class _Room(NamedTuple):
                 "remaining_tasks": count(self.stages),
                 "unclaimed_tasks": count(self.stages),
                 "running_executors": count(self.stages, high=config.num_executors),
-                "mean_task_ms": time_ms(self.stages),
+                "mean_task_ms": amount(self.stages),
+                "cpu": amount(self.stages),
+                "memory": amount(self.stages),
+                "class_executors": count(num_classes, high=config.num_executors),
+                "class_free": count(num_classes, high=config.num_executors),
+                "class_cpu": amount(num_classes),
+                "class_memory": amount(num_classes),
                 "edge_mask": spaces.MultiBinary(self.edges),
                 "edge_parent": count(self.edges, high=self.stages - 1),
                 "edge_child": count(self.edges, high=self.stages - 1),
@@ -310,6 +323,7 @@ class _Room(NamedTuple):
         jobs, stages, edges = self._fitting(observation)
         source = observation.source if 0 <= observation.source < jobs and observation.offered else self.jobs
         schedulable = observation.schedulable[:stages] & (observation.offered > 0)
+        classes = observation.classes
         return {
             "time_ms": np.array([observation.time_ms]),
             "offered": np.array([observation.offered], dtype=np.int32),
@@ -326,6 +340,12 @@ class _Room(NamedTuple):
             "unclaimed_tasks": _padded(observation.unclaimed_tasks[:stages], self.stages, np.int32),
             "running_executors": _padded(observation.running_executors[:stages], self.stages, np.int32),
             "mean_task_ms": _padded(observation.mean_task_ms[:stages], self.stages, np.float64),
+            "cpu": _padded(observation.stages["cpu"][:stages], self.stages, np.float64),
+            "memory": _padded(observation.stages["memory"][:stages], self.stages, np.float64),
+            "class_executors": classes["executors"].astype(np.int32),
+            "class_free": classes["free"].astype(np.int32),
+            "class_cpu": classes["cpu"].copy(),
+            "class_memory": classes["memory"].copy(),
             "edge_mask": _padded(np.ones(len(edges)), self.edges, np.int8),
             "edge_parent": _padded(edges[:, 0], self.edges, np.int32),
             "edge_child": _padded(edges[:, 1], self.edges, np.int32),

@@ -319,6 +319,7 @@ def test_every_name_makes_its_scheduler() -> None:
     assert set(SCHEDULERS) == names | {
         "capped-srpt",
         "profiled-srpt",
+        "packed-srpt",
         "tetris",
         "drf",
         "graphene-star",

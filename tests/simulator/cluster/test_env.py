@@ -96,7 +96,7 @@ def test_gymnasiums_checker_finds_nothing(room: dict[str, Any]) -> None:
 
 def test_the_docstring_names_every_array_with_its_type_and_shape() -> None:
     env = ClusterEnv(max_jobs=3, max_stages=50, max_edges=70)
-    shapes = {"max_jobs": 3, "max_stages": 50, "max_stages+1": 51, "max_edges": 70}
+    shapes = {"max_jobs": 3, "max_stages": 50, "max_stages+1": 51, "max_edges": 70, "K": 1}
     rows = [line.split(None, 2) for line in (ClusterEnv.__doc__ or "").splitlines()]
     rows = [row for row in rows if len(row) == 3 and row[0].isidentifier() and row[2].startswith("[")]
     table = {key: (dtype, rest) for key, dtype, rest in rows}
@@ -227,6 +227,24 @@ def test_the_arrays_are_the_observation_padded_with_zeros() -> None:
     env.action_space.seed(4)
     play(env, choose, seed=4)
     assert len(seen) > 4
+
+
+def test_classes_and_demands_are_shown() -> None:
+    classes = (ExecutorClass(2, memory=0.5), ExecutorClass(1, cpu=2.0, memory=1.0))
+    env = environment(
+        job(stage(1, 100.0, memory=0.75), stage(1, 100.0, cpu=0.5)),
+        config=ClusterConfig(executor_classes=classes),
+    )
+    observation, _ = env.reset(seed=0)
+    # First the small executors, which one of the stages fits; then all of the large ones' class wait still.
+    assert observation["action_mask"][:2].tolist() == [0, 1]
+    assert observation["cpu"][:3].tolist() == [1.0, 0.5, 0.0]
+    assert observation["memory"][:3].tolist() == [0.75, 0.0, 0.0]
+    assert observation["class_executors"].tolist() == [2, 1]
+    assert observation["class_free"].tolist() == [2, 1]
+    assert observation["class_cpu"].tolist() == [1.0, 2.0]
+    assert observation["class_memory"].tolist() == [0.5, 1.0]
+    assert env.observation_space.contains(observation)
 
 
 def test_edges_are_between_places_of_the_stage_arrays() -> None:

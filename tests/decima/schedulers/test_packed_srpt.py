@@ -1,0 +1,90 @@
+"""Shortest remaining work first on executors of several classes: who gets the large ones, and who holds how many."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from decima.evaluation.run import run_scheduler
+from decima.registry import make_scheduler
+from decima.schedulers.base import SchedulerError
+from decima.schedulers.packed_srpt import PackedSrpt, covering
+from simulator import Cluster, ClusterConfig, Decision
+from simulator.cluster.config import ExecutorClass
+from simulator.cluster.observation import CLASS
+from tests.simulator.cluster.build import by_hand, chain, job, jobs, stage
+from workloads import JobSequence
+
+SMALL_AND_LARGE = (ExecutorClass(2, memory=0.5), ExecutorClass(2, memory=1.0))
+
+
+def cluster_of(sequence: JobSequence, classes: tuple[ExecutorClass, ...] = SMALL_AND_LARGE) -> Cluster:
+    return Cluster(ClusterConfig(executor_classes=classes, moving_delay_ms=0), sequence)
+
+
+def test_covering_counts_executors_that_are_large_enough() -> None:
+    seen = by_hand()
+    seen.classes = np.array([(4, 3, 1.0, 0.5), (3, 2, 2.0, 4.0), (2, 1, 4.0, 0.25)], dtype=CLASS)
+    seen.stages["cpu"], seen.stages["memory"] = [1.0, 0.5, 2.0], [0.0, 0.5, 1.0]
+    covered, as_large = covering(seen)
+    assert (covered.tolist(), as_large) == ([9, 7, 3], 7)
+
+
+@pytest.mark.parametrize(("times", "goes_to_the_small"), [(1.9, True), (2.1, False)])
+def test_a_large_executor_goes_to_what_only_it_can_run(times: float, goes_to_the_small: bool) -> None:
+    """Half of the executors are large: with the exponent 1, a stage that needs none seems twice as long."""
+    small, large = job(stage(2, 1000.0, memory=0.5)), job(stage(2, 1000.0 * times, memory=1.0))
+    cluster = cluster_of(jobs(small, large, small))
+    scheduler = PackedSrpt(waste=1.0)
+    assert scheduler.decide(cluster.observe()) == Decision(0, 2)
+    cluster.decide(Decision(0, 2))
+    seen = cluster.observe()
+    assert seen.executor_class == 1
+    decision = scheduler.decide(seen)
+    assert decision is not None
+    assert (decision.stage == 2) == (not goes_to_the_small)
+
+
+def test_inside_a_job_the_stage_that_fewest_can_run_comes_first() -> None:
+    either, large = stage(4, 1000.0, memory=0.25), stage(2, 1000.0, memory=1.0)
+    cluster = cluster_of(jobs(job(either, large)))
+    scheduler = PackedSrpt()
+    stages = []
+    while cluster.offered and cluster.clock.now == 0:
+        decision = scheduler.decide(cluster.observe())
+        assert decision is not None
+        stages.append(decision.stage)
+        cluster.decide(decision)
+    assert stages == [0, 1]
+
+
+def test_executors_too_small_for_what_is_left_do_not_count_in_the_limit() -> None:
+    """The job's small executors wait in it for its last stage, which the next one in the middle keeps closed."""
+    sequence = jobs(
+        chain(stage(2, 10.0, memory=0.5), stage(2, 1000.0, memory=1.0), stage(2, 10.0, memory=0.5)),
+        job(stage(50, 300.0, memory=1.0)),
+    )
+    record = run_scheduler(
+        ClusterConfig(executor_classes=SMALL_AND_LARGE, moving_delay_ms=1.0), sequence, "packed-srpt"
+    )
+    assert not np.isnan(record.completion_ms).any()
+    # Both large executors join it although its limit is its share of the cluster, two executors.
+    second = slice(2, 4)
+    assert sorted(record.task_executor[second]) == [2, 3]
+
+
+@pytest.mark.parametrize("name", ["packed-srpt", "profiled-srpt", "capped-srpt"])
+def test_no_class_is_waited_for_for_ever(name: str) -> None:
+    """A job holds as many small executors as its limit allows, and needs a large one."""
+    sequence = jobs(chain(stage(1, 10.0, memory=0.5), stage(1, 10.0, memory=1.0), stage(9, 10.0, memory=0.5)))
+    classes = (ExecutorClass(20, memory=0.5), ExecutorClass(1, memory=1.0))
+    record = run_scheduler(ClusterConfig(executor_classes=classes), sequence, name)
+    assert not np.isnan(record.completion_ms).any()
+
+
+def test_the_price_of_waste_is_a_parameter() -> None:
+    scheduler = make_scheduler("packed-srpt:2:0.5")
+    assert isinstance(scheduler, PackedSrpt)
+    assert (scheduler.thrift, scheduler.waste) == (2.0, 0.5)
+    with pytest.raises(SchedulerError, match="waste must not be negative, got -1"):
+        make_scheduler("packed-srpt:2:-1")
