@@ -26,9 +26,11 @@ if TYPE_CHECKING:
     from decima.evaluation.comparison import Comparison
     from decima.evaluation.conditions import Conditions
 
-__all__ = ["DEFAULT_SCHEDULERS", "compare"]
+__all__ = ["DEFAULT_SCHEDULERS", "SCHEDULERS_THAT_PACK", "compare"]
 
 DEFAULT_SCHEDULERS = "fifo,sjf-cp,fair,naive-weighted-fair,weighted-fair,tuned-weighted-fair,decima"
+#: Where executors are of several classes.
+SCHEDULERS_THAT_PACK = "fair,tuned-weighted-fair,tetris,graphene-star,packed-srpt,decima"
 
 
 @click.command(context_settings={"show_default": True})
@@ -65,9 +67,9 @@ DEFAULT_SCHEDULERS = "fifo,sjf-cp,fair,naive-weighted-fair,weighted-fair,tuned-w
 @click.option(
     "--schedulers",
     "scheduler_names",
-    default=DEFAULT_SCHEDULERS,
     metavar="A,B,..",
-    help="What to compare: names that 'decima schedulers' lists, or module:Class for your own.",
+    help="What to compare: names that 'decima schedulers' lists, or module:Class for your own.  "
+    f"[default: {DEFAULT_SCHEDULERS}; with --classes {SCHEDULERS_THAT_PACK}]",
 )
 @click.option(
     "--checkpoint",
@@ -147,18 +149,20 @@ def _comparison(options: dict[str, Any]) -> Comparison:
     from workloads.sources.open import EMBEDDED, open_workload
 
     workload = open_workload(workload_named(options["workload"], options["profiles"]) or EMBEDDED)
-    schedulers = [name.strip() for name in options["scheduler_names"].split(",")]
+    classes = parse_classes(options["classes"]) if options["classes"] else ()
+    by_default = SCHEDULERS_THAT_PACK if len(classes) > 1 else DEFAULT_SCHEDULERS
+    schedulers = [name.strip() for name in (options["scheduler_names"] or by_default).split(",")]
     checkpoint: Path | None = options["checkpoint"]
     if checkpoint is not None and LEARNED not in schedulers:
         schedulers.append(LEARNED)
-    fitting = SHIPPED[default_policy(workload, options["arrivals"])]
-    if checkpoint is None and options["scheduler_names"] == DEFAULT_SCHEDULERS and not fitting.is_file():
+    fitting = SHIPPED[default_policy(workload, options["arrivals"], len(classes))]
+    if checkpoint is None and options["scheduler_names"] is None and not fitting.is_file():
         schedulers.remove(LEARNED)  # whoever names nobody gets what there is
     conditions = Conditions(
         workload=workload,
         cluster=ClusterConfig(
             num_executors=options["executors"],
-            executor_classes=parse_classes(options["classes"]) if options["classes"] else (),
+            executor_classes=classes,
             moving_delay_ms=options["moving_delay"] * 1000,
             semantics=DECIMA_SIM if options["semantics"] == "decima-sim" else PAPER,
             engine=options["engine"],

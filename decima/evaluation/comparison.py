@@ -100,7 +100,9 @@ class Comparison:
         if num_training < 1:
             raise CompareError(f"tuning needs at least one training sequence, got {num_training}")
         if LEARNED in given.values():
-            policy = policy or default_policy(conditions.workload, conditions.arrivals)
+            policy = policy or default_policy(
+                conditions.workload, conditions.arrivals, len(conditions.cluster.executor_classes)
+            )
             given = {name: f"{LEARNED}:{policy}" if spec == LEARNED else spec for name, spec in given.items()}
         for spec in given.values():
             if spec != TUNED_ONCE and spec not in OBJECTIVES:

@@ -15,20 +15,35 @@ if TYPE_CHECKING:
 
 __all__ = ["SHIPPED", "default_policy"]
 
-#: Name -> file. They learned from the published TPC-H profiles or from the embedded ones, in batches or streams.
+#: Name of a TPC-H job.
+_QUERY = r"tpch-q\d+-\d+g"
+
+#: Name -> file. They learned from the published TPC-H profiles or from the embedded ones, in batches or streams; those
+#: that pack learned on executors of four classes, from published TPC-H profiles or from a trace.
 SHIPPED: dict[str, Path] = {
     name: Path(__file__).with_name(f"{name}.npz")
-    for name in ("tpch-batch", "tpch-stream", "embedded-batch", "embedded-stream")
+    for name in (
+        "tpch-batch",
+        "tpch-stream",
+        "embedded-batch",
+        "embedded-stream",
+        "packing-tpch",
+        "packing-trace",
+    )
 }
 
 
-def default_policy(workload: Workload, arrivals: Literal["batch", "poisson"]) -> str:
+def default_policy(workload: Workload, arrivals: Literal["batch", "poisson"], num_classes: int = 1) -> str:
     """The name of the policy that learned from what is most like a workload.
 
     Args:
         workload: where jobs come from.
         arrivals: how they arrive, unless the workload says so itself.
+        num_classes: of executors.
     """
+    if num_classes > 1:
+        queries = all(re.fullmatch(_QUERY, profile.name) for profile in workload.profiles)
+        return "packing-tpch" if queries else "packing-trace"
     profiles = "tpch" if _is_published(workload) else "embedded"
     if workload.sequence is not None:
         arrival_ms = workload.sequence.arrival_ms
@@ -39,6 +54,6 @@ def default_policy(workload: Workload, arrivals: Literal["batch", "poisson"]) ->
 def _is_published(workload: Workload) -> bool:
     """Whether all jobs are published TPC-H profiles. The embedded ones have their names, but name the stages too."""
     return all(
-        re.fullmatch(r"tpch-q\d+-\d+g", profile.name) and not any(stage.name for stage in profile.stages)
+        re.fullmatch(_QUERY, profile.name) and not any(stage.name for stage in profile.stages)
         for profile in workload.profiles
     )

@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 import decima
-from decima.cli.compare import DEFAULT_SCHEDULERS
+from decima.cli.compare import DEFAULT_SCHEDULERS, SCHEDULERS_THAT_PACK
 from decima.cli.main import cli
 from decima.evaluation.comparison import PAPER_SCHEDULERS
 from decima.policy.shipped import SHIPPED
@@ -383,6 +383,15 @@ def test_bad_policies_are_told_in_one_line(run: Compare, options: tuple[str, ...
 @pytest.mark.usefixtures("not_shipped")
 def test_by_default_it_takes_part_unless_no_policy_ships(run: Compare) -> None:
     assert tuple(DEFAULT_SCHEDULERS.split(",")) == (*PAPER_SCHEDULERS, "decima")
-    done = run(*SAVED, "--schedulers", DEFAULT_SCHEDULERS, "--seeds", "1", "--training", "1")
+    done = run(*SAVED, "--seeds", "1", "--training", "1")
     assert done.exit_code == 0, done.stderr
     assert set(results()["schedulers"]) == set(PAPER_SCHEDULERS)
+
+
+def test_by_default_those_that_pack_take_part_where_executors_differ(
+    run: Compare, shipped: dict[str, Path]
+) -> None:
+    done = run(*SAVED, "--seeds", "1", "--training", "1", "--classes", "2x0.5,2x1")
+    assert done.exit_code == 0, done.stderr
+    assert ",".join(results()["schedulers"]) == SCHEDULERS_THAT_PACK
+    assert "decima: the policy packing-trace." in done.stdout

@@ -17,7 +17,7 @@ from workloads.sources.workload_file import Workload
 
 
 def test_policies_are_files_beside_their_module() -> None:
-    assert list(SHIPPED) == ["tpch-batch", "tpch-stream", "embedded-batch", "embedded-stream"]
+    assert len(SHIPPED) == 6
     folder = Path(policies.__file__).parent
     assert all(path == folder / f"{name}.npz" for name, path in SHIPPED.items())
 
@@ -39,6 +39,13 @@ def test_the_published_profiles_have_their_own_policies(shared: Callable[[str], 
     assert default_policy(published, "poisson") == "tpch-stream"
     assert default_policy(timed(published, 0, 0), "poisson") == "tpch-batch"
     assert default_policy(timed(published, 0, 7), "batch") == "tpch-stream"
+
+
+def test_classes_of_executors_have_policies_of_their_own() -> None:
+    query, other = chain(stage(1, 10), name="tpch-q3-50g"), chain(stage(1, 10), name="j_17")
+    assert default_policy(Workload((query,)), "poisson", 4) == "packing-tpch"
+    assert default_policy(embedded_workload(), "batch", 2) == "packing-tpch"
+    assert default_policy(Workload((query, other)), "poisson", 4) == "packing-trace"
 
 
 @pytest.mark.parametrize("workload", [embedded_workload(), LIBRARY], ids=["embedded", "own"])
