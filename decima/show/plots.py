@@ -18,10 +18,11 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator, NullFormatter, StrMethodFormatter
 from numpy.typing import NDArray
 
-from decima.show.style import DASHED, LEGEND, RED, finish_axes, new_axes, styles
+from decima.show.style import BLACK, DASHED, LEGEND, RED, finish_axes, new_axes, styles
 
 if TYPE_CHECKING:
     from decima.evaluation.comparison import Comparison
+    from simulator.cluster.config import ExecutorClass
     from simulator.cluster.record import EpisodeRecord
 
 __all__ = [
@@ -43,7 +44,8 @@ def plot_schedule(record: EpisodeRecord, title: str = "", end_s: float | None = 
     """What every executor did over time, as Decima's Figure 3.
 
     Bars are coloured by job, light grey bars are moves to another job, white is idle. A triangle marks each
-    job's completion, with a dashed line below it unless there are too many jobs to tell lines apart.
+    job's completion, with a dashed line below it unless there are too many jobs to tell lines apart. Lines lie between
+    classes of executors.
 
     Args:
         record: the episode.
@@ -74,6 +76,7 @@ def draw_schedule(axes: Axes, record: EpisodeRecord, end_s: float | None = None)
     executor, job, span = _busy_spans(record, gap_ms=end_ms / 4000)
     _bars(axes, executor, span, _job_colours(len(record.sequence))[job])
     completed = _mark_completions(axes, record)
+    _mark_classes(axes, record.config.executor_classes)
     axes.set(xlim=(0, end_ms / 1000), ylim=(0, record.config.num_executors))
     axes.set(xlabel="Time (s)", ylabel="Executor")
     return [Patch(color=MOVE_COLOUR, label="executor moves"), completed]
@@ -181,6 +184,24 @@ def _mark_completions(axes: Axes, record: EpisodeRecord) -> Line2D:
     height = np.full(completion_s.size, executors)
     look: dict[str, Any] = {"color": RED, "marker": "v", "markersize": 4, "linestyle": "none"}
     return axes.plot(completion_s, height, label="job completes", clip_on=False, **look)[0]
+
+
+def _mark_classes(axes: Axes, classes: Sequence[ExecutorClass]) -> None:
+    """Draw lines between classes of executors, if there are several, and say their sizes on the right."""
+    if len(classes) == 1:
+        return
+    low = 0
+    for kind in classes:
+        if low:
+            axes.axhline(low, color=BLACK, linewidth=0.8)
+        size = (
+            f"{kind.memory:g}" if all(each.cpu == 1 for each in classes) else f"{kind.cpu:g}, {kind.memory:g}"
+        )
+        across = axes.get_yaxis_transform()
+        axes.text(1.01, low + kind.count / 2, size, transform=across, va="center", fontsize="small")
+        low += kind.count
+    what = "memory" if all(kind.cpu == 1 for kind in classes) else "cpu, memory"
+    axes.text(1.01, 1.01, what, transform=axes.transAxes, va="bottom", fontsize="small")
 
 
 def _job_colours(num_jobs: int) -> NDArray[np.float64]:

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.testing.compare import compare_images
 
 from decima.show.plots import plot_jct_cdf, plot_jobs_in_system, plot_schedule
-from simulator.cluster.config import ClusterConfig
+from simulator.cluster.config import ClusterConfig, ExecutorClass
 from simulator.cluster.record import EpisodeRecord
 from tests.decima.episodes import episode
 from workloads.arrivals import JobSequence
@@ -38,6 +38,12 @@ def difference(figure: Figure, name: str, folder: Path) -> str | None:
 
 def test_a_schedule_shows_jobs_moves_and_completions(tmp_path: Path) -> None:
     assert difference(plot_schedule(episode(), "fair"), "schedule", tmp_path) is None
+
+
+def test_a_schedule_shows_classes_of_executors(tmp_path: Path) -> None:
+    classes = (ExecutorClass(2, memory=0.5), ExecutorClass(4, cpu=2.0, memory=1.0))
+    record = replace(episode(), config=ClusterConfig(executor_classes=classes, moving_delay_ms=1000.0))
+    assert difference(plot_schedule(record, "tetris"), "schedule-classes", tmp_path) is None
 
 
 def test_a_cdf_has_one_line_per_scheduler(tmp_path: Path) -> None:
