@@ -143,7 +143,7 @@ def refuse_without_effect(context: click.Context, why: Mapping[str, str]) -> Non
     """
     for name, reason in why.items():
         if context.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT:
-            raise click.UsageError(f"--{name} has no effect: {reason}")
+            raise click.UsageError(f"--{name.replace('_', '-')} has no effect: {reason}")
 
 
 # ---- training ----------------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from decima.cli.options import (
     Numbers,
     Option,
     out_option,
+    refuse_without_effect,
     with_options,
     workload_keys,
     workload_named,
@@ -47,6 +48,9 @@ POLICIES = click.option(
     "[default: policies-BUDGET in the folder for pictures]",
 )
 #: What studies of policies for clusters share; they have the names of the arguments of ``Study``.
+#: Executors of the Decima paper's section 7.3.
+FOUR_SIZES = "50x0.25,50x0.5,50x0.75,50x1"
+
 CLUSTER = with_options(
     workload_options(),
     click.option("--executors", type=AT_LEAST_ONE, default=50, help="Executors of the cluster."),
@@ -320,17 +324,45 @@ def _packing(
     name: str,
     command: str,
     tell: Tell,
-    instances: Path,
+    instances: Path | None,
     best: Path | None,
+    workload: str | None,
+    profiles: Path | None,
+    classes: str | None,
+    memory_demand: str | None,
+    sample: int | None,
     seed: int,
     processes: int | None,
 ) -> Shown:
     from decima.evaluation.workers import available_cpus
-    from decima.studies.packing import packing
+    from decima.studies.packing import job_packing, packing
     from decima.studies.packing_report import shown
 
-    on_step = partial(tell, "planning")
-    return shown(packing(instances, best, seed, processes or available_cpus(), on_step), command)
+    named = workload_named(workload, profiles)
+    if (instances is None) == (named is None):
+        raise click.UsageError("expected either --instances or a workload")
+    on_step, processes = partial(tell, "planning"), processes or available_cpus()
+    of_jobs = ("classes", "memory_demand", "sample")
+    without_effect = (
+        dict.fromkeys(of_jobs, "it is for a workload")
+        if instances
+        else {"best": "jobs are compared with lower bounds"}
+    )
+    refuse_without_effect(click.get_current_context(), without_effect)
+    if instances is not None:
+        return shown(packing(instances, best, seed, processes, on_step), command)
+    from simulator.cluster.config import ClusterConfig, parse_classes
+    from workloads.arrivals import trace_arrivals, uniform_memory
+    from workloads.excerpt import Excerpt
+    from workloads.sources.open import open_workload
+
+    assert named is not None
+    each = open_workload(named).profiles
+    chosen = Excerpt(sample=sample, seed=seed).choose([0.0] * len(each))
+    jobs = trace_arrivals([each[number] for number in chosen], [0.0] * len(chosen), seed)
+    jobs = uniform_memory(jobs) if memory_demand == "uniform" else jobs
+    cluster = ClusterConfig(executor_classes=parse_classes(classes or FOUR_SIZES))
+    return shown(job_packing(jobs, cluster, seed, processes, on_step), command)
 
 
 @click.group()
@@ -409,10 +441,24 @@ _add(
 
     Plans projects of PSPLIB, whose best makespans are known: random order, Tetris, longest critical path first, and
     Graphene (OSDI 2016), as it is and with its plans justified. The table and the JSON tell deviations in percent.
-    Needs the package psplib: pip install 'decima[packing]'.""",
+    Needs the package psplib: pip install 'decima[packing]'. Or plans the jobs of a workload, each alone on a cluster,
+    and compares with lower bounds.""",
     with_options(
+        click.option("--instances", metavar="DIR", type=FOLDER, help="Folder of .sm files of PSPLIB."),
+        workload_options(default="none; instead of --instances"),
         click.option(
-            "--instances", metavar="DIR", type=FOLDER, required=True, help="Folder of .sm files of PSPLIB."
+            "--classes",
+            metavar="COUNTxMEMORY,..",
+            help=f"Executors for the jobs of a workload, as decima compare has them.  [default: {FOUR_SIZES}]",
+        ),
+        click.option(
+            "--memory-demand",
+            type=click.Choice(["own", "uniform"]),
+            help="Memory that tasks of a workload need: what it says, or for each stage drawn from (0, 1].  "
+            "[default: own]",
+        ),
+        click.option(
+            "--sample", type=AT_LEAST_ONE, help="Draw so many jobs of the workload.  [default: all]"
         ),
         click.option(
             "--best",

@@ -1,7 +1,8 @@
-"""How compact the plans of Graphene and of simpler planners are, on projects whose best makespans are known.
+"""How compact plans of Graphene and of simpler planners are, on projects whose best makespans are known, or on jobs.
 
 Packing tasks that depend on each other into resources and time is resource-constrained project scheduling (RCPSP);
-PSPLIB has instances that exact solvers have settled.
+PSPLIB has instances that exact solvers have settled. Plans of jobs, each alone on a cluster, are compared with lower
+bounds.
 """
 
 from __future__ import annotations
@@ -17,12 +18,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from decima.evaluation.intervals import mean_interval
+from decima.evaluation.intervals import Interval, mean_interval
 from decima.evaluation.workers import Workers
 from decima.schedulers.graphene import Plan, Project, critical_path_first, graphene, random_order, tetris
+from decima.schedulers.graphene.online import project_of
 from decima.studies.projects import ProjectFileError, read_best, read_projects
+from simulator.cluster.config import ClusterConfig, check_demands
+from workloads.arrivals import JobSequence
 
-__all__ = ["BEST", "BOUND", "PLANNERS", "Packing", "measure_packing", "packing"]
+__all__ = ["BEST", "BOUND", "PLANNERS", "RIVALS", "Packing", "job_packing", "measure_packing", "packing"]
 
 #: Name -> planner, called with a project and a seed.
 PLANNERS: dict[str, Callable[[Project, int], Plan]] = {
@@ -32,6 +36,8 @@ PLANNERS: dict[str, Callable[[Project, int], Plan]] = {
     "graphene": lambda project, _: graphene(project),
     "graphene+justification": lambda project, _: graphene(project, justified=True),
 }
+#: Those that Graphene's own paper compares it with.
+RIVALS = ("critical-path", "tetris")
 #: What plans are compared with.
 BEST, BOUND = "best known makespan", "lower bound"
 #: Makespans that differ by less are the same.
@@ -56,9 +62,15 @@ class Packing:
         """How many projects were planned."""
         return self.plans["instance"].nunique()
 
+    def saved(self, than: str, planner: str = "graphene") -> Interval:
+        """How much shorter a planner's plans are than those of another on average, percent."""
+        makespan = self.plans.pivot_table(index="instance", columns="planner", values="makespan", sort=False)
+        return mean_interval(100 * (1 - makespan[planner] / makespan[than]))
+
     def summary(self) -> pd.DataFrame:
         """A row for each planner, columns ``mean_deviation``, ``ci95`` (half its confidence interval),
-        ``worst_deviation``, ``optimal`` (how many plans are no longer than the reference) and ``cpu_s`` (of all).
+        ``median_deviation``, ``worst_deviation``, ``optimal`` (how many plans are no longer than the reference) and
+        ``cpu_s`` (of all).
         """
         rows = {}
         for planner, plans in self.plans.groupby("planner", sort=False):
@@ -66,6 +78,7 @@ class Packing:
             rows[planner] = {
                 "mean_deviation": mean,
                 "ci95": half_width,
+                "median_deviation": plans["deviation"].median(),
                 "worst_deviation": plans["deviation"].max(),
                 "optimal": (plans["deviation"] <= 100 * TOLERANCE).sum(),
                 "cpu_s": plans["cpu_s"].sum(),
@@ -79,6 +92,9 @@ class Packing:
             "unit": "percent",
             "reference": self.reference,
             "instances": self.num_instances,
+            "graphene_shorter_by": {
+                than: dict(zip(("mean", "ci95"), self.saved(than), strict=True)) for than in RIVALS
+            },
             "planners": json.loads(self.summary().to_json(orient="index", double_precision=6)),
             "makespans": {
                 str(instance): {
@@ -123,6 +139,35 @@ def packing(
         if name not in known:
             raise ProjectFileError(f"{best}: expected a best known makespan of {name}")
     return measure_packing(projects, known, BEST, seed, processes, on_step)
+
+
+def job_packing(
+    jobs: JobSequence,
+    cluster: ClusterConfig,
+    seed: int = 0,
+    processes: int = 1,
+    on_step: Callable[[int, int], None] = lambda done, total: None,
+) -> Packing:
+    """Plan jobs, each as if it were alone on a cluster; tasks last as long as those of their stage do on average.
+
+    Args:
+        jobs: their times of arrival do not matter; those without work are left out.
+        cluster: what they run on.
+        seed: of random orders.
+        processes: at least 1.
+        on_step: called with the number of jobs planned and of all.
+
+    Raises:
+        ConfigError: a stage that no executor class can run.
+    """
+    check_demands(cluster, jobs)
+    projects = {
+        f"{number} {profile.name}": project_of(profile, cluster)
+        for number, profile in enumerate(jobs.profiles)
+        if profile.work_ms > 0
+    }
+    bounds = {name: project.lower_bound for name, project in projects.items()}
+    return measure_packing(projects, bounds, BOUND, seed, processes, on_step)
 
 
 def measure_packing(

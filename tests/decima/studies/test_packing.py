@@ -15,13 +15,15 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from decima.cli.main import cli
-from decima.studies.packing import BEST, BOUND, PLANNERS, Packing, measure_packing, packing
+from decima.studies.packing import BEST, BOUND, PLANNERS, Packing, job_packing, measure_packing, packing
 from decima.studies.packing_report import packing_notes, packing_table, plot_packing
 from decima.studies.projects import ProjectFileError, read_best, read_project, read_projects
+from simulator.cluster.config import ClusterConfig, ExecutorClass
 from tests.decima.cli.commands import assert_one_line_error
 from tests.decima.schedulers.graphene.examples import project
 from tests.decima.show.test_plots import difference
 from tests.refusal import refusal
+from tests.simulator.cluster.build import job, jobs, stage
 
 #: A long task at hand and one behind a short one, as in the tests of the planners, between a source and a sink.
 TROUBLE = """\
@@ -193,11 +195,45 @@ def test_the_table(folder: Path) -> None:
     console = Console(width=100, record=True)
     console.print(packing_table(measured))
     text = console.export_text()
-    assert "Percent above the best known makespan, 2 projects" in text
+    assert "Percent above the best known makespan, 2 DAGs" in text
     [tetris] = [line.split() for line in text.splitlines() if "tetris" in line]
     assert tetris[1] == "30.77"
     assert [row.style for row in packing_table(measured).rows][1:] == [None, None, "bold", "bold"]
-    assert tetris[4:6] == ["61.5", "1"]
+    assert tetris[4:7] == ["30.77", "61.5", "1"]
+
+
+def test_plans_of_graphene_are_compared_with_those_of_others(folder: Path) -> None:
+    """13 and 12 instead of 21 and 12; see ``measured.plans``."""
+    measured = packing(folder)
+    makespan = measured.plans.set_index(["instance", "planner"])["makespan"]
+    expected = 100 * (2 - 13 / makespan["a", "tetris"] - 12 / makespan["b", "tetris"]) / 2
+    assert measured.saved("tetris").mean == pytest.approx(expected)
+    assert measured.saved("graphene").mean == 0
+
+
+def test_jobs_are_planned_alone_on_a_cluster() -> None:
+    """Two stages that only the large executor can run, one after the other, and a short job; none without work."""
+    classes = (ExecutorClass(3, memory=0.5), ExecutorClass(1, memory=1.0))
+    large, small = stage(2, 1000.0, memory=1.0), stage(4, 1000.0, memory=0.5)
+    sequence = jobs(job(large, large), job(small), job(stage(1, 0.0)))
+    measured = job_packing(sequence, ClusterConfig(executor_classes=classes))
+    assert measured.reference == BOUND
+    makespan = measured.plans.set_index(["instance", "planner"])["makespan"]
+    assert makespan["0 job", "graphene"] == 4000
+    assert makespan["1 job", "graphene"] == 1000
+    assert measured.num_instances == 2
+
+
+def test_the_command_plans_the_jobs_of_a_workload(tmp_path: Path) -> None:
+    results = tmp_path / "results.json"
+    options = ["--workload", "tpch", "--sample", "4", "--memory-demand", "uniform", "--processes", "1"]
+    shown = CliRunner().invoke(
+        cli, ["reproduce", "packing", *options, "--json", str(results), "--out", str(tmp_path / "out")]
+    )
+    assert shown.exit_code == 0, shown.output
+    content = json.loads(results.read_text())
+    assert (content["reference"], content["instances"]) == (BOUND, 4)
+    assert content["planners"]["graphene"]["mean_deviation"] >= 0
 
 
 def test_the_picture(tmp_path: Path) -> None:
@@ -225,8 +261,9 @@ def test_the_command(folder: Path, tmp_path: Path) -> None:
     assert content["command"] == f"decima reproduce packing --instances {folder} --seed 3"
     assert (content["unit"], content["instances"]) == ("percent", 2)
     assert content["planners"]["graphene"].keys() == {
-        "mean_deviation", "ci95", "worst_deviation", "optimal", "cpu_s"
+        "mean_deviation", "ci95", "median_deviation", "worst_deviation", "optimal", "cpu_s"
     }  # fmt: skip
+    assert content["graphene_shorter_by"].keys() == {"critical-path", "tetris"}
     assert content["planners"]["graphene"]["mean_deviation"] == 0
     assert content["planners"]["critical-path"]["optimal"] == 1
     assert content["planners"]["random"]["cpu_s"] > 0
@@ -237,7 +274,14 @@ def test_the_command(folder: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ("", "Missing option '--instances'"),
+        ("", "expected either --instances or a workload"),
+        ("--instances {folder} --workload tpch", "expected either --instances or a workload"),
+        (
+            "--instances {folder} --memory-demand uniform",
+            "--memory-demand has no effect: it is for a workload",
+        ),
+        ("--workload tpch --best {folder}/few.csv", "--best has no effect"),
+        ("--workload tpch --memory-demand uniform --classes 4x0.5", "no executor class can run stage"),
         ("--instances {folder}/nowhere", "does not exist"),
         ("--instances {folder} --best {folder}/nowhere.csv", "does not exist"),
         ("--instances {folder}/..", "expected .sm files of PSPLIB"),
