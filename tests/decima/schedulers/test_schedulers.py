@@ -36,7 +36,7 @@ from simulator import (
     run_episode,
 )
 from tests.simulator.cluster.build import finish, give, job, jobs, runs, stage
-from tests.simulator.cluster.strategies import LARGE
+from tests.simulator.cluster.strategies import LARGE, executor_classes
 from tests.workloads.strategies import job_sequences
 from workloads import batch_arrivals, poisson_arrivals, synthetic_profiles
 from workloads.arrivals import JobSequence
@@ -234,6 +234,17 @@ def dynamic_partition(observation: Observation) -> list[tuple[int, int]] | None:
         if held < cap and number is not None:
             return [at_most(number, cap - held)]
     return None
+
+
+@pytest.mark.parametrize("name", SCHEDULERS)
+@settings(deadline=None, max_examples=15, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@given(job_sequences(), executor_classes(), st.sampled_from([0.0, 20.0, 2000.0]))
+def test_every_job_ends_whatever_the_executors_are(
+    name: str, sequence: JobSequence, classes: tuple[ExecutorClass, ...], moving_delay_ms: float
+) -> None:
+    config = ClusterConfig(executor_classes=classes, moving_delay_ms=moving_delay_ms)
+    record = run_episode(config, sequence, make_scheduler(name))
+    assert not np.isnan(record.completion_ms).any()
 
 
 @settings(deadline=None, max_examples=60, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
