@@ -155,8 +155,9 @@ def _comparison(options: dict[str, Any]) -> Comparison:
     checkpoint: Path | None = options["checkpoint"]
     if checkpoint is not None and LEARNED not in schedulers:
         schedulers.append(LEARNED)
-    fitting = SHIPPED[default_policy(workload, options["arrivals"], len(classes))]
-    if checkpoint is None and options["scheduler_names"] is None and not fitting.is_file():
+    fitting = default_policy(workload, options["arrivals"], len(classes))
+    ships = fitting is not None and SHIPPED[fitting].is_file()
+    if checkpoint is None and options["scheduler_names"] is None and not ships:
         schedulers.remove(LEARNED)  # whoever names nobody gets what there is
     conditions = Conditions(
         workload=workload,

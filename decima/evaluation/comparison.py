@@ -100,9 +100,13 @@ class Comparison:
         if num_training < 1:
             raise CompareError(f"tuning needs at least one training sequence, got {num_training}")
         if LEARNED in given.values():
-            policy = policy or default_policy(
-                conditions.workload, conditions.arrivals, len(conditions.cluster.executor_classes)
-            )
+            num_classes = len(conditions.cluster.executor_classes)
+            policy = policy or default_policy(conditions.workload, conditions.arrivals, num_classes)
+            if policy is None:
+                raise CompareError(
+                    f"no policy that ships has learned to pack jobs like those of {conditions.workload.name}: train "
+                    "one with decima train --config packing --workload, and give it with --checkpoint"
+                )
             given = {name: f"{LEARNED}:{policy}" if spec == LEARNED else spec for name, spec in given.items()}
         for spec in given.values():
             if spec != TUNED_ONCE and spec not in OBJECTIVES:

@@ -18,8 +18,8 @@ __all__ = ["SHIPPED", "default_policy"]
 #: Name of a TPC-H job.
 _QUERY = r"tpch-q\d+-\d+g"
 
-#: Name -> file. They learned from the published TPC-H profiles or from the embedded ones, in batches or streams; those
-#: that pack learned on executors of four classes, from published TPC-H profiles or from a trace.
+#: Name -> file. They learned from the published TPC-H profiles or from the embedded ones, in batches or streams;
+#: the one that packs learned from streams of published profiles on executors of four classes.
 SHIPPED: dict[str, Path] = {
     name: Path(__file__).with_name(f"{name}.npz")
     for name in (
@@ -28,13 +28,14 @@ SHIPPED: dict[str, Path] = {
         "embedded-batch",
         "embedded-stream",
         "packing-tpch",
-        "packing-trace",
     )
 }
 
 
-def default_policy(workload: Workload, arrivals: Literal["batch", "poisson"], num_classes: int = 1) -> str:
-    """The name of the policy that learned from what is most like a workload.
+def default_policy(
+    workload: Workload, arrivals: Literal["batch", "poisson"], num_classes: int = 1
+) -> str | None:
+    """The name of the policy that learned from what is most like a workload; none if nothing is like it.
 
     Args:
         workload: where jobs come from.
@@ -43,7 +44,7 @@ def default_policy(workload: Workload, arrivals: Literal["batch", "poisson"], nu
     """
     if num_classes > 1:
         queries = all(re.fullmatch(_QUERY, profile.name) for profile in workload.profiles)
-        return "packing-tpch" if queries else "packing-trace"
+        return "packing-tpch" if queries else None
     profiles = "tpch" if _is_published(workload) else "embedded"
     if workload.sequence is not None:
         arrival_ms = workload.sequence.arrival_ms

@@ -391,7 +391,14 @@ def test_by_default_it_takes_part_unless_no_policy_ships(run: Compare) -> None:
 def test_by_default_those_that_pack_take_part_where_executors_differ(
     run: Compare, shipped: dict[str, Path]
 ) -> None:
-    done = run(*SAVED, "--seeds", "1", "--training", "1", "--classes", "2x0.5,2x1")
+    small = (*SAVED, "--seeds", "1", "--training", "1", "--classes", "2x0.5,2x1")
+    done = run(*small, "--jobs", "2", base=("--workload", "tpch", "--processes", "1"))
     assert done.exit_code == 0, done.stderr
     assert ",".join(results()["schedulers"]) == SCHEDULERS_THAT_PACK
-    assert "decima: the policy packing-trace." in done.stdout
+    assert "decima: the policy packing-tpch." in done.stdout
+    done = run(*small)
+    assert done.exit_code == 0, done.stderr
+    assert ",".join(results()["schedulers"]) + ",decima" == SCHEDULERS_THAT_PACK
+    assert_one_line_error(
+        run(*small, "--schedulers", "fair,decima"), "no policy that ships has learned to pack"
+    )
