@@ -30,7 +30,15 @@ from decima.schedulers.tetris import Tetris
 if TYPE_CHECKING:
     from simulator.cluster.episode import DecidesStages
 
-__all__ = ["DEFAULT_POLICY", "LEARNED", "SCHEDULERS", "SchedulerError", "make_scheduler", "signature"]
+__all__ = [
+    "DEFAULT_POLICY",
+    "LEARNED",
+    "PARAMETERS",
+    "SCHEDULERS",
+    "SchedulerError",
+    "make_scheduler",
+    "signature",
+]
 
 #: Name of the scheduler that learned: alone, or before the policy that it follows.
 LEARNED = "decima"

@@ -1,16 +1,18 @@
-"""Weighted fair sharing with the best alpha, of a sweep -2, -1.9, .., 2 (Decima, section 7.1).
+"""Schedulers with the best parameters of a grid, such as weighted fair sharing with its best alpha (Decima, section 7.1).
 
-* ``weighted-fair`` uses the alpha that was best, by average JCT, over separate *training* sequences.
-* ``tuned-weighted-fair`` uses the alpha that turns out best on the very sequence it is judged on. That is the
-  paper's strongest baseline; it has hindsight that no scheduler could have. ``tuned-weighted-fair:makespan`` goes by
-  the makespan.
+* ``tuned-NAME`` has the parameters that turn out best on the very sequence it is judged on, by average JCT. Those are
+  the paper's strongest baselines (appendix E too); they have hindsight that no scheduler could have.
+  ``tuned-NAME:makespan`` goes by the makespan.
+* ``tuned-NAME:once`` has the parameters that were best, by average JCT, over separate *training* sequences.
+  ``weighted-fair`` without an alpha is the same as ``tuned-weighted-fair:once``.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from itertools import product
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,24 +26,24 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ALPHAS",
+    "GRIDS",
     "HINDSIGHT",
     "MAKESPAN_HINDSIGHT",
-    "OBJECTIVES",
+    "TUNED",
     "TUNED_ONCE",
-    "best_alphas",
+    "Tuned",
     "best_for_all",
+    "best_settings",
     "sweep",
     "sweep_ms",
     "weighted_fair",
 ]
 
-#: What alpha is chosen from, unless somebody says otherwise.
+#: What alpha is chosen from, unless somebody says otherwise: -2, -1.9, .., 2.
 ALPHAS: tuple[float, ...] = tuple(tenths / 10 for tenths in range(-20, 21))
 TUNED_ONCE = "weighted-fair"
 HINDSIGHT = "tuned-weighted-fair"
 MAKESPAN_HINDSIGHT = f"{HINDSIGHT}:makespan"
-#: Scheduler with hindsight -> what its alpha makes short; see ``run.objective_ms``.
-OBJECTIVES = {HINDSIGHT: "jct", MAKESPAN_HINDSIGHT: "makespan"}
 
 
 def weighted_fair(alpha: float) -> str:
@@ -49,50 +51,96 @@ def weighted_fair(alpha: float) -> str:
     return f"weighted-fair:{alpha:g}"
 
 
+def _grid(name: str, *parameters: Sequence[float]) -> tuple[str, ...]:
+    """A scheduler with all combinations of these parameters."""
+    return tuple(":".join((name, *(f"{value:g}" for value in values))) for values in product(*parameters))
+
+
+#: Scheduler -> settings to choose from. Graphene*: alpha, what is long, what packs badly; of the other two: how much the
+#: work that is left counts, and the fairness.
+GRIDS: dict[str, tuple[str, ...]] = {
+    "weighted-fair": tuple(map(weighted_fair, ALPHAS)),
+    "graphene-star": _grid("graphene-star", (-1.5, -1, -0.5, 0, 0.5), (0.5, 0.8, 1), (0, 0.2)),
+    "graphene": _grid("graphene", (0, 0.2, 0.5, 1, 2), (0, 0.25, 0.5, 0.75)),
+    "tetris": _grid("tetris", (0, 0.2, 0.5, 1, 2), (0, 0.25, 0.5, 0.75)),
+}
+
+
+class Tuned(NamedTuple):
+    """How a scheduler gets its parameters.
+
+    Attributes:
+        name: of the scheduler, one of ``GRIDS``.
+        objective: what they make short; see ``run.objective_ms``.
+        once: on training sequences, rather than on each that it is judged on.
+    """
+
+    name: str
+    objective: str = "jct"
+    once: bool = False
+
+
+#: Name -> how it is tuned.
+TUNED: dict[str, Tuned] = {TUNED_ONCE: Tuned("weighted-fair", once=True)} | {
+    f"tuned-{name}{suffix}": Tuned(name, objective, once)
+    for name in GRIDS
+    for suffix, objective, once in (
+        ("", "jct", False),
+        (":makespan", "makespan", False),
+        (":once", "jct", True),
+    )
+}
+
+
 def sweep(
     cluster: ClusterConfig,
     sequence: JobSequence,
-    alphas: Sequence[float] = ALPHAS,
+    settings: Sequence[str] = GRIDS["weighted-fair"],
     known: Mapping[str, EpisodeRecord] | None = None,
-) -> Iterator[tuple[float, EpisodeRecord]]:
-    """Weighted fair sharing with each alpha on one sequence, one after the other.
+) -> Iterator[tuple[str, EpisodeRecord]]:
+    """A scheduler with each of its settings on one sequence, one after the other.
 
     Args:
         cluster: the cluster.
         sequence: the jobs.
-        alphas: in the order in which they run.
+        settings: in the order in which they run.
         known: scheduler -> its episode on this sequence, which need not run again.
 
     Raises:
         CompareError: see ``run_scheduler``.
     """
-    for alpha in alphas:
-        name = weighted_fair(alpha)
-        yield alpha, (known or {}).get(name) or run_scheduler(cluster, sequence, name)
+    for setting in settings:
+        yield setting, (known or {}).get(setting) or run_scheduler(cluster, sequence, setting)
 
 
-def best_alphas(
-    runs: Iterable[tuple[float, EpisodeRecord]], objectives: Iterable[str]
-) -> dict[str, tuple[float, EpisodeRecord]]:
-    """Objective -> the best alpha of a sweep on one sequence with its episode; the lowest alpha on a tie."""
-    best: dict[str, tuple[float, EpisodeRecord]] = {}
+def best_settings(
+    runs: Iterable[tuple[str, EpisodeRecord]], objectives: Iterable[str]
+) -> dict[str, tuple[str, EpisodeRecord]]:
+    """Objective -> the best setting of a sweep on one sequence with its episode; the first one on a tie."""
+    best: dict[str, tuple[str, EpisodeRecord]] = {}
     lowest_ms = dict.fromkeys(objectives, math.inf)
-    for alpha, record in runs:
+    for setting, record in runs:
         for objective in lowest_ms:
             if (value_ms := objective_ms(record, objective)) < lowest_ms[objective]:
-                lowest_ms[objective], best[objective] = value_ms, (alpha, record)
+                lowest_ms[objective], best[objective] = value_ms, (setting, record)
     return best
 
 
-def sweep_ms(cluster: ClusterConfig, sequence: JobSequence, objective: str = "jct") -> NDArray[np.float64]:
-    """What each of ``ALPHAS`` makes of a sequence, float64 [41], ms; see ``run.objective_ms``."""
-    return np.array([objective_ms(record, objective) for _, record in sweep(cluster, sequence)])
+def sweep_ms(
+    cluster: ClusterConfig,
+    sequence: JobSequence,
+    objective: str = "jct",
+    settings: Sequence[str] = GRIDS["weighted-fair"],
+) -> NDArray[np.float64]:
+    """What each setting makes of a sequence, float64 [len(settings)], ms; see ``run.objective_ms``."""
+    return np.array([objective_ms(record, objective) for _, record in sweep(cluster, sequence, settings)])
 
 
-def best_for_all(sweeps_ms: NDArray[np.float64]) -> float:
-    """The alpha that is best on the average of sequences, the lowest one on a tie.
+def best_for_all(sweeps_ms: NDArray[np.float64], settings: Sequence[Any] = ALPHAS) -> Any:
+    """The setting that is best on the average of sequences, the first one on a tie.
 
     Args:
-        sweeps_ms: float64 [n, 41], a row of ``sweep_ms`` for each sequence.
+        sweeps_ms: float64 [n, len(settings)], a row of ``sweep_ms`` for each sequence.
+        settings: of each column; by default the alpha.
     """
-    return ALPHAS[int(sweeps_ms.mean(axis=0).argmin())]
+    return settings[int(sweeps_ms.mean(axis=0).argmin())]

@@ -16,11 +16,12 @@ from numpy.typing import NDArray
 
 from decima.evaluation.alphas import (
     ALPHAS,
+    GRIDS,
     HINDSIGHT,
-    OBJECTIVES,
+    TUNED,
     TUNED_ONCE,
-    best_alphas,
     best_for_all,
+    best_settings,
     sweep,
     sweep_ms,
     weighted_fair,
@@ -58,8 +59,8 @@ class Comparison:
             those that are shown.
         policy: name or file of the policy that plain ``decima`` follows; by default the one that ships and was trained
             on what is most like the conditions.
-        alphas: what the schedulers with hindsight choose from.
-        num_training: sequences that ``weighted-fair`` is tuned on.
+        alphas: what weighted fair sharing is tuned to, of these.
+        num_training: sequences to tune on, for the schedulers that are tuned once.
         keep: whether episodes are kept.
 
     Attributes:
@@ -67,7 +68,7 @@ class Comparison:
         schedulers: name that is shown -> scheduler, in order.
         policy: what plain ``decima`` follows, if it takes part.
         alphas: as given.
-        training_seeds: the sequences that ``weighted-fair`` is tuned on; empty where it does not take part.
+        training_seeds: the sequences to tune on; empty where no scheduler that is tuned once takes part.
 
     Raises:
         CompareError: no schedulers, one of them twice, or nothing to tune on.
@@ -109,15 +110,17 @@ class Comparison:
                 )
             given = {name: f"{LEARNED}:{policy}" if spec == LEARNED else spec for name, spec in given.items()}
         for spec in given.values():
-            if spec != TUNED_ONCE and spec not in OBJECTIVES:
+            if spec not in TUNED:
                 make_scheduler(spec, conditions.seed)
         self.conditions = conditions
         self.schedulers = dict(given)
         self.policy = policy
         self.alphas = tuple(alphas)
-        self.training_seeds = conditions.training_seeds(num_training if TUNED_ONCE in given.values() else 0)
+        self._grids = GRIDS | {"weighted-fair": tuple(map(weighted_fair, self.alphas))}
+        self._tuned_once = tuple({TUNED[spec].name: None for spec in given.values() if _once(spec)})
+        self.training_seeds = conditions.training_seeds(num_training if self._tuned_once else 0)
         self._keep = keep
-        self._sweeps: dict[int, NDArray[np.float64]] = {}
+        self._sweeps: dict[tuple[str, int], NDArray[np.float64]] = {}
         self._runs: dict[int, dict[str, Run]] = {}
         self._episodes: dict[int, dict[str, EpisodeRecord]] = {}
 
@@ -145,14 +148,18 @@ class Comparison:
                     yield _Piece(number, seed, names, seed in kept)
 
     def _groups(self) -> list[tuple[str, ...]]:
-        """Who runs in one piece: all who may have an alpha that is tried in hindsight, so that none runs twice."""
-        specs = set(self.schedulers.values())
-        tried = (
-            {TUNED_ONCE, *OBJECTIVES, *map(weighted_fair, self.alphas)} if specs & OBJECTIVES.keys() else ()
-        )
-        family = tuple(name for name, spec in self.schedulers.items() if spec in tried)
-        alone = [(name,) for name in self.schedulers if name not in family]
-        return [*([family] if family else []), *alone]
+        """Who runs in one piece: all who may have a setting that is tried in hindsight, so that none runs twice."""
+        specs = self.schedulers
+        hindsight = {TUNED[spec].name for spec in specs.values() if spec in TUNED and not _once(spec)}
+        families = {
+            setting: (family,)
+            for family in sorted(hindsight)
+            for setting in (*self._grids[family], *(spec for spec in TUNED if TUNED[spec].name == family))
+        }
+        groups: dict[tuple[str, ...], list[str]] = {}
+        for name, spec in specs.items():
+            groups.setdefault(families.get(spec, ("", name)), []).append(name)
+        return [tuple(group) for group in groups.values()]
 
     def _add(self, piece: _Piece, runs: dict[str, Run], episodes: dict[str, EpisodeRecord]) -> None:
         self._runs.setdefault(piece.seed, {}).update(runs)
@@ -173,12 +180,17 @@ class Comparison:
         return len(self.finished) == self.conditions.num_experiments
 
     @property
-    def alpha(self) -> float | None:
-        """What ``weighted-fair`` was tuned to; ``None`` before."""
-        if not self.training_seeds or len(self._sweeps) < len(self.training_seeds):
-            return None
+    def tuned(self) -> dict[str, str]:
+        """Scheduler that is tuned once -> the setting that was best on the training sequences; none before."""
+        if len(self._sweeps) < len(self._tuned_once) * len(self.training_seeds):
+            return {}
         # In the order of the seeds, not of their finishing: rounding must not depend on the processes.
-        return best_for_all(np.array([self._sweeps[seed] for seed in self.training_seeds]))
+        return {
+            family: best_for_all(
+                np.array([self._sweeps[family, seed] for seed in self.training_seeds]), self._grids[family]
+            )
+            for family in self._tuned_once
+        }
 
     @property
     def episodes(self) -> Mapping[str, EpisodeRecord]:
@@ -189,15 +201,14 @@ class Comparison:
     def runs(self, scheduler: str) -> pd.DataFrame:
         """What a scheduler did in the finished experiments, a row for each, indexed by seed.
 
-        Columns: ``mean_jct_s``, ``p95_jct_s``, ``makespan_s``, ``utilisation``, ``load``, ``alpha``, float64; as in
-        ``Run``, but in seconds.
+        Columns: ``mean_jct_s``, ``p95_jct_s``, ``makespan_s``, ``utilisation``, ``load``, ``fragmentation``, float64, and
+        ``setting``, str; as in ``Run``, but in seconds.
         """
-        rows = np.array([self._runs[seed][scheduler] for seed in self.finished]).reshape(-1, len(Run._fields))
-        columns = {
-            name.replace("_ms", "_s"): values / (1000 if name.endswith("_ms") else 1)
-            for name, values in zip(Run._fields, rows.T, strict=True)
-        }
-        return pd.DataFrame(columns, index=pd.Index(self.finished, name="seed"))
+        rows = [self._runs[seed][scheduler] for seed in self.finished]
+        table = pd.DataFrame(rows, columns=Run._fields, index=pd.Index(self.finished, name="seed"))
+        times = [name for name in Run._fields if name.endswith("_ms")]
+        table[times] /= 1000
+        return table.rename(columns={name: name.replace("_ms", "_s") for name in times})
 
     @property
     def best_classic(self) -> str | None:
@@ -275,10 +286,10 @@ class Comparison:
         entry["per_seed_avg_jct_s"] = runs["mean_jct_s"].tolist()
         if scheduler == LEARNED:
             entry["policy"] = self.policy
-        if spec == TUNED_ONCE:
-            entry["alpha"] = self.alpha
-        if spec in OBJECTIVES:
-            entry["per_seed_alpha"] = runs["alpha"].tolist()
+        if _once(spec):
+            entry["setting"] = self.tuned.get(TUNED[spec].name)
+        elif spec in TUNED:
+            entry["per_seed_setting"] = runs["setting"].tolist()
         return entry
 
 
@@ -301,19 +312,20 @@ def run_comparisons(
     processes = processes or available_cpus()
     numbered = list(enumerate(comparisons))
     training = [
-        (number, seed)
+        (number, seed, family)
         for number, each in numbered
+        for family in each._tuned_once
         for seed in each.training_seeds
-        if seed not in each._sweeps
+        if (family, seed) not in each._sweeps
     ]
     pieces = [piece for number, each in numbered for piece in each._pieces(number, processes)]
     done, total = itertools.count(1), len(training) + len(pieces)
-    shared = [(each.conditions, each.schedulers, each.alphas) for each in comparisons]
+    shared = [(each.conditions, each.schedulers, each._grids) for each in comparisons]
     with Workers(shared, min(processes, max(len(training), len(pieces), 1))) as workers:
-        for number, seed, sweep_of_seed in workers.map(_train, training):
-            comparisons[number]._sweeps[seed] = sweep_of_seed
+        for number, seed, family, sweep_of_seed in workers.map(_train, training):
+            comparisons[number]._sweeps[family, seed] = sweep_of_seed
             on_step(next(done), total)
-        tuned = [each.alpha for each in comparisons]
+        tuned = [each.tuned for each in comparisons]
         for piece, runs, episodes in workers.map(partial(_run, tuned), pieces):
             comparisons[piece.number]._add(piece, runs, episodes)
             on_step(next(done), total)
@@ -328,31 +340,40 @@ class _Piece(NamedTuple):
     keep: bool
 
 
-#: What every process knows of each comparison: conditions, schedulers by name, alphas for hindsight.
-_Shared = list[tuple[Conditions, dict[str, str], tuple[float, ...]]]
+#: What every process knows of each comparison: conditions, schedulers by name, grids to tune them on.
+_Shared = list[tuple[Conditions, dict[str, str], dict[str, tuple[str, ...]]]]
 
 
-def _train(shared: _Shared, item: tuple[int, int]) -> tuple[int, int, NDArray[np.float64]]:
-    number, seed = item
-    conditions = shared[number][0]
-    return number, seed, sweep_ms(conditions.cluster, conditions.sequence(seed))
+def _once(spec: str) -> bool:
+    """Whether this scheduler is tuned on training sequences."""
+    return spec in TUNED and TUNED[spec].once
+
+
+def _train(shared: _Shared, item: tuple[int, int, str]) -> tuple[int, int, str, NDArray[np.float64]]:
+    number, seed, family = item
+    conditions, _, grids = shared[number]
+    return *item, sweep_ms(conditions.cluster, conditions.sequence(seed), settings=grids[family])
 
 
 def _run(
-    tuned: Sequence[float | None], shared: _Shared, piece: _Piece
+    tuned: Sequence[Mapping[str, str]], shared: _Shared, piece: _Piece
 ) -> tuple[_Piece, dict[str, Run], dict[str, EpisodeRecord]]:
-    """What became of a piece; no alpha runs twice."""
-    conditions, schedulers, alphas = shared[piece.number]
-    cluster, sequence, alpha = conditions.cluster, conditions.sequence(piece.seed), tuned[piece.number]
-    specs = {name: schedulers[name] for name in piece.names}
-    if alpha is not None:
-        specs = {name: weighted_fair(alpha) if spec == TUNED_ONCE else spec for name, spec in specs.items()}
-    alone = [spec for spec in dict.fromkeys(specs.values()) if spec not in OBJECTIVES]
+    """What became of a piece; no setting runs twice."""
+    conditions, schedulers, grids = shared[piece.number]
+    cluster, sequence = conditions.cluster, conditions.sequence(piece.seed)
+    specs = {
+        name: tuned[piece.number][TUNED[spec].name] if _once(spec := schedulers[name]) else spec
+        for name in piece.names
+    }
+    alone = [spec for spec in dict.fromkeys(specs.values()) if spec not in TUNED]
     known = {spec: run_scheduler(cluster, sequence, spec) for spec in alone}
-    found = {spec: (math.nan, record) for spec, record in known.items()}
-    if hindsight := {spec: OBJECTIVES[spec] for spec in specs.values() if spec in OBJECTIVES}:
-        best = best_alphas(sweep(cluster, sequence, alphas, known), hindsight.values())
-        found |= {spec: best[objective] for spec, objective in hindsight.items()}
+    found = {spec: ("", record) for spec, record in known.items()}
+    if hindsight := {spec: TUNED[spec] for spec in specs.values() if spec in TUNED}:
+        # All of a piece are of one family.
+        settings = grids[next(iter(hindsight.values())).name]
+        objectives = [each.objective for each in hindsight.values()]
+        best = best_settings(sweep(cluster, sequence, settings, known), objectives)
+        found |= {spec: best[each.objective] for spec, each in hindsight.items()}
     runs = {name: Run.of(found[spec][1], found[spec][0]) for name, spec in specs.items()}
     return piece, runs, {name: found[spec][1] for name, spec in specs.items()} if piece.keep else {}
 

@@ -29,7 +29,8 @@ class Run(NamedTuple):
         makespan_ms: last completion - first arrival, ms.
         utilisation: busy executor time over executors x makespan.
         load: executor time spent on tasks, as a share of that of all executors until the last arrival; NaN in a batch.
-        alpha: the one that was chosen in hindsight; NaN for all other schedulers.
+        fragmentation: share of the memory of busy executors that their tasks did not demand.
+        setting: the scheduler that was chosen of a grid; empty for all others.
     """
 
     mean_jct_ms: float
@@ -37,10 +38,11 @@ class Run(NamedTuple):
     makespan_ms: float = math.nan
     utilisation: float = math.nan
     load: float = math.nan
-    alpha: float = math.nan
+    fragmentation: float = math.nan
+    setting: str = ""
 
     @staticmethod
-    def of(record: EpisodeRecord, alpha: float = math.nan) -> Run:
+    def of(record: EpisodeRecord, setting: str = "") -> Run:
         """A whole episode in numbers."""
         capacity_ms = float(record.sequence.arrival_ms[-1]) * record.config.num_executors
         return Run(
@@ -49,7 +51,8 @@ class Run(NamedTuple):
             record.makespan_ms,
             record.utilisation,
             float(record.busy_ms.sum()) / capacity_ms if capacity_ms else math.nan,
-            alpha,
+            record.fragmentation["memory"],
+            setting,
         )
 
 

@@ -7,11 +7,11 @@ from statistics import median_low
 
 from rich.table import Table
 
-from decima.evaluation.alphas import HINDSIGHT, TUNED_ONCE
+from decima.evaluation.alphas import GRIDS, TUNED, TUNED_ONCE
 from decima.evaluation.comparison import Comparison
 from decima.evaluation.intervals import Interval
 from decima.policy.shipped import SHIPPED
-from decima.registry import LEARNED, SCHEDULERS, signature
+from decima.registry import LEARNED, PARAMETERS, SCHEDULERS, signature
 from decima.show.tables import interval_text, new_table
 from simulator.cluster.config import ClusterConfig, ExecutorClass
 
@@ -46,21 +46,31 @@ def comparison_notes(comparison: Comparison) -> list[str]:
         notes.append(
             f"vs best: mean JCT minus that of {best}, the best classic scheduler, paired by experiment."
         )
-    if TUNED_ONCE in schedulers:
-        training = len(comparison.training_seeds)
-        notes.append(f"{TUNED_ONCE}: alpha = {comparison.alpha:g}, tuned on training sequences ({training}).")
-    if HINDSIGHT in schedulers:
-        alphas = comparison.runs(HINDSIGHT)["alpha"].tolist()
-        notes.append(
-            f"{HINDSIGHT}: the best alpha of each experiment, known only in hindsight; "
-            f"{min(alphas):g} to {max(alphas):g}, median {median_low(alphas):g}."
-        )
+    notes += [_tuning(comparison, name) for name, spec in schedulers.items() if spec in TUNED]
     notes += [
         f"No stage fits executors of {class_text(kind)}." for kind in comparison.conditions.idle_classes
     ]
     if LEARNED in schedulers:
         notes.append(f"{LEARNED}: the policy {comparison.policy}.")
     return notes
+
+
+def _tuning(comparison: Comparison, scheduler: str) -> str:
+    """How the parameters of a tuned scheduler were found, and what they are."""
+    how = TUNED[comparison.schedulers[scheduler]]
+    if how.once:
+        setting, training = comparison.tuned[how.name], len(comparison.training_seeds)
+        return f"{scheduler}: {setting}, tuned on training sequences ({training})."
+    chosen = [_numbers(setting) for setting in comparison.runs(scheduler)["setting"]]
+    ranges = (
+        f"{name} {min(values):g} to {max(values):g}, median {median_low(values):g}"
+        for name, values in zip(PARAMETERS[how.name], zip(*chosen, strict=True), strict=True)
+    )
+    return f"{scheduler}: the best of each experiment, known only in hindsight; {'; '.join(ranges)}."
+
+
+def _numbers(setting: str) -> list[float]:
+    return [float(number) for number in setting.split(":")[1:]]
 
 
 def scheduler_summaries() -> dict[str, str]:
@@ -71,7 +81,12 @@ def scheduler_summaries() -> dict[str, str]:
             for name, kind in SCHEDULERS.items()
         },
         TUNED_ONCE: f"{signature(TUNED_ONCE)} with alpha tuned once on separate training sequences.",
-        HINDSIGHT: "The same with the best alpha of each experiment: hindsight, the paper's baseline.",
+        **{
+            f"tuned-{name}": f"{signature(name)}, the best of {len(grid)} in each experiment: hindsight, as the paper."
+            for name, grid in GRIDS.items()
+        },
+        "tuned-NAME:once": "The same, tuned once on separate training sequences.",
+        "tuned-NAME:makespan": "The best for the makespan, in hindsight.",
         LEARNED: "A graph neural network that learned to schedule jobs like those at hand.",
         f"{LEARNED}:POLICY": f"The same with a policy file of decima train, or one of {', '.join(SHIPPED)}.",
     }

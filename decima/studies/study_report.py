@@ -1,4 +1,4 @@
-"""A study's outcome for people and for programs: the table beside the paper's figures, notes, JSON, pictures."""
+"""A study's outcome for people and for programs: the table beside the paper's figures, its claims, JSON, pictures."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 import os
 import platform
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 import torch
 from matplotlib.figure import Figure
+from numpy.typing import ArrayLike
 from rich.table import Table
 
 import decima
@@ -27,9 +28,11 @@ from decima.registry import LEARNED
 from decima.show.shown import Shown
 from decima.show.style import draw_bars, legend_beside, new_axes
 from decima.show.tables import interval_text, new_table
+from decima.studies.claims import Claim, claims_table
 
 __all__ = [
     "Outcome",
+    "paired_change",
     "plot_bars",
     "shown",
     "study_json",
@@ -56,6 +59,10 @@ class Outcome:
         notes: one sentence each.
         extra: whatever else the JSON tells.
         makespan: whether the table shows makespans too.
+        fragmentation: whether it shows what of the memory of busy executors is not needed.
+        reference: the scheduler that all are compared with.
+        claims: of the paper.
+        tables: further ones.
         curves: variant -> rows of its ``metrics.jsonl``, where the study is about learning.
         pictures: name of the file -> what draws it; bars if there are none.
     """
@@ -67,6 +74,10 @@ class Outcome:
     notes: Sequence[str] = ()
     extra: Mapping[str, Any] = field(default_factory=dict)
     makespan: bool = False
+    fragmentation: bool = False
+    reference: str = HINDSIGHT
+    claims: Sequence[Claim] = ()
+    tables: Sequence[Table] = ()
     curves: Mapping[str, Sequence[Mapping[str, float]]] = field(default_factory=dict)
     pictures: Mapping[str, Callable[[Outcome], Figure]] = field(default_factory=dict)
 
@@ -80,27 +91,33 @@ def shown(outcome: Outcome, command: str) -> Shown:
     """
     pictures = outcome.pictures or {outcome.name: plot_bars}
     return Shown(
-        tables=[study_table(outcome)],
+        tables=[
+            study_table(outcome),
+            *outcome.tables,
+            *([claims_table(outcome.claims)] if outcome.claims else []),
+        ],
         notes=study_notes(outcome),
         json=study_json(outcome, command=command),
         pictures={name: partial(plot, outcome) for name, plot in pictures.items()},
     )
 
 
-def summary(comparisons: Mapping[str, Comparison]) -> dict[tuple[str, str], dict[str, float]]:
+def summary(
+    comparisons: Mapping[str, Comparison], reference: str = HINDSIGHT
+) -> dict[tuple[str, str], dict[str, float]]:
     """Means over the seeds, seconds, by condition and scheduler.
 
     Entries: ``mean_jct_s``, ``makespan_s`` with half of their 95 % confidence intervals ``mean_jct_ci95`` and
-    ``makespan_ci95`` (Student's t; NaN with one seed), ``p95_jct_s``, ``utilisation``, ``load``, ``alpha`` (median,
-    NaN without), and ``change``, by what fraction the mean JCT is above that of ``tuned-weighted-fair`` in the same
+    ``makespan_ci95`` (Student's t; NaN with one seed), ``p95_jct_s``, ``utilisation``, ``load``,
+    ``fragmentation``, and ``change``, by what fraction the mean JCT is above that of ``reference`` in the same
     condition, with ``change_ci95`` of the paired differences; NaN where that did not take part.
     """
     rows = {}
     for condition, comparison in comparisons.items():
-        tuned = [name for name, spec in comparison.schedulers.items() if spec == HINDSIGHT]
-        reference = comparison.runs(tuned[0])["mean_jct_s"] if tuned else None
+        known = [name for name, spec in comparison.schedulers.items() if spec == reference]
+        jct_s = comparison.runs(known[0])["mean_jct_s"] if known else None
         for name in comparison.schedulers:
-            rows[condition, name] = _summary(comparison.runs(name), reference)
+            rows[condition, name] = _summary(comparison.runs(name), jct_s)
     return rows
 
 
@@ -108,14 +125,19 @@ def _summary(runs: pd.DataFrame, reference: pd.Series[float] | None) -> dict[str
     row = {}
     for column in ("mean_jct_s", "makespan_s"):
         row[column], row[column.removesuffix("_s") + "_ci95"] = mean_interval(runs[column])
-    for column in ("p95_jct_s", "utilisation", "load"):
+    for column in ("p95_jct_s", "utilisation", "load", "fragmentation"):
         row[column] = float(runs[column].mean())
-    row["alpha"] = float(runs["alpha"].median())
     row["change"] = row["change_ci95"] = math.nan
     if reference is not None:
-        difference, half_width = mean_interval(runs["mean_jct_s"] - reference)
-        row["change"], row["change_ci95"] = np.array([difference, half_width]) / float(reference.mean())
+        row["change"], row["change_ci95"] = paired_change(runs["mean_jct_s"], reference)
     return row
+
+
+def paired_change(values: ArrayLike, reference: ArrayLike) -> Interval:
+    """By what fraction the mean of some values is above that of others, which are paired with them."""
+    ours, others = np.asarray(values), np.asarray(reference)
+    difference, half_width = mean_interval(ours - others)
+    return Interval(difference / float(others.mean()), half_width / float(others.mean()))
 
 
 def study_table(outcome: Outcome) -> Table:
@@ -123,11 +145,20 @@ def study_table(outcome: Outcome) -> Table:
     seeds = next(iter(outcome.comparisons.values())).conditions.num_experiments
     several = len(outcome.comparisons) > 1
     names = [*(["Condition"] if several else []), "Scheduler"]
-    numbers = ["Mean JCT", "p95 JCT", *(["Makespan"] if outcome.makespan else []), "Utilised", "vs tuned"]
+    versus = "vs tuned" if outcome.reference == HINDSIGHT else "vs reference"
+    unused = ["Unused"] if outcome.fragmentation else []
+    numbers = [
+        "Mean JCT",
+        "p95 JCT",
+        *(["Makespan"] if outcome.makespan else []),
+        "Utilised",
+        *unused,
+        versus,
+    ]
     table = new_table(f"{outcome.title}, {seeds} experiments", *names, *numbers, names=len(names))
     table.add_column("Paper", justify="right")
     shown = ""
-    for (condition, scheduler), row in summary(outcome.comparisons).items():
+    for (condition, scheduler), row in summary(outcome.comparisons, outcome.reference).items():
         if several and shown and condition != shown:
             table.add_section()
         cells = [condition if condition != shown else ""] if several else []
@@ -141,7 +172,10 @@ def study_table(outcome: Outcome) -> Table:
             makespan = Interval(row["makespan_s"], row["makespan_ci95"])
             cells.append(interval_text(makespan, unknown=UNKNOWN))
         change = interval_text(Interval(row["change"], row["change_ci95"]), "+.1%", unknown="")
-        cells += [_number(row["utilisation"], ".1%"), "" if scheduler == HINDSIGHT else change]
+        cells.append(_number(row["utilisation"], ".1%"))
+        if outcome.fragmentation:
+            cells.append(_number(row["fragmentation"], ".1%"))
+        cells.append("" if scheduler == outcome.reference else change)
         paper = outcome.paper.get((condition, scheduler), UNKNOWN)
         table.add_row(*cells, paper, style="bold" if scheduler == FULL else None)
     return table
@@ -155,7 +189,14 @@ def study_notes(outcome: Outcome) -> list[str]:
     """What the table does not say by itself, one sentence per line."""
     notes = [
         "Times are seconds; ± is half a 95 % confidence interval (Student's t).",
-        "vs tuned: mean JCT against tuned-weighted-fair, which knows the best alpha of each experiment; paired.",
+        "vs tuned: mean JCT against tuned-weighted-fair, which knows the best alpha of each experiment; paired."
+        if outcome.reference == HINDSIGHT
+        else f"vs reference: mean JCT against {outcome.reference}; paired.",
+        *(
+            ["Unused: of the memory of busy executors, what their tasks do not need (fragmentation)."]
+            if outcome.fragmentation
+            else []
+        ),
         f"Paper: what Decima (SIGCOMM 2019) reports, on its own cluster and profiles; {UNKNOWN} if it gives no figure.",
         *outcome.notes,
     ]
@@ -181,11 +222,11 @@ def study_json(outcome: Outcome, **provenance: Any) -> str:
         outcome: of a study.
         provenance: further entries, such as the command.
     """
-    table = summary(outcome.comparisons)
+    table = summary(outcome.comparisons, outcome.reference)
     entries = []
     for condition, comparison in outcome.comparisons.items():
-        conditions = comparison.conditions
-        stream = conditions.arrivals == "poisson"
+        conditions, exact = comparison.conditions, comparison.conditions.workload.sequence is not None
+        stream = conditions.arrivals == "poisson" and not exact
         schedulers = {}
         for name, spec in comparison.schedulers.items():
             runs = comparison.runs(name)
@@ -200,10 +241,13 @@ def study_json(outcome: Outcome, **provenance: Any) -> str:
                 "condition": condition,
                 "workload": conditions.workload.name,
                 "executors": conditions.cluster.num_executors,
+                "executor_classes": [asdict(kind) for kind in conditions.cluster.executor_classes],
+                "memory_demand": conditions.memory_demand,
                 "moving_delay_s": conditions.cluster.moving_delay_ms / 1000,
-                "arrivals": conditions.arrivals,
+                "arrivals": "exact" if exact else conditions.arrivals,
                 "interval_s": conditions.interval_ms / 1000 if stream else None,
-                "jobs": conditions.num_jobs,
+                "window_s": None if conditions.window_ms is None else conditions.window_ms / 1000,
+                "jobs": len(conditions.sequence(conditions.seed)),
                 "seeds": list(conditions.seeds),
                 "alphas": list(comparison.alphas),
                 "schedulers": schedulers,
@@ -217,6 +261,7 @@ def study_json(outcome: Outcome, **provenance: Any) -> str:
         "conditions": entries,
         "policies": _policies(outcome.comparisons),
         "learning_curves": {name: list(rows) for name, rows in outcome.curves.items()},
+        "claims": [asdict(claim) for claim in outcome.claims],
         "notes": list(outcome.notes),
         **outcome.extra,
     }
@@ -256,7 +301,9 @@ def _policies(comparisons: Mapping[str, Comparison]) -> dict[str, dict[str, Any]
     return {file: {"schedulers": known, **read_about(Path(file))} for file, known in names.items()}
 
 
-def _finite(value: Any) -> float | None:
+def _finite(value: Any) -> float | str | None:
+    if isinstance(value, str):
+        return value
     number = float(value)
     return number if math.isfinite(number) else None
 

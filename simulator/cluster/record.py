@@ -72,6 +72,12 @@ class EpisodeRecord:
         return np.repeat(_count_within(self._stage_job), self._stage_size)
 
     @cached_property
+    def executor_class(self) -> NDArray[np.int64]:
+        """The class of each executor, its place in ``config.executor_classes``; int64 [num_executors]."""
+        counts = [kind.count for kind in self.config.executor_classes]
+        return np.repeat(np.arange(len(counts)), counts)
+
+    @cached_property
     def move_arrive_ms(self) -> NDArray[np.float64]:
         """When each move ends, float64 [num_moves], ms; the episode may end before."""
         return self.move_depart_ms + self.config.moving_delay_ms
@@ -156,12 +162,9 @@ class EpisodeRecord:
         """
         ran = self.task_executor >= 0
         busy_ms = np.minimum(self.task_finish_ms[ran], self.end_ms) - self.task_start_ms[ran]
-        classes = self.config.executor_classes
-        stages = [stage for profile in self.sequence.profiles for stage in profile.stages]
         unused = {}
         for resource in ("cpu", "memory"):
-            size = np.repeat([getattr(kind, resource) for kind in classes], [kind.count for kind in classes])
-            demand = np.repeat([getattr(stage, resource) for stage in stages], self._stage_size)
+            size, demand = self._resource(resource)
             held = float(busy_ms @ size[self.task_executor[ran]])
             unused[resource] = 1 - float(busy_ms @ demand[ran]) / held if held else math.nan
         return unused
@@ -178,9 +181,10 @@ class EpisodeRecord:
         """One row per task, in task order.
 
         Columns: ``job``, ``stage`` (inside the job), ``task`` (inside the stage), ``executor``, ``wave``,
-        ``parallelism``, ``start_ms``, ``finish_ms``; as in the attributes for tasks that never started.
+        ``parallelism``, ``start_ms``, ``finish_ms``; as in the attributes for tasks that never started. With several
+        classes of executors also ``executor_class``, -1 for such tasks.
         """
-        return pd.DataFrame(
+        table = pd.DataFrame(
             {
                 "job": self.task_job,
                 "stage": self.task_stage,
@@ -192,6 +196,10 @@ class EpisodeRecord:
                 "finish_ms": self.task_finish_ms,
             }
         )
+        if len(self.config.executor_classes) > 1:
+            kind = np.where(self.task_executor < 0, -1, self.executor_class[self.task_executor])
+            table.insert(4, "executor_class", kind)
+        return table
 
     def jobs(self) -> pd.DataFrame:
         """One row per job, in order of arrival.
@@ -239,6 +247,30 @@ class EpisodeRecord:
         counts = np.searchsorted(arrived, times, "right") - np.searchsorted(completed, times, "right")
         return pd.Series(counts, index=pd.Index(times, name="time_ms"), name="jobs")
 
+    def resources(self) -> pd.DataFrame:
+        """What busy executors have, and what their tasks demand of it, as step functions.
+
+        Each row holds from its index (``time_ms``, float64, ms) to the next. Columns, float64: ``cpu_held``,
+        ``cpu_demanded``, ``memory_held``, ``memory_demanded``, and how many executors are busy of each class:
+        ``class_0``, ``class_1``, .. What is held and not demanded is fragmentation. Source: Decima, appendix F.
+        """
+        ran = self.task_executor >= 0
+        executor = self.task_executor[ran]
+        weights: dict[str, NDArray[np.float64]] = {}
+        for resource in ("cpu", "memory"):
+            size, demand = self._resource(resource)
+            weights |= {f"{resource}_held": size[executor], f"{resource}_demanded": demand[ran]}
+        for kind in range(len(self.config.executor_classes)):
+            weights[f"class_{kind}"] = (self.executor_class[executor] == kind).astype(np.float64)
+        finish = np.minimum(self.task_finish_ms[ran], self.end_ms)
+        times, place = np.unique(np.concatenate([self.task_start_ms[ran], finish]), return_inverse=True)
+        columns = {
+            name: np.cumsum(np.bincount(place, np.concatenate([value, -value]), minlength=times.size))
+            for name, value in weights.items()
+        }
+        # Sums of fractions do not come back to 0 exactly.
+        return pd.DataFrame(columns, index=pd.Index(times, name="time_ms")).round(9) + 0.0
+
     def metrics(self) -> pd.Series[float]:
         """The episode in numbers.
 
@@ -263,6 +295,14 @@ class EpisodeRecord:
         )
 
     # ---- helpers ---------------------------------------------------------------------------------------
+
+    def _resource(self, name: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """What each executor has of ``cpu`` or ``memory``, and what each task demands, float64 [executors], [tasks]."""
+        classes = self.config.executor_classes
+        stages = [stage for profile in self.sequence.profiles for stage in profile.stages]
+        size = np.array([getattr(kind, name) for kind in classes], dtype=np.float64)[self.executor_class]
+        demand = np.array([getattr(stage, name) for stage in stages], dtype=np.float64)
+        return size, np.repeat(demand, self._stage_size)
 
     @cached_property
     def _stage_size(self) -> NDArray[np.int64]:

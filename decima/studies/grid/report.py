@@ -17,27 +17,13 @@ from decima.policy.grid.files import read_about
 from decima.show.grid_report import HEADINGS, measure_text, table_by_row
 from decima.show.shown import Shown
 from decima.show.tables import new_table
+from decima.studies.claims import Claim, claims_table
 from decima.studies.study_report import machine
 
 __all__ = ["Claim", "GridOutcome", "Part", "Results", "better", "shown"]
 
 #: Condition -> scheduler -> how it did.
 Results = Mapping[str, Mapping[str, Evaluation]]
-
-
-@dataclass(frozen=True)
-class Claim:
-    """What a paper says, and what became of it.
-
-    Attributes:
-        paper: its words, in ours.
-        here: the same of this run.
-        holds: whether they agree; None where this run cannot tell.
-    """
-
-    paper: str
-    here: str
-    holds: bool | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,7 +135,7 @@ def shown(outcome: GridOutcome, command: str) -> Shown:
         **outcome.extra,
     }
     return Shown(
-        tables=[*(part.table() for part in outcome.parts), *outcome.tables, _claims_table(outcome.claims)],
+        tables=[*(part.table() for part in outcome.parts), *outcome.tables, claims_table(outcome.claims)],
         notes=notes,
         json=json.dumps(content, indent=1) + "\n",
         pictures=outcome.pictures,
@@ -186,11 +172,3 @@ def better(
     if len(told) > 4:  # more than can be read
         told = [f"in {len(told) - len(failed)} of {len(told)} comparisons", *failed]
     return Claim(paper, f"{one}: {'; '.join(told)}", not failed)
-
-
-def _claims_table(claims: Sequence[Claim]) -> Table:
-    table = new_table("What the paper says", "Paper", "Here", "Holds", names=2)
-    for claim in claims:
-        holds = {True: "yes", False: "no", None: "?"}[claim.holds]
-        table.add_row(claim.paper, claim.here, holds, end_section=True)
-    return table

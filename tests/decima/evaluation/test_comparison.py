@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from decima.evaluation import run as run_module
-from decima.evaluation.alphas import ALPHAS, HINDSIGHT, MAKESPAN_HINDSIGHT, best_for_all, sweep_ms
+from decima.evaluation.alphas import GRIDS, HINDSIGHT, MAKESPAN_HINDSIGHT, best_for_all, sweep_ms
 from decima.evaluation.comparison import Comparison, run_comparisons
 from decima.evaluation.conditions import CompareError
 from decima.schedulers.base import SchedulerError
@@ -114,8 +114,9 @@ def test_weighted_fair_is_tuned_on_sequences_that_it_is_not_judged_on() -> None:
     assert len(compared.training_seeds) == 2
     assert not set(compared.training_seeds) & set(compared.finished)
     sequences = [compared.conditions.sequence(seed) for seed in compared.training_seeds]
-    assert compared.alpha == best_for_all(np.array([sweep_ms(CLUSTER, each) for each in sequences]))
-    fixed = f"weighted-fair:{compared.alpha:g}"
+    alpha = best_for_all(np.array([sweep_ms(CLUSTER, each) for each in sequences]))
+    fixed = compared.tuned["weighted-fair"]
+    assert fixed == f"weighted-fair:{alpha:g}"
     assert run(fixed).runs(fixed).equals(compared.runs("weighted-fair"))
 
 
@@ -128,21 +129,40 @@ def test_tuned_weighted_fair_is_the_best_alpha_of_each_experiment() -> None:
         for seed, row in compared.runs(name).iterrows():
             swept = sweep_ms(CLUSTER, compared.conditions.sequence(seed), objective)
             assert row[column] == swept.min() / 1000
-            assert row["alpha"] == ALPHAS[int(swept.argmin())]
+            assert row["setting"] == GRIDS["weighted-fair"][int(swept.argmin())]
+
+
+@pytest.mark.parametrize("name", ["graphene-star", "graphene", "tetris"])
+def test_others_are_tuned_as_weighted_fair_is(name: str) -> None:
+    compared = run(f"tuned-{name}", f"tuned-{name}:once", num_experiments=1)
+    sequence, *training = (
+        compared.conditions.sequence(seed) for seed in (*compared.finished, *compared.training_seeds)
+    )
+    [best] = compared.runs(f"tuned-{name}").to_dict("records")
+    swept = sweep_ms(CLUSTER, sequence, settings=GRIDS[name])
+    assert best["mean_jct_s"] == swept.min() / 1000
+    assert best["setting"] == GRIDS[name][int(swept.argmin())]
+    sweeps = np.array([sweep_ms(CLUSTER, each, settings=GRIDS[name]) for each in training])
+    setting = best_for_all(sweeps, GRIDS[name])
+    [once] = compared.runs(f"tuned-{name}:once")["mean_jct_s"]
+    assert once == swept[GRIDS[name].index(setting)] / 1000
+    entries = json.loads(compared.to_json())["schedulers"]
+    assert entries[f"tuned-{name}:once"]["setting"] == setting
+    assert entries[f"tuned-{name}"]["per_seed_setting"] == [best["setting"]]
 
 
 def test_hindsight_over_other_alphas() -> None:
     compared = Comparison(conditions(), {"one": HINDSIGHT, "same": "weighted-fair:-3"}, alphas=(-3.0,))
     compared.run(1)
     one, same = compared.runs("one"), compared.runs("same")
-    assert one["alpha"].tolist() == [-3.0, -3.0, -3.0]
+    assert one["setting"].tolist() == ["weighted-fair:-3"] * 3
     assert one["mean_jct_s"].tolist() == same["mean_jct_s"].tolist()
 
 
-def test_no_alpha_runs_twice_on_a_sequence(count_runs: Counter[tuple[int, str]]) -> None:
-    run("weighted-fair", "weighted-fair:-1", HINDSIGHT, MAKESPAN_HINDSIGHT)
+def test_no_setting_runs_twice_on_a_sequence(count_runs: Counter[tuple[int, str]]) -> None:
+    run("weighted-fair", "weighted-fair:-1", "tetris:1:0", HINDSIGHT, MAKESPAN_HINDSIGHT, "tuned-tetris")
     assert set(count_runs.values()) == {1}
-    assert len(count_runs) == 41 * (3 + 2)
+    assert len(count_runs) == 41 * (3 + 2) + 3 * len(GRIDS["tetris"])
 
 
 @pytest.mark.parametrize("processes", [1, 2])

@@ -13,12 +13,12 @@ from tests.decima.evaluation.examples import CLUSTER, OWN, conditions
 
 def test_an_episode_in_numbers() -> None:
     record = episode()
-    run = Run.of(record, alpha=-1.0)
+    run = Run.of(record, setting="weighted-fair:-1")
     assert run.mean_jct_ms == record.jct_ms.mean()
     assert run.p95_jct_ms == np.percentile(record.jct_ms, 95)
     assert run.makespan_ms == record.makespan_ms
     assert run.utilisation == record.utilisation
-    assert run.alpha == -1.0
+    assert run.setting == "weighted-fair:-1"
     assert (objective_ms(run, "jct"), objective_ms(run, "makespan")) == (run.mean_jct_ms, run.makespan_ms)
 
 

@@ -132,7 +132,7 @@ def test_a_job_without_work_has_no_inflation_and_no_slowdown() -> None:
     assert np.isnan(episode.slowdown[1])
 
 
-def test_fragmentation_is_what_busy_executors_have_and_tasks_do_not_need() -> None:
+def sized(**changes: object) -> EpisodeRecord:
     """Executor 0, of memory 0.5, is busy for 100 + 50 ms; executor 1, of memory 1, for 120 + 120."""
     needs = (0.25, 0.5), (1.0,)
     profiles = tuple(
@@ -143,10 +143,32 @@ def test_fragmentation_is_what_busy_executors_have_and_tasks_do_not_need() -> No
         for profile, memory in zip((CHAIN, SINGLE), needs, strict=True)
     )
     config = ClusterConfig(executor_classes=(ExecutorClass(1, 2.0, 0.5), ExecutorClass(1, 2.0, 1.0)))
-    found = record(config=config, sequence=JobSequence(profiles, np.array([10.0, 40.0]))).fragmentation
+    return record(**{"config": config, "sequence": JobSequence(profiles, np.array([10.0, 40.0])), **changes})
+
+
+def test_fragmentation_is_what_busy_executors_have_and_tasks_do_not_need() -> None:
     held, needed = 150 * 0.5 + 240 * 1.0, (100 + 120) * 0.25 + 50 * 0.5 + 120 * 1.0
-    assert found == pytest.approx({"cpu": 0.5, "memory": 1 - needed / held})
+    assert sized().fragmentation == pytest.approx({"cpu": 0.5, "memory": 1 - needed / held})
     nobody = ClusterConfig(executor_classes=(ExecutorClass(2, 1.0, 0.0),))
     assert math.isnan(record(config=nobody).fragmentation["memory"])
-    cut = record(completion_ms=np.array([200.0, NAN]), end_ms=200.0, config=config).fragmentation
+    cut = sized(completion_ms=np.array([200.0, NAN]), end_ms=200.0).fragmentation
     assert cut["cpu"] == pytest.approx(0.5)
+
+
+def test_resources_over_time_are_step_functions() -> None:
+    steps = sized().resources()
+    assert steps.index.tolist() == [30.0, 130.0, 150.0, 170.0, 200.0, 290.0]
+    assert steps["class_0"].tolist() == [1, 0, 1, 1, 0, 0]
+    assert steps["class_1"].tolist() == [1, 1, 0, 1, 1, 0]
+    assert steps["memory_held"].tolist() == [1.5, 1.0, 0.5, 1.5, 1.0, 0.0]
+    assert steps["memory_demanded"].tolist() == [0.5, 0.25, 0.5, 1.5, 1.0, 0.0]
+    spans = np.diff(steps.index.to_numpy())
+    held, demanded = (spans @ steps[f"memory_{what}"].to_numpy()[:-1] for what in ("held", "demanded"))
+    assert 1 - demanded / held == pytest.approx(sized().fragmentation["memory"])
+    assert sized(end_ms=200.0).resources().index.tolist() == [30.0, 130.0, 150.0, 170.0, 200.0]
+
+
+def test_tasks_tell_the_class_of_their_executor_where_there_are_several() -> None:
+    assert "executor_class" not in record().tasks()
+    executors = np.array([0, 1, 0, -1], np.int32)
+    assert sized(task_executor=executors).tasks()["executor_class"].tolist() == [0, 1, 0, -1]
