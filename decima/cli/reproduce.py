@@ -47,27 +47,31 @@ POLICIES = click.option(
     help="Folder of trained policies; what is there is not trained again, what was cut off goes on.  "
     "[default: policies-BUDGET in the folder for pictures]",
 )
-#: What studies of policies for clusters share; they have the names of the arguments of ``Study``.
 #: Executors of the Decima paper's section 7.3.
 FOUR_SIZES = "50x0.25,50x0.5,50x0.75,50x1"
 
-CLUSTER = with_options(
-    workload_options(),
-    click.option("--executors", type=AT_LEAST_ONE, default=50, help="Executors of the cluster."),
-    BUDGET,
-    click.option(
-        "--seeds",
-        "num_experiments",
-        type=AT_LEAST_ONE,
-        help="Experiments, instead of the study's own number.",
-    ),
-    click.option(
-        "--jobs", "num_jobs", type=AT_LEAST_ONE, help="Jobs in each, instead of the study's own number."
-    ),
-    click.option("--seed", type=click.IntRange(min=0), default=0, help="Seed of the first experiment."),
-    POLICIES,
-    PROCESSES,
-)
+
+def _cluster(executors: int) -> Option:
+    """What studies of policies for clusters share; they have the names of the arguments of ``Study``."""
+    return with_options(
+        workload_options(),
+        click.option("--executors", type=AT_LEAST_ONE, default=executors, help="Executors of the cluster."),
+        BUDGET,
+        click.option(
+            "--seeds",
+            "num_experiments",
+            type=AT_LEAST_ONE,
+            help="Experiments, instead of the study's own number.",
+        ),
+        click.option(
+            "--jobs", "num_jobs", type=AT_LEAST_ONE, help="Jobs in each, instead of the study's own number."
+        ),
+        click.option("--seed", type=click.IntRange(min=0), default=0, help="Seed of the first experiment."),
+        POLICIES,
+        PROCESSES,
+    )
+
+
 #: What studies on grids share; they have the names of the arguments of ``GridStudy``.
 GRID = with_options(
     BUDGET,
@@ -87,6 +91,13 @@ CHECKPOINT = click.option(
 SHARE = click.FloatRange(0, 1, min_open=True, max_open=True)
 BUSY = "Share of the time that executors are to be busy"
 LOAD = click.option("--load", type=SHARE, default=0.85, help=f"{BUSY}; sets the time between arrivals.")
+#: Of section 7.3, either workload.
+PACKING_INTERVAL = click.option(
+    "--interval", "interval_s", type=ABOVE_ZERO, default=4.0, help="Mean seconds between TPC-H jobs."
+)
+PACKING_WINDOW = click.option(
+    "--window", "window_s", type=ABOVE_ZERO, default=4800.0, help="Seconds of a trace that are an experiment."
+)
 WEIGHTS = Numbers("three numbers with commas between them", count=3)
 
 #: Name -> help, and own options, which have the names of the study's arguments.
@@ -165,10 +176,53 @@ _ON_CLUSTERS: Studies = {
 
         To more arrivals than in training, more jobs, more executors; and to smaller and larger clusters (Decima,
         Tables 2 and 3).""",
-        with_options(LOAD, CHECKPOINT),
+        with_options(
+            LOAD,
+            click.option(
+                "--part",
+                "parts",
+                type=click.Choice(["arrivals", "sizes", "clusters"]),
+                multiple=True,
+                default=("arrivals", "sizes", "clusters"),
+                help="What of it: other arrivals, fewer jobs and executors in training, clusters of other sizes; may be "
+                "given several times.",
+            ),
+            CHECKPOINT,
+        ),
     ),
 }
 _ON_CLUSTERS["fig10"] = _ON_CLUSTERS["fig9b"]
+
+#: Those of section 7.3; there are 200 executors unless somebody says otherwise.
+_ON_CLASSES: Studies = {
+    "fig11a": (
+        """Compare Decima with schedulers that pack, on a trace.
+
+        Windows of the trace that --workload names, on executors of four sizes, with Graphene*, Graphene, Tetris and
+        weighted fair sharing tuned in each experiment (Decima, Figure 11a).""",
+        with_options(PACKING_WINDOW, CHECKPOINT),
+    ),
+    "fig11b": (
+        """Compare Decima with schedulers that pack, on TPC-H jobs.
+
+        Streams of 200 jobs whose stages need memory drawn from (0, 1], on executors of four sizes, with Graphene*,
+        Graphene, Tetris and weighted fair sharing tuned in each experiment (Decima, Figure 11b).""",
+        with_options(PACKING_INTERVAL, CHECKPOINT),
+    ),
+    "fig12": (
+        """Show which jobs Decima completes faster than Graphene*, and on which executors.
+
+        By the jobs' total work (Decima, Figures 12 and 20), on TPC-H jobs or a trace. fig20 is the same command.""",
+        with_options(PACKING_INTERVAL, PACKING_WINDOW, CHECKPOINT),
+    ),
+    "fig19": (
+        """Show jobs, executors and memory over time, with Decima and with Graphene*.
+
+        Of the first experiment (Decima, Figure 19), on TPC-H jobs or a trace.""",
+        with_options(PACKING_INTERVAL, PACKING_WINDOW, CHECKPOINT),
+    ),
+}
+_ON_CLASSES["fig20"] = _ON_CLASSES["fig12"]
 
 _ON_GRIDS: Studies = {
     "deeprm-fig4": (
@@ -241,7 +295,7 @@ _ON_GRIDS: Studies = {
 def _on_cluster(name: str, command: str, tell: Tell, **values: Any) -> Shown:
     from decima.evaluation.workers import available_cpus
     from decima.policy.files import load_actor
-    from decima.studies import fig9, fig13, fig14, fig15, fig21, fig22, table2
+    from decima.studies import fig9, fig11, fig12, fig13, fig14, fig15, fig19, fig21, fig22, table2
     from decima.studies.study import Study
     from decima.studies.study_report import shown
     from workloads.sources.open import EMBEDDED, open_workload
@@ -250,9 +304,14 @@ def _on_cluster(name: str, command: str, tell: Tell, **values: Any) -> Shown:
         "fig9a": fig9.fig9a,
         "fig9b": fig9.fig9b,
         "fig10": fig9.fig9b,
+        "fig11a": fig11.fig11a,
+        "fig11b": fig11.fig11b,
+        "fig12": fig12.fig12,
         "fig13": fig13.fig13,
         "fig14": fig14.fig14,
         "fig15a": fig15.fig15a,
+        "fig19": fig19.fig19,
+        "fig20": fig12.fig12,
         "fig21": fig21.fig21,
         "fig22": fig22.fig22,
         "table2": table2.table2,
@@ -399,7 +458,9 @@ def _add(name: str, text: str, options: Option, find: Callable[..., Shown]) -> N
 
 
 for _name, (_text, _own) in _ON_CLUSTERS.items():
-    _add(_name, _text, with_options(_own, CLUSTER), _on_cluster)
+    _add(_name, _text, with_options(_own, _cluster(50)), _on_cluster)
+for _name, (_text, _own) in _ON_CLASSES.items():
+    _add(_name, _text, with_options(_own, _cluster(200)), _on_cluster)
 for _name, (_text, _own) in _ON_GRIDS.items():
     _add(_name, _text, with_options(_own, GRID), _on_grid)
 _add(

@@ -84,12 +84,6 @@ class Study:
     command: str = ""
     tell: Tell = lambda what, done, total: None
 
-    def __post_init__(self) -> None:
-        if self.workload.sequence is not None:
-            raise WorkloadError(
-                f"{self.workload.name}: says which jobs arrive when; studies draw jobs and expect profiles alone"
-            )
-
     def scaled(self, full: int, least: int = 1) -> int:
         """A full size, times the budget."""
         return max(least, round(full * self.budget))
@@ -104,8 +98,10 @@ class Study:
             settings: further ones that differ, with ``__`` where a dotted key has a dot.
 
         Raises:
-            TrainingError: there is no such setting.
+            TrainingError: there is no such recipe or setting.
+            WorkloadError: the workload says which jobs arrive when.
         """
+        self._check_drawn()
         full = read_config(recipe)
         stream = full.workload.arrivals == "poisson"
         values: dict[str, Any] = {
@@ -136,6 +132,12 @@ class Study:
             if full.critic is not None:
                 values["critic.gae_horizon"] = round(full.critic.gae_horizon * scale, 3)
         return read_config(recipe, [f"{key}={json.dumps(value)}" for key, value in values.items()])
+
+    def _check_drawn(self) -> None:
+        if self.workload.sequence is not None:
+            raise WorkloadError(
+                f"{self.workload.name}: says which jobs arrive when; this study draws jobs and expects profiles alone"
+            )
 
     def _stream_length(self, full: int) -> int:
         """Jobs in a stream to learn from: as many as at full size, or fewer, but enough for some to wait."""
@@ -199,6 +201,7 @@ class Study:
         num_experiments: int,
         num_jobs: int,
         interval_s: float | None = None,
+        memory_demand: Literal["own", "uniform"] = "own",
         **cluster: Any,
     ) -> Conditions:
         """Conditions of this study's size.
@@ -207,8 +210,13 @@ class Study:
             num_experiments: at full size.
             num_jobs: at full size; only streams are scaled.
             interval_s: mean time between Poisson arrivals, s; a batch without it.
+            memory_demand: see ``Conditions``.
             cluster: settings of ``ClusterConfig`` that are not this study's.
+
+        Raises:
+            WorkloadError: the workload says which jobs arrive when.
         """
+        self._check_drawn()
         stream = interval_s is not None
         jobs = self.num_jobs or (self.scaled(num_jobs, least=20) if stream else num_jobs)
         return Conditions(
@@ -217,6 +225,7 @@ class Study:
             arrivals="poisson" if stream else "batch",
             interval_ms=1000 * interval_s if interval_s is not None else Conditions.interval_ms,
             num_jobs=jobs,
+            memory_demand=memory_demand,
             num_experiments=self.num_experiments or self.scaled(num_experiments, least=2),
             seed=self.seed,
         )
@@ -226,22 +235,47 @@ class Study:
         conditions: Mapping[str, tuple[Conditions, Mapping[str, str]]],
         *,
         alphas: Sequence[float] = ALPHAS,
+        num_training: int = 6,
         keep: bool = False,
     ) -> dict[str, Comparison]:
         """Compare schedulers under each condition.
 
         Args:
             conditions: by name, with the schedulers by theirs; see ``Comparison``.
-            alphas: what those with hindsight choose from.
+            alphas: what weighted fair sharing is tuned to, of these.
+            num_training: sequences to tune on, for those that are tuned once.
             keep: whether the first episodes are kept.
         """
         comparisons = {
-            name: Comparison(each, schedulers, alphas=alphas, keep=keep)
+            name: Comparison(each, schedulers, alphas=alphas, num_training=num_training, keep=keep)
             for name, (each, schedulers) in conditions.items()
         }
         tell = partial(self.tell, "comparing schedulers")
         run_comparisons(list(comparisons.values()), self.processes, tell)
         return comparisons
+
+    def replay(self, *, num_experiments: int, window_s: float, **cluster: Any) -> Conditions:
+        """Conditions in which a trace runs again, of this study's size.
+
+        Args:
+            num_experiments: at full size.
+            window_s: length of the windows of the trace, s, each of which is an experiment.
+            cluster: settings of ``ClusterConfig`` that are not this study's.
+
+        Raises:
+            WorkloadError: the workload does not say which jobs arrive when.
+        """
+        if self.workload.sequence is None:
+            raise WorkloadError(
+                f"{self.workload.name}: does not say which jobs arrive when; a trace does: decima workload import"
+            )
+        return Conditions(
+            workload=self.workload,
+            cluster=ClusterConfig(**{"num_executors": self.executors, **cluster}),
+            num_experiments=self.num_experiments or self.scaled(num_experiments, least=2),
+            seed=self.seed,
+            window_ms=1000 * window_s,
+        )
 
     def interval_for_load(self, load: float) -> float:
         """Seconds between arrivals, for a load; see the function of that name."""

@@ -134,10 +134,11 @@ def _summary(runs: pd.DataFrame, reference: pd.Series[float] | None) -> dict[str
 
 
 def paired_change(values: ArrayLike, reference: ArrayLike) -> Interval:
-    """By what fraction the mean of some values is above that of others, which are paired with them."""
+    """By what fraction the mean of some values is above that of others, which are paired with them; NaN above 0."""
     ours, others = np.asarray(values), np.asarray(reference)
     difference, half_width = mean_interval(ours - others)
-    return Interval(difference / float(others.mean()), half_width / float(others.mean()))
+    mean = float(others.mean())
+    return Interval(difference / mean, half_width / mean) if mean else Interval(math.nan, math.nan)
 
 
 def study_table(outcome: Outcome) -> Table:

@@ -17,7 +17,7 @@ from decima.registry import make_scheduler
 from decima.settings import TrainingError
 from decima.studies.study import Study, Variant, interval_for_load
 from simulator import ClusterConfig, run_episode
-from workloads import Workload, WorkloadError, batch_arrivals, poisson_arrivals
+from workloads import Workload, WorkloadError, poisson_arrivals, trace_arrivals
 
 
 def test_a_policy_is_compared_as_the_scheduler_that_it_is(study: Study) -> None:
@@ -150,6 +150,12 @@ def test_jobs_that_arrive_at_set_times(
     make_study: Callable[..., Study], study: Study, tmp_path: Path
 ) -> None:
     profiles = study.workload.profiles
-    exact = Workload(profiles, batch_arrivals(profiles, 3, 0), "exact")
-    with pytest.raises(WorkloadError, match=r"^exact: says which jobs arrive when"):
-        make_study(tmp_path, workload=exact)
+    exact = Workload(profiles, trace_arrivals(profiles[:3], [0.0, 500.0, 1000.0]), "exact")
+    trace = make_study(tmp_path, workload=exact)
+    for draw in (trace.batch_variant, lambda: trace.conditions(num_experiments=2, num_jobs=4)):
+        with pytest.raises(WorkloadError, match=r"^exact: says which jobs arrive when"):
+            draw()
+    replayed = trace.replay(num_experiments=100, window_s=1.0)
+    assert [len(replayed.sequence(seed)) for seed in replayed.seeds] == [2, 1]
+    with pytest.raises(WorkloadError, match="does not say which jobs arrive when"):
+        study.replay(num_experiments=2, window_s=1.0)
