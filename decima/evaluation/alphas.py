@@ -1,4 +1,4 @@
-"""Schedulers with the best parameters of a grid, such as weighted fair sharing with its best alpha (Decima, section 7.1).
+"""Schedulers with the best parameters of a grid, such as weighted fair sharing with its best alpha (Decima, 7.1).
 
 * ``tuned-NAME`` has the parameters that turn out best on the very sequence it is judged on, by average JCT. Those are
   the paper's strongest baselines (appendix E too); they have hindsight that no scheduler could have.
@@ -56,7 +56,7 @@ def _grid(name: str, *parameters: Sequence[float]) -> tuple[str, ...]:
     return tuple(":".join((name, *(f"{value:g}" for value in values))) for values in product(*parameters))
 
 
-#: Scheduler -> settings to choose from. Graphene*: alpha, what is long, what packs badly; of the other two: how much the
+#: Scheduler -> settings to choose from. Graphene*: alpha, what is long, what packs badly; the other two: how much the
 #: work that is left counts, and the fairness.
 GRIDS: dict[str, tuple[str, ...]] = {
     "weighted-fair": tuple(map(weighted_fair, ALPHAS)),

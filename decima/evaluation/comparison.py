@@ -201,8 +201,8 @@ class Comparison:
     def runs(self, scheduler: str) -> pd.DataFrame:
         """What a scheduler did in the finished experiments, a row for each, indexed by seed.
 
-        Columns: ``mean_jct_s``, ``p95_jct_s``, ``makespan_s``, ``utilisation``, ``load``, ``fragmentation``, float64, and
-        ``setting``, str; as in ``Run``, but in seconds.
+        Columns: ``mean_jct_s``, ``p95_jct_s``, ``makespan_s``, ``utilisation``, ``load``, ``fragmentation``, float64,
+        and ``setting``, str; as in ``Run``, but in seconds.
         """
         rows = [self._runs[seed][scheduler] for seed in self.finished]
         table = pd.DataFrame(rows, columns=Run._fields, index=pd.Index(self.finished, name="seed"))

@@ -49,7 +49,9 @@ class _LimitedSrpt(Scheduler):
                 job = chosen[np.argmin(order[chosen])]
                 return Decision(int(observation.next_stage[job]), int(bound[job]))
         # Whom nothing else is left to wait for: executors of a class too small for their job count in its limit.
-        return all_offered(observation, int(observation.schedulable.argmax())) if observation.last_call else None
+        return (
+            all_offered(observation, int(observation.schedulable.argmax())) if observation.last_call else None
+        )
 
     @abstractmethod
     def limits(self, observation: Observation, work: NDArray[np.float64]) -> NDArray[np.float64]:

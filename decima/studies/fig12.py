@@ -82,8 +82,8 @@ def fig12(study: Study, interval_s: float = INTERVAL_S, window_s: float = WINDOW
         ),
         tables=(_table(jct, executors),),
         notes=(
-            "By work: fifths of each experiment's jobs, sorted by total work; executors are those that ran a task of a job, each "
-            f"counted once, with {FULL} against {GRAPHENE_STAR}; paired by experiment.",
+            f"By work: fifths of each experiment's jobs, {FULL} against {GRAPHENE_STAR}, paired by experiment; of "
+            "executors, how many ran a task of a job.",
         ),
         extra={
             "by_work": {
