@@ -96,7 +96,7 @@ PACKING_INTERVAL = click.option(
     "--interval", "interval_s", type=ABOVE_ZERO, default=4.0, help="Mean seconds between TPC-H jobs."
 )
 PACKING_WINDOW = click.option(
-    "--window", "window_s", type=ABOVE_ZERO, default=4800.0, help="Seconds of a trace that are an experiment."
+    "--window", "window_s", type=ABOVE_ZERO, default=6480.0, help="Seconds of a trace that are an experiment."
 )
 WEIGHTS = Numbers("three numbers with commas between them", count=3)
 
@@ -184,7 +184,7 @@ _ON_CLUSTERS: Studies = {
                 type=click.Choice(["arrivals", "sizes", "clusters"]),
                 multiple=True,
                 default=("arrivals", "sizes", "clusters"),
-                help="What of it: other arrivals, fewer jobs and executors in training, clusters of other sizes; may be "
+                help="What of it: other arrivals, fewer jobs and executors in training, other clusters; may be "
                 "given several times.",
             ),
             CHECKPOINT,

@@ -24,6 +24,8 @@ from decima.studies.study_report import FULL, Outcome, paired_change
 
 __all__ = ["fig11a", "fig11b", "fragmentation_claim"]
 
+#: Sequences to tune on beforehand; of a trace, its last windows.
+NUM_TRAINING, TRACE_TRAINING = 6, 2
 #: Rules that need no tuning, and Graphene* tuned before it is judged.
 OTHERS = ("fair", "drf", f"{GRAPHENE_STAR}:once")
 
@@ -65,7 +67,8 @@ def _fig11(study: Study, conditions: Conditions, name: str, title: str, paper: f
         **{name: name for name in (*HEURISTICS, OURS)},
         FULL: learned(study, conditions),
     }
-    comparisons = study.compare({"": (conditions, schedulers)})
+    num_training = NUM_TRAINING if conditions.window_ms is None else TRACE_TRAINING
+    comparisons = study.compare({"": (conditions, schedulers)}, num_training=num_training)
     comparison = comparisons[""]
     best = min(HEURISTICS, key=lambda name: float(_jct(comparison, name).mean()))
     load = float(comparison.runs(HEURISTICS[0])["load"].mean())

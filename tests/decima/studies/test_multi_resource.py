@@ -87,7 +87,7 @@ def test_fig11a(trace: Study) -> None:
     assert "Windows of 10 s of tiny trace, 8 executors of 4 sizes" in outcome.title
     comparison = outcome.comparisons[""]
     assert [len(comparison.conditions.sequence(seed)) for seed in comparison.finished] == [6, 6]
-    assert len(comparison.training_seeds) == 6
+    assert len(comparison.training_seeds) == 2
     content = json.loads(shown(outcome, "decima").json)["conditions"][0]
     assert (content["arrivals"], content["window_s"], content["jobs"]) == ("exact", 10.0, 6)
 

@@ -157,6 +157,9 @@ def test_table2(study: Study) -> None:
         f"4 jobs, {count} executors" for count in (1, 10, 20)
     ]
     assert outcome.paper[found[0]] == "91.2 ± 23.5"
+    sizes = table2.table2(study, parts=["sizes"])
+    assert rows(sizes) == found[3:7]
+    assert [note[:5] for note in sizes.notes] == ["Fewer"]
 
 
 # ---- commands ----------------------------------------------------------------------------------------------
@@ -190,7 +193,8 @@ def test_the_command(study: Study, workload_file: Path, tmp_path: Path) -> None:
 def test_all_studies_have_a_command() -> None:
     status, shown, _ = run("--help")
     assert status == 0
-    for name in ("fig9a", "fig9b", "fig10", "fig13", "fig14", "fig15a", "fig21", "fig22", "table2", "fig18"):
+    numbers = ("9a", "9b", "10", "11a", "11b", "12", "13", "14", "15a", "18", "19", "20", "21", "22")
+    for name in (*(f"fig{number}" for number in numbers), "table2"):
         assert f"  {name} " in shown
 
 
@@ -204,6 +208,10 @@ def test_all_studies_have_a_command() -> None:
         (["fig15a", "--checkpoint", "{file}"], "No such option '--checkpoint'"),
         (["fig9a", "--workload", "{file}", "--profiles", "{folder}"], "exclude each other"),
         (["fig9a", "--workload", "{exact}"], "says which jobs arrive when"),
+        (["fig11b", "--workload", "{exact}"], "says which jobs arrive when"),
+        (["fig11a", "--workload", "{file}"], "does not say which jobs arrive when"),
+        (["fig12", "--workload", "{exact}", "--seeds", "20"], "windows with jobs, expected at least 20"),
+        (["fig19", "--executors", "10"], "10 executors: expected a multiple of 4"),
         (["fig9a", "--json", "{folder}"], "it is a folder"),
     ],
 )
@@ -219,6 +227,30 @@ def test_bad_input(
     assert status != 0
     assert error.count("\n") == 1, error
     assert told in error
+
+
+def test_a_command_of_section_7_3(workload_file: Path, tmp_path: Path) -> None:
+    policy = Path(__file__).parents[3] / "decima" / "policy" / "shipped" / "embedded-stream.npz"
+    size = ["--executors", "4", "--seeds", "2", "--jobs", "6", "--interval", "3", "--checkpoint", policy]
+    status, shown, told = run(
+        "fig19",
+        "--workload",
+        workload_file,
+        *size,
+        "--processes",
+        "1",
+        "--out",
+        tmp_path,
+        "--json",
+        tmp_path / "r.json",
+    )
+    assert status == 0, told
+    assert "Decima has fewer jobs in the system." in shown
+    assert (tmp_path / "fig19.png").stat().st_size > 1000
+    content = json.loads((tmp_path / "r.json").read_text())
+    assert [claim["holds"] in (True, False) for claim in content["claims"]] == [True] * 3
+    [condition] = content["conditions"]
+    assert (condition["memory_demand"], condition["executor_classes"][0]["memory"]) == ("uniform", 0.25)
 
 
 def test_a_command_that_is_interrupted(
