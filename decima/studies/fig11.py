@@ -17,12 +17,13 @@ from decima.studies.multi_resource import (
     TETRIS,
     WINDOW_S,
     experiments,
+    fragmentation_claim,
     learned,
 )
 from decima.studies.study import Study
 from decima.studies.study_report import FULL, Outcome, paired_change
 
-__all__ = ["fig11a", "fig11b", "fragmentation_claim"]
+__all__ = ["fig11a", "fig11b"]
 
 #: Sequences to tune on beforehand; of a trace, its last windows.
 NUM_TRAINING, TRACE_TRAINING = 6, 2
@@ -94,13 +95,6 @@ def _fig11(study: Study, conditions: Conditions, name: str, title: str, paper: f
         ),
         extra={"measured_load": load, "best_heuristic": best},
     )
-
-
-def fragmentation_claim(comparison: Comparison) -> Claim:
-    """How the memory that is left unused compares with pure packing's; the paper: 4 to 13 % more."""
-    ours, theirs = (float(comparison.runs(name)["fragmentation"].mean()) for name in (FULL, TETRIS))
-    here = f"{ours:.1%} of the memory of busy executors; {TETRIS} {theirs:.1%}: {ours / theirs - 1:+.0%}"
-    return Claim("Decima's fragmentation is within 4% to 13% of Tetris's.", here, ours / theirs <= 1.13)
 
 
 def _lower(paper: str, comparison: Comparison, other: str) -> Claim:

@@ -11,7 +11,6 @@ from decima.evaluation.intervals import Interval
 from decima.show.style import GREY, finish_axes, new_figure
 from decima.show.tables import interval_text, new_table
 from decima.studies.claims import Claim
-from decima.studies.fig11 import fragmentation_claim
 from decima.studies.multi_resource import (
     GRAPHENE_STAR,
     GROUPS,
@@ -21,6 +20,7 @@ from decima.studies.multi_resource import (
     WINDOW_S,
     Usage,
     experiments,
+    fragmentation_claim,
     learned,
     usage,
 )

@@ -15,7 +15,9 @@ from decima.evaluation.run import run_scheduler
 from decima.evaluation.workers import Workers
 from decima.policy.shipped import SHIPPED
 from decima.registry import LEARNED
+from decima.studies.claims import Claim
 from decima.studies.study import Study, Variant
+from decima.studies.study_report import FULL
 from simulator.cluster.config import ExecutorClass
 from simulator.cluster.record import EpisodeRecord
 
@@ -31,6 +33,7 @@ __all__ = [
     "WINDOW_S",
     "Usage",
     "experiments",
+    "fragmentation_claim",
     "learned",
     "usage",
     "used",
@@ -119,6 +122,13 @@ def learned(study: Study, conditions: Conditions) -> str:
         ),
     )
     return study.train(variant)[variant.name]
+
+
+def fragmentation_claim(comparison: Comparison) -> Claim:
+    """How the memory that is left unused compares with pure packing's; the paper: 4 to 13 % more."""
+    ours, theirs = (float(comparison.runs(name)["fragmentation"].mean()) for name in (FULL, TETRIS))
+    here = f"{ours:.1%} of the memory of busy executors; {TETRIS} {theirs:.1%}: {ours / theirs - 1:+.0%}"
+    return Claim("Decima's fragmentation is within 4% to 13% of Tetris's.", here, ours / theirs <= 1.13)
 
 
 def used(record: EpisodeRecord) -> NDArray[np.int64]:
