@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pandas as pd
+from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullFormatter
 
 from decima.evaluation.comparison import Comparison
 from decima.evaluation.conditions import Conditions
+from decima.evaluation.intervals import mean_interval
+from decima.show.style import BLACK, GREY, RED, finish_axes, new_axes
 from decima.show.tables import interval_text
 from decima.studies.claims import Claim
 from decima.studies.multi_resource import (
@@ -23,7 +28,7 @@ from decima.studies.multi_resource import (
 from decima.studies.study import Study
 from decima.studies.study_report import FULL, Outcome, paired_change
 
-__all__ = ["fig11a", "fig11b"]
+__all__ = ["fig11a", "fig11b", "plot_fig11"]
 
 #: Sequences to tune on beforehand; of a trace, its last windows.
 NUM_TRAINING, TRACE_TRAINING = 6, 2
@@ -94,6 +99,7 @@ def _fig11(study: Study, conditions: Conditions, name: str, title: str, paper: f
             f"A simple rule, {OURS}: {_change(comparison, OURS, best)}; {FULL}: {_change(comparison, FULL, OURS)}.",
         ),
         extra={"measured_load": load, "best_heuristic": best},
+        pictures={name: plot_fig11},
     )
 
 
@@ -109,3 +115,21 @@ def _change(comparison: Comparison, one: str, other: str) -> str:
 
 def _jct(comparison: Comparison, name: str) -> pd.Series[float]:
     return comparison.runs(name)["mean_jct_s"]
+
+
+def plot_fig11(outcome: Outcome) -> Figure:
+    """The average JCT of each scheduler with its confidence interval, from above to below; the axis is logarithmic."""
+    [comparison] = outcome.comparisons.values()
+    names = list(comparison.schedulers)
+    means, half_widths = np.array([mean_interval(_jct(comparison, name)) for name in names]).T
+    figure, axes = new_axes(7, 0.3 * len(names) + 1)
+    for place, name in enumerate(names):
+        colour = BLACK if name == FULL else RED if name in HEURISTICS else GREY
+        axes.errorbar(means[place], place, xerr=half_widths[place], fmt="o", color=colour, capsize=2)
+    axes.set_yticks(range(len(names)), names)
+    axes.invert_yaxis()
+    finish_axes(axes, xlabel="Average job completion time (s)", xscale="log")
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    return figure

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from decima.evaluation.alphas import GRIDS
+from decima.evaluation.alphas import GRIDS, HINDSIGHT
 from decima.evaluation.conditions import CompareError
 from decima.evaluation.intervals import Interval
 from decima.policy.shipped import SHIPPED
@@ -23,6 +23,7 @@ from decima.studies.study_report import Outcome, shown, study_notes
 from simulator.cluster.config import ClusterConfig, ExecutorClass
 from tests.decima.episodes import episode
 from tests.decima.show.test_plots import difference
+from tests.decima.studies.test_study_report import made_up
 from workloads import Workload, WorkloadError, trace_arrivals
 
 
@@ -166,6 +167,12 @@ def test_what_cannot_be_compared(
 # ---- pictures ----------------------------------------------------------------------------------------------
 
 CHANGES = [[Interval(0.3 - 0.1 * group + 0.15 * kind, 0.1) for kind in range(4)] for group in range(GROUPS)]
+
+
+def test_figure_11(tmp_path: Path) -> None:
+    means = {"fair": 90.0, TETRIS: 500.0, HINDSIGHT: 80.0, GRAPHENE_STAR: 78.0, OURS: 52.0, "decima": 50.0}
+    figure = fig11.plot_fig11(Outcome("fig11b", "", made_up({"": means})))
+    assert difference(figure, "fig11", tmp_path) is None
 
 
 def test_figures_12_and_20(tmp_path: Path) -> None:
