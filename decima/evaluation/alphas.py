@@ -61,8 +61,8 @@ def _grid(name: str, *parameters: Sequence[float]) -> tuple[str, ...]:
 GRIDS: dict[str, tuple[str, ...]] = {
     "weighted-fair": tuple(map(weighted_fair, ALPHAS)),
     "graphene-star": _grid("graphene-star", (-1.5, -1, -0.5, 0, 0.5), (0.5, 0.8, 1), (0, 0.2)),
-    "graphene": _grid("graphene", (0, 0.2, 0.5, 1, 2), (0, 0.25, 0.5, 0.75)),
-    "tetris": _grid("tetris", (0, 0.2, 0.5, 1, 2), (0, 0.25, 0.5, 0.75)),
+    "graphene": _grid("graphene", (0, 0.2, 1, 2, 4), (0, 0.5, 0.75, 0.9)),
+    "tetris": _grid("tetris", (0, 0.2, 1, 2, 4), (0, 0.5, 0.75, 0.9)),
 }
 
 
