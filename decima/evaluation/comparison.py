@@ -14,7 +14,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from decima.evaluation.alphas import (
+from decima.evaluation.conditions import CompareError, Conditions
+from decima.evaluation.intervals import Interval, mean_interval
+from decima.evaluation.run import Run, run_scheduler
+from decima.evaluation.tuning import (
     ALPHAS,
     GRIDS,
     HINDSIGHT,
@@ -26,9 +29,6 @@ from decima.evaluation.alphas import (
     sweep_ms,
     weighted_fair,
 )
-from decima.evaluation.conditions import CompareError, Conditions
-from decima.evaluation.intervals import Interval, mean_interval
-from decima.evaluation.run import Run, run_scheduler
 from decima.evaluation.workers import Workers, available_cpus
 from decima.outputs import versions
 from decima.policy.shipped import default_policy

@@ -7,9 +7,9 @@ from statistics import median_low
 
 from rich.table import Table
 
-from decima.evaluation.alphas import GRIDS, TUNED, TUNED_ONCE
 from decima.evaluation.comparison import Comparison
 from decima.evaluation.intervals import Interval
+from decima.evaluation.tuning import GRIDS, TUNED, TUNED_ONCE
 from decima.policy.shipped import SHIPPED
 from decima.registry import LEARNED, PARAMETERS, SCHEDULERS, signature
 from decima.show.tables import interval_text, new_table

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from matplotlib.figure import Figure
 
-from decima.evaluation.alphas import HINDSIGHT, MAKESPAN_HINDSIGHT
+from decima.evaluation.tuning import HINDSIGHT, MAKESPAN_HINDSIGHT
 from decima.show.plots import draw_schedule
 from decima.show.style import LEGEND, new_figure
 from decima.studies.study import Study, Variant

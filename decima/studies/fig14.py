@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from matplotlib.figure import Figure
 
-from decima.evaluation.alphas import HINDSIGHT
+from decima.evaluation.tuning import HINDSIGHT
 from decima.show.style import finish_axes, legend_beside, new_axes, styles
 from decima.studies.study import Study, Variant
 from decima.studies.study_report import FULL, Outcome, summary

@@ -5,7 +5,7 @@ from __future__ import annotations
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from decima.evaluation.alphas import HINDSIGHT
+from decima.evaluation.tuning import HINDSIGHT
 from decima.learning.metrics import read_metrics
 from decima.show.style import finish_axes, legend_beside, new_axes, styles
 from decima.studies.study import Study, Variant

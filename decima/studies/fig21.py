@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from decima.evaluation.alphas import HINDSIGHT
 from decima.evaluation.comparison import Comparison
 from decima.evaluation.conditions import Conditions
 from decima.evaluation.run import Run
+from decima.evaluation.tuning import HINDSIGHT
 from decima.evaluation.workers import Workers
 from decima.outputs import make_folder
 from decima.studies.order_search import OrderSearch, search_orders, simplified_cluster

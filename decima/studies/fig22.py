@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from decima.evaluation.alphas import HINDSIGHT
+from decima.evaluation.tuning import HINDSIGHT
 from decima.policy.config import Feature
 from decima.studies.study import Study, Variant
 from decima.studies.study_report import FULL, Outcome

@@ -8,8 +8,8 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from decima.evaluation.alphas import HINDSIGHT
 from decima.evaluation.conditions import CompareError
+from decima.evaluation.tuning import HINDSIGHT
 from decima.show.plots import plot_jct_cdf
 from decima.show.style import GREY, LEGEND, finish_axes, new_figure, styles
 from decima.studies.study_report import FULL, Outcome

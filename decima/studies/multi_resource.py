@@ -8,10 +8,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from decima.evaluation.alphas import HINDSIGHT
 from decima.evaluation.comparison import Comparison
 from decima.evaluation.conditions import CompareError, Conditions
 from decima.evaluation.run import run_scheduler
+from decima.evaluation.tuning import HINDSIGHT
 from decima.evaluation.workers import Workers
 from decima.policy.shipped import SHIPPED
 from decima.registry import LEARNED

@@ -16,10 +16,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from decima.evaluation.alphas import ALPHAS
 from decima.evaluation.comparison import Comparison, run_comparisons
 from decima.evaluation.conditions import Conditions
 from decima.evaluation.run import Run, run_scheduler
+from decima.evaluation.tuning import ALPHAS
 from decima.learning.cluster.config import TrainingConfig, read_config
 from decima.learning.cluster.trainer import Trainer
 from decima.policy.shipped import SHIPPED

@@ -20,9 +20,9 @@ from numpy.typing import ArrayLike
 from rich.table import Table
 
 import decima
-from decima.evaluation.alphas import HINDSIGHT
 from decima.evaluation.comparison import Comparison
 from decima.evaluation.intervals import Interval, mean_interval
+from decima.evaluation.tuning import HINDSIGHT
 from decima.policy.files import read_about
 from decima.registry import LEARNED
 from decima.show.shown import Shown

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from decima.evaluation.alphas import HINDSIGHT
 from decima.evaluation.conditions import Conditions
+from decima.evaluation.tuning import HINDSIGHT
 from decima.studies.study import Study, Variant
 from decima.studies.study_report import Outcome
 

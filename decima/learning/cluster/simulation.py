@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from decima.evaluation.alphas import ALPHAS, HINDSIGHT, best_for_all, sweep_ms, weighted_fair
 from decima.evaluation.run import objective_ms, run_scheduler
+from decima.evaluation.tuning import ALPHAS, HINDSIGHT, best_for_all, sweep_ms, weighted_fair
 from decima.evaluation.workers import Workers
 from decima.learning.cluster.curriculum import EpisodePlan, episode_specs
 from decima.learning.cluster.rollout import Trajectories, roll_out

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from decima.evaluation.alphas import HINDSIGHT
+from decima.evaluation.tuning import HINDSIGHT
 from decima.learning.cluster.curriculum import validation_seeds
 from decima.learning.cluster.learner import Learner
 from decima.learning.cluster.metrics import METRICS

@@ -16,8 +16,8 @@ from click.testing import CliRunner, Result
 import decima
 from decima.cli.compare import DEFAULT_SCHEDULERS, SCHEDULERS_THAT_PACK
 from decima.cli.main import cli
-from decima.evaluation.alphas import GRIDS
 from decima.evaluation.comparison import PAPER_SCHEDULERS
+from decima.evaluation.tuning import GRIDS
 from decima.policy.shipped import SHIPPED
 from decima.registry import SCHEDULERS, signature
 from decima.show.report import scheduler_summaries

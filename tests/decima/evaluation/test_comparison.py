@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from decima.evaluation import run as run_module
-from decima.evaluation.alphas import GRIDS, HINDSIGHT, MAKESPAN_HINDSIGHT, best_for_all, sweep_ms
 from decima.evaluation.comparison import Comparison, run_comparisons
 from decima.evaluation.conditions import CompareError
+from decima.evaluation.tuning import GRIDS, HINDSIGHT, MAKESPAN_HINDSIGHT, best_for_all, sweep_ms
 from decima.schedulers.base import SchedulerError
 from simulator.cluster.config import DECIMA_SIM, Semantics
 from tests.decima.evaluation.examples import CLUSTER, OWN, comparison, conditions, finished, run

@@ -12,9 +12,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from decima.evaluation.alphas import GRIDS, HINDSIGHT
 from decima.evaluation.conditions import CompareError
 from decima.evaluation.intervals import Interval
+from decima.evaluation.tuning import GRIDS, HINDSIGHT
 from decima.policy.shipped import SHIPPED
 from decima.studies import fig11, fig12, fig19
 from decima.studies.multi_resource import GRAPHENE_STAR, GROUPS, OURS, TETRIS, experiments, learned, used

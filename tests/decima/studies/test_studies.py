@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from decima.cli.main import cli
-from decima.evaluation.alphas import HINDSIGHT
+from decima.evaluation.tuning import HINDSIGHT
 from decima.learning.cluster.config import TrainingConfig, read_config
 from decima.policy.config import PolicyConfig
 from decima.policy.features import Featurizer

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from decima.evaluation.alphas import HINDSIGHT
 from decima.evaluation.comparison import Comparison
 from decima.evaluation.conditions import Conditions
 from decima.evaluation.run import Run
+from decima.evaluation.tuning import HINDSIGHT
 from decima.studies import fig9, fig13, fig14, fig15
 from decima.studies.study_report import Outcome, plot_bars, study_json, study_notes, study_table, summary
 from simulator.cluster.record import EpisodeRecord

@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from decima.evaluation.alphas import ALPHAS, sweep_ms
 from decima.evaluation.run import run_scheduler
+from decima.evaluation.tuning import ALPHAS, sweep_ms
 from decima.learning.cluster.simulation import Simulation, fair_ms, judge
 from decima.policy.config import SHORTCUT_POLICY
 from decima.policy.policy import Policy

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from decima.evaluation.alphas import ALPHAS, GRIDS, TUNED, best_for_all, best_settings, sweep, sweep_ms
 from decima.evaluation.run import run_scheduler
+from decima.evaluation.tuning import ALPHAS, GRIDS, TUNED, best_for_all, best_settings, sweep, sweep_ms
 from decima.registry import make_scheduler
 from tests.decima.evaluation.examples import CLUSTER, conditions
 
