@@ -64,6 +64,11 @@ class Cluster(BaseCluster):
         self._live_jobs: list[int] = []
         self._profiles: tuple[JobProfile, ...] = ()
         self._num_stages = 0
+        # Of each class, what is seen of them. Memory that is not written to takes no room.
+        num_rows = (len(sequence), len(self._stage_job))
+        self._seen_jobs = np.zeros(self._num_classes * num_rows[0], dtype=JOB)
+        self._seen_stages = np.zeros(self._num_classes * num_rows[1], dtype=STAGE)
+        self._first_rows = [(kind * num_rows[0], kind * num_rows[1]) for kind in range(self._num_classes)]
         self._num_departures = self._state.cluster["num_departures"].data
         self._num_running = self._state.cluster["num_running"].data
         # Arrivals of jobs and executors to come. Processes beside the cluster do not keep an episode going.
@@ -96,9 +101,9 @@ class Cluster(BaseCluster):
 
     def _look(self) -> Observation:
         source_job = -1 if self._source_job is None else self._source_job
-        jobs, stages = np.empty(len(self._live_jobs), dtype=JOB), np.empty(self._num_stages, dtype=STAGE)
-        classes = self._classes.copy()
+        jobs, stages, classes = self._seen_jobs, self._seen_stages, self._classes.copy()
         source, num_schedulable = engine.observe(self._memory, self._kind, source_job, classes, jobs, stages)
+        first_job, first_stage = self._first_rows[self._kind]
         return Observation(
             self.config,
             self.clock.now,
@@ -106,8 +111,8 @@ class Cluster(BaseCluster):
             self._kind,
             source,
             num_schedulable,
-            jobs,
-            stages,
+            jobs[first_job : first_job + len(self._live_jobs)],
+            stages[first_stage : first_stage + self._num_stages],
             classes,
             self._profiles,
             self._last_call,
@@ -219,7 +224,8 @@ class Cluster(BaseCluster):
 
     def _add_job(self, job: int) -> None:
         profile = self.sequence.profiles[job]
-        engine.add_job(self._memory, job, *task_noise(self.sequence.seed, job, profile.num_tasks))
+        noise = task_noise(self.sequence.seed, job, profile.num_tasks)
+        engine.add_job(self._memory, job, *noise, self._seen_stages)
         self._live_jobs.append(job)
         self._profiles += (profile,)
         self._num_stages += profile.num_stages
@@ -265,7 +271,7 @@ class Cluster(BaseCluster):
             first, kind = job * self._num_classes, self._executor_class[executor]
             pools = (first + kind, *(first + other for other in range(self._num_classes) if other != kind))
         if happened & engine.JOB_COMPLETE:
-            engine.end_job(self._memory, job, executor)
+            engine.end_job(self._memory, job, executor, self._seen_jobs, self._seen_stages)
             self._reward.end_job(self.clock.now, job, self.sequence.arrival_ms[job])
             place = self._live_jobs.index(job)
             del self._live_jobs[place]
