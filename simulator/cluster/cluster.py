@@ -168,6 +168,8 @@ class Cluster(BaseCluster):
             # Whoever left everything idle is asked once more before the cluster stands still for ever.
             self._last_call = True
             self._offer_next()
+            if not self._last_call:
+                return
         if self._has_end and not self._offered:
             while not self._done:
                 self.clock.step()
@@ -188,6 +190,20 @@ class Cluster(BaseCluster):
         if turn.size:
             job = pool // self._num_classes
             self._open_round(turn, turn.size, job if job < len(self.sequence) else None)
+            self._stay()
+
+    def _stay(self) -> None:
+        """Executors of the round that was just opened stay with their job, where nobody needs to be asked."""
+        if self._offered and self.keeps_executors:
+            self._offered, decisions = engine.stay(self._memory, self._turn, self._offered, self.clock.now)
+            self._count(decisions)
+
+    def _count(self, decisions: int) -> None:
+        """So many decisions were taken that nobody needed to be asked for."""
+        if decisions:
+            self._num_decisions += decisions
+            self._last_call = False
+            self._schedule_arrivals()
 
     def _offer_next(self, own_pools: Iterable[int] = ()) -> None:
         """After the open round, offer the pools that an event concerns and, as the paper has it, all free executors."""
@@ -201,9 +217,12 @@ class Cluster(BaseCluster):
         while self._own_pools and not self._offered:
             self._open_pool(self._own_pools.pop(0))
         if not self._offered and self._offer_place != NO_OFFERS:
-            turn, job, self._offer_place = engine.next_free_executors(self._memory, self._offer_place)
-            if turn.size:
-                self._open_round(turn, turn.size, job if job >= 0 else None)
+            turn, budget, job, self._offer_place, decisions = engine.next_free_executors(
+                self._memory, self._offer_place, self.keeps_executors, self.clock.now
+            )
+            self._count(decisions)
+            if budget:
+                self._open_round(turn, budget, job if job >= 0 else None)
             else:
                 self._offer_place = NO_OFFERS
 
@@ -279,6 +298,7 @@ class Cluster(BaseCluster):
             self._profiles = self._profiles[:place] + self._profiles[place + 1 :]
             self._completion_ms[job] = self.clock.now
             self._num_completed += 1
+        self._stay()
         self._offer_next(pools)
 
     def _time_is_up(self, _: Event) -> None:

@@ -18,6 +18,7 @@ __all__ = [
     "next_free_executors",
     "observe",
     "run_tasks",
+    "stay",
     "take_departures",
     "waiting_in",
 ]
@@ -189,6 +190,62 @@ def _close(state, turn, source, now):
 
 
 @compiled
+def stay(memory, turn, budget, now):
+    """Executors of the open round stay with their job, as long as it has a next stage for them.
+
+    Args:
+        memory: the cluster.
+        turn: int64, the executors that act when the round closes.
+        budget: executors still to be committed.
+        now: ms.
+
+    Returns:
+        The budget that is left, and how many decisions were taken; none if they have no live job.
+    """
+    return _stay(view(memory), turn, budget, now)
+
+
+@inner
+def _stay(state, turn, budget, now):
+    first = state.executors[turn[0]]
+    job = first.job
+    if job < 0:
+        return budget, 0
+    if first.pool >= 0:
+        tasks.refresh(state, job)
+    source = executors.source_of(state, turn[0])
+    decisions, starts = 0, False
+    while budget > 0:
+        target = tasks.next_of_job(state, job, first.kind)
+        if target < 0:
+            break
+        stage = state.stages[target]
+        count = min(budget, stage.num_tasks - stage.started - stage.claimed)
+        executors.commit(state, source, job, target, count)
+        budget -= count
+        decisions += 1
+        starts |= stage.incomplete_parents == 0
+    if budget == 0:
+        if starts or first.pool < 0:
+            _close(state, turn, source, now)
+        else:
+            _settle(state, source, job, first.pool, decisions)
+    return budget, decisions
+
+
+@inner
+def _settle(state, source, job, pool, decisions):
+    """All executors in a job's pool are to go on waiting there: nothing has changed, nor will it until the job does."""
+    while state.sources[source].first >= 0:
+        commitment = state.commitments[state.sources[source].first]
+        state.stages[commitment.target].selected = 0
+        tasks.adjust(state, commitment.target, 0, -commitment.count)
+        executors.drop(state, source)
+    state.jobs[job].moved_on = 0
+    state.pools[pool].settled = decisions
+
+
+@compiled
 def take_departures(memory):
     """Executors that left since the last call, in order.
 
@@ -263,21 +320,40 @@ def _members(state, number):
 
 
 @compiled
-def next_free_executors(memory, place):
+def next_free_executors(memory, place, stays, now):
     """The next free executors that could be used: in the common pools, then in those of the live jobs.
 
+    Args:
+        memory: the cluster.
+        place: where to go on from.
+        stays: whether they first :func:`stay`; then only those are told that their job has no use for.
+        now: ms.
+
     Returns:
-        (executors, job or -1, place to go on from); no executors if there are no more.
+        (executors in turn, how many of them are to be committed, job or -1, place to go on from, decisions taken);
+        no executors if there are no more.
     """
     state = view(memory)
     num_classes = state.cluster[0].num_classes
+    decisions = 0
     while place < (1 + state.cluster[0].num_live) * num_classes:
         number, kind = divmod(place, num_classes)
         job = state.live[number - 1] if number > 0 else -1
         place += 1
-        if executors.is_free(state, job, kind):
-            return _members(state, executors.pool_of(state, job, kind)), job, place
-    return np.empty(0, dtype=np.int64), -1, place
+        if not executors.is_free(state, job, kind):
+            continue
+        number = executors.pool_of(state, job, kind)
+        if stays and state.pools[number].settled > 0:
+            decisions += state.pools[number].settled
+            continue
+        turn = _members(state, number)
+        budget = len(turn)
+        if stays:
+            budget, more = _stay(state, turn, budget, now)
+            decisions += more
+        if budget > 0:
+            return turn, budget, job, place, decisions
+    return np.empty(0, dtype=np.int64), 0, -1, place, decisions
 
 
 @compiled

@@ -20,6 +20,7 @@ __all__ = [
     "is_schedulable",
     "leave_stage",
     "make_ready",
+    "next_of_job",
     "next_order",
     "next_task",
     "pop",
@@ -180,6 +181,19 @@ def first_ready(state, job, kind):
             and (best < 0 or stage.open_order < best_order)
         ):
             best, best_order = stage_id, stage.open_order
+    return best
+
+
+@inner
+def next_of_job(state, job, kind):
+    """The stage that a job runs next, see ``Observation.next_stage``; -1 if none."""
+    best, best_rank = -1, -1
+    for stage_id in range(state.jobs[job].first_stage, state.jobs[job].end_stage):
+        stage = state.stages[stage_id]
+        if is_schedulable(stage, state.staff[staff_of(state, stage_id, kind)]):
+            rank = stage.open_order
+            if best < 0 or (rank >= 0 and (best_rank < 0 or rank < best_rank)):
+                best, best_rank = stage_id, rank
     return best
 
 
