@@ -22,8 +22,9 @@ class Scheduler(ABC):
     the live jobs' profiles it keeps in a ``PerJob``. On the command line it goes by ``module:Class``.
     """
 
-    #: Whether executors stay with their job while it has a stage for them: wherever the ``source`` has a ``next_stage``,
-    #: the decision is ``all_offered`` to it. An episode is faster where that is known. Who decides anew says it anew.
+    #: Whether executors stay with their job while it has a stage for them: wherever the ``source`` has a
+    #: ``next_stage``, the decision is ``all_offered`` to it. Episodes are faster where that is known. A subclass that
+    #: decides differently says so anew.
     keeps_executors = False
 
     def __init_subclass__(cls) -> None:

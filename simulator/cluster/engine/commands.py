@@ -301,6 +301,7 @@ def end_job(memory, job, last_executor, seen_jobs, seen_stages):
         for column in range(ending.first_row, cluster.num_rows):
             columns[column] = columns[column + num_stages]
             columns[column].job -= 1
+    ending.place = -1
 
 
 @compiled
@@ -336,23 +337,24 @@ def next_free_executors(memory, place, stays, now):
     state = view(memory)
     num_classes = state.cluster[0].num_classes
     decisions = 0
-    while place < (1 + state.cluster[0].num_live) * num_classes:
-        number, kind = divmod(place, num_classes)
+    first_kind = place % num_classes
+    for number in range(place // num_classes, 1 + state.cluster[0].num_live):
         job = state.live[number - 1] if number > 0 else -1
-        place += 1
-        if not executors.is_free(state, job, kind):
-            continue
-        number = executors.pool_of(state, job, kind)
-        if stays and state.pools[number].settled > 0:
-            decisions += state.pools[number].settled
-            continue
-        turn = _members(state, number)
-        budget = len(turn)
-        if stays:
-            budget, more = _stay(state, turn, budget, now)
-            decisions += more
-        if budget > 0:
-            return turn, budget, job, place, decisions
+        for kind in range(first_kind, num_classes):
+            if not executors.is_free(state, job, kind):
+                continue
+            pool = executors.pool_of(state, job, kind)
+            if stays and state.pools[pool].settled > 0:
+                decisions += state.pools[pool].settled
+                continue
+            turn = _members(state, pool)
+            budget = len(turn)
+            if stays:
+                budget, more = _stay(state, turn, budget, now)
+                decisions += more
+            if budget > 0:
+                return turn, budget, job, number * num_classes + kind + 1, decisions
+        first_kind = 0
     return np.empty(0, dtype=np.int64), 0, -1, place, decisions
 
 

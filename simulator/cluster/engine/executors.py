@@ -119,11 +119,16 @@ def is_free(state, job, kind):
     Executors that wait for a stage of their own job, all of whose parents' tasks are running, are not free: they
     will be offered when it opens. Only where they are more than its tasks, some must be.
     """
-    pool, awaited = state.pools[pool_of(state, job, kind)], 0
-    if job >= 0 and pool.members > 0:
+    pool = state.pools[pool_of(state, job, kind)]
+    if pool.members == 0:
+        return False
+    if job >= 0:
         refresh(state, job)
-        awaited = pool.awaited
-    return pool.members > awaited and first_schedulable(state, kind) >= 0
+        if pool.members <= pool.awaited:
+            return False
+        if pool.open >= 0:
+            return True
+    return first_schedulable(state, kind) >= 0
 
 
 @inner
@@ -305,8 +310,8 @@ def _could_use(state, job, kind):
 
 @inner
 def has_ended(state, job):
-    """Whether a job is complete: commitments and moves to it are void."""
-    return state.jobs[job].incomplete == 0
+    """Whether a job is complete and gone: commitments and moves to it are void."""
+    return state.jobs[job].place < 0
 
 
 @inner

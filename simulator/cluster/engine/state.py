@@ -95,8 +95,8 @@ JOB = _record(
     ("attached", _INT),  # executors at the job: running, or waiting in its pool
     ("executors", _INT),  # attached, plus moving to the job, plus committed to it from outside
     ("unsaturated", _INT),  # its stages that are not saturated
-    ("incomplete", _INT),  # its stages that are not complete; 0 when it has ended
-    ("place", _INT),  # among the live jobs
+    ("incomplete", _INT),  # its stages that are not complete
+    ("place", _INT),  # among the live jobs; -1 when it has ended
     ("first_row", _INT),  # of its stages, among those of the live jobs
     ("changed", _INT),  # 1 if it is one of `changed`
     ("moved_on", _INT),  # 1 if `awaited` and `open` of its pools are not up to date
@@ -139,7 +139,10 @@ POOL = _record(
     ("members", _INT),
     ("open", _INT),  # the job's first schedulable stage, outside rounds
     ("awaited", _INT),  # unclaimed tasks of its stages that are schedulable and not ready
-    ("settled", _INT),  # in how many decisions it leaves all executors where they are, see `stay`; 0: not known
+    (
+        "settled",
+        _INT,
+    ),  # in how many decisions it leaves all executors where they are, see `stay`; 0: not known
     ("stale", _INT),  # 1 if the job is one of `stale`
     ("num_schedulable", _INT),  # the job's stages, as its rows say
 )
