@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from simulator.cluster.engine import executors, tasks
+from simulator.cluster.engine import executors, rows, tasks
 from simulator.cluster.engine.state import view
 from simulator.compiled import compiled, inner
 
@@ -61,17 +61,9 @@ def add_job(memory, job, level_luck, luck, seen_stages):
     cluster.num_rows += arriving.end_stage - arriving.first_stage
     tasks.change(state, job)
     for stage_id in range(arriving.first_stage, arriving.end_stage):
-        stage = state.stages[stage_id]
-        if stage.incomplete_parents == 0:
+        if state.stages[stage_id].incomplete_parents == 0:
             tasks.make_ready(state, stage_id)
-        for kind in range(cluster.num_classes):
-            row = arriving.first_row + stage_id - arriving.first_stage
-            seen = seen_stages[kind * len(state.stages) + row]
-            seen.job = arriving.place
-            seen.num_tasks = stage.num_tasks
-            seen.mean_task_ms = stage.mean_task_ms
-            seen.cpu = stage.cpu
-            seen.memory = stage.memory
+    rows.add(state, job, seen_stages)
     first = state.stages[arriving.first_stage].first_task
     for task in range(len(luck)):
         state.tasks[first + task].level_luck = level_luck[task]
@@ -289,18 +281,7 @@ def end_job(memory, job, last_executor, seen_jobs, seen_stages):
         state.live[place] = later
         state.jobs[later].place = place
         state.jobs[later].first_row -= num_stages
-    for kind in range(cluster.num_classes):
-        state.kinds[kind].num_schedulable -= state.pools[executors.pool_of(state, job, kind)].num_schedulable
-        rows = seen_jobs[kind * len(state.jobs) :]
-        for place in range(ending.place, cluster.num_live):
-            rows[place] = rows[place + 1]
-            rows[place].first_stage -= num_stages
-            if rows[place].next_stage >= 0:
-                rows[place].next_stage -= num_stages
-        columns = seen_stages[kind * len(state.stages) :]
-        for column in range(ending.first_row, cluster.num_rows):
-            columns[column] = columns[column + num_stages]
-            columns[column].job -= 1
+    rows.remove(state, job, seen_jobs, seen_stages)
     ending.place = -1
 
 
@@ -377,66 +358,6 @@ def observe(memory, kind, source_job, seen_classes, seen_jobs, seen_stages):
     state = view(memory)
     for number in range(len(seen_classes)):
         seen_classes[number].free = state.kinds[number].free
-    _sort_changed(state)
-    of_kind = state.kinds[kind]
-    stale = state.stale[kind * len(state.jobs) :]
-    for number in range(of_kind.num_stale):
-        job = stale[number]
-        state.pools[executors.pool_of(state, job, kind)].stale = 0
-        if not executors.has_ended(state, job):
-            _look_at(state, job, kind, seen_jobs, seen_stages)
-    of_kind.num_stale = 0
+    rows.look(state, kind, seen_jobs, seen_stages)
     is_live = source_job >= 0 and not executors.has_ended(state, source_job)
-    return state.jobs[source_job].place if is_live else -1, of_kind.num_schedulable
-
-
-@inner
-def _sort_changed(state):
-    """What changed is not up to date in the rows of any class."""
-    num_classes, num_jobs = state.cluster[0].num_classes, len(state.jobs)
-    for number in range(state.cluster[0].num_changed):
-        job = state.changed[number]
-        state.jobs[job].changed = 0
-        for kind in range(num_classes):
-            pool = state.pools[job * num_classes + kind]
-            if pool.stale == 0:
-                pool.stale = 1
-                state.stale[kind * num_jobs + state.kinds[kind].num_stale] = job
-                state.kinds[kind].num_stale += 1
-    state.cluster[0].num_changed = 0
-
-
-@inner
-def _look_at(state, job_id, kind, seen_jobs, seen_stages):
-    """Fill in the rows of a live job for a class."""
-    job, all_stages, staff = state.jobs[job_id], state.stages, state.staff
-    num_classes = state.cluster[0].num_classes
-    num_schedulable, next_stage, next_rank = 0, -1, -1
-    column = kind * len(all_stages) + job.first_row
-    for stage_id in range(job.first_stage, job.end_stage):
-        stage, seen = all_stages[stage_id], seen_stages[column]
-        left = stage.num_tasks - stage.started
-        rank = stage.open_order if left > 0 else -1
-        schedulable = tasks.is_schedulable(stage, staff[stage_id * num_classes + kind])
-        # Ready stages come first, in the order in which they became ready; then the others.
-        if schedulable and (next_stage < 0 or (rank >= 0 and (next_rank < 0 or rank < next_rank))):
-            next_stage, next_rank = job.first_row + stage_id - job.first_stage, rank
-        seen.remaining_tasks = left
-        seen.unclaimed_tasks = max(left - stage.claimed, 0)
-        seen.running_executors = stage.running
-        seen.finished_tasks = stage.finished
-        seen.ready_rank = rank
-        seen.schedulable = schedulable
-        num_schedulable += schedulable
-        column += 1
-    seen_job = seen_jobs[kind * len(state.jobs) + job.place]
-    seen_job.id = job_id
-    seen_job.first_stage = job.first_row
-    seen_job.executors = job.executors
-    seen_job.unsaturated_stages = job.unsaturated
-    seen_job.incomplete_stages = job.incomplete
-    seen_job.next_stage = next_stage
-    seen_job.arrival_ms = job.arrival_ms
-    pool = state.pools[executors.pool_of(state, job_id, kind)]
-    state.kinds[kind].num_schedulable += num_schedulable - pool.num_schedulable
-    pool.num_schedulable = num_schedulable
+    return state.jobs[source_job].place if is_live else -1, state.kinds[kind].num_schedulable
