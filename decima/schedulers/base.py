@@ -22,6 +22,15 @@ class Scheduler(ABC):
     the live jobs' profiles it keeps in a ``PerJob``. On the command line it goes by ``module:Class``.
     """
 
+    #: Whether executors stay with their job while it has a stage for them: wherever the ``source`` has a
+    #: ``next_stage``, the decision is ``all_offered`` to it. Episodes are faster where that is known. A subclass that
+    #: decides differently says so anew.
+    keeps_executors = False
+
+    def __init_subclass__(cls) -> None:
+        if {"decide", "next_stage"} & vars(cls).keys():
+            cls.keeps_executors = vars(cls).get("keeps_executors", False)
+
     def reset(self, config: ClusterConfig) -> None:  # noqa: B027
         """An episode on this cluster begins; whoever remembers anything of the last one forgets it here."""
 

@@ -30,6 +30,8 @@ class WeightedFair(Scheduler):
         alpha: exponent of the total work; negative values favour short jobs.
     """
 
+    keeps_executors = True
+
     def __init__(self, alpha: float = 0.0):
         if not np.isfinite(alpha):
             raise ValueError(f"alpha must be finite, got {alpha}")

@@ -36,6 +36,10 @@ class BaseCluster(ABC):
 
     clock: simpy.Environment
 
+    #: Whoever decides gives the executors that a job offers to the job's next stages, as ``Observation.next_stage`` has
+    #: them, as many as they can use. Then it need not be asked about them; what happens is the same.
+    keeps_executors = False
+
     def __init__(self, config: ClusterConfig, sequence: JobSequence):
         self.config = config
         self.sequence = sequence

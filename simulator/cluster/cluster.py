@@ -64,6 +64,11 @@ class Cluster(BaseCluster):
         self._live_jobs: list[int] = []
         self._profiles: tuple[JobProfile, ...] = ()
         self._num_stages = 0
+        # Of each class, what is seen of them. Memory that is not written to takes no room.
+        num_rows = (len(sequence), len(self._stage_job))
+        self._seen_jobs = np.zeros(self._num_classes * num_rows[0], dtype=JOB)
+        self._seen_stages = np.zeros(self._num_classes * num_rows[1], dtype=STAGE)
+        self._first_rows = [(kind * num_rows[0], kind * num_rows[1]) for kind in range(self._num_classes)]
         self._num_departures = self._state.cluster["num_departures"].data
         self._num_running = self._state.cluster["num_running"].data
         # Arrivals of jobs and executors to come. Processes beside the cluster do not keep an episode going.
@@ -96,9 +101,9 @@ class Cluster(BaseCluster):
 
     def _look(self) -> Observation:
         source_job = -1 if self._source_job is None else self._source_job
-        jobs, stages = np.empty(len(self._live_jobs), dtype=JOB), np.empty(self._num_stages, dtype=STAGE)
-        classes = self._classes.copy()
+        jobs, stages, classes = self._seen_jobs, self._seen_stages, self._classes.copy()
         source, num_schedulable = engine.observe(self._memory, self._kind, source_job, classes, jobs, stages)
+        first_job, first_stage = self._first_rows[self._kind]
         return Observation(
             self.config,
             self.clock.now,
@@ -106,8 +111,8 @@ class Cluster(BaseCluster):
             self._kind,
             source,
             num_schedulable,
-            jobs,
-            stages,
+            jobs[first_job : first_job + len(self._live_jobs)],
+            stages[first_stage : first_stage + self._num_stages],
             classes,
             self._profiles,
             self._last_call,
@@ -163,6 +168,8 @@ class Cluster(BaseCluster):
             # Whoever left everything idle is asked once more before the cluster stands still for ever.
             self._last_call = True
             self._offer_next()
+            if not self._last_call:
+                return
         if self._has_end and not self._offered:
             while not self._done:
                 self.clock.step()
@@ -183,6 +190,20 @@ class Cluster(BaseCluster):
         if turn.size:
             job = pool // self._num_classes
             self._open_round(turn, turn.size, job if job < len(self.sequence) else None)
+            self._stay()
+
+    def _stay(self) -> None:
+        """Executors of the round that was just opened stay with their job, where nobody needs to be asked."""
+        if self._offered and self.keeps_executors:
+            self._offered, decisions = engine.stay(self._memory, self._turn, self._offered, self.clock.now)
+            self._count(decisions)
+
+    def _count(self, decisions: int) -> None:
+        """So many decisions were taken that nobody needed to be asked for."""
+        if decisions:
+            self._num_decisions += decisions
+            self._last_call = False
+            self._schedule_arrivals()
 
     def _offer_next(self, own_pools: Iterable[int] = ()) -> None:
         """After the open round, offer the pools that an event concerns and, as the paper has it, all free executors."""
@@ -196,9 +217,12 @@ class Cluster(BaseCluster):
         while self._own_pools and not self._offered:
             self._open_pool(self._own_pools.pop(0))
         if not self._offered and self._offer_place != NO_OFFERS:
-            turn, job, self._offer_place = engine.next_free_executors(self._memory, self._offer_place)
-            if turn.size:
-                self._open_round(turn, turn.size, job if job >= 0 else None)
+            turn, budget, job, self._offer_place, decisions = engine.next_free_executors(
+                self._memory, self._offer_place, self.keeps_executors, self.clock.now
+            )
+            self._count(decisions)
+            if budget:
+                self._open_round(turn, budget, job if job >= 0 else None)
             else:
                 self._offer_place = NO_OFFERS
 
@@ -219,7 +243,8 @@ class Cluster(BaseCluster):
 
     def _add_job(self, job: int) -> None:
         profile = self.sequence.profiles[job]
-        engine.add_job(self._memory, job, *task_noise(self.sequence.seed, job, profile.num_tasks))
+        noise = task_noise(self.sequence.seed, job, profile.num_tasks)
+        engine.add_job(self._memory, job, *noise, self._seen_stages)
         self._live_jobs.append(job)
         self._profiles += (profile,)
         self._num_stages += profile.num_stages
@@ -265,7 +290,7 @@ class Cluster(BaseCluster):
             first, kind = job * self._num_classes, self._executor_class[executor]
             pools = (first + kind, *(first + other for other in range(self._num_classes) if other != kind))
         if happened & engine.JOB_COMPLETE:
-            engine.end_job(self._memory, job, executor)
+            engine.end_job(self._memory, job, executor, self._seen_jobs, self._seen_stages)
             self._reward.end_job(self.clock.now, job, self.sequence.arrival_ms[job])
             place = self._live_jobs.index(job)
             del self._live_jobs[place]
@@ -273,6 +298,7 @@ class Cluster(BaseCluster):
             self._profiles = self._profiles[:place] + self._profiles[place + 1 :]
             self._completion_ms[job] = self.clock.now
             self._num_completed += 1
+        self._stay()
         self._offer_next(pools)
 
     def _time_is_up(self, _: Event) -> None:

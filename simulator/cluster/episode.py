@@ -18,7 +18,11 @@ _ENGINES: dict[str, type[BaseCluster]] = {"compiled": Cluster, "simpy": Referenc
 
 
 class DecidesStages(Protocol):
-    """What an episode needs of a scheduler."""
+    """What an episode needs of a scheduler.
+
+    It may say so with an attribute ``keeps_executors`` that it gives the executors that a job offers to the job's next
+    stages, as ``Observation.next_stage`` has them, as many as they can use. Then it is not asked about them.
+    """
 
     def reset(self, config: ClusterConfig) -> None:
         """An episode begins."""
@@ -37,7 +41,7 @@ def make_cluster(config: ClusterConfig, sequence: JobSequence) -> BaseCluster:
 
 
 def run_episode(config: ClusterConfig, sequence: JobSequence, scheduler: DecidesStages) -> EpisodeRecord:
-    """Let a scheduler run a sequence of jobs. It is asked only where it has a choice.
+    """Let a scheduler run a sequence of jobs. It is asked only where it has a choice, see ``DecidesStages``.
 
     Raises:
         ConfigError: a stage that no executor class can run.
@@ -45,6 +49,7 @@ def run_episode(config: ClusterConfig, sequence: JobSequence, scheduler: Decides
     """
     scheduler.reset(config)
     cluster = make_cluster(config, sequence)
+    cluster.keeps_executors = getattr(scheduler, "keeps_executors", False)
     while not cluster.done:
         observation = cluster.observe()
         cluster.decide(scheduler.decide(observation) if observation.num_schedulable else None)

@@ -7,7 +7,7 @@ can whoever watches a real cluster. Nothing tells of jobs that have not arrived.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -92,8 +92,9 @@ class Decision(NamedTuple):
 class Observation:
     """The cluster at one decision. Stages of the live jobs stand job by job, jobs in order of arrival.
 
-    A copy: it does not change when the cluster goes on. S stages and J jobs are live, there are K classes of executors.
-    It needs no simulator: arrays of these records can be filled by hand.
+    S stages and J jobs are live, there are K classes of executors. A simulator's is valid until the next decision, when
+    rows of jobs that change are written anew; :meth:`copy` keeps it. It needs no simulator: arrays of these records
+    can be filled by hand.
 
     Attributes:
         config: the cluster: its delays and rules, and the executors that it began with.
@@ -122,6 +123,10 @@ class Observation:
     classes: NDArray[np.void]
     profiles: tuple[JobProfile, ...]
     last_call: bool = False
+
+    def copy(self) -> Observation:
+        """The same, with arrays of its own: it does not change when the cluster goes on."""
+        return replace(self, jobs=self.jobs.copy(), stages=self.stages.copy(), classes=self.classes.copy())
 
     @cached_property
     def num_executors(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from simulator.cluster.engine import executors, tasks
+from simulator.cluster.engine import executors, rows, tasks
 from simulator.cluster.engine.state import view
 from simulator.compiled import compiled, inner
 
@@ -18,6 +18,7 @@ __all__ = [
     "next_free_executors",
     "observe",
     "run_tasks",
+    "stay",
     "take_departures",
     "waiting_in",
 ]
@@ -46,15 +47,24 @@ def fill_common_pools(memory):
 
 
 @compiled
-def add_job(memory, job, level_luck, luck):
-    """A job arrives, and its parentless stages are ready; with the noise of its tasks, float32 [tasks] each."""
+def add_job(memory, job, level_luck, luck, seen_stages):
+    """A job arrives, and its parentless stages are ready; with the noise of its tasks, float32 [tasks] each.
+
+    What never changes of its stages is filled in where :func:`observe` finds it.
+    """
     state = view(memory)
-    state.live[state.cluster[0].num_live] = job
-    state.cluster[0].num_live += 1
-    for stage in range(state.jobs[job].first_stage, state.jobs[job].end_stage):
-        if state.stages[stage].incomplete_parents == 0:
-            tasks.make_ready(state, stage)
-    first = state.stages[state.jobs[job].first_stage].first_task
+    cluster, arriving = state.cluster[0], state.jobs[job]
+    state.live[cluster.num_live] = job
+    arriving.place, arriving.first_row = cluster.num_live, cluster.num_rows
+    arriving.moved_on = 1
+    cluster.num_live += 1
+    cluster.num_rows += arriving.end_stage - arriving.first_stage
+    tasks.change(state, job)
+    for stage_id in range(arriving.first_stage, arriving.end_stage):
+        if state.stages[stage_id].incomplete_parents == 0:
+            tasks.make_ready(state, stage_id)
+    rows.add(state, job, seen_stages)
+    first = state.stages[arriving.first_stage].first_task
     for task in range(len(luck)):
         state.tasks[first + task].level_luck = level_luck[task]
         state.tasks[first + task].luck = luck[task]
@@ -106,11 +116,12 @@ def _run_dry(state, executor, stage, now):
     tasks.pop(state)
     state.cluster[0].departure_order = -1
     job = state.executors[executor].job
+    tasks.change(state, job)
     happened = 0
     if state.stages[stage].finished == state.stages[stage].num_tasks and tasks.complete_stage(state, stage):
         happened |= OPENED
     source = executors.source_of(state, executor)
-    if state.sources[source].first >= 0:
+    if executors.is_committed(state, source):
         executors.carry_out_next(state, source, executor, now)
     elif happened & OPENED:
         executors.wait(state, executor)
@@ -148,20 +159,82 @@ def _commit(state, turn, budget, target, count, now):
         stage = state.stages[target]
         count = min(count, stage.num_tasks - stage.started - stage.claimed)
     executors.commit(state, source, state.executors[turn[0]].job, target, count)
-    if count < budget:
-        return budget - count
+    if count == budget:
+        _close(state, turn, source, now)
+    return budget - count
+
+
+@inner
+def _close(state, turn, source, now):
+    """All executors of the open round are committed."""
     number = state.sources[source].first
     while number >= 0:
         commitment = state.commitments[number]
         if commitment.target != IDLE:
             state.stages[commitment.target].selected = 0
+            tasks.change(state, state.stages[commitment.target].job)
         number = commitment.next
     state.cluster[0].departure_order = -1
     for executor in turn:
-        if state.sources[source].first < 0:
+        if not executors.is_committed(state, source):
             break
         executors.carry_out_next(state, source, executor, now)
-    return 0
+
+
+@compiled
+def stay(memory, turn, budget, now):
+    """Executors of the open round stay with their job, as long as it has a next stage for them.
+
+    Args:
+        memory: the cluster.
+        turn: int64, the executors that act when the round closes.
+        budget: executors still to be committed.
+        now: ms.
+
+    Returns:
+        The budget that is left, and how many decisions were taken; none if they have no live job.
+    """
+    return _stay(view(memory), turn, budget, now)
+
+
+@inner
+def _stay(state, turn, budget, now):
+    first = state.executors[turn[0]]
+    job = first.job
+    if job < 0:
+        return budget, 0
+    if first.pool >= 0:
+        tasks.refresh(state, job)
+    source = executors.source_of(state, turn[0])
+    decisions, starts = 0, False
+    while budget > 0:
+        target = tasks.next_of_job(state, job, first.kind)
+        if target < 0:
+            break
+        stage = state.stages[target]
+        count = min(budget, stage.num_tasks - stage.started - stage.claimed)
+        executors.commit(state, source, job, target, count)
+        budget -= count
+        decisions += 1
+        starts |= stage.incomplete_parents == 0
+    if budget == 0:
+        if starts or first.pool < 0:
+            _close(state, turn, source, now)
+        else:
+            _settle(state, source, job, first.pool, decisions)
+    return budget, decisions
+
+
+@inner
+def _settle(state, source, job, pool, decisions):
+    """All executors in a job's pool are to go on waiting there: nothing has changed, nor will it until the job does."""
+    while state.sources[source].first >= 0:
+        commitment = state.commitments[state.sources[source].first]
+        state.stages[commitment.target].selected = 0
+        tasks.adjust(state, commitment.target, 0, -commitment.count)
+        executors.drop(state, source)
+    state.jobs[job].moved_on = 0
+    state.pools[pool].settled = decisions
 
 
 @compiled
@@ -195,10 +268,21 @@ def end_moves(memory, moved, now):
 
 
 @compiled
-def end_job(memory, job, last_executor):
-    """A job is complete; ``last_executor`` finished its last task."""
+def end_job(memory, job, last_executor, seen_jobs, seen_stages):
+    """A job is complete; ``last_executor`` finished its last task. What is seen of it goes, see :func:`observe`."""
     state = view(memory)
     executors.end_job(state, job, last_executor)
+    cluster, ending = state.cluster[0], state.jobs[job]
+    num_stages = ending.end_stage - ending.first_stage
+    cluster.num_live -= 1
+    cluster.num_rows -= num_stages
+    for place in range(ending.place, cluster.num_live):
+        later = state.live[place + 1]
+        state.live[place] = later
+        state.jobs[later].place = place
+        state.jobs[later].first_row -= num_stages
+    rows.remove(state, job, seen_jobs, seen_stages)
+    ending.place = -1
 
 
 @compiled
@@ -209,40 +293,64 @@ def waiting_in(memory, number):
 
 @compiled
 def _members(state, number):
-    members = np.empty(len(state.executors), dtype=np.int64)
-    size = 0
+    members = np.empty(state.pools[number].members, dtype=np.int64)
     executor = state.pools[number].first
-    while executor >= 0:
-        members[size] = executor
-        size += 1
+    for place in range(len(members)):
+        members[place] = executor
         executor = state.executors[executor].next
-    return members[:size]
+    return members
 
 
 @compiled
-def next_free_executors(memory, place):
+def next_free_executors(memory, place, stays, now):
     """The next free executors that could be used: in the common pools, then in those of the live jobs.
 
+    Args:
+        memory: the cluster.
+        place: where to go on from.
+        stays: whether they first :func:`stay`; then only those are told that their job has no use for.
+        now: ms.
+
     Returns:
-        (executors, job or -1, place to go on from); no executors if there are no more.
+        (executors in turn, how many of them are to be committed, job or -1, place to go on from, decisions taken);
+        no executors if there are no more.
     """
     state = view(memory)
     num_classes = state.cluster[0].num_classes
-    while place < (1 + state.cluster[0].num_live) * num_classes:
-        number, kind = divmod(place, num_classes)
+    decisions = 0
+    first_kind = place % num_classes
+    for number in range(place // num_classes, 1 + state.cluster[0].num_live):
         job = state.live[number - 1] if number > 0 else -1
-        place += 1
-        source = executors.pool_of(state, job, kind)
-        if executors.is_free(state, source, job, kind):
-            return _members(state, source), job, place
-    return np.empty(0, dtype=np.int64), -1, place
+        for kind in range(first_kind, num_classes):
+            if not executors.is_free(state, job, kind):
+                continue
+            pool = executors.pool_of(state, job, kind)
+            if stays and state.pools[pool].settled > 0:
+                decisions += state.pools[pool].settled
+                continue
+            turn = _members(state, pool)
+            budget = len(turn)
+            if stays:
+                budget, more = _stay(state, turn, budget, now)
+                decisions += more
+            if budget > 0:
+                return turn, budget, job, number * num_classes + kind + 1, decisions
+        first_kind = 0
+    return np.empty(0, dtype=np.int64), 0, -1, place, decisions
 
 
 @compiled
 def observe(memory, kind, source_job, seen_classes, seen_jobs, seen_stages):
-    """Fill in what a scheduler may see of the live jobs and their stages, as many as there are, see ``Observation``.
+    """Fill in what a scheduler may see while executors of a class are offered, see ``Observation``.
 
-    Of the classes: how many executors are free.
+    Args:
+        memory: the cluster.
+        kind: the class.
+        source_job: whose executors are offered, or -1.
+        seen_classes: ``CLASS`` [classes]; here it is told how many executors are free.
+        seen_jobs: ``JOB`` [classes * jobs]: of each class, first the live jobs. Only rows of this class and of jobs
+            that changed are written.
+        seen_stages: ``STAGE`` [classes * stages]: of each class, first those of the live jobs.
 
     Returns:
         The place of ``source_job`` among the live jobs or -1, and the number of schedulable stages.
@@ -250,51 +358,6 @@ def observe(memory, kind, source_job, seen_classes, seen_jobs, seen_stages):
     state = view(memory)
     for number in range(len(seen_classes)):
         seen_classes[number].free = state.kinds[number].free
-    return _observe(state, kind, source_job, seen_jobs, seen_stages)
-
-
-@inner
-def _observe(state, kind, source_job, seen_jobs, seen_stages):
-    num_classes = state.cluster[0].num_classes
-    source, num_schedulable, column = -1, 0, 0
-    all_stages, staff = state.stages, state.staff
-    for number in range(len(seen_jobs)):
-        job_id = state.live[number]
-        job = state.jobs[job_id]
-        if job_id == source_job:
-            source = number
-        next_stage, next_rank = -1, -1
-        seen_job = seen_jobs[number]
-        seen_job.id = job_id
-        seen_job.first_stage = column
-        seen_job.executors = job.executors
-        seen_job.unsaturated_stages = job.unsaturated
-        seen_job.incomplete_stages = job.incomplete
-        seen_job.arrival_ms = job.arrival_ms
-        for stage_id in range(job.first_stage, job.end_stage):
-            stage = all_stages[stage_id]
-            left = stage.num_tasks - stage.started
-            rank = stage.open_order if left > 0 else -1
-            running = 0
-            for other in range(num_classes):
-                running += staff[stage_id * num_classes + other].running
-            schedulable = tasks.is_schedulable(stage, staff[stage_id * num_classes + kind])
-            # Ready stages come first, in the order in which they became ready; then the others.
-            if schedulable and (next_stage < 0 or (rank >= 0 and (next_rank < 0 or rank < next_rank))):
-                next_stage, next_rank = column, rank
-            seen = seen_stages[column]
-            seen.job = number
-            seen.num_tasks = stage.num_tasks
-            seen.remaining_tasks = left
-            seen.unclaimed_tasks = max(left - stage.claimed, 0)
-            seen.running_executors = running
-            seen.finished_tasks = stage.finished
-            seen.ready_rank = rank
-            seen.schedulable = schedulable
-            seen.mean_task_ms = stage.mean_task_ms
-            seen.cpu = stage.cpu
-            seen.memory = stage.memory
-            num_schedulable += schedulable
-            column += 1
-        seen_job.next_stage = next_stage
-    return source, num_schedulable
+    rows.look(state, kind, seen_jobs, seen_stages)
+    is_live = source_job >= 0 and not executors.has_ended(state, source_job)
+    return state.jobs[source_job].place if is_live else -1, state.kinds[kind].num_schedulable

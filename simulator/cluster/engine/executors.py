@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from simulator.cluster.engine.tasks import (
     adjust,
+    change,
     first_ready,
     first_schedulable,
-    is_schedulable,
     leave_stage,
     next_order,
+    refresh,
     staff_of,
     start,
 )
@@ -23,9 +24,12 @@ __all__ = [
     "arrive",
     "carry_out_next",
     "commit",
+    "drop",
     "end_job",
     "enter_pool",
     "go_to_common_pool",
+    "has_ended",
+    "is_committed",
     "is_free",
     "pool_of",
     "source_of",
@@ -69,6 +73,8 @@ def enter_pool(state, executor, pool):
     else:
         waiting.first = executor
     waiting.last = executor
+    waiting.members += 1
+    waiting.settled = 0
     state.kinds[entering.kind].free += 1
 
 
@@ -87,6 +93,8 @@ def _leave_pool(state, executor):
         members[leaving.next].previous = leaving.previous
     else:
         waiting.last = leaving.previous
+    waiting.members -= 1
+    waiting.settled = 0
     leaving.pool = -1
     state.kinds[leaving.kind].free -= 1
 
@@ -98,34 +106,28 @@ def _detach(state, executor):
     state.executors[executor].warm_stage = -1
     job = state.executors[executor].job
     if job >= 0:
+        change(state, job)
         state.jobs[job].attached -= 1
         state.jobs[job].executors -= 1
         state.executors[executor].job = -1
 
 
 @inner
-def is_free(state, pool, job, kind):
-    """Whether a pool, of ``job`` or common (-1), has executors that could be used now.
+def is_free(state, job, kind):
+    """Whether the pool of a job, or the common one (-1), has executors that could be used now. No round is open.
 
     Executors that wait for a stage of their own job, all of whose parents' tasks are running, are not free: they
     will be offered when it opens. Only where they are more than its tasks, some must be.
     """
-    if state.pools[pool].first < 0:
+    pool = state.pools[pool_of(state, job, kind)]
+    if pool.members == 0:
         return False
     if job >= 0:
-        awaited = 0
-        for stage_id in range(state.jobs[job].first_stage, state.jobs[job].end_stage):
-            stage = state.stages[stage_id]
-            if stage.incomplete_parents > 0 and is_schedulable(
-                stage, state.staff[staff_of(state, stage_id, kind)]
-            ):
-                awaited += stage.num_tasks - stage.started - stage.claimed
-        executor = state.pools[pool].first
-        while executor >= 0 and awaited > 0:
-            executor = state.executors[executor].next
-            awaited -= 1
-        if executor < 0:
+        refresh(state, job)
+        if pool.members <= pool.awaited:
             return False
+        if pool.open >= 0:
+            return True
     return first_schedulable(state, kind) >= 0
 
 
@@ -169,10 +171,10 @@ def arrive(state, executor, now):
     """The end of a move."""
     target = state.executors[executor].target
     state.executors[executor].target = -1
-    if target < 0:  # its job ended while it was on the way
+    job = state.stages[target].job
+    if has_ended(state, job):  # while it was on the way
         _find_work(state, executor, now)
         return
-    job = state.stages[target].job
     state.executors[executor].job = job
     state.jobs[job].attached += 1
     _take_up(state, executor, target, now)
@@ -243,30 +245,37 @@ def commit(state, source, job, target, count):
 
 
 @inner
-def _drop(state, source, before, number):
-    """Take a commitment, which follows ``before`` (-1: is first), out of its source's list; returns the next one."""
-    origin, dropped = state.sources[source], state.commitments[number]
-    after = dropped.next
-    if before < 0:
-        origin.first = after
-    else:
-        state.commitments[before].next = after
+def drop(state, source):
+    """Take the oldest commitment out of its source's list."""
+    origin = state.sources[source]
+    number = origin.first
+    dropped = state.commitments[number]
+    origin.first = dropped.next
     if origin.last == number:
-        origin.last = before
+        origin.last = -1
     dropped.next = state.cluster[0].free_commitment
     state.cluster[0].free_commitment = number
-    return after
+
+
+@inner
+def is_committed(state, source):
+    """Whether a source has commitments; those to jobs that have ended are dropped where they are the oldest."""
+    while state.sources[source].first >= 0:
+        target = state.commitments[state.sources[source].first].target
+        if target == IDLE or not has_ended(state, state.stages[target].job):
+            return True
+        drop(state, source)
+    return False
 
 
 @inner
 def carry_out_next(state, source, executor, now):
     """An executor carries out the oldest commitment of its source."""
-    number = state.sources[source].first
-    commitment = state.commitments[number]
+    commitment = state.commitments[state.sources[source].first]
     target = commitment.target
     commitment.count -= 1
     if commitment.count == 0:
-        _drop(state, source, -1, number)
+        drop(state, source)
     _leave_pool(state, executor)
     job = state.executors[executor].job
     if target == IDLE:
@@ -300,42 +309,19 @@ def _could_use(state, job, kind):
 
 
 @inner
-def end_job(state, job, last_executor):
-    """A job is complete: its executors are free, commitments and moves to it are void.
+def has_ended(state, job):
+    """Whether a job is complete and gone: commitments and moves to it are void."""
+    return state.jobs[job].place < 0
 
-    ``last_executor`` just finished the job's last task.
-    """
+
+@inner
+def end_job(state, job, last_executor):
+    """A job is complete: its executors are free. ``last_executor`` just finished its last task."""
     if state.executors[last_executor].stage >= 0 and state.executors[last_executor].job == job:
         _detach(state, last_executor)
-    _void_commitments(state, job)
     for kind in range(state.cluster[0].num_classes):
         pool = pool_of(state, job, kind)
         while state.pools[pool].first >= 0:
             executor = state.pools[pool].first
             _leave_pool(state, executor)
             go_to_common_pool(state, executor)
-    for executor in range(len(state.executors)):
-        target = state.executors[executor].target
-        if target >= 0 and state.stages[target].job == job:
-            state.executors[executor].target = -1
-    num_live = state.cluster[0].num_live
-    place = 0
-    while state.live[place] != job:
-        place += 1
-    for later in range(place + 1, num_live):
-        state.live[later - 1] = state.live[later]
-    state.cluster[0].num_live = num_live - 1
-
-
-@inner
-def _void_commitments(state, job):
-    """Only sources that an executor stands for can have commitments."""
-    for executor in range(len(state.executors)):
-        source = source_of(state, executor)
-        before, number = -1, state.sources[source].first
-        while number >= 0:
-            target = state.commitments[number].target
-            if target != IDLE and state.stages[target].job == job:
-                number = _drop(state, source, before, number)
-            else:
-                before, number = number, state.commitments[number].next

@@ -37,11 +37,13 @@ CLUSTER = _record(
     ("num_running", _INT),  # tasks, in the heap
     ("num_opened", _INT),  # how many stages became ready: the next "open_order"
     ("num_live", _INT),  # jobs in the system
+    ("num_rows", _INT),  # their stages
+    ("num_changed", _INT),  # jobs of which an observation could tell something new
     ("num_departures", _INT),  # executors that left and whose arrival is not scheduled yet
     ("departure_order", _INT),  # insertion number of the arrival that executors leaving now share
     ("free_commitment", _INT),  # first unused place in the commitments
     ("num_classes", _INT),
-    ("end", _INT, (15,)),  # where the tables end in `Memory`, bytes
+    ("end", _INT, (17,)),  # where the tables end in `Memory`, bytes
     ("nearest_level", _INT),  # switches of `Semantics`
     ("waiting_keeps_jvm", _INT),
     ("warmup_ms", _FLOAT),
@@ -51,7 +53,11 @@ CLUSTER = _record(
 _CLUSTER_BYTES = CLUSTER.itemsize
 
 #: A class of executors.
-KIND = _record(("free", _INT))  # how many are in pools
+KIND = _record(
+    ("free", _INT),  # how many are in pools
+    ("num_stale", _INT),  # jobs whose rows for it are not up to date
+    ("num_schedulable", _INT),  # stages, as the rows say
+)
 
 EXECUTOR = _record(
     ("kind", _INT),  # its class
@@ -90,6 +96,10 @@ JOB = _record(
     ("executors", _INT),  # attached, plus moving to the job, plus committed to it from outside
     ("unsaturated", _INT),  # its stages that are not saturated
     ("incomplete", _INT),  # its stages that are not complete
+    ("place", _INT),  # among the live jobs; -1 when it has ended
+    ("first_row", _INT),  # of its stages, among those of the live jobs
+    ("changed", _INT),  # 1 if it is one of `changed`
+    ("moved_on", _INT),  # 1 if `awaited` and `open` of its pools are not up to date
     ("first_stage", _INT),
     ("end_stage", _INT),
     ("arrival_ms", _FLOAT),
@@ -100,6 +110,7 @@ STAGE = _record(
     ("num_tasks", _INT),
     ("started", _INT),  # tasks handed out so far
     ("finished", _INT),
+    ("running", _INT),  # executors on it
     ("claimed", _INT),  # executors committed to the stage or moving to it
     ("selected", _INT),  # 1 if chosen in the open round
     ("open_parents", _INT),  # parents that are not saturated
@@ -121,8 +132,20 @@ STAFF = _record(
     ("fits", _INT),  # 1 if they cover its demand
 )
 
-#: A pool: who waits there, a linked list in order of entry.
-POOL = _record(("first", _INT), ("last", _INT))
+#: A pool: who waits there, a linked list in order of entry. For a job's, what its class can do for the job.
+POOL = _record(
+    ("first", _INT),
+    ("last", _INT),
+    ("members", _INT),
+    ("open", _INT),  # the job's first schedulable stage, outside rounds
+    ("awaited", _INT),  # unclaimed tasks of its stages that are schedulable and not ready
+    (
+        "settled",
+        _INT,
+    ),  # in how many decisions it leaves all executors where they are, see `stay`; 0: not known
+    ("stale", _INT),  # 1 if the job is one of `stale`
+    ("num_schedulable", _INT),  # the job's stages, as its rows say
+)
 
 #: A source: its commitments, a linked list in order of insertion.
 SOURCE = _record(("first", _INT), ("last", _INT))
@@ -166,6 +189,10 @@ class State(NamedTuple):
     """``STAFF`` [stages * classes]"""
     pools: NDArray[np.void]
     """``POOL`` [(jobs + 1) * classes]"""
+    changed: NDArray[np.int64]
+    """[jobs] the jobs of which an observation could tell something new; the first ``num_changed`` of them."""
+    stale: NDArray[np.int64]
+    """[classes * jobs] of each class, the jobs whose rows are not up to date; the first ``num_stale`` of them."""
     sources: NDArray[np.void]
     """``SOURCE`` [pools + stages * classes]"""
     children: NDArray[np.int64]
@@ -200,10 +227,12 @@ def state_of(memory: Memory) -> State:
         records[end[7] : end[8]].view(STAGE),
         records[end[8] : end[9]].view(STAFF),
         records[end[9] : end[10]].view(POOL),
-        records[end[10] : end[11]].view(SOURCE),
+        records[end[10] : end[11]].view(np.int64),
         records[end[11] : end[12]].view(np.int64),
-        records[end[12] : end[13]].view(LEVEL),
-        records[end[13] : end[14]].view(TASK),
+        records[end[12] : end[13]].view(SOURCE),
+        records[end[13] : end[14]].view(np.int64),
+        records[end[14] : end[15]].view(LEVEL),
+        records[end[15] : end[16]].view(TASK),
         values,
     )
 
@@ -271,6 +300,8 @@ def allocate(config: ClusterConfig, sequence: JobSequence) -> Memory:
             (STAGE, num_stages.sum()),
             (STAFF, num_staff),
             (POOL, num_pools),
+            (_INT, len(packed)),
+            (_INT, num_classes * len(packed)),
             (SOURCE, num_pools + num_staff),
             (_INT, num_edges.sum()),
             (LEVEL, len(durations.levels)),
@@ -293,7 +324,7 @@ def allocate(config: ClusterConfig, sequence: JobSequence) -> Memory:
         np.arange(num_classes), [kind.count for kind in config.executor_classes]
     )
     state.commitments["next"] = [*range(1, num_executors), -1]  # all unused
-    state.pools[:] = -1
+    state.pools["first"] = state.pools["last"] = -1
     state.sources[:] = -1
 
     jobs = state.jobs

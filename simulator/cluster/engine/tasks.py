@@ -13,20 +13,32 @@ from workloads.job import Wave
 
 __all__ = [
     "adjust",
+    "change",
     "complete_stage",
     "first_ready",
     "first_schedulable",
     "is_schedulable",
     "leave_stage",
     "make_ready",
+    "next_of_job",
     "next_order",
     "next_task",
     "pop",
+    "refresh",
     "staff_of",
     "start",
 ]
 
 _FRESH, _FIRST, _REST = int(Wave.FRESH), int(Wave.FIRST), int(Wave.REST)
+
+
+@inner
+def change(state, job):
+    """Something of a job changes that an observation tells."""
+    if state.jobs[job].changed == 0:
+        state.jobs[job].changed = 1
+        state.changed[state.cluster[0].num_changed] = job
+        state.cluster[0].num_changed += 1
 
 
 @inner
@@ -38,12 +50,16 @@ def adjust(state, stage_id, started, claimed):
     stage.started += started
     stage.claimed += claimed
     after = before - started - claimed
+    change(state, stage.job)
+    if stage.incomplete_parents > 0:
+        state.jobs[stage.job].moved_on = 1
     if (before > 0) == (after > 0):
         return
-    change = 1 if after > 0 else -1
-    state.jobs[stage.job].unsaturated += change
+    more = 1 if after > 0 else -1
+    state.jobs[stage.job].unsaturated += more
+    state.jobs[stage.job].moved_on = 1
     for edge in range(stage.first_child, stage.end_child):
-        stages[state.children[edge]].open_parents += change
+        stages[state.children[edge]].open_parents += more
 
 
 @inner
@@ -92,6 +108,8 @@ def leave_stage(state, executor):
     stage = state.executors[executor].stage
     if stage >= 0:
         state.staff[staff_of(state, stage, state.executors[executor].kind)].running -= 1
+        state.stages[stage].running -= 1
+        change(state, state.stages[stage].job)
         state.executors[executor].stage = -1
 
 
@@ -102,6 +120,7 @@ def start(state, executor, stage, claimed, now):
     leave_stage(state, executor)
     state.executors[executor].stage = stage
     state.staff[staff_of(state, stage, state.executors[executor].kind)].running += 1
+    state.stages[stage].running += 1
     adjust(state, stage, 1, -claimed)
     state.cluster[0].departure_order = -1
     _push(state, finish, next_order(state), executor)
@@ -135,6 +154,7 @@ def make_ready(state, stage):
     """All parents of the stage are complete."""
     state.stages[stage].open_order = state.cluster[0].num_opened
     state.cluster[0].num_opened += 1
+    state.jobs[state.stages[stage].job].moved_on = 1
 
 
 @inner
@@ -165,15 +185,52 @@ def first_ready(state, job, kind):
 
 
 @inner
+def next_of_job(state, job, kind):
+    """The stage that a job runs next, see ``Observation.next_stage``; -1 if none."""
+    best, best_rank = -1, -1
+    for stage_id in range(state.jobs[job].first_stage, state.jobs[job].end_stage):
+        stage = state.stages[stage_id]
+        if is_schedulable(stage, state.staff[staff_of(state, stage_id, kind)]):
+            rank = stage.open_order
+            if best < 0 or (rank >= 0 and (best_rank < 0 or rank < best_rank)):
+                best, best_rank = stage_id, rank
+    return best
+
+
+@inner
+def refresh(state, job):
+    """Bring ``open`` and ``awaited`` of a job's pools up to date, if it is necessary. No round is open."""
+    if state.jobs[job].moved_on == 0:
+        return
+    state.jobs[job].moved_on = 0
+    stages, pools, num_classes = state.stages, state.pools, state.cluster[0].num_classes
+    first = job * num_classes
+    for kind in range(num_classes):
+        pools[first + kind].open = -1
+        pools[first + kind].awaited = 0
+        pools[first + kind].settled = 0
+    for stage_id in range(state.jobs[job].first_stage, state.jobs[job].end_stage):
+        stage = stages[stage_id]
+        if stage.open_parents > 0:
+            continue
+        for kind in range(num_classes):
+            if is_schedulable(stage, state.staff[staff_of(state, stage_id, kind)]):
+                pool = pools[first + kind]
+                if pool.open < 0:
+                    pool.open = stage_id
+                if stage.incomplete_parents > 0:
+                    pool.awaited += stage.num_tasks - stage.started - stage.claimed
+
+
+@inner
 def first_schedulable(state, kind):
-    """The first schedulable stage over the live jobs in order of arrival; -1 if none."""
-    jobs, stages, staff = state.jobs, state.stages, state.staff
+    """The first schedulable stage over the live jobs in order of arrival; -1 if none. No round is open."""
     for place in range(state.cluster[0].num_live):
-        job = jobs[state.live[place]]
-        if job.unsaturated > 0:
-            for stage_id in range(job.first_stage, job.end_stage):
-                if is_schedulable(stages[stage_id], staff[staff_of(state, stage_id, kind)]):
-                    return stage_id
+        job = state.live[place]
+        refresh(state, job)
+        stage = state.pools[job * state.cluster[0].num_classes + kind].open
+        if stage >= 0:
+            return stage
     return -1
 
 

@@ -91,7 +91,7 @@ def episode(
         if not observation.num_schedulable:
             cluster.decide(None)
             continue
-        seen.append(observation)
+        seen.append(observation.copy())
         stage = int(random.choice(np.flatnonzero(observation.schedulable)))
         held = observation.held(int(observation.stage_job[stage]))
         cluster.decide(Decision(stage, held + int(random.integers(1, observation.offered + 1))))

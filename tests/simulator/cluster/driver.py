@@ -112,7 +112,7 @@ class Driver:
         return self.cluster.record()
 
     def _decide(self) -> None:
-        cluster, observation = self.cluster, self.cluster.observe()
+        cluster, observation = self.cluster, self.cluster.observe().copy()
         choice = np.flatnonzero(observation.schedulable)
         if not choice.size or (self.random.random() < self.idle and not cluster.last_call):
             self.rewards.append(cluster.decide(None))

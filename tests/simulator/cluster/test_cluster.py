@@ -25,6 +25,7 @@ from simulator import (
     run_episode,
 )
 from tests.simulator.cluster.build import Greedy, chain, finish, give, greedy, job, jobs, runs, stage
+from tests.simulator.cluster.driver import assert_same
 
 BOTH = pytest.mark.parametrize("semantics", [PAPER, DECIMA_SIM])
 
@@ -62,6 +63,7 @@ def test_a_decision_that_cannot_be_carried_out_is_refused_and_changes_nothing(
 ) -> None:
     # Stage 2 needs stage 1, whose tasks nobody has claimed.
     subject = cluster(3, job(stage(2, 10.0), stage(2, 10.0), stage(1, 10.0), edges=[(1, 2)]))
+    subject.observe()
     before = everything(subject)
     with pytest.raises(SchedulingError, match=f"^{message}$"):
         subject.decide(decision)
@@ -90,6 +92,7 @@ def test_a_commitment_that_cannot_be_made_is_refused_and_changes_nothing(
 ) -> None:
     # Job 1 has not arrived.
     subject = cluster(3, chain(stage(2, 10.0), stage(1, 10.0)), job(stage(1, 10.0)), at=[0.0, 50.0])
+    subject.observe()
     before = everything(subject)
     with pytest.raises(SchedulingError, match=f"^{message}$"):
         subject.commit(job_number, stage_number, count)
@@ -346,17 +349,19 @@ def test_a_stage_that_opens_is_offered_to_all_classes_that_wait_in_its_job(seman
 # What a scheduler sees.
 
 
-def test_an_observation_is_a_copy() -> None:
+def test_an_observation_is_the_same_until_the_decision_and_a_copy_for_ever() -> None:
     profile = job(stage(3, 10.0), stage(2, 10.0), edges=[(0, 1)])
     expected = runs(finish(cluster(4, profile, job(stage(4, 5.0)), moving_delay_ms=2.0))[0])
     subject = cluster(4, profile, job(stage(4, 5.0)), moving_delay_ms=2.0)
     while not subject.done:
         observation = subject.observe()
         assert subject.observe() is observation
-        arrays = [array.tobytes() for array in (observation.jobs, observation.stages)]
+        kept = observation.copy()
+        assert_same(kept, observation)
+        arrays = [array.tobytes() for array in (kept.jobs, kept.stages, kept.classes)]
         subject.decide(greedy(observation) if observation.schedulable.any() else None)
-        assert [array.tobytes() for array in (observation.jobs, observation.stages)] == arrays
-        observation.jobs[:], observation.stages[:] = -5, 77  # does no harm
+        assert [array.tobytes() for array in (kept.jobs, kept.stages, kept.classes)] == arrays
+        kept.jobs[:], kept.stages[:] = -5, 77  # does no harm
     assert runs(subject.record()) == expected
 
 

@@ -40,6 +40,18 @@ def test_executors_that_wait_are_free() -> None:
     assert free == [[3, 1], [3, 1], [1, 1], [1, 1], [1, 1], [2, 1]]
 
 
+def test_only_rows_of_jobs_that_changed_are_written() -> None:
+    sequence = jobs(*(chain(stage(3, 10.0), stage(2, 10.0)) for _ in range(3)))
+    cluster = Cluster(ClusterConfig(4), sequence)
+    seen = cluster.observe()
+    seen.stages["finished_tasks"] = 77
+    seen.jobs["arrival_ms"] = 88.0
+    cluster.decide(Decision(2, 1))  # of the second job
+    after = cluster.observe()
+    assert after.finished_tasks.tolist() == [77, 77, 0, 0, 77, 77]
+    assert after.job_arrival_ms.tolist() == [88.0, 0.0, 88.0]
+
+
 def test_profiles_are_the_same_tuple_until_a_job_arrives_or_completes() -> None:
     sequence = jobs(*(chain(stage(3, 10.0), stage(2, 10.0)) for _ in range(4)), at=[0.0, 0.0, 25.0, 400.0])
     cluster = Cluster(ClusterConfig(2, moving_delay_ms=1.0), sequence)

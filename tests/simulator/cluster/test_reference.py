@@ -19,7 +19,11 @@ from simulator import (
     ClusterConfig,
     ClusterEnv,
     ConfigError,
+    Decision,
+    ExecutorClass,
+    Observation,
     ReferenceCluster,
+    SchedulingError,
     Semantics,
     make_cluster,
     run_episode,
@@ -50,6 +54,66 @@ def test_both_engines_agree_event_by_event(
     config: ClusterConfig, sequence: JobSequence, seed: int, idle: float
 ) -> None:
     compare(config, sequence, seed, idle)
+
+
+class AskedAlways(Fair):
+    """Decides as its base does, and does not say that executors stay with their job."""
+
+    keeps_executors = False
+
+
+@MANY
+@given(anywhere, job_sequences(), st.booleans())
+def test_whoever_keeps_executors_with_their_job_need_not_be_asked(
+    config: ClusterConfig, sequence: JobSequence, last_first: bool
+) -> None:
+    """Jobs of the same stages, one behind the other, have executors wait for stages that are not ready."""
+    profiles = sequence.profiles[::-1] if last_first else sequence.profiles
+    sequence = replace(sequence, profiles=profiles)
+    assert Fair.keeps_executors
+    records = []
+    for scheduler in (Fair(), AskedAlways()):
+        try:
+            records.append(run_episode(config, sequence, scheduler))
+        except SchedulingError as error:
+            records.append(str(error))  # type: ignore[arg-type]
+    if isinstance(records[0], str):
+        assert records[0] == records[1]
+    else:
+        assert_same(*records)
+
+
+@pytest.mark.parametrize("semantics", [PAPER, DECIMA_SIM])
+def test_executors_that_stay_are_settled_without_asking(semantics: Semantics) -> None:
+    """Wide stages behind narrow ones: most executors wait inside their job, event after event."""
+    config = ClusterConfig(
+        executor_classes=(ExecutorClass(15, memory=0.5), ExecutorClass(25)), semantics=semantics
+    )
+    deep = [
+        chain(*(stage(tasks, 10.0 + tasks, memory=0.5) for tasks in (30, 2, 1, 20, 3, 25))) for _ in range(3)
+    ]
+    sequence = jobs(*deep, *deep, at=[0.0, 0.0, 5.0, 40.0, 900.0, 2000.0])
+    asked = []
+
+    class Counts(Fair):
+        keeps_executors = True
+
+        def decide(self, observation: Observation) -> Decision | None:
+            asked.append(observation.source)
+            assert observation.source < 0 or observation.next_stage[observation.source] < 0
+            return super().decide(observation)
+
+    record = run_episode(config, sequence, Counts())
+    assert_same(record, run_episode(config, sequence, AskedAlways()))
+    assert len(asked) < record.num_decisions / 2
+
+
+def test_a_scheduler_that_decides_anew_says_anew_that_it_keeps_executors() -> None:
+    class Own(Fair):
+        def decide(self, observation: Observation) -> Decision | None:
+            return None
+
+    assert not Own.keeps_executors
 
 
 @pytest.mark.slow

@@ -1,0 +1,112 @@
+"""Compiled: the rows of an observation. Of each class there are some, and only those of jobs that changed are written.
+
+Rows of jobs, ``JOB`` [classes * jobs], and of stages, ``STAGE`` [classes * stages]: of each class, first those of the
+live jobs, in order of arrival.
+"""
+
+from __future__ import annotations
+
+from simulator.cluster.engine.tasks import is_schedulable
+from simulator.compiled import inner
+
+__all__ = ["add", "look", "remove"]
+
+
+@inner
+def add(state, job_id, seen_stages):
+    """A job arrived: fill in what never changes of its stages."""
+    job = state.jobs[job_id]
+    for kind in range(state.cluster[0].num_classes):
+        row = kind * len(state.stages) + job.first_row
+        for stage_id in range(job.first_stage, job.end_stage):
+            stage, seen = state.stages[stage_id], seen_stages[row]
+            seen.job = job.place
+            seen.num_tasks = stage.num_tasks
+            seen.mean_task_ms = stage.mean_task_ms
+            seen.cpu = stage.cpu
+            seen.memory = stage.memory
+            row += 1
+
+
+@inner
+def remove(state, job_id, seen_jobs, seen_stages):
+    """A job has gone: those behind it move up."""
+    cluster, job = state.cluster[0], state.jobs[job_id]
+    num_stages = job.end_stage - job.first_stage
+    for kind in range(cluster.num_classes):
+        state.kinds[kind].num_schedulable -= state.pools[job_id * cluster.num_classes + kind].num_schedulable
+        first = kind * len(state.jobs)
+        for row in range(first + job.place, first + cluster.num_live):
+            seen_jobs[row] = seen_jobs[row + 1]
+            seen_jobs[row].first_stage -= num_stages
+            if seen_jobs[row].next_stage >= 0:
+                seen_jobs[row].next_stage -= num_stages
+        first = kind * len(state.stages)
+        for row in range(first + job.first_row, first + cluster.num_rows):
+            seen_stages[row] = seen_stages[row + num_stages]
+            seen_stages[row].job -= 1
+
+
+@inner
+def look(state, kind, seen_jobs, seen_stages):
+    """Bring the rows of a class up to date."""
+    _sort_changed(state)
+    first = kind * len(state.jobs)
+    for number in range(first, first + state.kinds[kind].num_stale):
+        job = state.stale[number]
+        state.pools[job * state.cluster[0].num_classes + kind].stale = 0
+        if state.jobs[job].place >= 0:
+            _look_at(state, job, kind, seen_jobs, seen_stages)
+    state.kinds[kind].num_stale = 0
+
+
+@inner
+def _sort_changed(state):
+    """What changed is not up to date in the rows of any class."""
+    num_classes, num_jobs = state.cluster[0].num_classes, len(state.jobs)
+    for number in range(state.cluster[0].num_changed):
+        job = state.changed[number]
+        state.jobs[job].changed = 0
+        for kind in range(num_classes):
+            pool = state.pools[job * num_classes + kind]
+            if pool.stale == 0:
+                pool.stale = 1
+                state.stale[kind * num_jobs + state.kinds[kind].num_stale] = job
+                state.kinds[kind].num_stale += 1
+    state.cluster[0].num_changed = 0
+
+
+@inner
+def _look_at(state, job_id, kind, seen_jobs, seen_stages):
+    """Fill in the rows of a live job for a class."""
+    job, all_stages, staff = state.jobs[job_id], state.stages, state.staff
+    num_classes = state.cluster[0].num_classes
+    num_schedulable, next_stage, next_rank = 0, -1, -1
+    row = kind * len(all_stages) + job.first_row
+    for stage_id in range(job.first_stage, job.end_stage):
+        stage, seen = all_stages[stage_id], seen_stages[row]
+        left = stage.num_tasks - stage.started
+        rank = stage.open_order if left > 0 else -1
+        schedulable = is_schedulable(stage, staff[stage_id * num_classes + kind])
+        # Ready stages come first, in the order in which they became ready; then the others.
+        if schedulable and (next_stage < 0 or (rank >= 0 and (next_rank < 0 or rank < next_rank))):
+            next_stage, next_rank = job.first_row + stage_id - job.first_stage, rank
+        seen.remaining_tasks = left
+        seen.unclaimed_tasks = max(left - stage.claimed, 0)
+        seen.running_executors = stage.running
+        seen.finished_tasks = stage.finished
+        seen.ready_rank = rank
+        seen.schedulable = schedulable
+        num_schedulable += schedulable
+        row += 1
+    seen_job = seen_jobs[kind * len(state.jobs) + job.place]
+    seen_job.id = job_id
+    seen_job.first_stage = job.first_row
+    seen_job.executors = job.executors
+    seen_job.unsaturated_stages = job.unsaturated
+    seen_job.incomplete_stages = job.incomplete
+    seen_job.next_stage = next_stage
+    seen_job.arrival_ms = job.arrival_ms
+    pool = state.pools[job_id * num_classes + kind]
+    state.kinds[kind].num_schedulable += num_schedulable - pool.num_schedulable
+    pool.num_schedulable = num_schedulable

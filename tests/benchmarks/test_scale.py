@@ -1,0 +1,90 @@
+"""What a task and a decision cost on clusters of thousands of executors, in CPU time.
+
+Jobs are drawn from Alibaba's trace, with repetition, and arrive at its rhythm, so many times as fast as the cluster is
+larger than 3,000 executors. What is asserted has been reached; the aim is 2 us a task on either cluster, and 3 ms a
+decision. Run alone: ``pytest -n 0 -m benchmark -s tests/benchmarks``.
+"""
+
+from __future__ import annotations
+
+import resource
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from decima.policy.threads import one_thread
+from decima.registry import make_scheduler
+from decima.schedulers import Fair
+from simulator import Cluster, ClusterConfig, run_episode
+from simulator.cluster.config import parse_classes
+from workloads import JobSequence, trace_arrivals
+from workloads.sources.alibaba import read_alibaba
+
+pytestmark = pytest.mark.benchmark
+
+HOUR_MS = 3_600_000.0
+
+
+@pytest.fixture(scope="module")
+def trace(shared: Callable[[str], Path]) -> JobSequence:
+    return read_alibaba(shared("traces/alibaba2018_dag_tasks/selected_DAGs.csv.gz")).sequence
+
+
+def enlarged(trace: JobSequence, times: int) -> JobSequence:
+    """2,000 jobs, so many times as many, as many times as fast."""
+    random = np.random.default_rng(0)
+    jobs = random.integers(len(trace), size=2000 * times)
+    arrival_ms = random.choice(trace.arrival_ms, size=len(jobs)) / times
+    return trace_arrivals([trace.profiles[job] for job in jobs], arrival_ms - arrival_ms.min())
+
+
+def cluster_of(times: int, hours: float) -> ClusterConfig:
+    """3,000 executors of four classes, so many times as many."""
+    classes = ",".join(f"{750 * times}x{memory}" for memory in (0.25, 0.5, 0.75, 1))
+    return ClusterConfig(executor_classes=parse_classes(classes), max_time_ms=hours * HOUR_MS)
+
+
+def task_us(trace: JobSequence, times: int, hours: float) -> float:
+    """CPU time of a task that was started within so many hours, microseconds; everything included."""
+    started = time.process_time()
+    record = run_episode(cluster_of(times, hours), enlarged(trace, times), Fair())
+    spent = time.process_time() - started
+    tasks = int(np.isfinite(record.task_start_ms).sum())
+    memory_gb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    print(
+        f"\n{3000 * times:,} executors: {1e6 * spent / tasks:.2f} us a task, {tasks:,} tasks,"
+        f" {record.num_decisions / tasks:.2f} decisions each, {memory_gb:.2f} GB",
+        end="",
+    )
+    assert memory_gb < 8
+    return 1e6 * spent / tasks
+
+
+def test_a_task_on_three_thousand_executors(trace: JobSequence) -> None:
+    task_us(trace, 1, 1.0)  # compiles, or loads what was compiled
+    assert task_us(trace, 1, 200.0) < 8
+
+
+def test_a_task_on_thirty_thousand_executors(trace: JobSequence) -> None:
+    """The first hour, in which executors are offered 30 times for each task that starts."""
+    assert task_us(trace, 10, 1.0) < 50
+
+
+def test_a_decision_of_the_learned_policy_among_three_hundred_jobs(trace: JobSequence) -> None:
+    config, sequence = cluster_of(10, 20.0), enlarged(trace, 10)
+    cluster, fair, decima = Cluster(config, sequence), Fair(), make_scheduler("decima", 0)
+    cluster.keeps_executors = True
+    times = []
+    with one_thread():
+        while not cluster.done and len(times) < 200:
+            observation = cluster.observe()
+            if observation.num_schedulable and len(observation.jobs) >= 300:
+                started = time.process_time()
+                decima.decide(observation)
+                times.append(1000 * (time.process_time() - started))
+            cluster.decide(fair.decide(observation) if observation.num_schedulable else None)
+    print(f"\n{np.median(times):.2f} ms a decision with {len(observation.jobs)} live jobs", end="")
+    assert np.median(times) <= 8
