@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from decima.schedulers.standalone import SparkStandalone
 from decima.studies.recordings import Mixture, Run
-from simulator.cluster.config import ClusterConfig, ExecutorClass
+from simulator.cluster.config import ClusterConfig, ExecutorClass, Semantics
 from simulator.cluster.episode import run_episode
 from workloads.arrivals import JobSequence
 from workloads.job import JobProfile, TaskDurations, Wave
@@ -144,6 +144,7 @@ class _Setting:
             executor_classes=self._executor_classes(profiles),
             moving_delay_ms=self.moving_ms,
             warmup_delay_ms=self.warmup_ms,
+            semantics=Semantics(release_misfits=False),
         )
         return run_episode(cluster, sequence, SparkStandalone(self.executors_max)).completion_ms
 

@@ -67,6 +67,9 @@ class Semantics:
     """Between two parallelism levels L < m < R take L with probability (R-m)/(R-L); else with (m-L)/(R-L)."""
     waiting_keeps_jvm: bool = True
     """An executor that waited inside its job starts with a first-wave duration; else with a fresh one."""
+    release_misfits: bool = True
+    """An executor that is too small for all stages that are left of its job goes to the common pool; else it waits in
+    its job, as Spark's own executors do, until the job ends. The published simulator has one size only."""
     honour_max_time: bool = True
     """The episode ends at ``max_time_ms``; else that setting has no effect."""
     reward_short_jobs: bool = True

@@ -167,7 +167,7 @@ class ReferenceCluster(BaseCluster):
         if executor in pool:
             pool.remove(executor)
         if target is None:
-            if job and any(stage.unstarted and self._fits(stage, executor.kind) for stage in job.stages):
+            if job and self._could_use(job, executor.kind):
                 self._wait(executor)
             else:
                 self._go_to_common_pool(executor)
@@ -177,6 +177,11 @@ class ReferenceCluster(BaseCluster):
             self._leave_for(executor, target)
         else:
             self._find_work(executor)
+
+    def _could_use(self, job: Job, kind: int) -> bool:
+        """Whether a job has tasks to start, now or later."""
+        release = self.config.semantics.release_misfits
+        return any(stage.unstarted and (not release or self._fits(stage, kind)) for stage in job.stages)
 
     def _take_up(self, executor: Executor, stage: Stage) -> None:
         """An executor is in the job of the stage that it was committed to."""

@@ -297,10 +297,12 @@ def carry_out_next(state, source, executor, now):
 
 @inner
 def _could_use(state, job, kind):
-    """Whether a job has tasks to start, now or later, that executors of a class can run."""
+    """Whether a job has tasks to start, now or later; with the paper's semantics, some that fit a class."""
+    any_stage = state.cluster[0].release_misfits == 0
     for stage_id in range(state.jobs[job].first_stage, state.jobs[job].end_stage):
         stage = state.stages[stage_id]
-        if stage.started < stage.num_tasks and state.staff[staff_of(state, stage_id, kind)].fits:
+        fits = any_stage or state.staff[staff_of(state, stage_id, kind)].fits
+        if stage.started < stage.num_tasks and fits:
             return True
     return False
 

@@ -46,6 +46,7 @@ CLUSTER = _record(
     ("end", _INT, (17,)),  # where the tables end in `Memory`, bytes
     ("nearest_level", _INT),  # switches of `Semantics`
     ("waiting_keeps_jvm", _INT),
+    ("release_misfits", _INT),
     ("warmup_ms", _FLOAT),
     ("moving_ms", _FLOAT),
 )
@@ -316,6 +317,7 @@ def allocate(config: ClusterConfig, sequence: JobSequence) -> Memory:
     cluster["num_classes"] = num_classes
     cluster["nearest_level"] = config.semantics.nearest_level
     cluster["waiting_keeps_jvm"] = config.semantics.waiting_keeps_jvm
+    cluster["release_misfits"] = config.semantics.release_misfits
     cluster["warmup_ms"] = config.warmup_delay_ms
     cluster["moving_ms"] = config.moving_delay_ms
 

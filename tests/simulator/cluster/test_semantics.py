@@ -9,7 +9,17 @@ import numpy as np
 import pytest
 
 from decima.schedulers import Fifo
-from simulator import DECIMA_SIM, PAPER, Cluster, ClusterConfig, Decision, Observation, Semantics, run_episode
+from simulator import (
+    DECIMA_SIM,
+    PAPER,
+    Cluster,
+    ClusterConfig,
+    Decision,
+    ExecutorClass,
+    Observation,
+    Semantics,
+    run_episode,
+)
 from tests.simulator.cluster.build import chain, finish, give, job, jobs, runs, stage
 from workloads.job import StageProfile, TaskDurations
 
@@ -25,7 +35,7 @@ def test_the_paper_has_all_switches_on_and_the_published_simulator_all_off() -> 
     assert all(getattr(PAPER, switch) is True for switch in SWITCHES)
     assert all(getattr(DECIMA_SIM, switch) is False for switch in SWITCHES)
     assert ClusterConfig().semantics == PAPER
-    assert len(SWITCHES) == 6
+    assert len(SWITCHES) == 7
 
 
 def one_by_one(observation: Observation) -> Decision | None:
@@ -128,6 +138,24 @@ def test_an_executor_that_arrived_early_and_never_worked_is_cold(semantics: Sema
     record, _ = finish(Cluster(config, jobs(chain(stage(1, 10.0, **waves), stage(2, 10.0, **waves)))))
     ends = {executor: end - start for _, number, _, executor, start, end in runs(record) if number == 1}
     assert ends == {0: 50.0 if on else 100.0, 1: 100.0}
+
+
+@pytest.mark.parametrize("on", [True, False])
+def test_an_executor_too_small_for_what_is_left_of_its_job_is_free(on: bool) -> None:
+    """The small one ends the first stage at 110 ms; the second needs the large one, and no more executors."""
+    profile = chain(stage(1, 10.0, memory=0.5), stage(1, 1000.0, memory=1.0))
+    classes = (ExecutorClass(1, memory=0.5), ExecutorClass(1, memory=1.0))
+    semantics = replace(PAPER, release_misfits=on)
+    config = ClusterConfig(executor_classes=classes, moving_delay_ms=100.0, semantics=semantics)
+    cluster = Cluster(config, jobs(profile, job(stage(1, 10.0)), at=[0.0, 500.0]))
+    while not cluster.done and cluster.clock.now < 500:
+        observation = cluster.observe()
+        stages = np.flatnonzero(observation.schedulable)
+        cluster.decide(give(observation, int(stages[0]), 1) if stages.size else None)
+    observation = cluster.observe()
+    assert (observation.time_ms, observation.executor_class) == (500, 0)
+    assert observation.source == (-1 if on else 0)
+    assert observation.job_executors.tolist() == [1 if on else 2, 0]
 
 
 @pytest.mark.parametrize(("semantics", "on"), with_and_without("honour_max_time"))
