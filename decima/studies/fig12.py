@@ -137,6 +137,8 @@ def plot_fig20(outcome: Outcome) -> Figure:
     for axes, name, changes in zip(fields, FIFTHS, outcome.extra["change_of_executors"], strict=True):
         _draw(axes, changes, sizes, "Executors, relative to Graphene*" if axes is fields[0] else "")
         axes.set(xlabel="Memory of the executors", title=f"{name} fifth")
+    highest = max(1 + mean + half for each in outcome.extra["change_of_executors"] for mean, half in each)
+    fields[0].set_ylim(0, 1.05 * max(highest, 1.0))
     return figure
 
 
