@@ -7,7 +7,6 @@ decision. Run alone: ``pytest -n 0 -m benchmark -s tests/benchmarks``.
 
 from __future__ import annotations
 
-import resource
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +19,7 @@ from decima.registry import make_scheduler
 from decima.schedulers import Fair
 from simulator import Cluster, ClusterConfig, run_episode
 from simulator.cluster.config import parse_classes
+from tests.benchmarks.memory import measure_memory
 from workloads import JobSequence, trace_arrivals
 from workloads.sources.alibaba import read_alibaba
 
@@ -49,11 +49,12 @@ def cluster_of(times: int, hours: float) -> ClusterConfig:
 
 def task_us(trace: JobSequence, times: int, hours: float) -> float:
     """CPU time of a task that was started within so many hours, microseconds; everything included."""
+    taken_gb = measure_memory()
     started = time.process_time()
     record = run_episode(cluster_of(times, hours), enlarged(trace, times), Fair())
     spent = time.process_time() - started
     tasks = int(np.isfinite(record.task_start_ms).sum())
-    memory_gb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    memory_gb = taken_gb()
     print(
         f"\n{3000 * times:,} executors: {1e6 * spent / tasks:.2f} us a task, {tasks:,} tasks,"
         f" {record.num_decisions / tasks:.2f} decisions each, {memory_gb:.2f} GB",

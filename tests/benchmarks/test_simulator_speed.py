@@ -6,7 +6,6 @@ Run alone: ``pytest -n 0 -m benchmark -s tests/benchmarks``.
 from __future__ import annotations
 
 import math
-import resource
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -19,6 +18,7 @@ import simpy
 from decima.schedulers import Fair
 from simulator import ClusterConfig, run_episode
 from simulator.cluster.alone import useful_executors
+from tests.benchmarks.memory import measure_memory
 from workloads import JobProfile, StageProfile, TaskDurations, load_tpch, poisson_arrivals
 
 pytestmark = pytest.mark.benchmark
@@ -73,8 +73,9 @@ def test_tasks_cost_at_most_two_simpy_callbacks(profiles: tuple[JobProfile, ...]
 def test_ten_thousand_jobs_on_a_thousand_executors(profiles: tuple[JobProfile, ...]) -> None:
     task_rate(profiles, 20, 50, 25_000)
     small = max(task_rate(profiles, 200, 50, 25_000) for _ in range(3))
+    taken_gb = measure_memory()
     large = task_rate(profiles, 10_000, 1_000, 850)
-    memory_gb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    memory_gb = taken_gb()
     print(
         f"\n{1e6 / large:.2f} us per task instead of {1e6 / small:.2f}: {small / large:.2f} times; {memory_gb:.2f} GB",
         end="",
