@@ -15,7 +15,7 @@ UNREADY = 1e12
 
 
 class PackedSrpt(ProfiledSrpt):
-    """Shortest remaining work first, as ``ProfiledSrpt``, where executors differ in size and stages in demand.
+    """Shortest remaining work first, limited as profiled-srpt; large executors go to stages that need them.
 
     An executor that is larger than a stage needs is dear: the fewer others could run what it can, the more the work of
     the stage's job counts. Only executors at work, or on their way to it, count towards a job's limit; those that wait
