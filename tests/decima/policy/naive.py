@@ -73,7 +73,7 @@ class NaiveNetwork:
         values["fitting_share"] = fitting_ms / max(sum(work_ms.values()), 1e-12)
         values["larger_share"] = share(seen, own)
         claimed = sum(seen.remaining_tasks[each] - seen.unclaimed_tasks[each] for each in here)
-        at_work = sum(seen.running_executors[each] for each in here)
+        at_work = sum(seen.running_executors[seen.stages_of(job)])
         values["busy_executors"] = min(at_work + claimed, max(seen.held(job), 0))
         profile = seen.profiles[job]
         for name, thrift in zip(("thrifty_executors", "fast_executors"), THRIFT, strict=True):
