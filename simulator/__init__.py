@@ -2,7 +2,7 @@
 
 from simulator.cluster.base import BaseCluster, SchedulingError
 from simulator.cluster.cluster import Cluster
-from simulator.cluster.config import DECIMA_SIM, PAPER, ClusterConfig, ExecutorClass, Semantics
+from simulator.cluster.config import DECIMA_SIM, PAPER, TRACE, ClusterConfig, ExecutorClass, Semantics
 from simulator.cluster.env import ClusterEnv
 from simulator.cluster.episode import make_cluster, run_episode
 from simulator.cluster.observation import Decision, Observation, PerJob
@@ -14,6 +14,7 @@ from simulator.grid import Grid, GridConfig, GridEnv, GridRecord
 __all__ = [
     "DECIMA_SIM",
     "PAPER",
+    "TRACE",
     "BaseCluster",
     "Cluster",
     "ClusterConfig",

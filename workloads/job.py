@@ -253,9 +253,19 @@ class JobProfile:
 
         Source: Decima, appendix G.
         """
-        path = np.zeros(self.num_stages)
+        return self._longest_path([stage.work_ms for stage in self.stages])
+
+    @cached_property
+    def height_ms(self) -> NDArray[np.float64]:
+        """The least time from the start of each stage to the end of the job, however many executors there are.
+
+        The longest chain of mean task durations; float64 [num_stages], ms.
+        """
+        return self._longest_path([stage.durations.mean_ms for stage in self.stages])
+
+    def _longest_path(self, lengths: list[float]) -> NDArray[np.float64]:
+        path = np.array(lengths)
         for stage in reversed(list(nx.topological_sort(self.graph()))):
-            path[stage] = self.stages[stage].work_ms
             path[stage] += max((path[child] for child in self.children[stage]), default=0.0)
         path.setflags(write=False)
         return path

@@ -60,9 +60,10 @@ SCHEDULERS_THAT_PACK = "fair,tuned-weighted-fair,tetris,graphene-star,packed-srp
 )
 @click.option(
     "--semantics",
-    type=click.Choice(["paper", "decima-sim"]),
+    type=click.Choice(["paper", "decima-sim", "trace"]),
     default="paper",
-    help="Spark as the Decima paper or as its published simulator models it.",
+    help="Spark as the Decima paper or as its published simulator models it; trace: as the paper, with fewer decisions "
+    "where jobs have many small stages.",
 )
 @click.option(
     "--schedulers",
@@ -145,7 +146,7 @@ def _comparison(options: dict[str, Any]) -> Comparison:
     from decima.evaluation.conditions import Conditions
     from decima.policy.shipped import SHIPPED, default_policy
     from decima.registry import LEARNED
-    from simulator.cluster.config import DECIMA_SIM, PAPER, ClusterConfig, parse_classes
+    from simulator.cluster.config import SEMANTICS, ClusterConfig, parse_classes
     from workloads.sources.open import EMBEDDED, open_workload
 
     workload = open_workload(workload_named(options["workload"], options["profiles"]) or EMBEDDED)
@@ -165,7 +166,7 @@ def _comparison(options: dict[str, Any]) -> Comparison:
             num_executors=options["executors"],
             executor_classes=classes,
             moving_delay_ms=options["moving_delay"] * 1000,
-            semantics=DECIMA_SIM if options["semantics"] == "decima-sim" else PAPER,
+            semantics=SEMANTICS[options["semantics"]],
             engine=options["engine"],
         ),
         arrivals=options["arrivals"],

@@ -33,7 +33,7 @@ from decima.evaluation.workers import Workers, available_cpus
 from decima.outputs import versions
 from decima.policy.shipped import default_policy
 from decima.registry import LEARNED, SCHEDULERS, make_scheduler
-from simulator.cluster.config import DECIMA_SIM, PAPER
+from simulator.cluster.config import SEMANTICS
 
 if TYPE_CHECKING:
     from simulator.cluster.record import EpisodeRecord
@@ -387,6 +387,5 @@ def _by_name(schedulers: Sequence[str]) -> dict[str, str]:
 
 def _semantics(conditions: Conditions) -> str | dict[str, bool]:
     semantics = conditions.cluster.semantics
-    if semantics in (PAPER, DECIMA_SIM):
-        return "paper" if semantics == PAPER else "decima-sim"
-    return asdict(semantics)
+    named = (name for name, each in SEMANTICS.items() if each == semantics)
+    return next(named, asdict(semantics))

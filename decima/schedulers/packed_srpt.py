@@ -6,12 +6,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decima.schedulers.srpt import STAYING, ProfiledSrpt, lasting_executors
-from simulator.cluster.observation import Decision, Observation
+from simulator.cluster.config import ClusterConfig
+from simulator.cluster.observation import Decision, Observation, PerJob
+from workloads.job import JobProfile
 
 __all__ = ["PackedSrpt", "covering"]
-
-#: Behind the rank of all stages that are ready.
-UNREADY = 1e12
 
 
 class PackedSrpt(ProfiledSrpt):
@@ -19,8 +18,8 @@ class PackedSrpt(ProfiledSrpt):
 
     An executor that is larger than a stage needs is dear: the fewer others could run what it can, the more the work of
     the stage's job counts. Only executors at work, or on their way to it, count towards a job's limit; those that wait
-    in a job may be too small for what is left of it. Inside a job, stages that are ready come first, and of those
-    the ones that fewest executors can run.
+    in a job may be too small for what is left of it. Nobody moves to another job to wait there. Inside a job, stages
+    that are ready come first; of those the ones that fewest executors can run, and then those farthest from its end.
 
     Args:
         thrift: how much the executors that a job occupies count, beside the time that it takes.
@@ -36,6 +35,7 @@ class PackedSrpt(ProfiledSrpt):
         if not waste >= 0:
             raise ValueError(f"the exponent of waste must not be negative, got {waste:g}")
         self.waste = waste
+        self._height_ms: PerJob[NDArray[np.float64]] = PerJob(_height_ms, np.concatenate)
 
     def decide(self, observation: Observation) -> Decision | None:
         """The stage with the lowest price of a job below its limit, else of any job; see the class."""
@@ -53,9 +53,13 @@ class PackedSrpt(ProfiledSrpt):
         busy = np.minimum(busy.astype(np.int64), held)
         lasting = lasting_executors(observation)
         chosen = np.flatnonzero(stages["schedulable"])
+        if not observation.last_call:
+            chosen = chosen[(stages["ready_rank"][chosen] >= 0) | (job[chosen] == observation.source)]
+            if not chosen.size:
+                return None
         ready = stages["ready_rank"][chosen]
         keys = (
-            np.where(ready >= 0, ready, UNREADY),
+            -self._height_ms(observation)[chosen],
             covered[chosen],
             ready < 0,
             work[job[chosen]] * (covered[chosen] / as_large) ** self.waste,
@@ -70,6 +74,10 @@ class PackedSrpt(ProfiledSrpt):
                 owner = int(job[stage])
                 return Decision(stage, int(held[owner] + bound[owner] - busy[owner]))
         return None
+
+
+def _height_ms(profile: JobProfile, _: ClusterConfig) -> NDArray[np.float64]:
+    return profile.height_ms
 
 
 def covering(observation: Observation) -> tuple[NDArray[np.int64], int]:

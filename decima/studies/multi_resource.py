@@ -18,7 +18,7 @@ from decima.registry import LEARNED
 from decima.studies.claims import Claim
 from decima.studies.study import Study, Variant
 from decima.studies.study_report import FULL
-from simulator.cluster.config import ExecutorClass
+from simulator.cluster.config import TRACE, ExecutorClass
 from simulator.cluster.record import EpisodeRecord
 
 __all__ = [
@@ -84,7 +84,9 @@ def experiments(
     count = study.executors // len(MEMORY)
     classes = tuple(ExecutorClass(count, 1.0, memory) for memory in MEMORY)
     if trace:
-        return study.replay(num_experiments=num_experiments, window_s=window_s, executor_classes=classes)
+        return study.replay(
+            num_experiments=num_experiments, window_s=window_s, executor_classes=classes, semantics=TRACE
+        )
     return study.conditions(
         num_experiments=num_experiments,
         num_jobs=200,

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 __all__ = [
     "DECIMA_SIM",
     "PAPER",
+    "SEMANTICS",
+    "TRACE",
     "ClusterConfig",
     "ConfigError",
     "ExecutorClass",
@@ -57,7 +59,7 @@ class ExecutorClass:
 class Semantics:
     """The places where the Decima paper and its published simulator differ, one switch each.
 
-    The defaults are the paper's; ``DECIMA_SIM`` is the published simulator's.
+    The defaults are the paper's; ``DECIMA_SIM`` is the published simulator's, and ``TRACE`` asks for fewer decisions.
     """
 
     offer_idle_executors: bool = True
@@ -70,6 +72,10 @@ class Semantics:
     release_misfits: bool = True
     """An executor that is too small for all stages that are left of its job goes to the common pool; else it waits in
     its job, as Spark's own executors do, until the job ends. The published simulator has one size only."""
+    fewer_decisions: bool = False
+    """Ask less about waiting. Free executors are offered only while a stage that is ready has tasks for them; and a
+    decision on a stage that is not ready sends executors to wait in its job up to the limit, not only as many as the
+    stage has tasks. Neither source does it; where jobs have many small stages, as in traces, it saves most decisions."""
     honour_max_time: bool = True
     """The episode ends at ``max_time_ms``; else that setting has no effect."""
     reward_short_jobs: bool = True
@@ -81,6 +87,9 @@ class Semantics:
 
 PAPER = Semantics()
 DECIMA_SIM = Semantics(**{switch.name: False for switch in fields(Semantics)})
+TRACE = Semantics(fewer_decisions=True)
+#: By the names they go by in files and on the command line.
+SEMANTICS = {"paper": PAPER, "decima-sim": DECIMA_SIM, "trace": TRACE}
 
 
 @dataclass(frozen=True)
@@ -93,7 +102,7 @@ class ClusterConfig:
             smallest first, a stage gets the best-fitting free executors, as the larger ones are offered later.
         moving_delay_ms: time an executor needs to move to another job (a JVM starts there), ms.
         warmup_delay_ms: added to a first-wave duration where no fresh one was measured, ms.
-        semantics: ``PAPER``, ``DECIMA_SIM`` or a mixture of your own.
+        semantics: ``PAPER``, ``DECIMA_SIM``, ``TRACE`` or a mixture of your own.
         max_time_ms: when the episode ends, ms; infinite for "when all jobs are complete".
         reward: ``jct`` (minus the time spent in the system by all jobs) or ``makespan`` (minus elapsed time).
         reward_scale_ms: rewards are divided by this, ms.

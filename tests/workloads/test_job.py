@@ -136,16 +136,18 @@ def test_neighbours_and_totals() -> None:
 
 @given(job_profiles())
 def test_critical_paths_are_the_longest_paths(profile: JobProfile) -> None:
-    graph: nx.DiGraph[object] = nx.DiGraph()
-    graph.add_node("end")
-    for stage in range(profile.num_stages):
-        work_ms = profile.stages[stage].work_ms
-        for other in (*profile.children[stage], "end"):
-            graph.add_edge(stage, other, weight=work_ms)
-    for stage in range(profile.num_stages):
-        reached = graph.subgraph(nx.descendants(graph, stage) | {stage})
-        longest = nx.dag_longest_path_length(reached)
-        assert profile.critical_path_ms[stage] == pytest.approx(longest)
+    for found, lengths in (
+        (profile.critical_path_ms, [stage.work_ms for stage in profile.stages]),
+        (profile.height_ms, [stage.durations.mean_ms for stage in profile.stages]),
+    ):
+        graph: nx.DiGraph[object] = nx.DiGraph()
+        graph.add_node("end")
+        for stage in range(profile.num_stages):
+            for other in (*profile.children[stage], "end"):
+                graph.add_edge(stage, other, weight=lengths[stage])
+        for stage in range(profile.num_stages):
+            reached = graph.subgraph(nx.descendants(graph, stage) | {stage})
+            assert found[stage] == pytest.approx(nx.dag_longest_path_length(reached))
 
 
 def test_the_graph_carries_the_stages() -> None:

@@ -48,11 +48,13 @@ class EpisodeSpec:
         sequence: the jobs.
         end_ms: when it ends, ms; infinite for "when all jobs are complete".
         random: what the policy draws from; without it the policy is greedy, see ``Policy.act``.
+        share: of its decisions that become samples, evenly spaced.
     """
 
     sequence: JobSequence
     end_ms: float = math.inf
     random: np.random.Generator | None = None
+    share: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,7 @@ class EpisodePlan:
         run_seed: with the next two, what its choices are drawn from.
         iteration: from 0.
         episode: number in the iteration, from 0.
+        share: see ``EpisodeSpec``.
     """
 
     sequence_seed: int
@@ -72,6 +75,7 @@ class EpisodePlan:
     run_seed: int
     iteration: int
     episode: int
+    share: float = 1.0
 
 
 def plan_iteration(config: TrainingConfig, iteration: int) -> list[list[EpisodePlan]]:
@@ -94,7 +98,7 @@ def plan_iteration(config: TrainingConfig, iteration: int) -> list[list[EpisodeP
             first = iteration * episodes.sequences * episodes.per_sequence
             own = first + (group * episodes.per_sequence if episodes.fixed_sequences else number)
             seed = (1 + config.seed) * RUN_SEEDS + own
-            plans.append(EpisodePlan(seed, end_ms, config.seed, iteration, number))
+            plans.append(EpisodePlan(seed, end_ms, config.seed, iteration, number, episodes.share))
         groups.append(plans)
     return groups
 
@@ -107,6 +111,7 @@ def episode_specs(conditions: Conditions, plans: Sequence[EpisodePlan]) -> list[
             sequences[plan.sequence_seed],
             plan.end_ms,
             random_stream(plan.run_seed, RandomStream.POLICY, plan.iteration, plan.episode),
+            plan.share,
         )
         for plan in plans
     ]

@@ -99,7 +99,8 @@ class Learner(learner.Learner):
         """
         begun = time.process_time()
         conditions = replace(self._conditions, num_jobs=cloning.jobs or self._conditions.num_jobs)
-        specs = [EpisodeSpec(conditions.sequence(seed)) for seed in cloning_seeds(self.config)]
+        share = self.config.episodes.share
+        specs = [EpisodeSpec(conditions.sequence(seed), share=share) for seed in cloning_seeds(self.config)]
         scheduler = make_scheduler(cloning.scheduler, self.config.seed)
         samples = roll_out_scheduler(scheduler, self.policy, self._conditions.cluster, specs)
         optimiser = torch.optim.Adam(self.policy.parameters())

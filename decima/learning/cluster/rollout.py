@@ -1,7 +1,7 @@
 """Episodes for training: many simulators in lock-step, one pass through the network for all of them per step.
 
-Decisions with one legal answer never reach the network and are no samples; their rewards belong to the
-sample before.
+Decisions with one legal answer never reach the network and are no samples, nor are those that are not learned from;
+their rewards belong to the sample before.
 """
 
 from __future__ import annotations
@@ -116,6 +116,7 @@ class _Episode:
         self.reward: list[float] = []
         self.load: list[NDArray[np.float64]] = []
         self.num_decisions = 0
+        self._num_choices = 0
 
     def advance(self) -> Graphs | None:
         """Go on to the next decision with a choice; what is seen there, or None at the end of the episode."""
@@ -129,15 +130,18 @@ class _Episode:
         return None
 
     def choose(self, graph: Graphs, stage: int, count: int, log_probability: float) -> None:
-        """Take a sample: carry out this choice."""
+        """Carry out this choice; if its turn has come, it is a sample."""
         assert self.observation is not None
-        self.graphs.append(graph)
-        self.stage.append(stage)
-        self.count.append(count)
-        self.log_probability.append(log_probability)
-        self.time_ms.append(self.observation.time_ms)
-        self.reward.append(0.0)
-        self.load.append(load_of(self.observation))
+        share, number = self.spec.share, self._num_choices
+        self._num_choices += 1
+        if math.ceil((number + 1) * share) > math.ceil(number * share):
+            self.graphs.append(graph)
+            self.stage.append(stage)
+            self.count.append(count)
+            self.log_probability.append(log_probability)
+            self.time_ms.append(self.observation.time_ms)
+            self.reward.append(0.0)
+            self.load.append(load_of(self.observation))
         self.decide(self.featurizer.decision(self.observation, int(graph.place[stage]), count))
 
     def _only_decision(self, observation: Observation, graph: Graphs) -> Decision | None:

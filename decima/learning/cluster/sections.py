@@ -13,7 +13,7 @@ from decima.policy.config import PRESETS, PolicyConfig
 from decima.registry import make_scheduler
 from decima.schedulers.base import SchedulerError
 from decima.settings import Count, LearningRate, Positive, Section, Share, Weight, first_problem
-from simulator.cluster.config import DECIMA_SIM, PAPER, ClusterConfig, parse_classes
+from simulator.cluster.config import SEMANTICS, ClusterConfig, parse_classes
 from workloads.job import WorkloadError
 from workloads.sources.open import EMBEDDED, open_workload
 from workloads.sources.workload_file import Workload
@@ -93,8 +93,9 @@ class ClusterSection(Section):
     reward: Literal["jct", "makespan"] = Field(
         default="jct", description="what is to be short: the average job completion time, or the makespan"
     )
-    semantics: Literal["paper", "decima-sim"] = Field(
-        default="paper", description="Spark as the paper or as its published simulator models it"
+    semantics: Literal["paper", "decima-sim", "trace"] = Field(
+        default="paper",
+        description="Spark as the paper or as its published simulator models it, or as the paper with fewer decisions",
     )
 
     @field_validator("classes")
@@ -111,7 +112,7 @@ class ClusterSection(Section):
             executor_classes=parse_classes(self.classes) if self.classes else (),
             moving_delay_ms=self.moving_delay * 1000,
             reward=self.reward,
-            semantics=DECIMA_SIM if self.semantics == "decima-sim" else PAPER,
+            semantics=SEMANTICS[self.semantics],
         )
 
 
@@ -165,6 +166,13 @@ class EpisodesSection(Section):
 
     sequences: Count = Field(default=2, description="job sequences in an iteration")
     per_sequence: Count = Field(default=8, description="episodes of each sequence")
+    share: float = Field(
+        default=1.0,
+        gt=0,
+        le=1,
+        description="share of the decisions that are learned from, evenly spaced. Neighbours are much alike where jobs "
+        "have many stages; fewer take less time and memory",
+    )
     fixed_sequences: bool = Field(
         default=True,
         description="false: every episode draws a sequence of its own, while the baseline still averages over "

@@ -47,6 +47,7 @@ CLUSTER = _record(
     ("nearest_level", _INT),  # switches of `Semantics`
     ("waiting_keeps_jvm", _INT),
     ("release_misfits", _INT),
+    ("fewer_decisions", _INT),
     ("warmup_ms", _FLOAT),
     ("moving_ms", _FLOAT),
 )
@@ -318,6 +319,7 @@ def allocate(config: ClusterConfig, sequence: JobSequence) -> Memory:
     cluster["nearest_level"] = config.semantics.nearest_level
     cluster["waiting_keeps_jvm"] = config.semantics.waiting_keeps_jvm
     cluster["release_misfits"] = config.semantics.release_misfits
+    cluster["fewer_decisions"] = config.semantics.fewer_decisions
     cluster["warmup_ms"] = config.warmup_delay_ms
     cluster["moving_ms"] = config.moving_delay_ms
 

@@ -211,20 +211,24 @@ def refresh(state, job):
         pools[first + kind].settled = 0
     for stage_id in range(state.jobs[job].first_stage, state.jobs[job].end_stage):
         stage = stages[stage_id]
+        waits = stage.incomplete_parents > 0
         if stage.open_parents > 0:
             continue
         for kind in range(num_classes):
             if is_schedulable(stage, state.staff[staff_of(state, stage_id, kind)]):
                 pool = pools[first + kind]
-                if pool.open < 0:
+                if pool.open < 0 and not (waits and state.cluster[0].fewer_decisions == 1):
                     pool.open = stage_id
-                if stage.incomplete_parents > 0:
+                if waits:
                     pool.awaited += stage.num_tasks - stage.started - stage.claimed
 
 
 @inner
 def first_schedulable(state, kind):
-    """The first schedulable stage over the live jobs in order of arrival; -1 if none. No round is open."""
+    """The first schedulable stage over the live jobs in order of arrival, -1 if none; with fewer decisions, a ready one.
+
+    No round is open.
+    """
     for place in range(state.cluster[0].num_live):
         job = state.live[place]
         refresh(state, job)

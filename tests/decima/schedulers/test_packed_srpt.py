@@ -58,6 +58,25 @@ def test_inside_a_job_the_stage_that_fewest_can_run_comes_first() -> None:
     assert stages == [0, 1]
 
 
+def test_inside_a_job_the_stage_farthest_from_its_end_comes_first() -> None:
+    ends, goes_on = stage(1, 900.0), stage(1, 500.0)
+    profile = job(ends, goes_on, stage(1, 500.0), edges=[(1, 2)])
+    decision = PackedSrpt().decide(cluster_of(jobs(profile)).observe())
+    assert decision is not None
+    assert decision.stage == 1
+
+
+def test_nobody_moves_to_another_job_to_wait_there() -> None:
+    """The first job's second stage is not ready; whom its first stage needs no more can only wait, wherever it is."""
+    cluster = cluster_of(jobs(chain(stage(1, 1000.0), stage(4, 1000.0)), job(stage(1, 10.0))))
+    scheduler = PackedSrpt()
+    for expected in (Decision(2, 1), Decision(0, 1), None):
+        decision = scheduler.decide(cluster.observe())
+        assert (decision.stage if decision else None) == (expected.stage if expected else None)
+        if decision:
+            cluster.decide(decision)
+
+
 def test_executors_too_small_for_what_is_left_do_not_count_in_the_limit() -> None:
     """The job's small executors wait in it for its last stage, which the next one in the middle keeps closed."""
     sequence = jobs(

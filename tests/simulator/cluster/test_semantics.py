@@ -12,6 +12,7 @@ from decima.schedulers import Fifo
 from simulator import (
     DECIMA_SIM,
     PAPER,
+    TRACE,
     Cluster,
     ClusterConfig,
     Decision,
@@ -32,10 +33,11 @@ def with_and_without(switch: str) -> list[tuple[Semantics, bool]]:
 
 
 def test_the_paper_has_all_switches_on_and_the_published_simulator_all_off() -> None:
-    assert all(getattr(PAPER, switch) is True for switch in SWITCHES)
+    ours = {"fewer_decisions"}
+    assert all(getattr(PAPER, switch) is (switch not in ours) for switch in SWITCHES)
     assert all(getattr(DECIMA_SIM, switch) is False for switch in SWITCHES)
     assert ClusterConfig().semantics == PAPER
-    assert len(SWITCHES) == 7
+    assert len(SWITCHES) == 8
 
 
 def one_by_one(observation: Observation) -> Decision | None:
@@ -156,6 +158,44 @@ def test_an_executor_too_small_for_what_is_left_of_its_job_is_free(on: bool) -> 
     assert (observation.time_ms, observation.executor_class) == (500, 0)
     assert observation.source == (-1 if on else 0)
     assert observation.job_executors.tolist() == [1 if on else 2, 0]
+
+
+@pytest.mark.parametrize(("semantics", "on"), with_and_without("fewer_decisions"))
+def test_one_decision_sends_executors_to_wait_for_several_stages(semantics: Semantics, on: bool) -> None:
+    """Three stages of a task each open when the first stage is complete; the limit is three executors."""
+    fan = job(*(stage(1, 1000.0) for _ in range(4)), edges=[(0, 1), (0, 2), (0, 3)])
+    cluster = Cluster(ClusterConfig(num_executors=5, semantics=semantics), jobs(fan))
+    cluster.decide(Decision(0, 1))
+    cluster.decide(Decision(1, 3))
+    seen = cluster.observe()
+    assert seen.job_executors.tolist() == [3 if on else 2]
+    assert seen.unclaimed_tasks.tolist() == ([0, 0, 0, 1] if on else [0, 0, 1, 1])
+    assert cluster.offered == (2 if on else 3)
+
+
+def test_a_stage_that_is_ready_gets_no_more_than_it_has_tasks_even_with_fewer_decisions() -> None:
+    wide = job(stage(1, 1000.0), stage(1, 1000.0), stage(1, 1000.0), edges=[(0, 2)])
+    cluster = Cluster(ClusterConfig(num_executors=5, semantics=TRACE), jobs(wide))
+    cluster.decide(Decision(0, 5))
+    assert (cluster.offered, cluster.observe().job_executors.tolist()) == (4, [1])
+    # The job's next stage would be the one that is ready: whether it is to have any is another decision.
+    cluster.decide(Decision(2, 5))
+    assert (cluster.offered, cluster.observe().job_executors.tolist()) == (3, [2])
+
+
+@pytest.mark.parametrize("on", [True, False])
+def test_nobody_is_asked_who_could_only_wait(on: bool) -> None:
+    """Executor 2 is done with job 1 at 500 ms, when the two stages of job 0 that are left are not ready."""
+    fan = job(*(stage(1, 1000.0) for _ in range(3)), edges=[(0, 1), (0, 2)])
+    semantics = replace(PAPER, fewer_decisions=on)
+    config = ClusterConfig(num_executors=3, moving_delay_ms=0.0, semantics=semantics)
+    cluster = Cluster(config, jobs(fan, job(stage(1, 500.0)), job(stage(1, 10.0)), at=[0.0, 0.0, 700.0]))
+    cluster.decide(give(cluster.observe(), 0, 1))
+    cluster.decide(give(cluster.observe(), 3, 1))
+    cluster.decide(None)
+    offers = [(time_ms, source) for time_ms, _, _, source in asked_before(cluster, 900.0)]
+    dry, waiting, arrived = (500.0, (1, None)), (500.0, (None, None)), (700.0, (None, None))
+    assert offers == [dry, *([] if on else [waiting]), arrived, arrived]
 
 
 @pytest.mark.parametrize(("semantics", "on"), with_and_without("honour_max_time"))

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -62,6 +62,20 @@ def test_the_rewards_of_an_episode_are_the_jobs_time_in_the_system() -> None:
         assert samples.time_ms[samples.samples(episode)][0] == 0
         total = samples.reward[samples.samples(episode)].sum() * CLUSTER.reward_scale_ms
         assert total == pytest.approx(-samples.mean_jct_ms[episode] * samples.num_completed[episode])
+
+
+def test_a_share_of_the_decisions_are_samples_and_no_reward_is_lost() -> None:
+    """The episodes are the same; what is learned from is every third sample, with the rewards of all until the next."""
+    every, third = (
+        roll_out(POLICY, CLUSTER, [replace(each, share=share) for each in specs(2)]) for share in (1, 1 / 3)
+    )
+    np.testing.assert_array_equal(third.num_decisions, every.num_decisions)
+    for episode in range(2):
+        all_of_it, kept = every.samples(episode), third.samples(episode)
+        np.testing.assert_array_equal(third.time_ms[kept], every.time_ms[all_of_it][::3])
+        np.testing.assert_array_equal(third.stage[kept], every.stage[all_of_it][::3])
+        rewards = np.add.reduceat(every.reward[all_of_it], np.arange(0, all_of_it.stop - all_of_it.start, 3))
+        np.testing.assert_allclose(third.reward[kept], rewards)
 
 
 def test_a_sample_knows_how_many_jobs_had_arrived() -> None:
