@@ -75,7 +75,7 @@ class Semantics:
     fewer_decisions: bool = False
     """Ask less about waiting. Free executors are offered only while a stage that is ready has tasks for them; and a
     decision on a stage that is not ready sends executors to wait in its job up to the limit, not only as many as the
-    stage has tasks. Neither source does it; where jobs have many small stages, as in traces, it saves most decisions."""
+    stage has tasks. Neither source does it; where jobs have many small stages, as in traces, most decisions go."""
     honour_max_time: bool = True
     """The episode ends at ``max_time_ms``; else that setting has no effect."""
     reward_short_jobs: bool = True

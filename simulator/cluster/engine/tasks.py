@@ -225,9 +225,9 @@ def refresh(state, job):
 
 @inner
 def first_schedulable(state, kind):
-    """The first schedulable stage over the live jobs in order of arrival, -1 if none; with fewer decisions, a ready one.
+    """The first schedulable stage over the live jobs in order of arrival; -1 if none. No round is open.
 
-    No round is open.
+    With ``Semantics.fewer_decisions``, the first that is ready.
     """
     for place in range(state.cluster[0].num_live):
         job = state.live[place]
