@@ -13,14 +13,17 @@ import click
 __all__ = [
     "ABOVE_ZERO",
     "AT_LEAST_ONE",
+    "BUDGET",
     "FILE",
     "FOLDER",
     "JSON",
     "PATH",
+    "POLICIES",
     "PROCESSES",
     "Aside",
     "Numbers",
     "Option",
+    "Studies",
     "out_option",
     "override",
     "refuse_without_effect",
@@ -62,6 +65,21 @@ JSON = click.option("--json", "json_file", cls=Aside, type=PATH, help="Write the
 PROCESSES = click.option(
     "--processes", cls=Aside, type=AT_LEAST_ONE, help="Parallel processes.  [default: all CPUs]"
 )
+BUDGET = click.option(
+    "--budget",
+    type=ABOVE_ZERO,
+    default=1.0,
+    help="Size of training and comparison; 1 is full size, 0.01 shows within minutes that all works.",
+)
+POLICIES = click.option(
+    "--policies",
+    cls=Aside,
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Folder of trained policies; what is there is not trained again, what was cut off goes on.  "
+    "[default: policies-BUDGET in the folder for pictures]",
+)
+#: Name -> help, and own options, which have the names of the study's arguments.
+Studies = dict[str, tuple[str, Option]]
 
 
 def out_option(default: str) -> Option:

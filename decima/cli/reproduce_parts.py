@@ -1,0 +1,173 @@
+"""The studies of single parts that ``decima reproduce`` offers: the network, the simulator, planners."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from decima.cli.console import Tell
+from decima.cli.options import (
+    AT_LEAST_ONE,
+    BUDGET,
+    FILE,
+    FOLDER,
+    PROCESSES,
+    Option,
+    refuse_without_effect,
+    with_options,
+    workload_named,
+    workload_options,
+)
+
+if TYPE_CHECKING:
+    from decima.show.shown import Shown
+
+__all__ = ["PARTS"]
+
+#: Executors of the Decima paper's section 7.3.
+FOUR_SIZES = "50x0.25,50x0.5,50x0.75,50x1"
+
+
+def _critical_path(name: str, command: str, tell: Tell, seeds: int, budget: float) -> Shown:
+    from decima.studies.critical_path import ITERATIONS, measure_expressiveness
+    from decima.studies.critical_path_report import shown
+
+    iterations = max(1, round(budget * ITERATIONS))
+    return shown(measure_expressiveness(range(seeds), iterations, on_step=partial(tell, "training")), command)
+
+
+def _fig18(
+    name: str, command: str, tell: Tell, recordings: tuple[Path, ...], executors: int, seeds: int
+) -> Shown:
+    if not recordings:
+        raise click.UsageError(
+            "fig18 needs runs on real Spark: --recordings DIR; python -m workloads.spark.recorder makes them"
+        )
+    from decima.studies.fig18 import measure_fidelity
+    from decima.studies.fig18_report import shown
+    from decima.studies.recordings import load_recordings
+
+    read, on_step = load_recordings(recordings), partial(tell, "predicting")
+    return shown(measure_fidelity(read, executors, seeds, on_step=on_step), command)
+
+
+def _packing(
+    name: str,
+    command: str,
+    tell: Tell,
+    instances: Path | None,
+    best: Path | None,
+    workload: str | None,
+    profiles: Path | None,
+    classes: str | None,
+    memory_demand: str | None,
+    sample: int | None,
+    seed: int,
+    processes: int | None,
+) -> Shown:
+    from decima.evaluation.workers import available_cpus
+    from decima.studies.packing import job_packing, packing
+    from decima.studies.packing_report import shown
+
+    named = workload_named(workload, profiles)
+    if (instances is None) == (named is None):
+        raise click.UsageError("expected either --instances or a workload")
+    on_step, processes = partial(tell, "planning"), processes or available_cpus()
+    of_jobs = ("classes", "memory_demand", "sample")
+    without_effect = (
+        dict.fromkeys(of_jobs, "it is for a workload")
+        if instances
+        else {"best": "jobs are compared with lower bounds"}
+    )
+    refuse_without_effect(click.get_current_context(), without_effect)
+    if instances is not None:
+        return shown(packing(instances, best, seed, processes, on_step), command)
+    from simulator.cluster.config import ClusterConfig, parse_classes
+    from workloads.arrivals import trace_arrivals, uniform_memory
+    from workloads.excerpt import Excerpt
+    from workloads.sources.open import open_workload
+
+    assert named is not None
+    each = open_workload(named).profiles
+    chosen = Excerpt(sample=sample, seed=seed).choose([0.0] * len(each))
+    jobs = trace_arrivals([each[number] for number in chosen], [0.0] * len(chosen), seed)
+    jobs = uniform_memory(jobs) if memory_demand == "uniform" else jobs
+    cluster = ClusterConfig(executor_classes=parse_classes(classes or FOUR_SIZES))
+    return shown(job_packing(jobs, cluster, seed, processes, on_step), command)
+
+
+#: Name -> help, own options, and what finds the results.
+PARTS: dict[str, tuple[str, Option, Callable[..., Shown]]] = {
+    "critical-path": (
+        """Show which graph neural networks find critical paths.
+
+        The graph neural network learns from examples to find the stage with the longest critical path, with and
+        without a non-linearity behind the sum over a stage's children (Decima, section 5.1 and appendix E).""",
+        with_options(
+            click.option(
+                "--seeds", type=AT_LEAST_ONE, default=5, help="Networks of each kind that are trained."
+            ),
+            BUDGET,
+        ),
+        _critical_path,
+    ),
+    "fig18": (
+        """Compare real with simulated runs of queries.
+
+        Runs of TPC-H queries on a real Spark cluster are predicted by the simulator from the durations in other
+        runs, and mixtures of applications from runs of each alone. Shows the errors per query and per mixture, and
+        what they are without the effects that the simulator models.""",
+        with_options(
+            click.option(
+                "--recordings",
+                metavar="DIR",
+                type=FOLDER,
+                multiple=True,
+                help="Folder that python -m workloads.spark.recorder wrote, or of event logs of single runs; may be "
+                "given several times.",
+            ),
+            click.option("--executors", type=AT_LEAST_ONE, default=2, help="Executors of a query alone."),
+            click.option("--seeds", type=AT_LEAST_ONE, default=10, help="Draws of the durations."),
+        ),
+        _fig18,
+    ),
+    "packing": (
+        """Compare how compactly Graphene and simpler planners pack tasks.
+
+        Plans projects of PSPLIB, whose best makespans are known: random order, Tetris, longest critical path first, and
+        Graphene (OSDI 2016), as it is and with its plans justified. The table and the JSON tell deviations in percent.
+        Needs the package psplib: pip install 'decima[packing]'. Or plans the jobs of a workload, each alone on a
+        cluster, and compares with lower bounds.""",
+        with_options(
+            click.option("--instances", metavar="DIR", type=FOLDER, help="Folder of .sm files of PSPLIB."),
+            workload_options(default="none; instead of --instances"),
+            click.option(
+                "--classes",
+                metavar="COUNTxMEMORY,..",
+                help=f"Executors for the jobs of a workload, as decima compare has them.  [default: {FOUR_SIZES}]",
+            ),
+            click.option(
+                "--memory-demand",
+                type=click.Choice(["own", "uniform"]),
+                help="Memory that tasks of a workload need: what it says, or for each stage drawn from (0, 1].  "
+                "[default: own]",
+            ),
+            click.option(
+                "--sample", type=AT_LEAST_ONE, help="Draw so many jobs of the workload.  [default: all]"
+            ),
+            click.option(
+                "--best",
+                type=FILE,
+                help="CSV file with columns instance and best, the best known makespan.  [default: best.csv in the "
+                "folder or the one above; without it, plans are compared with lower bounds]",
+            ),
+            click.option("--seed", type=click.IntRange(min=0), default=0, help="Seed of the random order."),
+            PROCESSES,
+        ),
+        _packing,
+    ),
+}
