@@ -13,6 +13,7 @@ from decima.cli.options import JSON, Option, out_option, with_options
 from decima.cli.reproduce_cluster import ON_CLASSES, ON_CLUSTERS, cluster_options, on_cluster
 from decima.cli.reproduce_grid import GRID, ON_GRIDS, on_grid
 from decima.cli.reproduce_parts import PARTS
+from decima.cli.reproduce_settings import SETTINGS, SETTINGS_TEXT, on_settings
 
 if TYPE_CHECKING:
     from decima.show.shown import Shown
@@ -61,3 +62,4 @@ for _name, (_text, _own) in ON_GRIDS.items():
     _add(_name, _text, with_options(_own, GRID), on_grid)
 for _name, (_text, _own, _find) in PARTS.items():
     _add(_name, _text, _own, _find)
+_add("grid", SETTINGS_TEXT, SETTINGS, on_settings)

@@ -194,7 +194,7 @@ def test_all_studies_have_a_command() -> None:
     status, shown, _ = run("--help")
     assert status == 0
     numbers = ("9a", "9b", "10", "11a", "11b", "12", "13", "14", "15a", "18", "19", "20", "21", "22")
-    for name in (*(f"fig{number}" for number in numbers), "table2"):
+    for name in (*(f"fig{number}" for number in numbers), "table2", "grid"):
         assert f"  {name} " in shown
 
 

@@ -1,0 +1,69 @@
+"""The settings that ``decima reproduce grid`` goes through; they are fixed, so that policies are judged alike."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+__all__ = ["CELLS", "OPTIONS", "Cell", "Source"]
+
+#: Where the jobs of a cell come from: the published TPC-H profiles, the embedded ones, DAGs of a trace, random DAGs,
+#: and random DAGs with short tasks.
+Source = Literal["published", "embedded", "trace", "random", "short"]
+
+#: Sources that somebody has to give -> how.
+OPTIONS: dict[Source, str] = {"published": "--profiles DIR", "trace": "--trace FILE"}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A setting to compare schedulers in.
+
+    Attributes:
+        name: short, and unlike all others.
+        source: of the jobs.
+        num_jobs: in each sequence.
+        interval_s: mean time between Poisson arrivals, s; None where all jobs are there at the beginning.
+        num_executors: of the cluster, all alike.
+        moving_delay_s: time an executor needs to move to another job, s.
+    """
+
+    name: str
+    source: Source
+    num_jobs: int
+    interval_s: float | None = None
+    num_executors: int = 50
+    moving_delay_s: float = 2.0
+
+
+#: Name -> cell.
+CELLS: dict[str, Cell] = {
+    cell.name: cell
+    for cell in (
+        Cell("tpch-batch-5", "published", 5),
+        Cell("tpch-batch-20", "published", 20),
+        Cell("tpch-batch-50", "published", 50),
+        Cell("tpch-batch-100", "published", 100),
+        Cell("tpch-batch-20-on-10", "published", 20, num_executors=10),
+        Cell("tpch-batch-20-on-100", "published", 20, num_executors=100),
+        Cell("tpch-batch-20-on-200", "published", 20, num_executors=200),
+        Cell("tpch-batch-20-delay-0", "published", 20, moving_delay_s=0.0),
+        Cell("tpch-stream-60s", "published", 200, 60.0),
+        Cell("tpch-stream-25s", "published", 200, 25.0),
+        Cell("tpch-stream-18s", "published", 200, 18.0),
+        Cell("tpch-stream-14s", "published", 200, 14.0),
+        Cell("tpch-stream-12s", "published", 200, 12.0),
+        Cell("tpch-stream-7.5s-on-100", "published", 200, 7.5, num_executors=100),
+        Cell("tpch-stream-25s-on-10", "published", 50, 25.0, num_executors=10),
+        Cell("embedded-batch-20", "embedded", 20),
+        Cell("embedded-stream-4s", "embedded", 60, 4.0),
+        Cell("embedded-stream-4s-delay-0", "embedded", 60, 4.0, moving_delay_s=0.0),
+        Cell("embedded-batch-5-on-500", "embedded", 5, num_executors=500),
+        Cell("trace-batch-20", "trace", 20, num_executors=200),
+        Cell("trace-stream-30s", "trace", 20, 30.0, num_executors=200),
+        Cell("trace-stream-30s-delay-0", "trace", 50, 30.0, num_executors=200, moving_delay_s=0.0),
+        Cell("random-batch-20", "random", 20),
+        Cell("random-stream-25s", "random", 60, 25.0),
+        Cell("short-tasks-stream-4s", "short", 60, 4.0, num_executors=30, moving_delay_s=1.0),
+    )
+}
