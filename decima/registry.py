@@ -35,6 +35,7 @@ __all__ = [
     "LEARNED",
     "PARAMETERS",
     "SCHEDULERS",
+    "UNGUARDED",
     "SchedulerError",
     "make_scheduler",
     "signature",
@@ -42,6 +43,8 @@ __all__ = [
 
 #: Name of the scheduler that learned: alone, or before the policy that it follows.
 LEARNED = "decima"
+#: Behind its name, and the policy's: it decides as the network says, whatever comes of it.
+UNGUARDED = ",guard=off"
 #: The policy that it follows where nobody says which, nor what for.
 DEFAULT_POLICY = "embedded-batch"
 
@@ -80,21 +83,23 @@ def make_scheduler(spec: str, seed: int = 0) -> DecidesStages:
     Args:
         spec: a name of ``SCHEDULERS``, with numbers behind it as ``PARAMETERS`` has them; ``decima:POLICY`` for the
             neural one, with the name of a policy that ships (see ``decima.policy.shipped``) or a file, or ``decima``
-            for the one that learned from batches of embedded TPC-H jobs; or ``module:Class`` for a class of your own,
-            which is looked for in the current folder too and built without arguments.
+            for the one that learned from batches of embedded TPC-H jobs, and ``,guard=off`` behind it for one without
+            its guard, see ``NeuralScheduler``; or ``module:Class`` for a class of your own, which is looked for in the
+            current folder too and built without arguments.
         seed: of the schedulers that draw random numbers.
 
     Raises:
         SchedulerError: there is no such scheduler, or it cannot be built.
     """
-    name, colon, argument = spec.partition(":")
-    if name in SCHEDULERS and not colon:
+    guarded = not spec.endswith(UNGUARDED)
+    name, colon, argument = spec.removesuffix(UNGUARDED).partition(":")
+    if name in SCHEDULERS and not colon and guarded:
         return RandomChoice(seed) if name == "random" else SCHEDULERS[name]()
-    if name in PARAMETERS:
+    if name in PARAMETERS and guarded:
         return _with_parameters(spec, name, argument.split(":"))
     if name == LEARNED:
-        return _learned(spec, argument if colon else DEFAULT_POLICY)
-    if not colon or name in SCHEDULERS:
+        return _learned(spec, argument if colon else DEFAULT_POLICY, guarded)
+    if not (colon and guarded) or name in SCHEDULERS:
         known = ", ".join(map(signature, SCHEDULERS))
         raise SchedulerError(
             f"unknown scheduler {spec!r}: expected one of {known}, decima:POLICY or module:Class"
@@ -120,7 +125,7 @@ def _with_parameters(spec: str, name: str, texts: list[str]) -> Scheduler:
         raise SchedulerError(f"scheduler {spec!r}: {error}") from None
 
 
-def _learned(spec: str, name: str) -> NeuralScheduler:
+def _learned(spec: str, name: str, guarded: bool) -> NeuralScheduler:
     """Decima with a policy; a name that ships goes before a file of that name."""
     path = SHIPPED.get(name, Path(name))
     if not path.is_file():
@@ -129,7 +134,7 @@ def _learned(spec: str, name: str) -> NeuralScheduler:
             f"scheduler {spec!r}: the policy {name!r} {what}: expected a policy file or one of {', '.join(SHIPPED)}"
         )
     try:
-        return NeuralScheduler(_actor(path, path.stat().st_mtime_ns))
+        return NeuralScheduler(_actor(path, path.stat().st_mtime_ns), guard=guarded)
     except PolicyFileError as error:
         raise SchedulerError(f"scheduler {spec!r}: {error}") from None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -152,7 +153,7 @@ def _comparison(options: dict[str, Any]) -> Comparison:
     workload = open_workload(workload_named(options["workload"], options["profiles"]) or EMBEDDED)
     classes = parse_classes(options["classes"]) if options["classes"] else ()
     by_default = SCHEDULERS_THAT_PACK if len(classes) > 1 else DEFAULT_SCHEDULERS
-    schedulers = [name.strip() for name in (options["scheduler_names"] or by_default).split(",")]
+    schedulers = [name.strip() for name in re.split(",(?!guard=)", options["scheduler_names"] or by_default)]
     checkpoint: Path | None = options["checkpoint"]
     if checkpoint is not None and LEARNED not in schedulers:
         schedulers.append(LEARNED)

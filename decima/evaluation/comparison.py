@@ -32,7 +32,7 @@ from decima.evaluation.tuning import (
 from decima.evaluation.workers import Workers, available_cpus
 from decima.outputs import versions
 from decima.policy.shipped import default_policy
-from decima.registry import LEARNED, SCHEDULERS, make_scheduler
+from decima.registry import LEARNED, SCHEDULERS, UNGUARDED, make_scheduler
 from simulator.cluster.config import SEMANTICS
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ class Comparison:
             raise CompareError("name at least one scheduler")
         if num_training < 1:
             raise CompareError(f"tuning needs at least one training sequence, got {num_training}")
-        if LEARNED in given.values():
+        if {LEARNED, LEARNED + UNGUARDED} & set(given.values()):
             num_classes = len(conditions.cluster.executor_classes)
             policy = policy or default_policy(conditions.workload, conditions.arrivals, num_classes)
             if policy is None:
@@ -108,7 +108,8 @@ class Comparison:
                     f"no policy that ships has learned to pack jobs like those of {conditions.workload.name}: train "
                     "one with decima train --config packing --workload, and give it with --checkpoint"
                 )
-            given = {name: f"{LEARNED}:{policy}" if spec == LEARNED else spec for name, spec in given.items()}
+            plain = {LEARNED + end: f"{LEARNED}:{policy}{end}" for end in ("", UNGUARDED)}
+            given = {name: plain.get(spec, spec) for name, spec in given.items()}
         for spec in given.values():
             if spec not in TUNED:
                 make_scheduler(spec, conditions.seed)
@@ -202,7 +203,7 @@ class Comparison:
         """What a scheduler did in the finished experiments, a row for each, indexed by seed.
 
         Columns: ``mean_jct_s``, ``p95_jct_s``, ``makespan_s``, ``utilisation``, ``load``, ``fragmentation``, float64,
-        and ``setting``, str; as in ``Run``, but in seconds.
+        ``setting``, str, and ``decisions`` and ``guarded``, int64; as in ``Run``, but in seconds.
         """
         rows = [self._runs[seed][scheduler] for seed in self.finished]
         table = pd.DataFrame(rows, columns=Run._fields, index=pd.Index(self.finished, name="seed"))
@@ -286,6 +287,8 @@ class Comparison:
         entry["per_seed_avg_jct_s"] = runs["mean_jct_s"].tolist()
         if scheduler == LEARNED:
             entry["policy"] = self.policy
+        if spec.split(":")[0] == LEARNED:
+            entry |= {name: int(runs[name].sum()) for name in ("decisions", "guarded")}
         if _once(spec):
             entry["setting"] = self.tuned.get(TUNED[spec].name)
         elif spec in TUNED:

@@ -31,6 +31,8 @@ class Run(NamedTuple):
         load: executor time spent on tasks, as a share of that of all executors until the last arrival; NaN in a batch.
         fragmentation: share of the memory of busy executors that their tasks did not demand.
         setting: the scheduler that was chosen of a grid; empty for all others.
+        decisions: how many it took, with those for which nobody needed to ask it.
+        guarded: of these, decisions of a learned policy that its guard changed.
     """
 
     mean_jct_ms: float
@@ -40,6 +42,8 @@ class Run(NamedTuple):
     load: float = math.nan
     fragmentation: float = math.nan
     setting: str = ""
+    decisions: int = 0
+    guarded: int = 0
 
     @staticmethod
     def of(record: EpisodeRecord, setting: str = "") -> Run:
@@ -53,6 +57,8 @@ class Run(NamedTuple):
             float(record.busy_ms.sum()) / capacity_ms if capacity_ms else math.nan,
             record.fragmentation["memory"],
             setting,
+            record.num_decisions,
+            record.num_guarded,
         )
 
 

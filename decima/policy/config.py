@@ -132,6 +132,8 @@ class PolicyConfig(BaseModel):
             do: up to what the job holds and the chosen stage can get now.
         wait: offer the limit that the job already holds, too, which leaves the executors idle for now, where they will
             be offered again. The paper sends all of them somewhere, however little there is to do.
+        guard: offer neither that, nor to wait for a stage that opens late, while a stage that is ready is worth a move;
+            see ``decima.policy.compiled.guard``. A policy that has never been where that matters may stay there.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -153,6 +155,7 @@ class PolicyConfig(BaseModel):
     num_limits: int = Field(default=50, ge=1, le=10_000)
     all_limits: bool = False
     wait: bool = False
+    guard: bool = False
 
     @model_validator(mode="after")
     def _check(self) -> PolicyConfig:

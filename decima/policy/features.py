@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decima.policy.compiled.graphs import LIMIT_KINDS, Jobs, Recipe, Seen, build
+from decima.policy.compiled.guard import Patience, has_work
 from decima.policy.config import FEATURE_NAMES, PolicyConfig
 from decima.policy.graphs import Graphs
 from simulator.cluster.alone import useful_executors
@@ -27,6 +28,9 @@ __all__ = ["Featurizer", "message_order", "published_message_order"]
 THRIFT = (2.5, 0.75)
 #: Work that lasts for an executor, in moving delays; policies have learned with it.
 LASTING_MOVES = 8.0
+#: A guard's measures, in the time that a move takes: to wait for a stage; and as the rule profiled-srpt has them, work
+#: that must be left for an executor of another job, and for a free one.
+WORTH_WAITING, WORTH_LEAVING, WORTH_MOVING = 8.0, 8.0, 3.0
 #: How often the published code passes messages.
 PUBLISHED_STEPS = 8
 
@@ -40,12 +44,18 @@ class Featurizer:
     Args:
         config: which features.
         messages: those of a job, as :func:`message_order` gives them; by default in the order that ``config`` names.
+        guard: whether it is no choice to leave executors idle, or to have them wait for a stage that opens late, while
+            a stage that is ready is worth a move; by default as ``config`` says.
     """
 
     def __init__(
-        self, config: PolicyConfig, messages: Callable[[JobProfile], NDArray[np.int32]] | None = None
+        self,
+        config: PolicyConfig,
+        messages: Callable[[JobProfile], NDArray[np.int32]] | None = None,
+        guard: bool | None = None,
     ) -> None:
         self.config = config
+        self.guard = config.guard if guard is None else guard
         published = config.message_order == "decima-sim"
         self._order = messages or (published_message_order if published else message_order)
         self._known = PerJob(self._of_profile, _joined)
@@ -67,9 +77,33 @@ class Featurizer:
             return self._order(profile), [0] * len(THRIFT)
         return self._order(profile), [useful_executors(profile, cluster, each) for each in THRIFT]
 
+    def _seen(self, observation: Observation) -> Seen:
+        """What is read of an observation, and whether the guard has cause to act."""
+        config = observation.config
+        asked_again = config.semantics.offer_idle_executors and not observation.last_call
+        worth = WORTH_LEAVING if observation.source >= 0 else WORTH_MOVING
+        patience = Patience(
+            WORTH_WAITING * (config.moving_delay_ms + config.warmup_delay_ms), worth * config.moving_delay_ms
+        )
+        seen = Seen(
+            observation.jobs,
+            observation.stages,
+            observation.classes,
+            observation.offered,
+            observation.executor_class,
+            observation.source,
+            observation.num_executors,
+            self.config.wait and asked_again,
+            LASTING_MOVES * config.moving_delay_ms,
+            False,
+            patience,
+        )
+        if self.guard and asked_again and has_work(seen, patience):
+            return seen._replace(can_wait=False, is_guarded=True)
+        return seen
+
     def _can_wait(self, observation: Observation) -> bool:
-        asked_again = observation.config.semantics.offer_idle_executors and not observation.last_call
-        return self.config.wait and asked_again
+        return self.config.wait and self._seen(observation).can_wait
 
     def decision(self, observation: Observation, place: int, count: int) -> Decision | None:
         """What a choice does, as ``policy.Choices`` has it: a stage's place, and its limit less ``Graphs.low``."""
@@ -92,24 +126,20 @@ class Featurizer:
         stages = np.flatnonzero(observation.schedulable)
         return int(stages[np.argmin(work[observation.stage_job[stages]])]), 1
 
+    def allows(self, graph: Graphs, observation: Observation, decision: Decision | None) -> bool:
+        """Whether a decision is a choice in the graph of the same observation."""
+        if decision is None:
+            return self._can_wait(observation)
+        row = int(np.searchsorted(graph.place, decision.stage))
+        return bool(graph.high[row] > graph.low[row])
+
     def graph(self, observation: Observation) -> Graphs:
         """The one graph of an observation."""
         return self.graph_and_answers(observation)[0]
 
     def graph_and_answers(self, observation: Observation) -> tuple[Graphs, int]:
         """The one graph of an observation, and how many different decisions the policy has there."""
-        seen = Seen(
-            observation.jobs,
-            observation.stages,
-            observation.classes,
-            observation.offered,
-            observation.executor_class,
-            observation.source,
-            observation.num_executors,
-            self._can_wait(observation),
-            LASTING_MOVES * observation.config.moving_delay_ms,
-        )
-        rows, messages, num_answers = build(seen, self._known(observation), self._recipe)
+        rows, messages, num_answers = build(self._seen(observation), self._known(observation), self._recipe)
         graph = Graphs(
             np.array([0, rows.place.size]),
             np.array([0, observation.job_id.size]),

@@ -11,7 +11,7 @@ from decima.evaluation.comparison import Comparison
 from decima.evaluation.intervals import Interval
 from decima.evaluation.tuning import GRIDS, TUNED, TUNED_ONCE
 from decima.policy.shipped import SHIPPED
-from decima.registry import LEARNED, PARAMETERS, SCHEDULERS, signature
+from decima.registry import LEARNED, PARAMETERS, SCHEDULERS, UNGUARDED, signature
 from decima.show.tables import interval_text, new_table
 from simulator.cluster.config import ClusterConfig, ExecutorClass
 
@@ -52,7 +52,19 @@ def comparison_notes(comparison: Comparison) -> list[str]:
     ]
     if LEARNED in schedulers:
         notes.append(f"{LEARNED}: the policy {comparison.policy}.")
+    notes += [note for name in schedulers if (note := _guarded(comparison, name))]
     return notes
+
+
+def _guarded(comparison: Comparison, scheduler: str) -> str:
+    """How often the guard of a learned policy acted; empty if it never did."""
+    guarded, decisions = comparison.runs(scheduler)[["guarded", "decisions"]].sum()
+    if not guarded:
+        return ""
+    return (
+        f"{scheduler}: its guard changed {guarded:,} of {decisions:,} decisions, which would have left executors idle "
+        "beside work."
+    )
 
 
 def _tuning(comparison: Comparison, scheduler: str) -> str:
@@ -89,6 +101,7 @@ def scheduler_summaries() -> dict[str, str]:
         "tuned-NAME:makespan": "The best for the makespan, in hindsight.",
         LEARNED: "A graph neural network that learned to schedule jobs like those at hand.",
         f"{LEARNED}:POLICY": f"The same with a policy file of decima train, or one of {', '.join(SHIPPED)}.",
+        f"{LEARNED}:POLICY{UNGUARDED}": "The same without its guard, which has no executor idle beside work.",
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Protocol
 
 from simulator.cluster.base import BaseCluster
@@ -18,7 +19,7 @@ _ENGINES: dict[str, type[BaseCluster]] = {"compiled": Cluster, "simpy": Referenc
 
 
 class DecidesStages(Protocol):
-    """What an episode needs of a scheduler.
+    """What an episode needs of a scheduler. How many decisions it took back is kept if it has a ``num_guarded``.
 
     It may say so with an attribute ``keeps_executors`` that it gives the executors that a job offers to the job's next
     stages, as ``Observation.next_stage`` has them, as many as they can use. Then it is not asked about them.
@@ -53,4 +54,4 @@ def run_episode(config: ClusterConfig, sequence: JobSequence, scheduler: Decides
     while not cluster.done:
         observation = cluster.observe()
         cluster.decide(scheduler.decide(observation) if observation.num_schedulable else None)
-    return cluster.record()
+    return replace(cluster.record(), num_guarded=getattr(scheduler, "num_guarded", 0))

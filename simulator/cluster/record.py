@@ -43,6 +43,7 @@ class EpisodeRecord:
         move_depart_ms: float64 [num_moves], ms.
         end_ms: the clock when the episode ended, ms.
         num_decisions: decisions that the scheduler was asked for.
+        num_guarded: of these, decisions of a learned policy that its guard changed.
     """
 
     config: ClusterConfig
@@ -58,6 +59,7 @@ class EpisodeRecord:
     move_depart_ms: NDArray[np.float64]
     end_ms: float
     num_decisions: int
+    num_guarded: int = 0
 
     # ---- who is who ------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from decima.policy.compiled.guard import Patience, held_back
 from simulator.compiled import compiled
 
 __all__ = ["LIMIT_KINDS", "Jobs", "Recipe", "Rows", "Seen", "build", "select"]
@@ -38,6 +39,9 @@ class Seen(NamedTuple):
     """Whether leaving the executors idle is a choice."""
     lasting_ms: float
     """How long an executor must be at work for a move to be worth it."""
+    is_guarded: bool
+    """Whether nobody may be left idle, nor wait for what opens late."""
+    patience: Patience
 
 
 class Jobs(NamedTuple):
@@ -76,7 +80,8 @@ def build(seen, known, recipe):
     Returns:
         :class:`Rows`, the messages, int32 [M, 3], as ``graphs.Graphs`` has them, and the number of different answers.
     """
-    rows, num_answers = _rows(seen, known, recipe)
+    late = held_back(seen, known, seen.patience) if seen.is_guarded else np.zeros(len(seen.stages), np.bool_)
+    rows, num_answers = _rows(seen, known, recipe, late)
     return rows, _messages(seen, known, rows.place), num_answers
 
 
@@ -109,8 +114,8 @@ def _make_rows(seen, recipe):
 
 
 @compiled
-def _rows(seen, known, recipe):
-    """What stages and jobs are like, and the number of different answers."""
+def _rows(seen, known, recipe, late):
+    """What stages and jobs are like, and the number of different answers; ``late`` stages are none."""
     rows = _make_rows(seen, recipe)
     jobs, stages = seen.jobs, seen.stages
     num_jobs, num_stages = len(jobs), len(stages)
@@ -178,7 +183,7 @@ def _rows(seen, known, recipe):
             rows.place[row] = place
             lowest = stage.running_executors if recipe.limit_kind == STAGE else held
             low = high = lowest
-            if stage.schedulable:
+            if stage.schedulable and not late[place]:
                 highest = seen.num_executors if recipe.all_limits else lowest + min(seen.offered, unclaimed)
                 if recipe.limit_kind == OUTPUTS:
                     highest = min(highest, recipe.num_limits)

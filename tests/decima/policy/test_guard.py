@@ -1,0 +1,112 @@
+"""The guard: while a stage that is ready is worth a move, nobody is left idle, nor waits for what opens late."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from decima.policy.config import PACKING_POLICY
+from decima.policy.features import Featurizer
+from decima.policy.scheduler import NeuralScheduler
+from decima.registry import SchedulerError, make_scheduler
+from simulator import DECIMA_SIM, PAPER, Cluster, ClusterConfig, Decision, Observation, run_episode
+from tests.decima.policy.examples import changed, episode, policy_of, random_sequence
+from tests.simulator.cluster.build import chain, job, jobs, stage
+from workloads import JobProfile
+
+PLAIN, GUARDED = Featurizer(PACKING_POLICY, guard=False), Featurizer(PACKING_POLICY, guard=True)
+#: With a move of 2 s and a cold start of 1 s, whoever waits longer than this waits long, ms.
+PATIENCE_MS = 8 * 3000.0
+
+
+def after(*decisions: Decision, parent_ms: float, other: JobProfile, executors: int = 4) -> Observation:
+    """Of a job of two stages, the first at work, and another job, as it is after some decisions."""
+    first = chain(stage(1, parent_ms), stage(4, 50_000.0))
+    cluster = Cluster(ClusterConfig(num_executors=executors), jobs(first, other))
+    for decision in (Decision(0, 1), *decisions):
+        cluster.decide(decision)
+    return cluster.observe()
+
+
+def choices(featurizer: Featurizer, seen: Observation) -> list[int]:
+    """How many choices there are at each stage."""
+    graph = featurizer.graph(seen)
+    return (graph.high - graph.low).tolist()
+
+
+@pytest.mark.parametrize(("parent_ms", "may_wait"), [(PATIENCE_MS, True), (PATIENCE_MS + 1, False)])
+def test_nobody_waits_for_a_stage_that_opens_late_beside_work(parent_ms: float, may_wait: bool) -> None:
+    seen = after(parent_ms=parent_ms, other=job(stage(8, 50_000.0)))
+    assert choices(PLAIN, seen) == [0, 4, 4]
+    # To wait is no choice at any stage: of each, one to three executors.
+    assert choices(GUARDED, seen) == [0, 3 if may_wait else 0, 3]
+
+
+def test_where_nothing_is_ready_everybody_may_wait() -> None:
+    seen = after(Decision(2, 1), parent_ms=100_000.0, other=job(stage(1, 50_000.0)))
+    assert choices(GUARDED, seen) == choices(PLAIN, seen) == [0, 3, 0]
+
+
+@pytest.mark.parametrize(("tasks", "is_worth"), [(4, False), (5, True)])
+def test_work_counts_as_far_as_it_is_worth_a_move(tasks: int, is_worth: bool) -> None:
+    """The other job has an executor: it is worth another if more is left than 6 s, three moves."""
+    other = job(stage(1, 1000.0), stage(tasks, 1500.0))
+    seen = after(Decision(2, 1), parent_ms=100_000.0, other=other)
+    assert (choices(GUARDED, seen) == choices(PLAIN, seen)) == (not is_worth)
+
+
+def test_a_job_without_executors_is_worth_a_move_however_little_is_left_of_it() -> None:
+    seen = after(parent_ms=100_000.0, other=job(stage(1, 1.0)))
+    assert choices(GUARDED, seen) == [0, 0, 1]
+
+
+@pytest.mark.parametrize("semantics", [PAPER, DECIMA_SIM])
+def test_who_is_not_asked_again_is_not_guarded(semantics: object) -> None:
+    """In the published simulator whoever stays is not asked when something else opens."""
+    config = ClusterConfig(num_executors=4, semantics=semantics)  # type: ignore[arg-type]
+    cluster = Cluster(config, jobs(chain(stage(1, 100_000.0), stage(4, 10.0)), job(stage(8, 50_000.0))))
+    cluster.decide(Decision(0, 1))
+    same = choices(GUARDED, cluster.observe()) == choices(PLAIN, cluster.observe())
+    assert same == (semantics == DECIMA_SIM)
+
+
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), waits=st.booleans())
+def test_what_is_decided_is_a_choice_of_the_guarded_graph(seed: int, waits: bool) -> None:
+    """And it is the policy's own decision wherever that is a choice there."""
+    policy = policy_of(changed(PACKING_POLICY, wait=waits), seed % 100)
+    guarded = Featurizer(policy.config, guard=True)
+    free, careful = NeuralScheduler(policy, guard=False), NeuralScheduler(policy)
+    acted = 0
+    for seen in episode(np.random.default_rng(seed)):
+        own, decision = free.decide(seen), careful.decide(seen)
+        graph, num_answers = guarded.graph_and_answers(seen)
+        if not num_answers or guarded.allows(graph, seen, own):
+            assert own == decision
+        else:
+            acted += 1
+            assert guarded.allows(graph, seen, decision)
+    assert careful.num_guarded == acted
+
+
+def test_guarded_decisions_are_counted_in_the_record() -> None:
+    policy = policy_of(PACKING_POLICY, seed=1)
+    sequence = random_sequence(np.random.default_rng(5), max_jobs=9)
+    config = ClusterConfig(num_executors=8, moving_delay_ms=10.0, warmup_delay_ms=0.0)
+    scheduler = NeuralScheduler(policy)
+    record = run_episode(config, sequence, scheduler)
+    assert record.num_guarded == scheduler.num_guarded > 0
+    assert run_episode(config, sequence, NeuralScheduler(policy, guard=False)).num_guarded == 0
+    scheduler.reset(config)
+    assert scheduler.num_guarded == 0
+
+
+def test_the_guard_can_be_turned_off_by_name() -> None:
+    sequence = random_sequence(np.random.default_rng(5), max_jobs=9)
+    config = ClusterConfig(num_executors=8, moving_delay_ms=10.0, warmup_delay_ms=0.0)
+    assert run_episode(config, sequence, make_scheduler("decima:tpch-stream,guard=off")).num_guarded == 0
+    for spec in ("fifo,guard=off", "weighted-fair:-1,guard=off", "decima:nowhere.npz,guard=off"):
+        with pytest.raises(SchedulerError, match="guard=off"):
+            make_scheduler(spec)
