@@ -32,7 +32,7 @@ __all__ = ["DEFAULT_SCHEDULERS", "SCHEDULERS_THAT_PACK", "compare"]
 DEFAULT_SCHEDULERS = "fifo,sjf-cp,fair,naive-weighted-fair,weighted-fair,tuned-weighted-fair,decima"
 #: Where executors are of several classes.
 SCHEDULERS_THAT_PACK = "fair,tuned-weighted-fair,tetris,graphene-star,packed-srpt,decima"
-#: Policy that ships -> the recipe of its shape, with which it learns more.
+#: Policy that ships -> the recipe that made it.
 RECIPES = {
     "tpch-batch": "batch",
     "tpch-stream": "stream",
@@ -209,19 +209,21 @@ def _left_out(policy: str, found: list[str], conditions: Conditions, options: di
     """Why decima does not take part by default, and what can be done about it."""
     return (
         f"decima is left out, its policy {policy} was trained on something else: {'; '.join(found)}. "
-        f"To let it learn more here: {_train_command(policy, conditions, options)}. "
+        f"To train one that fits: {_train_command(policy, conditions, options)}. "
         "To see it all the same: --schedulers fair,decima."
     )
 
 
 def _train_command(policy: str, conditions: Conditions, options: dict[str, Any]) -> str:
-    """The training that goes on from a policy that ships, on these jobs and this cluster."""
+    """The training that made a policy, but on these jobs and this cluster.
+
+    It begins anew, with the choices of a rule. To go on from the policy (``start``) takes much longer: on streams
+    without moving delay, 8 iterations brought 55.9 s down to 53.8 s; what was cloned in a minute has 19.0 s.
+    """
     from decima.learning.cluster.config import read_config
 
     settings = read_config(RECIPES[policy])
     wanted: list[tuple[str, object, object]] = [
-        ("start", None, policy),
-        ("behaviour_cloning", settings.behaviour_cloning, None),
         ("cluster.classes", settings.cluster.classes, options["classes"]),
         ("cluster.moving_delay", settings.cluster.moving_delay, options["moving_delay"]),
         ("cluster.semantics", settings.cluster.semantics, options["semantics"]),
@@ -236,8 +238,8 @@ def _train_command(policy: str, conditions: Conditions, options: dict[str, Any])
     words = ["decima", "train", "--config", RECIPES[policy]]
     for key, value, instead in wanted:
         if value != instead:
-            text = f"{instead:g}" if isinstance(instead, float) else instead
-            words += ["--set", f"{key}={'null' if text is None else text}"]
+            text = f"{instead:g}" if isinstance(instead, float) else "null" if instead is None else instead
+            words += ["--set", f"{key}={text}"]
     for option in ("workload", "profiles"):
         if options[option] is not None:
             words += [f"--{option}", str(options[option])]

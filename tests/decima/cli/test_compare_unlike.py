@@ -12,7 +12,7 @@ from decima.cli.compare import RECIPES
 from decima.cli.main import cli
 from decima.evaluation.comparison import PAPER_SCHEDULERS
 from decima.learning.cluster.config import read_config
-from decima.policy.files import load_actor, read_about, save_policy
+from decima.policy.files import load_actor, save_policy
 from decima.policy.policy import load_policy
 from decima.policy.shipped import SHIPPED
 from tests.decima.cli.commands import SAVED, Compare, assert_one_line_error, assert_same_again, results
@@ -32,9 +32,9 @@ def test_by_default_a_policy_that_does_not_fit_is_left_out_and_one_line_says_so(
     assert list(results()["schedulers"]) == list(PAPER_SCHEDULERS)
     assert results()["left_out"] == [{"scheduler": "decima:embedded-batch", "outside_training": [WHY]}]
     assert notices(done) == [
-        f"decima is left out, its policy embedded-batch was trained on something else: {WHY}. To let it learn more "
-        "here: decima train --config batch --set start=embedded-batch --set behaviour_cloning=null --set "
-        "cluster.executors=500 --set workload.jobs=2 --out DIR. To see it all the same: --schedulers fair,decima."
+        f"decima is left out, its policy embedded-batch was trained on something else: {WHY}. To train one that fits: "
+        "decima train --config batch --set cluster.executors=500 --set workload.jobs=2 --out DIR. To see it all the "
+        "same: --schedulers fair,decima."
     ]
     assert_same_again(Path("r.json"), "--processes", "1", "--out", "elsewhere")
 
@@ -89,17 +89,17 @@ def test_a_policy_that_says_what_means_nothing_is_told_in_one_line(run: Compare,
     [
         (
             "--arrivals poisson --interval 10 --moving-delay 0.5 --semantics trace --executors 40 --jobs 7",
-            "--config stream --set start=embedded-stream --set behaviour_cloning=null --set cluster.moving_delay=0.5 "
+            "--config stream --set cluster.moving_delay=0.5 "
             "--set cluster.semantics=trace --set cluster.executors=40 --set workload.interval=10 --workload tiny.json",
         ),
         (
             "--executors 50",
-            "--config batch --set start=embedded-batch --set behaviour_cloning=null --workload tiny.json",
+            "--config batch --workload tiny.json",
         ),
     ],
     ids=["stream", "batch"],
 )
-def test_the_command_that_lets_it_learn_more_is_of_these_jobs_and_this_cluster(
+def test_the_command_that_trains_one_is_of_these_jobs_and_this_cluster(
     run: Compare, options: str, settings: str
 ) -> None:
     few = "--seeds 1 --training 1 --processes 1 --workload tiny.json"
@@ -107,29 +107,29 @@ def test_the_command_that_lets_it_learn_more_is_of_these_jobs_and_this_cluster(
     assert f": decima train {settings} --out DIR." in line
 
 
-def test_the_command_that_lets_it_learn_more_where_executors_differ(run: Compare) -> None:
+def test_the_command_that_trains_one_where_executors_differ(run: Compare) -> None:
     classes = ("--workload", "tpch", "--classes", "2x0.5,3x1")
     [line] = notices(
         run(base=(*classes, "--jobs", "2", "--seeds", "1", "--training", "1", "--processes", "1"))
     )
     assert "5 executors, trained on 200" in line
-    assert (
-        "--config packing --set start=packing-tpch --set behaviour_cloning=null --set cluster.classes=2x0.5,3x1 "
-        in line
-    )
+    assert "--config packing --set cluster.classes=2x0.5,3x1 " in line
     memory = "--set workload.memory_demand=own --set workload.arrivals=batch --set workload.jobs=2"
     assert f"{memory} --workload tpch --out DIR." in line
 
 
-def test_the_command_that_lets_it_learn_more_works(run: Compare) -> None:
+def test_the_command_that_trains_one_works(run: Compare) -> None:
     [line] = notices(run("--seeds", "1", "--training", "1"))
-    words = line.partition("here: decima ")[2].partition(". To see")[0].split()
-    few = ("iterations=1", "validation.sequences=1", "episodes.sequences=1", "update.epochs=1")
+    words = line.partition("fits: decima ")[2].partition(". To see")[0].split()
+    cloning = ("behaviour_cloning.sequences=1", "behaviour_cloning.epochs=1")
+    few = (*cloning, "iterations=1", "validation.sequences=1", "episodes.sequences=1", "update.epochs=1")
     done = CliRunner().invoke(cli, [*words, *(word for each in few for word in ("--set", each))])
     assert done.exit_code == 0, done.stderr
-    assert read_about(Path("DIR/policy.npz"))["config"]["start"] == "embedded-batch"
+    done = run("--schedulers", "decima", "--checkpoint", "DIR/policy.npz")
+    assert done.exit_code == 0, done.stderr
+    assert notices(done) == []
 
 
 @pytest.mark.parametrize("name", SHIPPED)
-def test_every_policy_that_ships_has_a_recipe_of_its_shape(name: str) -> None:
+def test_the_recipe_of_a_policy_that_ships_makes_such_policies(name: str) -> None:
     assert read_config(RECIPES[name]).policy.build() == load_actor(SHIPPED[name]).config
