@@ -11,7 +11,14 @@ import workloads
 
 
 @pytest.mark.parametrize(
-    "name", ["workloads", "simulator.cluster.env", "simulator.grid.env", "simulator.grid.grid"]
+    "name",
+    [
+        "workloads",
+        "simulator.cluster.env",
+        "simulator.grid.env",
+        "simulator.grid.grid",
+        "decima.evaluation.fit",
+    ],
 )
 def test_the_example_of_a_docstring(name: str) -> None:
     result = doctest.testmod(importlib.import_module(name))

@@ -1,5 +1,6 @@
 from .comparison import Comparison, run_comparisons
 from .conditions import CompareError, Conditions
+from .fit import misfits
 from .grid import GridConditions
 from .grid_comparison import GridComparison, GridSettings
 from .intervals import Interval, mean_interval
@@ -15,6 +16,7 @@ __all__ = [
     "Interval",
     "Run",
     "mean_interval",
+    "misfits",
     "run_comparisons",
     "run_scheduler",
 ]

@@ -15,6 +15,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from decima.evaluation.conditions import CompareError, Conditions
+from decima.evaluation.fit import misfits
 from decima.evaluation.intervals import Interval, mean_interval
 from decima.evaluation.run import Run, run_scheduler
 from decima.evaluation.tuning import (
@@ -67,12 +68,14 @@ class Comparison:
         conditions: as given.
         schedulers: name that is shown -> scheduler, in order.
         policy: what plain ``decima`` follows, if it takes part.
+        misfits: scheduler that learned -> what here lies outside of its policy's training, see ``fit.misfits``.
         alphas: as given.
         training_seeds: the sequences to tune on; empty where no scheduler that is tuned once takes part.
 
     Raises:
         CompareError: no schedulers, one of them twice, or nothing to tune on.
         SchedulerError: an unknown scheduler.
+        PolicyFileError: a policy file that says what it was trained on in a way that means nothing.
 
     Example:
         >>> from decima.evaluation.comparison import Comparison
@@ -116,6 +119,8 @@ class Comparison:
         self.conditions = conditions
         self.schedulers = dict(given)
         self.policy = policy
+        learned = (name for name, spec in given.items() if spec.startswith(f"{LEARNED}:"))
+        self.misfits = {name: misfits(given[name].partition(":")[2], conditions) for name in learned}
         self.alphas = tuple(alphas)
         self._grids = GRIDS | {"weighted-fair": tuple(map(weighted_fair, self.alphas))}
         self._tuned_once = tuple({TUNED[spec].name: None for spec in given.values() if _once(spec)})
@@ -289,6 +294,8 @@ class Comparison:
             entry["policy"] = self.policy
         if spec.split(":")[0] == LEARNED:
             entry |= {name: int(runs[name].sum()) for name in ("decisions", "guarded")}
+        if scheduler in self.misfits:
+            entry["outside_training"] = self.misfits[scheduler]
         if _once(spec):
             entry["setting"] = self.tuned.get(TUNED[spec].name)
         elif spec in TUNED:

@@ -7,6 +7,9 @@ from typing import Any
 
 import yaml
 
+from decima.policy.files import TRAINED_ON
+from decima.policy.surroundings import QUANTITIES, Surroundings, number
+
 __all__ = ["policy_card"]
 
 #: Rows of the learning curve in a card.
@@ -48,6 +51,7 @@ def policy_card(name: str, about: Mapping[str, Any]) -> str:
         "|---|---|---|",
         *(f"| {curve[row][0]:.0f} | {curve[row][1]:.{digits}f} | {curve[row][2]:+.1%} |" for row in shown),
         "",
+        *(_surroundings(Surroundings.model_validate(about[TRAINED_ON])) if TRAINED_ON in about else ()),
         "## Settings",
         "",
         "```yaml",
@@ -66,6 +70,27 @@ def _curriculum(curriculum: Mapping[str, Any] | None) -> str:
         f"It was trained with a curriculum: training episodes ended early, at first after {curriculum['start']:g} s on "
         f"average, at last after {curriculum['end']:g} s."
     )
+
+
+def _surroundings(trained: Surroundings) -> list[str]:
+    """What the policy was trained on, as ``decima compare`` judges it."""
+    known = {quantity: getattr(trained, quantity.name) for quantity in QUANTITIES}
+    rows = (
+        f"| {quantity.title} | {' | '.join(number(quantity, value) for value in spread)} |"
+        for quantity, spread in known.items()
+        if spread is not None
+    )
+    kind = {"batch": "Batches", "stream": "Streams"}[trained.arrivals]
+    return [
+        "## Trained on",
+        "",
+        f"{kind} of jobs. `decima compare` tells where a cluster and its jobs are unlike that.",
+        "",
+        "| | 5 % | median | 95 % |",
+        "|---|---|---|---|",
+        *rows,
+        "",
+    ]
 
 
 def _table(results: Mapping[str, Mapping[str, float]], measures: Sequence[str], digits: int) -> list[str]:

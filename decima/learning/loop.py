@@ -177,6 +177,10 @@ class TrainingLoop(ABC, Generic[Config]):
     def _write(self, path: Path, network: Any, about: Mapping[str, Any]) -> None:
         """Write a policy file of a network like ``Learner.kept``."""
 
+    def _about(self) -> dict[str, Any]:
+        """What else a policy file says; plain values by name."""
+        return {}
+
     def _cpu_s(self) -> float:
         """CPU time so far, s."""
         return self._learner.cpu_s
@@ -300,6 +304,7 @@ class TrainingLoop(ABC, Generic[Config]):
             "command": self.command,
             "seed": self.config.seed,
             "config": checkpoint.config,
+            **self._about(),
             "iteration": best.iteration,
             "iterations_trained": checkpoint.iteration,
             "training_cpu_s": round(checkpoint.cpu_s, 1),

@@ -20,13 +20,16 @@ from decima.policy.actor import Actor, array_shapes
 from decima.policy.archive import checked_weights, read_archive, write_archive
 from decima.policy.config import DECIMA_SIM_POLICY, PolicyConfig
 from decima.policy.errors import PolicyFileError
+from decima.policy.surroundings import Surroundings
 
 if TYPE_CHECKING:
     from decima.policy.policy import Policy
 
-__all__ = ["load_actor", "read_about", "save_policy"]
+__all__ = ["TRAINED_ON", "load_actor", "read_about", "read_trained_on", "save_policy"]
 
 VERSION = 1
+#: Where a policy's maker says what it was trained on.
+TRAINED_ON = "trained_on"
 
 
 def save_policy(path: Path, policy: Actor | Policy, about: Mapping[str, Any] | None = None) -> None:
@@ -63,6 +66,23 @@ def read_about(path: Path) -> dict[str, Any]:
     """
     arrays = read_archive(path)
     return _head(path, arrays)[1] if "policy" in arrays else {}
+
+
+def read_trained_on(path: Path) -> Surroundings | None:
+    """What a policy was trained on; none if its maker does not say, as for the published Decima weights.
+
+    Raises:
+        PolicyFileError: as ``read_about``, or what is said means nothing.
+    """
+    about = read_about(path)
+    if TRAINED_ON not in about:
+        return None
+    try:
+        return Surroundings.model_validate(about[TRAINED_ON])
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, (TRAINED_ON, *first["loc"])))
+        raise PolicyFileError(f"{path}: {place}: {first['msg']}") from None
 
 
 def _head(path: Path, arrays: Mapping[str, NDArray[Any]]) -> tuple[PolicyConfig, dict[str, Any]]:

@@ -53,6 +53,11 @@ def comparison_notes(comparison: Comparison) -> list[str]:
     if LEARNED in schedulers:
         notes.append(f"{LEARNED}: the policy {comparison.policy}.")
     notes += [note for name in schedulers if (note := _guarded(comparison, name))]
+    notes += [
+        f"{name} may do badly here, its policy was trained on something else: {'; '.join(found)}."
+        for name, found in comparison.misfits.items()
+        if found
+    ]
     return notes
 
 

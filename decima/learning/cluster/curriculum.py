@@ -28,6 +28,7 @@ __all__ = [
     "episode_specs",
     "plan_iteration",
     "shuffling",
+    "training_seeds",
     "validation_seeds",
 ]
 
@@ -132,6 +133,13 @@ def cloning_seeds(config: TrainingConfig) -> range:
     first = (1 + config.seed) * RUN_SEEDS + CLONING_OFFSET
     cloning = config.behaviour_cloning
     return range(first, first + (cloning.sequences if cloning is not None else 0))
+
+
+def training_seeds(config: TrainingConfig) -> range:
+    """All sequences of the training's episodes, in the order in which iterations meet them."""
+    episodes, first = config.episodes, (1 + config.seed) * RUN_SEEDS
+    stop = first + config.iterations * episodes.sequences * episodes.per_sequence
+    return range(first, stop, episodes.per_sequence if episodes.fixed_sequences else 1)
 
 
 def validation_seeds(config: TrainingConfig) -> range:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
+from functools import cached_property
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -10,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from decima.evaluation.fit import surroundings
 from decima.evaluation.tuning import HINDSIGHT
-from decima.learning.cluster.curriculum import validation_seeds
+from decima.learning.cluster.curriculum import training_seeds, validation_seeds
 from decima.learning.cluster.learner import Learner
 from decima.learning.cluster.metrics import METRICS
 from decima.learning.cluster.simulation import Simulation, fair_ms
 from decima.learning.loop import TrainingLoop, Validation
-from decima.policy.files import save_policy
+from decima.policy.files import TRAINED_ON, save_policy
 from decima.policy.shipped import SHIPPED
 from decima.settings import TrainingError
 
@@ -25,6 +27,9 @@ if TYPE_CHECKING:
     from decima.policy.policy import Policy
 
 __all__ = ["Trainer"]
+
+#: Training sequences that say what a policy was trained on.
+MEASURED = 20
 
 
 class Trainer(TrainingLoop["TrainingConfig"]):
@@ -122,6 +127,15 @@ class Trainer(TrainingLoop["TrainingConfig"]):
             "shown": [objective],
             "results": {name: {objective: fmean(values) / 1000} for name, values in results.items()},
         }
+
+    @cached_property
+    def _surroundings(self) -> dict[str, Any]:
+        """Of the training; the same at every checkpoint, and not free."""
+        seeds = training_seeds(self.config)[:MEASURED]
+        return surroundings(self._conditions, seeds).model_dump(mode="json", exclude_none=True)
+
+    def _about(self) -> dict[str, Any]:
+        return {TRAINED_ON: self._surroundings}
 
     def _write(self, path: Path, network: Policy, about: Mapping[str, Any]) -> None:
         save_policy(path, network, about)

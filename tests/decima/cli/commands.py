@@ -4,11 +4,22 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from click.testing import CliRunner, Result
 
 from decima.cli.main import cli
+
+#: Invokes ``decima compare`` with the given options.
+Compare = Callable[..., Result]
+#: Where ``results`` finds them.
+SAVED = ("--json", "r.json")
+
+
+def results() -> dict[str, Any]:
+    return json.loads(Path("r.json").read_text())  # type: ignore[no-any-return]
 
 
 def assert_one_line_error(result: Result, message: str) -> None:

@@ -6,12 +6,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 
 import decima
 from decima.cli.compare import DEFAULT_SCHEDULERS, SCHEDULERS_THAT_PACK
@@ -21,37 +19,12 @@ from decima.evaluation.tuning import GRIDS
 from decima.policy.shipped import SHIPPED
 from decima.registry import SCHEDULERS, signature
 from decima.show.report import scheduler_summaries
-from tests.decima.cli.commands import assert_one_line_error, assert_same_again
+from tests.decima.cli.commands import SAVED, Compare, assert_one_line_error, assert_same_again, results
 from tests.decima.evaluation.examples import LIBRARY, OWN
 from tests.programs import started
 from workloads import Workload, trace_arrivals, write_workload
 
-#: Invokes ``decima compare`` with the given options.
-Compare = Callable[..., Result]
-
 DECIMA = (sys.executable, "-m", "decima")
-
-
-@pytest.fixture
-def library(tmp_path: Path) -> Path:
-    """A workload file: a few small profiles to draw from."""
-    path = tmp_path / "tiny.json"
-    write_workload(path, LIBRARY)
-    return path
-
-
-@pytest.fixture
-def run(library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Compare:
-    """Run a small ``decima compare`` with more options, in an empty folder."""
-    monkeypatch.chdir(tmp_path)
-    small = ("--workload", str(library), "--jobs", "3", "--seeds", "2", "--processes", "1")
-
-    def run(*options: str, base: tuple[str, ...] = small) -> Result:
-        if base is small and "--classes" not in options:
-            base = (*small, "--executors", "4")
-        return CliRunner().invoke(cli, ["compare", *base, *options])
-
-    return run
 
 
 def test_compare_shows_a_table_and_saves_json_and_pictures(run: Compare, tmp_path: Path) -> None:
@@ -326,14 +299,6 @@ def test_ctrl_c_before_anything_has_finished_leaves_old_results_alone(
 
 
 # ---- with a policy -----------------------------------------------------------------------------------------
-
-
-#: Where ``results`` finds them.
-SAVED = ("--json", "r.json")
-
-
-def results() -> dict[str, Any]:
-    return json.loads(Path("r.json").read_text())  # type: ignore[no-any-return]
 
 
 def test_checkpoint_adds_decima_with_that_policy(run: Compare, policy: Path) -> None:

@@ -11,6 +11,7 @@ from decima.learning.card import CURVE_ROWS, policy_card
 from decima.policy.files import read_about
 from decima.policy.grid.files import read_about as read_about_network
 from decima.policy.shipped import SHIPPED
+from tests.decima.policy.test_files import TRAINED_ON
 
 ABOUT: dict[str, Any] = {
     "command": "decima train --config batch --out DIR",
@@ -52,6 +53,19 @@ def test_a_card_says_whether_there_was_a_curriculum() -> None:
         "It was trained with a curriculum: training episodes ended early, at first after 500 s on average, at last "
         "after 5000 s."
     ) in policy_card("mine", {**ABOUT, "config": config})
+
+
+def test_a_card_says_what_the_policy_was_trained_on_if_the_file_does() -> None:
+    assert "Trained on" not in policy_card("mine", ABOUT)
+    said = {**TRAINED_ON, "arrivals": "stream", "load": [0.5, 0.75, 1.0]}
+    del said["jobs"]
+    card = policy_card("mine", {**ABOUT, "trained_on": said})
+    assert "## Trained on\n\nStreams of jobs." in card
+    assert "| | 5 % | median | 95 % |" in card
+    assert "| tasks of a job | 200 | 1,000 | 2,000 |" in card
+    assert "| mean task duration, s | 0.08 | 0.1 | 0.4 |" in card
+    assert "| load | 50% | 75% | 100% |" in card
+    assert "jobs of a batch" not in card
 
 
 def test_a_long_learning_curve_is_thinned_but_keeps_its_ends() -> None:

@@ -16,7 +16,7 @@ import torch
 
 from decima.policy.config import DECIMA_SIM_POLICY
 from decima.policy.errors import PolicyFileError
-from decima.policy.files import load_actor, read_about, save_policy
+from decima.policy.files import load_actor, read_about, read_trained_on, save_policy
 from decima.policy.graphs import Graphs
 from decima.policy.policy import Policy, load_policy
 from tests.decima.policy.examples import VARIANTS, changed, episode, graphs_of, policy_of
@@ -25,6 +25,19 @@ from tests.refusal import Malicious, refusal
 SMALL = changed(DECIMA_SIM_POLICY, embedding=2, hidden=(3,), head_hidden=(3,))
 
 Arrays = dict[str, Any]
+
+TRAINED_ON: dict[str, Any] = {
+    "arrivals": "batch",
+    "executors": [50, 50, 50],
+    "classes": [1, 1, 1],
+    "moving_delay_s": [2, 2, 2],
+    "stages": [4, 8, 16],
+    "tasks": [200, 1000, 2000],
+    "task_s": [0.08, 0.1, 0.4],
+    "work_s": [16, 100, 800],
+    "delay_tasks": [5, 20, 25],
+    "jobs": [20, 20, 20],
+}
 
 
 @pytest.fixture
@@ -53,6 +66,33 @@ def test_a_policy_decides_as_it_did_before_it_was_stored(name: str, tmp_path: Pa
 
 def test_what_its_maker_says_is_kept(path: Path) -> None:
     assert read_about(path) == {"made by": "hand"}
+
+
+def test_what_it_was_trained_on_is_read_if_it_is_said(path: Path) -> None:
+    assert read_trained_on(path) is None
+    save_policy(path, policy_of(SMALL), {"trained_on": TRAINED_ON})
+    trained = read_trained_on(path)
+    assert trained is not None
+    assert (trained.stages, trained.load) == ((4, 8, 16), None)
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        (TRAINED_ON | {"stages": [1, 2]}, "trained_on.stages.2: Field required"),
+        (TRAINED_ON | {"stages": [1, 2, "many"]}, "trained_on.stages.2: Input should be a valid number"),
+        (TRAINED_ON | {"stages": [3, 2, 1]}, "trained_on: Value error, stages: expected ascending numbers"),
+        (TRAINED_ON | {"colour": "red"}, "trained_on.colour: Extra inputs are not permitted"),
+        (TRAINED_ON | {"jobs": None}, "trained_on: Value error, expected jobs for a batch"),
+        ({}, "trained_on.arrivals: Field required"),
+        (None, "trained_on: Input should be a valid dictionary"),
+        ("TPC-H", "trained_on: Input should be a valid dictionary"),
+    ],
+    ids=["too few", "text", "descending", "unknown", "no jobs", "nothing", "null", "a text"],
+)
+def test_what_means_nothing_of_its_training_is_refused(path: Path, said: object, message: str) -> None:
+    save_policy(path, policy_of(SMALL), {"trained_on": said})
+    assert refusal(read_trained_on, PolicyFileError, path).startswith(message)
 
 
 def test_double_precision_is_stored_in_single(tmp_path: Path) -> None:

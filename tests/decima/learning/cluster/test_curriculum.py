@@ -4,6 +4,7 @@ import math
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from decima.evaluation.conditions import TRAINING_OFFSET
 from decima.learning.cluster.config import TrainingConfig
@@ -12,6 +13,7 @@ from decima.learning.cluster.curriculum import (
     cloning_seeds,
     episode_specs,
     plan_iteration,
+    training_seeds,
     validation_seeds,
 )
 from tests.decima.learning.cluster.examples import small
@@ -69,6 +71,14 @@ def test_a_plan_follows_from_seed_and_iteration_alone() -> None:
         for iteration in range(100)
     ]
     assert len(set(plans)) == 300
+
+
+@pytest.mark.parametrize("fixed", [True, False])
+def test_the_seeds_of_a_training_are_those_of_its_episodes(fixed: bool) -> None:
+    episodes = {"sequences": 3, "per_sequence": 4, "fixed_sequences": fixed}
+    settings = config(iterations=5, seed=2, episodes=episodes)
+    met = [plan.sequence_seed for k in range(5) for group in plan_iteration(settings, k) for plan in group]
+    assert list(training_seeds(settings)) == list(dict.fromkeys(met))
 
 
 def test_no_two_purposes_share_a_sequence() -> None:

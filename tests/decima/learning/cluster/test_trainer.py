@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,17 +10,21 @@ import numpy as np
 import pytest
 import torch
 
+from decima.evaluation.fit import misfits, surroundings
 from decima.learning.checkpoint import load_checkpoint
 from decima.learning.cluster.config import TrainingConfig
+from decima.learning.cluster.curriculum import training_seeds
 from decima.learning.cluster.learner import Learner
 from decima.learning.cluster.rollout import Trajectories, roll_out_scheduler
 from decima.learning.cluster.simulation import judge
 from decima.learning.cluster.trainer import Trainer
-from decima.learning.loop import CHECKPOINT, POLICY, IterationReport, TrainingResult
+from decima.learning.loop import CARD, CHECKPOINT, POLICY, IterationReport, TrainingResult
 from decima.learning.metrics import read_metrics
 from decima.policy.errors import PolicyFileError
+from decima.policy.files import read_trained_on
 from decima.policy.policy import Policy, load_policy
 from decima.settings import TrainingError
+from simulator.cluster.config import ClusterConfig
 from tests.decima.evaluation.examples import LIBRARY
 from tests.decima.learning.cluster.examples import small
 from tests.decima.learning.examples import assert_same_run
@@ -53,6 +58,18 @@ def test_the_number_of_processes_does_not_show(tmp_path: Path) -> None:
     train(config, tmp_path / "one")
     train(config, tmp_path / "two", processes=2)
     assert_same_run(tmp_path / "one", tmp_path / "two")
+
+
+def test_the_policy_says_what_it_was_trained_on(tmp_path: Path) -> None:
+    config = small(tmp_path, iterations=1)
+    result = train(config, tmp_path / "out")
+    trained, conditions = read_trained_on(result.policy_file), config.conditions()
+    assert trained is not None
+    assert trained == surroundings(conditions, training_seeds(config))
+    assert (trained.executors.middle, trained.stages.middle, trained.load) == (4, 2, None)
+    assert misfits(result.policy_file, conditions) == []
+    assert misfits(result.policy_file, replace(conditions, cluster=ClusterConfig(400)))
+    assert "## Trained on" in (tmp_path / "out" / CARD).read_text()
 
 
 def test_seconds_of_training_beat_the_untrained_policy_by_far(tmp_path: Path) -> None:

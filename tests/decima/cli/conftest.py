@@ -1,0 +1,35 @@
+"""A small ``decima compare``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from decima.cli.main import cli
+from tests.decima.cli.commands import Compare
+from tests.decima.evaluation.examples import LIBRARY
+from workloads import write_workload
+
+
+@pytest.fixture
+def library(tmp_path: Path) -> Path:
+    """A workload file: a few small profiles to draw from."""
+    path = tmp_path / "tiny.json"
+    write_workload(path, LIBRARY)
+    return path
+
+
+@pytest.fixture
+def run(library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Compare:
+    """Run a small ``decima compare`` with more options, in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    small = ("--workload", str(library), "--jobs", "3", "--seeds", "2", "--processes", "1")
+
+    def run(*options: str, base: tuple[str, ...] = small) -> Result:
+        if base is small and "--classes" not in options:
+            base = (*small, "--executors", "4")
+        return CliRunner().invoke(cli, ["compare", *base, *options])
+
+    return run

@@ -1,0 +1,135 @@
+"""``decima compare`` where a policy was trained on something else."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from decima.cli.compare import RECIPES
+from decima.cli.main import cli
+from decima.evaluation.comparison import PAPER_SCHEDULERS
+from decima.learning.cluster.config import read_config
+from decima.policy.files import load_actor, save_policy
+from decima.policy.policy import load_policy
+from decima.policy.shipped import SHIPPED
+from tests.decima.cli.commands import SAVED, Compare, assert_one_line_error, assert_same_again, results
+
+#: Quick, and as unlike what the policies that ship were trained on as can be.
+UNLIKE = ("--executors", "500", "--jobs", "2", "--seeds", "1", "--training", "1", "--processes", "1")
+WHY = "500 executors, trained on 50"
+
+
+def notices(done: Result) -> list[str]:
+    return [line for line in done.stdout.splitlines() if "trained on something else" in line]
+
+
+def test_by_default_a_policy_that_does_not_fit_is_left_out_and_one_line_says_so(run: Compare) -> None:
+    done = run(*SAVED, base=UNLIKE)
+    assert done.exit_code == 0, done.stderr
+    assert list(results()["schedulers"]) == list(PAPER_SCHEDULERS)
+    assert results()["left_out"] == [{"scheduler": "decima:embedded-batch", "outside_training": [WHY]}]
+    assert notices(done) == [
+        f"decima is left out, its policy embedded-batch was trained on something else: {WHY}. To train one that fits: "
+        "decima train --config batch --set cluster.executors=500 --set workload.jobs=2 --out DIR. To see it all the "
+        "same: --schedulers fair,decima."
+    ]
+    assert_same_again(Path("r.json"), "--processes", "1", "--out", "elsewhere")
+
+
+def test_who_names_it_sees_it_and_one_line_says_why_not_to_trust_it(run: Compare) -> None:
+    for name in ("decima", "decima:tpch-stream"):
+        done = run(*SAVED, "--schedulers", f"fair,{name}", base=UNLIKE)
+        assert done.exit_code == 0, done.stderr
+        assert results()["left_out"] == []
+        assert results()["schedulers"][name]["outside_training"] == [WHY]
+        assert "outside_training" not in results()["schedulers"]["fair"]
+        assert notices(done) == [
+            f"{name} may do badly here, its policy was trained on something else: {WHY}."
+        ]
+
+
+def test_a_checkpoint_is_seen_too(run: Compare, tmp_path: Path) -> None:
+    shutil.copy(SHIPPED["tpch-batch"], tmp_path / "mine.npz")
+    done = run(*SAVED, "--checkpoint", "mine.npz", base=UNLIKE)
+    assert done.exit_code == 0, done.stderr
+    assert [line.partition(",")[0] for line in notices(done)] == ["decima may do badly here"]
+    assert results()["schedulers"]["decima"]["policy"] == "mine.npz"
+
+
+def test_where_it_fits_nothing_is_said(run: Compare) -> None:
+    base = ("--jobs", "2", "--seeds", "1", "--training", "1", "--processes", "1")
+    done = run(*SAVED, base=base)
+    assert done.exit_code == 0, done.stderr
+    assert notices(done) == results()["left_out"] == []
+    assert results()["schedulers"]["decima"]["outside_training"] == []
+
+
+def test_a_policy_that_does_not_say_what_it_was_trained_on_is_not_judged(
+    run: Compare, shipped: dict[str, Path]
+) -> None:
+    done = run(*SAVED, base=UNLIKE)
+    assert done.exit_code == 0, done.stderr
+    assert notices(done) == []
+    assert "decima" in results()["schedulers"]
+
+
+def test_a_policy_that_says_what_means_nothing_is_told_in_one_line(run: Compare, policy: Path) -> None:
+    save_policy(policy, load_policy(policy), {"trained_on": {"arrivals": "trickle"}})
+    for options in (("--checkpoint", str(policy)), ("--schedulers", f"decima:{policy}")):
+        assert_one_line_error(
+            run(*options), f"{policy}: trained_on.arrivals: Input should be 'batch' or 'stream'"
+        )
+
+
+@pytest.mark.parametrize(
+    ("options", "settings"),
+    [
+        (
+            "--arrivals poisson --interval 10 --moving-delay 0.5 --semantics trace --executors 40 --jobs 7",
+            "--config stream --set cluster.moving_delay=0.5 "
+            "--set cluster.semantics=trace --set cluster.executors=40 --set workload.interval=10 --workload tiny.json",
+        ),
+        (
+            "--executors 50",
+            "--config batch --workload tiny.json",
+        ),
+    ],
+    ids=["stream", "batch"],
+)
+def test_the_command_that_trains_one_is_of_these_jobs_and_this_cluster(
+    run: Compare, options: str, settings: str
+) -> None:
+    few = "--seeds 1 --training 1 --processes 1 --workload tiny.json"
+    [line] = notices(run(base=(*few.split(), *options.split())))
+    assert f": decima train {settings} --out DIR." in line
+
+
+def test_the_command_that_trains_one_where_executors_differ(run: Compare) -> None:
+    classes = ("--workload", "tpch", "--classes", "2x0.5,3x1")
+    [line] = notices(
+        run(base=(*classes, "--jobs", "2", "--seeds", "1", "--training", "1", "--processes", "1"))
+    )
+    assert "5 executors, trained on 200" in line
+    assert "--config packing --set cluster.classes=2x0.5,3x1 " in line
+    memory = "--set workload.memory_demand=own --set workload.arrivals=batch --set workload.jobs=2"
+    assert f"{memory} --workload tpch --out DIR." in line
+
+
+def test_the_command_that_trains_one_works(run: Compare) -> None:
+    [line] = notices(run("--seeds", "1", "--training", "1"))
+    words = line.partition("fits: decima ")[2].partition(". To see")[0].split()
+    cloning = ("behaviour_cloning.sequences=1", "behaviour_cloning.epochs=1")
+    few = (*cloning, "iterations=1", "validation.sequences=1", "episodes.sequences=1", "update.epochs=1")
+    done = CliRunner().invoke(cli, [*words, *(word for each in few for word in ("--set", each))])
+    assert done.exit_code == 0, done.stderr
+    done = run("--schedulers", "decima", "--checkpoint", "DIR/policy.npz")
+    assert done.exit_code == 0, done.stderr
+    assert notices(done) == []
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_the_recipe_of_a_policy_that_ships_makes_such_policies(name: str) -> None:
+    assert read_config(RECIPES[name]).policy.build() == load_actor(SHIPPED[name]).config

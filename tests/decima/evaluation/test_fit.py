@@ -1,0 +1,148 @@
+"""Whether a policy fits: those that ship fit where they were trained and tried, and not where they collapse."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from decima.evaluation import fit
+from decima.evaluation.conditions import Conditions
+from decima.evaluation.fit import misfits, surroundings
+from decima.policy.errors import PolicyFileError
+from decima.policy.files import read_trained_on, save_policy
+from decima.policy.policy import Policy
+from decima.policy.shipped import SHIPPED
+from simulator.cluster.config import ClusterConfig, parse_classes
+from tests.decima.policy.test_files import SMALL
+from workloads import Workload, trace_arrivals
+from workloads.sources.alibaba import read_alibaba
+from workloads.sources.open import open_workload
+from workloads.sources.tpch_measured import embedded_workload
+
+FOUR_SIZES = parse_classes("50x0.25,50x0.5,50x0.75,50x1")
+README = Path(__file__).parents[3] / "README.md"
+
+
+def here(
+    workload: Workload | None = None,
+    *,
+    executors: int = 50,
+    delay_s: float = 2.0,
+    classes: str = "",
+    every_s: float | None = None,
+    jobs: int = 20,
+    **changes: Any,
+) -> Conditions:
+    """Embedded TPC-H unless told otherwise; a batch, or jobs that arrive every few seconds."""
+    sizes = parse_classes(classes) if classes else ()
+    arrivals = {} if every_s is None else {"arrivals": "poisson", "interval_ms": every_s * 1000}
+    cluster = ClusterConfig(executors, sizes, delay_s * 1000)
+    return Conditions(workload or embedded_workload(), cluster, num_jobs=jobs, **{**arrivals, **changes})
+
+
+@pytest.mark.parametrize("executors", [10, 25, 50, 100, 200])
+@pytest.mark.parametrize("name", ["embedded", "tpch"])
+def test_those_for_tpch_fit_where_they_were_tried(
+    executors: int, name: str, shared: Callable[[str], Path]
+) -> None:
+    workload = embedded_workload() if name == "embedded" else open_workload(shared("tpch"))
+    for jobs in (5, 20, 100):
+        assert misfits(f"{name}-batch", here(workload, executors=executors, jobs=jobs)) == []
+    for every_s in (2, 4, 12) if name == "embedded" else (12, 14.1, 25, 60):
+        stream = here(workload, executors=executors, jobs=60, every_s=every_s)
+        assert misfits(f"{name}-stream", stream) == []
+
+
+def test_the_one_that_packs_fits_where_it_was_tried(shared: Callable[[str], Path]) -> None:
+    cluster = ClusterConfig(executor_classes=FOUR_SIZES)
+    workload = open_workload(shared("tpch"))
+    stream = here(workload, every_s=4, jobs=200, memory_demand="uniform")
+    assert misfits("packing-tpch", replace(stream, cluster=cluster)) == []
+
+
+@pytest.mark.parametrize("delay_s", [1, 2, 3, 8, 16])
+def test_moving_may_take_longer(delay_s: float) -> None:
+    assert misfits("embedded-batch", here(delay_s=delay_s)) == []
+
+
+@pytest.mark.parametrize(
+    "arrangement", [{"every_s": 30, "delay_s": 0, "jobs": 50}, {}], ids=["stream", "batch"]
+)
+def test_none_fits_jobs_of_the_trace(arrangement: dict[str, Any], shared: Callable[[str], Path]) -> None:
+    from workloads.excerpt import Excerpt
+
+    table = shared("traces/alibaba2018_dag_tasks/selected_DAGs.csv.gz")
+    workload = replace(read_alibaba(table, Excerpt(sample=300)), sequence=None)
+    for policy in ("embedded-stream", "embedded-batch", "tpch-stream", "tpch-batch"):
+        found = misfits(policy, here(workload, executors=200, **arrangement))
+        assert any(words.startswith("tasks take ") for words in found)
+
+
+def test_none_fits_where_moving_is_free_nor_where_executors_are_very_many() -> None:
+    assert misfits("embedded-stream", here(delay_s=0, every_s=4, jobs=60)) == [
+        "a moving delay of 0 s, trained on 2"
+    ]
+    assert misfits("embedded-batch", here(executors=500, jobs=5)) == ["500 executors, trained on 50"]
+
+
+def test_classes_are_unknown_to_who_met_one() -> None:
+    assert misfits("embedded-batch", here(classes="25x0.5,25x1")) == ["2 classes of executors, trained on 1"]
+
+
+@pytest.mark.parametrize("experiments", [1, 20])
+def test_the_jobs_of_the_readme_are_unlike_tpch(experiments: int, tmp_path: Path) -> None:
+    """However many experiments there are: what fits does not hang on which jobs these draw."""
+    [text] = re.findall(r"^```json my-jobs.json\n(.*?)^```$", README.read_text(), re.M | re.S)
+    (tmp_path / "my-jobs.json").write_text(text)
+    workload = open_workload(tmp_path / "my-jobs.json")
+    seen = [
+        misfits("embedded-stream", here(workload, every_s=10, jobs=jobs, num_experiments=experiments))
+        for jobs in (1, 20)
+    ]
+    assert all("trained on 0.051 to 0.27" in words for found in seen for words in found[-1:])
+    assert all(seen)
+
+
+def test_jobs_that_arrive_exactly_are_looked_at_window_by_window() -> None:
+    workload = embedded_workload()
+    sequence = trace_arrivals(workload.profiles[:6], [0.0, 1.0, 10_000.0, 20_000.0, 30_000.0, 40_000.0])
+    exact = here(replace(workload, sequence=sequence), num_experiments=3, window_ms=5000.0)
+    assert [len(exact.sequence(seed)) for seed in fit._some_seeds(exact)] == [2, 1, 1]
+    assert surroundings(exact, exact.seeds).load is not None
+    assert fit._some_seeds(here(replace(workload, sequence=sequence))) == list(range(20))
+
+
+def test_as_many_sequences_are_looked_at_as_have_jobs_enough() -> None:
+    assert len(fit._some_seeds(here(jobs=20, num_experiments=1))) == 10
+    assert len(fit._some_seeds(here(jobs=500))) == 1
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_every_policy_that_ships_says_what_it_was_trained_on(name: str) -> None:
+    trained = read_trained_on(SHIPPED[name])
+    assert trained is not None
+    assert trained.arrivals == ("batch" if name.endswith("batch") else "stream")
+    assert trained.executors.middle == (200 if name == "packing-tpch" else 50)
+
+
+def saved(path: Path, about: dict[str, Any]) -> Path:
+    save_policy(path, Policy(SMALL, 0), about)
+    return path
+
+
+def test_a_file_that_does_not_say_cannot_be_judged(tmp_path: Path) -> None:
+    unknown = here(executors=5000, delay_s=0)
+    assert misfits(saved(tmp_path / "silent.npz", {}), unknown) == []
+    about = {"trained_on": surroundings(here(), [1]).model_dump(mode="json")}
+    assert misfits(saved(tmp_path / "telling.npz", about), unknown) != []
+    assert misfits(str(tmp_path / "telling.npz"), here()) == []
+
+
+def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(PolicyFileError, match=r"nowhere\.npz: No such file"):
+        misfits(tmp_path / "nowhere.npz", here())
