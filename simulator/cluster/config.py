@@ -59,7 +59,7 @@ class ExecutorClass:
 class Semantics:
     """The places where the Decima paper and its published simulator differ, one switch each.
 
-    The defaults are the paper's; ``DECIMA_SIM`` is the published simulator's, and ``TRACE`` asks for fewer decisions.
+    The defaults are the paper's; ``DECIMA_SIM`` is the published simulator's; ``TRACE`` suits many stages of long tasks.
     """
 
     offer_idle_executors: bool = True
@@ -72,10 +72,10 @@ class Semantics:
     release_misfits: bool = True
     """An executor that is too small for all stages that are left of its job goes to the common pool; else it waits in
     its job, as Spark's own executors do, until the job ends. The published simulator has one size only."""
-    fewer_decisions: bool = False
-    """Ask less about waiting. Free executors are offered only while a stage that is ready has tasks for them; and a
-    decision on a stage that is not ready sends executors to wait in its job up to the limit, not only as many as the
-    stage has tasks. Neither source does it; where jobs have many small stages, as in traces, most decisions go."""
+    ready_stages_only: bool = False
+    """Only stages whose parents are complete may be chosen; else also those whose parents have handed out their last
+    tasks, for which executors wait in the job, so that they are there in time. Neither source does it. Where jobs have
+    many small stages and tasks take much longer than moves, as in traces, it saves nearly all decisions."""
     honour_max_time: bool = True
     """The episode ends at ``max_time_ms``; else that setting has no effect."""
     reward_short_jobs: bool = True
@@ -87,7 +87,7 @@ class Semantics:
 
 PAPER = Semantics()
 DECIMA_SIM = Semantics(**{switch.name: False for switch in fields(Semantics)})
-TRACE = Semantics(fewer_decisions=True)
+TRACE = Semantics(ready_stages_only=True)
 #: By the names they go by in files and on the command line.
 SEMANTICS = {"paper": PAPER, "decima-sim": DECIMA_SIM, "trace": TRACE}
 

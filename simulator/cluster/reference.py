@@ -251,18 +251,13 @@ class ReferenceCluster(BaseCluster):
         return job.number if job else None, stage.number if stage else None
 
     def _commit(self, target: tuple[int, int] | None, count: int) -> float:
-        source = self._turn[0].source
-        if target is None:
-            self._commitments += [(source, None)] * count
-            self._offered -= count
-        stage = self._jobs[target[0]].stages[target[1]] if target else None
-        while stage and count:
-            committed = min(count, self._unclaimed(stage))
+        source, stage = self._turn[0].source, None
+        if target is not None:
+            stage = self._jobs[target[0]].stages[target[1]]
+            count = min(count, self._unclaimed(stage))
             self._chosen.add(stage)
-            self._commitments += [(source, stage)] * committed
-            self._offered -= committed
-            count -= committed
-            stage = self._next_to_wait_for(stage)
+        self._commitments += [(source, stage)] * count
+        self._offered -= count
         if not self._offered:
             self._chosen.clear()
             for executor in self._turn:
@@ -290,15 +285,6 @@ class ReferenceCluster(BaseCluster):
                 raise SchedulingError(
                     f"all executors are idle and nothing is pending, but {len(self._live)} jobs are not complete"
                 )
-
-    def _next_to_wait_for(self, stage: Stage) -> Stage | None:
-        """The stage of the same job that executors are sent to wait for after this one."""
-        if stage.ready or not self.config.semantics.fewer_decisions:
-            return None
-        kind = self._turn[0].kind
-        schedulable = [each for each in stage.job.stages if self._is_schedulable(each, kind)]
-        following = min(schedulable, key=lambda each: each.rank, default=None)
-        return None if following is None or following.ready else following
 
     def _open_round(self, turn: list[Executor], offered: int, source_job: Job | None) -> None:
         self._turn, self._offered, self._source_job = turn, offered, source_job
@@ -355,15 +341,18 @@ class ReferenceCluster(BaseCluster):
         return (
             stage not in self._chosen
             and self._unclaimed(stage) > 0
-            and all(self._unclaimed(parent) <= 0 for parent in stage.parents)
+            and self._may_begin(stage)
             and self._fits(stage, kind)
         )
 
+    def _may_begin(self, stage: Stage) -> bool:
+        """Whether no parent has tasks to hand out, or, as a switch has it, all of them are complete."""
+        if self.config.semantics.ready_stages_only:
+            return stage.ready
+        return all(self._unclaimed(parent) <= 0 for parent in stage.parents)
+
     def _first_schedulable(self, kind: int) -> Stage | None:
-        """With fewer decisions, the first that is ready."""
         stages = (stage for job in self._live for stage in job.stages)
-        if self.config.semantics.fewer_decisions:
-            stages = (stage for stage in stages if stage.ready)
         return next((stage for stage in stages if self._is_schedulable(stage, kind)), None)
 
     def _fits(self, stage: Stage, kind: int) -> bool:

@@ -136,8 +136,6 @@ def _run_dry(state, executor, stage, now):
 def commit(memory, turn, budget, target, count, now):
     """Commit executors of the open round to a stage (at most its unclaimed tasks) or to idleness.
 
-    If the stage is not ready and ``Semantics.fewer_decisions`` holds, to the job's other such stages too.
-
     When that was the last of the budget, the executors in turn carry out the commitments of their source.
 
     Args:
@@ -156,26 +154,14 @@ def commit(memory, turn, budget, target, count, now):
 
 @inner
 def _commit(state, turn, budget, target, count, now):
-    first = state.executors[turn[0]]
     source = executors.source_of(state, turn[0])
-    left = count
-    if target == IDLE:
-        executors.commit(state, source, first.job, IDLE, count)
-        left = 0
-    while left > 0:
+    if target != IDLE:
         stage = state.stages[target]
-        committed = min(left, stage.num_tasks - stage.started - stage.claimed)
-        executors.commit(state, source, first.job, target, committed)
-        left -= committed
-        if stage.incomplete_parents == 0 or state.cluster[0].fewer_decisions == 0:
-            break
-        target = tasks.next_of_job(state, stage.job, first.kind)
-        if target < 0 or state.stages[target].incomplete_parents == 0:
-            break
-    budget -= count - left
-    if budget == 0:
+        count = min(count, stage.num_tasks - stage.started - stage.claimed)
+    executors.commit(state, source, state.executors[turn[0]].job, target, count)
+    if count == budget:
         _close(state, turn, source, now)
-    return budget
+    return budget - count
 
 
 @inner
@@ -220,7 +206,7 @@ def _stay(state, turn, budget, now):
     if first.pool >= 0:
         tasks.refresh(state, job)
     source = executors.source_of(state, turn[0])
-    decisions, starts, waits = 0, False, False
+    decisions, starts = 0, False
     while budget > 0:
         target = tasks.next_of_job(state, job, first.kind)
         if target < 0:
@@ -229,10 +215,8 @@ def _stay(state, turn, budget, now):
         count = min(budget, stage.num_tasks - stage.started - stage.claimed)
         executors.commit(state, source, job, target, count)
         budget -= count
-        is_ready = stage.incomplete_parents == 0
-        decisions += is_ready or not waits or state.cluster[0].fewer_decisions == 0
-        starts |= is_ready
-        waits |= not is_ready
+        decisions += 1
+        starts |= stage.incomplete_parents == 0
     if budget == 0:
         if starts or first.pool < 0:
             _close(state, turn, source, now)

@@ -47,7 +47,7 @@ CLUSTER = _record(
     ("nearest_level", _INT),  # switches of `Semantics`
     ("waiting_keeps_jvm", _INT),
     ("release_misfits", _INT),
-    ("fewer_decisions", _INT),
+    ("ready_stages_only", _INT),
     ("warmup_ms", _FLOAT),
     ("moving_ms", _FLOAT),
 )
@@ -115,7 +115,7 @@ STAGE = _record(
     ("running", _INT),  # executors on it
     ("claimed", _INT),  # executors committed to the stage or moving to it
     ("selected", _INT),  # 1 if chosen in the open round
-    ("open_parents", _INT),  # parents that are not saturated
+    ("open_parents", _INT),  # parents that must still be saturated, or complete if a switch has it
     ("incomplete_parents", _INT),  # parents that are not complete
     ("open_order", _INT),  # rank in which stages became ready (all parents complete)
     ("first_task", _INT),
@@ -319,7 +319,7 @@ def allocate(config: ClusterConfig, sequence: JobSequence) -> Memory:
     cluster["nearest_level"] = config.semantics.nearest_level
     cluster["waiting_keeps_jvm"] = config.semantics.waiting_keeps_jvm
     cluster["release_misfits"] = config.semantics.release_misfits
-    cluster["fewer_decisions"] = config.semantics.fewer_decisions
+    cluster["ready_stages_only"] = config.semantics.ready_stages_only
     cluster["warmup_ms"] = config.warmup_delay_ms
     cluster["moving_ms"] = config.moving_delay_ms
 

@@ -58,8 +58,9 @@ def adjust(state, stage_id, started, claimed):
     more = 1 if after > 0 else -1
     state.jobs[stage.job].unsaturated += more
     state.jobs[stage.job].moved_on = 1
-    for edge in range(stage.first_child, stage.end_child):
-        stages[state.children[edge]].open_parents += more
+    if state.cluster[0].ready_stages_only == 0:
+        for edge in range(stage.first_child, stage.end_child):
+            stages[state.children[edge]].open_parents += more
 
 
 @inner
@@ -153,6 +154,7 @@ def complete_stage(state, stage):
 def make_ready(state, stage):
     """All parents of the stage are complete."""
     state.stages[stage].open_order = state.cluster[0].num_opened
+    state.stages[stage].open_parents = 0
     state.cluster[0].num_opened += 1
     state.jobs[state.stages[stage].job].moved_on = 1
 
@@ -211,24 +213,20 @@ def refresh(state, job):
         pools[first + kind].settled = 0
     for stage_id in range(state.jobs[job].first_stage, state.jobs[job].end_stage):
         stage = stages[stage_id]
-        waits = stage.incomplete_parents > 0
         if stage.open_parents > 0:
             continue
         for kind in range(num_classes):
             if is_schedulable(stage, state.staff[staff_of(state, stage_id, kind)]):
                 pool = pools[first + kind]
-                if pool.open < 0 and not (waits and state.cluster[0].fewer_decisions == 1):
+                if pool.open < 0:
                     pool.open = stage_id
-                if waits:
+                if stage.incomplete_parents > 0:
                     pool.awaited += stage.num_tasks - stage.started - stage.claimed
 
 
 @inner
 def first_schedulable(state, kind):
-    """The first schedulable stage over the live jobs in order of arrival; -1 if none. No round is open.
-
-    With ``Semantics.fewer_decisions``, the first that is ready.
-    """
+    """The first schedulable stage over the live jobs in order of arrival; -1 if none. No round is open."""
     for place in range(state.cluster[0].num_live):
         job = state.live[place]
         refresh(state, job)

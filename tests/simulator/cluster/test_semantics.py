@@ -12,7 +12,6 @@ from decima.schedulers import Fifo
 from simulator import (
     DECIMA_SIM,
     PAPER,
-    TRACE,
     Cluster,
     ClusterConfig,
     Decision,
@@ -33,7 +32,7 @@ def with_and_without(switch: str) -> list[tuple[Semantics, bool]]:
 
 
 def test_the_paper_has_all_switches_on_and_the_published_simulator_all_off() -> None:
-    ours = {"fewer_decisions"}
+    ours = {"ready_stages_only"}
     assert all(getattr(PAPER, switch) is (switch not in ours) for switch in SWITCHES)
     assert all(getattr(DECIMA_SIM, switch) is False for switch in SWITCHES)
     assert ClusterConfig().semantics == PAPER
@@ -160,34 +159,23 @@ def test_an_executor_too_small_for_what_is_left_of_its_job_is_free(on: bool) -> 
     assert observation.job_executors.tolist() == [1 if on else 2, 0]
 
 
-@pytest.mark.parametrize(("semantics", "on"), with_and_without("fewer_decisions"))
-def test_one_decision_sends_executors_to_wait_for_several_stages(semantics: Semantics, on: bool) -> None:
-    """Three stages of a task each open when the first stage is complete; the limit is three executors."""
-    fan = job(*(stage(1, 1000.0) for _ in range(4)), edges=[(0, 1), (0, 2), (0, 3)])
-    cluster = Cluster(ClusterConfig(num_executors=5, semantics=semantics), jobs(fan))
+@pytest.mark.parametrize(("semantics", "on"), with_and_without("ready_stages_only"))
+def test_executors_are_sent_ahead_to_stages_that_are_not_ready_or_not(semantics: Semantics, on: bool) -> None:
+    """The second stage may be chosen as soon as all tasks of the first are handed out, or when it opens at 3 s."""
+    config = ClusterConfig(num_executors=5, moving_delay_ms=2000.0, semantics=semantics)
+    cluster = Cluster(config, jobs(chain(stage(1, 1000.0), stage(3, 1000.0))))
     cluster.decide(Decision(0, 1))
-    cluster.decide(Decision(1, 3))
-    seen = cluster.observe()
-    assert seen.job_executors.tolist() == [3 if on else 2]
-    assert seen.unclaimed_tasks.tolist() == ([0, 0, 0, 1] if on else [0, 0, 1, 1])
-    assert cluster.offered == (2 if on else 3)
-
-
-def test_a_stage_that_is_ready_gets_no_more_than_it_has_tasks_even_with_fewer_decisions() -> None:
-    wide = job(stage(1, 1000.0), stage(1, 1000.0), stage(1, 1000.0), edges=[(0, 2)])
-    cluster = Cluster(ClusterConfig(num_executors=5, semantics=TRACE), jobs(wide))
-    cluster.decide(Decision(0, 5))
-    assert (cluster.offered, cluster.observe().job_executors.tolist()) == (4, [1])
-    # The job's next stage would be the one that is ready: whether it is to have any is another decision.
-    cluster.decide(Decision(2, 5))
-    assert (cluster.offered, cluster.observe().job_executors.tolist()) == (3, [2])
+    assert cluster.observe().schedulable.tolist() == [0, 0 if on else 1]
+    while cluster.clock.now < 3000.0:
+        cluster.decide(None)
+    assert cluster.observe().schedulable.tolist() == [0, 1]
 
 
 @pytest.mark.parametrize("on", [True, False])
 def test_nobody_is_asked_who_could_only_wait(on: bool) -> None:
     """Executor 2 is done with job 1 at 500 ms, when the two stages of job 0 that are left are not ready."""
     fan = job(*(stage(1, 1000.0) for _ in range(3)), edges=[(0, 1), (0, 2)])
-    semantics = replace(PAPER, fewer_decisions=on)
+    semantics = replace(PAPER, ready_stages_only=on)
     config = ClusterConfig(num_executors=3, moving_delay_ms=0.0, semantics=semantics)
     cluster = Cluster(config, jobs(fan, job(stage(1, 500.0)), job(stage(1, 10.0)), at=[0.0, 0.0, 700.0]))
     cluster.decide(give(cluster.observe(), 0, 1))
