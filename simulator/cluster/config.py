@@ -59,7 +59,7 @@ class ExecutorClass:
 class Semantics:
     """The places where the Decima paper and its published simulator differ, one switch each.
 
-    The defaults are the paper's; ``DECIMA_SIM`` is the published simulator's; ``TRACE`` suits many stages of long tasks.
+    The defaults are the paper's; ``DECIMA_SIM`` is the published simulator's; ``TRACE`` is for stages of long tasks.
     """
 
     offer_idle_executors: bool = True
