@@ -72,8 +72,8 @@ RECIPES = {
     "--semantics",
     type=click.Choice(["paper", "decima-sim", "trace"]),
     default="paper",
-    help="Spark as the Decima paper or as its published simulator models it; trace: as the paper, with fewer decisions "
-    "where jobs have many small stages.",
+    help="Spark as the Decima paper or as its published simulator models it; trace: as the paper, but "
+    "nobody is sent to wait for a stage that is not ready.",
 )
 @click.option(
     "--schedulers",

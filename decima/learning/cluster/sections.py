@@ -95,7 +95,7 @@ class ClusterSection(Section):
     )
     semantics: Literal["paper", "decima-sim", "trace"] = Field(
         default="paper",
-        description="Spark as the paper or as its published simulator models it, or as the paper with fewer decisions",
+        description="Spark as the paper or as its published simulator models it; trace: the paper without waiting for stages",
     )
 
     @field_validator("classes")
