@@ -17,7 +17,7 @@ import pytest
 from decima.policy.threads import one_thread
 from decima.registry import make_scheduler
 from decima.schedulers import Fair
-from simulator import Cluster, ClusterConfig, run_episode
+from simulator import TRACE, Cluster, ClusterConfig, run_episode
 from simulator.cluster.config import parse_classes
 from tests.benchmarks.memory import measure_memory
 from workloads import JobSequence, trace_arrivals
@@ -44,7 +44,9 @@ def enlarged(trace: JobSequence, times: int) -> JobSequence:
 def cluster_of(times: int, hours: float) -> ClusterConfig:
     """3,000 executors of four classes, so many times as many."""
     classes = ",".join(f"{750 * times}x{memory}" for memory in (0.25, 0.5, 0.75, 1))
-    return ClusterConfig(executor_classes=parse_classes(classes), max_time_ms=hours * HOUR_MS)
+    return ClusterConfig(
+        executor_classes=parse_classes(classes), max_time_ms=hours * HOUR_MS, semantics=TRACE
+    )
 
 
 def task_us(trace: JobSequence, times: int, hours: float) -> float:

@@ -95,7 +95,7 @@ class ClusterSection(Section):
     )
     semantics: Literal["paper", "decima-sim", "trace"] = Field(
         default="paper",
-        description="Spark as the paper or as its published simulator models it; trace: the paper without waiting for stages",
+        description="Spark as the paper or as its published simulator models it; trace: nobody waits for stages",
     )
 
     @field_validator("classes")

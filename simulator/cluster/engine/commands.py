@@ -319,10 +319,14 @@ def next_free_executors(memory, place, stays, now):
     num_classes = state.cluster[0].num_classes
     decisions = 0
     first_kind = place % num_classes
+    wanted = np.empty(num_classes, dtype=np.bool_)
+    # Most often nobody is wanted, and the live jobs are many.
+    if not executors.find_wanted(state, wanted):
+        return np.empty(0, dtype=np.int64), 0, -1, place, decisions
     for number in range(place // num_classes, 1 + state.cluster[0].num_live):
         job = state.live[number - 1] if number > 0 else -1
         for kind in range(first_kind, num_classes):
-            if not executors.is_free(state, job, kind):
+            if not (wanted[kind] and executors.is_free(state, job, kind)):
                 continue
             pool = executors.pool_of(state, job, kind)
             if stays and state.pools[pool].settled > 0:
@@ -333,6 +337,7 @@ def next_free_executors(memory, place, stays, now):
             if stays:
                 budget, more = _stay(state, turn, budget, now)
                 decisions += more
+                executors.find_wanted(state, wanted)
             if budget > 0:
                 return turn, budget, job, number * num_classes + kind + 1, decisions
         first_kind = 0

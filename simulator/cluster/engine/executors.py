@@ -27,6 +27,7 @@ __all__ = [
     "drop",
     "end_job",
     "enter_pool",
+    "find_wanted",
     "go_to_common_pool",
     "has_ended",
     "is_committed",
@@ -129,6 +130,16 @@ def is_free(state, job, kind):
         if pool.open >= 0:
             return True
     return first_schedulable(state, kind) >= 0
+
+
+@inner
+def find_wanted(state, wanted):
+    """Fill in of which classes some executors are in pools and could be used; returns whether of any."""
+    found = False
+    for kind in range(state.cluster[0].num_classes):
+        wanted[kind] = state.kinds[kind].free > 0 and first_schedulable(state, kind) >= 0
+        found |= wanted[kind]
+    return found
 
 
 @inner
