@@ -40,6 +40,7 @@ RECIPES = {
     "embedded-batch": "batch",
     "embedded-stream": "stream",
     "packing-tpch": "packing",
+    "packing-trace": "packing-trace",
 }
 
 
@@ -196,7 +197,7 @@ def _comparison(options: dict[str, Any]) -> tuple[Comparison, dict[str, list[str
     if checkpoint is None and options["scheduler_names"] is None:
         # Whoever names nobody gets what there is, and nothing that may collapse here.
         fitting = default_policy(workload, options["arrivals"], len(classes))
-        if fitting is None or not SHIPPED[fitting].is_file():
+        if not SHIPPED[fitting].is_file():
             schedulers.remove(LEARNED)
         elif found := misfits(fitting, conditions):
             schedulers.remove(LEARNED)

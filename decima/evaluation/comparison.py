@@ -106,11 +106,6 @@ class Comparison:
         if {LEARNED, LEARNED + UNGUARDED} & set(given.values()):
             num_classes = len(conditions.cluster.executor_classes)
             policy = policy or default_policy(conditions.workload, conditions.arrivals, num_classes)
-            if policy is None:
-                raise CompareError(
-                    f"no policy that ships has learned to pack jobs like those of {conditions.workload.name}: train "
-                    "one with decima train --config packing --workload, and give it with --checkpoint"
-                )
             plain = {LEARNED + end: f"{LEARNED}:{policy}{end}" for end in ("", UNGUARDED)}
             given = {name: plain.get(spec, spec) for name, spec in given.items()}
         for spec in given.values():

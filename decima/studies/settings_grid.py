@@ -233,4 +233,4 @@ def _conditions(cell: Cell, workload: Workload, num_experiments: int, seed: int)
 def _policy(conditions: Conditions) -> str | None:
     """The policy that ships for what is most like these conditions, if it is there."""
     name = default_policy(conditions.workload, conditions.arrivals)
-    return name if name is not None and SHIPPED[name].is_file() else None
+    return name if SHIPPED[name].is_file() else None

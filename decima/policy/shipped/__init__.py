@@ -19,7 +19,7 @@ __all__ = ["SHIPPED", "default_policy"]
 _QUERY = r"tpch-q\d+-\d+g"
 
 #: Name -> file. They learned from the published TPC-H profiles or from the embedded ones, in batches or streams;
-#: the one that packs learned from streams of published profiles on executors of four classes.
+#: those that pack learned on executors of four classes, from streams of published profiles or of a trace's jobs.
 SHIPPED: dict[str, Path] = {
     name: Path(__file__).with_name(f"{name}.npz")
     for name in (
@@ -28,14 +28,15 @@ SHIPPED: dict[str, Path] = {
         "embedded-batch",
         "embedded-stream",
         "packing-tpch",
+        "packing-trace",
     )
 }
 
 
 def default_policy(
     workload: Workload, arrivals: Literal["batch", "poisson"], num_classes: int = 1
-) -> str | None:
-    """The name of the policy that learned from what is most like a workload; none if nothing is like it.
+) -> str:
+    """The name of the policy that learned from what is most like a workload, however unlike that may be.
 
     Args:
         workload: where jobs come from.
@@ -44,7 +45,7 @@ def default_policy(
     """
     if num_classes > 1:
         queries = all(re.fullmatch(_QUERY, profile.name) for profile in workload.profiles)
-        return "packing-tpch" if queries else None
+        return "packing-tpch" if queries else "packing-trace"
     profiles = "tpch" if _is_published(workload) else "embedded"
     if workload.sequence is not None:
         arrival_ms = workload.sequence.arrival_ms
