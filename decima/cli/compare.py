@@ -40,7 +40,6 @@ RECIPES = {
     "embedded-batch": "batch",
     "embedded-stream": "stream",
     "packing-tpch": "packing",
-    "packing-trace": "packing-trace",
 }
 
 

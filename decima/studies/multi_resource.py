@@ -99,14 +99,16 @@ def experiments(
 def learned(study: Study, conditions: Conditions) -> str:
     """The policy: what the study was given, else the one that ships, else what the recipe ``packing`` trains.
 
+    On a trace it is the one that learned from TPC-H jobs: nothing learns from the windows that it is compared on.
+
     Raises:
-        CompareError: a trace, and none ships; the windows to learn from would be those that it is compared on.
+        CompareError: a trace, and none ships.
     """
     if study.checkpoint is not None:
         return f"{LEARNED}:{study.checkpoint}"
     trace = study.workload.sequence is not None
-    shipped = SHIPPED.get("packing-trace" if trace else "packing-tpch")
-    if shipped is not None and shipped.is_file() and (trace or "profiles" in study.source):
+    shipped = SHIPPED["packing-tpch"]
+    if shipped.is_file() and (trace or "profiles" in study.source):
         return f"{LEARNED}:{shipped}"
     if trace:
         raise CompareError(

@@ -19,7 +19,7 @@ __all__ = ["SHIPPED", "default_policy"]
 _QUERY = r"tpch-q\d+-\d+g"
 
 #: Name -> file. They learned from the published TPC-H profiles or from the embedded ones, in batches or streams;
-#: those that pack learned on executors of four classes, from streams of published profiles or of a trace's jobs.
+#: the one that packs learned from streams of published profiles on executors of four classes.
 SHIPPED: dict[str, Path] = {
     name: Path(__file__).with_name(f"{name}.npz")
     for name in (
@@ -28,7 +28,6 @@ SHIPPED: dict[str, Path] = {
         "embedded-batch",
         "embedded-stream",
         "packing-tpch",
-        "packing-trace",
     )
 }
 
@@ -44,8 +43,7 @@ def default_policy(
         num_classes: of executors.
     """
     if num_classes > 1:
-        queries = all(re.fullmatch(_QUERY, profile.name) for profile in workload.profiles)
-        return "packing-tpch" if queries else "packing-trace"
+        return "packing-tpch"
     profiles = "tpch" if _is_published(workload) else "embedded"
     if workload.sequence is not None:
         arrival_ms = workload.sequence.arrival_ms

@@ -365,4 +365,4 @@ def test_by_default_those_that_pack_take_part_where_executors_differ(
     done = run(*small)
     assert done.exit_code == 0, done.stderr
     assert ",".join(results()["schedulers"]) == SCHEDULERS_THAT_PACK
-    assert "decima: the policy packing-trace." in done.stdout
+    assert "decima: the policy packing-tpch." in done.stdout

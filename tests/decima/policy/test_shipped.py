@@ -17,7 +17,7 @@ from workloads.sources.workload_file import Workload
 
 
 def test_policies_are_files_beside_their_module() -> None:
-    assert len(SHIPPED) == 6
+    assert len(SHIPPED) == 5
     folder = Path(policies.__file__).parent
     assert all(path == folder / f"{name}.npz" for name, path in SHIPPED.items())
 
@@ -45,7 +45,7 @@ def test_classes_of_executors_have_policies_of_their_own() -> None:
     query, other = chain(stage(1, 10), name="tpch-q3-50g"), chain(stage(1, 10), name="j_17")
     assert default_policy(Workload((query,)), "poisson", 4) == "packing-tpch"
     assert default_policy(embedded_workload(), "batch", 2) == "packing-tpch"
-    assert default_policy(Workload((query, other)), "poisson", 4) == "packing-trace"
+    assert default_policy(Workload((query, other)), "poisson", 4) == "packing-tpch"
 
 
 @pytest.mark.parametrize("workload", [embedded_workload(), LIBRARY], ids=["embedded", "own"])
