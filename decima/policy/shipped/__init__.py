@@ -32,9 +32,7 @@ SHIPPED: dict[str, Path] = {
 }
 
 
-def default_policy(
-    workload: Workload, arrivals: Literal["batch", "poisson"], num_classes: int = 1
-) -> str:
+def default_policy(workload: Workload, arrivals: Literal["batch", "poisson"], num_classes: int = 1) -> str:
     """The name of the policy that learned from what is most like a workload, however unlike that may be.
 
     Args:
