@@ -1,7 +1,7 @@
 """What a task and a decision cost on clusters of thousands of executors, in CPU time.
 
 Jobs are drawn from Alibaba's trace, with repetition, and arrive at its rhythm, so many times as fast as the cluster is
-larger than 3,000 executors. What is asserted has been reached; the aim is 2 us a task on either cluster, and 3 ms a
+larger than 3,000 executors. What is asserted has been reached, with room for a busy machine; the aims are 2 us a task on either, and 3 ms a
 decision. Run alone: ``pytest -n 0 -m benchmark -s tests/benchmarks``.
 """
 
@@ -68,12 +68,12 @@ def task_us(trace: JobSequence, times: int, hours: float) -> float:
 
 def test_a_task_on_three_thousand_executors(trace: JobSequence) -> None:
     task_us(trace, 1, 1.0)  # compiles, or loads what was compiled
-    assert task_us(trace, 1, 200.0) < 8
+    assert task_us(trace, 1, 200.0) < 3
 
 
 def test_a_task_on_thirty_thousand_executors(trace: JobSequence) -> None:
-    """The first hour, in which executors are offered 30 times for each task that starts."""
-    assert task_us(trace, 10, 1.0) < 50
+    """The first hour, in which there is a decision for every 16 tasks."""
+    assert task_us(trace, 10, 1.0) < 20
 
 
 def test_a_decision_of_the_learned_policy_among_three_hundred_jobs(trace: JobSequence) -> None:
@@ -90,4 +90,4 @@ def test_a_decision_of_the_learned_policy_among_three_hundred_jobs(trace: JobSeq
                 times.append(1000 * (time.process_time() - started))
             cluster.decide(fair.decide(observation) if observation.num_schedulable else None)
     print(f"\n{np.median(times):.2f} ms a decision with {len(observation.jobs)} live jobs", end="")
-    assert np.median(times) <= 8
+    assert np.median(times) <= 6
