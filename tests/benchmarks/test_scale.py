@@ -1,8 +1,8 @@
 """What a task and a decision cost on clusters of thousands of executors, in CPU time.
 
 Jobs are drawn from Alibaba's trace, with repetition, and arrive at its rhythm, so many times as fast as the cluster is
-larger than 3,000 executors. What is asserted has been reached, with room for a busy machine; the aims are 2 us a task on either, and 3 ms a
-decision. Run alone: ``pytest -n 0 -m benchmark -s tests/benchmarks``.
+larger than 3,000 executors. What is asserted has been reached, with room for a busy machine; the aims are 2 us a task
+on either cluster, and 3 ms a decision. Run alone: ``pytest -n 0 -m benchmark -s tests/benchmarks``.
 """
 
 from __future__ import annotations
