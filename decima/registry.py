@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from simulator.cluster.episode import DecidesStages
 
 __all__ = [
+    "ANY_POLICY",
     "DEFAULT_POLICY",
     "LEARNED",
     "PARAMETERS",
@@ -38,6 +39,7 @@ __all__ = [
     "UNGUARDED",
     "SchedulerError",
     "make_scheduler",
+    "policy_named",
     "signature",
 ]
 
@@ -45,6 +47,8 @@ __all__ = [
 LEARNED = "decima"
 #: Behind its name, and the policy's: it decides as the network says, whatever comes of it.
 UNGUARDED = ",guard=off"
+#: The names of one that leave it open which policy it follows.
+ANY_POLICY = (LEARNED, LEARNED + UNGUARDED)
 #: The policy that it follows where nobody says which, nor what for.
 DEFAULT_POLICY = "embedded-batch"
 
@@ -105,6 +109,12 @@ def make_scheduler(spec: str, seed: int = 0) -> DecidesStages:
             f"unknown scheduler {spec!r}: expected one of {known}, decima:POLICY or module:Class"
         )
     return _own_scheduler(spec, name, argument)
+
+
+def policy_named(spec: str) -> str | None:
+    """The policy, a name or a file, of a scheduler that learned; none of any other, or if it is left open which."""
+    name, colon, policy = spec.removesuffix(UNGUARDED).partition(":")
+    return policy if colon and name == LEARNED else None
 
 
 def signature(name: str) -> str:

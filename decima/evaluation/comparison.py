@@ -33,7 +33,7 @@ from decima.evaluation.tuning import (
 from decima.evaluation.workers import Workers, available_cpus
 from decima.outputs import versions
 from decima.policy.shipped import default_policy
-from decima.registry import LEARNED, SCHEDULERS, UNGUARDED, make_scheduler
+from decima.registry import ANY_POLICY, LEARNED, SCHEDULERS, make_scheduler, policy_named
 from simulator.cluster.config import SEMANTICS
 
 if TYPE_CHECKING:
@@ -103,19 +103,19 @@ class Comparison:
             raise CompareError("name at least one scheduler")
         if num_training < 1:
             raise CompareError(f"tuning needs at least one training sequence, got {num_training}")
-        if {LEARNED, LEARNED + UNGUARDED} & set(given.values()):
+        if set(ANY_POLICY) & set(given.values()):
             num_classes = len(conditions.cluster.executor_classes)
             policy = policy or default_policy(conditions.workload, conditions.arrivals, num_classes)
-            plain = {LEARNED + end: f"{LEARNED}:{policy}{end}" for end in ("", UNGUARDED)}
-            given = {name: plain.get(spec, spec) for name, spec in given.items()}
+            with_policy = {spec: spec.replace(LEARNED, f"{LEARNED}:{policy}", 1) for spec in ANY_POLICY}
+            given = {name: with_policy.get(spec, spec) for name, spec in given.items()}
         for spec in given.values():
             if spec not in TUNED:
                 make_scheduler(spec, conditions.seed)
         self.conditions = conditions
         self.schedulers = dict(given)
         self.policy = policy
-        learned = (name for name, spec in given.items() if spec.startswith(f"{LEARNED}:"))
-        self.misfits = {name: misfits(given[name].partition(":")[2], conditions) for name in learned}
+        learned = {name: named for name, spec in given.items() if (named := policy_named(spec)) is not None}
+        self.misfits = {name: misfits(named, conditions) for name, named in learned.items()}
         self.alphas = tuple(alphas)
         self._grids = GRIDS | {"weighted-fair": tuple(map(weighted_fair, self.alphas))}
         self._tuned_once = tuple({TUNED[spec].name: None for spec in given.values() if _once(spec)})
@@ -285,11 +285,10 @@ class Comparison:
         summary = self.summary(scheduler).items()
         entry: dict[str, Any] = {name: None if math.isnan(value) else value for name, value in summary}
         entry["per_seed_avg_jct_s"] = runs["mean_jct_s"].tolist()
-        if scheduler == LEARNED:
+        if scheduler in ANY_POLICY:
             entry["policy"] = self.policy
-        if spec.split(":")[0] == LEARNED:
-            entry |= {name: int(runs[name].sum()) for name in ("decisions", "guarded")}
         if scheduler in self.misfits:
+            entry |= {name: int(runs[name].sum()) for name in ("decisions", "guarded")}
             entry["outside_training"] = self.misfits[scheduler]
         if _once(spec):
             entry["setting"] = self.tuned.get(TUNED[spec].name)

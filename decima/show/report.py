@@ -11,7 +11,7 @@ from decima.evaluation.comparison import Comparison
 from decima.evaluation.intervals import Interval
 from decima.evaluation.tuning import GRIDS, TUNED, TUNED_ONCE
 from decima.policy.shipped import SHIPPED
-from decima.registry import LEARNED, PARAMETERS, SCHEDULERS, UNGUARDED, signature
+from decima.registry import ANY_POLICY, LEARNED, PARAMETERS, SCHEDULERS, UNGUARDED, signature
 from decima.show.tables import interval_text, new_table
 from simulator.cluster.config import ClusterConfig, ExecutorClass
 
@@ -50,8 +50,7 @@ def comparison_notes(comparison: Comparison) -> list[str]:
     notes += [
         f"No stage fits executors of {class_text(kind)}." for kind in comparison.conditions.idle_classes
     ]
-    if LEARNED in schedulers:
-        notes.append(f"{LEARNED}: the policy {comparison.policy}.")
+    notes += [f"{name}: the policy {comparison.policy}." for name in ANY_POLICY if name in schedulers]
     notes += [note for name in schedulers if (note := _guarded(comparison, name))]
     notes += [
         f"{name} may do badly here, its policy was trained on something else: {'; '.join(found)}."

@@ -24,7 +24,7 @@ from decima.evaluation.comparison import Comparison
 from decima.evaluation.intervals import Interval, mean_interval
 from decima.evaluation.tuning import HINDSIGHT
 from decima.policy.files import read_about
-from decima.registry import LEARNED
+from decima.registry import policy_named
 from decima.show.shown import Shown
 from decima.show.style import draw_bars, legend_beside, new_axes
 from decima.show.tables import interval_text, new_table
@@ -295,8 +295,8 @@ def _policies(comparisons: Mapping[str, Comparison]) -> dict[str, dict[str, Any]
     names: dict[str, list[str]] = {}
     for comparison in comparisons.values():
         for name, spec in comparison.schedulers.items():
-            if spec.startswith(f"{LEARNED}:"):
-                known = names.setdefault(spec.removeprefix(f"{LEARNED}:"), [])
+            if (policy := policy_named(spec)) is not None:
+                known = names.setdefault(policy, [])
                 if name not in known:
                     known.append(name)
     return {file: {"schedulers": known, **read_about(Path(file))} for file, known in names.items()}

@@ -40,7 +40,7 @@ def test_by_default_a_policy_that_does_not_fit_is_left_out_and_one_line_says_so(
 
 
 def test_who_names_it_sees_it_and_one_line_says_why_not_to_trust_it(run: Compare) -> None:
-    for name in ("decima", "decima:tpch-stream"):
+    for name in ("decima", "decima:tpch-stream", "decima,guard=off", "decima:tpch-stream,guard=off"):
         done = run(*SAVED, "--schedulers", f"fair,{name}", base=UNLIKE)
         assert done.exit_code == 0, done.stderr
         assert results()["left_out"] == []
