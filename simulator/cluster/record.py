@@ -10,7 +10,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
-import networkx as nx
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
@@ -113,7 +112,7 @@ class EpisodeRecord:
         unfinished or without work.
         """
         executors = self.config.num_executors
-        alone = self._per_job(lambda profile: max(_longest_path_ms(profile), profile.work_ms / executors))
+        alone = self._per_job(lambda profile: max(profile.height_ms.max(), profile.work_ms / executors))
         return _ratio(self.jct_ms, alone)
 
     @cached_property
@@ -342,15 +341,6 @@ class EpisodeRecord:
 def _count_within(group: NDArray[np.int64]) -> NDArray[np.int64]:
     """0, 1, 2, .. inside each run of equal values of an ascending array."""
     return np.arange(group.size, dtype=np.int64) - np.searchsorted(group, group)
-
-
-def _longest_path_ms(profile: JobProfile) -> float:
-    """Longest path through the DAG with one mean task per stage, ms."""
-    finish = np.zeros(profile.num_stages)
-    for stage in nx.topological_sort(profile.graph()):
-        start = max((finish[parent] for parent in profile.parents[stage]), default=0.0)
-        finish[stage] = start + profile.stages[stage].durations.mean_ms
-    return float(finish.max())
 
 
 def _ratio(value: NDArray[np.float64], to: NDArray[np.float64]) -> NDArray[np.float64]:
