@@ -22,6 +22,7 @@ from decima.schedulers.fifo import Fifo
 from decima.schedulers.graphene.online import Graphene
 from decima.schedulers.graphene_star import GrapheneStar
 from decima.schedulers.packed_srpt import PackedSrpt
+from decima.schedulers.priced_srpt import PricedSrpt
 from decima.schedulers.random_choice import RandomChoice
 from decima.schedulers.sjf_cp import SjfCp
 from decima.schedulers.srpt import CappedSrpt, ProfiledSrpt
@@ -62,6 +63,7 @@ SCHEDULERS: dict[str, type[Scheduler]] = {
     "weighted-fair": WeightedFair,
     "capped-srpt": CappedSrpt,
     "profiled-srpt": ProfiledSrpt,
+    "priced-srpt": PricedSrpt,
     "packed-srpt": PackedSrpt,
     "tetris": Tetris,
     "drf": Drf,

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 __all__ = [
     "DECIMA_SIM_POLICY",
+    "GENERAL_POLICY",
     "PACKING_POLICY",
     "PAPER_POLICY",
     "PRESETS",
@@ -42,6 +43,11 @@ FeatureName = Literal[
     "free_covering_executors",
     "busy_executors",
     "fitting_share",
+    "delay_tasks",
+    "stream",
+    "rule",
+    "rule_executors",
+    "price",
     "thrifty_executors",
     "fast_executors",
 ]
@@ -58,11 +64,14 @@ JOB_FEATURE_NAMES = (
     "larger_share",
     "busy_executors",
     "fitting_share",
+    "stream",
+    "rule_executors",
+    "price",
     "thrifty_executors",
     "fast_executors",
 )
 #: Those that are negative at times.
-_SIGNED = ("local", "ready", "next", "unused_cpu", "unused_memory")
+_SIGNED = ("local", "ready", "next", "unused_cpu", "unused_memory", "stream", "rule")
 
 
 #: Units of a layer; more than that no file shall make us allocate.
@@ -86,7 +95,11 @@ class Feature(BaseModel):
             fits, ``larger_share`` of those at least as large as the ones offered; ``free_covering_executors`` those of
             other classes that wait and that the stage fits; ``busy_executors`` those of the job's that are at work or
             committed to it, without those offered; ``fitting_share`` the share of the job's unclaimed work that fits
-            the executors offered; ``thrifty_executors`` and ``fast_executors`` are how
+            the executors offered; ``delay_tasks`` the moving delay over the mean duration of the stage's tasks;
+            ``stream`` is 1 if the live jobs arrived at different times, else -1; ``rule`` is 1 for the stage that the
+            rule ``priced-srpt`` would run next, else -1 (where it would leave the executors idle, a stage of the
+            shortest job), ``rule_executors`` how many it would let the job hold, as far as that is open, and ``price``
+            its price of executors; ``thrifty_executors`` and ``fast_executors`` are how
             many a job uses well if it is alone (``simulator.cluster.alone.useful_executors``).
         scale: what it is divided by, in its own unit.
         log: whether to compress it.
@@ -293,6 +306,37 @@ PACKING_POLICY = PROFILED_POLICY.model_copy(
     }
 )
 
+
+def _compressed(features: tuple[Feature, ...], *names: str) -> tuple[Feature, ...]:
+    """Numbers of executors of clusters of any size: one more or less can be seen where there are few."""
+    return tuple(
+        Feature(name=feature.name, log=True) if feature.name in names else feature for feature in features
+    )
+
+
+_RULE = (Feature(name="rule_executors", scale=4.0), Feature(name="price", scale=4.0), Feature(name="stream"))
+_COUNTS = ("share_executors", "lasting_executors", "thrifty_executors", "fast_executors")
+
+#: For clusters of any size, jobs of any scale and any moving delay. It is told what the strongest rule for executors of
+#: one class would do, so that what it learns is where to do otherwise (residual policy learning; Silver et al., 2018).
+GENERAL_POLICY = PROFILED_POLICY.model_copy(
+    update={
+        "stage_features": (
+            *_compressed(
+                tuple(_WORK.get(each.name, each) for each in _rescaled(PROFILED_POLICY.stage_features, 4.0)),
+                *_COUNTS,
+                "running_executors",
+            ),
+            Feature(name="delay_tasks", log=True),
+            Feature(name="rule"),
+            *_RULE,
+        ),
+        "job_features": (*_compressed(_rescaled(PROFILED_POLICY.job_features, 4.0), *_COUNTS), *_RULE),
+        "limit_scale": 4.0,
+        "guard": True,
+    }
+)
+
 #: The network of the published code: 4,770 parameters.
 DECIMA_SIM_POLICY = PolicyConfig(
     stage_features=(
@@ -323,5 +367,6 @@ PRESETS: dict[str, PolicyConfig] = {
     "shortcut": SHORTCUT_POLICY,
     "profiled": PROFILED_POLICY,
     "packing": PACKING_POLICY,
+    "general": GENERAL_POLICY,
     "decima-sim": DECIMA_SIM_POLICY,
 }

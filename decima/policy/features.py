@@ -17,6 +17,7 @@ from decima.policy.compiled.graphs import LIMIT_KINDS, Jobs, Recipe, Seen, build
 from decima.policy.compiled.guard import Patience, has_work
 from decima.policy.config import FEATURE_NAMES, PolicyConfig
 from decima.policy.graphs import Graphs
+from decima.schedulers.priced_srpt import PRICES, PricedSrpt
 from simulator.cluster.alone import useful_executors
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.observation import Decision, Observation, PerJob
@@ -31,9 +32,15 @@ LASTING_MOVES = 8.0
 #: A guard's measures, in the time that a move takes: to wait for a stage; and as the rule profiled-srpt has them, work
 #: that must be left for an executor of another job, and for a free one.
 WORTH_WAITING, WORTH_LEAVING, WORTH_MOVING = 8.0, 8.0, 3.0
+#: Those that a rule says.
+RULE_FEATURES = {"rule", "rule_executors", "price"}
 #: How often the published code passes messages.
 PUBLISHED_STEPS = 8
 
+#: What the rule says, as ``Seen`` has it: the next stage, each job's executors, and their price.
+_Rule = tuple[int, NDArray[np.int64], float]
+#: Where nobody asks it.
+NO_RULE: _Rule = (-1, np.zeros(0, np.int64), 0.0)
 #: Of a profile: its messages, and how many executors it uses well by each of ``THRIFT``, 0 if nobody asks.
 _Known = tuple[NDArray[np.int32], list[int]]
 
@@ -70,6 +77,7 @@ class Featurizer:
             config.all_limits,
             config.num_limits,
         )
+        self._rule = PricedSrpt() if RULE_FEATURES & {feature.name for feature in features} else None
         self._asks_useful = bool((self._recipe.names >= FEATURE_NAMES.index("thrifty_executors")).any())
 
     def _of_profile(self, profile: JobProfile, cluster: ClusterConfig) -> _Known:
@@ -77,7 +85,7 @@ class Featurizer:
             return self._order(profile), [0] * len(THRIFT)
         return self._order(profile), [useful_executors(profile, cluster, each) for each in THRIFT]
 
-    def _seen(self, observation: Observation) -> Seen:
+    def _seen(self, observation: Observation, rule: _Rule) -> Seen:
         """What is read of an observation, and whether the guard has cause to act."""
         config = observation.config
         asked_again = config.semantics.offer_idle_executors and not observation.last_call
@@ -94,7 +102,9 @@ class Featurizer:
             observation.source,
             observation.num_executors,
             self.config.wait and asked_again,
+            config.moving_delay_ms,
             LASTING_MOVES * config.moving_delay_ms,
+            *rule,
             False,
             patience,
         )
@@ -102,8 +112,16 @@ class Featurizer:
             return seen._replace(can_wait=False, is_guarded=True)
         return seen
 
+    def _ask_rule(self, observation: Observation) -> _Rule:
+        if self._rule is None:
+            return NO_RULE
+        stage, limits, price = self._rule.ask(observation)
+        if stage < 0 and observation.num_schedulable:
+            stage = _of_shortest(observation)
+        return stage, limits, PRICES[price]
+
     def _can_wait(self, observation: Observation) -> bool:
-        return self.config.wait and self._seen(observation).can_wait
+        return self.config.wait and self._seen(observation, NO_RULE).can_wait
 
     def decision(self, observation: Observation, place: int, count: int) -> Decision | None:
         """What a choice does, as ``policy.Choices`` has it: a stage's place, and its limit less ``Graphs.low``."""
@@ -122,9 +140,7 @@ class Featurizer:
             return decision.stage, decision.limit - held + can_wait
         if not can_wait or not observation.num_schedulable:
             return None
-        work = observation.work_ms(observation.remaining_tasks)
-        stages = np.flatnonzero(observation.schedulable)
-        return int(stages[np.argmin(work[observation.stage_job[stages]])]), 1
+        return _of_shortest(observation), 1
 
     def allows(self, graph: Graphs, observation: Observation, decision: Decision | None) -> bool:
         """Whether a decision is a choice in the graph of the same observation."""
@@ -139,7 +155,9 @@ class Featurizer:
 
     def graph_and_answers(self, observation: Observation) -> tuple[Graphs, int]:
         """The one graph of an observation, and how many different decisions the policy has there."""
-        rows, messages, num_answers = build(self._seen(observation), self._known(observation), self._recipe)
+        rows, messages, num_answers = build(
+            self._seen(observation, self._ask_rule(observation)), self._known(observation), self._recipe
+        )
         graph = Graphs(
             np.array([0, rows.place.size]),
             np.array([0, observation.job_id.size]),
@@ -147,6 +165,13 @@ class Featurizer:
             *(*rows, messages),
         )
         return graph, num_answers
+
+
+def _of_shortest(observation: Observation) -> int:
+    """A stage of the job with the least work left, of those that may be chosen."""
+    work = observation.work_ms(observation.remaining_tasks)
+    stages = np.flatnonzero(observation.schedulable)
+    return int(stages[np.argmin(work[observation.stage_job[stages]])])
 
 
 def _joined(jobs: list[_Known]) -> Jobs:

@@ -38,7 +38,7 @@ class NeuralScheduler:
         self.policy = policy
         self.sample_seed = sample_seed
         self._featurizer = Featurizer(policy.config)
-        self._guarded = Featurizer(policy.config, guard=True) if guard else None
+        self._guarded = Featurizer(policy.config, guard=True) if guard and not policy.config.guard else None
         self._begin()
 
     def reset(self, config: ClusterConfig) -> None:

@@ -22,7 +22,8 @@ UNCLAIMED_TASKS, REMAINING_TASKS, MEAN_TASK_MS, UNCLAIMED_WORK_MS, REMAINING_WOR
 EXECUTORS, OFFERED, LOCAL, RUNNING_EXECUTORS, JOB_WORK_MS = 5, 6, 7, 8, 9
 READY, NEXT, SHARE, LASTING = 10, 11, 12, 13
 UNUSED_CPU, UNUSED_MEMORY, COVERING, AS_LARGE, FREE_COVERING, BUSY, FITTING = 14, 15, 16, 17, 18, 19, 20
-USEFUL = 21
+DELAY_TASKS, STREAM, RULE, RULE_EXECUTORS, PRICE = 21, 22, 23, 24, 25
+USEFUL = 26
 
 
 class Seen(NamedTuple):
@@ -37,8 +38,15 @@ class Seen(NamedTuple):
     num_executors: int
     can_wait: bool
     """Whether leaving the executors idle is a choice."""
+    moving_delay_ms: float
     lasting_ms: float
     """How long an executor must be at work for a move to be worth it."""
+    rule_stage: int
+    """Which the rule would run next, a place; -1 if nobody asked it."""
+    rule_limits: NDArray[np.int64]
+    """Executors that it would let each job hold, [J]; empty if nobody asked it."""
+    price: float
+    """What executors cost by the rule."""
     is_guarded: bool
     """Whether nobody may be left idle, nor wait for what opens late."""
     patience: Patience
@@ -133,6 +141,11 @@ def _rows(seen, known, recipe, late):
     values = np.zeros(USEFUL + known.useful_executors.shape[1])
     values[OFFERED] = seen.offered
     values[SHARE] = seen.num_executors / max(num_jobs, 1)
+    values[STREAM] = -1.0
+    for job in jobs:
+        if job.arrival_ms != jobs[0].arrival_ms:
+            values[STREAM] = 1.0
+    values[PRICE] = seen.price
     for kind in seen.classes:
         if _covers(kind, own):
             values[AS_LARGE] += kind.executors / most
@@ -148,6 +161,8 @@ def _rows(seen, known, recipe, late):
         values[LASTING] = min(fitting_work[job] / seen.lasting_ms, most) if seen.lasting_ms > 0 else most
         values[BUSY] = min(busy[job], held)
         values[FITTING] = fitting_work[job] / unclaimed_work[job] if unclaimed_work[job] > 0 else 0.0
+        if len(seen.rule_limits):
+            values[RULE_EXECUTORS] = min(max(seen.rule_limits[job], held), held + seen.offered)
         values[USEFUL:] = known.useful_executors[job]
         for k in range(recipe.num_stage_features, recipe.names.size):
             value = _scaled(values[recipe.names[k]], recipe.scales[k], recipe.logs[k])
@@ -167,6 +182,8 @@ def _rows(seen, known, recipe, late):
             values[RUNNING_EXECUTORS] = stage.running_executors
             values[READY] = 1.0 if stage.ready_rank >= 0 else -1.0
             values[NEXT] = 1.0 if jobs[job].next_stage == place else -1.0
+            values[DELAY_TASKS] = seen.moving_delay_ms / max(mean_ms, 1.0)
+            values[RULE] = 1.0 if seen.rule_stage == place else -1.0
             values[UNUSED_CPU] = (own.cpu - stage.cpu) / largest_cpu
             values[UNUSED_MEMORY] = (own.memory - stage.memory) / largest_memory
             values[COVERING] = values[FREE_COVERING] = 0.0

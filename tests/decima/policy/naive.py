@@ -13,6 +13,7 @@ import numpy as np
 from decima.policy.config import Feature
 from decima.policy.features import LASTING_MOVES, THRIFT
 from decima.policy.policy import Policy
+from decima.schedulers.priced_srpt import PRICES, PricedSrpt, Rule
 from simulator import Observation
 from simulator.cluster.alone import useful_executors
 
@@ -78,6 +79,11 @@ class NaiveNetwork:
         profile = seen.profiles[job]
         for name, thrift in zip(("thrifty_executors", "fast_executors"), THRIFT, strict=True):
             values[name] = useful_executors(profile, seen.config, thrift)
+        rule = PricedSrpt().ask(seen)
+        held = seen.held(job)
+        values["rule_executors"] = min(max(rule.limits[job], held), held + seen.offered)
+        values["price"] = PRICES[rule.price]
+        values["stream"] = 1.0 if np.ptp(seen.job_arrival_ms) > 0 else -1.0
         if place is not None:
             mean, left, unclaimed = (
                 seen.mean_task_ms[place],
@@ -88,6 +94,8 @@ class NaiveNetwork:
             values |= {"unclaimed_work_ms": unclaimed * mean, "remaining_work_ms": left * mean}
             values |= {"running_executors": seen.running_executors[place]}
             values |= {"ready": 1.0 if seen.ready_rank[place] >= 0 else -1.0}
+            values |= {"delay_tasks": seen.config.moving_delay_ms / max(mean, 1.0)}
+            values |= {"rule": 1.0 if place == self.stage_of(rule) else -1.0}
             need = seen.stages[place]
             for name in ("cpu", "memory"):
                 values[f"unused_{name}"] = (own[name] - need[name]) / (seen.classes[name].max() or 1.0)
@@ -97,6 +105,13 @@ class NaiveNetwork:
             values |= {"next": 1.0 if seen.next_stage[job] == place else -1.0}
         value = values[feature.name] / feature.scale
         return math.log(1 + value) if feature.log else value
+
+    def stage_of(self, rule: Rule) -> int:
+        """Where it would leave the executors idle, a stage of the shortest job."""
+        if rule.stage >= 0 or not self.seen.num_schedulable:
+            return rule.stage
+        work = self.seen.work_ms(self.seen.remaining_tasks)
+        return min(np.flatnonzero(self.seen.schedulable), key=lambda each: work[self.seen.stage_job[each]])
 
     def stage_features(self, place: int) -> Vector:
         job = int(self.seen.stage_job[place])

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from decima.policy.config import FEATURE_NAMES, JOB_FEATURE_NAMES, PAPER_POLICY, Feature, PolicyConfig
 from decima.policy.features import LASTING_MOVES, THRIFT, Featurizer, message_order
+from decima.schedulers.priced_srpt import PRICES, PricedSrpt
 from simulator import Cluster, ClusterConfig, Decision, Observation
 from simulator.cluster.alone import useful_executors
 from simulator.cluster.observation import CLASS
@@ -54,6 +55,9 @@ def test_features_are_what_they_are_called() -> None:
     busy[0] = min(busy[0], 7 - seen.offered)
     of_stages = unclaimed * mean / (LASTING_MOVES * seen.config.moving_delay_ms)
     lasting = np.array([of_stages[0] + of_stages[1], of_stages[2]], np.float32)
+    rule = PricedSrpt().ask(seen)
+    price = PRICES[rule.price]
+    limits = np.clip(rule.limits, [7 - seen.offered, 3], [7, 3 + seen.offered])
     expected = {
         "unclaimed_tasks": unclaimed,
         "remaining_tasks": remaining,
@@ -76,6 +80,11 @@ def test_features_are_what_they_are_called() -> None:
         "free_covering_executors": [0, 0, 0],
         "busy_executors": [busy[0], busy[0], busy[1]],
         "fitting_share": [1, 1, 1],
+        "delay_tasks": (seen.config.moving_delay_ms / mean).astype(np.float32),
+        "stream": [-1, -1, -1],
+        "rule": [1 if place == rule.stage else -1 for place in range(3)],
+        "rule_executors": [limits[0], limits[0], limits[1]],
+        "price": [price] * 3,
         "thrifty_executors": [useful[0][0], useful[0][0], useful[1][0]],
         "fast_executors": [useful[0][1], useful[0][1], useful[1][1]],
     }
@@ -83,8 +92,8 @@ def test_features_are_what_they_are_called() -> None:
     for name, column in zip(FEATURE_NAMES, graph.features.T, strict=True):
         np.testing.assert_array_equal(column, expected[name], err_msg=name)
     of_jobs = [
-        [7, seen.offered, 1, work[0], 5, lasting[0], 1, busy[0], 1, *useful[0]],
-        [3, seen.offered, -1, work[1], 5, lasting[1], 1, busy[1], 1, *useful[1]],
+        [7, seen.offered, 1, work[0], 5, lasting[0], 1, busy[0], 1, -1, limits[0], price, *useful[0]],
+        [3, seen.offered, -1, work[1], 5, lasting[1], 1, busy[1], 1, -1, limits[1], price, *useful[1]],
     ]
     np.testing.assert_array_equal(graph.job_features, of_jobs)
 

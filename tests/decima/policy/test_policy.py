@@ -58,7 +58,7 @@ def test_the_presets_have_as_many_parameters_as_their_sources_say() -> None:
 @settings(max_examples=8, deadline=None)
 @given(seed=seeds)
 def test_probabilities_are_those_of_the_equations(name: str, seed: int) -> None:
-    policy = policy_of(VARIANTS[name], seed % 100).double()
+    policy = policy_of(changed(VARIANTS[name], guard=False), seed % 100).double()
     seen = episode(np.random.default_rng(seed))
     featurizer = Featurizer(policy.config)
     for observation in seen[:: max(1, len(seen) // 4)]:
@@ -233,6 +233,7 @@ def test_the_order_of_jobs_and_the_numbers_of_stages_mean_nothing(name: str, see
     if name in (
         "profiled",
         "packing",
+        "general",
     ):  # how a job does alone depends on the numbers of its stages, which break ties
         number = [np.arange(each.size) for each in number]
     other, from_ = reordered(observation, random.permutation(len(sizes)), number)

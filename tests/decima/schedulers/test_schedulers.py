@@ -330,6 +330,7 @@ def test_every_name_makes_its_scheduler() -> None:
     assert set(SCHEDULERS) == names | {
         "capped-srpt",
         "profiled-srpt",
+        "priced-srpt",
         "packed-srpt",
         "tetris",
         "drf",

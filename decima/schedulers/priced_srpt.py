@@ -1,0 +1,159 @@
+"""Shortest remaining work first, where the more executors the jobs want, the fewer each of them may have."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from decima.schedulers.base import Scheduler, all_offered
+from decima.schedulers.srpt import STAYING, WORTH_LEAVING, WORTH_MOVING
+from simulator.cluster.alone import useful_executors
+from simulator.cluster.config import ClusterConfig
+from simulator.cluster.observation import Decision, Observation, PerJob
+from simulator.compiled import compiled
+from workloads.job import JobProfile
+
+__all__ = ["PRICES", "PricedSrpt", "Rule"]
+
+#: What the executors that a job occupies may count, beside the time that it takes: ``thrift`` of ``useful_executors``.
+PRICES = (1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0)
+#: Where jobs keep coming, executors are wanted by those to come, too: the place of the lowest price.
+LOWEST_OF_STREAM = 3
+#: The price is the lowest at which jobs want no more than so many times the executors that there are. Those that come
+#: last are not served at once anyway.
+OVERBOOKED = 4.0
+#: Free executors that nobody wants move for so many moving delays of work; where jobs keep coming, only those beyond so
+#: many times the largest limit.
+WORTH_SPARING, KEPT_BACK = 1.0, 8.0
+
+
+class Rule(NamedTuple):
+    """What the rule makes of an observation.
+
+    Attributes:
+        stage: which runs next, a place in the stage arrays; -1 to leave the executors idle.
+        limits: int64 [J]; executors that each live job may hold: its limit if it holds fewer, else all that find
+            lasting work there. A job is below its own unless the rule would not have more go there.
+        price: the place in ``PRICES`` of what executors cost now.
+    """
+
+    stage: int
+    limits: NDArray[np.int64]
+    price: int
+
+
+class PricedSrpt(Scheduler):
+    """Shortest remaining work first; each job is limited to what its profile uses well at the price of executors.
+
+    As ``ProfiledSrpt``, but how much executors count is no constant. The price rises until the live jobs want at most
+    four times the executors that there are: a single job gets all that makes it much faster, of many jobs each gets
+    few, with which it does the most work in executor time. And while more executors are free than anybody wants,
+    shorter work is worth a move.
+    """
+
+    def __init__(self) -> None:
+        self._useful = PerJob(_useful, lambda jobs: np.array(jobs, dtype=np.float64).reshape(-1, len(PRICES)))
+
+    def decide(self, observation: Observation) -> Decision | None:
+        """The shortest job below its limit, else the shortest for which a move is worth it."""
+        rule = self.ask(observation)
+        if rule.stage >= 0:
+            return Decision(rule.stage, int(rule.limits[observation.stage_job[rule.stage]]))
+        # Whom nothing else is left to wait for: executors of a class too small for their job count in its limit.
+        return (
+            all_offered(observation, int(observation.schedulable.argmax())) if observation.last_call else None
+        )
+
+    def ask(self, observation: Observation) -> Rule:
+        """What is decided, and what each job would get."""
+        delay_ms = observation.config.moving_delay_ms
+        # Whoever rests must be asked again, which the published simulator does not do.
+        if not observation.config.semantics.offer_idle_executors:
+            delay_ms = 0.0
+        stage, limits, price = _choose(
+            observation.jobs,
+            observation.stages,
+            observation.classes,
+            observation.source,
+            observation.offered,
+            observation.executor_class,
+            observation.num_executors,
+            self._useful(observation),
+            delay_ms,
+        )
+        return Rule(stage, limits, price)
+
+
+def _useful(profile: JobProfile, config: ClusterConfig) -> list[int]:
+    return [useful_executors(profile, config, price) for price in PRICES]
+
+
+@compiled
+def _choose(jobs, stages, classes, source, offered, executor_class, num_executors, useful, delay_ms):  # type: ignore[no-untyped-def]
+    """The attributes of :class:`Rule`."""
+    num_jobs, most, own = len(jobs), num_executors, classes[executor_class]
+    work, fitting, unclaimed = np.zeros(num_jobs), np.zeros(num_jobs), np.zeros(num_jobs)
+    for stage in stages:
+        work[stage.job] += stage.remaining_tasks * stage.mean_task_ms
+        wanted = stage.unclaimed_tasks * stage.mean_task_ms
+        unclaimed[stage.job] += wanted
+        if stage.cpu <= own.cpu and stage.memory <= own.memory:
+            fitting[stage.job] += wanted
+    is_stream = False
+    for job in jobs:
+        is_stream |= job.arrival_ms != jobs[0].arrival_ms
+    price = _price(useful, unclaimed, OVERBOOKED * most, LOWEST_OF_STREAM if is_stream else 0)
+
+    spare = 0.0
+    if source < 0:
+        for kind in classes:
+            spare += kind.free
+        largest = 0.0
+        for job in range(num_jobs):
+            largest = max(largest, useful[job, price])
+            if unclaimed[job] > 0:
+                spare -= max(useful[job, price] - jobs[job].executors, 0.0)
+        if is_stream:
+            spare -= KEPT_BACK * largest
+
+    limits = np.empty(num_jobs, np.int64)
+    worth_ms = (WORTH_LEAVING if source >= 0 else WORTH_MOVING) * delay_ms
+    below, chosen, shortest = False, -1, np.inf
+    for job in range(num_jobs):
+        held, order = jobs[job].executors, work[job]
+        lasting = float(most)
+        if job == source:
+            held -= offered
+            order *= STAYING
+        elif delay_ms > 0:
+            lasting = max(fitting[job] / worth_ms, 1.0)
+            if spare > 0:
+                easily = min(fitting[job] / (WORTH_SPARING * delay_ms), jobs[job].executors + spare)
+                lasting = max(lasting, easily)
+        limit = min(max(useful[job, price], max(1, most // num_jobs)), most)
+        bound = int(min(limit, lasting))
+        is_below = held < bound
+        if not is_below:
+            bound = int(min(float(most), lasting))
+        limits[job] = bound
+        if jobs[job].next_stage < 0 or held >= bound or (below and not is_below):
+            continue
+        if (is_below and not below) or order < shortest:
+            below, chosen, shortest = is_below, job, order
+    return jobs[chosen].next_stage if chosen >= 0 else -1, limits, price
+
+
+@compiled
+def _price(useful, unclaimed, most, lowest):  # type: ignore[no-untyped-def]
+    """The place of the lowest price at which jobs that want any want at most so many executors; else the highest."""
+    highest = useful.shape[1] - 1
+    for price in range(lowest, highest):
+        wanted = 0.0
+        for job in range(len(unclaimed)):
+            if unclaimed[job] > 0:
+                wanted += useful[job, price]
+        if wanted <= most:
+            return price
+    return highest

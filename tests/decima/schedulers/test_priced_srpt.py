@@ -1,0 +1,83 @@
+"""Shortest remaining work first at a price: who gets how many, and when a move is worth it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from decima.schedulers.priced_srpt import LOWEST_OF_STREAM, PRICES, PricedSrpt
+from decima.schedulers.srpt import WORTH_MOVING
+from simulator import DECIMA_SIM, Cluster, ClusterConfig, Decision
+from simulator.cluster.alone import useful_executors
+from tests.simulator.cluster.build import inflating, job, jobs, stage
+from workloads.arrivals import JobSequence, batch_arrivals
+
+DELAY_MS = 100.0
+
+
+def batch(num_jobs: int) -> JobSequence:
+    """Jobs that are the faster the more executors they have, and do the less work for each of them."""
+    return batch_arrivals((inflating(200, {1: 800.0, 20: 1600.0}),), num_jobs, seed=0)
+
+
+def asked(config: ClusterConfig, sequence: JobSequence) -> tuple[Cluster, PricedSrpt]:
+    scheduler = PricedSrpt()
+    scheduler.reset(config)
+    return Cluster(config, sequence), scheduler
+
+
+def test_executors_cost_the_more_the_more_jobs_want_them() -> None:
+    config = ClusterConfig(20, moving_delay_ms=DELAY_MS)
+    prices, limits = [], []
+    for num_jobs in (1, 4, 12, 40):
+        cluster, scheduler = asked(config, batch(num_jobs))
+        rule = scheduler.ask(cluster.observe())
+        prices.append(rule.price)
+        limits.append(int(rule.limits[0]))
+    assert prices == sorted(prices)
+    assert (prices[0], prices[-1]) == (0, len(PRICES) - 1)
+    assert limits == sorted(limits, reverse=True)
+    assert limits[0] > limits[-1]
+    profile = batch(1).profiles[0]
+    assert limits[0] == min(20, useful_executors(profile, config, PRICES[0]))
+
+
+def test_where_jobs_keep_coming_executors_are_dear_at_once() -> None:
+    config = ClusterConfig(20, moving_delay_ms=DELAY_MS)
+    both = batch(2).profiles
+    cluster, scheduler = asked(config, JobSequence(both, np.array([0.0, 50.0])))
+    assert scheduler.ask(cluster.observe()).price == 0
+    while len(cluster.observe().jobs) < 2:
+        cluster.decide(None)
+    assert scheduler.ask(cluster.observe()).price == LOWEST_OF_STREAM
+
+
+@pytest.mark.parametrize(("others", "executors"), [(0, 7), (3, 2)])
+def test_shorter_work_is_worth_a_move_of_executors_that_nobody_wants(others: int, executors: int) -> None:
+    """Seven tasks of a moving delay each: alone the job gets an executor for each, else one for three delays."""
+    long = job(stage(1000, 100 * DELAY_MS))
+    sequence = jobs(job(stage(7, DELAY_MS)), *[long] * others)
+    cluster, scheduler = asked(ClusterConfig(12, moving_delay_ms=DELAY_MS), sequence)
+    assert int(7 / WORTH_MOVING) == 2
+    assert scheduler.decide(cluster.observe()) == Decision(0, executors)
+
+
+def test_the_shortest_jobs_come_first() -> None:
+    config = ClusterConfig(8, moving_delay_ms=0)
+    cluster, scheduler = asked(config, jobs(job(stage(50, 1000)), job(stage(40, 1000)), job(stage(45, 1000))))
+    made: list[Decision] = []
+    while cluster.clock.now == 0:
+        decision = scheduler.decide(cluster.observe())
+        assert decision is not None
+        made.append(decision)
+        cluster.decide(decision)
+    stages = [decision.stage for decision in made]
+    assert stages == [1, 2, 0][: len(stages)]
+    assert sum(cluster.observe().job_executors) == 8
+
+
+def test_nobody_rests_who_would_not_be_asked_again() -> None:
+    """In the published simulator executors that stay idle are forgotten."""
+    config = ClusterConfig(12, moving_delay_ms=DELAY_MS, semantics=DECIMA_SIM)
+    cluster, scheduler = asked(config, jobs(job(stage(7, 0.01))))
+    assert scheduler.decide(cluster.observe()) == Decision(0, 12)
