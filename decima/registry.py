@@ -76,6 +76,7 @@ PARAMETERS: dict[str, tuple[str, ...]] = {
     "weighted-fair": ("alpha",),
     "capped-srpt": ("coefficient",),
     "profiled-srpt": ("thrift",),
+    "priced-srpt": ("jitter",),
     "packed-srpt": ("thrift", "waste"),
     "tetris": ("remaining", "fairness"),
     "graphene-star": ("alpha", "long", "fragmented"),

@@ -13,6 +13,7 @@ from simulator.cluster.alone import useful_executors
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.observation import Decision, Observation, PerJob
 from simulator.compiled import compiled
+from workloads.arrivals import RandomStream, random_stream
 from workloads.job import JobProfile
 
 __all__ = ["PRICES", "PricedSrpt", "Rule"]
@@ -21,12 +22,13 @@ __all__ = ["PRICES", "PricedSrpt", "Rule"]
 PRICES = (1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0)
 #: Where jobs keep coming, executors are wanted by those to come, too: the place of the lowest price.
 LOWEST_OF_STREAM = 3
-#: The price is the lowest at which jobs want no more than so many times the executors that there are. Those that come
-#: last are not served at once anyway.
-OVERBOOKED = 4.0
+#: The price is the lowest at which jobs want no more than so many times the executors that there are: those that come
+#: last are not served at once anyway. The second is that of streams.
+OVERBOOKED = (4.0, 2.0)
 #: Free executors that nobody wants move for so many moving delays of work; where jobs keep coming, only those beyond so
 #: many times the largest limit.
 WORTH_SPARING, KEPT_BACK = 1.0, 8.0
+NO_JITTER = np.zeros((0, 0))
 
 
 class Rule(NamedTuple):
@@ -48,17 +50,28 @@ class PricedSrpt(Scheduler):
     """Shortest remaining work first; each job is limited to what its profile uses well at the price of executors.
 
     As ``ProfiledSrpt``, but how much executors count is no constant. The price rises until the live jobs want at most
-    four times the executors that there are: a single job gets all that makes it much faster, of many jobs each gets
+    so many times the executors that there are: a single job gets all that makes it much faster, of many jobs each gets
     few, with which it does the most work in executor time. And while more executors are free than anybody wants,
     shorter work is worth a move.
+
+    Args:
+        jitter: how much the order of jobs and their limits vary by chance: the standard deviation of what is added to
+            their logarithms, anew at each decision. Who learns its choices sees which matter little.
+
+    Raises:
+        ValueError: the jitter is negative.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, jitter: float = 0.0) -> None:
+        if not jitter >= 0:
+            raise ValueError(f"the jitter must not be negative, got {jitter:g}")
+        self.jitter = jitter
+        self._random = random_stream(0, RandomStream.POLICY)
         self._useful = PerJob(_useful, lambda jobs: np.array(jobs, dtype=np.float64).reshape(-1, len(PRICES)))
 
     def decide(self, observation: Observation) -> Decision | None:
         """The shortest job below its limit, else the shortest for which a move is worth it."""
-        rule = self.ask(observation)
+        rule = self._ask(observation, self.jitter)
         if rule.stage >= 0:
             return Decision(rule.stage, int(rule.limits[observation.stage_job[rule.stage]]))
         # Whom nothing else is left to wait for: executors of a class too small for their job count in its limit.
@@ -67,7 +80,13 @@ class PricedSrpt(Scheduler):
         )
 
     def ask(self, observation: Observation) -> Rule:
-        """What is decided, and what each job would get."""
+        """What is decided without any jitter, and what each job would get."""
+        return self._ask(observation, 0.0)
+
+    def _ask(self, observation: Observation, jitter: float) -> Rule:
+        factors = NO_JITTER
+        if jitter:
+            factors = np.exp(jitter * self._random.standard_normal((2, len(observation.jobs))))
         delay_ms = observation.config.moving_delay_ms
         # Whoever rests must be asked again, which the published simulator does not do.
         if not observation.config.semantics.offer_idle_executors:
@@ -82,6 +101,7 @@ class PricedSrpt(Scheduler):
             observation.num_executors,
             self._useful(observation),
             delay_ms,
+            factors,
         )
         return Rule(stage, limits, price)
 
@@ -91,7 +111,7 @@ def _useful(profile: JobProfile, config: ClusterConfig) -> list[int]:
 
 
 @compiled
-def _choose(jobs, stages, classes, source, offered, executor_class, num_executors, useful, delay_ms):  # type: ignore[no-untyped-def]
+def _choose(jobs, stages, classes, source, offered, executor_class, num_executors, useful, delay_ms, factors):  # type: ignore[no-untyped-def]
     """The attributes of :class:`Rule`."""
     num_jobs, most, own = len(jobs), num_executors, classes[executor_class]
     work, fitting, unclaimed = np.zeros(num_jobs), np.zeros(num_jobs), np.zeros(num_jobs)
@@ -104,7 +124,8 @@ def _choose(jobs, stages, classes, source, offered, executor_class, num_executor
     is_stream = False
     for job in jobs:
         is_stream |= job.arrival_ms != jobs[0].arrival_ms
-    price = _price(useful, unclaimed, OVERBOOKED * most, LOWEST_OF_STREAM if is_stream else 0)
+    lowest = LOWEST_OF_STREAM if is_stream else 0
+    price = _price(useful, unclaimed, OVERBOOKED[1 if is_stream else 0] * most, lowest)
 
     spare = 0.0
     if source < 0:
@@ -132,7 +153,11 @@ def _choose(jobs, stages, classes, source, offered, executor_class, num_executor
             if spare > 0:
                 easily = min(fitting[job] / (WORTH_SPARING * delay_ms), jobs[job].executors + spare)
                 lasting = max(lasting, easily)
-        limit = min(max(useful[job, price], max(1, most // num_jobs)), most)
+        limit = useful[job, price]
+        if len(factors):
+            order *= factors[0, job]
+            limit *= factors[1, job]
+        limit = min(max(limit, max(1, most // num_jobs)), most)
         bound = int(min(limit, lasting))
         is_below = held < bound
         if not is_below:
