@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 
 __all__ = ["DEFAULT_SCHEDULERS", "SCHEDULERS_THAT_PACK", "compare"]
 
-DEFAULT_SCHEDULERS = "fifo,sjf-cp,fair,naive-weighted-fair,weighted-fair,tuned-weighted-fair,decima"
+DEFAULT_SCHEDULERS = (
+    "fifo,sjf-cp,fair,naive-weighted-fair,weighted-fair,tuned-weighted-fair,priced-srpt,decima"
+)
 #: Where executors are of several classes.
 SCHEDULERS_THAT_PACK = "fair,tuned-weighted-fair,tetris,graphene-star,packed-srpt,decima"
 #: Policy that ships -> the recipe that made it.

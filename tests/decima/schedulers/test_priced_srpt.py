@@ -7,7 +7,7 @@ import pytest
 
 from decima.schedulers.priced_srpt import LOWEST_OF_STREAM, PRICES, PricedSrpt
 from decima.schedulers.srpt import WORTH_MOVING
-from simulator import DECIMA_SIM, Cluster, ClusterConfig, Decision
+from simulator import DECIMA_SIM, Cluster, ClusterConfig, Decision, run_episode
 from simulator.cluster.alone import useful_executors
 from tests.simulator.cluster.build import inflating, job, jobs, stage
 from workloads.arrivals import JobSequence, batch_arrivals
@@ -81,3 +81,23 @@ def test_nobody_rests_who_would_not_be_asked_again() -> None:
     config = ClusterConfig(12, moving_delay_ms=DELAY_MS, semantics=DECIMA_SIM)
     cluster, scheduler = asked(config, jobs(job(stage(7, 0.01))))
     assert scheduler.decide(cluster.observe()) == Decision(0, 12)
+
+
+def test_jitter_varies_the_choices_and_makes_the_same_ones_again() -> None:
+    config, sequence = ClusterConfig(10, moving_delay_ms=DELAY_MS), batch(8)
+    plain, one, again = (
+        run_episode(config, sequence, PricedSrpt(jitter)).mean_jct_ms for jitter in (0.0, 0.3, 0.3)
+    )
+    assert one == again != plain
+
+
+def test_jitter_does_not_show_in_what_the_rule_is_asked() -> None:
+    cluster, _ = asked(ClusterConfig(10, moving_delay_ms=DELAY_MS), batch(8))
+    plain, varied = (PricedSrpt(jitter).ask(cluster.observe()) for jitter in (0.0, 0.3))
+    assert plain.stage == varied.stage
+    np.testing.assert_array_equal(plain.limits, varied.limits)
+
+
+def test_a_negative_jitter_is_refused() -> None:
+    with pytest.raises(ValueError, match="jitter must not be negative"):
+        PricedSrpt(-1.0)
