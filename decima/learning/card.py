@@ -80,7 +80,7 @@ def _surroundings(trained: Surroundings) -> list[str]:
         for quantity, spread in known.items()
         if spread is not None
     )
-    kind = {"batch": "Batches", "stream": "Streams"}[trained.arrivals]
+    kind = {"batch": "Batches", "stream": "Streams", "both": "Batches and streams"}[trained.arrivals]
     return [
         "## Trained on",
         "",
