@@ -9,6 +9,7 @@ from functools import cached_property, partial
 from typing import Annotated, Any
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 from pydantic import BeforeValidator, Field, field_validator
 
 from decima.evaluation.conditions import Conditions
@@ -20,7 +21,7 @@ from workloads.scaling import scaled
 from workloads.sources.open import EMBEDDED, open_workload
 from workloads.sources.workload_file import Workload
 
-__all__ = ["Setting", "SettingsConditions", "SettingsSection"]
+__all__ = ["Setting", "SettingsConditions", "SettingsSection", "by_cell"]
 
 RANGES = ("uniform", "log_uniform")
 ONE_OF = "one_of"
@@ -174,6 +175,12 @@ class SettingsSection(Section):
         return {name: replace(open_workload(name), sequence=None) for name in self.sources}
 
 
+def by_cell(values: ArrayLike, cells: int) -> NDArray[np.float64]:
+    """The mean of each cell, float64 [cells], of values of the validation sequences, [cells * sequences]."""
+    means: NDArray[np.float64] = np.asarray(values, dtype=np.float64).reshape(cells, -1).mean(axis=1)
+    return means
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SettingsConditions(Conditions):
     """Conditions where each seed has a cluster and jobs of its own; ``cluster`` has what all clusters share.
@@ -224,7 +231,7 @@ class SettingsConditions(Conditions):
         return max(work_ms, 1.0) / (load * setting.executors)  # no clock is finer than 1 ms
 
     @cached_property
-    def _stages(self) -> dict[str, tuple[Any, Any]]:
+    def _stages(self) -> dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]]:
         """Source -> tasks and mean durations (ms) of the stages of all its jobs, float64 [n] each."""
         found = {}
         for name, source in self.sources.items():
