@@ -26,6 +26,13 @@ def test_no_default_changes_unnoticed(tmp_path: Path) -> None:
     assert config.to_yaml() == Path(__file__).with_name("defaults.yaml").read_text()
 
 
+def test_the_general_recipe_has_settings_instead_of_one_cluster(tmp_path: Path) -> None:
+    config = read_config("general")
+    assert config.settings is not None
+    assert config.returns.relative
+    assert read_config(written(tmp_path, config.to_yaml())) == config
+
+
 @pytest.mark.parametrize("name", ["batch", "makespan", "paper", "stream"])
 def test_recipes_are_complete_settings(name: str, tmp_path: Path) -> None:
     """Written and read again they are the same."""
@@ -202,7 +209,9 @@ def test_a_bad_override_is_refused_in_one_line(override: str, message: str) -> N
 def test_missing_and_unreadable_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(TrainingError, match=r"nowhere\.yaml: No such file or directory"):
         read_config(tmp_path / "nowhere.yaml")
-    with pytest.raises(TrainingError, match="unknown recipe 'bach': expected one of batch, makespan"):
+    with pytest.raises(
+        TrainingError, match="unknown recipe 'bach': expected one of batch, general, makespan"
+    ):
         read_config("bach")
     with pytest.raises(TrainingError, match="Is a directory"):
         read_config(tmp_path)

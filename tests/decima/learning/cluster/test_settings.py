@@ -12,7 +12,7 @@ import pytest
 from decima.evaluation.fit import misfits, surroundings
 from decima.learning.cluster.advantages import Advantages
 from decima.learning.cluster.config import TrainingConfig, read_config
-from decima.learning.cluster.critic import NUM_SUMS, load_of
+from decima.learning.cluster.critic import NUM_SUMS, load_of, relative_scale
 from decima.learning.cluster.curriculum import (
     EpisodeSpec,
     episode_specs,
@@ -27,6 +27,7 @@ from decima.learning.loop import CARD
 from decima.learning.metrics import read_metrics
 from decima.policy.files import read_about, read_trained_on
 from decima.policy.policy import Policy
+from decima.policy.surroundings import outside
 from decima.registry import make_scheduler
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.episode import make_cluster
@@ -230,8 +231,6 @@ def test_a_heuristic_earns_what_is_expected_of_itself_in_relative_units(tmp_path
 
 
 def test_the_relative_load_is_that_of_work_over_executors_and_unit() -> None:
-    from decima.learning.cluster.critic import relative_scale
-
     sequence, cluster = poisson_arrivals(LIBRARY.profiles, 5, 1.0, 0), ClusterConfig(4)
     simulated = make_cluster(cluster, sequence)
     load = load_of(simulated.observe())
@@ -306,7 +305,8 @@ def test_the_number_of_processes_does_not_show(tmp_path: Path) -> None:
 
 
 def test_what_it_was_trained_on_is_of_many_settings(tmp_path: Path) -> None:
-    result = Trainer(small(tmp_path, iterations=1), tmp_path / "out").run()
+    many = small(tmp_path, iterations=1, episodes={"sequences": 12, "per_sequence": 1})
+    result = Trainer(many, tmp_path / "out").run()
     trained = read_trained_on(result.policy_file)
     assert trained is not None
     assert trained.arrivals == "both"
@@ -320,8 +320,6 @@ def test_what_it_was_trained_on_is_of_many_settings(tmp_path: Path) -> None:
 
 
 def test_batches_are_held_against_batches_and_streams_against_streams() -> None:
-    from decima.policy.surroundings import outside
-
     chosen = conditions(MANY.model_copy(update={"stream_jobs": 20.0}))
     both = surroundings(chosen, range(60))
     assert both.arrivals == "both"
