@@ -24,6 +24,7 @@ from workloads.errors import DecimaError
 from workloads.excerpt import Excerpt
 from workloads.grid_jobs import DISTRIBUTIONS, JobDistribution, JobSets, draw_jobs
 from workloads.job import JobProfile, StageProfile, TaskDurations, Wave, WorkloadError
+from workloads.scaling import scaled
 from workloads.simplify import simplified
 from workloads.sources.alibaba import read_alibaba
 from workloads.sources.open import open_workload
@@ -70,6 +71,7 @@ __all__ = [
     "read_swf",
     "read_wfcommons",
     "read_workload",
+    "scaled",
     "simplified",
     "swf_jobs",
     "synthetic_profiles",

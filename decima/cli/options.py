@@ -93,8 +93,8 @@ def workload_options(default: str = "tpch") -> Option:
         click.option(
             "--workload",
             metavar="NAME|DIR|FILE",
-            help="Jobs: tpch (measured on Spark), a folder of the published TPC-H profiles, or a workload file; if "
-            "the file says which jobs arrive when, they do, each time with other task noise.  "
+            help="Jobs: tpch (measured on Spark), synthetic (random DAGs), a folder of the published TPC-H profiles, "
+            "or a workload file; if the file says which jobs arrive when, they do, each time with other task noise.  "
             f"[default: {default}]",
         ),
         click.option("--profiles", type=FOLDER, help="The same as --workload DIR."),

@@ -45,7 +45,10 @@ def _explain() -> None:
 
 @click.command(context_settings={"show_default": True})
 @training_options(
-    "batch, stream, makespan, paper", DEFAULT_RECIPE, _explain, workload_options("what the settings say")
+    "batch, stream, makespan, paper, general",
+    DEFAULT_RECIPE,
+    _explain,
+    workload_options("what the settings say"),
 )
 @click.option(
     "--device",
@@ -78,23 +81,32 @@ def train(context: click.Context, /, device: str, processes: int, **options: Any
         parts = []
         if "jct_s" in metrics:
             parts.append(f"training JCT {metrics['jct_s']:.1f} s, entropy {metrics.get('entropy', 0):.2f}")
-        if "improvement" in metrics:
+        if "validation_change_mean" in metrics:
+            parts.append(f"validation change {metrics['validation_change_mean']:+.1%} on average")
+        elif "improvement" in metrics:
             reward = config.cluster.reward
             objective = reward.upper() if reward == "jct" else reward
             parts.append(f"validation {objective} {metrics[f'validation_{reward}_s']:.1f} s")
         return parts
 
+    against, knob = (
+        "tuned weighted fair",
+        "tuned-weighted-fair has the best alpha of each sequence, known only in hindsight.",
+    )
+    if config.settings is not None:
+        against = f"{config.validation.against} in the worst setting"
+        knob = "The policy whose worst setting is best was kept."
     command, resume = command_line(context, config=source, out="DIR"), options["resume"]
     result = watch(
         Trainer(config, options["out"], resume=resume, device=device, processes=processes, command=command),
-        "tuned weighted fair",
+        against,
         describe,
     )
     show_training(
         result,
-        _table(result),
+        _table(result) if config.settings is None else _grid_table(result),
         ("decima is the policy", "sequences"),
-        "tuned-weighted-fair has the best alpha of each sequence, known only in hindsight.",
+        knob,
         _compare_command(result),
     )
 
@@ -116,10 +128,29 @@ def _table(result: TrainingResult[TrainingConfig]) -> Table:
     return table
 
 
+def _grid_table(result: TrainingResult[TrainingConfig]) -> Table:
+    from decima.learning.cluster.settings import by_cell
+    from decima.show.tables import new_table
+
+    validation, settings = result.config.validation, result.config.settings
+    assert settings is not None
+    what = "makespan" if result.config.cluster.reward == "makespan" else "mean JCT"
+    title = f"{validation.cells} settings, {validation.sequences} sequences each: {what}, s"
+    table = new_table(title, "Setting", validation.against, "decima", "Change")
+    reference, own = (
+        by_cell(result.results[name], validation.cells) / 1000 for name in (validation.against, "decima")
+    )
+    for setting, theirs, ours in zip(settings.cells(validation.cells), reference, own, strict=True):
+        table.add_row(str(setting), f"{theirs:.3g}", f"{ours:.3g}", f"{ours / theirs - 1:+.1%}")
+    return table
+
+
 def _compare_command(result: TrainingResult[TrainingConfig]) -> list[str]:
     """How to compare the policy on the cluster and workload that it was trained on."""
     cluster, workload = result.config.cluster, result.config.workload
     words = ["decima", "compare", "--checkpoint", str(result.policy_file)]
+    if result.config.settings is not None:
+        return words
     words += ["--classes", cluster.classes] if cluster.classes else ["--executors", str(cluster.executors)]
     for option, value, default in (
         ("--memory-demand", workload.memory_demand, "own"),

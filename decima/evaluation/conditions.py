@@ -99,6 +99,10 @@ class Conditions:
         self._check_windows(count)
         return range(first, first + count)
 
+    def cluster_of(self, seed: int) -> ClusterConfig:
+        """The cluster of one seed."""
+        return self.cluster
+
     def sequence(self, seed: int) -> JobSequence:
         """The jobs of one seed."""
         return self.draw(seed, self.interval_ms)

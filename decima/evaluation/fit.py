@@ -21,10 +21,10 @@ def surroundings(conditions: Conditions, seeds: Iterable[int]) -> Surroundings:
     """What a policy meets there.
 
     Args:
-        conditions: a cluster and its jobs.
+        conditions: clusters and their jobs.
         seeds: of the sequences that are looked at, at least one.
     """
-    return measure(conditions.cluster, [conditions.sequence(seed) for seed in seeds])
+    return measure((conditions.cluster_of(seed), conditions.sequence(seed)) for seed in seeds)
 
 
 def misfits(policy: str | Path, conditions: Conditions) -> list[str]:

@@ -30,6 +30,7 @@ def policy_card(name: str, about: Mapping[str, Any]) -> str:
     curve = about["curve"]["rows"]
     digits = 1 if curve[-1][1] >= SMALL else 2
     shown = sorted({*range(0, len(curve), max(1, -(-len(curve) // CURVE_ROWS))), len(curve) - 1})
+    rows = [curve[row] for row in shown]
     lines = [
         f"# {name}",
         "",
@@ -40,16 +41,26 @@ def policy_card(name: str, about: Mapping[str, Any]) -> str:
         "",
         f"## On {validation['set']}",
         "",
-        *_table(validation["results"], validation["shown"], digits),
+        *(
+            _grid(validation["cells"])
+            if "cells" in validation
+            else _table(validation["results"], validation["shown"], digits)
+        ),
         "",
         f"Its {validation['objective']} is {validation['improvement']:.1%} {against}.",
         "This set chose the best iteration, so on another it may be a little worse.",
         "",
         "## Learning curve",
         "",
-        f"| iteration | {validation['objective']} | {against} |",
-        "|---|---|---|",
-        *(f"| {curve[row][0]:.0f} | {curve[row][1]:.{digits}f} | {curve[row][2]:+.1%} |" for row in shown),
+        *(
+            _grid_curve(rows)
+            if "cells" in validation
+            else (
+                f"| iteration | {validation['objective']} | {against} |",
+                "|---|---|---|",
+                *(f"| {row[0]:.0f} | {row[1]:.{digits}f} | {row[2]:+.1%} |" for row in rows),
+            )
+        ),
         "",
         *(_surroundings(Surroundings.model_validate(about[TRAINED_ON])) if TRAINED_ON in about else ()),
         "## Settings",
@@ -80,7 +91,7 @@ def _surroundings(trained: Surroundings) -> list[str]:
         for quantity, spread in known.items()
         if spread is not None
     )
-    kind = {"batch": "Batches", "stream": "Streams"}[trained.arrivals]
+    kind = {"batch": "Batches", "stream": "Streams", "both": "Batches and streams"}[trained.arrivals]
     return [
         "## Trained on",
         "",
@@ -100,3 +111,29 @@ def _table(results: Mapping[str, Mapping[str, float]], measures: Sequence[str], 
         for name, values in results.items()
     )
     return [f"| scheduler | {' | '.join(measures)} |", "|---" * (1 + len(measures)) + "|", *rows]
+
+
+def _grid(cells: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A row for each setting: what each scheduler did, and by what the policy changed that."""
+    names = list(cells[0]["results"])
+    rows = (
+        f"| {cell['setting']} | {' | '.join(_short(cell['results'][name]) for name in names)} | {cell['change']:+.1%} |"
+        for cell in cells
+    )
+    return [f"| setting | {' | '.join(names)} | change |", "|---" * (2 + len(names)) + "|", *rows]
+
+
+def _grid_curve(rows: Sequence[Sequence[float]]) -> list[str]:
+    """The change, in the worst setting and on average, after some iterations."""
+    return [
+        "| iteration | change in the worst setting | mean change |",
+        "|---|---|---|",
+        *(
+            f"| {iteration:.0f} | {-improvement:+.1%} | {mean:+.1%} |"
+            for iteration, mean, improvement in rows
+        ),
+    ]
+
+
+def _short(time_s: float) -> str:
+    return f"{time_s:.{1 if time_s >= SMALL else 2}f}"

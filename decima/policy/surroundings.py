@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
@@ -38,10 +38,10 @@ class Spread(NamedTuple):
 
 
 class Surroundings(BaseModel):
-    """A cluster and its jobs in a few numbers.
+    """A cluster and its jobs in a few numbers, or several clusters with theirs.
 
     Attributes:
-        arrivals: all jobs at one time, or a stream of them.
+        arrivals: all jobs at one time, a stream of them, or at times the one and at times the other.
         executors: of all classes together.
         classes: of executors.
         moving_delay_s: time that an executor needs to move to another job, s.
@@ -50,13 +50,13 @@ class Surroundings(BaseModel):
         task_s: mean duration of a job's tasks, s.
         work_s: of a job: tasks times their mean duration, s.
         delay_tasks: moving delay over the mean duration of a job's tasks.
-        jobs: of a batch; none for streams.
-        load: of a sequence: work that arrives per time, over what the executors can do; none for batches.
+        jobs: of a batch; none if there are only streams.
+        load: of a stream: work that arrives per time, over what the executors can do; none if there are only batches.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    arrivals: Literal["batch", "stream"]
+    arrivals: Literal["batch", "stream", "both"]
     executors: Spread
     classes: Spread
     moving_delay_s: Spread
@@ -76,7 +76,7 @@ class Surroundings(BaseModel):
         if (self.jobs is None) != (self.arrivals == "stream") or (self.load is None) != (
             self.arrivals == "batch"
         ):
-            raise ValueError("expected jobs for a batch, load for a stream")
+            raise ValueError("expected jobs for batches, load for streams")
         return self
 
     def spreads(self) -> Iterator[tuple[str, Spread]]:
@@ -141,32 +141,39 @@ QUANTITIES = (
 )
 
 
-def measure(cluster: ClusterConfig, sequences: Sequence[JobSequence]) -> Surroundings:
+def measure(places: Iterable[tuple[ClusterConfig, JobSequence]]) -> Surroundings:
     """What a policy meets there.
 
     Args:
-        cluster: where the jobs run.
-        sequences: at least one; a few of those that can be drawn are enough.
+        places: sequences, each with the cluster where it runs; at least one, a few of those that can be drawn are
+            enough.
     """
-    profiles = [profile for sequence in sequences for profile in sequence.profiles]
-    tasks = np.array([profile.num_tasks for profile in profiles], dtype=np.float64)
-    work_ms = np.array([profile.work_ms for profile in profiles])
+    met = list(places)
+    jobs = [(cluster, profile) for cluster, sequence in met for profile in sequence.profiles]
+    tasks = np.array([profile.num_tasks for _, profile in jobs], dtype=np.float64)
+    work_ms = np.array([profile.work_ms for _, profile in jobs])
+    delay_ms = np.array([cluster.moving_delay_ms for cluster, _ in jobs])
     task_ms = work_ms / tasks
-    loads = [load for sequence in sequences if (load := _load(cluster, sequence)) is not None]
+    loads = [_load(cluster, sequence) for cluster, sequence in met]
+    streams = [load for load in loads if load is not None]
+    # Beside streams, a job that is alone is one that had no time to become a stream.
+    batches = [
+        len(sequence)
+        for (_, sequence), load in zip(met, loads, strict=True)
+        if load is None and (len(sequence) > 1 or not streams)
+    ]
     return Surroundings(
-        arrivals="stream" if loads else "batch",
-        executors=_spread(cluster.num_executors),
-        classes=_spread(len(cluster.executor_classes)),
-        moving_delay_s=_spread(cluster.moving_delay_ms / 1000),
-        stages=_spread([profile.num_stages for profile in profiles]),
+        arrivals="batch" if not streams else "both" if batches else "stream",
+        executors=_spread([cluster.num_executors for cluster, _ in met]),
+        classes=_spread([len(cluster.executor_classes) for cluster, _ in met]),
+        moving_delay_s=_spread([cluster.moving_delay_ms / 1000 for cluster, _ in met]),
+        stages=_spread([profile.num_stages for _, profile in jobs]),
         tasks=_spread(tasks),
         task_s=_spread(task_ms / 1000),
         work_s=_spread(work_ms / 1000),
-        delay_tasks=_spread(
-            cluster.moving_delay_ms / np.maximum(task_ms, 1.0)
-        ),  # no clock is finer than 1 ms
-        jobs=None if loads else _spread([len(sequence) for sequence in sequences]),
-        load=_spread(loads) if loads else None,
+        delay_tasks=_spread(delay_ms / np.maximum(task_ms, 1.0)),  # no clock is finer than 1 ms
+        jobs=_spread(batches) if batches else None,
+        load=_spread(streams) if streams else None,
     )
 
 

@@ -21,8 +21,8 @@ from decima.studies.study_report import FULL, paired_change
 from decima.studies.trainings import Tell
 from simulator.cluster.config import ClusterConfig
 from workloads.job import JobProfile
-from workloads.sources.open import EMBEDDED, open_workload
-from workloads.sources.synthetic import synthetic_profiles
+from workloads.scaling import scaled
+from workloads.sources.open import EMBEDDED, SYNTHETIC, open_workload
 from workloads.sources.workload_file import Workload
 
 __all__ = [
@@ -128,11 +128,11 @@ def workloads(profiles: Path | None = None, trace: Path | None = None) -> dict[S
     Raises:
         WorkloadError: one of them is malformed.
     """
-    random = synthetic_profiles()
+    random = open_workload(SYNTHETIC)
     found: dict[Source, Workload] = {
         "embedded": open_workload(EMBEDDED),
-        "random": Workload(random, None, "random DAGs"),
-        "short": Workload(with_typical_task(random, SHORT_MS), None, "random DAGs of short tasks"),
+        "random": random,
+        "short": Workload(with_typical_task(random.profiles, SHORT_MS), None, "random DAGs of short tasks"),
     }
     if profiles is not None:
         found["published"] = open_workload(profiles)
@@ -146,15 +146,7 @@ def with_typical_task(profiles: Sequence[JobProfile], typical_ms: float) -> tupl
     stages = [stage for profile in profiles for stage in profile.stages]
     mean_ms = [stage.durations.mean_ms for stage in stages]
     factor = typical_ms / float(np.median(np.repeat(mean_ms, [stage.num_tasks for stage in stages])))
-    return tuple(_scaled(profile, factor) for profile in profiles)
-
-
-def _scaled(profile: JobProfile, factor: float) -> JobProfile:
-    stages = []
-    for stage in profile.stages:
-        values, mean_ms = factor * stage.durations.values, factor * stage.durations.mean_ms
-        stages.append(replace(stage, durations=replace(stage.durations, values=values, mean_ms=mean_ms)))
-    return replace(profile, stages=tuple(stages))
+    return tuple(scaled(profile, factor) for profile in profiles)
 
 
 def choose_cells(names: Sequence[str], known: Mapping[Source, Workload]) -> tuple[list[Cell], list[str]]:

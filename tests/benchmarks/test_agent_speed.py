@@ -57,8 +57,8 @@ def preset(request: pytest.FixtureRequest) -> str:
 def trained(preset: str, profiles: tuple[JobProfile, ...]) -> Policy:
     """Chooses about as the weighted fair scheduler does."""
     policy = Policy(PRESETS[preset])
-    specs = [EpisodeSpec(batch_arrivals(profiles, 20, seed)) for seed in range(100, 104)]
-    samples = roll_out_scheduler(WeightedFair(), policy, CONFIG, specs)
+    specs = [EpisodeSpec(batch_arrivals(profiles, 20, seed), CONFIG) for seed in range(100, 104)]
+    samples = roll_out_scheduler(WeightedFair(), policy, specs)
     optimiser = torch.optim.Adam(policy.parameters(), lr=2e-3)
     random = np.random.default_rng(0)
     for _ in range(4):
@@ -116,7 +116,7 @@ def episodes(profiles: tuple[JobProfile, ...], seed: int) -> list[EpisodeSpec]:
     """8 of each of 2 sequences."""
     sequences = [batch_arrivals(profiles, 20, 2 * seed + place) for place in (0, 1)]
     return [
-        EpisodeSpec(sequence, random=np.random.default_rng((seed, place, number)))
+        EpisodeSpec(sequence, CONFIG, random=np.random.default_rng((seed, place, number)))
         for place, sequence in enumerate(sequences)
         for number in range(8)
     ]
@@ -127,7 +127,7 @@ def test_lock_step(policy: Policy, profiles: tuple[JobProfile, ...]) -> None:
     for seed in range(REPEATS):
         specs = episodes(profiles, seed)
         started = time.process_time()
-        samples = roll_out(policy, CONFIG, specs)
+        samples = roll_out(policy, specs)
         spent = time.process_time() - started
         results.append(1000 * spent / samples.num_decisions.sum())
         print(
@@ -160,7 +160,7 @@ def test_an_iteration_of_training(policy: Policy, profiles: tuple[JobProfile, ..
     for seed in range(REPEATS):
         specs = episodes(profiles, seed)
         started = time.process_time()
-        samples = roll_out(policy, CONFIG, specs)
+        samples = roll_out(policy, specs)
         rolled_out = time.process_time()
         advantage = advantages(samples)
         evaluate = partial(samples.evaluate, policy)

@@ -2,37 +2,47 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from pathlib import Path
 
 from workloads.job import WorkloadError
+from workloads.sources.synthetic import synthetic_profiles
 from workloads.sources.tpch_measured import embedded_workload
 from workloads.sources.tpch_published import load_tpch
 from workloads.sources.workload_file import Workload, read_workload
 
-__all__ = ["EMBEDDED", "open_workload"]
+__all__ = ["EMBEDDED", "SYNTHETIC", "open_workload"]
 
-#: The name of the workload that comes with the project.
-EMBEDDED = "tpch"
+#: The names of the workloads that come with the project.
+EMBEDDED, SYNTHETIC = "tpch", "synthetic"
 
 
 def open_workload(name_or_path: str | Path = EMBEDDED) -> Workload:
     """Read a workload, of whatever kind.
 
     Args:
-        name_or_path: the text ``tpch`` for the embedded TPC-H set, measured on Spark; a folder of the published TPC-H
-            profiles; or a workload file. A folder of your own that is called ``tpch`` is ``./tpch``.
+        name_or_path: the text ``tpch`` for the embedded TPC-H set, measured on Spark; ``synthetic`` for the first
+            random DAGs of ``synthetic_profiles``; a folder of the published TPC-H profiles; or a workload file. A
+            folder of your own that is called ``tpch`` is ``./tpch``.
 
     Raises:
         WorkloadError: there is nothing of that name, or it is malformed.
     """
     if name_or_path == EMBEDDED:
         return embedded_workload()
+    if name_or_path == SYNTHETIC:
+        return _synthetic()
     path = Path(name_or_path)
     if path.is_dir():
         return Workload(load_tpch(path), None, path.resolve().name)
     if not path.exists():
         raise WorkloadError(
-            f"{name_or_path}: no such workload, expected {EMBEDDED} (measured on Spark), a folder of the published "
-            "TPC-H profiles, or a workload file"
+            f"{name_or_path}: no such workload, expected {EMBEDDED} (measured on Spark), {SYNTHETIC} (random DAGs), a "
+            "folder of the published TPC-H profiles, or a workload file"
         )
     return read_workload(path)
+
+
+@lru_cache(maxsize=1)
+def _synthetic() -> Workload:
+    return Workload(synthetic_profiles(), None, "random DAGs")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from decima.learning.baselines import Curve, HeuristicBaseline, NoBaseline, SequenceBaseline
-from decima.learning.cluster.critic import NUM_SUMS, LinearCritic
+from decima.learning.cluster.critic import LIVE_JOBS, NUM_SUMS, LinearCritic, relative_scale
 from decima.learning.cluster.curriculum import EpisodePlan, episode_specs
 from decima.learning.cluster.rollout import Trajectories, roll_out_scheduler
 from decima.learning.returns import DifferentialReturns, DiscountedReturns, Returns, TotalReturns
@@ -25,9 +26,15 @@ if TYPE_CHECKING:
 
 __all__ = ["Advantages"]
 
+#: What the unit of relative returns counts as, ms.
+UNIT_MS = 1000.0
+
 
 class Advantages:
     """Returns less their baseline; or, with a critic, its GAE advantages less the same baseline of them.
+
+    With ``returns.relative``, the mean time that jobs spend in the system counts as 1 s, of each group its own: a
+    horizon of 8 s is eight times as long as it. Where all times are longer by some factor, advantages are the same.
 
     Args:
         config: which returns, critic and baseline.
@@ -38,6 +45,7 @@ class Advantages:
         self._baseline = config.baseline
         self._fixed_sequences = config.episodes.fixed_sequences
         self._conditions = conditions
+        self._relative = config.returns.relative
         self._returns = _make_returns(config)
         critic = config.critic
         self._critic = None if critic is None else LinearCritic(critic.gae_horizon * 1000, critic.decay)
@@ -53,6 +61,9 @@ class Advantages:
             groups: the episodes, in order, in groups that have one baseline.
         """
         episodes = range(samples.num_episodes)
+        units_ms = self._units_ms(samples, groups)
+        if self._relative:
+            samples = _in_units(samples, np.repeat(units_ms, [len(group) for group in groups]))
         if isinstance(self._returns, DifferentialReturns):
             for episode in episodes:
                 self._returns.observe(*_rewards(samples, episode))
@@ -61,10 +72,21 @@ class Advantages:
             self._teach(self._critic, samples, curves, groups)
             curves = [self._gae(self._critic, samples, episode) for episode in episodes]
         parts = []
-        for group in groups:
+        for group, unit_ms in zip(groups, units_ms, strict=True):
             own = [curves[plan.episode] for plan in group]
-            parts += _less(own, self._expected(policy, group, own))
+            parts += _less(own, self._expected(policy, group, own, unit_ms))
         return np.concatenate(parts)
+
+    def _units_ms(self, samples: Trajectories, groups: Sequence[Sequence[EpisodePlan]]) -> list[float]:
+        """Of each group, the mean time that a job spends in the system until the end of an episode, ms."""
+        units_ms = []
+        for group in groups:
+            own = [plan.episode for plan in group]
+            spent = -sum(float(samples.reward[samples.samples(episode)].sum()) for episode in own)
+            arrived = float((samples.num_completed[own] + samples.end_load[own, LIVE_JOBS]).sum())
+            mean_ms = spent * self._conditions.cluster.reward_scale_ms / max(arrived, 1.0)
+            units_ms.append(mean_ms if mean_ms > 0 else UNIT_MS)
+        return units_ms
 
     def state(self) -> dict[str, Tensor]:
         """What was learned of the rewards so far: ``window`` (float64 [n, 2]) and ``critic`` (float64 [7, 8])."""
@@ -131,16 +153,16 @@ class Advantages:
         critic.observe(difference[:, :-1], difference[:, -1])
 
     def _expected(
-        self, policy: Policy, group: Sequence[EpisodePlan], curves: Sequence[Curve]
+        self, policy: Policy, group: Sequence[EpisodePlan], curves: Sequence[Curve], unit_ms: float
     ) -> list[NDArray[np.float64]]:
         """The baseline of the episodes of a group."""
         if self._baseline.kind == "sequence":
             return SequenceBaseline()(curves)
         if self._baseline.kind == "none":
             return NoBaseline()(curves)
-        return HeuristicBaseline(self._heuristic_runs(policy, group))(curves)
+        return HeuristicBaseline(self._heuristic_runs(policy, group, unit_ms))(curves)
 
-    def _heuristic_runs(self, policy: Policy, group: Sequence[EpisodePlan]) -> list[Curve]:
+    def _heuristic_runs(self, policy: Policy, group: Sequence[EpisodePlan], unit_ms: float) -> list[Curve]:
         """What the heuristic makes of the sequence of each episode."""
         runs: dict[int, Curve] = {}  # the same sequence need not be run twice
         specs = episode_specs(self._conditions, group)
@@ -148,11 +170,33 @@ class Advantages:
             seed = spec.sequence.seed
             if seed not in runs:
                 scheduler = make_scheduler(self._baseline.scheduler, seed)
-                run = roll_out_scheduler(scheduler, policy, self._conditions.cluster, [spec])
+                run = roll_out_scheduler(scheduler, policy, [spec])
+                if self._relative:
+                    run = _in_units(run, np.array([unit_ms]))
                 runs[seed] = (
                     self._returns_of(run, 0) if self._critic is None else self._gae(self._critic, run, 0)
                 )
         return [runs[spec.sequence.seed] for spec in specs]
+
+
+def _in_units(samples: Trajectories, unit_ms: NDArray[np.float64]) -> Trajectories:
+    """The same episodes, as if each one's unit were ``UNIT_MS``.
+
+    Args:
+        samples: E episodes.
+        unit_ms: float64 [E].
+    """
+    factor = UNIT_MS / unit_ms
+    scale = relative_scale(factor, samples.num_executors)
+    of_sample = np.repeat(np.arange(samples.num_episodes), np.diff(samples.first))
+    return replace(
+        samples,
+        time_ms=samples.time_ms * factor[of_sample],
+        reward=samples.reward * factor[of_sample],
+        load=samples.load * scale[of_sample],
+        end_ms=samples.end_ms * factor,
+        end_load=samples.end_load * scale,
+    )
 
 
 def _bootstrap_value(critic: LinearCritic, samples: Trajectories, episode: int) -> float:

@@ -27,6 +27,7 @@ from decima.learning.cluster.sections import (
     ValidationSection,
     WorkloadSection,
 )
+from decima.learning.cluster.settings import SettingsConditions, SettingsSection
 from decima.learning.config import RunConfig
 from decima.settings import Recipes, read_settings
 from workloads.arrivals import JobSequence, RandomStream, random_stream
@@ -62,6 +63,7 @@ class TrainingConfig(RunConfig):
     policy: PolicySection = PolicySection()
     cluster: ClusterSection = ClusterSection()
     workload: WorkloadSection = WorkloadSection()
+    settings: SettingsSection | None = None
     episodes: EpisodesSection = EpisodesSection()
     curriculum: CurriculumSection | None = None
     returns: ReturnsSection = ReturnsSection()
@@ -77,6 +79,24 @@ class TrainingConfig(RunConfig):
             raise ValueError(f"iterations: there are seeds for {MAX_SEQUENCES} episodes only")
         if self.curriculum is not None and self.cluster.semantics == "decima-sim":
             raise ValueError("curriculum: no episode ends early with the semantics decima-sim")
+        if self.returns.relative and self.cluster.reward != "jct":
+            raise ValueError("returns.relative: expected the reward jct")
+        return self
+
+    @model_validator(mode="after")
+    def _check_settings(self) -> TrainingConfig:
+        """Refuse beside ``settings`` what would have no effect, or no sense."""
+        if self.settings is None:
+            return self
+        for name in ("executors", "classes", "moving_delay"):
+            if getattr(self.cluster, name) != ClusterSection.model_fields[name].default:
+                raise ValueError(f"cluster.{name}: has no effect beside settings")
+        if self.workload != WorkloadSection():
+            raise ValueError("workload: has no effect beside settings")
+        if self.behaviour_cloning is not None and self.behaviour_cloning.jobs is not None:
+            raise ValueError("behaviour_cloning.jobs: has no effect beside settings")
+        if not self.episodes.fixed_sequences:
+            raise ValueError("episodes.fixed_sequences: expected true beside settings")
         return self
 
     def conditions(self) -> Conditions:
@@ -86,6 +106,16 @@ class TrainingConfig(RunConfig):
             WorkloadError: the workload cannot be read, or no jobs can be drawn from it.
             ConfigError: no such cluster can be simulated.
         """
+        if self.settings is not None:
+            sources = self.settings.read()
+            return SettingsConditions(
+                workload=next(iter(sources.values())),
+                cluster=self.cluster.build(),
+                settings=self.settings,
+                sources=sources,
+                cells=self.validation.cells,
+                per_cell=self.validation.sequences,
+            )
         return _Streams(
             workload=self.workload.read(),
             cluster=self.cluster.build(),

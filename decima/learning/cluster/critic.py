@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from decima.learning.returns import Returns
     from simulator.cluster.observation import Observation
 
-__all__ = ["NUM_SUMS", "LinearCritic", "load_of"]
+__all__ = ["LIVE_JOBS", "NUM_SUMS", "LinearCritic", "load_of", "relative_scale"]
 
-#: Numbers that ``load_of`` gives.
-NUM_SUMS = 7
+#: Numbers that ``load_of`` gives, and which of them is that of the live jobs.
+NUM_SUMS, LIVE_JOBS = 7, 1
 #: Work is counted in units of this, ms.
 UNIT_MS = 100_000.0
 #: Keeps the fit defined while the sums have not varied.
@@ -63,6 +63,21 @@ def _sums(stages, num_jobs, num_executors):  # type: ignore[no-untyped-def]
         sums[6] += (num_jobs - place) * root
     sums[5] = sums[4] ** 2 / num_executors
     return sums
+
+
+def relative_scale(factor: NDArray[np.float64], num_executors: NDArray[np.int64]) -> NDArray[np.float64]:
+    """What turns sums of ``load_of`` into those of the time in which all executors do a job's work; float64 [E, 7].
+
+    With w the work over the number of executors: 1, jobs, sum of w, sum of r * w, sum of the roots of w, its square,
+    and sum of r times the root of w. Of these, ``load_of`` has divided the fourth and the sixth by the executors.
+
+    Args:
+        factor: float64 [E]; on all times.
+        num_executors: int64 [E].
+    """
+    one, share = np.ones_like(factor), factor / num_executors
+    root = np.sqrt(share)
+    return np.column_stack([one, one, share, factor, root, factor, root])
 
 
 class LinearCritic:

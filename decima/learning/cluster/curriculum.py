@@ -18,9 +18,12 @@ from workloads.arrivals import JobSequence, RandomStream, random_stream
 if TYPE_CHECKING:
     from decima.evaluation.conditions import Conditions
     from decima.learning.cluster.config import TrainingConfig
+    from simulator.cluster.config import ClusterConfig
     from workloads.arrivals import JobSequence
 
 __all__ = [
+    "SETTINGS",
+    "VALIDATION_SEEDS",
     "EpisodePlan",
     "EpisodeSpec",
     "cloning_seeds",
@@ -37,8 +40,8 @@ VALIDATION_SEEDS = 5_000_000
 #: A run's seeds begin at (1 + its seed) times this; those for behaviour cloning, this much later.
 RUN_SEEDS = 1_000_000_000
 CLONING_OFFSET = 900_000_000
-#: What the random numbers of an iteration are for, beside the episodes' choices.
-ENDS, SHUFFLE, CLONING = range(3)
+#: What the random numbers of a training are for, beside the episodes' choices.
+ENDS, SHUFFLE, CLONING, SETTINGS = range(4)
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,12 +50,14 @@ class EpisodeSpec:
 
     Attributes:
         sequence: the jobs.
+        cluster: where they run.
         end_ms: when it ends, ms; infinite for "when all jobs are complete".
         random: what the policy draws from; without it the policy is greedy, see ``Policy.act``.
         share: of its decisions that become samples, evenly spaced.
     """
 
     sequence: JobSequence
+    cluster: ClusterConfig
     end_ms: float = math.inf
     random: np.random.Generator | None = None
     share: float = 1.0
@@ -110,6 +115,7 @@ def episode_specs(conditions: Conditions, plans: Sequence[EpisodePlan]) -> list[
     return [
         EpisodeSpec(
             sequences[plan.sequence_seed],
+            conditions.cluster_of(plan.sequence_seed),
             plan.end_ms,
             random_stream(plan.run_seed, RandomStream.POLICY, plan.iteration, plan.episode),
             plan.share,
@@ -143,5 +149,7 @@ def training_seeds(config: TrainingConfig) -> range:
 
 
 def validation_seeds(config: TrainingConfig) -> range:
-    """The sequences that policies are judged on."""
-    return range(VALIDATION_SEEDS, VALIDATION_SEEDS + config.validation.sequences)
+    """The sequences that policies are judged on; with settings those of one cell after the other."""
+    validation = config.validation
+    num_cells = 1 if config.settings is None else validation.cells
+    return range(VALIDATION_SEEDS, VALIDATION_SEEDS + num_cells * validation.sequences)

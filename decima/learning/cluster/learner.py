@@ -100,9 +100,12 @@ class Learner(learner.Learner):
         begun = time.process_time()
         conditions = replace(self._conditions, num_jobs=cloning.jobs or self._conditions.num_jobs)
         share = self.config.episodes.share
-        specs = [EpisodeSpec(conditions.sequence(seed), share=share) for seed in cloning_seeds(self.config)]
+        specs = [
+            EpisodeSpec(conditions.sequence(seed), conditions.cluster_of(seed), share=share)
+            for seed in cloning_seeds(self.config)
+        ]
         scheduler = make_scheduler(cloning.scheduler, self.config.seed)
-        samples = roll_out_scheduler(scheduler, self.policy, self._conditions.cluster, specs)
+        samples = roll_out_scheduler(scheduler, self.policy, specs)
         optimiser = torch.optim.Adam(self.policy.parameters())
         random = cloning_shuffling(self.config)
         for epoch in range(cloning.epochs if len(samples) else 0):

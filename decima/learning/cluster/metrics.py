@@ -20,7 +20,11 @@ METRICS: dict[str, str] = COMMON | {
     "rollout_cpu_s": "CPU time of the episodes, over all processes, s",
     "update_cpu_s": "CPU time of the update, s",
     "rollout_ms_per_decision": "CPU time of the episodes per decision, ms",
-    "validation_jct_s": "mean JCT on the validation sequences, greedy, s",
-    "validation_makespan_s": "the same for the makespan, s",
-    "improvement": "1 - ratio of validation JCT (or makespan, if that is rewarded) to that of the tuned weighted fair",
+    "validation_jct_s": "mean JCT on the validation sequences, greedy, s; without settings only",
+    "validation_makespan_s": "the same for the makespan, s; without settings only",
+    "validation_change_mean": "by what fraction JCT is above that of validation.against, averaged over cells; with "
+    "settings only",
+    "validation_change_worst": "the same in the worst of the cells; with settings only",
+    "improvement": "1 - ratio of validation JCT (or makespan, if that is rewarded) to that of the tuned weighted fair; "
+    "with settings to that of validation.against, in the worst cell",
 }

@@ -21,7 +21,6 @@ from decima.policy.features import Featurizer
 from decima.policy.graphs import Graphs
 from decima.policy.policy import Policy
 from simulator.cluster.base import BaseCluster
-from simulator.cluster.config import ClusterConfig
 from simulator.cluster.episode import make_cluster
 from simulator.cluster.observation import Decision, Observation
 
@@ -49,6 +48,7 @@ class Trajectories:
         first: int64 [E + 1]; the samples of episode e are ``first[e]:first[e + 1]``.
         end_ms: float64 [E]; when the episode was over.
         end_load: float64 [E, 7]; the load that was left then, all 0 if none was.
+        num_executors: int64 [E].
         num_decisions: int64 [E]; with those that had only one answer.
         mean_jct_ms: float64 [E]; over the jobs that were completed.
         num_completed: int64 [E].
@@ -65,6 +65,7 @@ class Trajectories:
     first: NDArray[np.int64]
     end_ms: NDArray[np.float64]
     end_load: NDArray[np.float64]
+    num_executors: NDArray[np.int64]
     num_decisions: NDArray[np.int64]
     mean_jct_ms: NDArray[np.float64]
     num_completed: NDArray[np.int64]
@@ -103,9 +104,9 @@ class Trajectories:
 class _Episode:
     """A simulator, and the samples taken from it so far."""
 
-    def __init__(self, config: ClusterConfig, policy: PolicyConfig, spec: EpisodeSpec) -> None:
+    def __init__(self, policy: PolicyConfig, spec: EpisodeSpec) -> None:
         self.spec = spec
-        self.cluster = make_cluster(replace(config, max_time_ms=spec.end_ms), spec.sequence)
+        self.cluster = make_cluster(replace(spec.cluster, max_time_ms=spec.end_ms), spec.sequence)
         self.featurizer = Featurizer(policy)
         self.observation: Observation | None = None
         self.graphs: list[Graphs] = []
@@ -157,18 +158,17 @@ class _Episode:
             self.reward[-1] += reward
 
 
-def roll_out(policy: Policy, config: ClusterConfig, specs: Sequence[EpisodeSpec]) -> Trajectories:
+def roll_out(policy: Policy, specs: Sequence[EpisodeSpec]) -> Trajectories:
     """Let a policy run episodes, in lock-step. What happens in one does not depend on which others there are.
 
     Args:
         policy: decides.
-        config: the cluster.
         specs: the episodes; either all of them have random numbers, or none.
 
     Raises:
         NotFiniteError: the policy gives probabilities that are no numbers.
     """
-    episodes = [_Episode(config, policy.config, spec) for spec in specs]
+    episodes = [_Episode(policy.config, spec) for spec in specs]
     waiting = list(episodes)
     while True:
         seen = [(episode, graph) for episode in waiting if (graph := episode.advance()) is not None]
@@ -194,16 +194,16 @@ def roll_out(policy: Policy, config: ClusterConfig, specs: Sequence[EpisodeSpec]
 
 
 def roll_out_scheduler(
-    scheduler: DecidesStages, policy: Policy, config: ClusterConfig, specs: Sequence[EpisodeSpec]
+    scheduler: DecidesStages, policy: Policy, specs: Sequence[EpisodeSpec]
 ) -> Trajectories:
     """Let any scheduler run episodes, and record what it chose as choices of a policy.
 
     Where it leaves executors idle and the policy cannot, or asks for more than the policy's limits allow, there is no
     such choice: the first is no sample, the second is recorded as the largest limit.
     """
-    episodes = [_Episode(config, policy.config, spec) for spec in specs]
+    episodes = [_Episode(policy.config, spec) for spec in specs]
     for episode in episodes:
-        scheduler.reset(config)
+        scheduler.reset(episode.spec.cluster)
         while not episode.cluster.done:
             observation = episode.observation = episode.cluster.observe()
             decision = scheduler.decide(observation) if observation.num_schedulable else None
@@ -239,6 +239,7 @@ def _gather(config: PolicyConfig, episodes: Sequence[_Episode]) -> Trajectories:
         first=np.cumsum([0, *(len(episode.stage) for episode in episodes)]),
         end_ms=np.array([float(episode.cluster.clock.now) for episode in episodes]),
         end_load=np.array([_end_load(episode.cluster) for episode in episodes]),
+        num_executors=np.array([episode.spec.cluster.num_executors for episode in episodes]),
         num_decisions=np.array([episode.num_decisions for episode in episodes]),
         mean_jct_ms=np.array([each.mean() if each.size else math.nan for each in completed]),
         num_completed=np.array([each.size for each in completed]),

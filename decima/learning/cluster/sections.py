@@ -122,7 +122,8 @@ class WorkloadSection(Section):
     profiles: Path | None = Field(default=None, description="folder of the published TPC-H profiles")
     file: Path | None = Field(
         default=None,
-        description="workload file; if it says which jobs arrive when, they do, each time with other task noise",
+        description="workload file, or synthetic for random DAGs; if the file says which jobs arrive when, they do, "
+        "each time with other task noise",
     )
     arrivals: Literal["batch", "poisson"] = Field(
         default="batch", description="all jobs at time 0, or a Poisson process"
@@ -158,7 +159,7 @@ class WorkloadSection(Section):
         """
         if self.profiles is not None and not self.profiles.is_dir():
             raise WorkloadError(f"{self.profiles}: there is no such folder, expected TPC-H profiles")
-        return open_workload(self.profiles or self.file or EMBEDDED)
+        return open_workload(self.profiles or (EMBEDDED if self.file is None else str(self.file)))
 
 
 class EpisodesSection(Section):
@@ -204,6 +205,11 @@ class ReturnsSection(Section):
     )
     window: Count = Field(
         default=100_000, description="differential: samples that the average reward is taken over"
+    )
+    relative: bool = Field(
+        default=False,
+        description="horizons, also that of the critic, are in units of the mean time that jobs spend in the system, "
+        "over the episodes of a group, instead of s; so are rewards",
     )
 
 
@@ -292,4 +298,15 @@ class CloningSection(config.CloningSection):
 class ValidationSection(config.ValidationSection):
     """How the best policy is found: by its greedy decisions on sequences that no training meets."""
 
-    sequences: Count = Field(default=20, description="number of sequences, always the same")
+    sequences: Count = Field(
+        default=20, description="number of sequences, always the same; with settings, of each cell"
+    )
+    cells: Count = Field(
+        default=12,
+        description="with settings: how many of them, always the same; the best policy is the one whose worst cell is "
+        "best",
+    )
+    against: SchedulerSpec = Field(
+        default="profiled-srpt",
+        description="with settings: the scheduler that policies are compared with, as decima compare names it",
+    )

@@ -86,6 +86,16 @@ class Simulation(Workers):
         """
         return _reference(np.array(self._in_order(_reference_row, seeds)))
 
+    def schedulers(self, names: Sequence[str], seeds: Sequence[int]) -> dict[str, list[float]]:
+        """Let schedulers run the sequences of these seeds: what is rewarded, by scheduler, [n], ms.
+
+        Raises:
+            WorkerError: a process died.
+        """
+        work = [(name, seed) for name in names for seed in seeds]
+        table = np.array(self._in_order(_scheduled, work)).reshape(len(names), len(seeds))
+        return dict(zip(names, table.tolist(), strict=True))
+
     def _shares(self, policy: Policy, items: Sequence[Item]) -> list[tuple[_Weights, list[Item]]]:
         """Each process's share of the items, in order."""
         weights = {name: weight.numpy() for name, weight in copy_weights(policy).items()}
@@ -106,8 +116,7 @@ _Weights = dict[str, NDArray[np.float32]]
 
 
 def _roll_out(shared: _Shared, work: tuple[_Weights, list[EpisodePlan]]) -> Trajectories:
-    specs = episode_specs(shared.conditions, work[1])
-    return roll_out(_received(shared, work[0]), shared.conditions.cluster, specs)
+    return roll_out(_received(shared, work[0]), episode_specs(shared.conditions, work[1]))
 
 
 def _judge(shared: _Shared, work: tuple[_Weights, list[int]]) -> NDArray[np.float64]:
@@ -138,22 +147,33 @@ def judge(conditions: Conditions, policy: Policy, seeds: Sequence[int]) -> NDArr
     if not all(bool(weight.isfinite().all()) for weight in policy.parameters()):
         raise NotFiniteError("the policy has weights that are no numbers")
     scheduler = NeuralScheduler(policy)
-    records = [run_episode(conditions.cluster, conditions.sequence(seed), scheduler) for seed in seeds]
+    records = [
+        run_episode(conditions.cluster_of(seed), conditions.sequence(seed), scheduler) for seed in seeds
+    ]
     return np.array([(record.mean_jct_ms, record.makespan_ms) for record in records])
 
 
 def _reference_row(shared: _Shared, seed: int) -> NDArray[np.float64]:
     """Fair, and weighted fair with each of ``ALPHAS``, on one sequence: what is rewarded, float64 [42], ms."""
-    conditions, cluster = shared.conditions, shared.conditions.cluster
+    conditions, cluster = shared.conditions, shared.conditions.cluster_of(seed)
     return np.array(
         [fair_ms(conditions, seed), *sweep_ms(cluster, conditions.sequence(seed), cluster.reward)]
     )
 
 
+def _scheduled(shared: _Shared, work: tuple[str, int]) -> float:
+    return _scheduler_ms(shared.conditions, *work)
+
+
+def _scheduler_ms(conditions: Conditions, scheduler: str, seed: int) -> float:
+    """What is rewarded, of a scheduler on the sequence of a seed, ms."""
+    cluster = conditions.cluster_of(seed)
+    return objective_ms(run_scheduler(cluster, conditions.sequence(seed), scheduler), cluster.reward)
+
+
 def fair_ms(conditions: Conditions, seed: int) -> float:
-    """The first entry of ``_reference_row``, ms: a finger-print of workload and simulator."""
-    cluster = conditions.cluster
-    return objective_ms(run_scheduler(cluster, conditions.sequence(seed), "fair"), cluster.reward)
+    """What is rewarded, of fair sharing on the sequence of a seed, ms: a finger-print of workload and simulator."""
+    return _scheduler_ms(conditions, "fair", seed)
 
 
 def _reference(table: NDArray[np.float64]) -> dict[str, list[float]]:

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike, NDArray
 
 from decima.evaluation.fit import surroundings
 from decima.evaluation.tuning import HINDSIGHT
 from decima.learning.cluster.curriculum import training_seeds, validation_seeds
 from decima.learning.cluster.learner import Learner
 from decima.learning.cluster.metrics import METRICS
+from decima.learning.cluster.settings import by_cell
 from decima.learning.cluster.simulation import Simulation, fair_ms
 from decima.learning.loop import TrainingLoop, Validation
 from decima.policy.files import TRAINED_ON, save_policy
@@ -28,8 +30,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Trainer"]
 
-#: Training sequences that say what a policy was trained on.
-MEASURED = 20
+#: Training sequences that say what a policy was trained on; where each has a setting of its own, it takes more.
+MEASURED, MEASURED_SETTINGS = 20, 300
 
 
 class Trainer(TrainingLoop["TrainingConfig"]):
@@ -94,7 +96,11 @@ class Trainer(TrainingLoop["TrainingConfig"]):
 
     def _begin(self, say: Callable[[str], None]) -> dict[str, Any]:
         say("classic schedulers on the validation sequences")
-        reference = self._simulation.reference(validation_seeds(self.config))
+        seeds = validation_seeds(self.config)
+        if self.config.settings is None:
+            reference = self._simulation.reference(seeds)
+        else:
+            reference = self._simulation.schedulers(self._references, seeds)
         if self.config.behaviour_cloning is not None:
             say(f"behaviour cloning of {self.config.behaviour_cloning.scheduler}")
             self._learner.clone(self.config.behaviour_cloning)
@@ -110,6 +116,8 @@ class Trainer(TrainingLoop["TrainingConfig"]):
         seeds = validation_seeds(self.config)
         jct_ms, makespan_ms = self._simulation.judge(self._learner.average, seeds).T.copy()
         objective = makespan_ms if self.config.cluster.reward == "makespan" else jct_ms
+        if self.config.settings is not None:
+            return self._over_cells(objective)
         mean = float(objective.mean())
         measured = {
             "validation_jct_s": float(jct_ms.mean()) / 1000,
@@ -118,20 +126,55 @@ class Trainer(TrainingLoop["TrainingConfig"]):
         improvement = float(1 - mean / np.mean(self._reference[HINDSIGHT]))
         return Validation(mean / 1000, improvement, objective.tolist(), measured)
 
+    @property
+    def _references(self) -> list[str]:
+        """With settings: whom policies stand beside; the last one is whom they are compared with."""
+        return list(dict.fromkeys(("fair", self.config.validation.against)))
+
+    def _over_cells(self, objective_ms: NDArray[np.float64]) -> Validation:
+        change = self._changes(objective_ms, self._reference)
+        mean, worst = float(change.mean()), float(change.max())
+        measured = {"validation_change_mean": mean, "validation_change_worst": worst}
+        return Validation(mean, -worst, objective_ms.tolist(), measured)
+
+    def _changes(self, own: ArrayLike, results: Mapping[str, Any]) -> NDArray[np.float64]:
+        """By what fraction each cell's mean is above that of whom it is compared with, float64 [cells]."""
+        cells = self.config.validation.cells
+        return by_cell(own, cells) / by_cell(results[self._references[-1]], cells) - 1
+
     def _describe(self, results: Mapping[str, Any]) -> dict[str, Any]:
+        validation = self.config.validation
         objective = "makespan" if self.config.cluster.reward == "makespan" else "mean JCT"
-        return {
-            "set": f"{self.config.validation.sequences} validation sequences; times are seconds",
+        described = {
+            "set": f"{validation.sequences} validation sequences; times are seconds",
             "objective": objective,
             "against": "weighted fair with the best alpha of each sequence",
             "shown": [objective],
             "results": {name: {objective: fmean(values) / 1000} for name, values in results.items()},
         }
+        settings = self.config.settings
+        if settings is None:
+            return described
+        means_s = {name: by_cell(values, validation.cells) / 1000 for name, values in results.items()}
+        changes = self._changes(results[self.NAME], results)
+        return described | {
+            "set": f"{validation.cells} settings, {validation.sequences} sequences each; times are seconds",
+            "against": f"{validation.against} in the worst of these settings",
+            "cells": [
+                {
+                    "setting": str(setting),
+                    "results": {name: float(each[cell]) for name, each in means_s.items()},
+                    "change": float(changes[cell]),
+                }
+                for cell, setting in enumerate(settings.cells(validation.cells))
+            ],
+        }
 
     @cached_property
     def _surroundings(self) -> dict[str, Any]:
         """Of the training; the same at every checkpoint, and not free."""
-        seeds = training_seeds(self.config)[:MEASURED]
+        measured = MEASURED if self.config.settings is None else MEASURED_SETTINGS
+        seeds = training_seeds(self.config)[:measured]
         return surroundings(self._conditions, seeds).model_dump(mode="json", exclude_none=True)
 
     def _about(self) -> dict[str, Any]:

@@ -73,6 +73,36 @@ def test_train_shows_the_policy_against_the_classic_schedulers(train: Train, tmp
     assert "than tuned weighted fair" in lines[-1]
 
 
+def test_a_training_over_settings_shows_the_policy_in_each(train: Train) -> None:
+    changes = (
+        "iterations=1",
+        "behaviour_cloning.sequences=1",
+        "behaviour_cloning.epochs=1",
+        "episodes.sequences=1",
+    )
+    few = (
+        "settings.sources=[tiny.json]",
+        "settings.batch_jobs=3",
+        "settings.stream_jobs=3",
+        "settings.executors=4",
+    )
+    judged = (
+        "validation.cells=2",
+        "validation.sequences=1",
+        "validation.against=fair",
+        "episodes.per_sequence=2",
+    )
+    sets = [word for change in (*changes, *few, *judged) for word in ("--set", change)]
+    result = train("--config", "general", *sets, "--out", "out")
+    assert result.exit_code == 0, result.stderr
+    assert "2 settings, 1 sequences each: mean JCT, s" in result.stdout
+    assert "jobs of" in result.stdout
+    assert result.stdout.splitlines()[-1].strip() == "decima compare --checkpoint out/policy.npz"
+    assert "than fair in the worst setting" in result.stderr.splitlines()[-1]
+    refused = train("--config", "general", "--workload", "tiny.json", "--out", "other")
+    assert_one_line_error(refused, "workload: has no effect beside settings")
+
+
 def test_the_command_that_a_policy_file_keeps_makes_the_same_policy(train: Train, tmp_path: Path) -> None:
     train("--config", "small.yaml", "--set", "seed=3", "--set", "iterations=1", "--out", "out")
     command = read_about(tmp_path / "out" / "policy.npz")["command"]

@@ -70,7 +70,7 @@ def linear_samples(features: NDArray[np.float32], chosen: list[int]) -> Trajecto
 def sampled(policy: Policy, seed: int = 0) -> Trajectories:
     sequence = batch_arrivals(LIBRARY.profiles, 5, seed)
     return roll_out(
-        policy, CLUSTER, [EpisodeSpec(sequence, random=np.random.default_rng(each)) for each in range(3)]
+        policy, [EpisodeSpec(sequence, CLUSTER, random=np.random.default_rng(each)) for each in range(3)]
     )
 
 
@@ -194,8 +194,8 @@ def test_behaviour_cloning_reaches_the_choices_of_a_scheduler() -> None:
     name = "sjf-cp"
     policy = Policy(SHORTCUT_POLICY, seed=2)
     sequences = [batch_arrivals(LIBRARY.profiles, 5, seed) for seed in range(40)]
-    shown, kept = ([EpisodeSpec(each) for each in part] for part in (sequences[:30], sequences[30:]))
-    samples = roll_out_scheduler(make_scheduler(name), policy, CLUSTER, shown)
+    shown, kept = ([EpisodeSpec(each, CLUSTER) for each in part] for part in (sequences[:30], sequences[30:]))
+    samples = roll_out_scheduler(make_scheduler(name), policy, shown)
     optimiser, random = torch.optim.Adam(policy.parameters(), lr=4e-3), np.random.default_rng(0)
     reports = [
         clone_behaviour(
@@ -209,13 +209,13 @@ def test_behaviour_cloning_reaches_the_choices_of_a_scheduler() -> None:
     ]
     assert reports[0].steps == math.ceil(len(samples) / 32)
     assert reports[-1].loss < reports[0].loss / 2
-    unseen = roll_out_scheduler(make_scheduler(name), policy, CLUSTER, kept)
+    unseen = roll_out_scheduler(make_scheduler(name), policy, kept)
     choices = policy.act(unseen.graphs)
     agrees = (choices.stage == unseen.stage) & (choices.count == unseen.count)
     untrained = Policy(SHORTCUT_POLICY, seed=2).act(unseen.graphs)
     agreed = (untrained.stage == unseen.stage) & (untrained.count == unseen.count)
     assert agrees.mean() > 0.95
     assert 1 - agrees.mean() < (1 - agreed.mean()) / 4
-    own = roll_out(policy, CLUSTER, kept).mean_jct_ms.mean()
+    own = roll_out(policy, kept).mean_jct_ms.mean()
     theirs = [run_episode(CLUSTER, each, make_scheduler(name)).mean_jct_ms for each in sequences[30:]]
     assert own == pytest.approx(np.mean(theirs), rel=0.02)

@@ -45,7 +45,7 @@ def made(given: dict[str, Any] = BATCH, **changes: Any) -> Surroundings:
 
 
 def test_a_batch_is_measured() -> None:
-    found = measure(CLUSTER, [jobs(JOB, JOB), jobs(JOB, JOB)])
+    found = measure([(CLUSTER, jobs(JOB, JOB)), (CLUSTER, jobs(JOB, JOB))])
     assert found == Surroundings(
         arrivals="batch",
         executors=(10, 10, 10),
@@ -63,19 +63,19 @@ def test_a_batch_is_measured() -> None:
 
 def test_the_load_of_a_stream_is_the_work_that_arrives_over_what_the_executors_can_do() -> None:
     """Two jobs of 40 s come in the 16 s before the last; ten executors do 160 s of work in that time."""
-    found = measure(CLUSTER, [jobs(JOB, JOB, JOB, at=[2000.0, 5000.0, 18_000.0])])
+    found = measure([(CLUSTER, jobs(JOB, JOB, JOB, at=[2000.0, 5000.0, 18_000.0]))])
     assert (found.arrivals, found.jobs, found.load) == ("stream", None, (0.5, 0.5, 0.5))
 
 
 def test_executors_of_all_classes_count() -> None:
     cluster = ClusterConfig(executor_classes=(ExecutorClass(3, memory=0.5), ExecutorClass(4)))
-    found = measure(cluster, [jobs(JOB)])
+    found = measure([(cluster, jobs(JOB))])
     assert (found.executors.middle, found.classes.middle) == (7, 2)
 
 
 def test_quantiles_are_told_so_that_one_odd_job_says_nothing() -> None:
     profiles = [chain(stage(tasks, 100.0)) for tasks in range(1, 100)]
-    found = measure(CLUSTER, [jobs(*profiles, chain(stage(10**6, 100.0)))])
+    found = measure([(CLUSTER, jobs(*profiles, chain(stage(10**6, 100.0))))])
     assert found.tasks == tuple(np.quantile([*range(1, 100), 10**6], [0.05, 0.5, 0.95]).round(2))
     assert found.tasks.high < 100
 
@@ -83,7 +83,7 @@ def test_quantiles_are_told_so_that_one_odd_job_says_nothing() -> None:
 @pytest.mark.parametrize("rest_ms", [0.0, 5e307])
 def test_durations_without_measure_can_be_written_to_a_file(rest_ms: float) -> None:
     profile = chain(stage(30, rest_ms))
-    found = measure(CLUSTER, [jobs(profile, profile, at=[0.0, 1.0])])
+    found = measure([(CLUSTER, jobs(profile, profile, at=[0.0, 1.0]))])
     again = Surroundings.model_validate(json.loads(json.dumps(found.model_dump(mode="json"))))
     assert again == found
     assert all(math.isfinite(value) for _, spread in found.spreads() for value in spread)
@@ -91,7 +91,7 @@ def test_durations_without_measure_can_be_written_to_a_file(rest_ms: float) -> N
 
 def test_the_same_jobs_give_the_same_numbers() -> None:
     one, other = (
-        measure(CLUSTER, [batch_arrivals(synthetic_profiles(), 20, seed) for seed in range(3)])
+        measure((CLUSTER, batch_arrivals(synthetic_profiles(), 20, seed)) for seed in range(3))
         for _ in range(2)
     )
     assert one == other

@@ -21,6 +21,12 @@ def test_the_embedded_set_has_a_name_and_is_the_default() -> None:
     assert open_workload() is open_workload("tpch") is embedded_workload()
 
 
+def test_random_dags_have_a_name() -> None:
+    workload = open_workload("synthetic")
+    assert workload is open_workload("synthetic")
+    assert [job.name for job in workload.profiles] == [job.name for job in synthetic_profiles()]
+
+
 def test_a_file(tmp_path: Path) -> None:
     write_workload(tmp_path / "mine.json", Workload(synthetic_profiles(3), None, "mine"))
     for name in (tmp_path / "mine.json", str(tmp_path / "mine.json")):
@@ -47,5 +53,7 @@ def test_names_go_before_folders_unless_they_are_paths(
 
 @pytest.mark.parametrize("name", ["alibaba", "missing/file.json", Path("gone.toml")])
 def test_what_is_neither_is_told_what_there_is(name: str | Path) -> None:
-    with pytest.raises(WorkloadError, match=f"^{name}: no such workload, expected tpch .*folder.*file$"):
+    with pytest.raises(
+        WorkloadError, match=f"^{name}: no such workload, expected tpch .*synthetic .*folder.*file$"
+    ):
         open_workload(name)

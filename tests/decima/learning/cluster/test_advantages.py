@@ -56,6 +56,7 @@ def made_up(
         first=np.arange(episodes + 1) * NUM_SAMPLES,
         end_ms=np.full(episodes, 10.0 * NUM_SAMPLES),
         end_load=np.zeros((episodes, NUM_SUMS)),
+        num_executors=np.full(episodes, 4),
         num_decisions=np.full(episodes, NUM_SAMPLES),
         mean_jct_ms=np.ones(episodes),
         num_completed=np.ones(episodes, np.int64),
@@ -111,6 +112,6 @@ def test_a_heuristic_earns_exactly_what_is_expected_of_itself(
     groups = plan_iteration(config, 0)
     specs = [spec for group in groups for spec in episode_specs(conditions, group)]
     advantages = Advantages(config, conditions)
-    assert np.std(advantages(policy, roll_out(policy, conditions.cluster, specs), groups)) > 0.001
-    its_own = roll_out_scheduler(Fair(), policy, conditions.cluster, specs)
+    assert np.std(advantages(policy, roll_out(policy, specs), groups)) > 0.001
+    its_own = roll_out_scheduler(Fair(), policy, specs)
     np.testing.assert_allclose(advantages(policy, its_own, groups), 0.0, atol=1e-12)

@@ -17,10 +17,20 @@ def written(tmp_path: Path, text: str) -> Path:
     return path
 
 
+OPTIONAL = "behaviour_cloning: {}\ncurriculum: {}\ncritic: {}\nsettings: {}"
+
+
 def test_no_default_changes_unnoticed(tmp_path: Path) -> None:
     """Settings that somebody wrote down would mean another training. Optional sections are in, too."""
-    config = read_config(written(tmp_path, "behaviour_cloning: {}\ncurriculum: {}\ncritic: {}"))
+    config = read_config(written(tmp_path, OPTIONAL))
     assert config.to_yaml() == Path(__file__).with_name("defaults.yaml").read_text()
+
+
+def test_the_general_recipe_has_settings_instead_of_one_cluster(tmp_path: Path) -> None:
+    config = read_config("general")
+    assert config.settings is not None
+    assert config.returns.relative
+    assert read_config(written(tmp_path, config.to_yaml())) == config
 
 
 @pytest.mark.parametrize("name", ["batch", "makespan", "paper", "stream"])
@@ -93,6 +103,55 @@ def test_the_policy_has_the_fields_of_its_preset_and_those_given() -> None:
         ("workload: {profiles: a, file: b}", "workload: profiles and file exclude each other"),
         ("workload: {interval: []}", "workload: interval: expected at least one"),
         ("workload: {interval: [3, 0]}", "workload.interval"),
+        ("settings: {sources: []}", "settings.sources: expected at least one"),
+        (
+            "settings: {load: {normal: [1, 2]}}",
+            "settings.load: expected a number, or exactly one of uniform, ",
+        ),
+        (
+            "settings: {load: {uniform: [1, 2], one_of: [1]}}",
+            "settings.load: expected a number, or exactly one",
+        ),
+        (
+            "settings: {executors: {uniform: [5, 2]}}",
+            "settings.executors: uniform: expected two ascending numbers",
+        ),
+        (
+            "settings: {executors: {uniform: [1, 2, 3]}}",
+            "settings.executors: uniform: expected two ascending numbers",
+        ),
+        ("settings: {executors: {uniform: 5}}", "settings.executors: uniform: expected numbers in a list"),
+        ("settings: {executors: {one_of: []}}", "settings.executors: one_of: expected numbers in a list"),
+        ("settings: {executors: 0}", "settings.executors: expected a number of at least 1, got 0"),
+        ("settings: {executors: true}", "settings.executors: expected a number of at least 1, got True"),
+        (
+            "settings: {moving_delay: {log_uniform: [0, 2]}}",
+            "settings.moving_delay: log_uniform: expected positive numbers, got [0, 2]",
+        ),
+        ("settings: {moving_delay: -1}", "settings.moving_delay: expected a number of at least 0, got -1"),
+        (
+            "settings: {durations: {one_of: [1, 0]}}",
+            "settings.durations: expected a number greater than 0, got 0",
+        ),
+        ("settings: {tasks: many}", "settings.tasks: expected a number greater than 0, got 'many'"),
+        ("settings: {batches: 2}", "settings.batches: "),
+        ("settings: {}\ncluster: {executors: 3}", "cluster.executors: has no effect beside settings"),
+        ("settings: {}\ncluster: {classes: 3x1}", "cluster.classes: has no effect beside settings"),
+        ("settings: {}\ncluster: {moving_delay: 3}", "cluster.moving_delay: has no effect beside settings"),
+        ("settings: {}\nworkload: {jobs: 3}", "workload: has no effect beside settings"),
+        (
+            "settings: {}\nbehaviour_cloning: {jobs: 3}",
+            "behaviour_cloning.jobs: has no effect beside settings",
+        ),
+        (
+            "settings: {}\nepisodes: {fixed_sequences: false}",
+            "episodes.fixed_sequences: expected true beside settings",
+        ),
+        (
+            "returns: {relative: true}\ncluster: {reward: makespan}",
+            "returns.relative: expected the reward jct",
+        ),
+        ("validation: {against: nobody}", "validation.against: unknown scheduler 'nobody'"),
         ("curriculum: {start: 5}\ncluster: {semantics: decima-sim}", "curriculum: no episode ends early"),
         ("start: tpch-batch\nbehaviour_cloning: {}", "start: expected behaviour_cloning=null beside it"),
         ("imitation: {epochs: 3}", "imitation is called behaviour_cloning now"),
@@ -150,7 +209,9 @@ def test_a_bad_override_is_refused_in_one_line(override: str, message: str) -> N
 def test_missing_and_unreadable_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(TrainingError, match=r"nowhere\.yaml: No such file or directory"):
         read_config(tmp_path / "nowhere.yaml")
-    with pytest.raises(TrainingError, match="unknown recipe 'bach': expected one of batch, makespan"):
+    with pytest.raises(
+        TrainingError, match="unknown recipe 'bach': expected one of batch, general, makespan"
+    ):
         read_config("bach")
     with pytest.raises(TrainingError, match="Is a directory"):
         read_config(tmp_path)

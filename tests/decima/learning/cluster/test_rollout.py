@@ -29,7 +29,8 @@ def specs(count: int, end_ms: float = np.inf) -> list[EpisodeSpec]:
     """Episodes, two of each sequence, which all draw differently."""
     sequences = [sequence(number) for number in range((count + 1) // 2)]
     return [
-        EpisodeSpec(sequences[number // 2], end_ms, np.random.default_rng(number)) for number in range(count)
+        EpisodeSpec(sequences[number // 2], CLUSTER, end_ms, np.random.default_rng(number))
+        for number in range(count)
     ]
 
 
@@ -43,13 +44,13 @@ def assert_same(one: Trajectories, other: Trajectories) -> None:
 
 
 def test_episodes_do_not_depend_on_which_others_there_are() -> None:
-    together = roll_out(POLICY, CLUSTER, specs(6))
-    alone = Trajectories.concatenate([roll_out(POLICY, CLUSTER, [spec]) for spec in specs(6)])
+    together = roll_out(POLICY, specs(6))
+    alone = Trajectories.concatenate([roll_out(POLICY, [spec]) for spec in specs(6)])
     assert_same(together, alone)
 
 
 def test_decisions_with_one_answer_are_not_samples() -> None:
-    samples = roll_out(POLICY, CLUSTER, specs(4))
+    samples = roll_out(POLICY, specs(4))
     graphs = samples.graphs
     answers = np.add.reduceat(graphs.high - graphs.low, graphs.first_stage[:-1])
     assert answers.min() > 1
@@ -57,7 +58,7 @@ def test_decisions_with_one_answer_are_not_samples() -> None:
 
 
 def test_the_rewards_of_an_episode_are_the_jobs_time_in_the_system() -> None:
-    samples = roll_out(POLICY, CLUSTER, specs(4))
+    samples = roll_out(POLICY, specs(4))
     for episode in range(4):
         assert samples.time_ms[samples.samples(episode)][0] == 0
         total = samples.reward[samples.samples(episode)].sum() * CLUSTER.reward_scale_ms
@@ -67,7 +68,7 @@ def test_the_rewards_of_an_episode_are_the_jobs_time_in_the_system() -> None:
 def test_a_share_of_the_decisions_are_samples_and_no_reward_is_lost() -> None:
     """The episodes are the same; what is learned from is every third sample, with the rewards of all until the next."""
     every, third = (
-        roll_out(POLICY, CLUSTER, [replace(each, share=share) for each in specs(2)]) for share in (1, 1 / 3)
+        roll_out(POLICY, [replace(each, share=share) for each in specs(2)]) for share in (1, 1 / 3)
     )
     np.testing.assert_array_equal(third.num_decisions, every.num_decisions)
     for episode in range(2):
@@ -80,14 +81,14 @@ def test_a_share_of_the_decisions_are_samples_and_no_reward_is_lost() -> None:
 
 def test_a_sample_knows_how_many_jobs_had_arrived() -> None:
     stream = poisson_arrivals(LIBRARY.profiles, 12, 2_000.0, seed=1)
-    samples = roll_out(POLICY, CLUSTER, [EpisodeSpec(stream, random=np.random.default_rng(0))])
+    samples = roll_out(POLICY, [EpisodeSpec(stream, CLUSTER, random=np.random.default_rng(0))])
     assert samples.arrived[0] < samples.arrived[-1] <= 12
     expected = [sum(arrival <= time for arrival in stream.arrival_ms) for time in samples.time_ms]
     np.testing.assert_array_equal(samples.arrived, expected)
 
 
 def test_samples_are_drawn_with_the_probabilities_they_state() -> None:
-    samples = roll_out(POLICY, CLUSTER, specs(4))
+    samples = roll_out(POLICY, specs(4))
     seen = POLICY(samples.graphs, samples.stage, samples.count)
     np.testing.assert_allclose(
         seen.log_probability.detach().numpy(), samples.log_probability, rtol=1e-3, atol=1e-4
@@ -96,14 +97,14 @@ def test_samples_are_drawn_with_the_probabilities_they_state() -> None:
 
 def test_greedy_choices_are_those_of_the_scheduler() -> None:
     sequences = [poisson_arrivals(LIBRARY.profiles, 6, 2000.0, seed) for seed in range(3)]
-    samples = roll_out(POLICY, CLUSTER, [EpisodeSpec(each) for each in sequences])
+    samples = roll_out(POLICY, [EpisodeSpec(each, CLUSTER) for each in sequences])
     alone = [run_episode(CLUSTER, each, NeuralScheduler(POLICY)).mean_jct_ms for each in sequences]
     np.testing.assert_array_equal(samples.mean_jct_ms, alone)
 
 
 @pytest.mark.parametrize("name", ["fair", "weighted-fair:-1", "sjf-cp"])
 def test_a_scheduler_does_the_same_whether_it_is_recorded_or_not(name: str) -> None:
-    samples = roll_out_scheduler(make_scheduler(name), POLICY, CLUSTER, specs(3))
+    samples = roll_out_scheduler(make_scheduler(name), POLICY, specs(3))
     for episode, spec in enumerate(specs(3)):
         alone = run_episode(CLUSTER, spec.sequence, make_scheduler(name))
         assert samples.mean_jct_ms[episode] == pytest.approx(alone.mean_jct_ms)
@@ -114,8 +115,8 @@ def test_a_scheduler_does_the_same_whether_it_is_recorded_or_not(name: str) -> N
 
 
 def test_episodes_end_in_time_and_say_what_was_left() -> None:
-    whole = roll_out(POLICY, CLUSTER, specs(2))
-    cut = roll_out(POLICY, CLUSTER, specs(2, end_ms=float(whole.end_ms.min()) / 2))
+    whole = roll_out(POLICY, specs(2))
+    cut = roll_out(POLICY, specs(2, end_ms=float(whole.end_ms.min()) / 2))
     assert (cut.end_ms == whole.end_ms.min() / 2).all()
     assert (cut.num_completed < whole.num_completed).all()
     assert (cut.end_load[:, 1] == 5 - cut.num_completed).all()
@@ -127,10 +128,10 @@ def test_episodes_end_in_time_and_say_what_was_left() -> None:
 
 def test_where_there_is_nothing_to_choose_there_are_no_samples() -> None:
     alone = jobs(chain(stage(3, 100.0), stage(2, 50.0)))
-    samples = roll_out(POLICY, ClusterConfig(num_executors=1), [EpisodeSpec(alone, random=None)])
+    samples = roll_out(POLICY, [EpisodeSpec(alone, ClusterConfig(num_executors=1))])
     assert len(samples) == 0
     assert samples.num_completed.tolist() == [1]
-    both = Trajectories.concatenate([samples, roll_out(POLICY, CLUSTER, specs(1))])
+    both = Trajectories.concatenate([samples, roll_out(POLICY, specs(1))])
     assert both.num_episodes == 2
     assert both.samples(0) == slice(0, 0)
 
@@ -140,4 +141,4 @@ def test_probabilities_that_are_no_numbers_are_noticed() -> None:
     for parameter in policy.parameters():
         parameter.data.fill_(float("nan"))
     with pytest.raises(NotFiniteError):
-        roll_out(policy, CLUSTER, specs(2))
+        roll_out(policy, specs(2))

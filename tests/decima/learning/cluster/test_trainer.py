@@ -128,9 +128,9 @@ def test_behaviour_cloning_of_longer_sequences(tmp_path: Path, monkeypatch: pyte
         learner = Trainer(config, tmp_path / "run")._learner
         lengths[jobs] = []
 
-        def noted(scheduler, policy, cluster, specs, seen=lengths[jobs]):  # type: ignore[no-untyped-def]
+        def noted(scheduler, policy, specs, seen=lengths[jobs]):  # type: ignore[no-untyped-def]
             seen += [len(spec.sequence) for spec in specs]
-            return roll_out_scheduler(scheduler, policy, cluster, specs)
+            return roll_out_scheduler(scheduler, policy, specs)
 
         monkeypatch.setattr("decima.learning.cluster.learner.roll_out_scheduler", noted)
         learner.clone(config.behaviour_cloning)

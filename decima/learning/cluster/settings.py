@@ -1,0 +1,249 @@
+"""A distribution of settings: clusters and jobs of many kinds, of which each sequence has one, drawn by its seed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from typing import Annotated, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from pydantic import BeforeValidator, Field, field_validator
+
+from decima.evaluation.conditions import Conditions
+from decima.learning.cluster.curriculum import SETTINGS, VALIDATION_SEEDS
+from decima.settings import Section, Share
+from simulator.cluster.config import ClusterConfig
+from workloads.arrivals import JobSequence, RandomStream, batch_arrivals, poisson_arrivals, random_stream
+from workloads.scaling import scaled
+from workloads.sources.open import EMBEDDED, open_workload
+from workloads.sources.workload_file import Workload
+
+__all__ = ["Setting", "SettingsConditions", "SettingsSection", "by_cell"]
+
+RANGES = ("uniform", "log_uniform")
+ONE_OF = "one_of"
+
+
+def _checked(value: Any, least: float | None) -> float | dict[str, list[float]]:
+    """A quantity, if it is one: a number, or a distribution of numbers.
+
+    Args:
+        value: what YAML holds.
+        least: that the numbers may be; None if they have to be positive.
+    """
+    if not isinstance(value, Mapping):
+        return _number(value, least)
+    if len(value) != 1 or not value.keys() <= {*RANGES, ONE_OF}:
+        raise ValueError(f"expected a number, or exactly one of {', '.join(RANGES)} and {ONE_OF}")
+    [(kind, given)] = value.items()
+    if not isinstance(given, list | tuple) or not given:
+        raise ValueError(f"{kind}: expected numbers in a list")
+    numbers = [_number(each, least) for each in given]
+    if kind != ONE_OF and (len(numbers) != 2 or numbers[0] > numbers[1]):
+        raise ValueError(f"{kind}: expected two ascending numbers, got {list(given)}")
+    if kind == "log_uniform" and numbers[0] <= 0:
+        raise ValueError(f"{kind}: expected positive numbers, got {list(given)}")
+    return {kind: numbers}
+
+
+def _number(value: Any, least: float | None) -> float:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if not is_number or (value <= 0 if least is None else value < least):
+        wanted = "greater than 0" if least is None else f"of at least {least:g}"
+        raise ValueError(f"expected a number {wanted}, got {value!r}")
+    return float(value)
+
+
+_Quantity = float | dict[str, list[float]]
+Number = Annotated[_Quantity, BeforeValidator(partial(_checked, least=1))]
+Delay = Annotated[_Quantity, BeforeValidator(partial(_checked, least=0))]
+Factor = Annotated[_Quantity, BeforeValidator(partial(_checked, least=None))]
+
+
+def _drawn(quantity: _Quantity, uniform: float) -> float:
+    """The value of a quantity for a number that was drawn uniformly from [0, 1)."""
+    if not isinstance(quantity, dict):
+        return quantity
+    [(kind, numbers)] = quantity.items()
+    if kind == ONE_OF:
+        return numbers[int(uniform * len(numbers))]
+    low, high = numbers
+    between = low * (high / low) ** uniform if kind == "log_uniform" else low + (high - low) * uniform
+    return min(max(between, low), high)  # whatever rounding did
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A cluster, and what runs on it.
+
+    Attributes:
+        source: of jobs, one of ``SettingsSection.sources``.
+        executors: how many.
+        moving_delay_s: time that an executor needs to move to another job, s.
+        jobs: how many.
+        load: of a stream, work that arrives per time over what the executors can do; None for a batch.
+        durations: factor on all task durations.
+        tasks: factor on the numbers of tasks.
+    """
+
+    source: str
+    executors: int
+    moving_delay_s: float
+    jobs: int
+    load: float | None
+    durations: float
+    tasks: float
+
+    def __str__(self) -> str:
+        """In words."""
+        what = "a batch of" if self.load is None else f"a stream at {self.load:.0%} load of"
+        words = [f"{what} {self.jobs} jobs of {self.source}", f"{self.executors} executors"]
+        words.append(f"moving delay {self.moving_delay_s:.3g} s")
+        words += [
+            f"{name} x {factor:.3g}"
+            for name, factor in (("durations", self.durations), ("tasks", self.tasks))
+            if factor != 1
+        ]
+        return ", ".join(words)
+
+
+class SettingsSection(Section):
+    """A distribution of settings, of which each sequence has one, drawn by its seed; instead of ``cluster`` and
+    ``workload``. A quantity is a number, or exactly one of ``uniform: [a, b]``, ``log_uniform: [a, b]`` and
+    ``one_of: [a, b, ..]``; whole numbers are rounded.
+    """
+
+    sources: tuple[str, ...] = Field(
+        default=(EMBEDDED,),
+        description="where jobs come from: tpch, synthetic, folders of published profiles, workload files (without "
+        "their arrivals); each as likely",
+    )
+    executors: Number = Field(default=50.0, description="executors")
+    moving_delay: Delay = Field(
+        default=2.0, description="time that an executor needs to move to another job, s"
+    )
+    batches: Share = Field(
+        default=1.0,
+        description="share of the sequences whose jobs are all there at time 0; others are streams",
+    )
+    batch_jobs: Number = Field(default=20.0, description="jobs of a batch")
+    stream_jobs: Number = Field(default=60.0, description="jobs of a stream")
+    load: Factor = Field(
+        default=0.75,
+        description="of a stream: work that arrives per time (tasks times mean duration) over what executors can do",
+    )
+    durations: Factor = Field(default=1.0, description="factor on all task durations")
+    tasks: Factor = Field(
+        default=1.0, description="factor on the numbers of tasks; at least 1 of each is left"
+    )
+
+    @field_validator("sources")
+    @classmethod
+    def _check(cls, sources: tuple[str, ...]) -> tuple[str, ...]:
+        if not sources:
+            raise ValueError("expected at least one")
+        return sources
+
+    def draw(self, seed: int) -> Setting:
+        """The setting that a seed names."""
+        random = random_stream(seed, RandomStream.TRAINING, SETTINGS).random(8)
+        source, kind, executors, delay, jobs, load, durations, tasks = random.tolist()
+        is_batch = kind < self.batches
+        return Setting(
+            source=self.sources[int(source * len(self.sources))],
+            executors=round(_drawn(self.executors, executors)),
+            moving_delay_s=_drawn(self.moving_delay, delay),
+            jobs=round(_drawn(self.batch_jobs if is_batch else self.stream_jobs, jobs)),
+            load=None if is_batch else _drawn(self.load, load),
+            durations=_drawn(self.durations, durations),
+            tasks=_drawn(self.tasks, tasks),
+        )
+
+    def cells(self, count: int) -> list[Setting]:
+        """The settings that policies are judged in, whatever the run's seed."""
+        return [self.draw(VALIDATION_SEEDS + cell) for cell in range(count)]
+
+    def read(self) -> dict[str, Workload]:
+        """Every source by name, without its arrivals.
+
+        Raises:
+            WorkloadError: one of them cannot be read.
+        """
+        return {name: replace(open_workload(name), sequence=None) for name in self.sources}
+
+
+def by_cell(values: ArrayLike, cells: int) -> NDArray[np.float64]:
+    """The mean of each cell, float64 [cells], of values of the validation sequences, [cells * sequences]."""
+    means: NDArray[np.float64] = np.asarray(values, dtype=np.float64).reshape(cells, -1).mean(axis=1)
+    return means
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class SettingsConditions(Conditions):
+    """Conditions where each seed has a cluster and jobs of its own; ``cluster`` has what all clusters share.
+
+    Args:
+        settings: what is drawn.
+        sources: name -> the jobs.
+        cells: settings that policies are judged in.
+        per_cell: how many of the validation sequences, which follow one another, share a cell's setting.
+    """
+
+    settings: SettingsSection
+    sources: Mapping[str, Workload] = field(default_factory=dict)
+    cells: int = 0
+    per_cell: int = 1
+
+    def setting(self, seed: int) -> Setting:
+        """That of one seed."""
+        cell = (seed - VALIDATION_SEEDS) // self.per_cell
+        return self.settings.draw(VALIDATION_SEEDS + cell if 0 <= cell < self.cells else seed)
+
+    def cluster_of(self, seed: int) -> ClusterConfig:
+        """The cluster of one seed."""
+        setting = self.setting(seed)
+        return replace(
+            self.cluster,
+            num_executors=setting.executors,
+            executor_classes=(),
+            moving_delay_ms=setting.moving_delay_s * 1000,
+        )
+
+    def sequence(self, seed: int) -> JobSequence:
+        """The jobs of one seed."""
+        setting = self.setting(seed)
+        profiles = self.sources[setting.source].profiles
+        if setting.load is None:
+            drawn = batch_arrivals(profiles, setting.jobs, seed)
+        else:
+            drawn = poisson_arrivals(profiles, setting.jobs, self._interval_ms(setting, setting.load), seed)
+        jobs = tuple(scaled(profile, setting.durations, setting.tasks) for profile in drawn.profiles)
+        return replace(drawn, profiles=jobs)
+
+    def _interval_ms(self, setting: Setting, load: float) -> float:
+        """Mean time between arrivals that makes this load, ms."""
+        num_tasks, mean_ms = self._stages[setting.source]
+        left = np.maximum(1, np.rint(setting.tasks * num_tasks))
+        work_ms = setting.durations * float(left @ mean_ms) / len(self.sources[setting.source].profiles)
+        return max(work_ms, 1.0) / (load * setting.executors)  # no clock is finer than 1 ms
+
+    @cached_property
+    def _stages(self) -> dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]]:
+        """Source -> tasks and mean durations (ms) of the stages of all its jobs, float64 [n] each."""
+        found = {}
+        for name, source in self.sources.items():
+            stages = [stage for profile in source.profiles for stage in profile.stages]
+            found[name] = (
+                np.array([stage.num_tasks for stage in stages], dtype=np.float64),
+                np.array([stage.durations.mean_ms for stage in stages]),
+            )
+        return found
+
+    @cached_property
+    def _examples(self) -> JobSequence:
+        """All jobs that there are, as they are before they are scaled."""
+        profiles = tuple(profile for source in self.sources.values() for profile in source.profiles)
+        return JobSequence(profiles, np.zeros(len(profiles)))

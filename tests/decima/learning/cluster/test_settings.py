@@ -1,0 +1,335 @@
+"""Sequences that each have a setting of their own."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from decima.evaluation.fit import misfits, surroundings
+from decima.learning.cluster.advantages import Advantages
+from decima.learning.cluster.config import TrainingConfig, read_config
+from decima.learning.cluster.critic import NUM_SUMS, load_of, relative_scale
+from decima.learning.cluster.curriculum import (
+    EpisodeSpec,
+    episode_specs,
+    plan_iteration,
+    training_seeds,
+    validation_seeds,
+)
+from decima.learning.cluster.rollout import Trajectories, roll_out_scheduler
+from decima.learning.cluster.settings import SettingsConditions, SettingsSection
+from decima.learning.cluster.trainer import Trainer
+from decima.learning.loop import CARD
+from decima.learning.metrics import read_metrics
+from decima.policy.files import read_about, read_trained_on
+from decima.policy.policy import Policy
+from decima.policy.surroundings import outside
+from decima.registry import make_scheduler
+from simulator.cluster.config import ClusterConfig
+from simulator.cluster.episode import make_cluster
+from tests.decima.evaluation.examples import LIBRARY
+from tests.decima.learning.cluster.examples import merged
+from tests.decima.learning.examples import assert_same_run
+from workloads import JobSequence, poisson_arrivals, scaled, trace_arrivals, write_workload
+from workloads.sources.workload_file import Workload
+
+MANY = SettingsSection(
+    sources=("tpch", "synthetic"),
+    executors={"log_uniform": [5, 200]},
+    moving_delay={"one_of": [0, 0.5, 2]},
+    batches=0.5,
+    batch_jobs={"uniform": [2, 10]},
+    stream_jobs={"log_uniform": [200, 300]},
+    load={"uniform": [0.25, 1.5]},
+    durations={"one_of": [1, 10]},
+    tasks={"uniform": [0.3, 3]},
+)
+
+
+def small(folder: Path, **changes: Any) -> TrainingConfig:
+    """A training of a second or two on four kinds of jobs."""
+    path = folder / "tiny.json"
+    write_workload(path, LIBRARY)
+    settings = {
+        "sources": [str(path)],
+        "executors": {"one_of": [3, 5]},
+        "moving_delay": {"uniform": [0, 2]},
+        "batches": 0.5,
+        "batch_jobs": {"uniform": [3, 5]},
+        "stream_jobs": 5,
+        "load": {"uniform": [0.5, 1]},
+        "durations": {"one_of": [1, 10]},
+    }
+    document = {
+        "iterations": 3,
+        "settings": settings,
+        "episodes": {"sequences": 2, "per_sequence": 3},
+        "returns": {"kind": "discounted", "horizon": 8, "relative": True},
+        "critic": {"gae_horizon": 1.5},
+        "update": {"minibatches": 2, "normalise": "sequence"},
+        "validation": {"every": 1, "sequences": 2, "cells": 3},
+        "checkpoint_every": 1,
+    }
+    return TrainingConfig.model_validate(merged(document, changes))
+
+
+def conditions(settings: SettingsSection = MANY) -> SettingsConditions:
+    sources = settings.read()
+    workload = next(iter(sources.values()))
+    return SettingsConditions(workload, settings=settings, sources=sources, cells=3, per_cell=4)
+
+
+def test_a_seed_names_a_setting_within_the_bounds() -> None:
+    drawn = [MANY.draw(seed) for seed in range(400)]
+    assert drawn == [MANY.draw(seed) for seed in range(400)]
+    executors = np.array([each.executors for each in drawn])
+    assert executors.min() >= 5
+    assert executors.max() <= 200
+    assert 20 < np.median(executors) < 50  # of a logarithm, not of the range
+    for each in drawn:
+        low, high = (2, 10) if each.load is None else (200, 300)
+        assert low <= each.jobs <= high
+        assert each.load is None or 0.25 <= each.load <= 1.5
+        assert 0.3 <= each.tasks <= 3
+    for name, values in (
+        ("source", {"tpch", "synthetic"}),
+        ("moving_delay_s", {0, 0.5, 2}),
+        ("durations", {1, 10}),
+    ):
+        met, counts = np.unique([getattr(each, name) for each in drawn], return_counts=True)
+        assert set(met.tolist()) == values
+        assert counts.min() > 400 / len(values) / 1.4
+    assert 160 < sum(each.load is None for each in drawn) < 240
+
+
+def test_what_is_drawn_of_one_quantity_does_not_hang_on_another() -> None:
+    other = MANY.model_copy(update={"moving_delay": 3.0})
+    for seed in range(5):
+        assert replace(MANY.draw(seed), moving_delay_s=3.0) == other.draw(seed)
+
+
+def test_the_jobs_and_the_cluster_of_a_seed_are_those_of_its_setting() -> None:
+    chosen = conditions()
+    for seed in range(12):
+        setting, sequence, cluster = chosen.setting(seed), chosen.sequence(seed), chosen.cluster_of(seed)
+        assert (cluster.num_executors, cluster.moving_delay_ms) == (
+            setting.executors,
+            1000 * setting.moving_delay_s,
+        )
+        assert [kind.count for kind in cluster.executor_classes] == [setting.executors]
+        assert len(sequence) == setting.jobs
+        assert (sequence.arrival_ms[-1] == 0) == (setting.load is None)
+        known = {
+            scaled(profile, setting.durations, setting.tasks)
+            for profile in chosen.sources[setting.source].profiles
+        }
+        assert known.issuperset(sequence.profiles)
+        assert chosen.sequence(seed).profiles == sequence.profiles
+
+
+def test_the_load_of_streams_is_as_drawn() -> None:
+    section = MANY.model_copy(
+        update={"batches": 0.0, "stream_jobs": 20_000.0, "tasks": {"uniform": [0.3, 3]}}
+    )
+    chosen = conditions(section)
+    for seed in range(3):
+        setting, sequence = chosen.setting(seed), chosen.sequence(seed)
+        assert setting.load is not None
+        work_ms = sum(profile.work_ms for profile in sequence.profiles)
+        load = work_ms / sequence.arrival_ms[-1] / setting.executors
+        assert load == pytest.approx(setting.load, rel=0.05)
+
+
+def test_validation_cells_are_the_same_in_every_run_and_training_meets_others() -> None:
+    config = read_config("general", ["validation.cells=3", "validation.sequences=4", "seed=7"])
+    chosen, seeds = config.conditions(), validation_seeds(config)
+    assert isinstance(chosen, SettingsConditions)
+    assert config.settings is not None
+    assert len(seeds) == 12
+    drawn = [chosen.setting(seed) for seed in seeds]
+    assert drawn == [each for each in config.settings.cells(3) for _ in range(4)]
+    assert len({str(each) for each in drawn}) == 3
+    more = read_config("general", ["validation.sequences=9", "seed=8"])
+    assert more.settings is not None
+    assert more.settings.cells(3) == config.settings.cells(3)
+    assert len({str(chosen.setting(seed)) for seed in training_seeds(config)[:20]}) == 20
+    assert len({tuple(chosen.sequence(seed).profiles) for seed in seeds}) > 3
+
+
+def test_the_episodes_of_a_group_share_sequence_and_setting() -> None:
+    config = read_config("general")
+    chosen = config.conditions()
+    for group in plan_iteration(config, 0):
+        specs = episode_specs(chosen, group)
+        assert len({spec.sequence for spec in specs}) == len({spec.cluster for spec in specs}) == 1
+        assert specs[0].cluster == chosen.cluster_of(group[0].sequence_seed)
+
+
+def test_a_workload_file_is_read_without_its_arrivals(tmp_path: Path) -> None:
+    arrivals = trace_arrivals(LIBRARY.profiles[:3], [0.0, 500.0, 900.0])
+    write_workload(tmp_path / "exact.json", Workload(LIBRARY.profiles, arrivals, "exact"))
+    section = SettingsSection(sources=(str(tmp_path / "exact.json"),), batch_jobs=7.0)
+    assert len(conditions(section).sequence(0)) == 7
+
+
+# ---- relative returns ----------------------------------------------------------------------------------------
+
+
+def slowed(sequence: JobSequence, factor: float) -> JobSequence:
+    return replace(
+        sequence,
+        profiles=tuple(scaled(profile, factor) for profile in sequence.profiles),
+        arrival_ms=sequence.arrival_ms * factor,
+    )
+
+
+def runs(policy: Policy, factor: float, names: tuple[str, ...], *, whole: bool) -> Trajectories:
+    """Schedulers on two streams each, with all times longer by some factor."""
+    cluster = ClusterConfig(4, moving_delay_ms=500.0 * factor, warmup_delay_ms=300.0 * factor)
+    end_ms = np.inf if whole else 9000.0 * factor
+    parts = [
+        roll_out_scheduler(make_scheduler(name), policy, [EpisodeSpec(sequence, cluster, end_ms)])
+        for seed in range(2)
+        for sequence in [slowed(poisson_arrivals(LIBRARY.profiles, 8, 1500.0, seed), factor)]
+        for name in names
+    ]
+    return Trajectories.concatenate(parts)
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_relative_advantages_do_not_hang_on_the_unit_of_time(tmp_path: Path, whole: bool) -> None:
+    changes = {"update": {"normalise": "none"}, "episodes": {"sequences": 2, "per_sequence": 2}}
+    config = small(tmp_path, **changes)
+    policy, groups = Policy(config.policy.build()), plan_iteration(config, 0)
+    for relative in (True, False):
+        chosen = config.model_copy(
+            update={"returns": config.returns.model_copy(update={"relative": relative})}
+        )
+        found = []
+        for factor in (1.0, 10.0):
+            advantages = Advantages(chosen, chosen.conditions())
+            samples = runs(policy, factor, ("fair", "fifo"), whole=whole)
+            # Twice, so that the critic has learned.
+            found.append([advantages(policy, samples, groups) for _ in range(2)])
+        assert np.std(found[0]) > 1e-4
+        if relative:
+            np.testing.assert_allclose(found[1], found[0], rtol=1e-5, atol=1e-8)
+        else:
+            assert not np.allclose(found[1], found[0], rtol=0.1)
+
+
+def test_a_heuristic_earns_what_is_expected_of_itself_in_relative_units(tmp_path: Path) -> None:
+    config = small(tmp_path, baseline={"kind": "heuristic", "scheduler": "fair"})
+    policy, chosen, groups = Policy(config.policy.build()), config.conditions(), plan_iteration(config, 0)
+    specs = [spec for group in groups for spec in episode_specs(chosen, group)]
+    its_own = roll_out_scheduler(make_scheduler("fair"), policy, specs)
+    np.testing.assert_allclose(Advantages(config, chosen)(policy, its_own, groups), 0.0, atol=1e-9)
+
+
+def test_the_relative_load_is_that_of_work_over_executors_and_unit() -> None:
+    sequence, cluster = poisson_arrivals(LIBRARY.profiles, 5, 1.0, 0), ClusterConfig(4)
+    simulated = make_cluster(cluster, sequence)
+    load = load_of(simulated.observe())
+    scaled_load = (load * relative_scale(np.array([0.25]), np.array([4])))[0]
+    work = np.sort([sequence.profiles[0].work_ms / 100_000 * 0.25 / 4])  # one job had arrived
+    root = np.sqrt(work).sum()
+    expected = [1, 1, work.sum(), work.sum(), root, root**2, root]
+    assert len(expected) == NUM_SUMS
+    np.testing.assert_allclose(scaled_load, expected)
+
+
+# ---- training ------------------------------------------------------------------------------------------------
+
+
+def test_a_training_over_settings_can_be_gone_on_with_and_says_how_it_did(tmp_path: Path) -> None:
+    cloning = {"scheduler": "fair", "sequences": 3, "epochs": 1}
+    config = small(tmp_path, behaviour_cloning=cloning)
+    result = Trainer(config, tmp_path / "whole").run()
+    Trainer(small(tmp_path, behaviour_cloning=cloning, iterations=1), tmp_path / "parts").run()
+    Trainer(config, tmp_path / "parts", resume=True).run()
+    assert_same_run(tmp_path / "whole", tmp_path / "parts")
+    assert {name: len(values) for name, values in result.results.items()} == {
+        "fair": 6,
+        "profiled-srpt": 6,
+        "decima": 6,
+    }
+    reference, own = (
+        np.reshape(result.results[name], (3, 2)).mean(axis=1) for name in ("profiled-srpt", "decima")
+    )
+    change = own / reference - 1
+    rows = read_metrics(tmp_path / "whole" / "metrics.jsonl")
+    best = max(rows, key=lambda row: row["improvement"])
+    assert result.improvement == best["improvement"] == -best["validation_change_worst"]
+    assert best["validation_change_worst"] == pytest.approx(change.max())
+    assert best["validation_change_mean"] == pytest.approx(change.mean())
+    about = read_about(result.policy_file)
+    assert [cell["change"] for cell in about["validation"]["cells"]] == pytest.approx(change.tolist())
+    card = (tmp_path / "whole" / CARD).read_text()
+    assert config.settings is not None
+    for setting, value in zip(config.settings.cells(3), change, strict=True):
+        [line] = [line for line in card.splitlines() if line.startswith(f"| {setting} | ")]
+        assert line.endswith(f" | {value:+.1%} |")
+    assert "| setting | fair | profiled-srpt | decima | change |" in card
+    assert "| iteration | change in the worst setting | mean change |" in card
+    assert "better than profiled-srpt in the worst of these settings" in card
+
+
+def test_the_policy_whose_worst_cell_is_best_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second one has the better mean."""
+    config = small(tmp_path, iterations=1)
+    factors = iter([[1.2, 1.2, 1.2], [0.5, 0.5, 1.3]])
+    trainer = Trainer(config, tmp_path / "out")
+
+    def judge(self: Any, policy: Policy, seeds: range) -> np.ndarray:
+        jct_ms = np.repeat(next(factors), 2) * trainer._reference["profiled-srpt"]
+        return np.column_stack([jct_ms, jct_ms])
+
+    monkeypatch.setattr("decima.learning.cluster.simulation.Simulation.judge", judge)
+    result = trainer.run()
+    assert result.best_iteration == 0
+    assert result.improvement == pytest.approx(-0.2)
+    rows = read_metrics(tmp_path / "out" / "metrics.jsonl")
+    assert rows[1]["validation_change_worst"] == pytest.approx(0.3)
+    assert rows[1]["validation_change_mean"] == pytest.approx(-0.7 / 3)
+
+
+def test_the_number_of_processes_does_not_show(tmp_path: Path) -> None:
+    config = small(tmp_path, iterations=1)
+    for processes in (1, 2):
+        Trainer(config, tmp_path / str(processes), processes=processes).run()
+    assert_same_run(tmp_path / "1", tmp_path / "2")
+
+
+def test_what_it_was_trained_on_is_of_many_settings(tmp_path: Path) -> None:
+    many = small(tmp_path, iterations=1, episodes={"sequences": 12, "per_sequence": 1})
+    result = Trainer(many, tmp_path / "out").run()
+    trained = read_trained_on(result.policy_file)
+    assert trained is not None
+    assert trained.arrivals == "both"
+    assert (trained.executors.low, trained.executors.high) == (3, 5)
+    assert trained.jobs is not None
+    assert trained.load is not None
+    assert trained.jobs.high <= 5
+    assert "Batches and streams of jobs." in (tmp_path / "out" / CARD).read_text()
+    config = small(tmp_path, settings={"executors": 500, "batches": 1, "batch_jobs": 5})
+    assert misfits(result.policy_file, config.conditions()) == ["500 executors, trained on 3 to 5"]
+
+
+def test_batches_are_held_against_batches_and_streams_against_streams() -> None:
+    chosen = conditions(MANY.model_copy(update={"stream_jobs": 20.0}))
+    both = surroundings(chosen, range(60))
+    assert both.arrivals == "both"
+    large, dense = (
+        surroundings(conditions(MANY.model_copy(update=changes)), range(60))
+        for changes in (
+            {"batches": 1.0, "batch_jobs": 2000.0},
+            {"batches": 0.0, "stream_jobs": 20.0, "load": 100.0},
+        )
+    )
+    assert [words.split()[0] for words in outside(both, large)] == ["batches"]
+    assert [words[:6] for words in outside(both, dense)] == ["a load"]
+    assert outside(both, surroundings(chosen, range(60, 120))) == []
