@@ -141,7 +141,7 @@ def _grid_table(result: TrainingResult[TrainingConfig]) -> Table:
         by_cell(result.results[name], validation.cells) / 1000 for name in (validation.against, "decima")
     )
     for setting, theirs, ours in zip(settings.cells(validation.cells), reference, own, strict=True):
-        table.add_row(str(setting), f"{theirs:.3g}", f"{ours:.3g}", f"{ours / theirs - 1:+.1%}")
+        table.add_row(str(setting), f"{theirs:.2f}", f"{ours:.2f}", f"{ours / theirs - 1:+.1%}")
     return table
 
 

@@ -61,6 +61,7 @@ def linear_samples(features: NDArray[np.float32], chosen: list[int]) -> Trajecto
         first=np.array([0, size]),
         end_ms=np.array([float(size)]),
         end_load=np.zeros((1, 7)),
+        num_executors=np.array([4]),
         num_decisions=np.array([size]),
         mean_jct_ms=np.array([1.0]),
         num_completed=np.array([1]),
