@@ -51,7 +51,7 @@ UNGUARDED = ",guard=off"
 #: The names of one that leave it open which policy it follows.
 ANY_POLICY = (LEARNED, LEARNED + UNGUARDED)
 #: The policy that it follows where nobody says which, nor what for.
-DEFAULT_POLICY = "embedded-batch"
+DEFAULT_POLICY = "general"
 
 #: Name on the command line -> class, of the classic schedulers.
 SCHEDULERS: dict[str, type[Scheduler]] = {
@@ -90,7 +90,7 @@ def make_scheduler(spec: str, seed: int = 0) -> DecidesStages:
     Args:
         spec: a name of ``SCHEDULERS``, with numbers behind it as ``PARAMETERS`` has them; ``decima:POLICY`` for the
             neural one, with the name of a policy that ships (see ``decima.policy.shipped``) or a file, or ``decima``
-            for the one that learned from batches of embedded TPC-H jobs, and ``,guard=off`` behind it for one without
+            for ``general``, and ``,guard=off`` behind it for one without
             its guard, see ``NeuralScheduler``; or ``module:Class`` for a class of your own, which is looked for in the
             current folder too and built without arguments.
         seed: of the schedulers that draw random numbers.

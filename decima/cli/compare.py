@@ -36,13 +36,7 @@ DEFAULT_SCHEDULERS = (
 #: Where executors are of several classes.
 SCHEDULERS_THAT_PACK = "fair,tuned-weighted-fair,tetris,graphene-star,packed-srpt,decima"
 #: Policy that ships -> the recipe that made it.
-RECIPES = {
-    "tpch-batch": "batch",
-    "tpch-stream": "stream",
-    "embedded-batch": "batch",
-    "embedded-stream": "stream",
-    "packing-tpch": "packing",
-}
+RECIPES = {"general": "general", "packing-tpch": "packing"}
 
 
 @click.command(context_settings={"show_default": True})
@@ -197,7 +191,7 @@ def _comparison(options: dict[str, Any]) -> tuple[Comparison, dict[str, list[str
     left_out = {}
     if checkpoint is None and options["scheduler_names"] is None:
         # Whoever names nobody gets what there is, and nothing that may collapse here.
-        fitting = default_policy(workload, options["arrivals"], len(classes))
+        fitting = default_policy(len(conditions.cluster.executor_classes))
         if not SHIPPED[fitting].is_file():
             schedulers.remove(LEARNED)
         elif found := misfits(fitting, conditions):
@@ -218,35 +212,64 @@ def _left_out(policy: str, found: list[str], conditions: Conditions, options: di
 
 
 def _train_command(policy: str, conditions: Conditions, options: dict[str, Any]) -> str:
-    """The training that made a policy, but on these jobs and this cluster.
+    """The training that makes a policy for these jobs and this cluster.
 
-    It begins anew, with the choices of a rule. To go on from the policy (``start``) takes much longer: on streams
-    without moving delay, 8 iterations brought 55.9 s down to 53.8 s; what was cloned in a minute has 19.0 s.
+    The one for any cluster goes on from the policy, in this one setting; with classes of executors it begins anew, with
+    the choices of a rule.
     """
+    wanted = _one_setting(conditions, options) if policy == "general" else _packing(conditions, options)
+    words = ["decima", "train", "--config", RECIPES[policy]]
+    for key, value in wanted.items():
+        words += ["--set", f"{key}={f'{value:g}' if isinstance(value, float) else value}"]
+    if policy != "general":
+        for option in ("workload", "profiles"):
+            if options[option] is not None:
+                words += [f"--{option}", str(options[option])]
+    return shlex.join([*words, "--out", "DIR"])
+
+
+def _one_setting(conditions: Conditions, options: dict[str, Any]) -> dict[str, object]:
+    """Settings of the recipe general that leave one setting of its many: this one."""
+    from decima.evaluation.fit import met_by
+
+    here = met_by(conditions)
+    source = options["workload"] or options["profiles"] or "tpch"
+    wanted: dict[str, object] = {
+        "start": "general",
+        "behaviour_cloning": "null",
+        "iterations": 40,
+        "settings.sources": f"[{source}]",
+        "settings.executors": options["executors"],
+        "settings.moving_delay": options["moving_delay"],
+        "settings.durations": 1,
+        "settings.tasks": 1,
+    }
+    if here.load is None:
+        jobs = options["jobs"] if here.jobs is None else round(here.jobs.middle)
+        wanted |= {"settings.batches": 1, "settings.batch_jobs": jobs}
+    else:
+        wanted |= {"settings.batches": 0, "settings.load": here.load.middle}
+    if options["semantics"] != "paper":
+        wanted["cluster.semantics"] = options["semantics"]
+    return wanted | {"validation.cells": 1, "validation.sequences": 20}
+
+
+def _packing(conditions: Conditions, options: dict[str, Any]) -> dict[str, object]:
+    """Settings that the recipe packing does not have."""
     from decima.learning.cluster.config import read_config
 
-    settings = read_config(RECIPES[policy])
+    settings = read_config(RECIPES["packing-tpch"])
     wanted: list[tuple[str, object, object]] = [
         ("cluster.classes", settings.cluster.classes, options["classes"]),
         ("cluster.moving_delay", settings.cluster.moving_delay, options["moving_delay"]),
         ("cluster.semantics", settings.cluster.semantics, options["semantics"]),
         ("workload.memory_demand", settings.workload.memory_demand, options["memory_demand"]),
     ]
-    if options["classes"] is None:
-        wanted.append(("cluster.executors", settings.cluster.executors, options["executors"]))
     if conditions.workload.sequence is None:
         wanted.append(("workload.arrivals", settings.workload.arrivals, options["arrivals"]))
         name = "interval" if options["arrivals"] == "poisson" else "jobs"
         wanted.append((f"workload.{name}", getattr(settings.workload, name), options[name]))
-    words = ["decima", "train", "--config", RECIPES[policy]]
-    for key, value, instead in wanted:
-        if value != instead:
-            text = f"{instead:g}" if isinstance(instead, float) else "null" if instead is None else instead
-            words += ["--set", f"{key}={text}"]
-    for option in ("workload", "profiles"):
-        if options[option] is not None:
-            words += [f"--{option}", str(options[option])]
-    return shlex.join([*words, "--out", "DIR"])
+    return {key: instead for key, value, instead in wanted if value != instead}
 
 
 def _without_effect(conditions: Conditions, options: dict[str, Any]) -> dict[str, str]:

@@ -105,7 +105,7 @@ class Comparison:
             raise CompareError(f"tuning needs at least one training sequence, got {num_training}")
         if set(ANY_POLICY) & set(given.values()):
             num_classes = len(conditions.cluster.executor_classes)
-            policy = policy or default_policy(conditions.workload, conditions.arrivals, num_classes)
+            policy = policy or default_policy(num_classes)
             with_policy = {spec: spec.replace(LEARNED, f"{LEARNED}:{policy}", 1) for spec in ANY_POLICY}
             given = {name: with_policy.get(spec, spec) for name, spec in given.items()}
         for spec in given.values():

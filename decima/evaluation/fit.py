@@ -11,7 +11,7 @@ from decima.policy.files import read_trained_on
 from decima.policy.shipped import SHIPPED
 from decima.policy.surroundings import Surroundings, measure, outside
 
-__all__ = ["misfits", "surroundings"]
+__all__ = ["met_by", "misfits", "surroundings"]
 
 #: Conditions are judged by as many sequences as have so many jobs: what fits must not hang on a draw.
 JOBS = 200
@@ -45,14 +45,19 @@ def misfits(policy: str | Path, conditions: Conditions) -> list[str]:
         >>> from decima.evaluation.fit import misfits
         >>> from simulator import ClusterConfig
         >>> from workloads.sources.tpch_measured import embedded_workload
-        >>> cluster = ClusterConfig(num_executors=500)
-        >>> misfits("embedded-batch", Conditions(embedded_workload(), cluster))
-        ['500 executors, trained on 50']
+        >>> cluster = ClusterConfig(num_executors=5000)
+        >>> misfits("general", Conditions(embedded_workload(), cluster))
+        ['5,000 executors, trained on 6 to 166']
     """
     trained = read_trained_on(SHIPPED.get(str(policy), Path(policy)))
     if trained is None:
         return []
-    return outside(trained, surroundings(conditions, _some_seeds(conditions)))
+    return outside(trained, met_by(conditions))
+
+
+def met_by(conditions: Conditions) -> Surroundings:
+    """What any policy meets in a comparison: the first sequences, whether these are experiments or not."""
+    return surroundings(conditions, _some_seeds(conditions))
 
 
 def _some_seeds(conditions: Conditions) -> list[int]:

@@ -47,7 +47,7 @@ def policy_card(name: str, about: Mapping[str, Any]) -> str:
             else _table(validation["results"], validation["shown"], digits)
         ),
         "",
-        f"Its {validation['objective']} is {validation['improvement']:.1%} {against}.",
+        f"Its {validation['objective']} is {_versus(validation['improvement'])} than {validation['against']}.",
         "This set chose the best iteration, so on another it may be a little worse.",
         "",
         "## Learning curve",
@@ -71,6 +71,10 @@ def policy_card(name: str, about: Mapping[str, Any]) -> str:
         "",
     ]
     return "\n".join(lines)
+
+
+def _versus(improvement: float) -> str:
+    return f"{abs(improvement):.1%} {'better' if improvement >= 0 else 'worse'}"
 
 
 def _curriculum(curriculum: Mapping[str, Any] | None) -> str:

@@ -23,7 +23,7 @@ def fig13(study: Study) -> Outcome:
     """Three policies, trained for the average JCT with the moving delay, without it, and for the makespan."""
     no_delay = Variant("batch-free-moves", study.config("batch", cluster__moving_delay=0.0))
     makespan = Variant("batch-makespan", study.config("makespan"))
-    jct_policy = study.full_policy(study.batch_variant(), "batch")
+    jct_policy = study.full_policy(study.batch_variant(), shipped=True)
     trained = study.train(no_delay, makespan)
     classic = {
         "fair": "fair",

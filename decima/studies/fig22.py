@@ -39,7 +39,7 @@ def fig22(study: Study) -> Outcome:
     schedulers = {
         "fair": "fair",
         HINDSIGHT: HINDSIGHT,
-        FULL: study.full_policy(full, "batch", equal=True),
+        FULL: study.full_policy(full),
         BLIND: study.train(blind)[blind.name],
     }
     conditions = study.conditions(num_experiments=50, num_jobs=20)

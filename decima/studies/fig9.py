@@ -12,10 +12,10 @@ from decima.evaluation.conditions import CompareError
 from decima.evaluation.tuning import HINDSIGHT
 from decima.show.plots import plot_jct_cdf
 from decima.show.style import GREY, LEGEND, finish_axes, new_figure, styles
-from decima.studies.study_report import FULL, Outcome
+from decima.studies.study_report import FULL, RULE, Outcome
 
 if TYPE_CHECKING:
-    from decima.studies.study import Study, Variant
+    from decima.studies.study import Study
     from simulator.cluster.record import EpisodeRecord
 
 __all__ = ["busy_speedup", "fig9a", "fig9b", "plot_fig9", "plot_fig10"]
@@ -24,19 +24,13 @@ __all__ = ["busy_speedup", "fig9a", "fig9b", "plot_fig9", "plot_fig10"]
 BUSY = 0.9
 
 
-def _teacher(variant: Variant) -> dict[str, str]:
-    """The scheduler whose choices the policy learned first, if any: what learning by reward has to beat."""
-    cloning = variant.config.behaviour_cloning
-    return {} if cloning is None else {cloning.scheduler: cloning.scheduler}
-
-
 def fig9a(study: Study) -> Outcome:
     """100 batches of 20 jobs."""
     variant = study.batch_variant()
     schedulers = {
         **{name: name for name in ("fifo", "sjf-cp", "fair", "naive-weighted-fair", HINDSIGHT)},
-        **_teacher(variant),
-        FULL: study.full_policy(variant, "batch"),
+        RULE: RULE,
+        FULL: study.full_policy(variant, shipped=True),
     }
     conditions = study.conditions(num_experiments=100, num_jobs=20)
     return Outcome(
@@ -69,8 +63,8 @@ def fig9b(study: Study, load: float | None = None, interval_s: float | None = No
     variant = study.stream_variant(interval_s)
     schedulers = {
         **{name: name for name in ("fifo", "sjf-cp", "fair", HINDSIGHT)},
-        **_teacher(variant),
-        FULL: study.full_policy(variant, "stream"),
+        RULE: RULE,
+        FULL: study.full_policy(variant, shipped=True),
     }
     conditions = study.conditions(num_experiments=10, num_jobs=1000, interval_s=interval_s)
     comparisons = study.compare({"": (conditions, schedulers)}, keep=True)

@@ -17,7 +17,7 @@ from decima.evaluation.tuning import HINDSIGHT
 from decima.policy.shipped import SHIPPED, default_policy
 from decima.registry import LEARNED
 from decima.studies.settings_cells import CELLS, OPTIONS, Cell, Source
-from decima.studies.study_report import FULL, paired_change
+from decima.studies.study_report import FULL, RULE, paired_change
 from decima.studies.trainings import Tell
 from simulator.cluster.config import ClusterConfig
 from workloads.job import JobProfile
@@ -26,8 +26,8 @@ from workloads.sources.open import EMBEDDED, SYNTHETIC, open_workload
 from workloads.sources.workload_file import Workload
 
 __all__ = [
+    "PLAIN_RULE",
     "REFERENCES",
-    "RULE",
     "SCHEDULERS",
     "MeasuredCell",
     "SettingsGrid",
@@ -37,12 +37,12 @@ __all__ = [
     "workloads",
 ]
 
-#: The strongest rule of this project on one class of executors.
-RULE = "profiled-srpt:2.5"
-#: A policy is held against the better of these.
-REFERENCES = (RULE, HINDSIGHT)
+#: A rule that knows what jobs use well, but whose limits are the same at any load.
+PLAIN_RULE = "profiled-srpt:2.5"
+#: A policy is held against the best of these.
+REFERENCES = (PLAIN_RULE, RULE, HINDSIGHT)
 #: Who takes part in every cell, as they are shown.
-SCHEDULERS = ("fair", HINDSIGHT, RULE)
+SCHEDULERS = ("fair", HINDSIGHT, PLAIN_RULE, RULE)
 #: Length of the typical task of random DAGs with short tasks, ms.
 SHORT_MS = 150.0
 
@@ -66,17 +66,17 @@ class MeasuredCell:
         return self.comparison.runs(scheduler)["mean_jct_s"].to_numpy(dtype=np.float64)
 
     @property
-    def better(self) -> str:
+    def best(self) -> str:
         """The one of ``REFERENCES`` with the lower average JCT over all sequences."""
         return min(REFERENCES, key=lambda name: float(self.jct_s(name).mean()))
 
     def change(self, scheduler: str = FULL) -> Interval:
-        """By what fraction its average JCT is above that of the better reference; paired by sequence."""
-        return paired_change(self.jct_s(scheduler), self.jct_s(self.better))
+        """By what fraction its average JCT is above that of the best reference; paired by sequence."""
+        return paired_change(self.jct_s(scheduler), self.jct_s(self.best))
 
     @property
     def not_worse(self) -> bool:
-        """Whether the policy is not worse than the better reference by more than the interval of its ``change``."""
+        """Whether the policy is not worse than the best reference by more than the interval of its ``change``."""
         change = self.change()
         return change.mean <= change.half_width
 
@@ -112,8 +112,7 @@ class SettingsGrid:
         if not self.judged:
             return mean_interval([])
         changes = [
-            (each.jct_s(FULL) - each.jct_s(each.better)) / each.jct_s(each.better).mean()
-            for each in self.judged
+            (each.jct_s(FULL) - each.jct_s(each.best)) / each.jct_s(each.best).mean() for each in self.judged
         ]
         return mean_interval(np.mean(changes, axis=0))
 
@@ -189,8 +188,7 @@ def settings_grid(
     Args:
         known: where jobs come from; see ``workloads``.
         names: of the cells; all that can be measured without any.
-        checkpoint: file of the policy in all cells; without it, each cell has the one that ships for what is most
-            like it, if it is there.
+        checkpoint: file of the policy; without it the one that ships, if it is there.
         num_experiments: sequences in each cell, at least 2.
         seed: of the first of them.
         processes: how many work at once.
@@ -201,10 +199,11 @@ def settings_grid(
         ConfigError: a stage of the trace that needs more than an executor has.
     """
     cells, left_out = choose_cells(names, known)
+    shipped = default_policy() if SHIPPED[default_policy()].is_file() else None
     measured = []
     for cell in cells:
         conditions = _conditions(cell, known[cell.source], num_experiments, seed)
-        policy = _policy(conditions) if checkpoint is None else str(checkpoint)
+        policy = shipped if checkpoint is None else str(checkpoint)
         schedulers = {name: name for name in SCHEDULERS}
         if policy is not None:
             schedulers[FULL] = f"{LEARNED}:{policy}"
@@ -220,9 +219,3 @@ def _conditions(cell: Cell, workload: Workload, num_experiments: int, seed: int)
     if cell.interval_s is None:
         return drawn
     return replace(drawn, arrivals="poisson", interval_ms=1000 * cell.interval_s)
-
-
-def _policy(conditions: Conditions) -> str | None:
-    """The policy that ships for what is most like these conditions, if it is there."""
-    name = default_policy(conditions.workload, conditions.arrivals)
-    return name if SHIPPED[name].is_file() else None

@@ -41,10 +41,10 @@ def shown(grid: SettingsGrid, command: str) -> Shown:
 
 
 def grid_table(grid: SettingsGrid) -> Table:
-    """Average JCT of each scheduler, s, and how the policy does against the better reference: a row for each cell."""
+    """Average JCT of each scheduler, s, and how the policy does against the best reference: a row for each cell."""
     count = grid.cells[0].comparison.conditions.num_experiments
     title = f"Average JCT, {count} sequences in each cell"
-    table = new_table(title, "Cell", *COLUMNS, "vs better", "Not worse")
+    table = new_table(title, "Cell", *COLUMNS, "vs best", "Not worse")
     for row, each in enumerate(grid.cells):
         if row and grid.cells[row - 1].cell.source != each.cell.source:
             table.add_section()
@@ -66,7 +66,7 @@ def grid_notes(grid: SettingsGrid) -> list[str]:
     return [
         *_verdicts(grid),
         "Times are seconds; ± is half a 95 % confidence interval (Student's t).",
-        f"vs better: decima's average JCT against that of {' or '.join(REFERENCES)}, whichever is lower in the cell; "
+        f"vs best: decima's average JCT against that of {', '.join(REFERENCES)}, whichever is lowest in the cell; "
         "paired by sequence.",
         "Not worse: by more than the interval, which few sequences make wide (--seeds).",
         f"{HINDSIGHT} knows the best alpha of each sequence.",
@@ -88,7 +88,7 @@ def _verdicts(grid: SettingsGrid) -> list[str]:
     every = "In every cell" if grid.judged == grid.cells else "In every cell with a policy"
     change, average = interval_text(worst.change(), "+.1%"), interval_text(grid.average, "+.1%")
     return [
-        f"{every} decima is not worse than the better of rule and tuned weighted fair by more than its interval: "
+        f"{every} decima is not worse than the best of the rules and tuned weighted fair by more than its interval: "
         f"{_yes(worst.not_worse)} (worst cell: {worst.cell.name}, {change}).",
         f"On average over the cells it is better: {_yes(_better(grid))} ({average}).",
     ]
@@ -156,7 +156,7 @@ def _entry(each: MeasuredCell) -> dict[str, Any]:
         },
         "policy": each.policy,
         "avg_jct_s": {name: float(np.mean(values)) for name, values in jct_s.items()} | missing,
-        "better_reference": each.better,
+        "best_reference": each.best,
         "change": {name: change.mean for name, change in changes.items()} | missing,
         "change_ci95": {name: change.half_width for name, change in changes.items()} | missing,
         "not_worse": each.not_worse if FULL in names else None,
@@ -166,7 +166,7 @@ def _entry(each: MeasuredCell) -> dict[str, Any]:
 
 
 def plot_grid(grid: SettingsGrid) -> Figure:
-    """A heat map, cells from above to below and a column for each scheduler: the change against the better reference.
+    """A heat map, cells from above to below and a column for each scheduler: the change against the best reference.
 
     The numbers are percent, 0 for the reference itself; those of a policy that is worse by more than its interval are
     bold. Changes of more than ``STRONGEST`` have the same colour. Grey: no policy.

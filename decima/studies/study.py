@@ -22,7 +22,7 @@ from decima.evaluation.run import Run, run_scheduler
 from decima.evaluation.tuning import ALPHAS
 from decima.learning.cluster.config import TrainingConfig, read_config
 from decima.learning.cluster.trainer import Trainer
-from decima.policy.shipped import SHIPPED
+from decima.policy.shipped import SHIPPED, default_policy
 from decima.registry import LEARNED
 from decima.studies.trainings import Tell, train_all
 from simulator.cluster.config import ClusterConfig
@@ -170,28 +170,19 @@ class Study:
         )
         return {name: f"{LEARNED}:{file}" for name, file in files.items()}
 
-    def full_policy(
-        self, variant: Variant, shipped: Literal["batch", "stream"] | None = None, *, equal: bool = False
-    ) -> str:
+    def full_policy(self, variant: Variant, *, shipped: bool = False) -> str:
         """The policy that a study is about, as a scheduler.
 
         Args:
             variant: how it is trained, if it is not given.
-            shipped: the one that comes with the project and may stand for it, on the cluster that it was made for.
-            equal: whether it may do so at full size only, where others are trained for as long as it was.
+            shipped: whether the one that comes with the project may stand for it.
         """
         if self.checkpoint is not None:
             return f"{LEARNED}:{self.checkpoint}"
-        if equal and self.budget != 1:
-            shipped = None
-        file = self._shipped(shipped) if shipped is not None else None
-        return f"{LEARNED}:{file}" if file is not None else self.train(variant)[variant.name]
-
-    def _shipped(self, kind: str) -> Path | None:
-        if self.executors != 50 or self.num_jobs is not None or "file" in self.source:
-            return None
-        name = f"tpch-{kind}" if "profiles" in self.source else f"embedded-{kind}"
-        return SHIPPED[name] if SHIPPED[name].is_file() else None
+        file = SHIPPED[default_policy()]
+        if shipped and "file" not in self.source and file.is_file():
+            return f"{LEARNED}:{file}"
+        return self.train(variant)[variant.name]
 
     # What is compared.
 

@@ -43,6 +43,8 @@ __all__ = [
 
 #: What is not known of the paper's result, or was not measured.
 UNKNOWN = "—"
+#: The strongest rule of this project on one class of executors.
+RULE = "priced-srpt"
 #: The policy that a study is about.
 FULL = "decima"
 

@@ -107,7 +107,7 @@ def _sizes(study: Study) -> tuple[Tested, Figures]:
 
 def _clusters(study: Study) -> tuple[Tested, Figures]:
     executors = study.executors
-    full = study.full_policy(study.batch_variant(), "batch")
+    full = study.full_policy(study.batch_variant())
     conditions = {}
     for count in sorted({max(1, round(size * executors)) for size in OTHER_SIZES} - {executors}):
         other = study.conditions(num_experiments=20, num_jobs=20, num_executors=count)

@@ -29,8 +29,8 @@ def test_a_policy_file_is_a_scheduler(policy: Path) -> None:
 def test_a_shipped_policy_goes_by_its_name(shipped: dict[str, Path]) -> None:
     for name, path in shipped.items():
         assert _weights(make_scheduler(f"decima:{name}")) == _weights(make_scheduler(f"decima:{path}"))
-    assert _weights(make_scheduler("decima")) == _weights(make_scheduler("decima:embedded-batch"))
-    assert _weights(make_scheduler("decima")) != _weights(make_scheduler("decima:embedded-stream"))
+    assert _weights(make_scheduler("decima")) == _weights(make_scheduler("decima:general"))
+    assert _weights(make_scheduler("decima")) != _weights(make_scheduler("decima:packing-tpch"))
 
 
 def _weights(scheduler: Any) -> list[float]:
@@ -52,11 +52,11 @@ def test_a_policy_is_read_once_unless_it_changes(policy: Path, monkeypatch: pyte
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("decima", "the policy 'embedded-batch' does not come with this installation"),
-        ("decima:tpch-batch", "the policy 'tpch-batch' does not come with this installation"),
+        ("decima", "the policy 'general' does not come with this installation"),
+        ("decima:packing-tpch", "the policy 'packing-tpch' does not come with this installation"),
         (
             "decima:",
-            "the policy '' is no file, nor does it ship: expected a policy file or one of tpch-batch",
+            "the policy '' is no file, nor does it ship: expected a policy file or one of general, packing-tpch",
         ),
         ("decima:batch", "the policy 'batch' is no file, nor does it ship"),
         ("decima:no/such.npz", "the policy 'no/such.npz' is no file, nor does it ship"),

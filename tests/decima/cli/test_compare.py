@@ -314,10 +314,10 @@ def test_checkpoint_adds_decima_with_that_policy(run: Compare, policy: Path) -> 
 def test_checkpoint_says_which_policy_decima_follows(
     run: Compare, shipped: dict[str, Path], policy: Path
 ) -> None:
-    schedulers = "decima,fair,decima:tpch-batch"
+    schedulers = "decima,fair,decima:packing-tpch"
     assert run(*SAVED, "--schedulers", schedulers, "--checkpoint", str(policy)).exit_code == 0
     figures = results()["schedulers"]
-    assert list(figures) == ["decima", "fair", "decima:tpch-batch"]
+    assert list(figures) == ["decima", "fair", "decima:packing-tpch"]
     assert figures["decima"]["policy"] == str(policy)
     assert run(*SAVED, "--schedulers", f"decima:{policy}").exit_code == 0
     alone = results()["schedulers"][f"decima:{policy}"]
@@ -327,7 +327,7 @@ def test_checkpoint_says_which_policy_decima_follows(
 def test_without_checkpoint_a_fitting_policy_is_taken(run: Compare, shipped: dict[str, Path]) -> None:
     done = run("--schedulers", "decima", "--arrivals", "poisson", "--interval", "5")
     assert done.exit_code == 0, done.stderr
-    assert "decima: the policy embedded-stream." in done.stdout
+    assert "decima: the policy general." in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -335,8 +335,8 @@ def test_without_checkpoint_a_fitting_policy_is_taken(run: Compare, shipped: dic
     [
         (("--checkpoint", "missing.npz"), "'--checkpoint': File 'missing.npz' does not exist"),
         (("--checkpoint", "."), "'--checkpoint': File '.' is a directory"),
-        (("--schedulers", "decima"), "the policy 'embedded-batch' does not come with this installation"),
-        (("--schedulers", "fair,decima:tpch-stream"), "the policy 'tpch-stream' does not come with"),
+        (("--schedulers", "decima"), "the policy 'general' does not come with this installation"),
+        (("--schedulers", "fair,decima:packing-tpch"), "the policy 'packing-tpch' does not come with"),
         (("--schedulers", "decima:missing.npz"), "the policy 'missing.npz' is no file"),
     ],
 )
@@ -348,10 +348,10 @@ def test_bad_policies_are_told_in_one_line(run: Compare, options: tuple[str, ...
 
 @pytest.mark.usefixtures("not_shipped")
 def test_by_default_it_takes_part_unless_no_policy_ships(run: Compare) -> None:
-    assert tuple(DEFAULT_SCHEDULERS.split(",")) == (*PAPER_SCHEDULERS, "decima")
+    assert tuple(DEFAULT_SCHEDULERS.split(",")) == (*PAPER_SCHEDULERS, "priced-srpt", "decima")
     done = run(*SAVED, "--seeds", "1", "--training", "1")
     assert done.exit_code == 0, done.stderr
-    assert set(results()["schedulers"]) == set(PAPER_SCHEDULERS)
+    assert set(results()["schedulers"]) == {*PAPER_SCHEDULERS, "priced-srpt"}
 
 
 def test_by_default_those_that_pack_take_part_where_executors_differ(

@@ -15,7 +15,7 @@ from decima.evaluation.comparison import Comparison, run_comparisons
 from decima.evaluation.conditions import CompareError
 from decima.evaluation.tuning import GRIDS, HINDSIGHT, MAKESPAN_HINDSIGHT, best_for_all, sweep_ms
 from decima.schedulers.base import SchedulerError
-from simulator.cluster.config import DECIMA_SIM, Semantics
+from simulator.cluster.config import DECIMA_SIM, ClusterConfig, Semantics, parse_classes
 from tests.decima.evaluation.examples import CLUSTER, OWN, comparison, conditions, finished, run
 
 
@@ -77,7 +77,7 @@ def test_the_best_classic_is_neither_the_users_own_nor_learned_nor_one_with_hind
     shipped: dict[str, Path],
 ) -> None:
     jct = {"fifo": [9.0], "fair": [5.0], "weighted-fair:-1": [4.0], HINDSIGHT: [3.0]}
-    others = {OWN + "Greedy": [1.0], "decima": [1.0], "decima:tpch-batch": [2.0]}
+    others = {OWN + "Greedy": [1.0], "decima": [1.0], "decima:packing-tpch": [2.0]}
     assert finished({**jct, **others}).best_classic == "weighted-fair:-1"
     for name in (OWN + "Greedy", "decima"):
         alone = finished({name: [1.0]})
@@ -244,13 +244,15 @@ def test_what_cannot_be_compared_is_refused(
 # ---- with a policy -----------------------------------------------------------------------------------------
 
 
-def test_the_policy_fits_the_workload_unless_it_is_named(shipped: dict[str, Path], policy: Path) -> None:
+def test_the_policy_fits_the_cluster_unless_it_is_named(shipped: dict[str, Path], policy: Path) -> None:
     def followed(**given: Any) -> str:
         return comparison("fair", "decima", **given).schedulers["decima"]
 
-    assert followed() == "decima:embedded-batch"
-    assert followed(arrivals="poisson") == "decima:embedded-stream"
-    assert followed(policy="tpch-batch") == "decima:tpch-batch"
+    assert followed() == "decima:general"
+    assert (
+        followed(cluster=ClusterConfig(executor_classes=parse_classes("2x0.5,3x1"))) == "decima:packing-tpch"
+    )
+    assert followed(policy="packing-tpch") == "decima:packing-tpch"
     assert followed(policy=str(policy)) == f"decima:{policy}"
     named = f"decima:{policy}"
-    assert comparison("fair", named, policy="tpch-batch").schedulers == {"fair": "fair", named: named}
+    assert comparison("fair", named, policy="packing-tpch").schedulers == {"fair": "fair", named: named}

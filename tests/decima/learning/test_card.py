@@ -76,8 +76,15 @@ def test_a_long_learning_curve_is_thinned_but_keeps_its_ends() -> None:
 
 
 @pytest.mark.parametrize(
-    "path", [*SHIPPED.values(), SHIPPED["tpch-batch"].with_name("deeprm.npz")], ids=lambda path: path.stem
+    "path", [*SHIPPED.values(), SHIPPED["general"].with_name("deeprm.npz")], ids=lambda path: path.stem
 )
 def test_the_card_of_a_policy_that_ships_is_what_its_file_says(path: Path) -> None:
     about = read_about_network(path) if path.stem == "deeprm" else read_about(path)
     assert path.with_suffix(".md").read_text() == policy_card(path.stem, about)
+
+
+def test_a_policy_that_is_worse_is_said_to_be_worse() -> None:
+    validation = {**ABOUT["validation"], "improvement": -0.054}
+    assert "Its mean JCT is 5.4% worse than weighted fair" in policy_card(
+        "mine", {**ABOUT, "validation": validation}
+    )

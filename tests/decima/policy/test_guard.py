@@ -153,7 +153,7 @@ def test_guarded_decisions_are_counted_in_the_record() -> None:
 def test_the_guard_can_be_turned_off_by_name() -> None:
     sequence = random_sequence(np.random.default_rng(5), max_jobs=9)
     config = ClusterConfig(num_executors=8, moving_delay_ms=10.0, warmup_delay_ms=0.0)
-    assert run_episode(config, sequence, make_scheduler("decima:tpch-stream,guard=off")).num_guarded == 0
+    assert run_episode(config, sequence, make_scheduler("decima:packing-tpch,guard=off")).num_guarded == 0
     for spec in ("fifo,guard=off", "weighted-fair:-1,guard=off", "decima:nowhere.npz,guard=off"):
         with pytest.raises(SchedulerError, match="guard=off"):
             make_scheduler(spec)

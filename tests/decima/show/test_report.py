@@ -14,16 +14,16 @@ from tests.decima.evaluation.examples import run
 
 
 def test_a_policy_is_shown_beside_the_others(shipped: dict[str, Path], tmp_path: Path) -> None:
-    schedulers = ("fair", "decima", "decima:tpch-stream", f"decima:{shipped['tpch-batch']}")
+    schedulers = ("fair", "decima", "decima:packing-tpch", f"decima:{shipped['general']}")
     shown = run(*schedulers, num_experiments=1)
     assert shown.table().index.tolist() == list(schedulers)
     assert comparison_table(shown).row_count == 4
-    assert "decima: the policy embedded-batch." in comparison_notes(shown)
+    assert "decima: the policy general." in comparison_notes(shown)
     assert len([note for note in comparison_notes(shown) if note.startswith("decima")]) == 1
     pictures = list(comparison_pictures(shown))
-    assert pictures[1:3] == ["schedule-decima", "schedule-decima-tpch-stream"]
+    assert pictures[1:3] == ["schedule-decima", "schedule-decima-packing-tpch"]
     entries = json.loads(shown.to_json())["schedulers"]
-    assert "policy" not in entries["decima:tpch-stream"]
+    assert "policy" not in entries["decima:packing-tpch"]
 
 
 @pytest.mark.parametrize(

@@ -230,7 +230,7 @@ def test_bad_input(
 
 
 def test_a_command_of_section_7_3(workload_file: Path, tmp_path: Path) -> None:
-    policy = Path(__file__).parents[3] / "decima" / "policy" / "shipped" / "embedded-stream.npz"
+    policy = Path(__file__).parents[3] / "decima" / "policy" / "shipped" / "general.npz"
     size = ["--executors", "4", "--seeds", "2", "--jobs", "6", "--interval", "3", "--checkpoint", policy]
     status, shown, told = run(
         "fig19",

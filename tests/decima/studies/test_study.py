@@ -91,21 +91,20 @@ def test_a_given_policy_is_not_trained(make_study: Callable[..., Study], tmp_pat
     assert not study.policies.exists()
 
 
-def test_a_shipped_policy_stands_for_one_of_equal_training(
+def test_a_shipped_policy_stands_for_one_that_would_be_trained(
     study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "shipped.npz"
     file.touch()
-    monkeypatch.setitem(SHIPPED, "embedded-batch", file)
+    monkeypatch.setitem(SHIPPED, "general", file)
     monkeypatch.setattr(
         "decima.studies.study.train_all", lambda configs, *_: {name: tmp_path / name for name in configs}
     )
     full = replace(study, source={}, executors=50, num_jobs=None, budget=1.0)
-    tenth = replace(full, budget=0.1)
     shipped, trained = f"decima:{file}", f"decima:{tmp_path / 'batch-20-jobs'}"
-    assert full.full_policy(full.batch_variant(), "batch", equal=True) == shipped
-    assert tenth.full_policy(tenth.batch_variant(), "batch", equal=True) == trained
-    assert tenth.full_policy(tenth.batch_variant(), "batch") == shipped
+    assert full.full_policy(full.batch_variant(), shipped=True) == shipped
+    own = replace(full, source={"file": tmp_path / "own.json"})
+    assert own.full_policy(full.batch_variant(), shipped=True) == trained
     assert full.full_policy(full.batch_variant()) == trained
 
 

@@ -153,7 +153,7 @@ def test_the_policy_has_the_fields_of_its_preset_and_those_given() -> None:
         ),
         ("validation: {against: nobody}", "validation.against: unknown scheduler 'nobody'"),
         ("curriculum: {start: 5}\ncluster: {semantics: decima-sim}", "curriculum: no episode ends early"),
-        ("start: tpch-batch\nbehaviour_cloning: {}", "start: expected behaviour_cloning=null beside it"),
+        ("start: general\nbehaviour_cloning: {}", "start: expected behaviour_cloning=null beside it"),
         ("imitation: {epochs: 3}", "imitation is called behaviour_cloning now"),
         ("critic: {trace: 3}", "critic: trace is called gae_horizon now"),
         ("critic: {memory: 0.5}", "critic: memory is called decay now"),

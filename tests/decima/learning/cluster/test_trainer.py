@@ -160,7 +160,7 @@ def test_a_policy_of_other_sizes_is_no_beginning(tmp_path: Path) -> None:
             {"start": start, "policy": {"overrides": {"graph": False}}},
             r"policy\.npz: a policy of other settings: graph",
         ),
-        ({"start": "tpch-batch"}, r"tpch-batch\.npz: a policy of other settings: stage_features"),
+        ({"start": "general"}, r"general\.npz: a policy of other settings: stage_features"),
     ):
         with pytest.raises(PolicyFileError, match=message):
             Trainer(small(tmp_path, behaviour_cloning=None, **changes), tmp_path / "run")
