@@ -109,9 +109,10 @@ class Quantity(NamedTuple):
 
 #: A job in 20 may lie so many times farther above than the middle may; not measured, only far.
 TAIL = 4.0
-#: Tolerances follow from what the policies that ship do elsewhere: mean JCT against the rule ``profiled-srpt`` on the
-#: same three sequences. Jobs are embedded TPC-H in batches of 20 and streams 4 s apart, unless told otherwise. What
-#: costs some 10 % at most is inside; what costs more is outside, and so is what is far from all that was measured.
+#: Tolerances follow from what policies that met TPC-H on 50 executors, in batches of 20 or in streams, do elsewhere:
+#: mean JCT against the rule ``profiled-srpt`` on the same three sequences. Jobs are embedded TPC-H in batches of 20 and
+#: streams 4 s apart, unless told otherwise. What costs some 10 % at most is inside; what costs more is outside, and so
+#: is what is far from all that was measured.
 #:
 #: - Executors (trained on 50): batches +12 % on 10, +1 % on 25, -4 % on 100, +4 % on 200; +13 % on 250, +36 % on 500,
 #:   +52 % on 5. With published profiles 0 % on 10, +3 % on 200.
