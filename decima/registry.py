@@ -21,6 +21,7 @@ from decima.schedulers.fair import Fair, NaiveWeightedFair, WeightedFair
 from decima.schedulers.fifo import Fifo
 from decima.schedulers.graphene.online import Graphene
 from decima.schedulers.graphene_star import GrapheneStar
+from decima.schedulers.lookahead import Lookahead
 from decima.schedulers.packed_srpt import PackedSrpt
 from decima.schedulers.random_choice import RandomChoice
 from decima.schedulers.sjf_cp import SjfCp
@@ -63,6 +64,7 @@ SCHEDULERS: dict[str, type[Scheduler]] = {
     "capped-srpt": CappedSrpt,
     "profiled-srpt": ProfiledSrpt,
     "packed-srpt": PackedSrpt,
+    "lookahead": Lookahead,
     "tetris": Tetris,
     "drf": Drf,
     "graphene-star": GrapheneStar,
@@ -75,6 +77,7 @@ PARAMETERS: dict[str, tuple[str, ...]] = {
     "capped-srpt": ("coefficient",),
     "profiled-srpt": ("thrift",),
     "packed-srpt": ("thrift", "waste"),
+    "lookahead": ("thrift", "margin", "price"),
     "tetris": ("remaining", "fairness"),
     "graphene-star": ("alpha", "long", "fragmented"),
     "graphene": ("remaining", "fairness"),
