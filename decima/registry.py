@@ -77,7 +77,7 @@ PARAMETERS: dict[str, tuple[str, ...]] = {
     "capped-srpt": ("coefficient",),
     "profiled-srpt": ("thrift",),
     "packed-srpt": ("thrift", "waste"),
-    "lookahead": ("thrift", "margin", "price"),
+    "lookahead": ("thrift", "price", "jobs"),
     "tetris": ("remaining", "fairness"),
     "graphene-star": ("alpha", "long", "fragmented"),
     "graphene": ("remaining", "fairness"),

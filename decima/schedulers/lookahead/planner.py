@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,10 +21,10 @@ __all__ = ["Lookahead"]
 
 #: The rule is tried with these, too, where they are above its own thrift.
 THRIFTS = (4.0, 6.0)
-#: Jobs whose next stage is tried out: those that have the least work left.
-SHORTEST = 2
-#: Parts of the executors offered that it is tried with.
+#: Parts of the executors offered that a job's next stage is tried with.
 PARTS = (1, 2, 4)
+#: The part of the cost that a decision must save to be preferred to the rule's, since the model errs.
+MARGIN = 0.005
 
 
 class Lookahead(Scheduler):
@@ -36,24 +35,26 @@ class Lookahead(Scheduler):
     it knows as much as ``ProfiledSrpt``, and nothing of the luck of an episode. A decision costs the time that the live
     jobs then spend in the system. Where jobs go on arriving, executors have a price, too.
 
-    Tried out are that rule's own decision, also with greater thrift, and to give all, half or a quarter of the
-    executors to the next stages of the jobs with the least work left. Where the rule leaves executors idle, so does
-    the planner.
+    Tried out are that rule's own decision, and its decision with greater thrift; if ``jobs`` says so, also to give all,
+    half or a quarter of the executors to the next stages of the jobs with the least work left. Where the rule leaves
+    executors idle, so does the planner.
 
     Args:
         thrift: of the rule, see ``ProfiledSrpt``.
-        margin: the part of the cost that a decision must save to be preferred to the rule's, since the model errs.
         price: of the time that executors work or move; 1: as if the live jobs that there are waited for it.
+        jobs: a whole number: how many jobs' next stages are tried out. Where jobs go on arriving, this makes executors
+            move too often, and jobs wait longer than by the rule.
 
     Raises:
-        ValueError: a margin or a price that is negative.
+        ValueError: a price that is negative, or a number of jobs that is not a whole one.
     """
 
-    def __init__(self, thrift: float = 2.5, margin: float = 0.005, price: float = 0.0) -> None:
-        for name, value in (("margin", margin), ("price", price)):
-            if not value >= 0:
-                raise ValueError(f"{name} must not be negative, got {value:g}")
-        self.margin, self.price = margin, price
+    def __init__(self, thrift: float = 2.5, price: float = 0.0, jobs: float = 0) -> None:
+        if not price >= 0:
+            raise ValueError(f"price must not be negative, got {price:g}")
+        if not (jobs >= 0 and float(jobs).is_integer()):
+            raise ValueError(f"jobs must be a whole number, at least 0, got {jobs:g}")
+        self.price, self.jobs = price, int(jobs)
         self._rule = ProfiledSrpt(thrift)
         self._thrifts = (thrift, *(more for more in THRIFTS if more > thrift))
         self._limits: PerJob[NDArray[np.int64]] = PerJob(self._limits_of, _columns)
@@ -71,23 +72,28 @@ class Lookahead(Scheduler):
         if best is None or observation.last_call:
             return best
         limits = self._begin(observation)
-        least_ms, of_best = self._cost_ms(observation, limits[0])[0] * (1 - self.margin), limits[0]
+        least_ms, of_best = self._cost_ms(observation, limits[0])[0] * (1 - MARGIN), limits[0]
         for thriftier in limits[1:]:
             cost_ms, stage, limit = self._cost_ms(observation, thriftier)
             if cost_ms < least_ms and stage >= 0 and observation.stages["schedulable"][stage]:
                 least_ms, best, of_best = cost_ms, Decision(stage, limit), thriftier
-        work = observation.work_ms(observation.remaining_tasks)
-        work[observation.next_stage < 0] = math.inf
-        for job in np.argsort(work, kind="stable")[:SHORTEST].tolist():
-            stage = int(observation.next_stage[job])
-            if stage < 0:
-                break
-            most = min(observation.offered, int(observation.unclaimed_tasks[stage]))
-            for count in sorted({-(-most // part) for part in PARTS}):
-                cost_ms = self._cost_ms(observation, of_best, stage, count)[0]
-                if cost_ms < least_ms:
-                    least_ms, best = cost_ms, Decision(stage, observation.held(job) + count)
+        for other in self._others(observation):
+            count = other.limit - observation.held(int(observation.stage_job[other.stage]))
+            cost_ms = self._cost_ms(observation, of_best, other.stage, count)[0]
+            if cost_ms < least_ms:
+                least_ms, best = cost_ms, other
         return best
+
+    def _others(self, observation: Observation) -> list[Decision]:
+        """Decisions for the next stages of the jobs with the least work left."""
+        jobs = np.flatnonzero(observation.next_stage >= 0)
+        work, others = observation.work_ms(observation.remaining_tasks)[jobs], []
+        for job in jobs[np.argsort(work, kind="stable")[: self.jobs]].tolist():
+            stage = int(observation.next_stage[job])
+            most = min(observation.offered, int(observation.unclaimed_tasks[stage]))
+            counts = sorted({-(-most // part) for part in PARTS})
+            others += [Decision(stage, observation.held(job) + count) for count in counts]
+        return others
 
     def _limits_of(self, profile: JobProfile, config: ClusterConfig) -> list[int]:
         return [useful_executors(profile, config, thrift) for thrift in self._thrifts]
