@@ -21,7 +21,7 @@ from decima.schedulers.fair import Fair, NaiveWeightedFair, WeightedFair
 from decima.schedulers.fifo import Fifo
 from decima.schedulers.graphene.online import Graphene
 from decima.schedulers.graphene_star import GrapheneStar
-from decima.schedulers.lookahead import Lookahead
+from decima.schedulers.lookahead.planner import Lookahead
 from decima.schedulers.packed_srpt import PackedSrpt
 from decima.schedulers.random_choice import RandomChoice
 from decima.schedulers.sjf_cp import SjfCp

@@ -214,7 +214,7 @@ def _offer(model, source, count, first, first_count):
         The stage and the limit that were chosen first.
     """
     run = model.run[0]
-    run.round += 1
+    run.turn += 1
     chosen, chosen_bound = -1, 0
     while count > 0:
         if first >= 0:
@@ -228,9 +228,9 @@ def _offer(model, source, count, first, first_count):
             sent = min(min(count, bound - model.jobs[row.job].executors), row.left - row.claimed)
         if chosen < 0:
             chosen, chosen_bound = stage, bound
-        model.stages[stage].round = run.round
+        model.stages[stage].turn = run.turn
         model.jobs[model.stages[stage].job].stale = 1
-        if run.round == 1:
+        if run.turn == 1:
             _send_first(model, source, stage, sent)
         else:
             _send(model, source, stage, sent, 0.0)
@@ -352,7 +352,7 @@ def _next_stage(model, number):
         stage = model.stages[place]
         blocked = stage.open_parents if model.run[0].ready_only else stage.unsaturated_parents
         if stage.left > stage.claimed and blocked == 0:
-            if stage.round == model.run[0].round:
+            if stage.turn == model.run[0].turn:
                 job.stale = 1
             elif best < 0 or (stage.rank >= 0 and (best_rank < 0 or stage.rank < best_rank)):
                 best, best_rank = place, stage.rank

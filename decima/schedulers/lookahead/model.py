@@ -48,7 +48,7 @@ RUN = _record(
     live=np.int64,  # jobs that are not complete
     crews=np.int64,
     opened=np.int64,  # stages that became ready: the next rank
-    round=np.int64,  # offers so far
+    turn=np.int64,  # offers so far
     ending_ms=np.float64,  # what a task takes that executors offered first are finishing; 0 if they are free
     changed=np.int64,  # 1 if idle executors may be wanted
     ready_only=np.int64,  # a switch of `Semantics`
@@ -80,7 +80,7 @@ STAGE = _record(
     unfinished=np.int64,  # tasks
     open_parents=np.int64,  # that are not complete
     unsaturated_parents=np.int64,  # that have tasks nobody has claimed
-    round=np.int64,  # in which it was chosen last; once in each
+    turn=np.int64,  # in which it was chosen last; once in each
     rank=np.int64,  # in which order stages became ready; -1 if it is not
     first_child=np.int64,
     end_child=np.int64,
@@ -132,7 +132,7 @@ def begin(model, seen_jobs, seen_stages, source, offered):
     run, jobs, stages = model.run[0], model.jobs, model.stages
     num_executors = run.executors
     run.now_ms, run.cost_ms, run.crews, run.opened, run.changed = 0.0, 0.0, 0, 0, 0
-    run.round, run.ending_ms = 0, 0.0
+    run.turn, run.ending_ms = 0, 0.0
     run.live = len(jobs)
     for place in range(len(stages)):
         _begin_stage(model, seen_stages, place)
@@ -161,7 +161,7 @@ def _begin_stage(model, seen_stages, place):
     stage.claimed = seen.remaining_tasks - seen.unclaimed_tasks
     stage.running = seen.running_executors
     stage.unfinished = seen.num_tasks - seen.finished_tasks
-    stage.rank, stage.round = seen.ready_rank, 0
+    stage.rank, stage.turn = seen.ready_rank, 0
     stage.mean_ms = seen.mean_task_ms
     model.run[0].opened = max(model.run[0].opened, seen.ready_rank + 1)
 

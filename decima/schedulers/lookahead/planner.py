@@ -159,7 +159,10 @@ def _columns(rows: list[list[int]]) -> NDArray[np.int64]:
 
 
 def _durations(profile: JobProfile, config: ClusterConfig) -> NDArray[np.float32]:
-    """Mean duration of a task by wave and by executors of its job: float32 [S, 3, N + 1], ms."""
+    """Mean duration of a task by wave and by executors of its job: float32 [S, 3, N + 1], ms.
+
+    Between two levels it is that of the paper's reading, whatever ``Semantics.nearest_level`` says.
+    """
     tables = DurationTables.of_profile(profile)
     levels = np.zeros(len(tables.levels), waves.LEVEL)
     waves.fill_levels(levels, tables.levels, tables.values, float(config.warmup_delay_ms))

@@ -9,7 +9,8 @@ import pytest
 
 from decima.registry import make_scheduler
 from decima.schedulers.base import SchedulerError
-from decima.schedulers.lookahead import Lookahead, forward
+from decima.schedulers.lookahead import forward
+from decima.schedulers.lookahead.planner import Lookahead
 from decima.schedulers.srpt import ProfiledSrpt
 from simulator import Cluster, ClusterConfig, Decision, Observation, run_episode
 from tests.simulator.cluster.build import chain, job, jobs, runs, stage
