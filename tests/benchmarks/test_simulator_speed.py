@@ -16,10 +16,12 @@ import pytest
 import simpy
 
 from decima.schedulers import Fair
-from simulator import ClusterConfig, run_episode
+from decima.schedulers.lookahead.planner import Lookahead
+from decima.schedulers.srpt import ProfiledSrpt
+from simulator import Cluster, ClusterConfig, run_episode
 from simulator.cluster.alone import useful_executors
 from tests.benchmarks.memory import measure_memory
-from workloads import JobProfile, StageProfile, TaskDurations, load_tpch, poisson_arrivals
+from workloads import JobProfile, StageProfile, TaskDurations, batch_arrivals, load_tpch, poisson_arrivals
 
 pytestmark = pytest.mark.benchmark
 
@@ -115,3 +117,22 @@ def test_useful_executors_cost_well_under_a_millisecond(profiles: tuple[JobProfi
     assert published < 500
     assert many < 10_000
     assert many / few < 3
+
+
+@pytest.mark.parametrize(("num_jobs", "most_ms"), [(20, 4.0), (100, 20.0)])
+def test_a_decision_of_the_planner_with_so_many_jobs(
+    profiles: tuple[JobProfile, ...], num_jobs: int, most_ms: float
+) -> None:
+    """While three quarters of the jobs are live; its own rule drives the episode."""
+    config, rule, planner = ClusterConfig(50), ProfiledSrpt(), Lookahead()
+    cluster, times = Cluster(config, batch_arrivals(profiles, num_jobs, seed=1)), []
+    while not cluster.done and len(cluster.observe().jobs) > 0.75 * num_jobs:
+        seen = cluster.observe()
+        if seen.num_schedulable:
+            started = time.process_time()
+            planner.decide(seen)
+            times.append(time.process_time() - started)
+        cluster.decide(rule.decide(seen) if seen.num_schedulable else None)
+    median_ms = 1000 * float(np.median(times))
+    print(f"\n{median_ms:.2f} ms a decision with {num_jobs} jobs", end="")
+    assert median_ms < most_ms

@@ -299,7 +299,9 @@ def test_whoever_is_asked_leaves_nobody_idle_and_brings_all_jobs_to_an_end(
     sequence = poisson_arrivals(synthetic_profiles(6), 6, 8000, seed=2)
     config = ClusterConfig(num_executors=15, semantics=semantics)
     # The counter of one may idle executors; others do where they are asked again.
-    if (name == "fifo" and semantics == DECIMA_SIM) or (name.endswith("srpt") and semantics == PAPER):
+    if (name == "fifo" and semantics == DECIMA_SIM) or (
+        name.endswith(("srpt", "lookahead")) and semantics == PAPER
+    ):
         assert np.isfinite(run_episode(config, sequence, scheduler).completion_ms).all()
         return
     scheduler.reset(config)
@@ -332,6 +334,7 @@ def test_every_name_makes_its_scheduler() -> None:
         "profiled-srpt",
         "priced-srpt",
         "packed-srpt",
+        "lookahead",
         "tetris",
         "drf",
         "graphene-star",
