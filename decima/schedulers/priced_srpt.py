@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -19,12 +20,12 @@ from workloads.job import JobProfile
 __all__ = ["PRICES", "PricedSrpt", "Rule"]
 
 #: What the executors that a job occupies may count, beside the time that it takes: ``thrift`` of ``useful_executors``.
-PRICES = (1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0)
-#: Where jobs keep coming, executors are wanted by those to come, too: the place of the lowest price.
-LOWEST_OF_STREAM = 3
-#: The price is the lowest at which jobs want no more than so many times the executors that there are: those that come
-#: last are not served at once anyway. The second is that of streams.
-OVERBOOKED = (4.0, 2.0)
+PRICES = (1.0, 1.25, 1.5, 1.75, 2.0, 2.25, 2.5, 3.0, 3.5, 4.0, 5.0, 6.0)
+#: The place of the price at which demand is measured, and of the lowest one where jobs keep coming: those to come want
+#: executors, too.
+MEASURED, LOWEST_OF_STREAM = 6, 7
+#: The price is so many times the root of demand over supply; the second is that of streams.
+STEEPNESS = (1.25, 2.0)
 #: Free executors that nobody wants move for so many moving delays of work; where jobs keep coming, only those beyond so
 #: many times the largest limit.
 WORTH_SPARING, KEPT_BACK = 1.0, 8.0
@@ -49,10 +50,10 @@ class Rule(NamedTuple):
 class PricedSrpt(Scheduler):
     """Shortest remaining work first; each job is limited to what its profile uses well at the price of executors.
 
-    As ``ProfiledSrpt``, but how much executors count is no constant. The price rises until the live jobs want at most
-    so many times the executors that there are: a single job gets all that makes it much faster, of many jobs each gets
-    few, with which it does the most work in executor time. And while more executors are free than anybody wants,
-    shorter work is worth a move.
+    As ``ProfiledSrpt``, but how much executors count is no constant. The price rises with the root of what the live
+    jobs want over what there is: a single job gets all that makes it much faster, of many jobs each gets few, with
+    which it does the most work in executor time. And while more executors are free than anybody wants, shorter work is
+    worth a move.
 
     Args:
         jitter: how much the order of jobs and their limits vary by chance: the standard deviation of what is added to
@@ -124,8 +125,7 @@ def _choose(jobs, stages, classes, source, offered, executor_class, num_executor
     is_stream = False
     for job in jobs:
         is_stream |= job.arrival_ms != jobs[0].arrival_ms
-    lowest = LOWEST_OF_STREAM if is_stream else 0
-    price = _price(useful, unclaimed, OVERBOOKED[1 if is_stream else 0] * most, lowest)
+    price = _price(useful, unclaimed, most, is_stream)
 
     spare = 0.0
     if source < 0:
@@ -171,14 +171,14 @@ def _choose(jobs, stages, classes, source, offered, executor_class, num_executor
 
 
 @compiled
-def _price(useful, unclaimed, most, lowest):  # type: ignore[no-untyped-def]
-    """The place of the lowest price at which jobs that want any want at most so many executors; else the highest."""
-    highest = useful.shape[1] - 1
-    for price in range(lowest, highest):
-        wanted = 0.0
-        for job in range(len(unclaimed)):
-            if unclaimed[job] > 0:
-                wanted += useful[job, price]
-        if wanted <= most:
-            return price
-    return highest
+def _price(useful, unclaimed, most, is_stream):  # type: ignore[no-untyped-def]
+    """The place of what executors cost, of ``PRICES`` the nearest."""
+    wanted = 0.0
+    for job in range(len(unclaimed)):
+        if unclaimed[job] > 0:
+            wanted += useful[job, MEASURED]
+    root = STEEPNESS[1 if is_stream else 0] * math.sqrt(wanted / most)
+    price = LOWEST_OF_STREAM if is_stream else 0
+    while price + 1 < len(PRICES) and PRICES[price] * PRICES[price + 1] < root**2:
+        price += 1
+    return price

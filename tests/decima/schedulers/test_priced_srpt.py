@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
-from decima.schedulers.priced_srpt import LOWEST_OF_STREAM, PRICES, PricedSrpt
+from decima.schedulers.priced_srpt import LOWEST_OF_STREAM, MEASURED, PRICES, STEEPNESS, PricedSrpt
 from decima.schedulers.srpt import WORTH_MOVING
 from simulator import DECIMA_SIM, Cluster, ClusterConfig, Decision, run_episode
 from simulator.cluster.alone import useful_executors
@@ -35,11 +37,22 @@ def test_executors_cost_the_more_the_more_jobs_want_them() -> None:
         prices.append(rule.price)
         limits.append(int(rule.limits[0]))
     assert prices == sorted(prices)
-    assert (prices[0], prices[-1]) == (0, len(PRICES) - 1)
+    assert prices[0] < prices[-1]
     assert limits == sorted(limits, reverse=True)
     assert limits[0] > limits[-1]
     profile = batch(1).profiles[0]
-    assert limits[0] == min(20, useful_executors(profile, config, PRICES[0]))
+    for price, limit in zip(prices[:2], limits[:2], strict=True):
+        assert limit == min(20, useful_executors(profile, config, PRICES[price]))
+
+
+def test_the_price_follows_the_root_of_demand_over_supply() -> None:
+    config = ClusterConfig(20, moving_delay_ms=DELAY_MS)
+    for num_jobs in (1, 2, 4, 8):
+        cluster, scheduler = asked(config, batch(num_jobs))
+        wanted = num_jobs * useful_executors(batch(1).profiles[0], config, PRICES[MEASURED])
+        price = STEEPNESS[0] * math.sqrt(wanted / 20)
+        nearest = int(np.abs(np.log(PRICES) - math.log(price)).argmin())
+        assert scheduler.ask(cluster.observe()).price == nearest
 
 
 def test_where_jobs_keep_coming_executors_are_dear_at_once() -> None:
@@ -57,7 +70,7 @@ def test_shorter_work_is_worth_a_move_of_executors_that_nobody_wants(others: int
     """Seven tasks of a moving delay each: alone the job gets an executor for each, else one for three delays."""
     long = job(stage(1000, 100 * DELAY_MS))
     sequence = jobs(job(stage(7, DELAY_MS)), *[long] * others)
-    cluster, scheduler = asked(ClusterConfig(12, moving_delay_ms=DELAY_MS), sequence)
+    cluster, scheduler = asked(ClusterConfig(20, moving_delay_ms=DELAY_MS), sequence)
     assert int(7 / WORTH_MOVING) == 2
     assert scheduler.decide(cluster.observe()) == Decision(0, executors)
 
