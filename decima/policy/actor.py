@@ -77,6 +77,11 @@ class Actor:
             shortcut=config.shortcut or not config.graph,
             limit_kind=LIMIT_KINDS[config.limit],
             limit_scale=np.float32(config.limit_scale),
+            rule_column=config.rule_column,
+            rule_weight=np.float32(config.rule_stage_weight),
+            rule_limit_column=config.rule_limit_column,
+            rule_limit_scale=np.float32(config.rule_limit_scale),
+            rule_limit_weight=np.float32(config.rule_limit_weight),
             median_limit=config.wait,
         )
 

@@ -145,6 +145,10 @@ class PolicyConfig(BaseModel):
             do: up to what the job holds and the chosen stage can get now.
         wait: offer the limit that the job already holds, too, which leaves the executors idle for now, where they will
             be offered again. The paper sends all of them somewhere, however little there is to do.
+        rule_stage_weight: added to the score of the stage that the rule ``priced-srpt`` would run next, and taken from all
+            others; so much the networks have to say against it. It needs the stage feature ``rule``.
+        rule_limit_weight: taken from the score of a limit for each ``limit_scale`` executors that it is away from what
+            the rule would let the job hold. It needs the job feature ``rule_executors``, and limits that are an input.
         guard: offer neither that, nor to wait for a stage that opens late, while a stage that is ready is worth a move;
             see ``decima.policy.compiled.guard``. A policy that has never been where that matters may stay there.
     """
@@ -169,6 +173,8 @@ class PolicyConfig(BaseModel):
     all_limits: bool = False
     wait: bool = False
     guard: bool = False
+    rule_stage_weight: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    rule_limit_weight: float = Field(default=0.0, ge=0, allow_inf_nan=False)
 
     @model_validator(mode="after")
     def _check(self) -> PolicyConfig:
@@ -181,9 +187,30 @@ class PolicyConfig(BaseModel):
             raise ValueError("limits of stages have no all_limits")
         if self.wait and self.limit != "input":
             raise ValueError("wait needs limits that are an input")
+        if self.rule_stage_weight and self.rule_column < 0:
+            raise ValueError("rule_stage_weight needs the stage feature rule")
+        if self.rule_limit_weight and (self.rule_limit_column < 0 or self.limit != "input"):
+            raise ValueError(
+                "rule_limit_weight needs the job feature rule_executors, and limits that are an input"
+            )
         if any(widths[0] < 1 for widths in self.layers.values()):
             raise ValueError("without a graph, the limits need job_features")
         return self
+
+    @property
+    def rule_column(self) -> int:
+        """Where ``rule`` stands among the stage features; -1 if it does not."""
+        return _place("rule", self.stage_features)
+
+    @property
+    def rule_limit_column(self) -> int:
+        """Where ``rule_executors`` stands among the job features, as it is or divided by something; else -1."""
+        return _place("rule_executors", self.job_features)
+
+    @property
+    def rule_limit_scale(self) -> float:
+        """What ``rule_executors`` is divided by."""
+        return self.job_features[self.rule_limit_column].scale if self.rule_limit_column >= 0 else 1.0
 
     @property
     def layers(self) -> dict[str, tuple[int, ...]]:
@@ -217,6 +244,11 @@ class PolicyConfig(BaseModel):
         elif self.limit == "stage":
             nets["limit_head"] = (extra_stage + 3 * embedded + 1, *self.head_hidden, 1)
         return nets
+
+
+def _place(name: str, features: tuple[Feature, ...]) -> int:
+    places = [place for place, feature in enumerate(features) if feature.name == name and not feature.log]
+    return places[0] if places else -1
 
 
 _STAGE = (
@@ -334,6 +366,8 @@ GENERAL_POLICY = PROFILED_POLICY.model_copy(
         "job_features": (*_compressed(_rescaled(PROFILED_POLICY.job_features, 4.0), *_COUNTS), *_RULE),
         "limit_scale": 4.0,
         "guard": True,
+        "rule_stage_weight": 2.0,
+        "rule_limit_weight": 2.0,
     }
 )
 

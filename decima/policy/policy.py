@@ -155,7 +155,10 @@ class Policy(nn.Module):
         scores: Tensor = self.networks["stage_head"](
             self._stage_inputs(batch, embeddings, self._move(stages))
         )
-        return scores.squeeze(1)
+        if not self.config.rule_stage_weight:
+            return scores.squeeze(1)
+        ruled = batch.features[self._move(stages), self.config.rule_column]
+        return scores.squeeze(1) + self.config.rule_stage_weight * ruled
 
     def _stage_inputs(self, batch: GraphTensors, embeddings: Embeddings | None, stages: Tensor) -> Tensor:
         raw = batch.features.index_select(0, stages)
@@ -195,7 +198,13 @@ class Policy(nn.Module):
         fixed = nn.functional.linear(inputs, first.weight[:, :-1], first.bias)
         hidden = fixed.index_select(0, rows) + scaled[:, None] * first.weight[:, -1]
         limit_scores: Tensor = head[1:](hidden)
-        return limit_scores.squeeze(1)
+        if not self.config.rule_limit_weight:
+            return limit_scores.squeeze(1)
+        ruled = raw[:, self.config.rule_limit_column] * (
+            self.config.rule_limit_scale / self.config.limit_scale
+        )
+        away = (scaled - ruled.index_select(0, rows)).abs()
+        return limit_scores.squeeze(1) - self.config.rule_limit_weight * away
 
     def _move(self, array: NDArray[np.int64]) -> Tensor:
         return torch.from_numpy(array).to(next(self.parameters()).device)

@@ -55,6 +55,15 @@ class Network(NamedTuple):
     """Whether features are used beside embeddings."""
     limit_kind: int
     limit_scale: np.float32
+    rule_column: int
+    """Of the stage features, 1 where the rule would choose the stage, else -1; its weight is added to the scores."""
+    rule_weight: np.float32
+    rule_limit_column: int
+    """Of the job features, the limit that the rule would choose."""
+    rule_limit_scale: np.float32
+    """What that was divided by."""
+    rule_limit_weight: np.float32
+    """What is taken from the score of a limit that is ``limit_scale`` executors away from it."""
     median_limit: bool
     """Whether the limit that is chosen without random numbers is the median, not the likeliest."""
 
@@ -240,6 +249,10 @@ def _choose_stage(graphs, graph, network, room, uniform, greedy):
         return -1, 0.0
     _describe_stages(graphs, graph, rows, network, room)
     _apply(network, STAGE_HEAD, room.x, rows.size, room.result, room.between)
+    if network.rule_weight:
+        base = graphs.first_stage[graph]
+        for k in range(rows.size):
+            room.result[k, 0] += network.rule_weight * graphs.features[base + rows[k], network.rule_column]
     choice, log_probability = _pick(room.result[: rows.size, 0], uniform, greedy)
     return rows[choice], log_probability
 
@@ -284,6 +297,12 @@ def _choose_limit(graphs, graph, stage, network, room, uniform, greedy):
         _repeat_with_limits(room.x, filled, lowest, num_limits, network.limit_scale)
         _apply(network, LIMIT_HEAD, room.x, num_limits, room.result, room.between)
         scores = room.result[:num_limits, 0]
+    if network.rule_limit_weight:
+        own = graphs.job_features[graphs.first_job[graph] + graphs.stage_job[row]]
+        ruled = own[network.rule_limit_column] * network.rule_limit_scale
+        for k in range(num_limits):
+            away = abs(np.float32(lowest + k + 1) - ruled) / network.limit_scale
+            scores[k] -= network.rule_limit_weight * away
     if greedy and network.median_limit:
         return _pick(scores, 0.5, False)
     return _pick(scores, uniform, greedy)

@@ -169,7 +169,9 @@ class NaiveNetwork:
     def stage_score(self, place: int) -> float:
         """q(e_v, y_i, z)."""
         job = int(self.seen.stage_job[place])
-        return float(self.net("stage_head", np.concatenate([self.seen_of(place), self.y[job], self.z]))[0])
+        score = float(self.net("stage_head", np.concatenate([self.seen_of(place), self.y[job], self.z]))[0])
+        weight = self.config.rule_stage_weight
+        return score + (weight if place == self.stage_of(PricedSrpt().ask(self.seen)) else -weight)
 
     def allowed_limits(self, place: int) -> range:
         job = int(self.seen.stage_job[place])
@@ -195,6 +197,11 @@ class NaiveNetwork:
             )
             for limit in self.allowed_limits(place)
         ]
+        weight = self.config.rule_limit_weight
+        if weight:
+            ruled = self.feature(Feature(name="rule_executors"), job)
+            for number, limit in enumerate(self.allowed_limits(place)):
+                scores[number] -= weight * abs(limit - ruled) / self.config.limit_scale
         return softmax(scores)
 
 
