@@ -145,8 +145,8 @@ class PolicyConfig(BaseModel):
             do: up to what the job holds and the chosen stage can get now.
         wait: offer the limit that the job already holds, too, which leaves the executors idle for now, where they will
             be offered again. The paper sends all of them somewhere, however little there is to do.
-        rule_stage_weight: added to the score of the stage that the rule ``priced-srpt`` would run next, and taken from all
-            others; so much the networks have to say against it. It needs the stage feature ``rule``.
+        rule_stage_weight: added to the score of the stage that the rule ``priced-srpt`` would run next, and taken from
+            all others; so much the networks have to say against it. It needs the stage feature ``rule``.
         rule_limit_weight: taken from the score of a limit for each ``limit_scale`` executors that it is away from what
             the rule would let the job hold. It needs the job feature ``rule_executors``, and limits that are an input.
         guard: offer neither that, nor to wait for a stage that opens late, while a stage that is ready is worth a move;

@@ -17,7 +17,7 @@ from decima.policy.compiled.graphs import LIMIT_KINDS, Jobs, Recipe, Seen, build
 from decima.policy.compiled.guard import Patience, has_work
 from decima.policy.config import FEATURE_NAMES, PolicyConfig
 from decima.policy.graphs import Graphs
-from decima.schedulers.priced_srpt import PRICES, PricedSrpt
+from decima.schedulers.priced_srpt import PricedSrpt, Rule
 from simulator.cluster.alone import useful_executors
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.observation import Decision, Observation, PerJob
@@ -37,10 +37,8 @@ RULE_FEATURES = {"rule", "rule_executors", "price"}
 #: How often the published code passes messages.
 PUBLISHED_STEPS = 8
 
-#: What the rule says, as ``Seen`` has it: the next stage, each job's executors, and their price.
-_Rule = tuple[int, NDArray[np.int64], float]
-#: Where nobody asks it.
-NO_RULE: _Rule = (-1, np.zeros(0, np.int64), 0.0)
+#: Where nobody asks the rule.
+NO_RULE = Rule(-1, np.zeros(0, np.int64), 0.0)
 #: Of a profile: its messages, and how many executors it uses well by each of ``THRIFT``, 0 if nobody asks.
 _Known = tuple[NDArray[np.int32], list[int]]
 
@@ -85,9 +83,11 @@ class Featurizer:
             return self._order(profile), [0] * len(THRIFT)
         return self._order(profile), [useful_executors(profile, cluster, each) for each in THRIFT]
 
-    def _seen(self, observation: Observation, rule: _Rule) -> Seen:
+    def _seen(self, observation: Observation) -> Seen:
         """What is read of an observation, and whether the guard has cause to act."""
         config = observation.config
+        rule = NO_RULE if self._rule is None else self._rule.ask(observation)
+        rule_rests = self._rule is not None and rule.stage < 0
         asked_again = config.semantics.offer_idle_executors and not observation.last_call
         worth = WORTH_LEAVING if observation.source >= 0 else WORTH_MOVING
         patience = Patience(
@@ -104,24 +104,19 @@ class Featurizer:
             self.config.wait and asked_again,
             config.moving_delay_ms,
             LASTING_MOVES * config.moving_delay_ms,
-            *rule,
+            _of_shortest(observation) if rule_rests and observation.num_schedulable else rule.stage,
+            rule.limits,
+            rule.price,
             False,
             patience,
         )
-        if self.guard and asked_again and has_work(seen, patience):
+        # What the rule does is no mistake, even where the guard's measures are a little different.
+        if self.guard and asked_again and not rule_rests and has_work(seen, patience):
             return seen._replace(can_wait=False, is_guarded=True)
         return seen
 
-    def _ask_rule(self, observation: Observation) -> _Rule:
-        if self._rule is None:
-            return NO_RULE
-        stage, limits, price = self._rule.ask(observation)
-        if stage < 0 and observation.num_schedulable:
-            stage = _of_shortest(observation)
-        return stage, limits, PRICES[price]
-
     def _can_wait(self, observation: Observation) -> bool:
-        return self.config.wait and self._seen(observation, NO_RULE).can_wait
+        return self.config.wait and self._seen(observation).can_wait
 
     def decision(self, observation: Observation, place: int, count: int) -> Decision | None:
         """What a choice does, as ``policy.Choices`` has it: a stage's place, and its limit less ``Graphs.low``."""
@@ -155,9 +150,7 @@ class Featurizer:
 
     def graph_and_answers(self, observation: Observation) -> tuple[Graphs, int]:
         """The one graph of an observation, and how many different decisions the policy has there."""
-        rows, messages, num_answers = build(
-            self._seen(observation, self._ask_rule(observation)), self._known(observation), self._recipe
-        )
+        rows, messages, num_answers = build(self._seen(observation), self._known(observation), self._recipe)
         graph = Graphs(
             np.array([0, rows.place.size]),
             np.array([0, observation.job_id.size]),

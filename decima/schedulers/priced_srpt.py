@@ -39,12 +39,12 @@ class Rule(NamedTuple):
         stage: which runs next, a place in the stage arrays; -1 to leave the executors idle.
         limits: int64 [J]; executors that each live job may hold: its limit if it holds fewer, else all that find
             lasting work there. A job is below its own unless the rule would not have more go there.
-        price: the place in ``PRICES`` of what executors cost now.
+        price: what executors cost now, one of ``PRICES``.
     """
 
     stage: int
     limits: NDArray[np.int64]
-    price: int
+    price: float
 
 
 class PricedSrpt(Scheduler):
@@ -104,7 +104,7 @@ class PricedSrpt(Scheduler):
             delay_ms,
             factors,
         )
-        return Rule(stage, limits, price)
+        return Rule(stage, limits, PRICES[price])
 
 
 def _useful(profile: JobProfile, config: ClusterConfig) -> list[int]:

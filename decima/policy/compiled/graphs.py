@@ -89,6 +89,8 @@ def build(seen, known, recipe):
         :class:`Rows`, the messages, int32 [M, 3], as ``graphs.Graphs`` has them, and the number of different answers.
     """
     late = held_back(seen, known, seen.patience) if seen.is_guarded else np.zeros(len(seen.stages), np.bool_)
+    if seen.rule_stage >= 0:
+        late[seen.rule_stage] = False
     rows, num_answers = _rows(seen, known, recipe, late)
     return rows, _messages(seen, known, rows.place), num_answers
 

@@ -13,7 +13,7 @@ import numpy as np
 from decima.policy.config import Feature
 from decima.policy.features import LASTING_MOVES, THRIFT
 from decima.policy.policy import Policy
-from decima.schedulers.priced_srpt import PRICES, PricedSrpt, Rule
+from decima.schedulers.priced_srpt import PricedSrpt, Rule
 from simulator import Observation
 from simulator.cluster.alone import useful_executors
 
@@ -82,7 +82,7 @@ class NaiveNetwork:
         rule = PricedSrpt().ask(seen)
         held = seen.held(job)
         values["rule_executors"] = min(max(rule.limits[job], held), held + seen.offered)
-        values["price"] = PRICES[rule.price]
+        values["price"] = rule.price
         values["stream"] = 1.0 if np.ptp(seen.job_arrival_ms) > 0 else -1.0
         if place is not None:
             mean, left, unclaimed = (

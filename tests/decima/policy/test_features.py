@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from decima.policy.config import FEATURE_NAMES, JOB_FEATURE_NAMES, PAPER_POLICY, Feature, PolicyConfig
 from decima.policy.features import LASTING_MOVES, THRIFT, Featurizer, message_order
-from decima.schedulers.priced_srpt import PRICES, PricedSrpt
+from decima.schedulers.priced_srpt import PricedSrpt
 from simulator import Cluster, ClusterConfig, Decision, Observation
 from simulator.cluster.alone import useful_executors
 from simulator.cluster.observation import CLASS
@@ -56,7 +56,7 @@ def test_features_are_what_they_are_called() -> None:
     of_stages = unclaimed * mean / (LASTING_MOVES * seen.config.moving_delay_ms)
     lasting = np.array([of_stages[0] + of_stages[1], of_stages[2]], np.float32)
     rule = PricedSrpt().ask(seen)
-    price = PRICES[rule.price]
+    price = rule.price
     limits = np.clip(rule.limits, [7 - seen.offered, 3], [7, 3 + seen.offered])
     expected = {
         "unclaimed_tasks": unclaimed,

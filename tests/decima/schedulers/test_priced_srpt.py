@@ -42,7 +42,7 @@ def test_executors_cost_the_more_the_more_jobs_want_them() -> None:
     assert limits[0] > limits[-1]
     profile = batch(1).profiles[0]
     for price, limit in zip(prices[:2], limits[:2], strict=True):
-        assert limit == min(20, useful_executors(profile, config, PRICES[price]))
+        assert limit == min(20, useful_executors(profile, config, price))
 
 
 def test_the_price_follows_the_root_of_demand_over_supply() -> None:
@@ -52,17 +52,17 @@ def test_the_price_follows_the_root_of_demand_over_supply() -> None:
         wanted = num_jobs * useful_executors(batch(1).profiles[0], config, PRICES[MEASURED])
         price = STEEPNESS[0] * math.sqrt(wanted / 20)
         nearest = int(np.abs(np.log(PRICES) - math.log(price)).argmin())
-        assert scheduler.ask(cluster.observe()).price == nearest
+        assert scheduler.ask(cluster.observe()).price == PRICES[nearest]
 
 
 def test_where_jobs_keep_coming_executors_are_dear_at_once() -> None:
     config = ClusterConfig(20, moving_delay_ms=DELAY_MS)
     both = batch(2).profiles
     cluster, scheduler = asked(config, JobSequence(both, np.array([0.0, 50.0])))
-    assert scheduler.ask(cluster.observe()).price == 0
+    assert scheduler.ask(cluster.observe()).price == PRICES[0]
     while len(cluster.observe().jobs) < 2:
         cluster.decide(None)
-    assert scheduler.ask(cluster.observe()).price == LOWEST_OF_STREAM
+    assert scheduler.ask(cluster.observe()).price == PRICES[LOWEST_OF_STREAM]
 
 
 @pytest.mark.parametrize(("others", "executors"), [(0, 7), (3, 2)])

@@ -1,0 +1,61 @@
+"""Policies that are told what the rule would do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from decima.policy.config import GENERAL_POLICY, PAPER_POLICY, PolicyConfig
+from decima.policy.policy import Policy
+from decima.policy.scheduler import NeuralScheduler
+from decima.schedulers.priced_srpt import PricedSrpt
+from simulator import Cluster, ClusterConfig
+from tests.decima.policy.examples import changed, random_sequence
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    seed=st.integers(0, 2**32 - 1), executors=st.integers(1, 30), delay_ms=st.sampled_from([0.0, 10.0, 300.0])
+)
+def test_a_policy_whose_networks_say_next_to_nothing_decides_as_the_rule(
+    seed: int, executors: int, delay_ms: float
+) -> None:
+    """Whatever the jobs, the cluster and the delay, before it has learned anything."""
+    config = changed(GENERAL_POLICY, rule_stage_weight=1e4, rule_limit_weight=1e4)
+    cluster_config = ClusterConfig(executors, moving_delay_ms=delay_ms, warmup_delay_ms=0.0)
+    cluster = Cluster(cluster_config, random_sequence(np.random.default_rng(seed), max_jobs=6))
+    policy, rule = NeuralScheduler(Policy(config, seed % 100)), PricedSrpt()
+    while not cluster.done:
+        observation = cluster.observe()
+        decision = None
+        if observation.num_schedulable:
+            decision, other = rule.decide(observation), policy.decide(observation)
+            assert (decision is None) == (other is None)
+            if decision is not None and other is not None:
+                assert decision.stage == other.stage
+                given = min(observation.offered, int(observation.unclaimed_tasks[decision.stage]))
+                held = observation.held(int(observation.stage_job[decision.stage]))
+                assert min(decision.limit - held, given) == min(other.limit - held, given)
+        cluster.decide(decision)
+
+
+@pytest.mark.parametrize(
+    ("config", "changes", "message"),
+    [
+        (PAPER_POLICY, {"rule_stage_weight": 1.0}, "rule_stage_weight needs the stage feature rule"),
+        (PAPER_POLICY, {"rule_limit_weight": 1.0}, "rule_limit_weight needs the job feature rule_executors"),
+        (GENERAL_POLICY, {"limit": "none", "wait": False}, "and limits that are an input"),
+        (GENERAL_POLICY, {"rule_stage_weight": -1.0}, "greater than or equal to 0"),
+        (GENERAL_POLICY, {"rule_limit_weight": float("inf")}, "finite number"),
+    ],
+)
+def test_weights_that_nothing_can_be_added_by_are_refused(
+    config: PolicyConfig, changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValidationError, match=message):
+        PolicyConfig.model_validate({**config.model_dump(), **changes})
