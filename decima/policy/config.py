@@ -366,8 +366,8 @@ GENERAL_POLICY = PROFILED_POLICY.model_copy(
         "job_features": (*_compressed(_rescaled(PROFILED_POLICY.job_features, 4.0), *_COUNTS), *_RULE),
         "limit_scale": 4.0,
         "guard": True,
-        "rule_stage_weight": 2.0,
-        "rule_limit_weight": 2.0,
+        "rule_stage_weight": 3.0,
+        "rule_limit_weight": 4.0,
     }
 )
 

@@ -142,7 +142,8 @@ def test_the_policy_file_is_the_best_validated_and_says_how_it_was_made(runs: Ru
     ] == pytest.approx(best[1])
     card = (runs.folder / "out" / CARD).read_text()
     assert card.startswith("# out\n")
-    assert f"{result.improvement:.1%} better than {about['validation']['against']}" in card
+    better = "better" if result.improvement >= 0 else "worse"
+    assert f"{abs(result.improvement):.1%} {better} than {about['validation']['against']}" in card
     assert config.to_yaml() == (runs.folder / "out" / CONFIG).read_text()
 
 
