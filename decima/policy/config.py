@@ -367,7 +367,7 @@ GENERAL_POLICY = PROFILED_POLICY.model_copy(
         "limit_scale": 4.0,
         "guard": True,
         "rule_stage_weight": 3.0,
-        "rule_limit_weight": 4.0,
+        "rule_limit_weight": 6.0,
     }
 )
 

@@ -59,6 +59,14 @@ class Policy(nn.Module):
                     for name, widths in config.layers.items()
                 }
             )
+            # Heads that say nothing yet leave the choice to the rule.
+            for name, weight in (
+                ("stage_head", config.rule_stage_weight),
+                ("limit_head", config.rule_limit_weight),
+            ):
+                if weight:
+                    for parameter in self._network(name)[-1].parameters():
+                        nn.init.zeros_(parameter)
         self.encoder = Encoder(config, self.networks) if config.graph else None
         # To look for the parameters anew at every decision would take longer than a small network.
         self._weights = tuple(self.parameters())

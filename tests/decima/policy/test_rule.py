@@ -14,7 +14,7 @@ from decima.policy.config import GENERAL_POLICY, PAPER_POLICY, PolicyConfig
 from decima.policy.policy import Policy
 from decima.policy.scheduler import NeuralScheduler
 from decima.schedulers.priced_srpt import PricedSrpt
-from simulator import Cluster, ClusterConfig
+from simulator import Cluster, ClusterConfig, run_episode
 from tests.decima.policy.examples import changed, random_sequence
 
 
@@ -59,3 +59,14 @@ def test_weights_that_nothing_can_be_added_by_are_refused(
 ) -> None:
     with pytest.raises(ValidationError, match=message):
         PolicyConfig.model_validate({**config.model_dump(), **changes})
+
+
+def test_a_policy_that_has_learned_nothing_decides_as_the_rule() -> None:
+    """Its heads say nothing yet, and the rule has the last word."""
+    config = ClusterConfig(12, moving_delay_ms=50.0, warmup_delay_ms=0.0)
+    sequence = random_sequence(np.random.default_rng(3), max_jobs=9)
+    records = [
+        run_episode(config, sequence, scheduler)
+        for scheduler in (PricedSrpt(), NeuralScheduler(Policy(GENERAL_POLICY, 1)))
+    ]
+    assert records[0].completion_ms.tolist() == records[1].completion_ms.tolist()
