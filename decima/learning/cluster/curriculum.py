@@ -1,7 +1,6 @@
 """Which episodes an iteration has: their job sequences, when they end, and what their choices are drawn from.
 
-All of it follows from (seed of the run, iteration) alone. Seeds of sequences: experiments of ``decima compare`` have
-small ones, training has billions.
+All of it follows from (seed of the run, iteration) alone.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from decima.learning.cluster.seeds import CLONING, CLONING_OFFSET, ENDS, RUN_SEEDS, SHUFFLE, VALIDATION_SEEDS
 from workloads.arrivals import JobSequence, RandomStream, random_stream
 
 if TYPE_CHECKING:
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from workloads.arrivals import JobSequence
 
 __all__ = [
-    "SETTINGS",
-    "VALIDATION_SEEDS",
     "EpisodePlan",
     "EpisodeSpec",
     "cloning_seeds",
@@ -34,14 +32,6 @@ __all__ = [
     "training_seeds",
     "validation_seeds",
 ]
-
-#: Validation sequences are the same whatever the run's seed, so that runs can be compared.
-VALIDATION_SEEDS = 5_000_000
-#: A run's seeds begin at (1 + its seed) times this; those for behaviour cloning, this much later.
-RUN_SEEDS = 1_000_000_000
-CLONING_OFFSET = 900_000_000
-#: What the random numbers of a training are for, beside the episodes' choices.
-ENDS, SHUFFLE, CLONING, SETTINGS = range(4)
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from pydantic import BeforeValidator, Field, field_validator
 
 from decima.evaluation.conditions import Conditions
-from decima.learning.cluster.curriculum import SETTINGS, VALIDATION_SEEDS
+from decima.learning.cluster.seeds import SETTINGS, VALIDATION_SEEDS
 from decima.settings import Section, Share
 from simulator.cluster.config import ClusterConfig
 from workloads.arrivals import JobSequence, RandomStream, batch_arrivals, poisson_arrivals, random_stream
