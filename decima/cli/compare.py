@@ -36,7 +36,12 @@ DEFAULT_SCHEDULERS = (
 #: Where executors are of several classes.
 SCHEDULERS_THAT_PACK = "fair,tuned-weighted-fair,tetris,graphene-star,packed-srpt,decima"
 #: Policy that ships -> the recipe that made it.
-RECIPES = {"general": "general", "packing-tpch": "packing"}
+RECIPES = {
+    "general": "general",
+    "packing-tpch": "packing",
+    "tpch-batch": "batch",
+    "embedded-batch": "batch",
+}
 
 
 @click.command(context_settings={"show_default": True})

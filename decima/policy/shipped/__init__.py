@@ -10,11 +10,12 @@ from pathlib import Path
 
 __all__ = ["SHIPPED", "default_policy"]
 
-#: Name -> file. The one learned on clusters of many sizes and moving delays, from batches and streams of TPC-H, random
-#: DAGs and DAGs of a trace; the one that packs learned from streams of published TPC-H profiles on executors of four
-#: classes.
+#: Name -> file. The first is for clusters of many sizes and moving delays, batches and streams of TPC-H and of random
+#: DAGs; the one that packs learned from streams of published TPC-H profiles on executors of four classes. The others
+#: know batches of 20 jobs on 50 executors, published profiles or embedded ones, and are better there than the first.
 SHIPPED: dict[str, Path] = {
-    name: Path(__file__).with_name(f"{name}.npz") for name in ("general", "packing-tpch")
+    name: Path(__file__).with_name(f"{name}.npz")
+    for name in ("general", "packing-tpch", "tpch-batch", "embedded-batch")
 }
 
 

@@ -131,11 +131,9 @@ def test_as_many_sequences_are_looked_at_as_have_jobs_enough() -> None:
 def test_every_policy_that_ships_says_what_it_was_trained_on(name: str) -> None:
     trained = read_trained_on(SHIPPED[name])
     assert trained is not None
-    if name == "packing-tpch":
-        assert (trained.arrivals, trained.executors.middle) == ("stream", 200)
-    else:
-        assert trained.arrivals == "both"
-        assert trained.executors.high > 20 * trained.executors.low
+    kinds = {"general": "both", "packing-tpch": "stream"}
+    assert trained.arrivals == kinds.get(name, "batch")
+    assert (trained.executors.high > 20 * trained.executors.low) == (name == "general")
 
 
 def saved(path: Path, about: dict[str, Any]) -> Path:
