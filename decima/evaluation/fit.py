@@ -47,7 +47,7 @@ def misfits(policy: str | Path, conditions: Conditions) -> list[str]:
         >>> from workloads.sources.tpch_measured import embedded_workload
         >>> cluster = ClusterConfig(num_executors=5000)
         >>> misfits("general", Conditions(embedded_workload(), cluster))
-        ['5,000 executors, trained on 6 to 166']
+        ['5,000 executors, trained on 6 to 164']
     """
     trained = read_trained_on(SHIPPED.get(str(policy), Path(policy)))
     if trained is None:

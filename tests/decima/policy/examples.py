@@ -42,12 +42,14 @@ VARIANTS: dict[str, PolicyConfig] = {
 
 
 def policy_of(config: PolicyConfig, seed: int = 0) -> Policy:
-    """A policy with biases, which there are none of before training."""
+    """A policy with biases, and heads that say something where the rule has the first word: as after training."""
     policy = Policy(config, seed)
     with torch.no_grad():
         random = torch.Generator().manual_seed(seed)
         for _, _, layer in policy.layers():
             layer.bias += 0.1 * torch.randn(layer.bias.shape, generator=random)
+            if not layer.weight.any():
+                layer.weight += 0.3 * torch.randn(layer.weight.shape, generator=random)
     return policy
 
 

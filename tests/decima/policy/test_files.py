@@ -83,7 +83,7 @@ def test_what_it_was_trained_on_is_read_if_it_is_said(path: Path) -> None:
         (TRAINED_ON | {"stages": [1, 2, "many"]}, "trained_on.stages.2: Input should be a valid number"),
         (TRAINED_ON | {"stages": [3, 2, 1]}, "trained_on: Value error, stages: expected ascending numbers"),
         (TRAINED_ON | {"colour": "red"}, "trained_on.colour: Extra inputs are not permitted"),
-        (TRAINED_ON | {"jobs": None}, "trained_on: Value error, expected jobs for a batch"),
+        (TRAINED_ON | {"jobs": None}, "trained_on: Value error, expected jobs for batches"),
         ({}, "trained_on.arrivals: Field required"),
         (None, "trained_on: Input should be a valid dictionary"),
         ("TPC-H", "trained_on: Input should be a valid dictionary"),

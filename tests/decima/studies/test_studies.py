@@ -19,7 +19,7 @@ from decima.policy.config import PolicyConfig
 from decima.policy.features import Featurizer
 from decima.studies import fig9, fig13, fig14, fig15, fig21, fig22, table2
 from decima.studies.study import Study
-from decima.studies.study_report import Outcome, plot_bars, study_json, study_notes, study_table
+from decima.studies.study_report import RULE, Outcome, plot_bars, study_json, study_notes, study_table
 from simulator import Cluster, ClusterConfig
 from tests.decima.cli.commands import assert_same_again
 from tests.simulator.cluster.build import chain, jobs, stage
@@ -53,7 +53,7 @@ def names(outcome: Outcome) -> list[str]:
 
 def test_fig9a(study: Study) -> None:
     outcome = fig9.fig9a(study)
-    assert names(outcome) == ["fifo", "sjf-cp", "fair", "naive-weighted-fair", HINDSIGHT, TEACHER, "decima"]
+    assert names(outcome) == ["fifo", "sjf-cp", "fair", "naive-weighted-fair", HINDSIGHT, RULE, "decima"]
     assert outcome.paper["", "decima"] == "-21%"
     assert len(fig9.plot_fig9(outcome).axes[0].lines) == 7
     assert any(TEACHER in note for note in study_notes(outcome))
