@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from decima.schedulers.priced_srpt import PricedSrpt
 from decima.schedulers.srpt import STAYING, WORTH_LEAVING, WORTH_MOVING, CappedSrpt, ProfiledSrpt
 from simulator import Cluster, ClusterConfig, Decision
 from simulator.cluster.alone import useful_executors
@@ -60,9 +61,10 @@ def test_executors_leave_their_job_only_for_a_clearly_shorter_one(share: float, 
     cluster.decide(Decision(0, 1))
     while cluster.observe().source < 0:
         cluster.decide(None)
-    decision = CappedSrpt().decide(cluster.observe())
-    assert decision is not None
-    assert (decision.stage == 1) == stays
+    for scheduler in (CappedSrpt(), PricedSrpt()):
+        decision = scheduler.decide(cluster.observe())
+        assert decision is not None
+        assert (decision.stage == 1) == stays
 
 
 @pytest.mark.parametrize(("left", "leaves"), [(15, False), (16, True)])
@@ -75,6 +77,9 @@ def test_an_executor_leaves_its_job_for_eight_moving_delays_of_work(left: int, l
     observation = cluster.observe()
     assert (cluster.turn, observation.source, observation.unclaimed_tasks.tolist()) == ([0], 0, [0, 10, left])
     assert CappedSrpt().decide(observation) == (Decision(2, 2) if leaves else Decision(1, 2))
+    priced = PricedSrpt().decide(observation)
+    assert priced is not None
+    assert priced.stage == (2 if leaves else 1)
 
 
 @pytest.mark.parametrize(("tasks", "executors"), [(5, 1), (6, 2), (8, 2), (9, 3)])
