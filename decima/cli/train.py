@@ -94,8 +94,8 @@ def train(context: click.Context, /, device: str, processes: int, **options: Any
         "tuned-weighted-fair has the best alpha of each sequence, known only in hindsight.",
     )
     if config.settings is not None:
-        against = f"{config.validation.against} in the worst setting"
-        knob = "The policy whose worst setting is best was kept."
+        against = f"{config.validation.against} over the settings"
+        knob = "The policy was kept that is best on average and nowhere worse for certain."
     command, resume = command_line(context, config=source, out="DIR"), options["resume"]
     result = watch(
         Trainer(config, options["out"], resume=resume, device=device, processes=processes, command=command),

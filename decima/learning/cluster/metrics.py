@@ -24,7 +24,8 @@ METRICS: dict[str, str] = COMMON | {
     "validation_makespan_s": "the same for the makespan, s; without settings only",
     "validation_change_mean": "by what fraction JCT is above that of validation.against, averaged over cells; with "
     "settings only",
-    "validation_change_worst": "the same in the worst of the cells; with settings only",
+    "validation_change_worst": "what the worst of the cells loses beyond its interval, 0 if none does; with settings "
+    "only",
     "improvement": "1 - ratio of validation JCT (or makespan, if that is rewarded) to that of the tuned weighted fair; "
-    "with settings to that of validation.against, in the worst cell",
+    "with settings how much smaller it is than that of validation.against on average, less what the worst cell loses",
 }

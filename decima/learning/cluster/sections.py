@@ -303,8 +303,8 @@ class ValidationSection(config.ValidationSection):
     )
     cells: Count = Field(
         default=12,
-        description="with settings: how many of them, always the same; the best policy is the one whose worst cell is "
-        "best",
+        description="with settings: how many of them, always the same; the best policy is the one with the best mean "
+        "over them, to which is added what the worst of them loses beyond its interval",
     )
     against: SchedulerSpec = Field(
         default="profiled-srpt",
