@@ -23,6 +23,7 @@ ROAD = (
     "decima.learning",
     "decima.show",
     "decima.studies",
+    "decima.service",
     "decima.cli",
     "decima.__main__",
 )
