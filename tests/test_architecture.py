@@ -30,7 +30,7 @@ ROAD = (
 #: Nor do these know each other.
 APART = (("simulator.cluster", "simulator.grid"),)
 MOST_IN_A_CHAIN = 17
-MOST_IN_DECIMA = 12
+MOST_IN_DECIMA = 13
 
 
 @cache
