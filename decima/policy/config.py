@@ -97,10 +97,11 @@ class Feature(BaseModel):
             committed to it, without those offered; ``fitting_share`` the share of the job's unclaimed work that fits
             the executors offered; ``delay_tasks`` the moving delay over the mean duration of the stage's tasks;
             ``stream`` is 1 if the live jobs arrived at different times, else -1; ``rule`` is 1 for the stage that the
-            rule ``priced-srpt`` would run next, else -1 (where it would leave the executors idle, a stage of the
-            shortest job), ``rule_executors`` how many it would let the job hold, as far as that is open, and ``price``
-            its price of executors; ``thrifty_executors`` and ``fast_executors`` are how
-            many a job uses well if it is alone (``simulator.cluster.alone.useful_executors``).
+            rule ``priced-srpt`` would run next, and less by 0.5 for each job that comes before the stage's, by 1.5 if
+            its job would run another one first, but by no more than 4; ``rule_executors`` how many it would let the
+            job hold, as far as that is open, and ``price`` its price of executors; ``thrifty_executors`` and
+            ``fast_executors`` are how many a job uses well if it is alone
+            (``simulator.cluster.alone.useful_executors``).
         scale: what it is divided by, in its own unit.
         log: whether to compress it.
     """
@@ -145,8 +146,8 @@ class PolicyConfig(BaseModel):
             do: up to what the job holds and the chosen stage can get now.
         wait: offer the limit that the job already holds, too, which leaves the executors idle for now, where they will
             be offered again. The paper sends all of them somewhere, however little there is to do.
-        rule_stage_weight: added to the score of the stage that the rule ``priced-srpt`` would run next, and taken from
-            all others; so much the networks have to say against it. It needs the stage feature ``rule``.
+        rule_stage_weight: times the feature ``rule`` it is added to the scores of stages, so that the networks have to
+            say something against what the rule ``priced-srpt`` would run next. It needs that stage feature.
         rule_limit_weight: taken from the score of a limit for each ``limit_scale`` executors that it is away from what
             the rule would let the job hold. It needs the job feature ``rule_executors``, and limits that are an input.
         guard: offer neither that, nor to wait for a stage that opens late, while a stage that is ready is worth a move;
@@ -366,7 +367,7 @@ GENERAL_POLICY = PROFILED_POLICY.model_copy(
         "job_features": (*_compressed(_rescaled(PROFILED_POLICY.job_features, 4.0), *_COUNTS), *_RULE),
         "limit_scale": 4.0,
         "guard": True,
-        "rule_stage_weight": 3.0,
+        "rule_stage_weight": 4.0,
         "rule_limit_weight": 6.0,
     }
 )

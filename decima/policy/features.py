@@ -38,7 +38,7 @@ RULE_FEATURES = {"rule", "rule_executors", "price"}
 PUBLISHED_STEPS = 8
 
 #: Where nobody asks the rule.
-NO_RULE = Rule(-1, np.zeros(0, np.int64), 0.0)
+NO_RULE = Rule(-1, np.zeros(0, np.int64), 0.0, np.zeros(0, np.int64))
 #: Of a profile: its messages, and how many executors it uses well by each of ``THRIFT``, 0 if nobody asks.
 _Known = tuple[NDArray[np.int32], list[int]]
 
@@ -104,8 +104,9 @@ class Featurizer:
             self.config.wait and asked_again,
             config.moving_delay_ms,
             LASTING_MOVES * config.moving_delay_ms,
-            _of_shortest(observation) if rule_rests and observation.num_schedulable else rule.stage,
+            rule.stage,
             rule.limits,
+            rule.order,
             rule.price,
             False,
             patience,

@@ -40,11 +40,14 @@ class Rule(NamedTuple):
         limits: int64 [J]; executors that each live job may hold: its limit if it holds fewer, else all that find
             lasting work there. A job is below its own unless the rule would not have more go there.
         price: what executors cost now, one of ``PRICES``.
+        order: int64 [J]; how many jobs come before each of them: first those below their limits, then those where
+            executors go nevertheless, then those where some could; of each kind the shortest first.
     """
 
     stage: int
     limits: NDArray[np.int64]
     price: float
+    order: NDArray[np.int64]
 
 
 class PricedSrpt(Scheduler):
@@ -92,7 +95,7 @@ class PricedSrpt(Scheduler):
         # Whoever rests must be asked again, which the published simulator does not do.
         if not observation.config.semantics.offer_idle_executors:
             delay_ms = 0.0
-        stage, limits, price = _choose(
+        stage, limits, price, order = _choose(
             observation.jobs,
             observation.stages,
             observation.classes,
@@ -104,7 +107,7 @@ class PricedSrpt(Scheduler):
             delay_ms,
             factors,
         )
-        return Rule(stage, limits, PRICES[price])
+        return Rule(stage, limits, PRICES[price], order)
 
 
 def _useful(profile: JobProfile, config: ClusterConfig) -> list[int]:
@@ -141,7 +144,8 @@ def _choose(jobs, stages, classes, source, offered, executor_class, num_executor
 
     limits = np.empty(num_jobs, np.int64)
     worth_ms = (WORTH_LEAVING if source >= 0 else WORTH_MOVING) * delay_ms
-    below, chosen, shortest = False, -1, np.inf
+    # Jobs below their limits, jobs that find work for more, jobs that could run something, and others.
+    kinds, orders = np.full(num_jobs, 3), work.copy()
     for job in range(num_jobs):
         held, order = jobs[job].executors, work[job]
         lasting = float(most)
@@ -162,12 +166,19 @@ def _choose(jobs, stages, classes, source, offered, executor_class, num_executor
         is_below = held < bound
         if not is_below:
             bound = int(min(float(most), lasting))
-        limits[job] = bound
-        if jobs[job].next_stage < 0 or held >= bound or (below and not is_below):
-            continue
-        if (is_below and not below) or order < shortest:
-            below, chosen, shortest = is_below, job, order
-    return jobs[chosen].next_stage if chosen >= 0 else -1, limits, price
+        limits[job], orders[job] = bound, order
+        if jobs[job].next_stage >= 0:
+            kinds[job] = 2 if held >= bound else 0 if is_below else 1
+    before, stage = np.empty(num_jobs, np.int64), -1
+    count = 0
+    for kind in range(4):
+        [members] = np.nonzero(kinds == kind)
+        for job in members[np.argsort(orders[members], kind="mergesort")]:  # the earlier one of equals first
+            if count == 0 and kind < 2:
+                stage = jobs[job].next_stage
+            before[job] = count
+            count += 1
+    return stage, limits, price, before
 
 
 @compiled

@@ -56,7 +56,8 @@ class Network(NamedTuple):
     limit_kind: int
     limit_scale: np.float32
     rule_column: int
-    """Of the stage features, 1 where the rule would choose the stage, else -1; its weight is added to the scores."""
+    """Of the stage features, how near a stage is to what the rule would choose: times its weight it is added to the
+    scores."""
     rule_weight: np.float32
     rule_limit_column: int
     """Of the job features, the limit that the rule would choose."""

@@ -13,7 +13,7 @@ import numpy as np
 from decima.policy.config import Feature
 from decima.policy.features import LASTING_MOVES, THRIFT
 from decima.policy.policy import Policy
-from decima.schedulers.priced_srpt import PricedSrpt, Rule
+from decima.schedulers.priced_srpt import PricedSrpt
 from simulator import Observation
 from simulator.cluster.alone import useful_executors
 
@@ -95,7 +95,7 @@ class NaiveNetwork:
             values |= {"running_executors": seen.running_executors[place]}
             values |= {"ready": 1.0 if seen.ready_rank[place] >= 0 else -1.0}
             values |= {"delay_tasks": seen.config.moving_delay_ms / max(mean, 1.0)}
-            values |= {"rule": 1.0 if place == self.stage_of(rule) else -1.0}
+            values |= {"rule": self.by_the_rule(place)}
             need = seen.stages[place]
             for name in ("cpu", "memory"):
                 values[f"unused_{name}"] = (own[name] - need[name]) / (seen.classes[name].max() or 1.0)
@@ -106,12 +106,11 @@ class NaiveNetwork:
         value = values[feature.name] / feature.scale
         return math.log(1 + value) if feature.log else value
 
-    def stage_of(self, rule: Rule) -> int:
-        """Where it would leave the executors idle, a stage of the shortest job."""
-        if rule.stage >= 0 or not self.seen.num_schedulable:
-            return rule.stage
-        work = self.seen.work_ms(self.seen.remaining_tasks)
-        return min(np.flatnonzero(self.seen.schedulable), key=lambda each: work[self.seen.stage_job[each]])
+    def by_the_rule(self, place: int) -> float:
+        """1 for what the rule would run next, and less for what it would run later."""
+        job = int(self.seen.stage_job[place])
+        before = int(PricedSrpt().ask(self.seen).order[job])
+        return 1.0 - min(0.5 * before + (1.5 if self.seen.next_stage[job] != place else 0.0), 4.0)
 
     def stage_features(self, place: int) -> Vector:
         job = int(self.seen.stage_job[place])
@@ -170,8 +169,7 @@ class NaiveNetwork:
         """q(e_v, y_i, z)."""
         job = int(self.seen.stage_job[place])
         score = float(self.net("stage_head", np.concatenate([self.seen_of(place), self.y[job], self.z]))[0])
-        weight = self.config.rule_stage_weight
-        return score + (weight if place == self.stage_of(PricedSrpt().ask(self.seen)) else -weight)
+        return score + self.config.rule_stage_weight * self.by_the_rule(place)
 
     def allowed_limits(self, place: int) -> range:
         job = int(self.seen.stage_job[place])

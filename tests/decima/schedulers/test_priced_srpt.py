@@ -11,6 +11,7 @@ from decima.schedulers.priced_srpt import LOWEST_OF_STREAM, MEASURED, PRICES, ST
 from decima.schedulers.srpt import WORTH_MOVING
 from simulator import DECIMA_SIM, Cluster, ClusterConfig, Decision, run_episode
 from simulator.cluster.alone import useful_executors
+from tests.decima.policy.examples import random_sequence
 from tests.simulator.cluster.build import inflating, job, jobs, stage
 from workloads.arrivals import JobSequence, batch_arrivals
 
@@ -87,6 +88,36 @@ def test_the_shortest_jobs_come_first() -> None:
     stages = [decision.stage for decision in made]
     assert stages == [1, 2, 0][: len(stages)]
     assert sum(cluster.observe().job_executors) == 8
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_jobs_below_their_limits_come_before_others_and_each_kind_by_the_work_left(seed: int) -> None:
+    sequence = random_sequence(np.random.default_rng(seed), max_jobs=12)
+    cluster, scheduler = asked(ClusterConfig(8, moving_delay_ms=DELAY_MS), sequence)
+    seen_resting = False
+    while not cluster.done:
+        seen = cluster.observe()
+        rule = scheduler.ask(seen)
+        work = seen.work_ms(seen.remaining_tasks)
+        assert sorted(rule.order) == list(range(len(seen.jobs)))
+        by_rank = np.argsort(rule.order)
+        kinds = []
+        for each in by_rank:
+            room, could = rule.limits[each] > seen.held(each), seen.next_stage[each] >= 0
+            kinds.append(0 if room and could else 1 if could else 2)
+        assert kinds == sorted(kinds)
+        others = [
+            each for each in by_rank if each != seen.source
+        ]  # whose executors are offered is a little nearer
+        could = [
+            work[each] for each, kind in zip(by_rank, kinds, strict=True) if kind == 1 and each in others
+        ]
+        assert could == sorted(could)
+        seen_resting |= len(could) > 1
+        first = by_rank[0]
+        assert rule.stage == (seen.next_stage[first] if kinds[0] == 0 else -1)
+        cluster.decide(scheduler.decide(seen) if seen.num_schedulable else None)
+    assert seen_resting
 
 
 def test_nobody_rests_who_would_not_be_asked_again() -> None:
