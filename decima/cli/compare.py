@@ -35,6 +35,8 @@ DEFAULT_SCHEDULERS = (
 )
 #: Where executors are of several classes.
 SCHEDULERS_THAT_PACK = "fair,tuned-weighted-fair,tetris,graphene-star,packed-srpt,decima"
+#: Seconds, where nobody measured it.
+MOVING_DELAY = 2.0
 #: Policy that ships -> the recipe that made it.
 RECIPES = {
     "general": "general",
@@ -66,8 +68,8 @@ RECIPES = {
 @click.option(
     "--moving-delay",
     type=click.FloatRange(min=0),
-    default=2.0,
-    help="Seconds that an executor needs to move to another job.",
+    help="Seconds that an executor needs to move to another job.  [default: what a workload file from event logs says "
+    f"that it took; else {MOVING_DELAY:g}]",
 )
 @click.option(
     "--semantics",
@@ -125,6 +127,7 @@ def compare(
     """
     from decima.outputs import prepare_outputs
 
+    is_measured = options["moving_delay"] is None
     comparison, left_out = _comparison(options)
     conditions, interrupted = comparison.conditions, False
     ignored = _without_effect(conditions, options)
@@ -143,6 +146,7 @@ def compare(
         shown = Shown(
             tables=[comparison_table(comparison)],
             notes=comparison_notes(comparison)
+            + ([_measured_delay(options)] if is_measured and options["moving_delay"] != MOVING_DELAY else [])
             + [_left_out(policy, found, conditions, options) for policy, found in left_out.items()],
             json=comparison.to_json(
                 command=command_line(context, **dict.fromkeys(ignored)),
@@ -170,6 +174,9 @@ def _comparison(options: dict[str, Any]) -> tuple[Comparison, dict[str, list[str
     from workloads.sources.open import EMBEDDED, open_workload
 
     workload = open_workload(workload_named(options["workload"], options["profiles"]) or EMBEDDED)
+    if options["moving_delay"] is None:
+        measured_ms = workload.measured_moving_delay_ms
+        options["moving_delay"] = MOVING_DELAY if measured_ms is None else measured_ms / 1000
     classes = parse_classes(options["classes"]) if options["classes"] else ()
     by_default = SCHEDULERS_THAT_PACK if len(classes) > 1 else DEFAULT_SCHEDULERS
     schedulers = [name.strip() for name in re.split(",(?!guard=)", options["scheduler_names"] or by_default)]
@@ -205,6 +212,13 @@ def _comparison(options: dict[str, Any]) -> tuple[Comparison, dict[str, list[str
     policy = None if checkpoint is None else str(checkpoint)
     comparison = Comparison(conditions, schedulers, policy=policy, num_training=options["training"])
     return comparison, left_out
+
+
+def _measured_delay(options: dict[str, Any]) -> str:
+    return (
+        f"Executors take {options['moving_delay']:g} s to move to another job, as {options['workload']} says that they "
+        "took to start. Where the jobs share one application, they take none: --moving-delay 0."
+    )
 
 
 def _left_out(policy: str, found: list[str], conditions: Conditions, options: dict[str, Any]) -> str:

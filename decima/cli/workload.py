@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from decima.cli.console import make_console
+from decima.cli.console import make_console, progress
 from decima.cli.options import ABOVE_ZERO, AT_LEAST_ONE, FILE, PATH, Numbers, Option, with_options
 
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from decima.studies.held_out import HeldOut
     from workloads.excerpt import Excerpt
     from workloads.job import JobProfile
     from workloads.sources.workload_file import Workload
@@ -52,7 +54,14 @@ def _parameters(texts: Sequence[str]) -> dict[str, float]:
 @import_.command(context_settings={"show_default": True})
 @click.argument("logs", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
 @OUT
-@click.option("--partial", is_flag=True, help="Keep what can be read of logs that are damaged or not ended.")
+@click.option(
+    "--partial",
+    is_flag=True,
+    help="Keep what can be read of logs that are damaged, and of queries that failed.",
+)
+@click.option(
+    "--arrivals", is_flag=True, help="Keep which query came when, to run all of it again as it was."
+)
 @click.option(
     "--levels",
     type=LEVELS,
@@ -61,9 +70,10 @@ def _parameters(texts: Sequence[str]) -> dict[str, float]:
     help="Numbers of executors for which every profile has durations, by the model where none were measured.",
 )
 @click.option(
-    "--shared-machine",
-    is_flag=True,
-    help="The executors shared the cores of one machine: take out by how much that slowed scans.",
+    "--shared-machine/--separate-machines",
+    default=None,
+    help="The executors shared the cores of one machine: take out by how much that slowed scans.  "
+    "[default: where the logs show it]",
 )
 @click.option(
     "--set",
@@ -76,9 +86,11 @@ def spark(logs: Sequence[Path], out: Path, levels: str, parameters: Sequence[str
     """Spark's event logs: a profile for each query in LOGS (files, folders, rolled logs).
 
     Runs of the same query are pooled. Numbers of executors that were never measured follow a model of task
-    durations, whose parameters are fitted to the logs and shown.
+    durations, whose parameters are fitted to the logs and shown. How far it can be trusted is told by runs that are
+    predicted from the other runs of their query.
     """
     from decima.outputs import check_file
+    from decima.studies.held_out import predict_held_out
     from workloads.sources.workload_file import write_workload
     from workloads.spark.importing import import_event_logs
 
@@ -89,8 +101,20 @@ def spark(logs: Sequence[Path], out: Path, levels: str, parameters: Sequence[str
     make_console().print(_model_table(imported.model))
     for note in imported.notes:
         click.echo(note)
-    count = imported.workload.about["queries"]
-    click.echo(f"{len(imported.workload.profiles)} profiles from {count} runs of queries in {out}")
+    with progress(lines=False) as tell:
+        told = predict_held_out(imported, tell=partial(tell, "predicting runs"))
+    click.echo(_trust(told))
+    count, sequence = imported.workload.about["queries"], imported.workload.sequence
+    came = "" if sequence is None else f", which arrive in {sequence.arrival_ms[-1] / 60_000:.1f} minutes,"
+    click.echo(f"{len(imported.workload.profiles)} profiles from {count} runs of queries{came} in {out}")
+
+
+def _trust(told: HeldOut) -> str:
+    if told.runs.empty:
+        return "no run could be predicted from others: there is none of a query that ran twice and alone"
+    error, bias = (f"{value.mean:.1%}" for value in (told.error, told.bias))
+    runs = f"{len(told.runs)} runs predicted from the other runs of their query"
+    return f"{runs}: off by {error} on average, bias {bias}"
 
 
 def trace_options(clock: str) -> Option:
@@ -217,6 +241,11 @@ def show(workload: str, names: Sequence[str], out: Path | None) -> None:
     if shown.sequence is not None:
         click.echo(f"{len(shown.sequence)} jobs arrive")
     _tell(shown)
+    measured = shown.about.get("measured_levels")
+    if isinstance(measured, list) and "model" in shown.about:
+        click.echo(
+            f"durations on {_told(measured)} executors were measured, those on others follow the model"
+        )
     if out is not None:
         from decima.show.dags import plot_dags
 

@@ -58,6 +58,7 @@ from __future__ import annotations
 import contextlib
 import gzip
 import json
+import math
 import os
 import tomllib
 from collections import Counter
@@ -115,6 +116,14 @@ class Workload:
         for job, profile in enumerate(self.sequence.profiles if self.sequence is not None else ()):
             if profile not in known:
                 raise WorkloadError(f"the profile of job {job}, {profile.name!r}, is not among the profiles")
+
+    @property
+    def measured_moving_delay_ms(self) -> float | None:
+        """What an executor took to start where the jobs were recorded, ms, if ``about`` tells."""
+        startup_ms = self.about.get("executor_startup_ms")
+        if not isinstance(startup_ms, int | float) or isinstance(startup_ms, bool):
+            return None
+        return float(startup_ms) if 0 <= startup_ms < math.inf else None
 
 
 def read_workload(path: str | Path) -> Workload:

@@ -42,6 +42,7 @@ class SparkExecutor:
         registered_ms: when it was ready for tasks; NaN where the log does not tell.
         removed_ms: when it left; NaN if it stayed to the end.
         lost: it left without the driver's wish.
+        host: the machine that it ran on; empty where the log does not tell.
     """
 
     name: str
@@ -50,6 +51,7 @@ class SparkExecutor:
     registered_ms: float
     removed_ms: float
     lost: bool
+    host: str = ""
 
     @property
     def startup_ms(self) -> float:

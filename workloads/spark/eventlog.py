@@ -37,10 +37,10 @@ def read_event_log(path: str | Path, *, partial: bool = False) -> list[SparkAppl
 
     Args:
         path: plain, gzip or zstd (which needs the extra ``[spark]``), whatever the name.
-        partial: keep what can be read of a log that is damaged, cut off, still being written, or whose
-            application died; queries that failed or did not end are kept as far as they ran. The
-            applications' reports say what is wrong. Otherwise such a log is refused, and queries that
-            failed are left out and counted.
+        partial: keep what can be read of a log that is damaged; queries that failed or did not end are kept as
+            far as they ran. Otherwise such a log is refused, and queries that failed or did not end are left out and
+            counted. A log that is cut off, still being written, or whose application died, is read in both
+            cases. The applications' reports say what is wrong.
 
     Raises:
         WorkloadError: one line that names the file, and the line where there is one.
@@ -52,7 +52,7 @@ def _read_log(log: EventLog, partial: bool) -> Iterator[SparkApplication]:
     """The applications of one log; several if logs were joined."""
     problems = Problems(partial)
     if log.in_progress:
-        problems.report(f"{log.path}: the application is still running, or died (.inprogress)")
+        problems.note(f"{log.path}: the application is still running, or died (.inprogress)")
     tables = EventTables()
     for place, name, event in events(log, EVENT_NAMES, problems):
         if tables.started and name in ("RunMeta", "SparkListenerLogStart"):
@@ -68,8 +68,8 @@ def _read_log(log: EventLog, partial: bool) -> Iterator[SparkApplication]:
 
 
 def _application(log: EventLog, tables: EventTables, problems: Problems) -> SparkApplication:
-    if np.isnan(tables.ended_ms):
-        problems.report(
+    if np.isnan(tables.ended_ms) and not log.in_progress:
+        problems.note(
             f"{log.path}: no SparkListenerApplicationEnd: the application died, or is still running"
         )
     if not tables.jobs:
@@ -78,7 +78,10 @@ def _application(log: EventLog, tables: EventTables, problems: Problems) -> Spar
     tasks = successful_tasks(runs)
     queries, tally = _queries(tables, tasks, problems)
     if tables.jobs and not queries:
-        problems.report(f"{log.path}: no query ran to its end ({tally['failed_queries']} failed)")
+        problems.report(
+            f"{log.path}: no query ran to its end ({tally['failed_queries']} failed, "
+            f"{tally['unfinished_queries']} unfinished)"
+        )
     outcomes = runs["outcome"].value_counts()
     return SparkApplication(
         name=tables.name,
@@ -92,6 +95,7 @@ def _application(log: EventLog, tables: EventTables, problems: Problems) -> Spar
                 slots=slots(executor, tables),
                 requested_ms=executor.requested_ms,
                 registered_ms=executor.registered_ms,
+                host=executor.host,
                 removed_ms=executor.removed_ms,
                 lost=executor.lost,
             )

@@ -39,6 +39,7 @@ class Executor:
     executor_id: str
     place: int
     cores: int = 1
+    host: str = ""
     requested_ms: float = NAN
     registered_ms: float = NAN
     removed_ms: float = NAN
@@ -157,7 +158,7 @@ class EventTables:
 
     def _add_executor(self, event: _Event) -> None:
         executor, info = self._executor(event["Executor ID"]), event["Executor Info"]
-        executor.cores = int(info["Total Cores"])
+        executor.cores, executor.host = int(info["Total Cores"]), str(info.get("Host", ""))
         executor.registered_ms = float(info.get("Registration Time", event["Timestamp"]))
         if "Request Time" in info:
             executor.requested_ms = float(info["Request Time"])

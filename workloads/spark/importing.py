@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from workloads.job import WorkloadError
+from workloads.arrivals import JobSequence, trace_arrivals
+from workloads.job import JobProfile, WorkloadError
 from workloads.sources.tpch_published import LEVELS
 from workloads.sources.workload_file import Workload
 from workloads.spark.application import SparkApplication, SparkQuery
@@ -20,7 +21,10 @@ from workloads.spark.model import SparkModel, fit
 from workloads.spark.profile import same_dag
 from workloads.spark.scaling import modelled_profile
 
-__all__ = ["SparkImport", "import_event_logs", "median_startup_ms"]
+__all__ = ["MUCH_SLOWER", "SparkImport", "import_event_logs", "median_startup_ms", "runs_by_query"]
+
+#: Executors of one host that slow scans by so much compete for its cores.
+MUCH_SLOWER = 1.2
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,11 +34,13 @@ class SparkImport:
     Args:
         workload: a profile for each query; ``about`` says where they come from.
         model: fitted to the queries, with the parameters that were set by hand.
+        applications: what was read, each application once.
         notes: what was counted and what was wrong, for people, a line each.
     """
 
     workload: Workload
     model: SparkModel
+    applications: tuple[SparkApplication, ...]
     notes: tuple[str, ...]
 
 
@@ -42,7 +48,8 @@ def import_event_logs(
     paths: Iterable[str | Path],
     *,
     partial: bool = False,
-    shared_machine: bool = False,
+    arrivals: bool = False,
+    shared_machine: bool | None = None,
     levels: Iterable[int] = LEVELS,
     parameters: Mapping[str, float] | None = None,
     name: str = "",
@@ -55,7 +62,11 @@ def import_event_logs(
     Args:
         paths: logs and folders of logs; see `workloads.spark.eventlog.read_event_log`.
         partial: keep what can be read of damaged logs, and queries as far as they ran.
-        shared_machine: the executors shared the cores of one machine; see `workloads.spark.model`.
+        arrivals: keep when each query came, so that the workload can run again as it was. A query that waited for
+            the end of another one comes when it came.
+        shared_machine: the executors shared the cores of one machine, see `workloads.spark.model`; by default where
+            all of an application's were on one host and scans took ``MUCH_SLOWER`` times as long as on the
+            smallest number of them.
         levels: parallelism levels that every profile shall have.
         parameters: of the model, to be used instead of the fitted ones.
         name: the workload's.
@@ -63,19 +74,71 @@ def import_event_logs(
     Raises:
         WorkloadError: one line: a log that cannot be used, no queries, an unknown parameter.
     """
-    applications = [app for path in paths for app in read_event_log(path, partial=partial)]
-    groups = _groups([query for app in applications for query in app.queries])
+    applications, twice = _once([app for path in paths for app in read_event_log(path, partial=partial)])
+    groups = runs_by_query(applications)
     if not groups:
         raise WorkloadError("the logs hold no query of which a task ended")
     samples = [[Sample(run) for run in group] for group in groups.values()]
     ended = [group for group in samples if group[0].run.complete]
-    model = fit(ended or samples, shared_machine=shared_machine).having(parameters or {})
+    model, contention_note = _fitted(ended or samples, applications, shared_machine)
+    model = model.having(parameters or {})
     profiles = [
         modelled_profile(model, group, levels=levels, name=name)
         for name, group in zip(groups, samples, strict=True)
     ]
-    workload = Workload(tuple(profiles), None, name, _about(applications, model))
-    return SparkImport(workload, model, tuple(_notes(applications)))
+    sequence = _as_they_came(groups, profiles) if arrivals else None
+    workload = Workload(tuple(profiles), sequence, name, _about(applications, model))
+    notes = (*_notes(applications), *twice, *contention_note)
+    return SparkImport(workload, model, applications, notes)
+
+
+def _once(applications: Sequence[SparkApplication]) -> tuple[tuple[SparkApplication, ...], list[str]]:
+    """Each application once, from the log that holds most of it; and what is to be said of the others."""
+    found: dict[tuple[str, str, float], SparkApplication] = {}
+    notes = []
+    for app in applications:
+        key = (app.application_id, app.name, app.start_ms)
+        if key in found:
+            notes.append(
+                f"{app.name}: {app.application_id or 'the same application'} is given twice, counted once"
+            )
+        if key not in found or len(app.queries) > len(found[key].queries):
+            found[key] = app
+    return tuple(found.values()), notes
+
+
+def _fitted(
+    samples: Sequence[Sequence[Sample]], applications: Sequence[SparkApplication], shared: bool | None
+) -> tuple[SparkModel, list[str]]:
+    """The model, and what is to be said where it was seen that the executors shared a machine."""
+    if shared is not None or not all(_on_one_host(app) for app in applications):
+        return fit(samples, shared_machine=bool(shared)), []
+    model = fit(samples, shared_machine=True)
+    slowest = max(model.contention, key=lambda level: model.contention[level], default=1)
+    factor = model.contention.get(slowest, 1.0)
+    if factor < MUCH_SLOWER:
+        return fit(samples), []
+    note = (
+        f"all executors were on one machine, where scans took {factor:.2g} times as long on {slowest} executors as on "
+        "the fewest: taken out of all durations"
+    )
+    return model, [note]
+
+
+def _on_one_host(app: SparkApplication) -> bool:
+    hosts = {executor.host for executor in app.executors}
+    return len(hosts) == 1 and "" not in hosts
+
+
+def _as_they_came(groups: Mapping[str, Sequence[SparkQuery]], profiles: Sequence[JobProfile]) -> JobSequence:
+    """A job for each run of a query, which arrives when the query started."""
+    runs = [
+        (query.start_ms, profile)
+        for group, profile in zip(groups.values(), profiles, strict=True)
+        for query in group
+    ]
+    first_ms = min(start_ms for start_ms, _ in runs)
+    return trace_arrivals([profile for _, profile in runs], [start_ms - first_ms for start_ms, _ in runs])
 
 
 def median_startup_ms(applications: Iterable[SparkApplication]) -> float:
@@ -89,10 +152,10 @@ def median_startup_ms(applications: Iterable[SparkApplication]) -> float:
     return float(np.median(known)) if known else float("nan")
 
 
-def _groups(queries: Sequence[SparkQuery]) -> dict[str, list[SparkQuery]]:
+def runs_by_query(applications: Iterable[SparkApplication]) -> dict[str, list[SparkQuery]]:
     """Runs of the same query, under names that differ."""
     by_name: dict[str, list[list[SparkQuery]]] = {}
-    for query in queries:
+    for query in (query for app in applications for query in app.queries):
         alike = by_name.setdefault(query.name if query.complete else f"{query.name} (incomplete)", [])
         for group in alike:
             if same_dag(group[0], query):

@@ -43,6 +43,8 @@ _ROLLED_FILE = re.compile(r"events_(\d+)_.+")
 class Problems:
     """What is wrong with a log: an error at once, or noted where what could be read is to be kept.
 
+    That a log does not end well is only noted: the application still runs, or its driver died.
+
     Args:
         partial: note problems instead of raising them.
         messages: one line each, in order; those after the first ``MAX_MESSAGES`` are only counted.
@@ -59,6 +61,10 @@ class Problems:
         """Raise ``message`` as a `WorkloadError`, or note it."""
         if not self.partial:
             raise WorkloadError(message)
+        self.note(message)
+
+    def note(self, message: str) -> None:
+        """Note what is no reason to refuse the log: it has no end yet, or will never have one."""
         self.count += 1
         if len(self.messages) < self.MAX_MESSAGES:
             self.messages.append(message)
@@ -113,8 +119,8 @@ def events(log: EventLog, wanted: frozenset[str], problems: Problems) -> Iterato
     ``place`` is ``FILE:LINE``. Events that nobody wants are not parsed, only named.
 
     Raises:
-        WorkloadError: a line that is no event, data that end early or are damaged, or a missing part of a
-            rolled log (unless ``problems`` only notes them); always for a file that is no event log.
+        WorkloadError: a line that is no event, data that are damaged, or a missing part of a rolled log (unless
+            ``problems`` only notes them); always for a file that is no event log.
     """
     for gap in log.gaps:
         problems.report(f"{log.path}: {gap}")
@@ -128,7 +134,8 @@ def events(log: EventLog, wanted: frozenset[str], problems: Problems) -> Iterato
                     raise WorkloadError(
                         f'{place}: not a Spark event log (expected {{"Event":...}})'
                     ) from None
-                problems.report(f"{place}: {_describe_bad(line)}")
+                tell = problems.report if line.endswith(b"\n") or len(line) >= MAX_LINE else problems.note
+                tell(f"{place}: {_describe_bad(line)}")
 
 
 def _parse(line: bytes, wanted: frozenset[str]) -> tuple[str, Any]:
@@ -167,8 +174,11 @@ def _lines(path: Path, problems: Problems) -> Iterator[tuple[int, bytes]]:
                 rest = line
                 while len(rest) >= MAX_LINE and not rest.endswith(b"\n"):
                     rest = stream.readline(MAX_LINE)
+            except EOFError:
+                problems.note(f"{path}:{number}: the data end early (truncated, or still being written)")
+                return
             except _DAMAGE as error:
-                problems.report(f"{path}:{number}: the data end early or are damaged ({error})")
+                problems.report(f"{path}:{number}: the data are damaged ({error})")
                 return
             if not line:
                 if number == 1:

@@ -94,6 +94,36 @@ def test_a_workload_file_with_jobs_is_replayed_exactly(run: Compare, tmp_path: P
     assert_one_line_error(run("--jobs", "5", base=exact), "--jobs has no effect")
 
 
+def test_executors_take_as_long_to_move_as_was_measured(run: Compare, tmp_path: Path) -> None:
+    measured = Workload(LIBRARY.profiles, name="night", about={"executor_startup_ms": 3500})
+    write_workload(tmp_path / "night.json", measured)
+    small = (
+        "--workload",
+        "night.json",
+        "--executors",
+        "2",
+        "--seeds",
+        "2",
+        "--jobs",
+        "3",
+        "--processes",
+        "1",
+    )
+    result = run("--schedulers", "fair", "--json", "r.json", base=small)
+    assert "Executors take 3.5 s to move to another job, as night.json says" in result.stdout
+    [own] = json.loads((tmp_path / "r.json").read_text())["schedulers"].values()
+    same = run("--schedulers", "fair", "--moving-delay", "3.5", "--json", "s.json", base=small)
+    assert "as night.json says" not in same.stdout
+    assert [own] == list(json.loads((tmp_path / "s.json").read_text())["schedulers"].values())
+
+
+@pytest.mark.parametrize("startup_ms", ["soon", -1, True, None, 1e999])
+def test_a_start_that_is_no_duration_is_none(startup_ms: object) -> None:
+    assert (
+        Workload(LIBRARY.profiles, about={"executor_startup_ms": startup_ms}).measured_moving_delay_ms is None
+    )
+
+
 def test_windows_of_a_workload_file_are_the_experiments(run: Compare, tmp_path: Path) -> None:
     sequence = trace_arrivals(LIBRARY.profiles, [0.0, 1000.0, 60_000.0, 120_000.0])
     write_workload(tmp_path / "exact.json", Workload(LIBRARY.profiles, sequence, "exact"))

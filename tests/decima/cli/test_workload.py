@@ -12,7 +12,7 @@ from PIL import Image
 from decima.cli.main import cli
 from tests.decima.cli.commands import assert_one_line_error
 from tests.workloads.sources.test_wfcommons import document
-from tests.workloads.spark.logs import LogBuilder, small_log
+from tests.workloads.spark.logs import LogBuilder, small_log, stage_info
 from workloads import Workload, read_workload, synthetic_profiles, trace_arrivals, write_workload
 
 
@@ -53,10 +53,15 @@ def test_import_makes_a_workload_that_can_be_shown(tmp_path: Path) -> None:
 
 def test_real_recordings_are_imported(shared, tmp_path: Path) -> None:
     logs = [str(path) for path in sorted(shared("spark/eventlogs").glob("q0[36]_*.json.gz"))]
-    result = import_spark(*logs, "--out", "mine.json.gz", "--shared-machine")
+    result = import_spark(*logs, "--out", "mine.json.gz")
     assert result.exit_code == 0, result.stderr
     assert "contention at 2" in result.stdout
+    assert "all executors were on one machine, where scans took" in result.stdout
     assert "s to start (median)" in result.stdout
+    assert "8 runs predicted from the other runs of their query: off by" in result.stdout
+    separate = import_spark(*logs, "--out", "separate.json", "--separate-machines")
+    assert "contention" not in separate.stdout
+    assert "durations on 1; 2; 4 executors were measured" in run("show", "separate.json").stdout
     workload = read_workload("mine.json.gz")
     assert len(workload.profiles) == 2
     assert workload.profiles[0].stages[0].durations.levels.tolist() == [
@@ -77,7 +82,7 @@ def test_real_recordings_are_imported(shared, tmp_path: Path) -> None:
 def test_damaged_logs_are_refused_and_kept_in_part_on_request(tmp_path: Path) -> None:
     text = small_log().text
     (tmp_path / "cut").write_bytes(text[: text.index(b"SparkListenerJobEnd")])
-    assert_one_line_error(import_spark("cut", "--out", "mine.json"), "mid-line")
+    assert_one_line_error(import_spark("cut", "--out", "mine.json"), "no query ran to its end")
     assert not (tmp_path / "mine.json").exists()
     result = import_spark("cut", "--out", "mine.json", "--partial")
     assert result.exit_code == 0, result.stderr
@@ -90,6 +95,40 @@ def test_damaged_logs_are_refused_and_kept_in_part_on_request(tmp_path: Path) ->
     [
         ("app.inprogress", small_log().text, "still running, or died"),
         ("died", b"\n".join(small_log().text.splitlines()[:-1]) + b"\n", "the application died"),
+    ],
+)
+def test_logs_of_what_has_not_ended_are_imported_with_a_notice(
+    tmp_path: Path, name: str, content: bytes, message: str
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    result = import_spark(name, "--out", "mine.json")
+    assert result.exit_code == 0, result.stderr
+    assert message in result.stdout
+    assert read_workload("mine.json").profiles[0].num_tasks == 4
+
+
+def test_arrivals_are_kept_and_what_is_given_twice_counts_once(tmp_path: Path) -> None:
+    night = LogBuilder(name="night").executor("0")
+    for number, start in enumerate((2000, 5000, 6500)):
+        night.sql(number, start, f"q{number % 2}").job(
+            number, [stage_info(number, 2)], at=start + 100, sql=number
+        )
+        night.run(number, start + 100, start + 500).job_end(number, start + 500).sql_end(number, start + 600)
+    night.end().write(tmp_path / "night")
+    night.write(tmp_path / "again")
+    result = import_spark("night", "again", "--out", "mine.json", "--arrivals")
+    assert result.exit_code == 0, result.stderr
+    assert "night: app-1 is given twice, counted once" in result.stdout
+    assert "2 profiles from 3 runs of queries, which arrive in 0.1 minutes, in mine.json" in result.stdout
+    sequence = read_workload("mine.json").sequence
+    assert sequence is not None
+    assert sequence.arrival_ms.tolist() == [0, 3000, 4500]
+    assert [profile.name for profile in sequence.profiles] == ["q0", "q1", "q0"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
         ("no-jobs", LogBuilder().end().text, "no Spark jobs"),
         ("no-log", b'{"some": "json"}\n', "not a Spark event log"),
         ("text", b"hello\n", "text:1: not a Spark event log"),

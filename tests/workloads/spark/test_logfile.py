@@ -25,8 +25,13 @@ def refusal(path: Path) -> str:
 
 
 def partial(path: Path) -> tuple[list[int], list[str]]:
+    """As ``read``, of a log that may be damaged."""
+    return read(path, partial=True)
+
+
+def read(path: Path, partial: bool = False) -> tuple[list[int], list[str]]:
     """Number of tasks of each query that was kept, and the problems, without the paths."""
-    [application] = read_event_log(path, partial=True)
+    [application] = read_event_log(path, partial=partial)
     problems = [problem.removeprefix(f"{path.parent}/") for problem in application.report.problems]
     return [len(query.tasks) for query in application.queries], problems
 
@@ -45,8 +50,9 @@ def test_zstd_cut_off(tmp_path):
     text = small_log().text
     cut = text.index(b"SparkListenerApplicationEnd")
     (tmp_path / "log.zstd").write_bytes(zstandard.compress(text[:cut]) + zstandard.compress(text[cut:])[:20])
-    assert "mid-line" in refusal(tmp_path / "log.zstd")
-    assert partial(tmp_path / "log.zstd")[0] == [4]
+    kept, problems = read(tmp_path / "log.zstd")
+    assert kept == [4]
+    assert "mid-line" in problems[0]
 
 
 def test_zstd_without_the_package(tmp_path, monkeypatch):
@@ -88,7 +94,9 @@ def test_a_rolled_log_with_a_hole(tmp_path):
 def test_a_rolled_log_in_progress(tmp_path):
     log = rolled(tmp_path / "eventlog_v2_app-1")
     (log / "appstatus_app-1").rename(log / "appstatus_app-1.inprogress")
-    assert "still running, or died (.inprogress)" in refusal(log)
+    kept, problems = read(log)
+    assert kept == [4]
+    assert "still running, or died (.inprogress)" in problems[0]
 
 
 def test_a_compacted_log_starts_at_its_compaction(tmp_path):
@@ -170,10 +178,10 @@ def test_an_event_that_lacks_a_field(tmp_path):
 
 def test_a_truncated_log(tmp_path):
     path = tmp_path / "log"
-    path.write_bytes(small_log().text[:-300])
-    assert "the log is cut off in mid-line (truncated, or still being written)" in refusal(path)
-    kept, problems = partial(path)
+    path.write_bytes(small_log().text[:-20])
+    kept, problems = read(path)
     assert kept == [4]
+    assert "the log is cut off in mid-line (truncated, or still being written)" in problems[0]
     assert ["mid-line" in problems[0], "no SparkListenerApplicationEnd" in problems[1]] == [True, True]
 
 
@@ -185,23 +193,29 @@ def test_a_truncated_gzip(tmp_path):
     whole = gzip.compress(log.end().text)
     path = tmp_path / "log.gz"
     path.write_bytes(whole[: len(whole) // 2])
-    assert "the data end early or are damaged" in refusal(path)
-    kept, problems = partial(path)
+    kept, problems = read(path)
     assert 50 < len(kept) < 250
     assert "end early" in problems[0]
 
 
 def test_a_log_still_being_written(tmp_path):
     path = small_log().write(tmp_path / "app-1.inprogress")
-    assert refusal(path) == "app-1.inprogress: the application is still running, or died (.inprogress)"
-    assert partial(path)[0] == [4]
+    assert read(path) == ([4], ["app-1.inprogress: the application is still running, or died (.inprogress)"])
+
+
+def test_a_damaged_gzip(tmp_path):
+    whole = bytearray(gzip.compress(small_log().text))
+    whole[len(whole) // 2] ^= 0xFF
+    path = tmp_path / "log.gz"
+    path.write_bytes(whole)
+    assert "damaged" in refusal(path) or "not an event" in refusal(path)
 
 
 def test_an_application_that_died(tmp_path):
     log = LogBuilder().executor("0").job(0, [stage_info(0, 3), stage_info(1, 1, (0,))], at=2000)
     log.submit(0, 2000).task(0, 0, "0", 2000, 2100).task(0, 1, "0", 2100, None)
     path = log.write(tmp_path / "log")
-    assert refusal(path) == ("log: no SparkListenerApplicationEnd: the application died, or is still running")
+    assert refusal(path) == "log: no query ran to its end (0 failed, 1 unfinished)"
     [application] = read_event_log(path, partial=True)
     [query] = application.queries
     assert not query.complete
@@ -220,7 +234,7 @@ def test_a_log_in_which_every_query_failed(tmp_path):
     log = LogBuilder().executor("0").job(0, [stage_info(0, 1)], at=2000).submit(0, 2000)
     log.task(0, 0, "0", 2000, 2100, reason="ExceptionFailure").job_end(0, 2100, "JobFailed")
     path = log.end().write(tmp_path / "log")
-    assert refusal(path) == "log: no query ran to its end (1 failed)"
+    assert refusal(path) == "log: no query ran to its end (1 failed, 0 unfinished)"
 
 
 def test_of_many_problems_only_the_first_are_kept(tmp_path):

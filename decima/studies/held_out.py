@@ -1,0 +1,90 @@
+"""How far a workload from event logs can be trusted: each run of a query, predicted from its other runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from decima.evaluation.intervals import Interval, mean_interval
+from decima.schedulers.fifo import Fifo
+from simulator.cluster.config import ClusterConfig
+from simulator.cluster.episode import run_episode
+from workloads.arrivals import JobSequence
+from workloads.spark.application import SparkQuery
+from workloads.spark.importing import SparkImport, runs_by_query
+from workloads.spark.measurements import Sample
+from workloads.spark.scaling import modelled_profile
+
+__all__ = ["HeldOut", "predict_held_out"]
+
+
+@dataclass(frozen=True, eq=False)
+class HeldOut:
+    """What was measured, and what the other runs of a query say of it.
+
+    Attributes:
+        runs: a row for each run that could be predicted, with the columns ``query`` and ``application`` (str),
+            ``executors`` (int64), ``measured_ms`` and ``predicted_ms`` (float64): from the query's start to its end.
+    """
+
+    runs: pd.DataFrame
+
+    @property
+    def error(self) -> Interval:
+        """How far predictions were off, as a fraction of what was measured and without its sign; the mean."""
+        return mean_interval((self.runs["predicted_ms"] / self.runs["measured_ms"] - 1).abs())
+
+    @property
+    def bias(self) -> Interval:
+        """The same with its sign: negative where predictions are too short."""
+        return mean_interval(self.runs["predicted_ms"] / self.runs["measured_ms"] - 1)
+
+
+def predict_held_out(
+    imported: SparkImport, num_seeds: int = 3, tell: Callable[[int, int], None] = lambda done, total: None
+) -> HeldOut:
+    """Predict each run that had its executors for itself, as a workload of the query's other runs alone would.
+
+    Args:
+        imported: the logs; its model stands for numbers of executors that the other runs did not have.
+        num_seeds: the prediction is the mean over so many draws of the durations.
+        tell: told how many runs are done, and of how many.
+    """
+    alone = {id(run) for app in imported.applications for run in _alone(app.queries)}
+    pairs = [
+        (name, run, [other for other in runs if other is not run])
+        for name, runs in runs_by_query(imported.applications).items()
+        for run in runs
+        if run.complete and len(runs) > 1 and id(run) in alone
+    ]
+    rows = []
+    for done, (name, run, others) in enumerate(pairs):
+        tell(done, len(pairs))
+        executors = int(run.tasks["level"].max())
+        profile = modelled_profile(
+            imported.model, [Sample(other) for other in others], levels=[executors], name=name
+        )
+        cluster = ClusterConfig(executors, moving_delay_ms=0.0)
+        predicted = [
+            run_episode(cluster, JobSequence((profile,), np.zeros(1), seed), Fifo()).mean_jct_ms
+            for seed in range(num_seeds)
+        ]
+        slower = imported.model.contention.get(executors, 1.0)
+        rows.append((name, run.application_id, executors, run.wall_ms, float(np.mean(predicted)) * slower))
+    columns = ["query", "application", "executors", "measured_ms", "predicted_ms"]
+    return HeldOut(pd.DataFrame(rows, columns=columns))
+
+
+def _alone(queries: Sequence[SparkQuery]) -> list[SparkQuery]:
+    """Those that no other query of the application ran beside; queries are in order of their start."""
+    return [
+        query
+        for query in queries
+        if not any(
+            other is not query and other.start_ms < query.end_ms and query.start_ms < other.end_ms
+            for other in queries
+        )
+    ]

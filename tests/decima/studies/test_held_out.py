@@ -1,0 +1,52 @@
+"""Runs that are predicted from the other runs of their query."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from decima.studies.held_out import predict_held_out
+from tests.workloads.spark.logs import LogBuilder, stage_info
+from workloads.spark.importing import import_event_logs
+
+
+def night(scale: int, app: str) -> LogBuilder:
+    """A query of eight tasks one after the other, twice, and one that runs beside another."""
+    log = LogBuilder(app=app, name=app).executor("0")
+    for number, (name, start) in enumerate((("a", 2000), ("a", 20_000), ("b", 50_000), ("c", 50_010))):
+        end = start + 800 * scale
+        log.sql(number, start, name).job(number, [stage_info(number, 8)], at=start, sql=number)
+        log.run(number, start, end).job_end(number, end).sql_end(number, end)
+    return log.end(99_000)
+
+
+def test_what_takes_the_same_time_at_each_run_is_predicted_exactly(tmp_path: Path) -> None:
+    for app in ("one", "two"):
+        night(1, app).write(tmp_path / "logs" / app)
+    told = predict_held_out(import_event_logs([tmp_path / "logs"]))
+    assert told.runs["query"].tolist() == ["a"] * 4  # nobody had the executors to himself in the others
+    assert told.runs["executors"].tolist() == [1] * 4
+    assert told.runs["measured_ms"].tolist() == [800] * 4
+    assert told.error.mean == pytest.approx(0, abs=0.02)
+    assert told.bias.mean == pytest.approx(0, abs=0.02)
+
+
+def test_a_run_that_was_slower_than_all_others_is_off_by_as_much(tmp_path: Path) -> None:
+    night(1, "one").write(tmp_path / "logs" / "one")
+    night(3, "two").write(tmp_path / "logs" / "two")
+    steps = []
+    told = predict_held_out(import_event_logs([tmp_path / "logs"]), tell=lambda *step: steps.append(step))
+    assert steps == [(done, 4) for done in range(4)]
+    by_app = told.runs.groupby("application")[["measured_ms", "predicted_ms"]].mean()
+    # From one run of its own kind and two of the other.
+    assert by_app.loc["one", "predicted_ms"] == pytest.approx(800 * (1 + 3 + 3) / 3, rel=0.15)
+    assert by_app.loc["two", "predicted_ms"] == pytest.approx(800 * (3 + 1 + 1) / 3, rel=0.3)  # few draws
+    assert told.error.mean > 0.2
+
+
+def test_one_run_of_each_query_predicts_nothing(tmp_path: Path) -> None:
+    log = LogBuilder().executor("0").sql(0, 2000, "a").job(0, [stage_info(0, 2)], at=2000, sql=0)
+    log.run(0, 2000, 2200).job_end(0, 2200).sql_end(0, 2200).end()
+    told = predict_held_out(import_event_logs([log.write(tmp_path / "log")]))
+    assert told.runs.empty
