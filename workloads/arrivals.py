@@ -36,6 +36,7 @@ class RandomStream(IntEnum):
     GENERATOR = 3
     TRAINING = 4
     DEMANDS = 5
+    MODEL_ERRORS = 6
 
 
 def random_stream(seed: int, purpose: RandomStream, *path: int) -> np.random.Generator:

@@ -87,9 +87,13 @@ def command_line(context: click.Context, **instead: object) -> str:
     for parameter in context.command.params:
         name = str(parameter.name)
         value = instead.get(name, None if isinstance(parameter, Aside) else context.params.get(name))
-        if value is not None:
-            for each in value if isinstance(value, tuple) else (value,):
-                words += [parameter.opts[0], str(each)]
+        if value is None:
+            continue
+        if isinstance(parameter, click.Option) and parameter.is_flag:
+            words += parameter.opts[:1] if value else parameter.secondary_opts[:1]
+            continue
+        for each in value if isinstance(value, tuple) else (value,):
+            words += [*(parameter.opts[:1] if isinstance(parameter, click.Option) else ()), str(each)]
     return shlex.join(words)
 
 

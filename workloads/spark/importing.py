@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from workloads.arrivals import JobSequence, trace_arrivals
 from workloads.job import JobProfile, WorkloadError
@@ -35,12 +36,15 @@ class SparkImport:
         workload: a profile for each query; ``about`` says where they come from.
         model: fitted to the queries, with the parameters that were set by hand.
         applications: what was read, each application once.
+        measured_ms: how long each job of the workload took, from its start to its end, float64 [jobs], NaN where it did
+            not end; empty without arrivals.
         notes: what was counted and what was wrong, for people, a line each.
     """
 
     workload: Workload
     model: SparkModel
     applications: tuple[SparkApplication, ...]
+    measured_ms: NDArray[np.float64]
     notes: tuple[str, ...]
 
 
@@ -86,10 +90,10 @@ def import_event_logs(
         modelled_profile(model, group, levels=levels, name=name)
         for name, group in zip(groups, samples, strict=True)
     ]
-    sequence = _as_they_came(groups, profiles) if arrivals else None
+    sequence, measured_ms = _as_they_came(groups, profiles) if arrivals else (None, np.zeros(0))
     workload = Workload(tuple(profiles), sequence, name, _about(applications, model))
     notes = (*_notes(applications), *twice, *contention_note)
-    return SparkImport(workload, model, applications, notes)
+    return SparkImport(workload, model, applications, measured_ms, notes)
 
 
 def _once(applications: Sequence[SparkApplication]) -> tuple[tuple[SparkApplication, ...], list[str]]:
@@ -130,15 +134,18 @@ def _on_one_host(app: SparkApplication) -> bool:
     return len(hosts) == 1 and "" not in hosts
 
 
-def _as_they_came(groups: Mapping[str, Sequence[SparkQuery]], profiles: Sequence[JobProfile]) -> JobSequence:
-    """A job for each run of a query, which arrives when the query started."""
+def _as_they_came(
+    groups: Mapping[str, Sequence[SparkQuery]], profiles: Sequence[JobProfile]
+) -> tuple[JobSequence, NDArray[np.float64]]:
+    """A job for each run of a query, which arrives when the query started; and how long each took, ms."""
     runs = [
-        (query.start_ms, profile)
+        (query.start_ms, query.wall_ms, profile)
         for group, profile in zip(groups.values(), profiles, strict=True)
         for query in group
     ]
-    first_ms = min(start_ms for start_ms, _ in runs)
-    return trace_arrivals([profile for _, profile in runs], [start_ms - first_ms for start_ms, _ in runs])
+    runs.sort(key=lambda run: run[0])
+    start_ms, wall_ms, jobs = zip(*runs, strict=True)
+    return trace_arrivals(jobs, np.subtract(start_ms, start_ms[0])), np.array(wall_ms)
 
 
 def median_startup_ms(applications: Iterable[SparkApplication]) -> float:

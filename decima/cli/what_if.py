@@ -1,0 +1,80 @@
+"""The command ``decima spark what-if``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+import click
+
+from decima.cli.console import INTERRUPTED, command_line, end, progress, report
+from decima.cli.options import AT_LEAST_ONE, JSON, out_option
+
+__all__ = ["what_if"]
+
+
+@click.command(name="what-if", context_settings={"show_default": True})
+@click.argument("logs", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
+@click.option(
+    "--executors",
+    type=AT_LEAST_ONE,
+    help="Task slots of the cluster.  [default: the most that the logs show at a time]",
+)
+@click.option(
+    "--moving-delay",
+    type=click.FloatRange(min=0),
+    help="Seconds that it takes to give a slot to another job.  [default: 0 where one application ran all jobs, else "
+    "what executors took to start]",
+)
+@click.option(
+    "--policy", default="general", metavar="NAME|FILE", help="Policy file of decima train, or one that ships."
+)
+@click.option("--draws", type=AT_LEAST_ONE, default=20, help="Simulations of each scheduler.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, help="Seed of the first one.")
+@click.option("--partial", "damaged", is_flag=True, help="Keep what can be read of logs that are damaged.")
+@JSON
+@out_option("what-if")
+@click.pass_context
+def what_if(
+    context: click.Context,
+    /,
+    logs: Sequence[Path],
+    executors: int | None,
+    moving_delay: float | None,
+    policy: str,
+    draws: int,
+    seed: int,
+    damaged: bool,
+    json_file: Path | None,
+    out: Path,
+) -> None:
+    """Tell what your jobs would have taken under other schedulers.
+
+    Reads Spark's event logs in LOGS (files, folders, rolled logs) and runs their jobs again in the simulator, at the
+    times when they really came: under Spark's FIFO and FAIR, under weighted fair sharing, under the rule priced-srpt
+    and under decima. The gain is told with how uncertain it is.
+    """
+    from decima.outputs import prepare_outputs
+    from decima.registry import LEARNED
+    from decima.studies.held_out import predict_held_out
+    from decima.studies.what_if import SCHEDULERS, cluster_of_logs, simulate_what_if
+    from decima.studies.what_if_report import shown
+    from workloads.spark.importing import import_event_logs
+
+    prepare_outputs(out, json_file)
+    imported = import_event_logs(logs, partial=damaged, arrivals=True, name="the logs")
+    for note in imported.notes:
+        click.echo(note)
+    delay_ms = None if moving_delay is None else 1000 * moving_delay
+    cluster = cluster_of_logs(imported.applications, executors, delay_ms)
+    schedulers = {**SCHEDULERS, LEARNED: f"{LEARNED}:{policy}"}
+    try:
+        with progress(lines=False) as tell:
+            held_out = predict_held_out(imported, tell=partial(tell, "predicting runs"))
+            found = simulate_what_if(
+                imported, held_out, cluster, schedulers, draws, seed, partial(tell, "simulating")
+            )
+    except KeyboardInterrupt:
+        end("interrupted", INTERRUPTED)
+    report(shown(found, command_line(context)), out, json_file)

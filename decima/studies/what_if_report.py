@@ -1,0 +1,131 @@
+"""What other schedulers would have brought, for people: tables, notes and a picture."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import LogFormatter, PercentFormatter
+from rich.table import Table
+
+from decima.registry import LEARNED
+from decima.show.shown import Shown
+from decima.show.style import BARS, GREY, finish_axes, new_figure, styles
+from decima.show.tables import new_table
+from decima.studies.what_if import Range, WhatIf
+
+__all__ = ["plot_what_if", "shown"]
+
+#: Queries in the table; the JSON has all.
+MOST_QUERIES = 25
+#: Shown name -> the scheduler whose colour it has.
+_COLOURS = {"Spark FIFO": "fifo", "Spark FAIR": "fair", "weighted fair": "weighted-fair"}
+
+
+def shown(found: WhatIf, command: str) -> Shown:
+    """All of it for people and programs; ``command`` is the one that gives it again."""
+    return Shown(
+        tables=[_schedulers(found), _queries(found)],
+        notes=_notes(found),
+        json=found.to_json(command=command),
+        pictures={"what-if": partial(plot_what_if, found)},
+    )
+
+
+def _schedulers(found: WhatIf) -> Table:
+    cluster, own = found.cluster, found.sparks_own
+    title = f"{len(found.jobs)} jobs as they came, {cluster.num_executors} executors"
+    table = new_table(title, "Scheduler", "Mean JCT (s)", "95 % of draws", f"vs {own}", "95 % of draws")
+    for name in found.jct_ms:
+        jct, change = found.mean_jct_ms(name), found.change(name)
+        between = f"{jct.low / 1000:.1f} to {jct.high / 1000:.1f}"
+        versus = ("", "") if name == own else (f"{change.mean:+.1%}", _between(change))
+        table.add_row(name, f"{jct.mean / 1000:.1f}", between, *versus)
+    return table
+
+
+def _between(change: Range) -> str:
+    return f"{change.low:+.1%} to {change.high:+.1%}"
+
+
+def _queries(found: WhatIf) -> Table:
+    table = new_table(
+        "Mean seconds by query, those with most time first", "Query", "Jobs", "Measured", *found.jct_ms
+    )
+    for query, row in found.by_query().head(MOST_QUERIES).iterrows():
+        values = (row["measured_s"], *(row[name] for name in found.jct_ms))
+        texts = ("-" if math.isnan(value) else f"{value:.1f}" for value in values)
+        table.add_row(str(query), f"{row['jobs']:.0f}", *texts)
+    return table
+
+
+def _notes(found: WhatIf) -> list[str]:
+    delay_s, error, bias = found.cluster.moving_delay_ms / 1000, found.held_out.error, found.held_out.bias
+    notes = [
+        "Each draw has other task noise, and other errors of the model; "
+        f"executors take {delay_s:.3g} s to move to another job."
+    ]
+    measured_s = found.jobs["measured_ms"].mean() / 1000
+    if not math.isnan(measured_s):
+        notes.append(f"Measured in the logs, whatever scheduled there: {measured_s:.1f} s on average.")
+    if found.held_out.runs.empty:
+        notes.append("No query ran twice and alone, so nobody knows how far the predictions are off.")
+    else:
+        notes.append(
+            f"Predictions of {len(found.held_out.runs)} single runs from the other runs of their query are off by "
+            f"{error.mean:.1%} on average, bias {bias.mean:+.1%}."
+        )
+    if found.setting:
+        notes.append(f"weighted fair: {found.setting}, tuned on draws of its own.")
+    if found.misfits and LEARNED in found.jct_ms:
+        notes.append(
+            f"{LEARNED} may do badly here, its policy was trained on something else: {'; '.join(found.misfits)}."
+        )
+    return notes
+
+
+def plot_what_if(found: WhatIf) -> Figure:
+    """Mean JCT under each scheduler; and what the best of them would do to each job, by how long it takes."""
+    figure = new_figure(10, 4)
+    left, right = figure.subplots(1, 2)
+    _means(left, found)
+    _jobs(right, found)
+    return figure
+
+
+def _means(axes: Axes, found: WhatIf) -> None:
+    looks = styles(_COLOURS.get(name, name) for name in found.jct_ms)
+    for place, name in enumerate(found.jct_ms):
+        jct = found.mean_jct_ms(name)
+        reach = [[(jct.mean - jct.low) / 1000], [(jct.high - jct.mean) / 1000]]
+        axes.bar(place, jct.mean / 1000, yerr=reach, color=looks[_COLOURS.get(name, name)]["color"], **BARS)
+    measured_s = found.jobs["measured_ms"].mean() / 1000
+    if not math.isnan(measured_s):
+        axes.axhline(measured_s, color=GREY, linestyle="--", label="measured in the logs")
+        axes.legend(frameon=False)
+    axes.set_xticks(range(len(found.jct_ms)), [name.replace(" ", "\n") for name in found.jct_ms])
+    finish_axes(axes, ylabel="Average job completion time (s)", title="Predicted, and 95 % of draws")
+    axes.grid(visible=False, axis="x")
+
+
+def _jobs(axes: Axes, found: WhatIf) -> None:
+    best = min(found.jct_ms, key=lambda name: found.mean_jct_ms(name).mean)
+    own = found.jct_ms[found.sparks_own].mean(axis=0)
+    change = found.jct_ms[best].mean(axis=0) / own - 1
+    colour = styles([_COLOURS.get(best, best)])[_COLOURS.get(best, best)]["color"]
+    axes.scatter(own / 1000, change, s=14, color=colour, alpha=0.6, linewidths=0)
+    axes.axhline(0, color=GREY, linewidth=1)
+    axes.yaxis.set_major_formatter(PercentFormatter(1.0))
+    axes.set_xscale("log")
+    for ticks in (axes.xaxis.set_major_formatter, axes.xaxis.set_minor_formatter):
+        ticks(LogFormatter(minor_thresholds=(2, 0.5), labelOnlyBase=False))
+    slower = float(np.mean(change > 0))
+    finish_axes(
+        axes,
+        xlabel=f"Job completion time under {found.sparks_own} (s)",
+        ylabel=f"Change under {best}",
+        title=f"Each job; {slower:.0%} of them would take longer",
+    )

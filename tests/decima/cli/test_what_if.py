@@ -1,0 +1,65 @@
+"""The command ``decima spark what-if``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from decima.cli.main import cli
+from tests.decima.cli.commands import assert_one_line_error
+from tests.decima.studies.test_what_if import night
+from tests.workloads.spark.logs import LogBuilder, stage_info
+
+
+@pytest.fixture(autouse=True)
+def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def what_if(*arguments: str) -> Result:
+    return CliRunner().invoke(cli, ["spark", "what-if", *arguments])
+
+
+def test_it_tells_the_gain_and_how_uncertain_it_is(tmp_path: Path) -> None:
+    night(2).write(tmp_path / "log")
+    result = what_if("log", "--draws", "2", "--json", "found.json", "--out", "pictures")
+    assert result.exit_code == 0, result.stderr
+    assert "4 jobs as they came, 2 executors" in result.stdout
+    assert "Measured in the logs, whatever scheduled there: 10.4 s on average." in result.stdout
+    assert (tmp_path / "pictures" / "what-if.png").stat().st_size > 5000
+    document = json.loads((tmp_path / "found.json").read_text())
+    assert document["command"] == "decima spark what-if log --policy general --draws 2 --seed 0"
+    assert document["schedulers"]["decima"]["avg_jct_s"] < document["schedulers"]["Spark FIFO"]["avg_jct_s"]
+    assert set(document["schedulers"]) == {
+        "Spark FIFO",
+        "Spark FAIR",
+        "weighted fair",
+        "priced-srpt",
+        "decima",
+    }
+
+
+def test_names_of_queries_are_no_markup(tmp_path: Path) -> None:
+    log = LogBuilder().executor("0").sql(0, 2000, "[red]q[/red]")
+    log.job(0, [stage_info(0, 2)], at=2000, sql=0)
+    log.run(0, 2000, 2200).job_end(0, 2200).sql_end(0, 2200).end().write(tmp_path / "log")
+    assert "[red]q[/red]" in what_if("log", "--draws", "1").stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("missing",), "'missing' does not exist"),
+        (("log", "--executors", "0"), "'--executors': 0 is not in the range"),
+        (("log", "--moving-delay", "-1"), "'--moving-delay': -1.0 is not in the range"),
+        (("log", "--policy", "nobody"), "nobody"),
+        (("text",), "not a Spark event log"),
+    ],
+)
+def test_bad_input_is_told_in_one_line(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
+    night().write(tmp_path / "log")
+    (tmp_path / "text").write_text("hello\n")
+    assert_one_line_error(what_if(*arguments), message)
