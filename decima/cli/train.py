@@ -45,7 +45,7 @@ def _explain() -> None:
 
 @click.command(context_settings={"show_default": True})
 @training_options(
-    "batch, stream, makespan, paper, general",
+    "batch, stream, makespan, paper, general, packing, trace",
     DEFAULT_RECIPE,
     _explain,
     workload_options("what the settings say"),

@@ -17,6 +17,7 @@ __all__ = [
     "PRESETS",
     "PROFILED_POLICY",
     "SHORTCUT_POLICY",
+    "TOLD_PACKING_POLICY",
     "Feature",
     "PolicyConfig",
 ]
@@ -97,8 +98,8 @@ class Feature(BaseModel):
             committed to it, without those offered; ``fitting_share`` the share of the job's unclaimed work that fits
             the executors offered; ``delay_tasks`` the moving delay over the mean duration of the stage's tasks;
             ``stream`` is 1 if the live jobs arrived at different times, else -1; ``rule`` is 1 for the stage that the
-            rule ``priced-srpt`` would run next, and less by 0.5 for each job that comes before the stage's, by 1.5 if
-            its job would run another one first, but by no more than 4; ``rule_executors`` how many it would let the
+            rule would run next, and less for those that it would run later (``decima.schedulers.rule``);
+            ``rule_executors`` how many it would let the
             job hold, as far as that is open, and ``price`` its price of executors; ``thrifty_executors`` and
             ``fast_executors`` are how many a job uses well if it is alone
             (``simulator.cluster.alone.useful_executors``).
@@ -146,8 +147,9 @@ class PolicyConfig(BaseModel):
             do: up to what the job holds and the chosen stage can get now.
         wait: offer the limit that the job already holds, too, which leaves the executors idle for now, where they will
             be offered again. The paper sends all of them somewhere, however little there is to do.
+        rule: the rule that the features ``rule``, ``rule_executors`` and ``price`` tell of.
         rule_stage_weight: times the feature ``rule`` it is added to the scores of stages, so that the networks have to
-            say something against what the rule ``priced-srpt`` would run next. It needs that stage feature.
+            say something against what the rule would run next. It needs that stage feature.
         rule_limit_weight: taken from the score of a limit for each ``limit_scale`` executors that it is away from what
             the rule would let the job hold. It needs the job feature ``rule_executors``, and limits that are an input.
         guard: offer neither that, nor to wait for a stage that opens late, while a stage that is ready is worth a move;
@@ -174,6 +176,7 @@ class PolicyConfig(BaseModel):
     all_limits: bool = False
     wait: bool = False
     guard: bool = False
+    rule: Literal["priced-srpt", "packed-srpt"] = "priced-srpt"
     rule_stage_weight: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     rule_limit_weight: float = Field(default=0.0, ge=0, allow_inf_nan=False)
 
@@ -372,6 +375,19 @@ GENERAL_POLICY = PROFILED_POLICY.model_copy(
     }
 )
 
+_PACKED_RULE = (Feature(name="rule_executors", scale=4.0),)
+
+#: The same as for executors of several classes, told what the rule for these would do.
+TOLD_PACKING_POLICY = PACKING_POLICY.model_copy(
+    update={
+        "stage_features": (*PACKING_POLICY.stage_features, Feature(name="rule"), *_PACKED_RULE),
+        "job_features": (*PACKING_POLICY.job_features, *_PACKED_RULE),
+        "rule": "packed-srpt",
+        "rule_stage_weight": 4.0,
+        "rule_limit_weight": 6.0,
+    }
+)
+
 #: The network of the published code: 4,770 parameters.
 DECIMA_SIM_POLICY = PolicyConfig(
     stage_features=(
@@ -402,6 +418,7 @@ PRESETS: dict[str, PolicyConfig] = {
     "shortcut": SHORTCUT_POLICY,
     "profiled": PROFILED_POLICY,
     "packing": PACKING_POLICY,
+    "packing-told": TOLD_PACKING_POLICY,
     "general": GENERAL_POLICY,
     "decima-sim": DECIMA_SIM_POLICY,
 }

@@ -17,7 +17,9 @@ from decima.policy.compiled.graphs import LIMIT_KINDS, Jobs, Recipe, Seen, build
 from decima.policy.compiled.guard import Patience, has_work
 from decima.policy.config import FEATURE_NAMES, PolicyConfig
 from decima.policy.graphs import Graphs
-from decima.schedulers.priced_srpt import PricedSrpt, Rule
+from decima.schedulers.packed_srpt import PackedSrpt
+from decima.schedulers.priced_srpt import PricedSrpt
+from decima.schedulers.rule import NO_RULE
 from simulator.cluster.alone import useful_executors
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.observation import Decision, Observation, PerJob
@@ -34,11 +36,11 @@ LASTING_MOVES = 8.0
 WORTH_WAITING, WORTH_LEAVING, WORTH_MOVING = 8.0, 8.0, 3.0
 #: Those that a rule says.
 RULE_FEATURES = {"rule", "rule_executors", "price"}
+#: Name -> the rule of that name.
+RULES: dict[str, type[PricedSrpt] | type[PackedSrpt]] = {"priced-srpt": PricedSrpt, "packed-srpt": PackedSrpt}
 #: How often the published code passes messages.
 PUBLISHED_STEPS = 8
 
-#: Where nobody asks the rule.
-NO_RULE = Rule(-1, np.zeros(0, np.int64), 0.0, np.zeros(0, np.int64))
 #: Of a profile: its messages, and how many executors it uses well by each of ``THRIFT``, 0 if nobody asks.
 _Known = tuple[NDArray[np.int32], list[int]]
 
@@ -75,7 +77,8 @@ class Featurizer:
             config.all_limits,
             config.num_limits,
         )
-        self._rule = PricedSrpt() if RULE_FEATURES & {feature.name for feature in features} else None
+        asks_rule = bool(RULE_FEATURES & {feature.name for feature in features})
+        self._rule = RULES[config.rule]() if asks_rule else None
         self._asks_useful = bool((self._recipe.names >= FEATURE_NAMES.index("thrifty_executors")).any())
 
     def _of_profile(self, profile: JobProfile, cluster: ClusterConfig) -> _Known:
@@ -106,7 +109,7 @@ class Featurizer:
             LASTING_MOVES * config.moving_delay_ms,
             rule.stage,
             rule.limits,
-            rule.order,
+            rule.away,
             rule.price,
             False,
             patience,

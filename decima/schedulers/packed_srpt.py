@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from decima.schedulers.rule import AWAY_BY_RANK, FARTHEST_AWAY, Rule
 from decima.schedulers.srpt import STAYING, ProfiledSrpt, lasting_executors
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.observation import Decision, Observation, PerJob
@@ -39,6 +40,16 @@ class PackedSrpt(ProfiledSrpt):
 
     def decide(self, observation: Observation) -> Decision | None:
         """The stage with the lowest price of a job below its limit, else of any job; see the class."""
+        rule = self.ask(observation)
+        if rule.stage < 0:
+            return None
+        return Decision(rule.stage, int(rule.limits[observation.stage_job[rule.stage]]))
+
+    def ask(self, observation: Observation) -> Rule:
+        """What is decided, what each job would get, and in which order stages would follow.
+
+        A job's limit is its own as far as its executors are busy and find lasting work, else all that find some.
+        """
         stages, job = observation.stages, observation.stage_job
         num_jobs, most = len(observation.jobs), observation.num_executors
         covered, as_large = covering(observation)
@@ -55,8 +66,6 @@ class PackedSrpt(ProfiledSrpt):
         chosen = np.flatnonzero(stages["schedulable"])
         if not observation.last_call:
             chosen = chosen[(stages["ready_rank"][chosen] >= 0) | (job[chosen] == observation.source)]
-            if not chosen.size:
-                return None
         ready = stages["ready_rank"][chosen]
         keys = (
             -self._height_ms(observation)[chosen],
@@ -65,15 +74,19 @@ class PackedSrpt(ProfiledSrpt):
             work[job[chosen]] * (covered[chosen] / as_large) ** self.waste,
         )
         order = chosen[np.lexsort(keys)]
-        for bound in (limit, np.full(num_jobs, most)):
-            bound = np.minimum(bound, lasting).astype(np.int64)
-            allowed = busy[job[order]] < bound[job[order]]
-            best = int(allowed.argmax())
-            if allowed[best]:
-                stage = int(order[best])
-                owner = int(job[stage])
-                return Decision(stage, int(held[owner] + bound[owner] - busy[owner]))
-        return None
+        own, all_lasting = (
+            np.minimum(each, lasting).astype(np.int64) for each in (limit, np.full(num_jobs, most))
+        )
+        bound = np.where(busy < own, own, all_lasting)
+        # Below their limits, then where work is left, then nowhere.
+        kinds = np.where(busy < own, 0, np.where(busy < all_lasting, 1, 2))[job[order]]
+        order = order[np.argsort(kinds, kind="stable")]
+        away = np.full(len(stages), FARTHEST_AWAY)
+        away[order] = np.minimum(AWAY_BY_RANK * np.arange(len(order)), FARTHEST_AWAY)
+        going = np.bincount(job[order], minlength=num_jobs) > 0
+        limits = np.where(going, held + np.maximum(bound - busy, 0), held)
+        stage = int(order[0]) if len(order) and kinds.min() < 2 else -1
+        return Rule(stage, limits, 0.0, away)
 
 
 def _height_ms(profile: JobProfile, _: ClusterConfig) -> NDArray[np.float64]:

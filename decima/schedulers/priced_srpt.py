@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from decima.schedulers.base import Scheduler, all_offered
+from decima.schedulers.rule import AWAY_BY_RANK, FARTHEST_AWAY, Rule
 from decima.schedulers.srpt import STAYING, WORTH_LEAVING, WORTH_MOVING
 from simulator.cluster.alone import useful_executors
 from simulator.cluster.config import ClusterConfig
@@ -17,7 +16,7 @@ from simulator.compiled import compiled
 from workloads.arrivals import RandomStream, random_stream
 from workloads.job import JobProfile
 
-__all__ = ["PRICES", "PricedSrpt", "Rule"]
+__all__ = ["PRICES", "PricedSrpt"]
 
 #: What the executors that a job occupies may count, beside the time that it takes: ``thrift`` of ``useful_executors``.
 PRICES = (1.0, 1.25, 1.5, 1.75, 2.0, 2.25, 2.5, 3.0, 3.5, 4.0, 5.0, 6.0)
@@ -29,25 +28,9 @@ STEEPNESS = (1.25, 2.0)
 #: Free executors that nobody wants move for so many moving delays of work; where jobs keep coming, only those beyond so
 #: many times the largest limit.
 WORTH_SPARING, KEPT_BACK = 1.0, 8.0
+#: How far away from what a job would run next its other stages are.
+AWAY_IN_JOB = 1.5
 NO_JITTER = np.zeros((0, 0))
-
-
-class Rule(NamedTuple):
-    """What the rule makes of an observation.
-
-    Attributes:
-        stage: which runs next, a place in the stage arrays; -1 to leave the executors idle.
-        limits: int64 [J]; executors that each live job may hold: its limit if it holds fewer, else all that find
-            lasting work there. A job is below its own unless the rule would not have more go there.
-        price: what executors cost now, one of ``PRICES``.
-        order: int64 [J]; how many jobs come before each of them: first those below their limits, then those where
-            executors go nevertheless, then those where some could; of each kind the shortest first.
-    """
-
-    stage: int
-    limits: NDArray[np.int64]
-    price: float
-    order: NDArray[np.int64]
 
 
 class PricedSrpt(Scheduler):
@@ -84,7 +67,12 @@ class PricedSrpt(Scheduler):
         )
 
     def ask(self, observation: Observation) -> Rule:
-        """What is decided without any jitter, and what each job would get."""
+        """What is decided without any jitter, what each job would get, and what would come next.
+
+        A job's limit is that of the price if it holds fewer executors, else all that find lasting work there. First
+        come jobs below their limits, then those where executors go nevertheless, then those where some could; of each
+        kind the shortest first, and in each of them the stage that it would run next.
+        """
         return self._ask(observation, 0.0)
 
     def _ask(self, observation: Observation, jitter: float) -> Rule:
@@ -95,7 +83,7 @@ class PricedSrpt(Scheduler):
         # Whoever rests must be asked again, which the published simulator does not do.
         if not observation.config.semantics.offer_idle_executors:
             delay_ms = 0.0
-        stage, limits, price, order = _choose(
+        stage, limits, price, away = _choose(
             observation.jobs,
             observation.stages,
             observation.classes,
@@ -107,7 +95,7 @@ class PricedSrpt(Scheduler):
             delay_ms,
             factors,
         )
-        return Rule(stage, limits, PRICES[price], order)
+        return Rule(stage, limits, PRICES[price], away)
 
 
 def _useful(profile: JobProfile, config: ClusterConfig) -> list[int]:
@@ -169,16 +157,19 @@ def _choose(jobs, stages, classes, source, offered, executor_class, num_executor
         limits[job], orders[job] = bound, order
         if jobs[job].next_stage >= 0:
             kinds[job] = 2 if held >= bound else 0 if is_below else 1
-    before, stage = np.empty(num_jobs, np.int64), -1
-    count = 0
+    away, chosen = np.full(len(stages), FARTHEST_AWAY), -1
+    rank = 0
     for kind in range(4):
         [members] = np.nonzero(kinds == kind)
         for job in members[np.argsort(orders[members], kind="mergesort")]:  # the earlier one of equals first
-            if count == 0 and kind < 2:
-                stage = jobs[job].next_stage
-            before[job] = count
-            count += 1
-    return stage, limits, price, before
+            end = jobs[job + 1].first_stage if job + 1 < num_jobs else len(stages)
+            away[jobs[job].first_stage : end] = min(AWAY_BY_RANK * rank + AWAY_IN_JOB, FARTHEST_AWAY)
+            if jobs[job].next_stage >= 0:
+                away[jobs[job].next_stage] = min(AWAY_BY_RANK * rank, FARTHEST_AWAY)
+            if rank == 0 and kind < 2:
+                chosen = jobs[job].next_stage
+            rank += 1
+    return chosen, limits, price, away
 
 
 @compiled

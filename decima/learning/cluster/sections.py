@@ -54,8 +54,8 @@ def _share_of(progress: float, part: float) -> float:
 class PolicySection(Section):
     """The shape of the policy."""
 
-    preset: Literal["general", "profiled", "packing", "shortcut", "paper", "decima-sim"] = Field(
-        default="shortcut", description="what to begin with; see decima.policy.config.PRESETS"
+    preset: Literal["general", "profiled", "packing", "packing-told", "shortcut", "paper", "decima-sim"] = (
+        Field(default="shortcut", description="what to begin with; see decima.policy.config.PRESETS")
     )
     overrides: dict[str, Any] = Field(
         default={},

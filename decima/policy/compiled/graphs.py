@@ -24,8 +24,6 @@ READY, NEXT, SHARE, LASTING = 10, 11, 12, 13
 UNUSED_CPU, UNUSED_MEMORY, COVERING, AS_LARGE, FREE_COVERING, BUSY, FITTING = 14, 15, 16, 17, 18, 19, 20
 DELAY_TASKS, STREAM, RULE, RULE_EXECUTORS, PRICE = 21, 22, 23, 24, 25
 USEFUL = 26
-#: What the feature ``rule`` loses for each job that comes before, for another stage of the job, and at most.
-AWAY_BY_JOB, AWAY_IN_JOB, FARTHEST_AWAY = 0.5, 1.5, 4.0
 
 
 class Seen(NamedTuple):
@@ -47,8 +45,8 @@ class Seen(NamedTuple):
     """Which the rule would run next, a place; -1 if nobody asked it."""
     rule_limits: NDArray[np.int64]
     """Executors that it would let each job hold, [J]; empty if nobody asked it."""
-    rule_order: NDArray[np.int64]
-    """How many jobs come before each of them by the rule, [J]; empty if nobody asked it."""
+    rule_away: NDArray[np.float64]
+    """How far each stage is from the one that it would run next, [S]; empty if nobody asked it."""
     price: float
     """What executors cost by the rule."""
     is_guarded: bool
@@ -189,10 +187,8 @@ def _rows(seen, known, recipe, late):
             values[READY] = 1.0 if stage.ready_rank >= 0 else -1.0
             values[NEXT] = 1.0 if jobs[job].next_stage == place else -1.0
             values[DELAY_TASKS] = seen.moving_delay_ms / max(mean_ms, 1.0)
-            if len(seen.rule_order):
-                away = AWAY_BY_JOB * seen.rule_order[job]
-                away += AWAY_IN_JOB if jobs[job].next_stage != place else 0.0
-                values[RULE] = 1.0 - min(away, FARTHEST_AWAY)
+            if len(seen.rule_away):
+                values[RULE] = 1.0 - seen.rule_away[place]
             values[UNUSED_CPU] = (own.cpu - stage.cpu) / largest_cpu
             values[UNUSED_MEMORY] = (own.memory - stage.memory) / largest_memory
             values[COVERING] = values[FREE_COVERING] = 0.0

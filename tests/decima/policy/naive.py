@@ -108,9 +108,7 @@ class NaiveNetwork:
 
     def by_the_rule(self, place: int) -> float:
         """1 for what the rule would run next, and less for what it would run later."""
-        job = int(self.seen.stage_job[place])
-        before = int(PricedSrpt().ask(self.seen).order[job])
-        return 1.0 - min(0.5 * before + (1.5 if self.seen.next_stage[job] != place else 0.0), 4.0)
+        return 1.0 - float(PricedSrpt().ask(self.seen).away[place])
 
     def stage_features(self, place: int) -> Vector:
         job = int(self.seen.stage_job[place])

@@ -82,10 +82,7 @@ def test_features_are_what_they_are_called() -> None:
         "fitting_share": [1, 1, 1],
         "delay_tasks": (seen.config.moving_delay_ms / mean).astype(np.float32),
         "stream": [-1, -1, -1],
-        "rule": [
-            1 - 0.5 * rule.order[job] - (0 if place == seen.next_stage[job] else 1.5)
-            for place, job in enumerate(seen.stage_job)
-        ],
+        "rule": 1 - rule.away,
         "rule_executors": [limits[0], limits[0], limits[1]],
         "price": [price] * 3,
         "thrifty_executors": [useful[0][0], useful[0][0], useful[1][0]],

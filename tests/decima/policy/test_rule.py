@@ -10,12 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from decima.policy.config import GENERAL_POLICY, PAPER_POLICY, PolicyConfig
+from decima.policy.config import GENERAL_POLICY, PAPER_POLICY, TOLD_PACKING_POLICY, PolicyConfig
 from decima.policy.policy import Policy
 from decima.policy.scheduler import NeuralScheduler
+from decima.schedulers.base import Scheduler
+from decima.schedulers.packed_srpt import PackedSrpt
 from decima.schedulers.priced_srpt import PricedSrpt
 from simulator import Cluster, ClusterConfig, run_episode
+from simulator.cluster.config import PAPER, TRACE, ExecutorClass, Semantics
 from tests.decima.policy.examples import changed, random_sequence
+from workloads.arrivals import JobSequence, uniform_memory
 
 
 @settings(max_examples=25, deadline=None)
@@ -65,8 +69,25 @@ def test_a_policy_that_has_learned_nothing_decides_as_the_rule() -> None:
     """Its heads say nothing yet, and the rule has the last word."""
     config = ClusterConfig(12, moving_delay_ms=50.0, warmup_delay_ms=0.0)
     sequence = random_sequence(np.random.default_rng(3), max_jobs=9)
-    records = [
-        run_episode(config, sequence, scheduler)
-        for scheduler in (PricedSrpt(), NeuralScheduler(Policy(GENERAL_POLICY, 1)))
-    ]
-    assert records[0].completion_ms.tolist() == records[1].completion_ms.tolist()
+    assert_same_episode(config, sequence, PricedSrpt(), GENERAL_POLICY)
+
+
+@pytest.mark.parametrize("semantics", [PAPER, TRACE], ids=["paper", "trace"])
+@pytest.mark.parametrize("seed", range(4))
+def test_a_policy_that_packs_and_has_learned_nothing_decides_as_the_rule(
+    seed: int, semantics: Semantics
+) -> None:
+    classes = tuple(ExecutorClass(3, memory=memory) for memory in (0.25, 0.5, 1.0))
+    config = ClusterConfig(executor_classes=classes, moving_delay_ms=50.0, semantics=semantics)
+    sequence = uniform_memory(random_sequence(np.random.default_rng(seed), max_jobs=9))
+    assert_same_episode(config, sequence, PackedSrpt(), TOLD_PACKING_POLICY)
+
+
+def assert_same_episode(
+    config: ClusterConfig, sequence: JobSequence, rule: Scheduler, policy: PolicyConfig
+) -> None:
+    expected, found = (
+        run_episode(config, sequence, scheduler) for scheduler in (rule, NeuralScheduler(Policy(policy, 1)))
+    )
+    assert found.completion_ms.tolist() == expected.completion_ms.tolist()
+    assert found.num_guarded == 0

@@ -7,7 +7,15 @@ import math
 import numpy as np
 import pytest
 
-from decima.schedulers.priced_srpt import LOWEST_OF_STREAM, MEASURED, PRICES, STEEPNESS, PricedSrpt
+from decima.schedulers.priced_srpt import (
+    AWAY_IN_JOB,
+    LOWEST_OF_STREAM,
+    MEASURED,
+    PRICES,
+    STEEPNESS,
+    PricedSrpt,
+)
+from decima.schedulers.rule import AWAY_BY_RANK, FARTHEST_AWAY
 from decima.schedulers.srpt import WORTH_MOVING
 from simulator import DECIMA_SIM, Cluster, ClusterConfig, Decision, run_episode
 from simulator.cluster.alone import useful_executors
@@ -99,8 +107,17 @@ def test_jobs_below_their_limits_come_before_others_and_each_kind_by_the_work_le
         seen = cluster.observe()
         rule = scheduler.ask(seen)
         work = seen.work_ms(seen.remaining_tasks)
-        assert sorted(rule.order) == list(range(len(seen.jobs)))
-        by_rank = np.argsort(rule.order)
+        at_once = seen.next_stage >= 0
+        ranks = rule.away[seen.next_stage[at_once]] / AWAY_BY_RANK
+        shown = sorted(ranks[ranks < FARTHEST_AWAY / AWAY_BY_RANK])
+        assert shown == list(range(len(shown)))
+        by_rank = np.flatnonzero(at_once)[np.argsort(ranks, kind="stable")][: len(shown)]
+        for job_place in by_rank:
+            others = np.delete(
+                rule.away[seen.stages_of(job_place)],
+                seen.next_stage[job_place] - seen.job_first_stage[job_place],
+            )
+            assert (others == min(rule.away[seen.next_stage[job_place]] + AWAY_IN_JOB, FARTHEST_AWAY)).all()
         kinds = []
         for each in by_rank:
             room, could = rule.limits[each] > seen.held(each), seen.next_stage[each] >= 0
@@ -114,8 +131,8 @@ def test_jobs_below_their_limits_come_before_others_and_each_kind_by_the_work_le
         ]
         assert could == sorted(could)
         seen_resting |= len(could) > 1
-        first = by_rank[0]
-        assert rule.stage == (seen.next_stage[first] if kinds[0] == 0 else -1)
+        if seen.num_schedulable:
+            assert rule.stage == (seen.next_stage[by_rank[0]] if kinds[0] == 0 else -1)
         cluster.decide(scheduler.decide(seen) if seen.num_schedulable else None)
     assert seen_resting
 
