@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from decima.cli.console import INTERRUPTED, command_line, end, progress, report
+from decima.cli.console import INTERRUPTED, PATIENCE_S, command_line, end, progress, report
 from decima.cli.options import (
     ABOVE_ZERO,
     AT_LEAST_ONE,
     FILE,
     JSON,
+    PATH,
     PROCESSES,
     Aside,
     out_option,
@@ -41,6 +42,7 @@ MOVING_DELAY = 2.0
 RECIPES = {
     "general": "general",
     "packing-tpch": "packing",
+    "packing-trace": "packing",
     "tpch-batch": "batch",
     "embedded-batch": "batch",
 }
@@ -112,20 +114,34 @@ RECIPES = {
     default="compiled",
     help="The compiled simulator, or the readable one: slower, with the same results.",
 )
+@click.option(
+    "--by", cls=Aside, type=click.Choice(["query"]), help="Show the mean JCT of the jobs of each query, too."
+)
+@click.option(
+    "--csv", "csv_file", cls=Aside, type=PATH, help="Write all jobs under all schedulers to this file."
+)
 @PROCESSES
 @JSON
 @out_option("compare")
 @click.pass_context
 def compare(
-    context: click.Context, /, processes: int | None, json_file: Path | None, out: Path, **options: Any
+    context: click.Context,
+    /,
+    processes: int | None,
+    json_file: Path | None,
+    csv_file: Path | None,
+    by: str | None,
+    out: Path,
+    **options: Any,
 ) -> None:
     """Compare schedulers on the same job sequences with the same task noise.
 
-    Shows average job completion time (JCT), its 95 % confidence interval, p95 JCT, makespan, utilisation and
-    the paired difference to the best classic scheduler. Saves pictures of schedules and of the results.
+    Shows average job completion time (JCT), its 95 % confidence interval, p95 JCT, slowdown (JCT over what the job
+    needs alone), utilisation, and how much the mean JCT differs from that of the best scheduler that did not learn.
+    Saves pictures of schedules and of the results.
     Ctrl-C ends it early and keeps the experiments that have finished.
     """
-    from decima.outputs import prepare_outputs
+    from decima.outputs import atomic_path, check_file, prepare_outputs
 
     is_measured = options["moving_delay"] is None
     comparison, left_out = _comparison(options)
@@ -133,18 +149,20 @@ def compare(
     ignored = _without_effect(conditions, options)
     refuse_without_effect(context, ignored)
     prepare_outputs(out, json_file)
+    if csv_file is not None:
+        check_file(csv_file)
     try:
-        with progress(lines=False) as tell:
+        with progress(PATIENCE_S) as tell:
             comparison.run(processes, partial(tell, "Comparing"))
     except KeyboardInterrupt:
         interrupted = True
     if comparison.finished:
         from decima.show.plots import comparison_pictures
-        from decima.show.report import comparison_notes, comparison_table
+        from decima.show.report import comparison_notes, comparison_table, query_table
         from decima.show.shown import Shown
 
         shown = Shown(
-            tables=[comparison_table(comparison)],
+            tables=[comparison_table(comparison), *([query_table(comparison)] if by else [])],
             notes=comparison_notes(comparison)
             + ([_measured_delay(options)] if is_measured and options["moving_delay"] != MOVING_DELAY else [])
             + [_left_out(policy, found, conditions, options) for policy, found in left_out.items()],
@@ -157,6 +175,9 @@ def compare(
             ),
             pictures=comparison_pictures(comparison),
         )
+        if csv_file is not None:
+            with atomic_path(csv_file) as path:
+                comparison.jobs().to_csv(path, index=False)
         report(shown, out, json_file)
     if interrupted:
         finished = f"{len(comparison.finished)} of {conditions.num_experiments} experiments finished"
@@ -167,8 +188,7 @@ def _comparison(options: dict[str, Any]) -> tuple[Comparison, dict[str, list[str
     """What is compared; and policy -> why it is not, though it ships for such a workload."""
     from decima.evaluation.comparison import Comparison
     from decima.evaluation.conditions import Conditions
-    from decima.evaluation.fit import misfits
-    from decima.policy.shipped import SHIPPED, default_policy
+    from decima.evaluation.fit import best_fit
     from decima.registry import LEARNED
     from simulator.cluster.config import SEMANTICS, ClusterConfig, parse_classes
     from workloads.sources.open import EMBEDDED, open_workload
@@ -200,15 +220,13 @@ def _comparison(options: dict[str, Any]) -> tuple[Comparison, dict[str, list[str
         seed=options["seed"],
         window_ms=None if options["window"] is None else options["window"] * 1000,
     )
-    left_out = {}
+    left_out: dict[str, list[str]] = {}
     if checkpoint is None and options["scheduler_names"] is None:
         # Whoever names nobody gets what there is, and nothing that may collapse here.
-        fitting = default_policy(len(conditions.cluster.executor_classes))
-        if not SHIPPED[fitting].is_file():
+        fitting = best_fit(conditions)
+        if fitting is None or fitting[1]:
             schedulers.remove(LEARNED)
-        elif found := misfits(fitting, conditions):
-            schedulers.remove(LEARNED)
-            left_out[fitting] = found
+            left_out = {} if fitting is None else {fitting[0]: fitting[1]}
     policy = None if checkpoint is None else str(checkpoint)
     comparison = Comparison(conditions, schedulers, policy=policy, num_training=options["training"])
     return comparison, left_out

@@ -31,6 +31,8 @@ __all__ = [
     "report",
 ]
 
+#: Seconds before a command that is mostly quick says how far it is where there is no terminal.
+PATIENCE_S = 15.0
 #: Told how far something is; see ``progress``.
 Tell = Callable[..., None]
 
@@ -139,7 +141,7 @@ def report(shown: Shown, out: Path, json_file: Path | None) -> None:
 
 
 @contextmanager
-def progress(lines: bool = True) -> Iterator[Tell]:
+def progress(patience_s: float = 0.0) -> Iterator[Tell]:
     """Show how far a command is: a bar on a terminal, elsewhere a line on stderr now and then.
 
     It gives a function of what goes on, how much of it is done and how much there is; further words for a bar
@@ -147,13 +149,13 @@ def progress(lines: bool = True) -> Iterator[Tell]:
     (``now``).
 
     Args:
-        lines: whether there are lines; a command of a minute does without.
+        patience_s: lines are told only when so much time is over; a command of seconds does without.
     """
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     console = Console(stderr=True, markup=False, emoji=False)
-    what_now, last_s = "", 0.0
+    what_now, last_s, began_s = "", 0.0, time.monotonic()
     columns = (
         TextColumn("{task.description}", markup=False),
         BarColumn(),
@@ -174,7 +176,9 @@ def progress(lines: bool = True) -> Iterator[Tell]:
                 if begins:
                     bars.reset(bar)
                 bars.update(bar, description=what, completed=done, total=total, note=note)
-            elif lines and (begins or now or time.monotonic() - last_s >= QUIET_S):
+            elif time.monotonic() - began_s >= patience_s and (
+                begins or now or time.monotonic() - last_s >= QUIET_S
+            ):
                 last_s = time.monotonic()
                 click.echo(line or f"{what}: {done} of {total}", err=True)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from decima.cli.console import command_line, progress, report
+from decima.cli.console import PATIENCE_S, command_line, progress, report
 from decima.cli.options import (
     AT_LEAST_ONE,
     FILE,
@@ -116,7 +116,7 @@ def compare(
     settings = _settings(options)
     prepare_outputs(out, json_file)
     comparison = GridComparison(settings)
-    with progress(lines=False) as tell:
+    with progress(PATIENCE_S) as tell:
         comparison.run(lambda done, total: tell("Comparing", done, total))
     notes = list(comparison_notes(comparison, measure))
     if settings.network is None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from decima.cli.console import INTERRUPTED, command_line, end, progress, report
+from decima.cli.console import INTERRUPTED, PATIENCE_S, command_line, end, progress, report
 from decima.cli.options import AT_LEAST_ONE, JSON, out_option
 
 __all__ = ["what_if"]
@@ -70,7 +70,7 @@ def what_if(
     cluster = cluster_of_logs(imported.applications, executors, delay_ms)
     schedulers = {**SCHEDULERS, LEARNED: f"{LEARNED}:{policy}"}
     try:
-        with progress(lines=False) as tell:
+        with progress(PATIENCE_S) as tell:
             held_out = predict_held_out(imported, tell=partial(tell, "predicting runs"))
             found = simulate_what_if(
                 imported, held_out, cluster, schedulers, draws, seed, partial(tell, "simulating")

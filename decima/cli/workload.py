@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from decima.cli.console import make_console, progress
+from decima.cli.console import PATIENCE_S, make_console, progress
 from decima.cli.options import ABOVE_ZERO, AT_LEAST_ONE, FILE, PATH, Numbers, Option, with_options
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def spark(logs: Sequence[Path], out: Path, levels: str, parameters: Sequence[str
     make_console().print(_model_table(imported.model))
     for note in imported.notes:
         click.echo(note)
-    with progress(lines=False) as tell:
+    with progress(PATIENCE_S) as tell:
         told = predict_held_out(imported, tell=partial(tell, "predicting runs"))
     click.echo(_trust(told))
     count, sequence = imported.workload.about["queries"], imported.workload.sequence

@@ -15,7 +15,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from decima.evaluation.conditions import CompareError, Conditions
-from decima.evaluation.fit import misfits
+from decima.evaluation.fit import best_fit, misfits
 from decima.evaluation.intervals import Interval, mean_interval
 from decima.evaluation.run import Run, run_scheduler
 from decima.evaluation.tuning import (
@@ -32,8 +32,7 @@ from decima.evaluation.tuning import (
 )
 from decima.evaluation.workers import Workers, available_cpus
 from decima.outputs import versions
-from decima.policy.shipped import default_policy
-from decima.registry import ANY_POLICY, LEARNED, SCHEDULERS, make_scheduler, policy_named
+from decima.registry import ANY_POLICY, DEFAULT_POLICY, LEARNED, SCHEDULERS, make_scheduler, policy_named
 from simulator.cluster.config import SEMANTICS
 
 if TYPE_CHECKING:
@@ -104,8 +103,7 @@ class Comparison:
         if num_training < 1:
             raise CompareError(f"tuning needs at least one training sequence, got {num_training}")
         if set(ANY_POLICY) & set(given.values()):
-            num_classes = len(conditions.cluster.executor_classes)
-            policy = policy or default_policy(num_classes)
+            policy = policy or _shipped(conditions)
             with_policy = {spec: spec.replace(LEARNED, f"{LEARNED}:{policy}", 1) for spec in ANY_POLICY}
             given = {name: with_policy.get(spec, spec) for name, spec in given.items()}
         for spec in given.values():
@@ -124,6 +122,7 @@ class Comparison:
         self._sweeps: dict[tuple[str, int], NDArray[np.float64]] = {}
         self._runs: dict[int, dict[str, Run]] = {}
         self._episodes: dict[int, dict[str, EpisodeRecord]] = {}
+        self._jobs: dict[tuple[int, str], PerJob] = {}
 
     # ---- running ---------------------------------------------------------------------------------------
 
@@ -162,8 +161,15 @@ class Comparison:
             groups.setdefault(families.get(spec, ("", name)), []).append(name)
         return [tuple(group) for group in groups.values()]
 
-    def _add(self, piece: _Piece, runs: dict[str, Run], episodes: dict[str, EpisodeRecord]) -> None:
+    def _add(
+        self,
+        piece: _Piece,
+        runs: dict[str, Run],
+        jobs: dict[str, PerJob],
+        episodes: dict[str, EpisodeRecord],
+    ) -> None:
         self._runs.setdefault(piece.seed, {}).update(runs)
+        self._jobs |= {(piece.seed, name): each for name, each in jobs.items()}
         self._episodes.setdefault(piece.seed, {}).update(episodes)
         lowest = min(self.finished, default=math.inf)
         self._episodes = {seed: each for seed, each in self._episodes.items() if seed <= lowest}
@@ -202,8 +208,9 @@ class Comparison:
     def runs(self, scheduler: str) -> pd.DataFrame:
         """What a scheduler did in the finished experiments, a row for each, indexed by seed.
 
-        Columns: ``mean_jct_s``, ``p95_jct_s``, ``makespan_s``, ``utilisation``, ``load``, ``fragmentation``, float64,
-        ``setting``, str, and ``decisions`` and ``guarded``, int64; as in ``Run``, but in seconds.
+        Columns: ``mean_jct_s``, ``p95_jct_s``, ``makespan_s``, ``utilisation``, ``load``, ``fragmentation``,
+        ``slowdown``, float64, ``setting``, str, and ``decisions`` and ``guarded``, int64; as in ``Run``, but in
+        seconds.
         """
         rows = [self._runs[seed][scheduler] for seed in self.finished]
         table = pd.DataFrame(rows, columns=Run._fields, index=pd.Index(self.finished, name="seed"))
@@ -215,10 +222,15 @@ class Comparison:
     def best_classic(self) -> str | None:
         """The classic scheduler with the lowest average JCT over the finished experiments.
 
-        Classic are the schedulers that come with the project, ``weighted-fair:ALPHA`` included; not the user's own or
-        ``decima``, nor those with hindsight. ``None`` if none took part.
+        Classic are the schedulers that come with the project, the tuned ones and those with hindsight included; not the
+        user's own or ``decima``. ``None`` if none took part.
         """
-        classic = [name for name, spec in self.schedulers.items() if spec.split(":")[0] in SCHEDULERS]
+        known = SCHEDULERS.keys() | TUNED.keys()
+        classic = [
+            name
+            for name, spec in self.schedulers.items()
+            if spec in known or spec.split(":")[0] in SCHEDULERS
+        ]
         if not classic or not self.finished:
             return None
         return min(classic, key=lambda name: float(self.runs(name)["mean_jct_s"].mean()))
@@ -228,22 +240,62 @@ class Comparison:
 
         ``avg_jct_s`` and half its 95 % confidence interval ``avg_jct_ci95_s`` (Student's t over the
         experiments); ``p95_jct_s``, the 95th percentile of the JCTs inside each experiment; ``makespan_s``;
-        ``utilisation``; ``difference_s``, the average JCT minus that of ``best_classic``, paired by
-        experiment, with its own ``difference_ci95_s``. The best is chosen on these same experiments, so that
-        interval is a little optimistic. NaN where a figure is not defined (an interval of one experiment).
+        ``utilisation``; ``slowdown``; ``difference_s``, the average JCT minus that of ``best_classic``, paired by
+        experiment, with its own ``difference_ci95_s``, and ``difference`` and ``difference_ci95``, the same as
+        fractions of the best's. The best is chosen on these same experiments, so that interval is a little optimistic.
+        NaN where a figure is not defined (an interval of one experiment).
         """
         runs, best = self.runs(scheduler), self.best_classic
         jct = mean_interval(runs["mean_jct_s"])
-        difference = Interval(math.nan, math.nan)
+        difference, scale = Interval(math.nan, math.nan), math.nan
         if best is not None:
-            difference = mean_interval(runs["mean_jct_s"] - self.runs(best)["mean_jct_s"])
+            base = self.runs(best)["mean_jct_s"]
+            difference, scale = mean_interval(runs["mean_jct_s"] - base), float(base.mean())
         return {
             "avg_jct_s": jct.mean,
             "avg_jct_ci95_s": jct.half_width,
-            **{name: float(runs[name].mean()) for name in ("p95_jct_s", "makespan_s", "utilisation")},
+            **{
+                name: float(runs[name].mean())
+                for name in ("p95_jct_s", "makespan_s", "utilisation", "slowdown")
+            },
             "difference_s": difference.mean,
             "difference_ci95_s": difference.half_width,
+            "difference": difference.mean / scale if scale else math.nan,
+            "difference_ci95": difference.half_width / scale if scale else math.nan,
         }
+
+    def jobs(self) -> pd.DataFrame:
+        """Every job of the finished experiments under every scheduler that ran here, a row each.
+
+        Columns: ``scheduler`` (str), ``seed`` and ``job`` (int64, its number in the sequence), ``query`` (str, the
+        profile's name), ``arrival_s``, ``jct_s`` and ``slowdown`` (float64).
+        """
+        tables = []
+        for seed in self.finished:
+            sequence = self.conditions.sequence(seed)
+            common = {
+                "seed": seed,
+                "job": np.arange(len(sequence)),
+                "query": [profile.name for profile in sequence.profiles],
+                "arrival_s": sequence.arrival_ms / 1000,
+            }
+            for name in self.schedulers:
+                if (found := self._jobs.get((seed, name))) is not None:
+                    times = {"jct_s": found.jct_ms / 1000, "slowdown": found.slowdown}
+                    tables.append(pd.DataFrame({"scheduler": name, **common, **times}))
+        return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()
+
+    def by_query(self) -> pd.DataFrame:
+        """Mean JCT of the jobs of each query under each scheduler, s; a row for each query, those with most jobs first.
+
+        Columns: ``jobs`` (int64, over all finished experiments), and those of the schedulers, in order (float64).
+        """
+        jobs = self.jobs()
+        means = jobs.pivot_table(index="query", columns="scheduler", values="jct_s")[list(self.schedulers)]
+        counts = jobs.groupby("query").size() // len(self.schedulers)
+        return means.assign(jobs=counts).sort_values("jobs", ascending=False, kind="stable")[
+            ["jobs", *self.schedulers]
+        ]
 
     def table(self) -> pd.DataFrame:
         """The summaries: one row per scheduler, in order, float64 columns."""
@@ -330,9 +382,16 @@ def run_comparisons(
             comparisons[number]._sweeps[family, seed] = sweep_of_seed
             on_step(next(done), total)
         tuned = [each.tuned for each in comparisons]
-        for piece, runs, episodes in workers.map(partial(_run, tuned), pieces):
-            comparisons[piece.number]._add(piece, runs, episodes)
+        for piece, runs, jobs, episodes in workers.map(partial(_run, tuned), pieces):
+            comparisons[piece.number]._add(piece, runs, jobs, episodes)
             on_step(next(done), total)
+
+
+class PerJob(NamedTuple):
+    """What became of the jobs of an episode: JCT (float64 [jobs], ms) and slowdown (float64 [jobs])."""
+
+    jct_ms: NDArray[np.float64]
+    slowdown: NDArray[np.float64]
 
 
 class _Piece(NamedTuple):
@@ -348,6 +407,12 @@ class _Piece(NamedTuple):
 _Shared = list[tuple[Conditions, dict[str, str], dict[str, tuple[str, ...]]]]
 
 
+def _shipped(conditions: Conditions) -> str:
+    """The policy to follow where nobody names one; if none ships, the one that is missed."""
+    fitting = best_fit(conditions)
+    return DEFAULT_POLICY if fitting is None else fitting[0]
+
+
 def _once(spec: str) -> bool:
     """Whether this scheduler is tuned on training sequences."""
     return spec in TUNED and TUNED[spec].once
@@ -361,7 +426,7 @@ def _train(shared: _Shared, item: tuple[int, int, str]) -> tuple[int, int, str, 
 
 def _run(
     tuned: Sequence[Mapping[str, str]], shared: _Shared, piece: _Piece
-) -> tuple[_Piece, dict[str, Run], dict[str, EpisodeRecord]]:
+) -> tuple[_Piece, dict[str, Run], dict[str, PerJob], dict[str, EpisodeRecord]]:
     """What became of a piece; no setting runs twice."""
     conditions, schedulers, grids = shared[piece.number]
     cluster, sequence = conditions.cluster, conditions.sequence(piece.seed)
@@ -379,7 +444,9 @@ def _run(
         best = best_settings(sweep(cluster, sequence, settings, known), objectives)
         found |= {spec: best[each.objective] for spec, each in hindsight.items()}
     runs = {name: Run.of(found[spec][1], found[spec][0]) for name, spec in specs.items()}
-    return piece, runs, {name: found[spec][1] for name, spec in specs.items()} if piece.keep else {}
+    records = {name: found[spec][1] for name, spec in specs.items()}
+    jobs = {name: PerJob(record.jct_ms, record.slowdown) for name, record in records.items()}
+    return piece, runs, jobs, records if piece.keep else {}
 
 
 def _by_name(schedulers: Sequence[str]) -> dict[str, str]:

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from decima.evaluation.conditions import Conditions
 from decima.policy.files import read_trained_on
-from decima.policy.shipped import SHIPPED
+from decima.policy.shipped import SHIPPED, default_policies
 from decima.policy.surroundings import Surroundings, measure, outside
 
-__all__ = ["met_by", "misfits", "surroundings"]
+__all__ = ["best_fit", "met_by", "misfits", "surroundings"]
 
 #: Conditions are judged by as many sequences as have so many jobs: what fits must not hang on a draw.
 JOBS = 200
@@ -25,6 +25,13 @@ def surroundings(conditions: Conditions, seeds: Iterable[int]) -> Surroundings:
         seeds: of the sequences that are looked at, at least one.
     """
     return measure((conditions.cluster_of(seed), conditions.sequence(seed)) for seed in seeds)
+
+
+def best_fit(conditions: Conditions) -> tuple[str, list[str]] | None:
+    """The policy that ships and fits best, and what of the conditions it was not trained on; none if none ships."""
+    names = default_policies(len(conditions.cluster.executor_classes))
+    found = [(name, misfits(name, conditions)) for name in names]
+    return min(found, key=lambda pair: len(pair[1]), default=None)
 
 
 def misfits(policy: str | Path, conditions: Conditions) -> list[str]:

@@ -7,6 +7,8 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from decima.evaluation.conditions import CompareError
 from decima.registry import make_scheduler
 from simulator.cluster.episode import run_episode
@@ -28,11 +30,12 @@ class Run(NamedTuple):
         p95_jct_ms: its 95th percentile, ms.
         makespan_ms: last completion - first arrival, ms.
         utilisation: busy executor time over executors x makespan.
-        load: executor time spent on tasks, as a share of that of all executors until the last arrival; NaN in a batch.
+        load: share of the time until the last arrival in which executors ran tasks; NaN in a batch.
         fragmentation: share of the memory of busy executors that their tasks did not demand.
         setting: the scheduler that was chosen of a grid; empty for all others.
         decisions: how many it took, with those for which nobody needed to ask it.
         guarded: of these, decisions of a learned policy that its guard changed.
+        slowdown: mean over the jobs of JCT over what the job would need alone, see ``EpisodeRecord.slowdown``.
     """
 
     mean_jct_ms: float
@@ -44,21 +47,24 @@ class Run(NamedTuple):
     setting: str = ""
     decisions: int = 0
     guarded: int = 0
+    slowdown: float = math.nan
 
     @staticmethod
     def of(record: EpisodeRecord, setting: str = "") -> Run:
         """A whole episode in numbers."""
-        capacity_ms = float(record.sequence.arrival_ms[-1]) * record.config.num_executors
+        last_ms = float(record.sequence.arrival_ms[-1])
+        slowdown = record.slowdown[~np.isnan(record.slowdown)]
         return Run(
             record.mean_jct_ms,
             record.jct_percentile_ms(95),
             record.makespan_ms,
             record.utilisation,
-            float(record.busy_ms.sum()) / capacity_ms if capacity_ms else math.nan,
+            record.busy_until(last_ms) / (last_ms * record.config.num_executors) if last_ms else math.nan,
             record.fragmentation["memory"],
             setting,
             record.num_decisions,
             record.num_guarded,
+            float(slowdown.mean()) if slowdown.size else math.nan,
         )
 
 

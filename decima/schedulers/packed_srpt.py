@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from decima.schedulers.rule import AWAY_BY_RANK, FARTHEST_AWAY, Rule
+from decima.schedulers.rule import AWAY_BY_RANK, FARTHEST_AWAY, NO_RULE, Rule
 from decima.schedulers.srpt import STAYING, ProfiledSrpt, lasting_executors
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.observation import Decision, Observation, PerJob
@@ -50,6 +50,8 @@ class PackedSrpt(ProfiledSrpt):
 
         A job's limit is its own as far as its executors are busy and find lasting work, else all that find some.
         """
+        if not len(observation.jobs):
+            return NO_RULE
         stages, job = observation.stages, observation.stage_job
         num_jobs, most = len(observation.jobs), observation.num_executors
         covered, as_large = covering(observation)

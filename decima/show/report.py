@@ -15,26 +15,43 @@ from decima.registry import ANY_POLICY, LEARNED, PARAMETERS, SCHEDULERS, UNGUARD
 from decima.show.tables import interval_text, new_table
 from simulator.cluster.config import ClusterConfig, ExecutorClass
 
-__all__ = ["comparison_notes", "comparison_table", "scheduler_summaries"]
+__all__ = ["comparison_notes", "comparison_table", "query_table", "scheduler_summaries"]
 
 
 def comparison_table(comparison: Comparison) -> Table:
     """A comparison as a rich table, in seconds; fits 80 columns unless a scheduler's name is long."""
     best = comparison.best_classic
-    headings = ("Mean JCT", "p95 JCT", "Makespan", "Utilised", "vs best")
+    headings = ("Mean JCT", "p95 JCT", "Slowdown", "Utilised", "vs best")
     table = new_table(_title(comparison), "Scheduler", *headings)
     for scheduler in comparison.schedulers:
         row = comparison.summary(scheduler)
-        difference = Interval(row["difference_s"], row["difference_ci95_s"])
+        difference = Interval(row["difference"], row["difference_ci95"])
         table.add_row(
             scheduler,
             interval_text(Interval(row["avg_jct_s"], row["avg_jct_ci95_s"])),
             f"{row['p95_jct_s']:.1f}",
-            f"{row['makespan_s']:.1f}",
+            f"{row['slowdown']:.1f}",
             f"{row['utilisation']:.1%}",
-            "best" if scheduler == best else interval_text(difference, "+.1f"),
+            "best" if scheduler == best else interval_text(difference, "+.1%"),
             style="bold" if scheduler == best else None,
         )
+    return table
+
+
+def query_table(comparison: Comparison) -> Table:
+    """Mean JCT by query: of the best that did not learn, and of the others, with how they differ from it."""
+    best, means = comparison.best_classic, comparison.by_query()
+    others = [name for name in comparison.schedulers if name != best]
+    learned = [name for name in others if name in comparison.misfits or name in ANY_POLICY]
+    shown = ([] if best is None else [best]) + (learned or others)
+    table = new_table("Mean JCT by query, s", "Query", "Jobs", *shown)
+    for query, row in means.iterrows():
+        texts = [
+            f"{row[name]:.1f}"
+            + ("" if name == best or best is None else f" ({row[name] / row[best] - 1:+.0%})")
+            for name in shown
+        ]
+        table.add_row(str(query), f"{row['jobs']:.0f}", *texts)
     return table
 
 
@@ -44,7 +61,8 @@ def comparison_notes(comparison: Comparison) -> list[str]:
     notes = ["Times are seconds; ± is half a 95 % confidence interval (Student's t)."]
     if best is not None:
         notes.append(
-            f"vs best: mean JCT minus that of {best}, the best classic scheduler, paired by experiment."
+            f"vs best: by how much the mean JCT differs from that of {best}, the best that did not learn; paired by "
+            "experiment."
         )
     notes += [_tuning(comparison, name) for name, spec in schedulers.items() if spec in TUNED]
     notes += [

@@ -99,7 +99,8 @@ def experiments(
 def learned(study: Study, conditions: Conditions) -> str:
     """The policy: what the study was given, else the one that ships, else what the recipe ``packing`` trains.
 
-    On a trace it is the one that learned from TPC-H jobs: nothing learns from the windows that it is compared on.
+    On a trace it is the one that learned from a trace's other jobs: nothing learns from the windows that it is compared
+    on.
 
     Raises:
         CompareError: a trace, and none ships.
@@ -107,7 +108,7 @@ def learned(study: Study, conditions: Conditions) -> str:
     if study.checkpoint is not None:
         return f"{LEARNED}:{study.checkpoint}"
     trace = study.workload.sequence is not None
-    shipped = SHIPPED["packing-tpch"]
+    shipped = SHIPPED["packing-trace" if trace else "packing-tpch"]
     if shipped.is_file() and (trace or "profiles" in study.source):
         return f"{LEARNED}:{shipped}"
     if trace:

@@ -14,8 +14,8 @@ from decima.evaluation.comparison import Comparison, run_comparisons
 from decima.evaluation.conditions import CompareError, Conditions
 from decima.evaluation.intervals import Interval, mean_interval
 from decima.evaluation.tuning import HINDSIGHT
-from decima.policy.shipped import SHIPPED, default_policy
-from decima.registry import LEARNED
+from decima.policy.shipped import SHIPPED
+from decima.registry import DEFAULT_POLICY, LEARNED
 from decima.studies.settings_cells import CELLS, OPTIONS, Cell, Source
 from decima.studies.study_report import FULL, RULE, paired_change
 from decima.studies.trainings import Tell
@@ -199,7 +199,7 @@ def settings_grid(
         ConfigError: a stage of the trace that needs more than an executor has.
     """
     cells, left_out = choose_cells(names, known)
-    shipped = default_policy() if SHIPPED[default_policy()].is_file() else None
+    shipped = DEFAULT_POLICY if SHIPPED[DEFAULT_POLICY].is_file() else None
     measured = []
     for cell in cells:
         conditions = _conditions(cell, known[cell.source], num_experiments, seed)

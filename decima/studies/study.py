@@ -22,8 +22,8 @@ from decima.evaluation.run import Run, run_scheduler
 from decima.evaluation.tuning import ALPHAS
 from decima.learning.cluster.config import TrainingConfig, read_config
 from decima.learning.cluster.trainer import Trainer
-from decima.policy.shipped import SHIPPED, default_policy
-from decima.registry import LEARNED
+from decima.policy.shipped import SHIPPED
+from decima.registry import DEFAULT_POLICY, LEARNED
 from decima.studies.trainings import Tell, train_all
 from simulator.cluster.config import ClusterConfig
 from workloads.arrivals import poisson_arrivals
@@ -179,7 +179,7 @@ class Study:
         """
         if self.checkpoint is not None:
             return f"{LEARNED}:{self.checkpoint}"
-        file = SHIPPED[default_policy()]
+        file = SHIPPED[DEFAULT_POLICY]
         if shipped and "file" not in self.source and file.is_file():
             return f"{LEARNED}:{file}"
         return self.train(variant)[variant.name]

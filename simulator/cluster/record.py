@@ -155,6 +155,12 @@ class EpisodeRecord:
         capacity = self.config.num_executors * self.observed_ms
         return float(self.busy_ms.sum() / capacity) if capacity else float("nan")
 
+    def busy_until(self, time_ms: float) -> float:
+        """Executor time spent on tasks from the episode's start to some moment, ms."""
+        ran = self.task_executor >= 0
+        end_ms = np.minimum(self.task_finish_ms[ran], min(time_ms, self.end_ms))
+        return float(np.maximum(end_ms - self.task_start_ms[ran], 0.0).sum())
+
     @property
     def fragmentation(self) -> dict[str, float]:
         """Of the ``cpu`` and ``memory`` of busy executors, the shares that their tasks did not demand, 0 to 1.

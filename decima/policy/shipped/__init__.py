@@ -8,17 +8,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
-__all__ = ["SHIPPED", "default_policy"]
+__all__ = ["SHIPPED", "default_policies"]
 
 #: Name -> file. The first is for clusters of many sizes and moving delays, batches and streams of TPC-H and of random
-#: DAGs; the one that packs learned from streams of published TPC-H profiles on executors of four classes. The others
-#: know batches of 20 jobs on 50 executors, published profiles or embedded ones, and are better there than the first.
+#: DAGs. Those that pack learned from streams on executors of four classes: of published TPC-H profiles, and of the jobs
+#: of an industrial trace. The others know batches of 20 jobs on 50 executors, published profiles or embedded ones, and
+#: are better there than the first.
 SHIPPED: dict[str, Path] = {
     name: Path(__file__).with_name(f"{name}.npz")
-    for name in ("general", "packing-tpch", "tpch-batch", "embedded-batch")
+    for name in ("general", "packing-tpch", "packing-trace", "tpch-batch", "embedded-batch")
 }
 
 
-def default_policy(num_classes: int = 1) -> str:
-    """The name of the policy for clusters with so many classes of executors."""
-    return "general" if num_classes == 1 else "packing-tpch"
+def default_policies(num_classes: int = 1) -> tuple[str, ...]:
+    """The names of those that may be meant where nobody names one, for so many classes of executors, and are there."""
+    names = ("general",) if num_classes == 1 else ("packing-tpch", "packing-trace")
+    return tuple(name for name in names if SHIPPED[name].is_file())

@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from click.testing import CliRunner
 
@@ -62,6 +63,19 @@ def test_the_json_holds_a_command_that_gives_the_same_json(
 ) -> None:
     assert run(*options.split(), "--json", "r.json").exit_code == 0
     assert_same_again(tmp_path / "r.json", "--processes", "1", "--out", "elsewhere")
+
+
+def test_winners_and_losers_are_told_by_query_and_all_jobs_are_written(run: Compare, tmp_path: Path) -> None:
+    result = run("--schedulers", "fifo,fair", "--by", "query", "--csv", "jobs.csv", "--json", "r.json")
+    assert result.exit_code == 0, result.stderr
+    assert "Mean JCT by query, s" in result.stdout
+    jobs = pd.read_csv(tmp_path / "jobs.csv")
+    assert set(jobs["scheduler"]) == {"fifo", "fair"}
+    entry = json.loads((tmp_path / "r.json").read_text())["schedulers"]["fifo"]
+    assert jobs[jobs["scheduler"] == "fifo"]["slowdown"].mean() == pytest.approx(entry["slowdown"])
+    by_query = jobs[jobs["scheduler"] == "fair"].groupby("query")["jct_s"].mean()
+    assert all(f"{value:.1f}" in result.stdout for value in by_query)
+    assert_one_line_error(run("--csv", "nowhere/jobs.csv"), "cannot write nowhere/jobs.csv")
 
 
 def test_classes_are_told(run: Compare, tmp_path: Path) -> None:

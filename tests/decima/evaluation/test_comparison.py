@@ -71,13 +71,34 @@ def test_intervals_are_students_over_experiments_and_differences_are_paired() ->
     assert fifo["difference_s"] == 3
     assert fifo["difference_ci95_s"] == pytest.approx(t * 2 / math.sqrt(3))
     assert fair["difference_s"] == fair["difference_ci95_s"] == 0
+    assert fifo["difference"] == pytest.approx(3 / 17)
+    assert fifo["difference_ci95"] == pytest.approx(t * 2 / math.sqrt(3) / 17)
 
 
-def test_the_best_classic_is_neither_the_users_own_nor_learned_nor_one_with_hindsight(
-    shipped: dict[str, Path],
-) -> None:
+def test_jobs_are_told_one_by_one_and_by_query() -> None:
+    compared = comparison("fifo", "fair", num_experiments=2)
+    compared.run(processes=1)
+    jobs = compared.jobs()
+    assert len(jobs) == 2 * 2 * len(compared.conditions.sequence(5))
+    for name, record in compared.episodes.items():
+        own = jobs[(jobs["scheduler"] == name) & (jobs["seed"] == 5)]
+        assert own["jct_s"].tolist() == (record.jct_ms / 1000).tolist()
+        assert own["slowdown"].tolist() == record.slowdown.tolist()
+        assert own["query"].tolist() == [profile.name for profile in record.sequence.profiles]
+        assert own["arrival_s"].tolist() == (record.sequence.arrival_ms / 1000).tolist()
+        assert compared.runs(name)["slowdown"][5] == pytest.approx(record.slowdown.mean())
+    by_query = compared.by_query()
+    assert list(by_query) == ["jobs", "fifo", "fair"]
+    assert by_query["jobs"].sum() == len(jobs) / 2
+    first = jobs[(jobs["query"] == by_query.index[0]) & (jobs["scheduler"] == "fair")]
+    assert by_query["fair"].iloc[0] == pytest.approx(first["jct_s"].mean())
+
+
+def test_the_best_that_did_not_learn_is_not_the_users_own(shipped: dict[str, Path]) -> None:
     jct = {"fifo": [9.0], "fair": [5.0], "weighted-fair:-1": [4.0], HINDSIGHT: [3.0]}
     others = {OWN + "Greedy": [1.0], "decima": [1.0], "decima:packing-tpch": [2.0]}
+    assert finished({**jct, **others}).best_classic == HINDSIGHT
+    del jct[HINDSIGHT]
     assert finished({**jct, **others}).best_classic == "weighted-fair:-1"
     for name in (OWN + "Greedy", "decima"):
         alone = finished({name: [1.0]})

@@ -22,10 +22,14 @@ def test_an_episode_in_numbers() -> None:
     assert (objective_ms(run, "jct"), objective_ms(run, "makespan")) == (run.mean_jct_ms, run.makespan_ms)
 
 
-def test_the_load_is_what_tasks_took_until_the_last_arrival() -> None:
+def test_the_load_is_the_time_in_which_executors_ran_tasks_until_the_last_arrival() -> None:
     stream = conditions(arrivals="poisson", interval_ms=3000.0).sequence(5)
     record = run_scheduler(CLUSTER, stream, "fair")
-    assert Run.of(record).load == pytest.approx(record.busy_ms.sum() / (4 * stream.arrival_ms[-1]))
+    last_ms = stream.arrival_ms[-1]
+    spans = zip(record.task_start_ms.tolist(), record.task_finish_ms.tolist(), strict=True)
+    busy_ms = sum(max(min(end, last_ms) - start, 0.0) for start, end in spans)
+    assert Run.of(record).load == pytest.approx(busy_ms / (4 * last_ms))
+    assert 0 < Run.of(record).load < 1
     assert math.isnan(Run.of(run_scheduler(CLUSTER, conditions().sequence(5), "fair")).load)
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from decima.policy import shipped as policies
 from decima.policy.files import load_actor
-from decima.policy.shipped import SHIPPED, default_policy
+from decima.policy.shipped import SHIPPED, default_policies
 
 
 def test_policies_are_files_beside_their_module() -> None:
@@ -20,4 +20,5 @@ def test_policies_that_are_there_can_be_read() -> None:
 
 
 def test_classes_of_executors_have_a_policy_of_their_own() -> None:
-    assert [default_policy(classes) for classes in (1, 2, 4)] == ["general", "packing-tpch", "packing-tpch"]
+    assert default_policies() == ("general",)
+    assert default_policies(2) == default_policies(4) == ("packing-tpch", "packing-trace")
