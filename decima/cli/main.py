@@ -5,7 +5,9 @@ Modules that take long to import are imported inside the commands, so that ``dec
 
 from __future__ import annotations
 
+import signal
 import sys
+from types import FrameType
 from typing import NoReturn
 
 import click
@@ -38,6 +40,15 @@ for _command in (compare, deeprm, replay, reproduce, schedulers, spark, train, w
 
 def main() -> NoReturn:
     """Entry point of the command ``decima``."""
+    signal.signal(signal.SIGTERM, _as_ctrl_c)
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]  # a terminal may lack a character
     sys.exit(cli(prog_name="decima"))
+
+
+def _as_ctrl_c(number: int, frame: FrameType | None) -> None:
+    """SIGTERM, which cluster managers and ``timeout`` send, is what Ctrl-C is, even where Ctrl-C is ignored."""
+    handler = signal.getsignal(signal.SIGINT)
+    if not callable(handler):
+        raise KeyboardInterrupt
+    handler(signal.SIGINT, frame)

@@ -45,8 +45,8 @@ class Workers:
 
     With one process everything happens in the caller's own. More processes are spawned, which is the same on
     every platform and safe beside threads; a script that uses them therefore needs the customary
-    ``if __name__ == "__main__":``. Workers leave Ctrl-C to the caller: an exception inside the ``with`` block
-    ends them at once.
+    ``if __name__ == "__main__":``. Workers leave Ctrl-C and SIGTERM to the caller: an exception inside the ``with``
+    block ends them at once.
 
     Args:
         shared: handed to every call; picklable if there are several processes.
@@ -75,7 +75,7 @@ class Workers:
             return
         if error is not None:
             for process in set(multiprocessing.active_children()) - self._others:
-                process.terminate()
+                process.kill()
         self._pool.shutdown(cancel_futures=True)
 
     def map(self, function: Callable[[Any, Item], Result], items: Iterable[Item]) -> Iterator[Result]:
@@ -90,7 +90,7 @@ class Workers:
                 yield function(self._shared, item)
             return
         try:
-            with _children_ignore_interrupt():  # submitting starts the processes
+            with _children_leave_signals():  # submitting starts the processes
                 futures = [self._pool.submit(_work, function, item) for item in items]
             for future in as_completed(futures):
                 yield future.result()
@@ -101,19 +101,19 @@ class Workers:
 
 
 @contextmanager
-def _children_ignore_interrupt() -> Iterator[None]:
-    """Processes started here ignore Ctrl-C from their first instruction on.
+def _children_leave_signals() -> Iterator[None]:
+    """Processes started here do not hear Ctrl-C or SIGTERM, from their first instruction on; here they wait meanwhile.
 
-    Only the main thread may set handlers; from others, workers ignore it once they have begun.
+    Windows has no such masks; there, workers ignore them once they have begun.
     """
-    if threading.current_thread() is not threading.main_thread():
+    if not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, handler)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _start_worker(shared: Any) -> None:
@@ -121,7 +121,8 @@ def _start_worker(shared: Any) -> None:
     _shared = shared
     # A process is one CPU's work. PyTorch, if it is imported here, would start as many threads as there are CPUs.
     os.environ["OMP_NUM_THREADS"] = "1"
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 

@@ -24,6 +24,7 @@ from tests.decima.cli.commands import SAVED, Compare, assert_one_line_error, ass
 from tests.decima.evaluation.examples import LIBRARY, OWN
 from tests.programs import started
 from workloads import Workload, trace_arrivals, write_workload
+from workloads.arrivals import RandomStream, random_stream
 
 DECIMA = (sys.executable, "-m", "decima")
 
@@ -302,9 +303,12 @@ if __name__ == "__main__":
 
 
 @pytest.mark.skipif(os.name == "nt", reason="sends POSIX signals")
-@pytest.mark.parametrize("processes", ["1", "2"])
-def test_ctrl_c_keeps_the_experiments_that_have_finished(
-    library: Path, tmp_path: Path, processes: str
+@pytest.mark.parametrize(
+    ("processes", "number"),
+    [("1", signal.SIGINT), ("2", signal.SIGINT), ("1", signal.SIGTERM), ("2", signal.SIGTERM)],
+)
+def test_ctrl_c_and_sigterm_keep_the_experiments_that_have_finished(
+    library: Path, tmp_path: Path, processes: str, number: signal.Signals
 ) -> None:
     (tmp_path / "slow.py").write_text(SLOW_AFTER_FIRST)
     (tmp_path / "talkative.py").write_text(TALKATIVE)
@@ -317,7 +321,7 @@ def test_ctrl_c_keeps_the_experiments_that_have_finished(
         assert process.stdout is not None
         said = sorted(process.stdout.readline() for _ in range(1 + int(processes)))
         assert said == ["finished\n", *["waiting\n"] * int(processes)]
-        os.killpg(process.pid, signal.SIGINT)  # a terminal's Ctrl-C reaches the workers too
+        os.killpg(process.pid, number)  # it reaches the workers too
         stdout, stderr = process.communicate()
         assert process.returncode == 130
         assert_group_ends(process.pid)
@@ -326,6 +330,26 @@ def test_ctrl_c_keeps_the_experiments_that_have_finished(
     document = json.loads((tmp_path / "r.json").read_text())
     assert (document["seeds"], document["complete"]) == ([0], False)
     assert (tmp_path / "compare" / "schedule-fair.png").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("moment", range(10))
+def test_sigterm_ends_a_comparison_in_one_line_at_any_moment(tmp_path: Path, moment: int) -> None:
+    options = ["--seeds", "400", "--jobs", "10", "--processes", "2", "--json", "r.json"]
+    command = [sys.executable, "-m", "decima", "compare", *options]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
+    with started(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE) as process:
+        while "compare" not in {path.name for path in tmp_path.iterdir()}:  # imported, and at work
+            time.sleep(0.01)
+        time.sleep(random_stream(moment, RandomStream.GENERATOR).uniform(0, 20))
+        os.killpg(process.pid, signal.SIGTERM)
+        _, stderr = process.communicate()
+        assert process.returncode == 130
+        assert_group_ends(process.pid)
+    [line] = stderr.splitlines()
+    assert line.startswith("decima: interrupted, ")
+    finished = int(line.split()[2])
+    assert (tmp_path / "r.json").exists() == (finished > 0)
 
 
 def test_ctrl_c_before_anything_has_finished_leaves_old_results_alone(

@@ -266,11 +266,14 @@ def test_a_training_may_be_killed_at_any_moment(config: Path, tmp_path: Path) ->
     killed_and_gone_on_with(settings, tmp_path, moments)
 
 
-def test_ctrl_c_ends_in_one_line_and_keeps_the_policy(config: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_and_sigterm_end_in_one_line_and_keep_the_policy(
+    config: Path, tmp_path: Path, number: signal.Signals
+) -> None:
     config.write_text(small(tmp_path, iterations=100_000, validation={"every": 50_000}).to_yaml())
     with start() as process:
         wait_for_rows(process, 4)
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         errors = process.communicate()[1].splitlines()
         assert process.returncode == 130
     assert "Traceback" not in "\n".join(errors)
