@@ -15,6 +15,7 @@ import click
 from decima.cli.compare import compare
 from decima.cli.console import OneLineErrors
 from decima.cli.deeprm import deeprm
+from decima.cli.explain import explain
 from decima.cli.replay import replay
 from decima.cli.reproduce import reproduce
 from decima.cli.schedulers import schedulers
@@ -34,7 +35,7 @@ def cli(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-for _command in (compare, deeprm, replay, reproduce, schedulers, spark, train, workload):
+for _command in (compare, deeprm, explain, replay, reproduce, schedulers, spark, train, workload):
     cli.add_command(_command)
 
 

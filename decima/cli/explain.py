@@ -1,0 +1,99 @@
+"""The command ``decima explain``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from decima.cli.console import command_line, make_console
+from decima.cli.options import AT_LEAST_ONE, JSON, workload_named, workload_options
+
+__all__ = ["explain"]
+
+
+@click.command(context_settings={"show_default": True})
+@click.option("--decision", type=click.IntRange(min=0), help="Its number in the episode, from 0.")
+@click.option(
+    "--at", type=click.FloatRange(min=0), metavar="SECONDS", help="The first decision from then on."
+)
+@click.option(
+    "--differing",
+    is_flag=True,
+    help="The first decision from there on where the rule would do something else.",
+)
+@click.option(
+    "--policy", default="general", metavar="NAME|FILE", help="Policy file of decima train, or one that ships."
+)
+@click.option("--rule", default="priced-srpt", metavar="SCHEDULER", help="What to compare with.")
+@workload_options()
+@click.option(
+    "--arrivals", type=click.Choice(["batch", "poisson"]), default="batch", help="When jobs arrive."
+)
+@click.option("--interval", type=float, default=25.0, help="Mean seconds between Poisson arrivals.")
+@click.option("--jobs", type=AT_LEAST_ONE, default=20, help="Jobs in the episode.")
+@click.option("--executors", type=AT_LEAST_ONE, default=50, help="Executors of the cluster.")
+@click.option(
+    "--moving-delay",
+    type=click.FloatRange(min=0),
+    default=2.0,
+    help="Seconds that an executor needs to move to another job.",
+)
+@click.option("--seed", type=click.IntRange(min=0), default=0, help="Seed of the episode.")
+@JSON
+@click.pass_context
+def explain(
+    context: click.Context,
+    /,
+    decision: int | None,
+    at: float | None,
+    differing: bool,
+    policy: str,
+    rule: str,
+    json_file: Path | None,
+    **options: Any,
+) -> None:
+    """Explain a decision of a policy.
+
+    Tells what the policy saw, how likely each stage and limit was, which features moved it, what a rule would have
+    done, and what comes of both. The episode is the first experiment of decima compare with the same options.
+    """
+    from decima.evaluation.conditions import Conditions
+    from decima.evaluation.explain import explain as explained
+    from decima.outputs import atomic_path, check_file
+    from decima.policy.shipped import SHIPPED
+    from decima.show.explanation import shown
+    from simulator.cluster.config import ClusterConfig
+    from workloads.sources.open import EMBEDDED, open_workload
+
+    if decision is not None and at is not None:
+        raise click.UsageError("--decision and --at exclude each other")
+    if json_file is not None:
+        check_file(json_file)
+    conditions = Conditions(
+        workload=open_workload(workload_named(options["workload"], options["profiles"]) or EMBEDDED),
+        cluster=ClusterConfig(options["executors"], moving_delay_ms=options["moving_delay"] * 1000),
+        arrivals=options["arrivals"],
+        interval_ms=options["interval"] * 1000,
+        num_jobs=options["jobs"],
+        num_experiments=1,
+        seed=options["seed"],
+    )
+    found = explained(
+        conditions,
+        SHIPPED.get(policy, Path(policy)),
+        decision=decision or 0,
+        at_ms=1000 * (at or 0.0),
+        differing=differing,
+        rule=rule,
+    )
+    told = shown(found, command_line(context))
+    if json_file is not None:
+        with atomic_path(json_file) as path:
+            path.write_text(told.json, encoding="utf-8")
+    console = make_console()
+    for table in told.tables:
+        console.print(table)
+    for note in told.notes:
+        click.echo(note)

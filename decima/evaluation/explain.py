@@ -1,0 +1,314 @@
+"""Why a policy decided as it did: what it saw, how likely each choice was, what moved it, and what comes of it."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+
+from decima.evaluation.conditions import CompareError, Conditions
+from decima.policy.features import Featurizer
+from decima.policy.graphs import Graphs
+from decima.policy.policy import Policy, load_policy
+from decima.policy.scheduler import NeuralScheduler
+from decima.registry import make_scheduler
+from simulator.cluster.config import ClusterConfig
+from simulator.cluster.episode import DecidesStages, run_episode
+from simulator.cluster.observation import Decision, Observation
+from simulator.cluster.record import EpisodeRecord
+
+__all__ = ["Explanation", "explain"]
+
+
+@dataclass(frozen=True, eq=False)
+class Explanation:
+    """One decision of a policy.
+
+    Attributes:
+        number: of the decision in its episode, from 0.
+        time_ms: the clock.
+        offered: executors that were offered.
+        source: the job that offered them, its number in the sequence; -1 for free ones.
+        jobs: the live jobs, a row each: ``job`` (its number), ``name``, ``executors`` that it holds, ``tasks_left``,
+            ``work_left_s`` and ``waited_s``.
+        stages: those that could be chosen, the likeliest first: ``job``, ``stage`` (its number in the job), ``name``,
+            ``tasks`` that nobody claims, ``mean_s`` and ``probability``.
+        limits: of the job of the chosen stage (of the likeliest one, if the executors are left idle), the likeliest
+            first: ``limit`` and ``probability``. To leave the executors idle is the limit that the job has already.
+        influences: ``feature``, and ``effect``: by how much the logarithm of the chosen stage's probability falls where
+            all stages have the mean of the feature; the strongest first.
+        chosen: what the policy decided, as (job, stage, limit); none if it left the executors idle.
+        guarded: whether its guard changed that.
+        rule: the rule's name.
+        by_rule: what the rule would have decided.
+        mean_jct_s: what comes of it: with the policy's decision, and with the rule's, where the policy goes on from
+            there both times; and with the rule from there on.
+    """
+
+    number: int
+    time_ms: float
+    offered: int
+    source: int
+    jobs: pd.DataFrame
+    stages: pd.DataFrame
+    limits: pd.DataFrame
+    influences: pd.DataFrame
+    chosen: tuple[int, int, int] | None
+    guarded: bool
+    rule: str
+    by_rule: tuple[int, int, int] | None
+    mean_jct_s: dict[str, float]
+
+    @property
+    def differs(self) -> bool:
+        """Whether the rule would have decided otherwise."""
+        return self.chosen != self.by_rule
+
+    def to_json(self, **extra: Any) -> str:
+        """All of it as JSON; ``extra`` is added as it is."""
+        tables = {
+            name: getattr(self, name).to_dict("records")
+            for name in ("jobs", "stages", "limits", "influences")
+        }
+        content = {
+            **extra,
+            "decision": self.number,
+            "time_s": self.time_ms / 1000,
+            "offered": self.offered,
+            "source": self.source,
+            "chosen": self.chosen,
+            "guarded": self.guarded,
+            "rule": self.rule,
+            "by_rule": self.by_rule,
+            "mean_jct_s": self.mean_jct_s,
+            **tables,
+        }
+        return json.dumps(content, indent=1) + "\n"
+
+
+class _Switched:
+    """Asks one scheduler up to a decision, and others at it and behind it; remembers what was seen and said there."""
+
+    def __init__(
+        self, first: DecidesStages, at: DecidesStages, after: DecidesStages, number: int, time_ms: float
+    ) -> None:
+        self._schedulers = (first, at, after)
+        self._number, self._time_ms = number, time_ms
+        self.count, self.found = 0, -1
+        self.seen: Observation | None = None
+        self.decision: Decision | None = None
+
+    def reset(self, config: ClusterConfig) -> None:
+        for scheduler in self._schedulers:
+            scheduler.reset(config)
+
+    def decide(self, observation: Observation) -> Decision | None:
+        first, at, after = self._schedulers
+        is_it = self.found < 0 and self.count >= self._number and observation.time_ms >= self._time_ms
+        scheduler = at if is_it else first if self.found < 0 else after
+        decision = scheduler.decide(observation)
+        if is_it:
+            self.found, self.seen, self.decision = self.count, observation.copy(), decision
+        self.count += 1
+        return decision
+
+
+def explain(
+    conditions: Conditions,
+    policy: Path,
+    *,
+    decision: int = 0,
+    at_ms: float = 0.0,
+    differing: bool = False,
+    rule: str = "priced-srpt",
+) -> Explanation:
+    """Explain the first decision that is not before a number or a moment.
+
+    Args:
+        conditions: the first experiment's jobs and cluster are the episode.
+        policy: its file.
+        decision: its number in the episode, from 0.
+        at_ms: the clock, ms.
+        differing: the first such decision where the rule would have decided otherwise.
+        rule: the scheduler to compare with.
+
+    Raises:
+        CompareError: the episode has no such decision.
+        PolicyFileError: the file cannot be read.
+        SchedulerError: there is no such rule.
+    """
+    network = load_policy(policy)
+    scheduler = NeuralScheduler(network)
+    if differing:
+        decision = _first_difference(conditions, network, rule, decision, at_ms)
+        at_ms = 0.0
+
+    def episode(at: DecidesStages, after: DecidesStages) -> tuple[EpisodeRecord, _Switched]:
+        switched = _Switched(scheduler, at, after, decision, at_ms)
+        record = run_episode(
+            conditions.cluster_of(conditions.seed), conditions.sequence(conditions.seed), switched
+        )
+        if switched.seen is None:
+            raise CompareError(
+                f"the episode has {switched.count} decisions and ends at {record.end_ms / 1000:g} s"
+            )
+        return record, switched
+
+    whole, found = episode(scheduler, scheduler)
+    seen = found.seen
+    assert seen is not None
+    other = make_scheduler(rule, conditions.seed)
+    once, instead = episode(other, scheduler)
+    rest, _ = episode(other, other)
+    featurizer = Featurizer(network.config)
+    graph = featurizer.graph(seen)
+    stages, limits = _probabilities(network, graph)
+    plain = NeuralScheduler(network, guard=False)
+    plain.reset(seen.config)
+    guarded = plain.decide(seen) != found.decision
+    node = _node(graph, stages, found.decision)
+    return Explanation(
+        number=found.found,
+        time_ms=seen.time_ms,
+        offered=seen.offered,
+        source=int(seen.job_id[seen.source]) if seen.source >= 0 else -1,
+        jobs=_jobs(seen),
+        stages=_stages(seen, graph, stages),
+        limits=_limits(graph, limits, node),
+        influences=_influences(network, graph, node),
+        chosen=_named(seen, found.decision),
+        guarded=guarded,
+        rule=rule,
+        by_rule=_named(seen, instead.decision),
+        mean_jct_s={
+            "as the policy decided": whole.mean_jct_ms / 1000,
+            f"as {rule} here": once.mean_jct_ms / 1000,
+            f"as {rule} from here on": rest.mean_jct_ms / 1000,
+        },
+    )
+
+
+def _first_difference(conditions: Conditions, policy: Policy, rule: str, decision: int, at_ms: float) -> int:
+    """The number of the first decision from there on where the rule would do something else."""
+    scheduler, other = NeuralScheduler(policy), make_scheduler(rule, conditions.seed)
+    found: list[int] = []
+
+    class Both:
+        count = 0
+
+        def reset(self, config: ClusterConfig) -> None:
+            for each in (scheduler, other):
+                each.reset(config)
+
+        def decide(self, seen: Observation) -> Decision | None:
+            ours, theirs = scheduler.decide(seen), other.decide(seen)
+            if (
+                self.count >= decision
+                and seen.time_ms >= at_ms
+                and _effect(seen, ours) != _effect(seen, theirs)
+            ):
+                found.append(self.count)
+            self.count += 1
+            return ours
+
+    run_episode(conditions.cluster_of(conditions.seed), conditions.sequence(conditions.seed), Both())
+    if not found:
+        raise CompareError(f"{rule} decides as the policy does, from there to the end")
+    return found[0]
+
+
+def _effect(seen: Observation, decision: Decision | None) -> tuple[int, int] | None:
+    """The stage, and how many executors it gets."""
+    if decision is None:
+        return None
+    held = seen.held(int(seen.stage_job[decision.stage]))
+    return int(decision.stage), min(
+        decision.limit - held, seen.offered, int(seen.unclaimed_tasks[decision.stage])
+    )
+
+
+def _named(seen: Observation, decision: Decision | None) -> tuple[int, int, int] | None:
+    """Job and stage by their numbers, and the limit as far as it does something now."""
+    effect = _effect(seen, decision)
+    if effect is None:
+        return None
+    place, count = effect
+    job = int(seen.stage_job[place])
+    return int(seen.job_id[job]), place - int(seen.job_first_stage[job]), seen.held(job) + count
+
+
+def _probabilities(policy: Policy, graph: Graphs) -> tuple[NDArray[np.float64], list[NDArray[np.float64]]]:
+    with torch.no_grad():
+        stages, limits = policy.probabilities(graph)
+    return stages.double().numpy(), [each.double().numpy() for each in limits]
+
+
+def _node(graph: Graphs, probability: NDArray[np.float64], decision: Decision | None) -> int:
+    """The row of the chosen stage; where the executors are left idle, of the likeliest one."""
+    if decision is None:
+        return int(probability.argmax())
+    [node] = np.flatnonzero(graph.place == decision.stage)
+    return int(node)
+
+
+def _jobs(seen: Observation) -> pd.DataFrame:
+    left = np.bincount(seen.stage_job, seen.remaining_tasks, minlength=len(seen.jobs)).astype(np.int64)
+    return pd.DataFrame(
+        {
+            "job": seen.job_id.copy(),
+            "name": [profile.name for profile in seen.profiles],
+            "executors": seen.job_executors.copy(),
+            "tasks_left": left,
+            "work_left_s": seen.work_ms(seen.remaining_tasks) / 1000,
+            "waited_s": (seen.time_ms - seen.job_arrival_ms) / 1000,
+        }
+    )
+
+
+def _stages(seen: Observation, graph: Graphs, probability: NDArray[np.float64]) -> pd.DataFrame:
+    nodes = np.flatnonzero(graph.high > graph.low)
+    places = graph.place[nodes]
+    jobs = seen.stage_job[places]
+    numbers = places - seen.job_first_stage[jobs]
+    table = pd.DataFrame(
+        {
+            "job": seen.job_id[jobs],
+            "stage": numbers,
+            "name": [seen.profiles[job].stages[stage].name for job, stage in zip(jobs, numbers, strict=True)],
+            "tasks": seen.unclaimed_tasks[places],
+            "mean_s": seen.mean_task_ms[places] / 1000,
+            "probability": probability[nodes],
+        }
+    )
+    return table.sort_values("probability", ascending=False, kind="stable", ignore_index=True)
+
+
+def _limits(graph: Graphs, limits: list[NDArray[np.float64]], node: int) -> pd.DataFrame:
+    candidate = int(np.count_nonzero(graph.high[:node] > graph.low[:node]))
+    numbers = np.arange(graph.low[node] + 1, graph.high[node] + 1)
+    table = pd.DataFrame({"limit": numbers, "probability": limits[candidate]})
+    return table.sort_values("probability", ascending=False, kind="stable", ignore_index=True)
+
+
+def _influences(policy: Policy, graph: Graphs, node: int) -> pd.DataFrame:
+    """Each feature in turn at its mean, so that it tells no stage from another."""
+    candidates = graph.high > graph.low
+    before = math.log(max(_probabilities(policy, graph)[0][node], 1e-300))
+
+    def effects() -> Iterator[tuple[str, float]]:
+        for column, feature in enumerate(policy.config.stage_features):
+            features = graph.features.copy()
+            features[:, column] = features[candidates, column].mean()
+            changed = _probabilities(policy, graph._replace(features=features))[0][node]
+            yield feature.name, before - math.log(max(changed, 1e-300))
+
+    table = pd.DataFrame(effects(), columns=["feature", "effect"])
+    return table.sort_values("effect", key=abs, ascending=False, kind="stable", ignore_index=True)
