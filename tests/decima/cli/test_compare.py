@@ -346,7 +346,8 @@ def test_sigterm_ends_a_comparison_in_one_line_at_any_moment(tmp_path: Path, mom
         _, stderr = process.communicate()
         assert process.returncode == 130
         assert_group_ends(process.pid)
-    [line] = stderr.splitlines()
+    *told, line = stderr.splitlines()
+    assert all(each.startswith("Comparing: ") for each in told)
     assert line.startswith("decima: interrupted, ")
     finished = int(line.split()[2])
     assert (tmp_path / "r.json").exists() == (finished > 0)
