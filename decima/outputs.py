@@ -6,6 +6,7 @@ import os
 import platform
 import signal
 import threading
+import unicodedata
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
@@ -22,6 +23,7 @@ __all__ = [
     "prepare_outputs",
     "uninterrupted",
     "versions",
+    "visible",
 ]
 
 
@@ -112,6 +114,17 @@ def uninterrupted() -> Iterator[None]:
         signal.signal(signal.SIGINT, handler)
         if struck:
             signal.raise_signal(signal.SIGINT)
+
+
+def visible(text: str) -> str:
+    """A text for people, in which control characters, such as a terminal's escape codes, are seen and do nothing.
+
+    Ends of lines and tabs are what they are.
+    """
+    return "".join(
+        char if char in "\n\t" or unicodedata.category(char) != "Cc" else f"\\x{ord(char):02x}"
+        for char in text
+    )
 
 
 def _prove_writable(path: Path) -> None:

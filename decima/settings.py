@@ -57,11 +57,24 @@ class Section(BaseModel):
         for old, new in cls.RENAMED.items():
             if isinstance(values, dict) and old in values:
                 raise ValueError(f"{old} is called {new} now")
+        if isinstance(values, dict):
+            for name, value in values.items():
+                field = cls.model_fields.get(name)
+                if isinstance(value, bool) and field is not None and bool not in _kinds(field.annotation):
+                    raise ValueError(f"{name}: expected no true or false, got {str(value).lower()}")
         return values
 
     def to_yaml(self) -> str:
         """All settings; ``read_settings`` reads them back."""
         return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False)
+
+
+def _kinds(annotation: Any) -> set[Any]:
+    """The types that an annotation is made of; anything may be a truth value where it says so."""
+    if annotation is Any:
+        return {bool}
+    inner = [kind for each in get_args(annotation) for kind in _kinds(each)]
+    return {annotation, *inner, *map(type, get_args(annotation))}
 
 
 Settings = TypeVar("Settings", bound=Section)

@@ -14,7 +14,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from workloads.job import JobProfile, WorkloadError
+from workloads.job import LONGEST_MS, MOST_TASKS, JobProfile, WorkloadError
 
 __all__ = [
     "JobSequence",
@@ -25,6 +25,10 @@ __all__ = [
     "trace_arrivals",
     "uniform_memory",
 ]
+
+
+#: Jobs of a sequence that is drawn.
+MOST_JOBS = 10_000_000
 
 
 class RandomStream(IntEnum):
@@ -74,11 +78,14 @@ class JobSequence:
         if arrival.shape != (len(self.profiles),):
             expected = f"{len(self.profiles)} jobs need as many arrival times"
             raise WorkloadError(f"{expected}, got shape {arrival.shape}")
-        if not np.isfinite(arrival).all() or arrival[0] < 0:
-            raise WorkloadError("arrival times must be finite and not negative")
+        if not ((arrival >= 0) & (arrival <= LONGEST_MS)).all():
+            raise WorkloadError(f"arrival times must be between 0 and {LONGEST_MS:g} ms")
         if (np.diff(arrival) < 0).any():
             late = int(np.flatnonzero(np.diff(arrival) < 0)[0]) + 1
             raise WorkloadError(f"arrival times must ascend, job {late} arrives before job {late - 1}")
+        tasks = sum(profile.num_tasks for profile in self.profiles)
+        if tasks > MOST_TASKS:
+            raise WorkloadError(f"{tasks:,} tasks in all, expected at most {MOST_TASKS:,}")
         _check_seed(self.seed)
         arrival.setflags(write=False)
         object.__setattr__(self, "profiles", tuple(self.profiles))
@@ -168,6 +175,8 @@ def _sampled(
         raise WorkloadError("there are no job profiles to draw from")
     if num_jobs < 1:
         raise WorkloadError(f"a job sequence needs at least one job, got {num_jobs}")
+    if num_jobs > MOST_JOBS:
+        raise WorkloadError(f"a job sequence has at most {MOST_JOBS:,} jobs, got {num_jobs:,}")
     random = random_stream(seed, RandomStream.ARRIVALS)
     chosen = random.integers(len(profiles), size=num_jobs)
     intervals = random.exponential(mean_interval_ms, size=num_jobs)

@@ -30,6 +30,12 @@ class WorkloadError(DecimaError, ValueError):
     """A workload that cannot be used. The message is one line that names the place and what was expected."""
 
 
+#: No time is longer, ms: 300 years.
+LONGEST_MS = 1e13
+#: Tasks of a stage; and of all jobs of a sequence, which take 40 bytes each while it runs.
+MOST_TASKS = 200_000_000
+
+
 class Wave(IntEnum):
     """Which of its stage's tasks an executor is running; the three differ in duration.
 
@@ -74,9 +80,9 @@ class TaskDurations:
             raise WorkloadError(f"parallelism levels must be ascending and at least 1, got {levels.tolist()}")
         if values.ndim != 1 or not values.size:
             raise WorkloadError("a stage needs at least one task duration")
-        if not np.isfinite(values).all() or (values < 0).any():
-            wrong = values[~(np.isfinite(values) & (values >= 0))][0]
-            raise WorkloadError(f"a task duration must be finite and not negative, got {wrong}")
+        if not ((values >= 0) & (values <= LONGEST_MS)).all():
+            wrong = values[~((values >= 0) & (values <= LONGEST_MS))][0]
+            raise WorkloadError(f"a task duration must be between 0 and {LONGEST_MS:g} ms, got {wrong}")
         if cells.shape != (3, levels.size, 2):
             raise WorkloadError(f"cells must have shape (3, {levels.size}, 2), got {cells.shape}")
         if (cells < 0).any() or (cells > values.size).any() or (cells[..., 1] < cells[..., 0]).any():
@@ -86,8 +92,8 @@ class TaskDurations:
             raise WorkloadError(f"no durations in any wave at parallelism level {levels[empty][0]}")
         with np.errstate(over="ignore"):  # refused below
             mean = float(self.mean_ms) if self.mean_ms == self.mean_ms else float(values.mean())
-        if not np.isfinite(mean) or mean < 0:
-            raise WorkloadError(f"the mean task duration must be finite and not negative, got {mean}")
+        if not 0 <= mean <= LONGEST_MS:
+            raise WorkloadError(f"the mean task duration must be between 0 and {LONGEST_MS:g} ms, got {mean}")
         for name, value in (("levels", levels), ("values", values), ("cells", cells), ("mean_ms", mean)):
             object.__setattr__(self, name, value)
 
@@ -175,6 +181,8 @@ class StageProfile:
             raise WorkloadError(f"the number of tasks must be a whole number, got {self.num_tasks!r}")
         if self.num_tasks < 1:
             raise WorkloadError(f"a stage needs at least one task, got {self.num_tasks}")
+        if self.num_tasks > MOST_TASKS:
+            raise WorkloadError(f"a stage has at most {MOST_TASKS:,} tasks, got {self.num_tasks:,}")
         for name in ("cpu", "memory"):
             demand = getattr(self, name)
             if not np.isfinite(demand) or demand < 0:

@@ -16,6 +16,7 @@ from decima.cli.options import (
     AT_LEAST_ONE,
     FILE,
     JSON,
+    NOT_NEGATIVE,
     PATH,
     PROCESSES,
     Aside,
@@ -69,7 +70,7 @@ RECIPES = {
 )
 @click.option(
     "--moving-delay",
-    type=click.FloatRange(min=0),
+    type=NOT_NEGATIVE,
     help="Seconds that an executor needs to move to another job.  [default: what a workload file from event logs says "
     f"that it took; else {MOVING_DELAY:g}]",
 )

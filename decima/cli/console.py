@@ -29,6 +29,7 @@ __all__ = [
     "make_console",
     "progress",
     "report",
+    "say",
 ]
 
 #: Seconds before a command that is mostly quick says how far it is where there is no terminal.
@@ -74,8 +75,15 @@ class OneLineErrors(click.Group):
 
 def end(message: str, status: int) -> NoReturn:
     """End the program with a line on stderr."""
-    click.echo(f"decima: {' '.join(message.split())}", err=True)
+    say(f"decima: {' '.join(message.split())}", err=True)
     sys.exit(status)
+
+
+def say(text: str, err: bool = False) -> None:
+    """Print a line to stdout, or to stderr; what it holds is data, see ``visible``."""
+    from decima.outputs import visible
+
+    click.echo(visible(text), err=err)
 
 
 def command_line(context: click.Context, **instead: object) -> str:
@@ -128,14 +136,14 @@ def report(shown: Shown, out: Path, json_file: Path | None) -> None:
     for table in shown.tables:
         console.print(table)
     for note in shown.notes:
-        click.echo(note)
+        say(note)
     files = []
     for name, plot in shown.pictures.items():
         files.append(out / f"{name}.png")
         with atomic_path(files[-1]) as path:
             plot().savefig(path)
     if len(files) > 2:
-        click.echo(f"{len(files)} pictures in {out}")
+        say(f"{len(files)} pictures in {out}")
     else:
         click.echo(f"{'picture' if len(files) == 1 else 'pictures'}: {', '.join(map(str, files))}")
 

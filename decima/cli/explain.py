@@ -7,17 +7,15 @@ from typing import Any
 
 import click
 
-from decima.cli.console import command_line, make_console
-from decima.cli.options import AT_LEAST_ONE, JSON, workload_named, workload_options
+from decima.cli.console import command_line, make_console, say
+from decima.cli.options import AT_LEAST_ONE, JSON, NOT_NEGATIVE, workload_named, workload_options
 
 __all__ = ["explain"]
 
 
 @click.command(context_settings={"show_default": True})
 @click.option("--decision", type=click.IntRange(min=0), help="Its number in the episode, from 0.")
-@click.option(
-    "--at", type=click.FloatRange(min=0), metavar="SECONDS", help="The first decision from then on."
-)
+@click.option("--at", type=NOT_NEGATIVE, metavar="SECONDS", help="The first decision from then on.")
 @click.option(
     "--differing",
     is_flag=True,
@@ -36,7 +34,7 @@ __all__ = ["explain"]
 @click.option("--executors", type=AT_LEAST_ONE, default=50, help="Executors of the cluster.")
 @click.option(
     "--moving-delay",
-    type=click.FloatRange(min=0),
+    type=NOT_NEGATIVE,
     default=2.0,
     help="Seconds that an executor needs to move to another job.",
 )
@@ -96,4 +94,4 @@ def explain(
     for table in told.tables:
         console.print(table)
     for note in told.notes:
-        click.echo(note)
+        say(note)

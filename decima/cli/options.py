@@ -17,10 +17,12 @@ __all__ = [
     "FILE",
     "FOLDER",
     "JSON",
+    "NOT_NEGATIVE",
     "PATH",
     "POLICIES",
     "PROCESSES",
     "Aside",
+    "FiniteRange",
     "Numbers",
     "Option",
     "Studies",
@@ -38,8 +40,21 @@ __all__ = [
 #: Decorates a command with an option.
 Option = Callable[[Any], Any]
 
+
+class FiniteRange(click.FloatRange):
+    """A range of numbers; NaN and infinity are in none."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """As ``click.FloatRange``."""
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value!r} is not a finite number", param, ctx)
+        return number
+
+
 AT_LEAST_ONE = click.IntRange(min=1)
-ABOVE_ZERO = click.FloatRange(min=0, min_open=True)
+NOT_NEGATIVE = FiniteRange(min=0)
+ABOVE_ZERO = FiniteRange(min=0, min_open=True)
 #: A file or folder to read must be there; one to write is checked when the work begins.
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)

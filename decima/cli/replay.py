@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from decima.cli.console import say
 from decima.cli.options import FILE, PATH
 
 __all__ = ["replay"]
@@ -39,8 +40,8 @@ def replay(weights: Path | None, files: tuple[Path, ...]) -> int:
         difference = first_difference_in(path, None if agent is None else agent.differences)
         matching += difference is None
         if difference is not None:
-            click.echo(f"{path}: {difference}")
-    click.echo(f"{matching} of {len(files)} episodes match")
+            say(f"{path}: {difference}")
+    say(f"{matching} of {len(files)} episodes match")
     if agent is not None and agent.largest_difference >= 0:
-        click.echo(f"largest difference of a probability: {agent.largest_difference:.2g}")
+        say(f"largest difference of a probability: {agent.largest_difference:.2g}")
     return 0 if matching == len(files) else 1

@@ -16,6 +16,7 @@ from decima.cli.options import (
     FILE,
     POLICIES,
     PROCESSES,
+    FiniteRange,
     Option,
     Studies,
     with_options,
@@ -34,7 +35,7 @@ CHECKPOINT = click.option(
     type=FILE,
     help="Policy file of decima train that stands for the full policy, which is then not trained.",
 )
-SHARE = click.FloatRange(0, 1, min_open=True, max_open=True)
+SHARE = FiniteRange(0, 1, min_open=True, max_open=True)
 BUSY = "Share of the time that executors are to be busy"
 LOAD = click.option("--load", type=SHARE, default=0.85, help=f"{BUSY}; sets the time between arrivals.")
 #: Of section 7.3, either workload.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from decima.cli.console import INTERRUPTED, command_line, end, make_console, progress
+from decima.cli.console import INTERRUPTED, command_line, end, make_console, progress, say
 from decima.cli.options import (
     AT_LEAST_ONE,
     Aside,
@@ -233,12 +233,12 @@ def show_training(
     """
     make_console().print(table)
     what, judges = who
-    click.echo(
+    say(
         f"{what} after {result.best_iteration} of {result.iteration} iterations, the best on these {judges}; "
         f"{result.cpu_s / 60:.1f} minutes of CPU time."
     )
-    click.echo(knob)
-    click.echo(f"On {judges} that had no say in the choice:\n  {shlex.join(again)}")
+    say(knob)
+    say(f"On {judges} that had no say in the choice:\n  {shlex.join(again)}")
     if result.interrupted:
         done = f"{result.iteration} of {result.config.iterations} iterations"
         end(f"interrupted after {done}; --resume goes on", INTERRUPTED)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import click
 
-from decima.cli.console import INTERRUPTED, PATIENCE_S, command_line, end, progress, report
-from decima.cli.options import AT_LEAST_ONE, JSON, out_option
+from decima.cli.console import INTERRUPTED, PATIENCE_S, command_line, end, progress, report, say
+from decima.cli.options import AT_LEAST_ONE, JSON, NOT_NEGATIVE, out_option
 
 __all__ = ["what_if"]
 
@@ -23,7 +23,7 @@ __all__ = ["what_if"]
 )
 @click.option(
     "--moving-delay",
-    type=click.FloatRange(min=0),
+    type=NOT_NEGATIVE,
     help="Seconds that it takes to give a slot to another job.  [default: 0 where one application ran all jobs, else "
     "what executors took to start]",
 )
@@ -65,7 +65,7 @@ def what_if(
     prepare_outputs(out, json_file)
     imported = import_event_logs(logs, partial=damaged, arrivals=True, name="the logs")
     for note in imported.notes:
-        click.echo(note)
+        say(note)
     delay_ms = None if moving_delay is None else 1000 * moving_delay
     cluster = cluster_of_logs(imported.applications, executors, delay_ms)
     schedulers = {**SCHEDULERS, LEARNED: f"{LEARNED}:{policy}"}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from decima.cli.console import PATIENCE_S, make_console, progress
+from decima.cli.console import PATIENCE_S, make_console, progress, say
 from decima.cli.options import ABOVE_ZERO, AT_LEAST_ONE, FILE, PATH, Numbers, Option, with_options
 
 if TYPE_CHECKING:
@@ -100,13 +100,13 @@ def spark(logs: Sequence[Path], out: Path, levels: str, parameters: Sequence[str
     write_workload(out, imported.workload)
     make_console().print(_model_table(imported.model))
     for note in imported.notes:
-        click.echo(note)
+        say(note)
     with progress(PATIENCE_S) as tell:
         told = predict_held_out(imported, tell=partial(tell, "predicting runs"))
-    click.echo(_trust(told))
+    say(_trust(told))
     count, sequence = imported.workload.about["queries"], imported.workload.sequence
     came = "" if sequence is None else f", which arrive in {sequence.arrival_ms[-1] / 60_000:.1f} minutes,"
-    click.echo(f"{len(imported.workload.profiles)} profiles from {count} runs of queries{came} in {out}")
+    say(f"{len(imported.workload.profiles)} profiles from {count} runs of queries{came} in {out}")
 
 
 def _trust(told: HeldOut) -> str:
@@ -173,7 +173,7 @@ def _write_trace(
         sum(getattr(profile, count) for profile in taken.profiles) for count in ("num_stages", "num_tasks")
     )
     arrivals = "without their arrivals" if library else f"which arrive in {arrival_ms / 60_000:.1f} minutes"
-    click.echo(f"{len(taken.profiles)} jobs of {stages} stages and {tasks} tasks, {arrivals}, in {out}")
+    say(f"{len(taken.profiles)} jobs of {stages} stages and {tasks} tasks, {arrivals}, in {out}")
 
 
 @import_.command(context_settings={"show_default": True})
@@ -239,19 +239,17 @@ def show(workload: str, names: Sequence[str], out: Path | None) -> None:
         check_file(out)
     make_console().print(_profile_table(profiles))
     if shown.sequence is not None:
-        click.echo(f"{len(shown.sequence)} jobs arrive")
+        say(f"{len(shown.sequence)} jobs arrive")
     _tell(shown)
     measured = shown.about.get("measured_levels")
     if isinstance(measured, list) and "model" in shown.about:
-        click.echo(
-            f"durations on {_told(measured)} executors were measured, those on others follow the model"
-        )
+        say(f"durations on {_told(measured)} executors were measured, those on others follow the model")
     if out is not None:
         from decima.show.dags import plot_dags
 
         with atomic_path(out) as path:
             plot_dags(profiles).savefig(path, format="png")
-        click.echo(f"{len(profiles)} DAGs in {out}")
+        say(f"{len(profiles)} DAGs in {out}")
 
 
 def _chosen(shown: Workload, names: Sequence[str]) -> tuple[JobProfile, ...]:
@@ -281,9 +279,9 @@ def _profile_table(profiles: Sequence[JobProfile]) -> Table:
 
 def _plain_table(name: str, values: Sequence[str], texts: Sequence[str]) -> Table:
     """An empty table without lines: what rows are about, numbers, texts."""
-    from rich.table import Table
+    from decima.show.tables import PlainTable
 
-    table = Table(box=None, padding=(0, 2, 0, 0))
+    table = PlainTable(box=None, padding=(0, 2, 0, 0))
     table.add_column(name, no_wrap=True, style="bold")
     for heading in values:
         table.add_column(heading, justify="right")
@@ -315,7 +313,7 @@ def _model_table(model: SparkModel) -> Table:
 
 def _tell(workload: Workload) -> None:
     for key, value in workload.about.items():
-        click.echo(f"{key}: {_told(value) or 'none'}")
+        say(f"{key}: {_told(value) or 'none'}")
 
 
 def _told(value: object) -> str:

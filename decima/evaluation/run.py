@@ -88,7 +88,7 @@ def run_scheduler(cluster: ClusterConfig, sequence: JobSequence, scheduler: str)
         return run_episode(cluster, sequence, make_scheduler(scheduler, sequence.seed))
     except DecimaError as error:
         raise CompareError(f"{scheduler} on seed {sequence.seed}: {error}") from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         place = traceback.extract_tb(error.__traceback__)[-1]
         reason = f"{type(error).__name__}: {error} ({Path(place.filename).name}, line {place.lineno})"
         raise CompareError(f"{scheduler} on seed {sequence.seed}: {reason}") from error

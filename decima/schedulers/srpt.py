@@ -85,6 +85,8 @@ class CappedSrpt(_LimitedSrpt):
     """
 
     def __init__(self, coefficient: float = 5.0) -> None:
+        if not coefficient >= 0:
+            raise ValueError(f"the coefficient must not be negative, got {coefficient:g}")
         self.coefficient = coefficient
 
     def limits(self, observation: Observation, work: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -103,6 +105,8 @@ class ProfiledSrpt(_LimitedSrpt):
     """
 
     def __init__(self, thrift: float = 2.5) -> None:
+        if not thrift > 0:
+            raise ValueError(f"the thrift must be positive, got {thrift:g}")
         self.thrift = thrift
         self._used_well: PerJob[NDArray[np.float64]] = PerJob(self._best, np.array)
 

@@ -3,20 +3,34 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from rich.box import SIMPLE_HEAD
+from rich.console import RenderableType
 from rich.table import Table
 
 from decima.evaluation.intervals import Interval
+from decima.outputs import visible
 
-__all__ = ["interval_text", "new_table"]
+__all__ = ["PlainTable", "interval_text", "new_table"]
+
+
+class PlainTable(Table):
+    """A table whose texts are data: control characters in them are seen, and do nothing."""
+
+    def add_row(self, *cells: RenderableType | None, **options: Any) -> None:
+        """As ``rich.table.Table``."""
+        super().add_row(*(visible(cell) if isinstance(cell, str) else cell for cell in cells), **options)
 
 
 def new_table(title: str, *headings: str, names: int = 1) -> Table:
     """An empty table: the first headings are of ``names``, which may be long, the others of numbers."""
-    table = Table(title=title, title_justify="left", title_style="", box=SIMPLE_HEAD, pad_edge=False)
+    table = PlainTable(
+        title=visible(title), title_justify="left", title_style="", box=SIMPLE_HEAD, pad_edge=False
+    )
     table.min_width = min(len(title), 80)  # a title is broken where the table ends
     for place, heading in enumerate(headings):
+        heading = visible(heading)
         if place < names:
             table.add_column(heading, overflow="fold")
         else:

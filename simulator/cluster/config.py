@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Literal
 
 from simulator.errors import ConfigError
+from workloads.job import LONGEST_MS
 
 if TYPE_CHECKING:
     from workloads.arrivals import JobSequence
@@ -24,6 +25,10 @@ __all__ = [
     "check_demands",
     "parse_classes",
 ]
+
+
+#: Executors of a class.
+MOST_EXECUTORS = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -45,6 +50,8 @@ class ExecutorClass:
             raise ConfigError(
                 f"the number of executors must be a whole number of at least 1, got {self.count!r}"
             )
+        if self.count > MOST_EXECUTORS:
+            raise ConfigError(f"a cluster has at most {MOST_EXECUTORS:,} executors, got {self.count:,}")
         for name in ("cpu", "memory"):
             size = getattr(self, name)
             if not math.isfinite(size) or size < 0:
@@ -130,6 +137,8 @@ class ClusterConfig:
             delay = getattr(self, name)
             if not math.isfinite(delay) or delay < 0:
                 raise ConfigError(f"{name} must be finite and not negative, got {delay}")
+            if delay > LONGEST_MS:
+                raise ConfigError(f"{name} must be at most {LONGEST_MS:g}, got {delay}")
         if not self.max_time_ms > 0:
             raise ConfigError(f"max_time_ms must be positive, got {self.max_time_ms}")
         if not (math.isfinite(self.reward_scale_ms) and self.reward_scale_ms > 0):

@@ -6,7 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from decima.outputs import OutputError, atomic_path, check_file, make_folder, prepare_outputs, uninterrupted
+from decima.outputs import (
+    OutputError,
+    atomic_path,
+    check_file,
+    make_folder,
+    prepare_outputs,
+    uninterrupted,
+    visible,
+)
 from tests.programs import ctrl_c_strikes
 
 
@@ -98,3 +106,15 @@ def test_without_ctrl_c_nothing_happens_even_in_other_threads() -> None:
     thread.start()
     thread.join()
     assert done == [threading.main_thread(), thread]
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("plain, ünïcode and\ta tab\nand a line", "plain, ünïcode and\ta tab\nand a line"),
+        ("\x1b[31mred\x1b[0m", "\\x1b[31mred\\x1b[0m"),
+        ("bell\x07, back\x08, \x9b2J", "bell\\x07, back\\x08, \\x9b2J"),
+    ],
+)
+def test_control_characters_are_seen_and_do_nothing(text: str, shown: str) -> None:
+    assert visible(text) == shown

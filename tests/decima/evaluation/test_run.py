@@ -38,6 +38,7 @@ def test_the_load_is_the_time_in_which_executors_ran_tasks_until_the_last_arriva
     [
         ("Faulty", r"Faulty on seed 5: ZeroDivisionError: .* \(own_schedulers\.py, line \d+\)$"),
         ("Idle", r"Idle on seed 5: "),
+        ("Leaving", r"Leaving on seed 5: SystemExit: 3 \(own_schedulers\.py, line \d+\)$"),
     ],
 )
 def test_a_scheduler_that_fails_is_named_in_one_line(own: str, message: str) -> None:

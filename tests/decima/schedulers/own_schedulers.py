@@ -30,5 +30,12 @@ class Faulty(Scheduler):
         return 1 // 0  # type: ignore[return-value]
 
 
+class Leaving(Scheduler):
+    """Ends the program."""
+
+    def decide(self, observation: Observation) -> Decision | None:
+        raise SystemExit(3)
+
+
 class Undecided:
     """Is no scheduler."""

@@ -203,10 +203,22 @@ def test_an_episode_waits_for_executors_that_are_on_their_way_in_vain() -> None:
         ({"num_executors": -3}, "the number of executors must be a whole number of at least 1, got -3"),
         ({"num_executors": 2.5}, "the number of executors must be a whole number of at least 1, got 2.5"),
         ({"num_executors": True}, "the number of executors must be a whole number of at least 1, got True"),
-        ({"moving_delay_ms": -1.0}, "moving_delay_ms must be finite and not negative, got -1.0"),
-        ({"moving_delay_ms": math.nan}, "moving_delay_ms must be finite and not negative, got nan"),
-        ({"moving_delay_ms": math.inf}, "moving_delay_ms must be finite and not negative, got inf"),
-        ({"warmup_delay_ms": -0.5}, "warmup_delay_ms must be finite and not negative, got -0.5"),
+        (
+            {"moving_delay_ms": -1.0},
+            "moving_delay_ms must be finite and not negative, got -1.0",
+        ),
+        (
+            {"moving_delay_ms": math.nan},
+            "moving_delay_ms must be finite and not negative, got nan",
+        ),
+        (
+            {"moving_delay_ms": math.inf},
+            "moving_delay_ms must be finite and not negative, got inf",
+        ),
+        (
+            {"warmup_delay_ms": -0.5},
+            "warmup_delay_ms must be finite and not negative, got -0.5",
+        ),
         ({"max_time_ms": 0.0}, "max_time_ms must be positive, got 0.0"),
         ({"max_time_ms": math.nan}, "max_time_ms must be positive, got nan"),
         ({"reward_scale_ms": 0.0}, "reward_scale_ms must be positive and finite, got 0.0"),
