@@ -1,0 +1,222 @@
+"""A policy in charge of one application: order, limits, what it sees, and that it may only watch."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from itertools import pairwise
+
+import pytest
+
+from decima.service.protocol import Job, State
+from tests.spark.eventlog import Task, launches, most_at_once
+from tests.spark.harness import Sleeper, application, until, why_not
+from tests.spark.policy import PolicyServer, ordered
+
+pytestmark = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
+SLOTS = 4
+RETRY_MS = 200
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PolicyServer]:
+    server = PolicyServer(ordered())
+    yield server
+    server.close()
+
+
+@pytest.fixture(
+    scope="module", params=["local[4]", pytest.param("local-cluster[4,1,1024]", marks=pytest.mark.slow)]
+)
+def sleeper(request, tmp_path_factory, server: PolicyServer) -> Iterator[Sleeper]:
+    """Of all tests: a JVM takes long to start. Executors are threads, or processes where the test is slow."""
+    server.hellos.clear()
+    conf = {"spark__decima__retryMs": RETRY_MS}
+    with application(tmp_path_factory.mktemp("spark") / "app", server.port, request.param, **conf) as sleeper:
+        until(lambda: server.hellos)
+        yield sleeper
+    assert not server.problems, "what the driver says is not of the protocol"
+
+
+@pytest.fixture(autouse=True)
+def _forget(server: PolicyServer) -> None:
+    server.states.clear()
+    server.policy = ordered()
+
+
+def run_behind_another(sleeper: Sleeper, names: str) -> str:
+    """Start jobs one after the other while a first one holds all slots; returns who was launched when."""
+    first = f"before {names}"
+    threads = [sleeper.start(first, (SLOTS, 1500))]
+    until(lambda: sleeper.running() == SLOTS)
+    for count, name in enumerate(names, 1):
+        threads.append(sleeper.start(name, (2 * SLOTS, 50)))
+        until(lambda count=count: sleeper.active() == 1 + count)
+    assert sleeper.running() == SLOTS, "too busy a machine: the first job is over before the others are there"
+    for thread in threads:
+        thread.join()
+    return launches(task for task in sleeper.tasks() if task.job in tuple(names))
+
+
+def tasks_of(sleeper: Sleeper, *names: str) -> list[Task]:
+    return [task for task in sleeper.tasks() if task.job in names]
+
+
+def seen(server: PolicyServer, name: str) -> list[Job]:
+    """What was seen of a job, over time."""
+    return [job for state in server.states for job in state.jobs if job.name == name]
+
+
+def test_jobs_run_in_the_order_that_the_policy_says(sleeper: Sleeper, server: PolicyServer) -> None:
+    server.policy = ordered("before ABC", "C", "A", "B")
+    assert run_behind_another(sleeper, "ABC") == "C" * 8 + "A" * 8 + "B" * 8
+
+
+def test_a_policy_in_the_shadow_is_asked_and_not_obeyed(sleeper: Sleeper, server: PolicyServer) -> None:
+    server.policy = ordered("before DEF", "F", "D", "E", limits={"D": 1, "E": 1, "F": 1})
+    server.shadow = True
+    connections = len(server.hellos)
+    server.hang_up()
+    try:
+        until(lambda: len(server.hellos) > connections)
+        assert run_behind_another(sleeper, "DEF") == "D" * 8 + "E" * 8 + "F" * 8
+        assert {"D", "E", "F"} <= {job.name for state in server.states for job in state.jobs}
+    finally:
+        server.shadow = False
+        connections = len(server.hellos)
+        server.hang_up()
+        until(lambda: len(server.hellos) > connections)
+
+
+def test_a_limit_holds_for_a_job_that_is_alone(sleeper: Sleeper, server: PolicyServer) -> None:
+    server.policy = ordered(limits={"L": 2})
+    sleeper.start("L", (8, 100)).join()
+    assert most_at_once(tasks_of(sleeper, "L")) == 2
+
+
+def test_a_limit_holds_for_all_stages_of_a_job_together(sleeper: Sleeper, server: PolicyServer) -> None:
+    server.policy = ordered(limits={"T": 3})
+    sleeper.start("T", frame=sleeper.tree([(4, 100), (5, 120), (6, 140)], (2, 20))).join()
+    tasks = tasks_of(sleeper, "T")
+    assert most_at_once(tasks) == 3
+    [waiting] = {len(job.stages) for job in seen(server, "T")}
+    assert waiting == 4, "the stages to come are known from the start"
+    *leaves, last = seen(server, "T")[0].stages
+    assert last.parents == tuple(leaf.id for leaf in leaves)
+    assert any(one.stage != two.stage and two.launched < one.ended for one, two in pairwise(tasks))
+
+
+def test_slots_bind_executors_to_stages(sleeper: Sleeper, server: PolicyServer) -> None:
+    server.policy = ordered(slots=1)
+    sleeper.start("S", frame=sleeper.tree([(3, 100), (4, 100)], (1, 20))).join()
+    tasks = tasks_of(sleeper, "S")
+    stages = {task.stage for task in tasks}
+    assert [most_at_once(task for task in tasks if task.stage == stage) for stage in stages] == [1, 1, 1]
+    assert most_at_once(tasks) == 2
+
+
+def test_what_is_held_back_waits(sleeper: Sleeper, server: PolicyServer) -> None:
+    """As long as something else runs."""
+    server.policy = ordered(limits={"H": 0})
+    threads = [sleeper.start("G", (2, 800))]
+    until(lambda: sleeper.running() == 2)
+    threads.append(sleeper.start("H", (2, 20)))
+    for thread in threads:
+        thread.join()
+    tasks = tasks_of(sleeper, "G", "H")
+    assert min(task.launched for task in tasks if task.job == "H") >= min(
+        task.ended for task in tasks if task.job == "G"
+    )
+    assert "holds everything back" in sleeper.log()
+    time.sleep(RETRY_MS / 1e3)  # until it is asked again
+
+
+@pytest.mark.parametrize("adaptive", [False, True])
+def test_a_query_is_one_job_with_its_plan(sleeper: Sleeper, server: PolicyServer, adaptive: bool) -> None:
+    name = f"query, adaptive {adaptive}"
+    spark = sleeper.spark
+    spark.conf.set("spark.sql.adaptive.enabled", adaptive)
+    spark.conf.set("spark.sql.autoBroadcastJoinThreshold", -1)
+    try:
+        keyed = [sleeper.source(tasks, 30).selectExpr("id", "id % 50 k", "s") for tasks in (3, 2)]
+        small = spark.range(0, 50, 1, 2).selectExpr("id as k").hint("broadcast")
+        frame = keyed[0].join(keyed[1].select("k", "s"), "k").join(small, "k").groupBy("k").count()
+        sleeper.start(name, frame=frame).join()
+    finally:
+        spark.conf.set("spark.sql.adaptive.enabled", False)
+    jobs = seen(server, name)
+    assert len({job.id for job in jobs}) == 1
+    first, last = jobs[0], jobs[-1]
+    if first.plan is None:  # the first question may come before the plan is told
+        first = jobs[1]
+    assert first.plan is not None
+    assert "OverwriteByExpression" in first.plan
+    kinds = [exchange.kind for exchange in first.exchanges]
+    assert kinds.count("Exchange") == 2
+    assert kinds.count("BroadcastExchange") == 1
+    assert [exchange.partitions for exchange in first.exchanges if exchange.kind == "Exchange"] == [4, 4]
+    # Without adaptive execution the driver submits the scans when the broadcast has ended; with it, at once, and what
+    # joins waits for all three. The broadcast is a Spark job of its own: nothing but the order of events tells of it.
+    broadcast, *scans = sorted(
+        (stage for stage in last.stages if stage.tasks in (2, 3)), key=lambda stage: stage.id
+    )
+    if adaptive:
+        assert [stage.parents for stage in last.stages].count(()) == 3
+    else:
+        assert [stage.parents for stage in scans] == [(broadcast.id,)] * 2
+    ids = {stage.id for stage in last.stages}
+    waited_for = {parent for stage in last.stages for parent in stage.parents}
+    assert len(ids - waited_for) == 1, "all stages come before the last"
+    known = [len(job.stages) for job in jobs]
+    assert known == sorted(known)
+
+
+def test_states_add_up(sleeper: Sleeper, server: PolicyServer) -> None:
+    """The questions of two jobs with two stages, from arrival to end."""
+    threads = [sleeper.start(name, (6, 60), (3, 30)) for name in ("U", "V")]
+    for thread in threads:
+        thread.join()
+    assert server.states
+    for state in server.states:
+        assert sum(executor.slots for executor in state.executors) == SLOTS
+        assert sum(executor.running for executor in state.executors) == sum(job.running for job in state.jobs)
+        assert [job.submitted_time_ms for job in state.jobs] == sorted(
+            job.submitted_time_ms for job in state.jobs
+        )
+        ids = {job.id for job in state.jobs}
+        assert all(executor.job is None or executor.job in ids for executor in state.executors)
+        for job in state.jobs:
+            known: set[int] = set()
+            for stage in job.stages:
+                assert stage.tasks == stage.done + stage.running + stage.pending
+                assert known.issuperset(stage.parents), "parents come first"
+                known.add(stage.id)
+    assert any(executor.job is not None for state in server.states for executor in state.executors)
+    means = [stage.mean_ms for job in seen(server, "U") for stage in job.stages if stage.mean_ms is not None]
+    assert means
+    assert all(mean >= 30 for mean in means)
+    assert [state.seq for state in server.states] == sorted(state.seq for state in server.states)
+
+
+def test_a_job_is_gone_when_it_is_complete(sleeper: Sleeper, server: PolicyServer) -> None:
+    sleeper.start("W", (2, 20)).join()
+    sleeper.tasks()  # the listeners have heard of all
+    server.states.clear()
+    sleeper.start("X", (2, 20)).join()
+    names: set[str | None] = {job.name for state in server.states for job in state.jobs}
+    assert names == {"X"}
+
+
+def test_spark_jobs_of_a_group_belong_together(sleeper: Sleeper, server: PolicyServer) -> None:
+    context = sleeper.spark.sparkContext
+    context.setJobGroup("my group", "by hand")
+    try:
+        jvm = context._jvm
+        numbers = jvm.org.apache.spark.api.java.JavaSparkContext(context._jsc.sc()).parallelize([1, 2, 3], 3)
+        assert numbers.count() == 3
+    finally:
+        context.setLocalProperty("spark.jobGroup.id", None)
+        context.setLocalProperty("spark.job.description", None)
+    states: list[State] = server.states
+    [job] = {(job.id.split("@")[0], job.name) for state in states for job in state.jobs}
+    assert job == ("group-my group", "by hand")
