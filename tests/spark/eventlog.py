@@ -13,7 +13,8 @@ from typing import Any
 class Task:
     """One attempt of a task; times in ms.
 
-    It ends when the executor says so, after which the core is free; Spark notes the end when it has read the result.
+    It ends when the executor says so, after which the core is free; Spark notes that it has finished when it has read
+    the result.
     """
 
     job: str
@@ -21,6 +22,7 @@ class Task:
     executor: str
     launched: int
     ended: int
+    finished: int
     succeeded: bool
     attempt: int
 
@@ -51,6 +53,7 @@ def read_tasks(folder: Path) -> list[Task]:
                     info["Executor ID"],
                     info["Launch Time"],
                     min(info["Launch Time"] + busy, info["Finish Time"]),
+                    info["Finish Time"],
                     event["Task End Reason"]["Reason"] == "Success",
                     info["Attempt"],
                 )
@@ -71,3 +74,14 @@ def most_at_once(tasks: Iterable[Task]) -> int:
         now += change
         most = max(most, now)
     return most
+
+
+def gaps(tasks: Iterable[Task]) -> list[int]:
+    """How long each executor with one slot was idle between two tasks, sorted, ms."""
+    last: dict[str, Task] = {}
+    found = []
+    for task in tasks:
+        if task.executor in last:
+            found.append(max(0, task.launched - last[task.executor].finished))
+        last[task.executor] = task
+    return sorted(found)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import os
 import shutil
 import subprocess
@@ -211,8 +210,3 @@ def policy_program(port: int, *arguments: object) -> Iterator[subprocess.Popen[s
         process.kill()
         process.wait()
         process.stdout.close()  # type: ignore[union-attr]
-
-
-def plain(value: Any) -> str:
-    """For a test to print."""
-    return json.dumps(value)

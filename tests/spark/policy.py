@@ -1,9 +1,10 @@
-"""A scripted policy, as a thread or as a program: ``python -m tests.spark.policy --port PORT --order A,B ..``."""
+"""A scripted policy, as a thread or as a program: ``python -m tests.spark.policy --port PORT ..``."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import signal
 import socket
 import threading
 import time
@@ -81,15 +82,19 @@ class PolicyServer(threading.Thread):
         shadow: what drivers are told from the next connection on.
         hellos, states: what has been heard.
         problems: what was heard and is not of the protocol.
+        faults: what it does wrong, one of ``slow_ms``, ``hold``, or ``nonsense``, ``half`` and ``megabyte``, which say
+            at every how many answers.
     """
 
-    def __init__(self, policy: Policy, *, port: int = 0, token: str = "", **faults: Any) -> None:
+    def __init__(self, policy: Policy, *, port: int = 0, token: str = "") -> None:
         super().__init__(daemon=True)
-        self.policy, self.token, self.faults = policy, token, faults
+        self.policy, self.token = policy, token
+        self.faults: dict[str, int] = {}
         self.shadow = False
         self.hellos: list[Hello] = []
         self.states: list[State] = []
         self.problems: list[str] = []
+        self._answered = 0
         self._connections: list[socket.socket] = []
         self._listener = socket.create_server(("127.0.0.1", port))
         self.port: int = self._listener.getsockname()[1]
@@ -123,29 +128,32 @@ class PolicyServer(threading.Thread):
                     _say(file, Refusal(reason="wrong token"))
                     return
                 _say(file, Welcome(shadow=self.shadow))
-                for count, line in enumerate(file, 1):
+                for line in file:
                     assert len(line) <= LONGEST_LINE
                     state = State.model_validate_json(line)
                     self.states.append(state)
-                    self._answer(file, state, count)
+                    self._answer(file, state)
         except (ValidationError, AssertionError) as error:
             self.problems.append(str(error))
         except OSError:
             pass  # the driver has gone
 
-    def _answer(self, file: Any, state: State, count: int) -> None:
+    def _answer(self, file: Any, state: State) -> None:
+        self._answered += 1
         answer = self.policy(state).model_dump_json()
         match self.faults:
             case {"slow_ms": slow_ms}:
                 time.sleep(slow_ms / 1e3)
-            case {"nonsense": every} if count % every == 0:
-                text = NONSENSE[count // every % len(NONSENSE)]
+            case {"hold": _}:
+                answer = nothing(state).model_dump_json()
+            case {"nonsense": every} if self._answered % every == 0:
+                text = NONSENSE[self._answered // every % len(NONSENSE)]
                 answer = text % state.seq if "%d" in text else text
-            case {"half": every} if count % every == 0:
+            case {"half": every} if self._answered % every == 0:
                 file.write(answer[: len(answer) // 2].encode())
                 file.flush()
                 return
-            case {"megabyte": every} if count % every == 0:
+            case {"megabyte": every} if self._answered % every == 0:
                 answer = json.dumps({"seq": state.seq, "x": "y" * (1 << 20)})
         file.write(answer.encode() + b"\n")
         file.flush()
@@ -157,19 +165,19 @@ def _say(file: Any, message: Welcome | Refusal) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
+    """Serve well until there is a SIGUSR1, and with the faults from there."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--port", type=int, required=True)
-    parser.add_argument("--order", default="")
-    parser.add_argument("--hold", action="store_true")
     parser.add_argument("--token", default="")
-    for fault in ("slow-ms", "nonsense", "half", "megabyte"):
+    for fault in ("slow-ms", "nonsense", "half", "megabyte", "hold"):
         parser.add_argument(f"--{fault}", type=int)
     options = vars(parser.parse_args(arguments))
-    policy = nothing if options.pop("hold") else ordered(*options.pop("order").split(","))
-    options.pop("order", None)
-    server = PolicyServer(policy, **{name: value for name, value in options.items() if value is not None})
+    server = PolicyServer(ordered(), port=options.pop("port"), token=options.pop("token"))
+    faults = {name: value for name, value in options.items() if value is not None}
+    signal.signal(signal.SIGUSR1, lambda number, frame: server.faults.update(faults))
     print(server.port, flush=True)
-    server.join()
+    while server.is_alive():
+        server.join(0.05)
 
 
 if __name__ == "__main__":

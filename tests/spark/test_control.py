@@ -220,3 +220,23 @@ def test_spark_jobs_of_a_group_belong_together(sleeper: Sleeper, server: PolicyS
     states: list[State] = server.states
     [job] = {(job.id.split("@")[0], job.name) for state in states for job in state.jobs}
     assert job == ("group-my group", "by hand")
+
+
+def test_executors_leave_and_join(sleeper: Sleeper, server: PolicyServer) -> None:
+    """What the policy hears; the last test, since the executors are others then."""
+    context = sleeper.spark.sparkContext._jsc.sc()
+    if sleeper.spark.sparkContext.master.startswith("local["):
+        pytest.skip("needs executors that are processes")
+
+    def known(name: str) -> set[str]:
+        sleeper.start(name, (SLOTS, 20)).join()
+        return {executor.id for executor in server.states[-1].executors}
+
+    before = known("before")
+    assert len(before) == SLOTS
+    assert context.killExecutor("0")
+    until(lambda: "0" not in known("one less"))
+    assert known("one less") == before - {"0"}
+    assert context.requestExecutors(1)
+    until(lambda: len(known("as many")) == SLOTS)
+    assert known("as many") > before - {"0"}
