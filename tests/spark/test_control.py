@@ -34,6 +34,7 @@ def sleeper(request, tmp_path_factory, server: PolicyServer) -> Iterator[Sleeper
     conf = {"spark__decima__retryMs": RETRY_MS}
     with application(tmp_path_factory.mktemp("spark") / "app", server.port, request.param, **conf) as sleeper:
         until(lambda: server.hellos)
+        print(f"Spark {server.hellos[0].spark}")
         yield sleeper
     assert not server.problems, "what the driver says is not of the protocol"
 
@@ -224,7 +225,7 @@ def test_spark_jobs_of_a_group_belong_together(sleeper: Sleeper, server: PolicyS
 
 def test_executors_leave_and_join(sleeper: Sleeper, server: PolicyServer) -> None:
     """What the policy hears; the last test, since the executors are others then."""
-    context = sleeper.spark.sparkContext._jsc.sc()
+    context, jvm = sleeper.spark.sparkContext._jsc.sc(), sleeper.spark.sparkContext._jvm
     if sleeper.spark.sparkContext.master.startswith("local["):
         pytest.skip("needs executors that are processes")
 
@@ -237,6 +238,7 @@ def test_executors_leave_and_join(sleeper: Sleeper, server: PolicyServer) -> Non
     assert context.killExecutor("0")
     until(lambda: "0" not in known("one less"))
     assert known("one less") == before - {"0"}
-    assert context.requestExecutors(1)
+    nowhere = getattr(getattr(jvm.scala.collection.immutable, "Map$"), "MODULE$").empty()
+    assert context.requestTotalExecutors(SLOTS, 0, nowhere)
     until(lambda: len(known("as many")) == SLOTS)
     assert known("as many") > before - {"0"}
