@@ -174,8 +174,16 @@ final class Advisor {
     }
   }
 
-  /** Asks, outside of any round, if it has not asked for so long. */
+  /** Asks, outside of any round, if it has not asked for so long. Nothing is thrown: it would be the last beat. */
   void beat(long everyMs) {
+    try {
+      askIfSilent(everyMs);
+    } catch (RuntimeException | LinkageError e) {
+      LOG.warn("could not ask", e);
+    }
+  }
+
+  private void askIfSilent(long everyMs) {
     synchronized (scheduler) {
       long since = System.nanoTime() - askedNanos;
       if (client.up && pending == null && since >= TimeUnit.MILLISECONDS.toNanos(everyMs)) {

@@ -50,6 +50,8 @@ public final class DecimaPlugin implements SparkPlugin {
     private Settings settings;
     private Watcher watcher;
     private PolicyClient client;
+    private Mover mover;
+    private boolean moves;
     private volatile Advisor advisor;
 
     @Override public Map<String, String> init(SparkContext sc, PluginContext plugin) {
@@ -61,8 +63,15 @@ public final class DecimaPlugin implements SparkPlugin {
         }
         clock.setRemoveOnCancelPolicy(true);
         sc.conf().set("spark.scheduler.mode", "FAIR");
-        watcher = new Watcher(jobs, executors, this::changed);
+        watcher = new Watcher(jobs, executors, read.cpusPerTask, this::changed);
         sc.listenerBus().addToQueue(watcher, "decima");   // a queue of its own: others may be slow
+        if (read.executors) {
+          String why = Mover.prepare(sc.conf());
+          moves = why == null;
+          if (!moves) {
+            LOG.warn("the policy cannot move executors: {}", why);
+          }
+        }
         context = sc;
         settings = read;
       } catch (RuntimeException | LinkageError e) {
@@ -79,17 +88,37 @@ public final class DecimaPlugin implements SparkPlugin {
         TaskSchedulerImpl scheduler = (TaskSchedulerImpl) context.taskScheduler();
         DecimaPool pool = new DecimaPool(context, settings, jobs, executors);
         client = new PolicyClient(settings, token -> hello(application, token), this::policyChanged, clock);
-        Advisor made = new Advisor(settings, scheduler, client, clock, pool::state, answer -> { });
+        Mover moving = moves ? new Mover(context, settings, client) : null;
+        Advisor made = new Advisor(settings, scheduler, client, clock,
+            (number, plans) -> pool.state(number, plans, moving == null ? null : moving.moveMs()),
+            answer -> {
+              if (moving != null) {
+                moving.obey(answer);
+              }
+            });
         pool.install(made);
         advisor = made;
         client.start();
+        if (moving != null) {
+          mover = moving;
+          context.listenerBus().addToQueue(mover, "decima");
+          mover.start();
+          clock.scheduleWithFixedDelay(() -> made.beat(settings.heartbeatMs), settings.heartbeatMs,
+              settings.heartbeatMs / 4 + 1, TimeUnit.MILLISECONDS);
+        }
       } catch (RuntimeException | LinkageError e) {
         context.listenerBus().removeListener(watcher);
+        if (moves) {   // it has none, and nobody else will ask for any
+          context.requestTotalExecutors(Integer.MAX_VALUE, 0, Reflect.emptyMap());
+        }
         LOG.warn("not installed, Spark schedules as usual: {}", e.toString());
       }
     }
 
     @Override public void shutdown() {
+      if (mover != null) {
+        mover.close();
+      }
       if (client != null) {
         client.close();
         LOG.info("asked and answered: {}", figures());
@@ -101,7 +130,7 @@ public final class DecimaPlugin implements SparkPlugin {
       return Advisor.bytes(JsonNodeFactory.instance.objectNode().put("type", "hello")
           .put("protocol", PolicyClient.PROTOCOL).put("token", token)
           .put("application", application).put("name", SqlPlan.cut(context.appName(), SqlPlan.LONGEST_NAME))
-          .put("spark", context.version()).put("moves_executors", settings.executors));
+          .put("spark", context.version()).put("moves_executors", moves));
     }
 
     private void changed() {

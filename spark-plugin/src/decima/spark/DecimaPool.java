@@ -72,6 +72,7 @@ public final class DecimaPool extends Pool {
   private final Executors executors;
   private final List<Turn> turns = new ArrayList<>();
   private Advisor advisor;
+  private boolean troubled;
   // the round of offers under way
   private Answer answer;
   private List<TaskSetManager> queue = new ArrayList<>();
@@ -116,7 +117,11 @@ public final class DecimaPool extends Pool {
   @Override public void addSchedulable(Schedulable added) {
     super.addSchedulable(added);
     if (added instanceof TaskSetManager) {
-      jobs.stageOpened(context, (TaskSetManager) added);
+      try {
+        jobs.stageOpened(context, (TaskSetManager) added);
+      } catch (RuntimeException | LinkageError e) {
+        trouble("stage passed over", e);
+      }
       advisor.changed();
     }
   }
@@ -160,11 +165,21 @@ public final class DecimaPool extends Pool {
         case OBEY: return arrange(usual, advisor.answer());
         default: return usual;
       }
-    } catch (ReflectiveOperationException | RuntimeException e) {
-      LOG.warn("round left to Spark", e);
+    } catch (ReflectiveOperationException | RuntimeException | LinkageError e) {
+      trouble("round left to Spark", e);
       endTurn();
       return usual;
     }
+  }
+
+  /** Spark goes on, whatever is wrong here; the first time is told in full. */
+  private void trouble(String what, Throwable why) {
+    if (troubled) {
+      LOG.debug(what, why);
+    } else {
+      LOG.warn(what, why);
+    }
+    troubled = true;
   }
 
   // ---- a round by the policy's answer
@@ -253,8 +268,8 @@ public final class DecimaPool extends Pool {
 
   // ---- what the policy sees
 
-  /** The question of this number, under the scheduler's lock and outside of any turn. */
-  ObjectNode state(long number, boolean plans) {
+  /** The question of this number; under the scheduler's lock and outside of any turn. */
+  ObjectNode state(long number, boolean plans, Double moveMs) {
     List<TaskSetManager> sets = taskSets();
     Map<Integer, TaskSetManager> latest = new HashMap<>();
     for (TaskSetManager each : sets) {
@@ -265,7 +280,8 @@ public final class DecimaPool extends Pool {
       }
     }
     ObjectNode out = JsonNodeFactory.instance.objectNode();
-    out.put("type", "state").put("seq", number).put("time_ms", (double) System.currentTimeMillis()).putNull("move_ms");
+    out.put("type", "state").put("seq", number).put("time_ms", (double) System.currentTimeMillis());
+    out.put("move_ms", moveMs);
     executors.write(out.putArray("executors"), scheduler, jobs.ids());
     jobs.count(sets);
     jobs.write(out.putArray("jobs"), latest, plans);

@@ -10,18 +10,18 @@ import scala.Option;
 /** The executors that the application has now, in the order in which they came. */
 final class Executors {
   private static final class Executor {
-    final int cores;
+    final int slots;
     String job;
 
-    Executor(int cores) {
-      this.cores = cores;
+    Executor(int slots) {
+      this.slots = slots;
     }
   }
 
   private final Map<String, Executor> executors = new LinkedHashMap<>();
 
-  synchronized void added(String id, int cores) {
-    executors.put(id, new Executor(cores));
+  synchronized void added(String id, int slots) {
+    executors.put(id, new Executor(slots));
   }
 
   synchronized void removed(String id) {
@@ -45,7 +45,7 @@ final class Executors {
     scala.collection.immutable.Map<String, Object> running = scheduler.runningTasksByExecutors();
     executors.forEach((id, executor) -> {
       Option<Object> tasks = running.get(id);
-      out.addObject().put("id", id).put("slots", executor.cores / scheduler.CPUS_PER_TASK())
+      out.addObject().put("id", id).put("slots", executor.slots)
           .put("running", tasks.isDefined() ? (Integer) tasks.get() : 0)
           .put("job", jobs.contains(executor.job) ? executor.job : null)
           .put("leaving", scheduler.isExecutorDecommissioned(id));

@@ -5,12 +5,18 @@ import java.lang.reflect.Method;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Properties;
+import org.apache.spark.scheduler.ExecutorDecommissionInfo;
 import org.apache.spark.scheduler.ShuffleMapTask;
 import org.apache.spark.scheduler.Task;
 import org.apache.spark.scheduler.TaskSet;
 import org.apache.spark.scheduler.TaskSetManager;
+import org.apache.spark.scheduler.cluster.CoarseGrainedSchedulerBackend;
 import scala.Option;
+import scala.Tuple2;
 import scala.collection.Iterator;
+import scala.collection.immutable.$colon$colon;
+import scala.collection.immutable.Map$;
+import scala.collection.immutable.Nil$;
 import scala.collection.mutable.ArrayBuffer;
 
 /**
@@ -57,6 +63,41 @@ final class Reflect {
           : null;
     }
     return (TaskSet) made.newInstance(arguments);
+  }
+
+  /** Marks executors: the driver offers them nothing more, and they are not told. */
+  @SuppressWarnings("unchecked")
+  static void decommission(CoarseGrainedSchedulerBackend backend, List<String> ids, String why)
+      throws ReflectiveOperationException {
+    Tuple2<String, ExecutorDecommissionInfo>[] all = new Tuple2[ids.size()];
+    for (int i = 0; i < all.length; i++) {
+      all[i] = new Tuple2<>(ids.get(i), new ExecutorDecommissionInfo(why, Option.empty()));
+    }
+    boolean adjustTarget = false;
+    boolean triggeredByExecutor = true;
+    method(backend.getClass(), "decommissionExecutors", 3).invoke(backend, all, adjustTarget, triggeredByExecutor);
+  }
+
+  /** Kills those of these executors that run nothing. */
+  static void killIdle(CoarseGrainedSchedulerBackend backend, List<String> ids) throws ReflectiveOperationException {
+    scala.collection.immutable.List<Object> all = noList();
+    for (String id : ids) {
+      all = new $colon$colon<>(id, all);
+    }
+    boolean adjustTarget = false;
+    boolean countFailures = false;
+    boolean force = false;
+    method(backend.getClass(), "killExecutors", 4).invoke(backend, all, adjustTarget, countFailures, force);
+  }
+
+  @SuppressWarnings({"unchecked", "rawtypes"})
+  private static scala.collection.immutable.List<Object> noList() {
+    return (scala.collection.immutable.List) Nil$.MODULE$;
+  }
+
+  @SuppressWarnings({"unchecked", "rawtypes"})
+  static scala.collection.immutable.Map<String, Object> emptyMap() {
+    return (scala.collection.immutable.Map) Map$.MODULE$.empty();
   }
 
   static Method method(Class<?> type, String name, int arguments) {

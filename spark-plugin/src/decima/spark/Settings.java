@@ -30,6 +30,9 @@ final class Settings {
   /** With {@link #executors}, how long to wait for a policy before the application asks for all there are. */
   final int startMs;
 
+  /** Cores that a task takes. */
+  final double cpusPerTask;
+
   Settings(SparkConf conf) {
     address = conf.get("spark.decima.address", "").trim();
     tokenFile = conf.get("spark.decima.tokenFile", "").trim();
@@ -41,6 +44,7 @@ final class Settings {
     boolean fair = conf.get("spark.scheduler.mode", "FIFO").equalsIgnoreCase("FAIR");
     fallback = fair ? choice(conf, "spark.decima.fallback", "FAIR", "FIFO")
         : choice(conf, "spark.decima.fallback", "FIFO", "FAIR");
+    cpusPerTask = conf.getDouble("spark.task.cpus", 1);
     executors = conf.getBoolean("spark.decima.executors", false);
     heartbeatMs = atLeastOne(conf, "spark.decima.heartbeatMs", 250);
     startMs = atLeastOne(conf, "spark.decima.startMs", 5000);

@@ -18,12 +18,14 @@ final class Watcher extends SparkListener {
 
   private final JobGraph jobs;
   private final Executors executors;
+  private final double cpusPerTask;
   /** Something has happened that the policy should hear of. */
   private final Runnable onEvent;
 
-  Watcher(JobGraph jobs, Executors executors, Runnable onEvent) {
+  Watcher(JobGraph jobs, Executors executors, double cpusPerTask, Runnable onEvent) {
     this.jobs = jobs;
     this.executors = executors;
+    this.cpusPerTask = cpusPerTask;
     this.onEvent = onEvent;
   }
 
@@ -38,7 +40,7 @@ final class Watcher extends SparkListener {
   }
 
   @Override public void onExecutorAdded(SparkListenerExecutorAdded event) {
-    executors.added(event.executorId(), event.executorInfo().totalCores());
+    executors.added(event.executorId(), (int) (event.executorInfo().totalCores() / cpusPerTask));
     onEvent.run();
   }
 
