@@ -30,6 +30,11 @@ class Task:
 def events(folder: Path) -> Iterator[dict[str, Any]]:
     """Of the one application whose log is in the folder, running or ended."""
     [path] = [path for path in folder.iterdir() if path.name.startswith(("app-", "local-"))]
+    yield from events_of(path)
+
+
+def events_of(path: Path) -> Iterator[dict[str, Any]]:
+    """Of an application."""
     for line in path.read_text().splitlines(keepends=True):
         if line.endswith("\n"):  # the last may be half written
             yield json.loads(line)

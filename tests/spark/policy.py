@@ -79,6 +79,8 @@ class PolicyServer(threading.Thread):
 
     Attributes:
         policy: what answers; may be changed at any time, from the next question on.
+        targets: executors that an application shall have, by name.
+        latest: what each application said last, by name.
         shadow: what drivers are told from the next connection on.
         hellos, states: what has been heard.
         problems: what was heard and is not of the protocol.
@@ -90,6 +92,8 @@ class PolicyServer(threading.Thread):
         super().__init__(daemon=True)
         self.policy, self.token = policy, token
         self.faults: dict[str, int] = {}
+        self.targets: dict[str, int] = {}
+        self.latest: dict[str, State] = {}
         self.shadow = False
         self.hellos: list[Hello] = []
         self.states: list[State] = []
@@ -116,6 +120,7 @@ class PolicyServer(threading.Thread):
 
     def close(self) -> None:
         """Stop listening, too."""
+        self._listener.shutdown(socket.SHUT_RDWR)  # else whoever is accepting would accept one more
         self._listener.close()
         self.hang_up()
 
@@ -132,15 +137,16 @@ class PolicyServer(threading.Thread):
                     assert len(line) <= LONGEST_LINE
                     state = State.model_validate_json(line)
                     self.states.append(state)
-                    self._answer(file, state)
+                    self.latest[hello.name] = state
+                    self._answer(file, state, self.targets.get(hello.name))
         except (ValidationError, AssertionError) as error:
             self.problems.append(str(error))
         except OSError:
             pass  # the driver has gone
 
-    def _answer(self, file: Any, state: State) -> None:
+    def _answer(self, file: Any, state: State, executors: int | None) -> None:
         self._answered += 1
-        answer = self.policy(state).model_dump_json()
+        answer = self.policy(state).model_copy(update={"executors": executors}).model_dump_json()
         match self.faults:
             case {"slow_ms": slow_ms}:
                 time.sleep(slow_ms / 1e3)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import zipfile
 from pathlib import Path
@@ -12,7 +11,7 @@ import pytest
 from decima.cli.main import cli
 from decima.service.plugin import JAR, PluginError, build
 from decima.service.plugin.jar import javac, read_sources, release
-from tests.spark.harness import why_not
+from tests.spark.harness import spark_home, why_not
 
 #: Class files of Java 8, which every Java since then runs.
 JAVA_8 = 52
@@ -21,13 +20,6 @@ JAVA_8 = 52
 def entries(jar: Path, suffix: str) -> dict[str, bytes]:
     with zipfile.ZipFile(jar) as file:
         return {name: file.read(name) for name in file.namelist() if name.endswith(suffix)}
-
-
-def spark_home() -> Path:
-    spec = importlib.util.find_spec("pyspark")
-    assert spec is not None
-    assert spec.origin is not None
-    return Path(spec.origin).parent
 
 
 def why_not_compiled() -> str | None:

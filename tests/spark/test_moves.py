@@ -1,0 +1,106 @@
+"""Executors that move between applications on a standalone cluster: nothing fails, and nothing is done twice."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.spark.harness import until, why_not
+from tests.spark.policy import PolicyServer, ordered
+from tests.spark.standalone import Cluster, cluster, free_ports
+
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(why_not() is not None, reason=str(why_not()))]
+SLOTS = 6
+STAGES = ((12, 300), (6, 300))
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PolicyServer]:
+    server = PolicyServer(ordered())
+    yield server
+    assert not server.problems
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory, server: PolicyServer) -> Iterator[Cluster]:
+    with cluster(tmp_path_factory.mktemp("cluster") / "c", SLOTS, server.port) as made:
+        yield made
+
+
+def held(server: PolicyServer, name: str) -> int:
+    """Executors that an application has and keeps."""
+    state = server.latest.get(name)
+    return -1 if state is None else sum(not executor.leaving for executor in state.executors)
+
+
+def present(server: PolicyServer, name: str) -> int:
+    """Executors that it has, those included that are about to go."""
+    state = server.latest.get(name)
+    return 0 if state is None else len(state.executors)
+
+
+def test_shares_change_again_and_again(running: Cluster, server: PolicyServer) -> None:
+    shares = [(4, 2), (2, 4), (5, 1), (1, 5), (3, 3), (0, 6), (6, 0), (3, 3)]
+    server.targets = {"A": 0, "B": 0}
+    for name in "AB":
+        running.start(name, *STAGES)
+    until(lambda: {"A", "B"} <= server.latest.keys())
+    assert {hello.moves_executors for hello in server.hellos} == {True}
+    print()
+    for share in shares:
+        # Who gives, first: of two limits with room, Spark's master serves the application that came first.
+        server.targets |= dict(zip("AB", share, strict=True))
+        begin = time.monotonic()
+        until(lambda share=share: (held(server, "A"), held(server, "B")) == share)
+        until(lambda share=share: (present(server, "A"), present(server, "B")) == share)
+        print(f"{share} after {time.monotonic() - begin:.1f} s; load {os.getloadavg()[0]:.0f}")
+        time.sleep(2)
+    moves = [server.latest[name].move_ms for name in "AB"]
+    print(f"from the request to the first task, ms: {moves}")
+    assert all(move is not None and 100 < move < 60_000 for move in moves)
+    running.stop("A", "B")
+    for name in "AB":
+        summary = running.summary(name)
+        print(name, summary)
+        assert summary.tasks > 0
+        assert (summary.failed, summary.repeated, summary.stages_repeated) == (0, 0, 0)
+        assert summary.left > 0
+    assert running.most_held("A", "B") <= SLOTS
+
+
+def test_applications_outlive_the_service(running: Cluster, server: PolicyServer) -> None:
+    """They keep what they have, and obey when it is back. One that starts alone asks for all there are."""
+    server.targets = {"D": 2, "E": 2}
+    running.start("D", *STAGES)
+    until(lambda: held(server, "D") == 2)
+    [nobody] = free_ports(1)
+    running.start("E", *STAGES, spark__decima__address=f"127.0.0.1:{nobody}", spark__decima__startMs=1000)
+    until(lambda: "all there are" in running.log("E"))
+    until(lambda: running.summary("E").joined == SLOTS - 2)
+    port = server.port
+    server.close()
+    time.sleep(3)
+    known = running.summary("D")
+    assert (known.joined, known.left) == (2, 0)
+    again = PolicyServer(ordered(), port=port)
+    try:
+        again.targets = {"D": 1}
+        until(lambda: held(again, "D") == 1 == present(again, "D"))
+    finally:
+        again.close()
+    running.stop("D", "E")
+    for name in "DE":
+        summary = running.summary(name)
+        assert (summary.failed, summary.repeated, summary.stages_repeated) == (0, 0, 0)
+
+
+def test_where_nothing_can_be_moved(running: Cluster, server: PolicyServer, tmp_path: Path) -> None:
+    """The application runs, and its log says why."""
+    running.start("F", (2, 50), spark__cores__max=2)
+    until(lambda: "the policy cannot move executors: spark.cores.max is set" in running.log("F"))
+    running.stop("F")
+    assert running.summary("F").tasks >= 2
