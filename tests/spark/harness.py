@@ -152,8 +152,8 @@ def nap(ms: float, name: str = "s") -> str:
 
 
 @contextmanager
-def application(folder: Path, port: int | None, master: str = "local[4]", **conf: Any) -> Iterator[Sleeper]:
-    """Run Spark, with the plugin if there is a port to ask at; dots in the names of ``conf`` are ``__``."""
+def application(folder: Path, address: str, master: str = "local[4]", **conf: Any) -> Iterator[Sleeper]:
+    """Run Spark with the plugin, which asks at the address; dots in the names of ``conf`` are ``__``."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
@@ -179,13 +179,10 @@ def application(folder: Path, port: int | None, master: str = "local[4]", **conf
         "spark.sql.shuffle.partitions": "4",
         "spark.scheduler.minRegisteredResourcesRatio": "1.0",
         "spark.scheduler.maxRegisteredResourcesWaitingTime": "120s",
+        "spark.jars": str(JAR),
+        "spark.plugins": "decima.spark.DecimaPlugin",
+        "spark.decima.address": address,
     }
-    if port is not None:
-        settings |= {
-            "spark.jars": str(JAR),
-            "spark.plugins": "decima.spark.DecimaPlugin",
-            "spark.decima.address": f"127.0.0.1:{port}",
-        }
     settings |= {name.replace("__", "."): str(value) for name, value in conf.items()}
     builder = SparkSession.builder.master(master).appName(folder.name)
     for name, value in settings.items():

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
@@ -78,6 +79,7 @@ class PolicyServer(threading.Thread):
     """Answers any number of drivers; what it hears is held against the protocol.
 
     Attributes:
+        address: where it listens, on a port or at a path.
         policy: what answers; may be changed at any time, from the next question on.
         targets: executors that an application shall have, by name.
         latest: what each application said last, by name.
@@ -88,7 +90,7 @@ class PolicyServer(threading.Thread):
             at every how many answers.
     """
 
-    def __init__(self, policy: Policy, *, port: int = 0, token: str = "") -> None:
+    def __init__(self, policy: Policy, *, port: int = 0, path: Path | None = None, token: str = "") -> None:
         super().__init__(daemon=True)
         self.policy, self.token = policy, token
         self.faults: dict[str, int] = {}
@@ -100,15 +102,23 @@ class PolicyServer(threading.Thread):
         self.problems: list[str] = []
         self._answered = 0
         self._connections: list[socket.socket] = []
-        self._listener = socket.create_server(("127.0.0.1", port))
-        self.port: int = self._listener.getsockname()[1]
+        if path is None:
+            self._listener = socket.create_server(("127.0.0.1", port))
+            self.port: int = self._listener.getsockname()[1]
+            self.address = f"127.0.0.1:{self.port}"
+        else:
+            self._listener = socket.socket(socket.AF_UNIX)
+            self._listener.bind(str(path))
+            self._listener.listen()
+            self.address = f"unix:{path}"
         self.start()
 
     def run(self) -> None:
         with suppress(OSError):
             while True:
                 connection, _ = self._listener.accept()
-                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                if connection.family == socket.AF_INET:
+                    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 self._connections.append(connection)
                 threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
 

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pytest
 
-from decima.service.protocol import Job, State
+from decima.service.protocol import Job, Stage, State
 from tests.spark.eventlog import Task, launches, most_at_once
 from tests.spark.harness import Sleeper, application, until, why_not
 from tests.spark.policy import PolicyServer, ordered
@@ -18,21 +18,35 @@ SLOTS = 4
 RETRY_MS = 200
 
 
+#: Executors are threads, or processes; there are two ways to ask.
+WAYS = {
+    "local": ("local[4]", {}),
+    "cluster": ("local-cluster[4,1,1024]", {}),
+    "sync": ("local-cluster[4,1,1024]", {"mode": "sync", "ask": "offer"}),
+}
+SLOW = [pytest.param(way, marks=pytest.mark.slow) for way in ("cluster", "sync")]
+
+
+@pytest.fixture(scope="module", params=["local", *SLOW])
+def way(request) -> str:
+    return request.param
+
+
 @pytest.fixture(scope="module")
-def server() -> Iterator[PolicyServer]:
-    server = PolicyServer(ordered())
+def server(way: str, tmp_path_factory) -> Iterator[PolicyServer]:
+    """At a port, or at a path where the policy is asked in the other way."""
+    path = tmp_path_factory.mktemp("socket") / "policy" if way == "sync" else None
+    server = PolicyServer(ordered(), path=path)
     yield server
     server.close()
 
 
-@pytest.fixture(
-    scope="module", params=["local[4]", pytest.param("local-cluster[4,1,1024]", marks=pytest.mark.slow)]
-)
-def sleeper(request, tmp_path_factory, server: PolicyServer) -> Iterator[Sleeper]:
-    """Of all tests: a JVM takes long to start. Executors are threads, or processes where the test is slow."""
-    server.hellos.clear()
-    conf = {"spark__decima__retryMs": RETRY_MS}
-    with application(tmp_path_factory.mktemp("spark") / "app", server.port, request.param, **conf) as sleeper:
+@pytest.fixture(scope="module")
+def sleeper(way: str, tmp_path_factory, server: PolicyServer) -> Iterator[Sleeper]:
+    """Of all tests: a JVM takes long to start."""
+    master, settings = WAYS[way]
+    conf = {f"spark__decima__{key}": value for key, value in {"retryMs": RETRY_MS, **settings}.items()}
+    with application(tmp_path_factory.mktemp("spark") / "app", server.address, master, **conf) as sleeper:
         until(lambda: server.hellos)
         print(f"Spark {server.hellos[0].spark}")
         yield sleeper
@@ -172,15 +186,8 @@ def test_a_query_is_one_job_with_its_plan(sleeper: Sleeper, server: PolicyServer
     assert known == sorted(known)
 
 
-def test_states_add_up(sleeper: Sleeper, server: PolicyServer) -> None:
-    """The questions of two jobs with two stages, from arrival to end."""
-    threads = [sleeper.start(name, (6, 60), (3, 30)) for name in ("U", "V")]
-    for thread in threads:
-        thread.join()
-    assert server.states
-    for state in server.states:
-        assert sum(executor.slots for executor in state.executors) == SLOTS
-        assert sum(executor.running for executor in state.executors) == sum(job.running for job in state.jobs)
+def check_sums(states: list[State]) -> None:
+    for state in states:
         assert [job.submitted_time_ms for job in state.jobs] == sorted(
             job.submitted_time_ms for job in state.jobs
         )
@@ -192,6 +199,18 @@ def test_states_add_up(sleeper: Sleeper, server: PolicyServer) -> None:
                 assert stage.tasks == stage.done + stage.running + stage.pending
                 assert known.issuperset(stage.parents), "parents come first"
                 known.add(stage.id)
+
+
+def test_states_add_up(sleeper: Sleeper, server: PolicyServer) -> None:
+    """The questions of two jobs with two stages, from arrival to end."""
+    threads = [sleeper.start(name, (6, 60), (3, 30)) for name in ("U", "V")]
+    for thread in threads:
+        thread.join()
+    assert server.states
+    check_sums(server.states)
+    for state in server.states:
+        assert sum(executor.slots for executor in state.executors) == SLOTS
+        assert sum(executor.running for executor in state.executors) == sum(job.running for job in state.jobs)
     assert any(executor.job is not None for state in server.states for executor in state.executors)
     means = [stage.mean_ms for job in seen(server, "U") for stage in job.stages if stage.mean_ms is not None]
     assert means
@@ -223,22 +242,71 @@ def test_spark_jobs_of_a_group_belong_together(sleeper: Sleeper, server: PolicyS
     assert job == ("group-my group", "by hand")
 
 
-def test_executors_leave_and_join(sleeper: Sleeper, server: PolicyServer) -> None:
-    """What the policy hears; the last test, since the executors are others then."""
-    context, jvm = sleeper.spark.sparkContext._jsc.sc(), sleeper.spark.sparkContext._jvm
-    if sleeper.spark.sparkContext.master.startswith("local["):
+def test_a_stage_that_loses_what_it_wrote_comes_again(
+    sleeper: Sleeper, server: PolicyServer, way: str
+) -> None:
+    """As another attempt, in which what was not lost stays done. The last tests: executors are others then."""
+    if way == "local":
         pytest.skip("needs executors that are processes")
+    job = sleeper.start("R", (8, 100), (8, 500))
+    until(lambda: any(stage.state == "ready" for stage in last_stages(server, "R")[1:]))
+    until(lambda: sleeper.running() == SLOTS)
+    victim = min(executor.id for executor in server.states[-1].executors)
+    assert sleeper.spark.sparkContext._jsc.sc().killExecutor(victim)
+    job.join()
+    check_sums(server.states)
+    again = [
+        stage for job in seen(server, "R") for stage in job.stages if stage.attempt > 0 and stage.tasks == 8
+    ]
+    assert any(0 < stage.done < 8 and stage.state == "ready" for stage in again)
+    restore(sleeper)
+    until(lambda: len(known_executors(sleeper, server, "as many")) == SLOTS)
 
-    def known(name: str) -> set[str]:
-        sleeper.start(name, (SLOTS, 20)).join()
-        return {executor.id for executor in server.states[-1].executors}
 
-    before = known("before")
-    assert len(before) == SLOTS
-    assert context.killExecutor("0")
-    until(lambda: "0" not in known("one less"))
-    assert known("one less") == before - {"0"}
+def last_stages(server: PolicyServer, name: str) -> tuple[Stage, ...]:
+    jobs = seen(server, name)
+    return jobs[-1].stages if jobs else ()
+
+
+def known_executors(sleeper: Sleeper, server: PolicyServer, name: str) -> set[str]:
+    """What the policy hears when a job runs."""
+    sleeper.start(name, (SLOTS, 20)).join()
+    return {executor.id for executor in server.states[-1].executors}
+
+
+def restore(sleeper: Sleeper) -> None:
+    """Ask for as many executors as there were at first."""
+    context, jvm = sleeper.spark.sparkContext._jsc.sc(), sleeper.spark.sparkContext._jvm
     nowhere = getattr(getattr(jvm.scala.collection.immutable, "Map$"), "MODULE$").empty()
     assert context.requestTotalExecutors(SLOTS, 0, nowhere)
-    until(lambda: len(known("as many")) == SLOTS)
-    assert known("as many") > before - {"0"}
+
+
+def test_executors_leave_and_join(sleeper: Sleeper, server: PolicyServer, way: str) -> None:
+    if way == "local":
+        pytest.skip("needs executors that are processes")
+    before = known_executors(sleeper, server, "before")
+    assert len(before) == SLOTS
+    victim = min(before)
+    assert sleeper.spark.sparkContext._jsc.sc().killExecutor(victim)
+    until(lambda: victim not in known_executors(sleeper, server, "one less"))
+    assert known_executors(sleeper, server, "one less") == before - {victim}
+    restore(sleeper)
+    until(lambda: len(known_executors(sleeper, server, "as many")) == SLOTS)
+    assert known_executors(sleeper, server, "as many") > before - {victim}
+
+
+def test_a_barrier_stage_starts_whole(sleeper: Sleeper, server: PolicyServer, way: str) -> None:
+    """Whatever the limit is."""
+    if way == "local":
+        pytest.skip("needs Python in the executors, which takes its time")
+    server.policy = ordered(limits={"barrier": 1})
+    context = sleeper.spark.sparkContext
+    context.setJobGroup("barrier", "barrier")
+    try:
+        assert context.parallelize([1, 2], 2).barrier().mapPartitions(lambda numbers: numbers).collect() == [
+            1,
+            2,
+        ]
+    finally:
+        context.setLocalProperty("spark.jobGroup.id", None)
+        context.setLocalProperty("spark.job.description", None)
