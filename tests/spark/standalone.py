@@ -162,11 +162,11 @@ class Cluster:
             left=len(of("ExecutorRemoved")),
         )
 
-    def most_held(self, *names: str) -> int:
-        """Most executors that these applications had at once."""
-        changes = []
+    def most_held(self, *names: str, killed_ms: float) -> int:
+        """Most executors that these applications had at once; those of a driver that was killed went then."""
+        changes: list[tuple[float, int]] = []
         for name in names:
-            held = set()
+            held: set[str] = set()
             for event in self.events(name):
                 if event["Event"] == "SparkListenerExecutorAdded":
                     held.add(event["Executor ID"])
@@ -176,6 +176,8 @@ class Cluster:
                     changes.append((event["Timestamp"], -1))
                 elif event["Event"] == "SparkListenerApplicationEnd":
                     changes.extend([(event["Timestamp"], -1)] * len(held))
+                    held.clear()
+            changes.extend([(killed_ms, -1)] * len(held))
         most = now = 0
         for _, change in sorted(changes):
             now += change

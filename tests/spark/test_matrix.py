@@ -36,7 +36,20 @@ def test_all_that_control_means_holds_there(spark: Path) -> None:
         java = javac().resolve().parents[1]
     except PluginError as error:
         pytest.skip(str(error))
-    command = [sys.executable, "-m", "pytest", "-n", "0", "-rA", "-m", "slow", "-k", "cluster", "-o", "filterwarnings="]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-n",
+        "0",
+        "-rA",
+        "-m",
+        "slow",
+        "-k",
+        "cluster",
+        "-o",
+        "filterwarnings=",
+    ]
     command += [str(Path(__file__).with_name("test_control.py"))]
     environment = os.environ | {"PYTHONPATH": str(spark.parent), "DECIMA_JAVA_HOME": str(java)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -43,33 +42,40 @@ def present(server: PolicyServer, name: str) -> int:
     return 0 if state is None else len(state.executors)
 
 
+def give(server: PolicyServer, shares: dict[str, int]) -> None:
+    """Have applications hold so many executors, and no others beside these."""
+    server.targets = shares
+    begin = time.monotonic()
+    until(lambda: all(held(server, name) == present(server, name) == share for name, share in shares.items()))
+    print(f"{shares} after {time.monotonic() - begin:.1f} s; load {os.getloadavg()[0]:.0f}")
+    time.sleep(1)
+
+
 def test_shares_change_again_and_again(running: Cluster, server: PolicyServer) -> None:
-    shares = [(4, 2), (2, 4), (5, 1), (1, 5), (3, 3), (0, 6), (6, 0), (3, 3)]
-    server.targets = {"A": 0, "B": 0}
-    for name in "AB":
+    """Twenty times, and a driver is killed in the middle; the others go on."""
+    server.targets = dict.fromkeys("ABC", 0)
+    for name in "ABC":
         running.start(name, *STAGES)
-    until(lambda: {"A", "B"} <= server.latest.keys())
+    until(lambda: set("ABC") <= server.latest.keys())
     assert {hello.moves_executors for hello in server.hellos} == {True}
     print()
-    for share in shares:
-        # Who gives, first: of two limits with room, Spark's master serves the application that came first.
-        server.targets |= dict(zip("AB", share, strict=True))
-        begin = time.monotonic()
-        until(lambda share=share: (held(server, "A"), held(server, "B")) == share)
-        until(lambda share=share: (present(server, "A"), present(server, "B")) == share)
-        print(f"{share} after {time.monotonic() - begin:.1f} s; load {os.getloadavg()[0]:.0f}")
-        time.sleep(2)
+    for share in ("222", "411", "141", "114", "330", "033", "303", "222", "123", "321"):
+        give(server, dict(zip("ABC", map(int, share), strict=True)))
+    running.kill("C")
+    killed_ms = time.time() * 1e3
+    for share in ("33", "42", "24", "51", "15", "60", "06", "33", "24", "42"):
+        give(server, dict(zip("AB", map(int, share), strict=True)))
     moves = [server.latest[name].move_ms for name in "AB"]
     print(f"from the request to the first task, ms: {moves}")
     assert all(move is not None and 100 < move < 60_000 for move in moves)
     running.stop("A", "B")
-    for name in "AB":
+    for name in "ABC":
         summary = running.summary(name)
         print(name, summary)
         assert summary.tasks > 0
         assert (summary.failed, summary.repeated, summary.stages_repeated) == (0, 0, 0)
         assert summary.left > 0
-    assert running.most_held("A", "B") <= SLOTS
+    assert running.most_held("A", "B", "C", killed_ms=killed_ms) == SLOTS
 
 
 def test_applications_outlive_the_service(running: Cluster, server: PolicyServer) -> None:
@@ -98,7 +104,7 @@ def test_applications_outlive_the_service(running: Cluster, server: PolicyServer
         assert (summary.failed, summary.repeated, summary.stages_repeated) == (0, 0, 0)
 
 
-def test_where_nothing_can_be_moved(running: Cluster, server: PolicyServer, tmp_path: Path) -> None:
+def test_where_nothing_can_be_moved(running: Cluster, server: PolicyServer) -> None:
     """The application runs, and its log says why."""
     running.start("F", (2, 50), spark__cores__max=2)
     until(lambda: "the policy cannot move executors: spark.cores.max is set" in running.log("F"))
