@@ -42,6 +42,8 @@ final class Mover extends SparkListener {
   private static final int ALL = Integer.MAX_VALUE;
   /** An executor whose first task came later after it had joined than this found nothing to do, which is no delay. */
   private static final long MOST_IDLE_MS = 2_000;
+  /** One that took longer waited for a slot that another application had. */
+  private static final long LONGEST_MOVE_MS = 60_000;
   private static final int SAMPLES = 15;
 
   private final SparkContext context;
@@ -213,7 +215,7 @@ final class Mover extends SparkListener {
   @Override public synchronized void onTaskStart(SparkListenerTaskStart event) {
     long[] times = joined.remove(event.taskInfo().executorId());
     long launched = event.taskInfo().launchTime();
-    if (times != null && launched - times[1] <= MOST_IDLE_MS) {
+    if (times != null && launched - times[1] <= MOST_IDLE_MS && launched - times[0] <= LONGEST_MOVE_MS) {
       delays.add(launched - times[0]);
       if (delays.size() > SAMPLES) {
         delays.remove();
