@@ -61,7 +61,7 @@ final class Job {
   private final Map<Integer, Integer> writers = new HashMap<>();
   /** Spark job to its last stage, if that writes no shuffle: those of a broadcast, of a sample, of a subquery. */
   private final Map<Integer, Integer> results = new HashMap<>();
-  /** Spark jobs that adaptive execution has begun with. */
+  /** Shuffles that read no other and were Spark jobs of their own, as adaptive execution has them. */
   private int firstShuffles;
 
   Job(String key, String id, long submittedMs) {
@@ -95,8 +95,7 @@ final class Job {
     walk(last, added.jobId(), false, new HashMap<>());
     if (!(last instanceof ShuffleMapStage)) {
       results.put(added.jobId(), last.id());
-    } else if (last.parents().isEmpty() && plan != null && firstShuffles < plan.first) {
-      firstShuffles++;
+    } else if (last.parents().isEmpty() && ++firstShuffles <= (plan == null ? 0 : plan.first)) {
       return;
     }
     for (Node each : stages.values()) {
