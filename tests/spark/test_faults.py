@@ -108,6 +108,8 @@ def test_nothing_is_lost(fault: str, sleeper: Sleeper, port: int, usual_gap_ms: 
     assert len(tasks) == TASKS
     assert all(task.succeeded and task.attempt == 0 for task in tasks)
     assert reason in sleeper.log()[known:]
+    if fault == "1 s late":
+        assert sleeper.log()[known:].count("INFO spark: policy at") <= 6, "it is tried ever less"
     if fault != "holds everything":
         assert longest_ms <= TIMEOUT_MS + LEEWAY_MS + 10 * (usual_gap_ms + 20), "what is beyond is noise"
 
