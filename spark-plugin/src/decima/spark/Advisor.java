@@ -1,0 +1,238 @@
+package decima.spark;
+
+import com.fasterxml.jackson.core.JsonProcessingException;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.nio.charset.StandardCharsets;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.ScheduledExecutorService;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
+import java.util.function.Consumer;
+import org.apache.spark.scheduler.TaskSchedulerImpl;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * When the policy is asked, and what is known of its will. Guarded by the scheduler's lock.
+ *
+ * <p>It is asked when something has happened that bears on the choice: a stage came, ended or launched its last task, an
+ * executor came or went. While an answer is under way Spark launches nothing, for at most {@code timeoutMs}: then it goes
+ * on by the last answer, or in its own order. The answer calls for another round of offers.
+ */
+final class Advisor {
+  /** What to do in a round of offers. */
+  enum Round { OBEY, USUAL, HOLD }
+
+  /** A question of this number, with the plans of queries or without. */
+  interface Question {
+    ObjectNode of(long number, boolean plans);
+  }
+
+  private static final Logger LOG = LoggerFactory.getLogger("decima.spark");
+  private static final ObjectMapper JSON = new ObjectMapper();
+
+  private final Settings settings;
+  private final TaskSchedulerImpl scheduler;
+  private final PolicyClient client;
+  private final Question state;
+  private final Consumer<Answer> onAnswer;
+  private final ScheduledExecutorService clock;
+
+  private volatile boolean dirty = true;
+  private Answer answer;
+  private CompletableFuture<Answer> pending;
+  private boolean fresh;
+  private long seq;
+  private long askedNanos = System.nanoTime();
+  private boolean holding;
+  private long heldNanos;
+  private long usualUntilMs;
+  private boolean said;
+  // figures
+  private long rounds;
+  private long usual;
+  private long held;
+  private long stalls;
+  private long stateNanos;
+  private long stateBytes;
+
+  /**
+   * @param onAnswer hears each answer, outside of the lock
+   */
+  Advisor(Settings settings, TaskSchedulerImpl scheduler, PolicyClient client, ScheduledExecutorService clock,
+      Question state, Consumer<Answer> onAnswer) {
+    this.settings = settings;
+    this.scheduler = scheduler;
+    this.client = client;
+    this.clock = clock;
+    this.state = state;
+    this.onAnswer = onAnswer;
+  }
+
+  /** Something has happened that the policy should hear of; from any thread. */
+  void changed() {
+    dirty = true;
+  }
+
+  /** By what to obey; null in all rounds but {@link Round#OBEY}. */
+  Answer answer() {
+    return answer;
+  }
+
+  Round round() {
+    rounds++;
+    Round round = decide();
+    usual += round == Round.USUAL ? 1 : 0;
+    held += round == Round.HOLD ? 1 : 0;
+    if (round != Round.HOLD) {
+      holding = false;
+    }
+    return round;
+  }
+
+  private Round decide() {
+    if (!client.up) {
+      answer = null;
+      pending = null;
+      dirty = true;
+      return Round.USUAL;
+    }
+    if (client.shadow) {
+      answer = null;
+      if (pending == null && dirty) {
+        ask(null);
+      }
+      return Round.USUAL;
+    }
+    if (System.currentTimeMillis() < usualUntilMs) {
+      dirty = true;
+      return Round.USUAL;
+    }
+    boolean late = holding && System.nanoTime() - heldNanos >= TimeUnit.MILLISECONDS.toNanos(settings.timeoutMs);
+    if (pending == null && !late && (dirty || settings.everyOffer && !fresh)) {
+      ask(settings.sync ? settings.timeoutMs : null);
+    }
+    fresh = false;
+    if (pending != null && !late) {
+      hold();
+      return Round.HOLD;
+    }
+    return answer == null ? Round.USUAL : Round.OBEY;
+  }
+
+  private void hold() {
+    if (!holding) {
+      holding = true;
+      heldNanos = System.nanoTime();
+      clock.schedule(this::revive, settings.timeoutMs, TimeUnit.MILLISECONDS);
+    }
+  }
+
+  /** @param waitMs how long to wait for the answer here; null: it will call for another round */
+  private void ask(Integer waitMs) {
+    dirty = false;
+    askedNanos = System.nanoTime();
+    byte[] line = line(++seq);
+    stateNanos += System.nanoTime() - askedNanos;
+    stateBytes += line.length;
+    CompletableFuture<Answer> asked = client.ask(seq, line);
+    if (waitMs == null) {
+      pending = asked;
+      asked.whenComplete((said, error) -> answered(asked, said));
+      return;
+    }
+    try {
+      answer = asked.get(waitMs, TimeUnit.MILLISECONDS);
+      tell(answer);
+    } catch (TimeoutException | ExecutionException e) {
+      answer = null;
+    } catch (InterruptedException e) {
+      Thread.currentThread().interrupt();
+      answer = null;
+    }
+    dirty |= answer == null;
+  }
+
+  private void answered(CompletableFuture<Answer> asked, Answer said) {
+    synchronized (scheduler) {
+      if (pending == asked) {
+        pending = null;
+        answer = said;
+        fresh = true;
+        dirty |= said == null;
+      }
+    }
+    tell(said);
+    revive();
+  }
+
+  private void tell(Answer said) {
+    if (said != null && !client.shadow) {
+      onAnswer.accept(said);
+    }
+  }
+
+  /** Asks, outside of any round, if it has not asked for so long. Nothing is thrown: it would be the last beat. */
+  void beat(long everyMs) {
+    try {
+      askIfSilent(everyMs);
+    } catch (RuntimeException | LinkageError e) {
+      LOG.warn("could not ask", e);
+    }
+  }
+
+  private void askIfSilent(long everyMs) {
+    synchronized (scheduler) {
+      long since = System.nanoTime() - askedNanos;
+      if (client.up && pending == null && since >= TimeUnit.MILLISECONDS.toNanos(everyMs)) {
+        ask(null);
+      }
+    }
+  }
+
+  /**
+   * The policy holds everything back and nothing runs, so that nothing would ever happen: a policy cannot stop Spark. Its
+   * own order for a while.
+   */
+  void stalled() {
+    stalls++;
+    if (!said) {
+      LOG.warn("the policy holds everything back while nothing runs: Spark's own order for {} ms, each time",
+          settings.retryMs);
+      said = true;
+    }
+    usualUntilMs = System.currentTimeMillis() + settings.retryMs;
+    dirty = true;
+    revive();   // this round may have offered one core only
+  }
+
+  /** Calls for a round of offers. */
+  void revive() {
+    try {
+      scheduler.backend().reviveOffers();
+    } catch (RuntimeException e) {
+      LOG.debug("Spark stops", e);
+    }
+  }
+
+  private byte[] line(long number) {
+    byte[] line = bytes(state.of(number, true));
+    return line.length <= Connection.LONGEST_LINE ? line : bytes(state.of(number, false));
+  }
+
+  static byte[] bytes(ObjectNode message) {
+    try {
+      return (JSON.writeValueAsString(message) + "\n").getBytes(StandardCharsets.UTF_8);
+    } catch (JsonProcessingException e) {
+      throw new IllegalStateException(e);
+    }
+  }
+
+  void figures(ObjectNode out) {
+    out.put("rounds", rounds).put("usual", usual).put("held", held).put("stalls", stalls).put("questions", seq)
+        .put("state_us_mean", seq == 0 ? 0 : stateNanos / 1e3 / seq)
+        .put("state_bytes_mean", seq == 0 ? 0 : stateBytes / (double) seq);
+  }
+}

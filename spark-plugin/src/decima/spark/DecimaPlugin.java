@@ -1,0 +1,155 @@
+package decima.spark;
+
+import com.fasterxml.jackson.databind.node.JsonNodeFactory;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.util.Collections;
+import java.util.Map;
+import java.util.concurrent.ScheduledThreadPoolExecutor;
+import java.util.concurrent.TimeUnit;
+import org.apache.spark.SparkContext;
+import org.apache.spark.api.plugin.DriverPlugin;
+import org.apache.spark.api.plugin.ExecutorPlugin;
+import org.apache.spark.api.plugin.PluginContext;
+import org.apache.spark.api.plugin.SparkPlugin;
+import org.apache.spark.scheduler.TaskSchedulerImpl;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * Puts an outside scheduling policy in charge of an unmodified Spark:
+ * <pre>
+ *   spark.jars            /path/decima-spark.jar
+ *   spark.plugins         decima.spark.DecimaPlugin
+ *   spark.decima.address  127.0.0.1:7733
+ * </pre>
+ * Spark calls {@code init} before it makes its task scheduler, and {@code registerMetrics} when that has started and before
+ * any job: so the first may still choose FAIR mode, which alone has pools, and the second may put a pool in. Whatever goes
+ * wrong in either, the application runs as without the plugin.
+ */
+public final class DecimaPlugin implements SparkPlugin {
+  private static final Logger LOG = LoggerFactory.getLogger("decima.spark");
+
+  @Override public DriverPlugin driverPlugin() {
+    return new Driver();
+  }
+
+  @Override public ExecutorPlugin executorPlugin() {
+    return null;
+  }
+
+  /** What runs in the driver. */
+  public static final class Driver implements DriverPlugin {
+    private final JobGraph jobs = new JobGraph();
+    private final Executors executors = new Executors();
+    private final ScheduledThreadPoolExecutor clock = new ScheduledThreadPoolExecutor(1, task -> {
+      Thread thread = new Thread(task, "decima-clock");
+      thread.setDaemon(true);
+      return thread;
+    });
+    private SparkContext context;
+    private Settings settings;
+    private Watcher watcher;
+    private PolicyClient client;
+    private Mover mover;
+    private boolean moves;
+    private volatile Advisor advisor;
+
+    @Override public Map<String, String> init(SparkContext sc, PluginContext plugin) {
+      try {
+        Settings read = new Settings(sc.conf());
+        if (read.address.isEmpty()) {
+          LOG.warn("spark.decima.address is not set: Spark schedules as usual");
+          return Collections.emptyMap();
+        }
+        clock.setRemoveOnCancelPolicy(true);
+        sc.conf().set("spark.scheduler.mode", "FAIR");
+        watcher = new Watcher(jobs, executors, read.cpusPerTask, this::changed);
+        sc.listenerBus().addToQueue(watcher, "decima");   // a queue of its own: others may be slow
+        if (read.executors) {
+          String why = Mover.prepare(sc.conf());
+          moves = why == null;
+          if (!moves) {
+            LOG.warn("the policy cannot move executors: {}", why);
+          }
+        }
+        context = sc;
+        settings = read;
+      } catch (RuntimeException | LinkageError e) {
+        LOG.warn("not installed, Spark schedules as usual: {}", e.toString());
+      }
+      return Collections.emptyMap();
+    }
+
+    @Override public void registerMetrics(String application, PluginContext plugin) {
+      if (settings == null) {
+        return;
+      }
+      try {
+        TaskSchedulerImpl scheduler = (TaskSchedulerImpl) context.taskScheduler();
+        DecimaPool pool = new DecimaPool(context, settings, jobs, executors);
+        client = new PolicyClient(settings, token -> hello(application, token), this::policyChanged, clock);
+        Mover moving = moves ? new Mover(context, settings, client) : null;
+        Advisor made = new Advisor(settings, scheduler, client, clock,
+            (number, plans) -> pool.state(number, plans, moving == null ? null : moving.moveMs()),
+            answer -> {
+              if (moving != null) {
+                moving.obey(answer);
+              }
+            });
+        pool.install(made);
+        advisor = made;
+        client.start();
+        if (moving != null) {
+          mover = moving;
+          context.listenerBus().addToQueue(mover, "decima");
+          mover.start();
+          clock.scheduleWithFixedDelay(() -> made.beat(settings.heartbeatMs), settings.heartbeatMs,
+              settings.heartbeatMs / 4 + 1, TimeUnit.MILLISECONDS);
+        }
+      } catch (RuntimeException | LinkageError e) {
+        context.listenerBus().removeListener(watcher);
+        if (moves) {   // it has none, and nobody else will ask for any
+          context.requestTotalExecutors(Integer.MAX_VALUE, 0, Reflect.emptyMap());
+        }
+        LOG.warn("not installed, Spark schedules as usual: {}", e.toString());
+      }
+    }
+
+    @Override public void shutdown() {
+      if (mover != null) {
+        mover.close();
+      }
+      if (client != null) {
+        client.close();
+        LOG.info("asked and answered: {}", figures());
+      }
+      clock.shutdownNow();
+    }
+
+    private byte[] hello(String application, String token) {
+      return Advisor.bytes(JsonNodeFactory.instance.objectNode().put("type", "hello")
+          .put("protocol", PolicyClient.PROTOCOL).put("token", token)
+          .put("application", application).put("name", SqlPlan.cut(context.appName(), SqlPlan.LONGEST_NAME))
+          .put("spark", context.version()).put("moves_executors", moves));
+    }
+
+    private void changed() {
+      Advisor told = advisor;
+      if (told != null) {
+        told.changed();
+      }
+    }
+
+    private void policyChanged() {
+      advisor.changed();
+      advisor.revive();
+    }
+
+    private String figures() {
+      ObjectNode out = JsonNodeFactory.instance.objectNode();
+      advisor.figures(out);
+      client.figures(out);
+      return out.toString();
+    }
+  }
+}

@@ -1,0 +1,290 @@
+package decima.spark;
+
+import com.fasterxml.jackson.databind.node.JsonNodeFactory;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import org.apache.spark.SparkContext;
+import org.apache.spark.scheduler.Pool;
+import org.apache.spark.scheduler.Schedulable;
+import org.apache.spark.scheduler.SchedulingMode;
+import org.apache.spark.scheduler.TaskSchedulerImpl;
+import org.apache.spark.scheduler.TaskSet;
+import org.apache.spark.scheduler.TaskSetManager;
+import org.apache.spark.util.SystemClock;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+import scala.Enumeration;
+import scala.Option;
+import scala.collection.mutable.ArrayBuffer;
+
+/**
+ * The pool of Spark's FAIR scheduler that puts task sets in the policy's order, and holds them to its limits. Spark asks it
+ * for the sorted task sets whenever cores are free. Everything here runs under TaskSchedulerImpl's lock.
+ *
+ * <p>How the limit is exact: Spark takes the sorted queue once in a round of offers, and lets each task set in turn fill all
+ * free cores. The queue alone could therefore only let a task set in or keep it out. So between the task sets lie
+ * {@link Turn}s, task sets that accept no offer and tell whose turn begins, and Spark tells the pool of each task that it
+ * launches. A task set that has launched what it may is marked a zombie, which makes Spark offer it nothing more, until
+ * its turn ends: that is before Spark gives up the lock, so that nobody else ever sees the mark.
+ */
+public final class DecimaPool extends Pool {
+  private static final Logger LOG = LoggerFactory.getLogger("decima.spark");
+
+  /** Stands before the task set number {@code place} of the queue, or behind the last one. */
+  private final class Turn extends TaskSetManager {
+    private final int place;
+
+    Turn(int place, TaskSet empty) {
+      super(scheduler, empty, 1, Option.empty(), new SystemClock());
+      this.place = place;
+      parent_$eq(DecimaPool.this);
+    }
+
+    /** The first thing that Spark asks of a task set in its turn. */
+    @Override public boolean isBarrier() {
+      beginTurn(place);
+      return false;
+    }
+
+    @Override public boolean isSchedulable() {
+      return true;
+    }
+
+    @Override public Enumeration.Value[] myLocalityLevels() {
+      return new Enumeration.Value[0];
+    }
+
+    @Override public void executorAdded() { }
+
+    @Override public int runningTasks() {
+      return 0;
+    }
+  }
+
+  private final SparkContext context;
+  private final TaskSchedulerImpl scheduler;
+  private final boolean allPools;
+  private final JobGraph jobs;
+  private final Executors executors;
+  private final List<Turn> turns = new ArrayList<>();
+  private Advisor advisor;
+  private boolean troubled;
+  // the round of offers under way
+  private Answer answer;
+  private List<TaskSetManager> queue = new ArrayList<>();
+  private TaskSetManager current;
+  private TaskSetManager blocked;
+
+  DecimaPool(SparkContext context, Settings settings, JobGraph jobs, Executors executors) {
+    super("default", SchedulingMode.withName(settings.fallback), 0, 1);
+    this.context = context;
+    this.scheduler = (TaskSchedulerImpl) context.taskScheduler();
+    this.allPools = settings.allPools;
+    this.jobs = jobs;
+    this.executors = executors;
+  }
+
+  /** Takes the place of Spark's default pool; no job has been submitted yet. */
+  void install(Advisor asked) {
+    advisor = asked;
+    Pool root = scheduler.rootPool();
+    if (!root.schedulingMode().equals(SchedulingMode.FAIR())) {
+      throw new IllegalStateException("spark.scheduler.mode is not FAIR");
+    }
+    synchronized (scheduler) {
+      for (Schedulable each : root.schedulableQueue().toArray(new Schedulable[0])) {
+        if (allPools || each.name().equals("default")) {
+          root.removeSchedulable(each);
+        }
+      }
+      root.addSchedulable(this);
+    }
+  }
+
+  // ---- what Spark calls
+
+  /** Jobs that name a pool of their own come here, too. */
+  @Override public Schedulable getSchedulableByName(String name) {
+    Schedulable found = super.getSchedulableByName(name);
+    return found == null && allPools ? this : found;
+  }
+
+  /** A stage has tasks to run. In the DAG scheduler's thread. */
+  @Override public void addSchedulable(Schedulable added) {
+    super.addSchedulable(added);
+    if (added instanceof TaskSetManager) {
+      try {
+        jobs.stageOpened(context, (TaskSetManager) added);
+      } catch (RuntimeException | LinkageError e) {
+        trouble("stage passed over", e);
+      }
+      advisor.changed();
+    }
+  }
+
+  @Override public void removeSchedulable(Schedulable removed) {
+    super.removeSchedulable(removed);
+    if (removed instanceof TaskSetManager) {
+      jobs.stageClosed((TaskSetManager) removed);
+      advisor.changed();
+    }
+  }
+
+  /** In the middle of a round, for each task that is launched. */
+  @Override public void increaseRunningTasks(int tasks) {
+    super.increaseRunningTasks(tasks);
+    if (current == null) {
+      return;
+    }
+    Job job = jobs.of(current);
+    if (job != null) {
+      job.running += tasks;
+    }
+    if (allowance(current) <= 0) {
+      block();
+    }
+    if (blocked == null && !current.isSchedulable()) {
+      advisor.changed();   // its last task has gone
+    }
+  }
+
+  @Override public ArrayBuffer<TaskSetManager> getSortedTaskSetQueue() {
+    endTurn();
+    queue = new ArrayList<>();
+    ArrayBuffer<TaskSetManager> usual = super.getSortedTaskSetQueue();
+    if (usual.size() == 0) {
+      return usual;
+    }
+    try {
+      switch (advisor.round()) {
+        case HOLD: return new ArrayBuffer<>();
+        case OBEY: return arrange(usual, advisor.answer());
+        default: return usual;
+      }
+    } catch (ReflectiveOperationException | RuntimeException | LinkageError e) {
+      trouble("round left to Spark", e);
+      endTurn();
+      return usual;
+    }
+  }
+
+  /** Spark goes on, whatever is wrong here; the first time is told in full. */
+  private void trouble(String what, Throwable why) {
+    if (troubled) {
+      LOG.debug(what, why);
+    } else {
+      LOG.warn(what, why);
+    }
+    troubled = true;
+  }
+
+  // ---- a round by the policy's answer
+
+  private ArrayBuffer<TaskSetManager> arrange(ArrayBuffer<TaskSetManager> usual, Answer by)
+      throws ReflectiveOperationException {
+    answer = by;
+    jobs.count(taskSets());
+    Map<Integer, TaskSetManager> waiting = new LinkedHashMap<>();
+    for (Object each : Reflect.list(usual)) {
+      waiting.put(((TaskSetManager) each).stageId(), (TaskSetManager) each);
+    }
+    for (int stage : by.stages()) {
+      TaskSetManager named = waiting.remove(stage);
+      if (named != null) {
+        queue.add(named);
+      }
+    }
+    if (!by.hold) {
+      queue.addAll(waiting.values());
+    }
+    if (runningTasks() == 0 && executors.count() > 0 && queue.stream().noneMatch(each -> allowance(each) > 0)) {
+      queue.clear();
+      advisor.stalled();
+      return usual;
+    }
+    List<TaskSetManager> out = new ArrayList<>();
+    for (int i = 0; i < queue.size(); i++) {
+      out.add(turn(i));
+      out.add(queue.get(i));
+    }
+    out.add(turn(queue.size()));
+    return Reflect.buffer(out);
+  }
+
+  /** How many tasks of the stage may be launched now. */
+  private int allowance(TaskSetManager set) {
+    Job job = jobs.of(set);
+    if (job == null || set.isBarrier()) {
+      return Answer.ALL;   // a barrier stage starts whole or not at all
+    }
+    return Math.min(answer.slots(set.stageId()) - set.runningTasks(), answer.limit(job.id) - job.running);
+  }
+
+  private void beginTurn(int place) {
+    endTurn();
+    if (place < queue.size()) {
+      current = queue.get(place);
+      if (allowance(current) <= 0) {
+        block();
+      }
+    }
+  }
+
+  private void block() {
+    if (blocked == null && !current.isZombie()) {
+      blocked = current;
+      current.isZombie_$eq(true);
+    }
+  }
+
+  private void endTurn() {
+    if (blocked != null) {
+      blocked.isZombie_$eq(false);
+      blocked = null;
+    }
+    current = null;
+  }
+
+  private Turn turn(int place) throws ReflectiveOperationException {
+    while (turns.size() <= place) {
+      turns.add(new Turn(turns.size(), Reflect.emptyTaskSet()));
+    }
+    return turns.get(place);
+  }
+
+  private List<TaskSetManager> taskSets() {
+    List<TaskSetManager> out = new ArrayList<>();
+    for (Schedulable each : schedulableQueue()) {
+      if (each instanceof TaskSetManager) {
+        out.add((TaskSetManager) each);
+      }
+    }
+    return out;
+  }
+
+  // ---- what the policy sees
+
+  /** The question of this number; under the scheduler's lock and outside of any turn. */
+  ObjectNode state(long number, boolean plans, Double moveMs) {
+    List<TaskSetManager> sets = taskSets();
+    Map<Integer, TaskSetManager> latest = new HashMap<>();
+    for (TaskSetManager each : sets) {
+      if (each.isZombie()) {
+        latest.putIfAbsent(each.stageId(), each);
+      } else {
+        latest.put(each.stageId(), each);
+      }
+    }
+    ObjectNode out = JsonNodeFactory.instance.objectNode();
+    out.put("type", "state").put("seq", number).put("time_ms", (double) System.currentTimeMillis());
+    out.put("move_ms", moveMs);
+    executors.write(out.putArray("executors"), scheduler, jobs.ids());
+    jobs.count(sets);
+    jobs.write(out.putArray("jobs"), latest, plans);
+    return out;
+  }
+}

@@ -1,0 +1,206 @@
+package decima.spark;
+
+import com.fasterxml.jackson.databind.node.ArrayNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import com.fasterxml.jackson.databind.util.RawValue;
+import java.util.HashMap;
+import java.util.HashSet;
+import java.util.Map;
+import java.util.Set;
+import java.util.SortedSet;
+import java.util.TreeMap;
+import java.util.TreeSet;
+import org.apache.spark.scheduler.ActiveJob;
+import org.apache.spark.scheduler.ShuffleMapStage;
+import org.apache.spark.scheduler.Stage;
+import org.apache.spark.scheduler.TaskSetManager;
+
+/**
+ * One job of Decima: a SQL query, a job group or a single Spark job, with the stages of all Spark jobs that it has
+ * started. Guarded by {@link JobGraph}.
+ */
+final class Job {
+  /** A stage, over all its attempts. */
+  static final class Node {
+    final int id;
+    final String name;
+    final int tasks;
+    /** Stages that must be done before; all have lower ids. */
+    final SortedSet<Integer> parents = new TreeSet<>();
+    /** Spark jobs that need it. */
+    final Set<Integer> sparkJobs = new HashSet<>();
+    int attempt;
+    /** Tasks that have succeeded in earlier attempts, and will not run again. */
+    int before;
+    /** Nothing of it is left to run; Spark may think otherwise later, when its output is lost. */
+    boolean over;
+    /** Tasks that have succeeded, for the mean of their durations. */
+    long timed;
+    double totalMs;
+
+    Node(int id, String name, int tasks) {
+      this.id = id;
+      this.name = name;
+      this.tasks = tasks;
+    }
+  }
+
+  /** What its Spark jobs have in common; another job may have the same later. */
+  final String key;
+  final String id;
+  /** When Spark first heard of it. */
+  long submittedMs;
+  String name;
+  SqlPlan plan;
+  /** Of these Spark jobs some may still run. */
+  final Set<Integer> sparkJobs = new HashSet<>();
+  /** Tasks that run now; counted anew in each round of offers. */
+  int running;
+  final Map<Integer, Node> stages = new TreeMap<>();
+  /** Shuffle to the stage that writes it. */
+  private final Map<Integer, Integer> writers = new HashMap<>();
+  /** Spark job to its last stage, if that writes no shuffle: those of a broadcast, of a sample, of a subquery. */
+  private final Map<Integer, Integer> results = new HashMap<>();
+  /** Shuffles that read no other and were Spark jobs of their own, as adaptive execution has them. */
+  private int firstShuffles;
+
+  Job(String key, String id, long submittedMs) {
+    this.key = key;
+    this.id = id;
+    this.submittedMs = submittedMs;
+  }
+
+  /**
+   * Adds the stages of a Spark job that has just been submitted. To be called in the DAG scheduler's thread.
+   *
+   * <p>Spark tells which stages read which shuffles. What it does not tell is that a stage waits for a broadcast, for the
+   * sample of a sort or for a subquery: those are Spark jobs of their own, and the driver submits the stage when they have
+   * ended. So a stage of which no parent belongs to its own Spark job waits for the Spark jobs of the same Decima job that
+   * had ended by then, have written no shuffle, and for which nothing else has waited. Adaptive execution begins with the
+   * shuffles that read no other, and these wait for nothing, whatever has ended before.
+   *
+   * @param active Spark jobs that run now, of the DAG scheduler
+   */
+  void add(ActiveJob added, scala.collection.mutable.HashMap<Object, ActiveJob> active) {
+    Set<Integer> ended = new TreeSet<>();
+    results.forEach((sparkJob, stage) -> {
+      if (!active.contains(sparkJob)) {
+        ended.add(stage);
+      }
+    });
+    for (Node each : stages.values()) {
+      ended.removeAll(each.parents);
+    }
+    Stage last = added.finalStage();
+    walk(last, added.jobId(), false, new HashMap<>());
+    if (!(last instanceof ShuffleMapStage)) {
+      results.put(added.jobId(), last.id());
+    } else if (last.parents().isEmpty() && ++firstShuffles <= (plan == null ? 0 : plan.first)) {
+      return;
+    }
+    for (Node each : stages.values()) {
+      if (each.sparkJobs.contains(added.jobId()) && !each.over
+          && each.parents.stream().noneMatch(parent -> isOpen(parent, added.jobId()))) {
+        ended.stream().filter(stage -> stage < each.id).forEach(each.parents::add);
+      }
+    }
+  }
+
+  private boolean isOpen(int stage, int sparkJob) {
+    Node node = stages.get(stage);
+    return node != null && !node.over && node.sparkJobs.contains(sparkJob);
+  }
+
+  /**
+   * Adds the stage and what it needs; returns the id that it goes by. Where an earlier Spark job of this job has written
+   * the same shuffle, Spark will skip the stage, and the one that has written it stands for it.
+   */
+  private int walk(Stage stage, int sparkJob, boolean skipped, Map<Integer, Integer> walked) {
+    if (walked.containsKey(stage.id())) {
+      return walked.get(stage.id());
+    }
+    ShuffleMapStage map = stage instanceof ShuffleMapStage ? (ShuffleMapStage) stage : null;
+    boolean over = skipped || map != null && map.isAvailable();
+    Integer writer = map == null ? null : writers.get(map.shuffleDep().shuffleId());
+    if (over && writer != null && !stages.containsKey(stage.id())) {
+      walked.put(stage.id(), writer);
+      return writer;
+    }
+    walked.put(stage.id(), stage.id());
+    Node node = stages.computeIfAbsent(stage.id(), id -> new Node(id, stage.name(), stage.numTasks()));
+    node.sparkJobs.add(sparkJob);
+    node.over = over;
+    if (map != null) {
+      writers.put(map.shuffleDep().shuffleId(), node.id);
+    }
+    for (Object parent : Reflect.list(stage.parents())) {
+      node.parents.add(walk((Stage) parent, sparkJob, over, walked));
+    }
+    return node.id;
+  }
+
+  /** A stage has tasks to run. */
+  void opened(TaskSetManager set) {
+    Node node = stages.computeIfAbsent(set.stageId(), id -> new Node(id, "", set.numTasks()));
+    node.attempt = set.taskSet().stageAttemptId();
+    node.before = Math.max(0, node.tasks - set.numTasks());
+    node.over = false;
+  }
+
+  /** An attempt of a stage is over: done, or given up, to be tried again. */
+  void closed(TaskSetManager set) {
+    Node node = stages.get(set.stageId());
+    if (node != null && node.attempt == set.taskSet().stageAttemptId()) {
+      node.before = Math.min(node.tasks, node.before + set.tasksSuccessful());
+      node.over = set.tasksSuccessful() == set.numTasks();
+    }
+  }
+
+  /** A Spark job has ended: what of it has not run will not. */
+  void ended(int sparkJob) {
+    sparkJobs.remove(sparkJob);
+    for (Node each : stages.values()) {
+      if (each.sparkJobs.remove(sparkJob) && each.sparkJobs.isEmpty()) {
+        each.over = true;
+      }
+    }
+  }
+
+  /**
+   * @param sets those that run or wait now, by stage
+   * @param plans whether to write the query's plan, too
+   */
+  void write(ObjectNode out, Map<Integer, TaskSetManager> sets, boolean plans) {
+    out.put("id", id).put("name", name).put("submitted_time_ms", (double) submittedMs);
+    if (plan == null || !plans) {
+      out.putNull("plan").putArray("exchanges");
+    } else {
+      out.putRawValue("plan", new RawValue(plan.operatorsJson));
+      out.putRawValue("exchanges", new RawValue(plan.exchangesJson));
+    }
+    out.put("running", running);
+    ArrayNode all = out.putArray("stages");
+    for (Node each : stages.values()) {
+      write(each, sets.get(each.id), all.addObject());
+    }
+  }
+
+  private static void write(Node node, TaskSetManager set, ObjectNode out) {
+    int ended = Math.min(node.tasks, node.before + (set == null ? 0 : set.tasksSuccessful()));
+    boolean done = set == null ? node.over : ended == node.tasks;
+    ended = done ? node.tasks : ended;
+    int running = set == null ? 0 : Math.min(set.runningTasks(), node.tasks - ended);   // copies of a task count once
+    boolean open = set != null && !set.isZombie();
+    out.put("id", node.id).put("attempt", node.attempt).put("name", SqlPlan.cut(node.name, SqlPlan.LONGEST_NAME))
+        .put("state", done ? "done" : open ? "ready" : "waiting")
+        .put("tasks", node.tasks).put("done", ended).put("running", running)
+        .put("pending", node.tasks - ended - running);
+    if (node.timed > 0) {
+      out.put("mean_ms", node.totalMs / node.timed);
+    } else {
+      out.putNull("mean_ms");
+    }
+    ArrayNode parents = out.putArray("parents");
+    node.parents.forEach(parents::add);
+  }
+}

@@ -1,0 +1,182 @@
+package decima.spark;
+
+import com.fasterxml.jackson.databind.node.ArrayNode;
+import java.util.ArrayList;
+import java.util.Comparator;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Properties;
+import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.stream.Collectors;
+import org.apache.spark.SparkContext;
+import org.apache.spark.scheduler.ActiveJob;
+import org.apache.spark.scheduler.TaskSetManager;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+import scala.Option;
+
+/**
+ * The jobs that are not complete, in order of arrival. The scheduler tells it of stages, the listener of queries, of the end
+ * of Spark jobs and of tasks. It has a lock of its own and calls nobody, so that either may come at any time.
+ */
+final class JobGraph {
+  private static final Logger LOG = LoggerFactory.getLogger("decima.spark");
+  private static final String[] QUERY = {"spark.sql.execution.root.id", "spark.sql.execution.id"};
+  private static final int LONGEST_ID = 256;
+  private static final int ENDED_QUERIES = 1000;
+
+  /** By their keys. */
+  private final Map<String, Job> jobs = new LinkedHashMap<>();
+  private final Map<Integer, Job> bySparkJob = new ConcurrentHashMap<>();
+  private final Map<Integer, Job> byStage = new ConcurrentHashMap<>();
+  /** Queries that have ended lately: a Spark job of theirs may still come, when the query was cancelled. */
+  private final Map<String, Boolean> endedQueries = new LinkedHashMap<String, Boolean>() {
+    @Override protected boolean removeEldestEntry(Map.Entry<String, Boolean> eldest) {
+      return size() > ENDED_QUERIES;
+    }
+  };
+
+  // ---- what the scheduler tells; in the DAG scheduler's thread, so that its tables may be read
+
+  synchronized void stageOpened(SparkContext context, TaskSetManager set) {
+    Properties properties = set.taskSet().properties();
+    int sparkJob = set.priority();
+    Job job = bySparkJob.get(sparkJob);
+    if (job == null) {
+      job = job(key(properties, sparkJob), sparkJob, System.currentTimeMillis());
+      bySparkJob.put(sparkJob, job);
+      job.sparkJobs.add(sparkJob);
+      String name = properties == null ? null : properties.getProperty("spark.job.description");
+      job.name = name == null ? job.name : SqlPlan.cut(name, SqlPlan.LONGEST_NAME);
+      try {
+        Option<ActiveJob> active = context.dagScheduler().jobIdToActiveJob().get(sparkJob);
+        if (active.isDefined()) {
+          job.add(active.get(), context.dagScheduler().jobIdToActiveJob());
+        }
+      } catch (RuntimeException | LinkageError | StackOverflowError e) {
+        LOG.warn("no graph for Spark job {}: {}", sparkJob, e.toString());
+      }
+    }
+    byStage.put(set.stageId(), job);
+    job.opened(set);
+  }
+
+  /** A stage that several jobs need is over for all of them. */
+  synchronized void stageClosed(TaskSetManager set) {
+    for (Job each : jobs.values()) {
+      each.closed(set);
+    }
+  }
+
+  /** Whose task set it is; null if the job is gone. */
+  Job of(TaskSetManager set) {
+    return bySparkJob.get(set.priority());
+  }
+
+  // ---- what the listener tells
+
+  synchronized void queryStarted(long query, String description, long timeMs, SqlPlan plan) {
+    Job job = job("sql-" + query, -1, timeMs);
+    job.plan = plan;
+    job.submittedMs = Math.min(job.submittedMs, timeMs);
+    if (job.name == null && description != null && !description.isEmpty()) {
+      job.name = SqlPlan.cut(description, SqlPlan.LONGEST_NAME);
+    }
+  }
+
+  synchronized void queryEnded(long query) {
+    String key = "sql-" + query;
+    endedQueries.put(key, true);
+    Job job = jobs.get(key);
+    if (job != null && job.sparkJobs.isEmpty()) {
+      forget(key, job);
+    }
+  }
+
+  synchronized void sparkJobEnded(int sparkJob) {
+    Job job = bySparkJob.remove(sparkJob);
+    if (job != null) {
+      job.ended(sparkJob);
+      String key = job.key;
+      if (job.sparkJobs.isEmpty() && (!key.startsWith("sql-") || endedQueries.containsKey(key))) {
+        forget(key, job);
+      }
+    }
+  }
+
+  synchronized void taskEnded(int stage, double durationMs) {
+    Job job = byStage.get(stage);
+    Job.Node node = job == null ? null : job.stages.get(stage);
+    if (node != null) {
+      node.timed++;
+      node.totalMs += durationMs;
+    }
+  }
+
+  /** The id of the job that the stage belongs to; null if it is gone. */
+  String jobOf(int stage) {
+    Job job = byStage.get(stage);
+    return job == null ? null : job.id;
+  }
+
+  // ---- what the policy sees
+
+  synchronized void count(Iterable<TaskSetManager> sets) {
+    for (Job each : jobs.values()) {
+      each.running = 0;
+    }
+    for (TaskSetManager each : sets) {
+      Job job = of(each);
+      if (job != null) {
+        job.running += each.runningTasks();
+      }
+    }
+  }
+
+  synchronized void write(ArrayNode out, Map<Integer, TaskSetManager> sets, boolean plans) {
+    List<Job> arrived = new ArrayList<>(jobs.values());
+    arrived.sort(Comparator.comparingLong(each -> each.submittedMs));
+    for (Job each : arrived) {
+      each.write(out.addObject(), sets, plans);
+    }
+  }
+
+  synchronized Set<String> ids() {
+    return jobs.values().stream().map(each -> each.id).collect(Collectors.toSet());
+  }
+
+  private Job job(String key, int sparkJob, long timeMs) {
+    return jobs.computeIfAbsent(key, each -> new Job(key, unique(key, sparkJob), timeMs));
+  }
+
+  private void forget(String key, Job job) {
+    jobs.remove(key);
+    byStage.values().removeIf(each -> each == job);
+  }
+
+  /** What a Spark job is part of. */
+  private static String key(Properties properties, int sparkJob) {
+    if (properties != null) {
+      for (String each : QUERY) {
+        if (properties.getProperty(each) != null) {
+          return "sql-" + properties.getProperty(each);
+        }
+      }
+      if (properties.getProperty("spark.jobGroup.id") != null) {
+        return "group-" + properties.getProperty("spark.jobGroup.id");
+      }
+    }
+    return "job-" + sparkJob;
+  }
+
+  /** A name that a user has given may come again when the job is gone: with the first Spark job it is unique. */
+  private static String unique(String key, int sparkJob) {
+    if (key.startsWith("sql-") || key.startsWith("job-")) {
+      return key;
+    }
+    String suffix = "@" + sparkJob;
+    return SqlPlan.cut(key, LONGEST_ID - suffix.length()) + suffix;
+  }
+}

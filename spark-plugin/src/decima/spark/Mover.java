@@ -1,0 +1,265 @@
+package decima.spark;
+
+import java.util.ArrayDeque;
+import java.util.ArrayList;
+import java.util.Comparator;
+import java.util.Deque;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.RejectedExecutionException;
+import java.util.concurrent.ScheduledThreadPoolExecutor;
+import java.util.concurrent.TimeUnit;
+import org.apache.spark.SparkConf;
+import org.apache.spark.SparkContext;
+import org.apache.spark.scheduler.SparkListener;
+import org.apache.spark.scheduler.SparkListenerExecutorAdded;
+import org.apache.spark.scheduler.SparkListenerExecutorRemoved;
+import org.apache.spark.scheduler.SparkListenerTaskEnd;
+import org.apache.spark.scheduler.SparkListenerTaskStart;
+import org.apache.spark.scheduler.TaskSchedulerImpl;
+import org.apache.spark.scheduler.cluster.CoarseGrainedSchedulerBackend;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * Gives an application on a standalone cluster as many executors as the policy says, while it runs.
+ *
+ * <p>More: the application's limit at Spark's master is raised, which starts executors where slots are free. Fewer: the
+ * limit is lowered, which starts nothing new and stops nothing; executors beyond it are marked, so that they are offered
+ * nothing more and go on with their tasks, and are killed when they are idle. The external shuffle service keeps what they
+ * have written. So no task fails, runs twice or is computed again. Spark's own decommissioning, or killing what is busy,
+ * would not do: both repeat tasks.
+ *
+ * <p>Everything but the listener's calls runs in a thread of its own.
+ */
+final class Mover extends SparkListener {
+  private static final Logger LOG = LoggerFactory.getLogger("decima.spark");
+  private static final int SWEEP_MS = 100;
+  private static final int NONE = -1;
+  private static final int ALL = Integer.MAX_VALUE;
+  /** An executor whose first task came later after it had joined than this found nothing to do, which is no delay. */
+  private static final long MOST_IDLE_MS = 2_000;
+  /** One that took longer waited for a slot that another application had. */
+  private static final long LONGEST_MOVE_MS = 60_000;
+  private static final int SAMPLES = 15;
+
+  private final SparkContext context;
+  private final Settings settings;
+  private final TaskSchedulerImpl scheduler;
+  private final CoarseGrainedSchedulerBackend backend;
+  private final PolicyClient client;
+  private final ScheduledThreadPoolExecutor thread = new ScheduledThreadPoolExecutor(1, task -> {
+    Thread made = new Thread(task, "decima-mover");
+    made.setDaemon(true);
+    return made;
+  });
+  /** What the application shall have; {@link #NONE}: the policy has not said. */
+  private int target = NONE;
+  private long seenMs = System.currentTimeMillis();
+  private final Set<String> marked = ConcurrentHashMap.newKeySet();
+  // how long it takes
+  /** When each executor that has not joined yet was asked for, the earliest first. */
+  private final Deque<Long> requests = new ArrayDeque<>();
+  /** Executor that has run nothing yet to when it was asked for and when it joined. */
+  private final Map<String, long[]> joined = new HashMap<>();
+  private final Deque<Long> delays = new ArrayDeque<>();
+
+  Mover(SparkContext context, Settings settings, PolicyClient client) {
+    this.context = context;
+    this.settings = settings;
+    this.client = client;
+    scheduler = (TaskSchedulerImpl) context.taskScheduler();
+    backend = (CoarseGrainedSchedulerBackend) context.schedulerBackend();
+  }
+
+  /**
+   * Has the application start without executors: Spark's dynamic allocation is switched on, which alone can say so, but
+   * decides nothing.
+   *
+   * @return why executors cannot be moved; null if they can
+   */
+  static String prepare(SparkConf conf) {
+    if (!conf.get("spark.master", "").startsWith("spark://")) {
+      return "the cluster is not a standalone one";
+    }
+    if (!conf.getBoolean("spark.shuffle.service.enabled", false)) {
+      return "spark.shuffle.service.enabled is not true: what executors have written would go with them";
+    }
+    if (conf.contains("spark.cores.max")) {
+      return "spark.cores.max is set, beyond which Spark's master gives nothing";
+    }
+    String never = "100000000s";
+    conf.set("spark.dynamicAllocation.enabled", "true").set("spark.dynamicAllocation.minExecutors", "0")
+        .set("spark.dynamicAllocation.initialExecutors", "0").remove("spark.executor.instances")
+        .set("spark.dynamicAllocation.schedulerBacklogTimeout", never)
+        .set("spark.dynamicAllocation.sustainedSchedulerBacklogTimeout", never)
+        .set("spark.dynamicAllocation.executorIdleTimeout", never)
+        .set("spark.dynamicAllocation.cachedExecutorIdleTimeout", never);
+    // Else the driver hears of an executor that was killed 5 s late.
+    conf.setIfMissing("spark.standalone.executorRemoveDelayOnDisconnection", "50ms");
+    return null;
+  }
+
+  void start() {
+    thread.scheduleWithFixedDelay(guarded(this::sweep), SWEEP_MS, SWEEP_MS, TimeUnit.MILLISECONDS);
+  }
+
+  void close() {
+    thread.shutdownNow();
+    try {
+      thread.awaitTermination(1, TimeUnit.SECONDS);
+    } catch (InterruptedException e) {
+      Thread.currentThread().interrupt();
+    }
+  }
+
+  /** From any thread. */
+  void obey(Answer answer) {
+    run(() -> {
+      if (answer.executors != NONE) {
+        target(answer.executors);
+      }
+    });
+  }
+
+  /** Median of the last executors, from the request to their first task; null before the first. */
+  synchronized Double moveMs() {
+    if (delays.isEmpty()) {
+      return null;
+    }
+    long[] sorted = delays.stream().mapToLong(Long::longValue).sorted().toArray();
+    int half = sorted.length / 2;
+    return sorted.length % 2 == 1 ? sorted[half] : (sorted[half - 1] + sorted[half]) / 2.0;
+  }
+
+  // ---- in its own thread
+
+  private void target(int executors) throws ReflectiveOperationException {
+    if (executors != target) {
+      target = executors;
+      expect(executors == ALL ? 0 : executors - active().size());
+      context.requestTotalExecutors(executors, 0, Reflect.emptyMap());
+      LOG.info("executors: {}", executors == ALL ? "all there are" : executors);
+    }
+    enforce();
+  }
+
+  /** Without a policy, nothing is taken or given; but an application must not wait for one for ever. */
+  private void sweep() throws ReflectiveOperationException {
+    long now = System.currentTimeMillis();
+    if (client.up && !client.shadow && target != NONE) {
+      seenMs = now;
+    } else if (target <= 0 && (client.shadow || now - seenMs >= settings.startMs)) {
+      LOG.warn("no policy says how many executors to have: all there are");
+      target(ALL);
+    }
+    release();
+    enforce();
+  }
+
+  /** Marks executors beyond the target: idle ones first, then those that came last. */
+  private void enforce() throws ReflectiveOperationException {
+    List<String> active = active();
+    if (target == NONE || active.size() <= target) {
+      return;
+    }
+    active.sort(Comparator.comparing((String id) -> scheduler.isExecutorBusy(id))
+        .thenComparing(id -> -Long.parseLong(id)));
+    List<String> surplus = new ArrayList<>(active.subList(0, active.size() - target));
+    Reflect.decommission(backend, surplus, "the policy gives it to another application");
+    marked.addAll(surplus);
+    release();
+  }
+
+  /** Kills those marked executors that run nothing; Spark tests that once more, under its own lock. */
+  private void release() throws ReflectiveOperationException {
+    List<String> idle = new ArrayList<>(marked);
+    idle.removeIf(scheduler::isExecutorBusy);
+    if (!idle.isEmpty()) {
+      Reflect.killIdle(backend, idle);
+    }
+  }
+
+  private List<String> active() throws ReflectiveOperationException {
+    List<String> out = new ArrayList<>();
+    for (Object id : Reflect.list(Reflect.get(backend, "getExecutorIds"))) {
+      if (backend.isExecutorActive((String) id)) {
+        out.add((String) id);
+      }
+    }
+    return out;
+  }
+
+  // ---- what the listener hears
+
+  @Override public void onExecutorAdded(SparkListenerExecutorAdded event) {
+    synchronized (this) {
+      Long asked = requests.poll();
+      if (asked != null) {
+        joined.put(event.executorId(), new long[] {asked, event.time()});
+      }
+    }
+    run(this::enforce);   // one that was on its way when the target fell is not known before
+  }
+
+  @Override public void onExecutorRemoved(SparkListenerExecutorRemoved event) {
+    marked.remove(event.executorId());
+    synchronized (this) {
+      joined.remove(event.executorId());
+    }
+  }
+
+  @Override public synchronized void onTaskStart(SparkListenerTaskStart event) {
+    long[] times = joined.remove(event.taskInfo().executorId());
+    long launched = event.taskInfo().launchTime();
+    if (times != null && launched - times[1] <= MOST_IDLE_MS && launched - times[0] <= LONGEST_MOVE_MS) {
+      delays.add(launched - times[0]);
+      if (delays.size() > SAMPLES) {
+        delays.remove();
+      }
+    }
+  }
+
+  @Override public void onTaskEnd(SparkListenerTaskEnd event) {
+    if (event.taskInfo() != null && marked.contains(event.taskInfo().executorId())) {
+      run(this::release);
+    }
+  }
+
+  /** So many are on their way. Those that were asked for before have waited longer. */
+  private synchronized void expect(int missing) {
+    while (requests.size() > Math.max(0, missing)) {
+      requests.removeLast();
+    }
+    while (requests.size() < missing) {
+      requests.add(System.currentTimeMillis());
+    }
+  }
+
+  private interface Work {
+    void run() throws ReflectiveOperationException;
+  }
+
+  private void run(Work work) {
+    try {
+      thread.execute(guarded(work));
+    } catch (RejectedExecutionException e) {
+      LOG.debug("Spark stops", e);
+    }
+  }
+
+  private Runnable guarded(Work work) {
+    return () -> {
+      try {
+        work.run();
+      } catch (ReflectiveOperationException | RuntimeException | LinkageError e) {
+        if (!thread.isShutdown()) {
+          LOG.warn("executors could not be moved", e);
+        }
+      }
+    };
+  }
+}

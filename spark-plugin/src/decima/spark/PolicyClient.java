@@ -1,0 +1,263 @@
+package decima.spark;
+
+import com.fasterxml.jackson.core.JsonProcessingException;
+import com.fasterxml.jackson.databind.DeserializationFeature;
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.io.IOException;
+import java.net.ConnectException;
+import java.nio.channels.ClosedChannelException;
+import java.util.Arrays;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.LinkedBlockingQueue;
+import java.util.concurrent.ScheduledExecutorService;
+import java.util.concurrent.ScheduledFuture;
+import java.util.concurrent.TimeUnit;
+import java.util.function.Function;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * One line of JSON to the policy, one line back. A thread of its own owns the connection; {@link #up} says whether it is
+ * worth asking.
+ *
+ * <p>Whatever does not come in time is ended by closing the connection: that covers a policy that hangs, one that sends
+ * half a message, and one that reads nothing, so that even writing blocks. Where nobody listens, it tries again every
+ * {@code retryMs}; a policy that lets us in but does not serve is asked ever less, every 30 s in the end.
+ */
+final class PolicyClient extends Thread {
+  static final int PROTOCOL = 1;
+  private static final Logger LOG = LoggerFactory.getLogger("decima.spark");
+  private static final int MOST_BAD = 3;
+  private static final int LONGEST_PAUSE_MS = 30_000;
+  /** For the answer to hello, and to connect: nobody waits for it. */
+  private static final int HELLO_MS = 5_000;
+  /** While nothing is asked, how often to see whether the policy is still there. */
+  private static final int CHECK_MS = 200;
+  private static final ObjectMapper JSON =
+      new ObjectMapper().enable(DeserializationFeature.FAIL_ON_TRAILING_TOKENS);
+
+  private static final class Call {
+    final long seq;
+    final byte[] line;
+    final CompletableFuture<Answer> answer = new CompletableFuture<>();
+    final long start = System.nanoTime();
+
+    Call(long seq, byte[] line) {
+      this.seq = seq;
+      this.line = line;
+    }
+  }
+
+  private final Settings settings;
+  private final Function<String, byte[]> hello;
+  private final Runnable onChange;
+  private final ScheduledExecutorService clock;
+  private final LinkedBlockingQueue<Call> calls = new LinkedBlockingQueue<>();
+  private volatile Connection connection;
+  private volatile boolean closed;
+  private String said;
+  private int badInARow;
+
+  /** Whether the policy is there. */
+  volatile boolean up;
+  /** Whether the policy wants only to watch. */
+  volatile boolean shadow;
+  private volatile long asked;
+  private volatile long answered;
+  private volatile long late;
+  private volatile long lost;
+  private volatile long bad;
+  private volatile long welcomed;
+  private final long[] micros = new long[1 << 14];
+
+  /**
+   * @param hello the first line, for a token
+   * @param onChange runs when the policy has come or gone
+   */
+  PolicyClient(Settings settings, Function<String, byte[]> hello, Runnable onChange, ScheduledExecutorService clock) {
+    super("decima-policy");
+    this.settings = settings;
+    this.hello = hello;
+    this.onChange = onChange;
+    this.clock = clock;
+    setDaemon(true);
+  }
+
+  /** The answer, or null if there is none; it is there, one or the other, after {@code timeoutMs}. */
+  CompletableFuture<Answer> ask(long seq, byte[] line) {
+    Call call = new Call(seq, line);
+    Connection here = connection;
+    ScheduledFuture<?> end = clock.schedule(() -> expire(call, here), settings.timeoutMs, TimeUnit.MILLISECONDS);
+    call.answer.whenComplete((answer, error) -> end.cancel(false));
+    calls.add(call);
+    if (!up) {
+      call.answer.complete(null);
+    }
+    return call.answer;
+  }
+
+  private void expire(Call call, Connection here) {
+    if (!call.answer.isDone()) {
+      up = false;
+      late++;
+      gone("it did not answer within " + settings.timeoutMs + " ms");
+      hangUp(here);
+      call.answer.complete(null);
+    }
+  }
+
+  void close() {
+    closed = true;
+    up = false;
+    hangUp(connection);
+    interrupt();
+  }
+
+  @Override public void run() {
+    long pause = settings.retryMs;
+    while (!closed) {
+      long before = answered;
+      boolean refused = false;
+      try {
+        greet();
+        while (!closed) {
+          Call call = calls.poll(CHECK_MS, TimeUnit.MILLISECONDS);
+          if (call == null) {
+            connection.check();
+          } else if (!call.answer.isDone()) {
+            serve(call);
+          }
+        }
+      } catch (ConnectException e) {
+        refused = true;
+        gone("nobody listens: " + e.getMessage());
+      } catch (ClosedChannelException e) {
+        LOG.debug("whoever closed it has said why", e);
+      } catch (IOException | RuntimeException e) {
+        gone(e.getMessage() == null ? e.toString() : e.getMessage());
+      } catch (InterruptedException e) {
+        break;
+      }
+      up = false;
+      hangUp(connection);
+      for (Call call = calls.poll(); call != null; call = calls.poll()) {
+        call.answer.complete(null);
+      }
+      onChange.run();
+      pause = refused || answered > before ? settings.retryMs
+          : Math.min(2 * pause, Math.max(settings.retryMs, LONGEST_PAUSE_MS));
+      try {
+        Thread.sleep(pause);
+      } catch (InterruptedException e) {
+        break;
+      }
+    }
+    up = false;
+    hangUp(connection);
+  }
+
+  private void greet() throws IOException {
+    byte[] line = hello.apply(settings.token());
+    Connection made = Connection.open(settings.address);
+    connection = made;
+    ScheduledFuture<?> end = clock.schedule(() -> hangUp(made), HELLO_MS, TimeUnit.MILLISECONDS);
+    JsonNode answer;
+    try {
+      made.write(line);
+      answer = parse(made.line());
+    } catch (ClosedChannelException e) {
+      throw new IOException("it did not answer hello within " + HELLO_MS + " ms");
+    } finally {
+      end.cancel(false);
+    }
+    refusal(answer);
+    if (!answer.path("type").asText().equals("welcome") || answer.path("protocol").asInt(-1) != PROTOCOL) {
+      throw new IOException("it does not speak protocol " + PROTOCOL);
+    }
+    shadow = answer.path("shadow").asBoolean(false);
+    welcomed++;
+    synchronized (this) {
+      said = null;
+    }
+    badInARow = 0;
+    LOG.info("policy at {}{}", settings.address, shadow ? ", which only watches" : "");
+    up = true;
+    onChange.run();
+  }
+
+  private void serve(Call call) throws IOException {
+    Answer answer = null;
+    try {
+      asked++;
+      connection.write(call.line);
+      JsonNode message = parse(connection.line());
+      refusal(message);
+      answer = new Answer(message, call.seq);
+      badInARow = 0;
+      micros[(int) (answered++ & micros.length - 1)] = (System.nanoTime() - call.start) / 1000;
+    } catch (IllegalArgumentException e) {
+      bad++;
+      LOG.warn("answer of the policy not understood: {}", e.getMessage());
+      if (++badInARow >= MOST_BAD) {
+        up = false;
+        throw new IOException(MOST_BAD + " answers in a row were not understood");
+      }
+    } catch (IOException e) {
+      up = false;
+      lost += call.answer.isDone() ? 0 : 1;
+      throw e;
+    } finally {
+      call.answer.complete(answer);
+    }
+  }
+
+  private static JsonNode parse(String line) {
+    try {
+      JsonNode message = JSON.readTree(line);
+      if (message != null && message.isObject()) {
+        return message;
+      }
+    } catch (JsonProcessingException e) {
+      throw new IllegalArgumentException(e.getOriginalMessage());
+    }
+    throw new IllegalArgumentException("no object");
+  }
+
+  private static void refusal(JsonNode message) throws IOException {
+    if (message.path("type").asText().equals("refusal")) {
+      throw new IOException("it refuses: " + message.path("reason").asText());
+    }
+  }
+
+  /** Says why once, not at every attempt. */
+  private synchronized void gone(String reason) {
+    if (!closed && !reason.equals(said)) {
+      said = reason;
+      LOG.warn("no policy at {}, Spark's own order until there is one: {}", settings.address, reason);
+    }
+  }
+
+  private static void hangUp(Connection connection) {
+    try {
+      if (connection != null) {
+        connection.close();
+      }
+    } catch (IOException e) {
+      LOG.debug("closing", e);
+    }
+  }
+
+  /** What has happened so far, and how long answers took in microseconds. */
+  void figures(ObjectNode out) {
+    long[] times = Arrays.copyOf(micros, (int) Math.min(answered, micros.length));
+    Arrays.sort(times);
+    out.put("asked", asked).put("answered", answered).put("late", late).put("lost", lost).put("bad", bad)
+        .put("welcomed", welcomed);
+    if (times.length > 0) {
+      out.put("us_p50", times[times.length / 2]).put("us_p99", times[(int) (times.length * 0.99)])
+          .put("us_max", times[times.length - 1]);
+    }
+  }
+}

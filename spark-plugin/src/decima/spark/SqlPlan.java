@@ -1,0 +1,95 @@
+package decima.spark;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.node.ArrayNode;
+import com.fasterxml.jackson.databind.node.JsonNodeFactory;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.util.ArrayList;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.TreeSet;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
+
+/**
+ * What a SQL query's physical plan says before any of it has run: its operators, and the exchanges from which adaptive
+ * execution is still to make stages.
+ */
+final class SqlPlan {
+  /** As in "hashpartitioning(k#1L, 200)"; the columns before may hold anything. */
+  private static final Pattern PARTITIONS = Pattern.compile("[pP]artitioning\\((?:.*, ?)?(\\d+)\\)");
+  static final int LONGEST_NAME = 1024;
+
+  /** Names of the operators, an operator before its children. */
+  private final ArrayNode operators = JsonNodeFactory.instance.arrayNode();
+  private final ArrayNode exchanges = JsonNodeFactory.instance.arrayNode();
+  /** What each exchange says of itself, by which one that is used again is found. */
+  private final Map<String, Integer> texts = new LinkedHashMap<>();
+  /** Shuffles that read none, if execution is adaptive: it makes stages of these, and of no others, at once. */
+  final int first;
+  /** The same two as JSON, since they are sent with each question. */
+  final String operatorsJson;
+  final String exchangesJson;
+
+  /** @param root Spark's SparkPlanInfo, whose Scala collections differ between versions: read by reflection. */
+  SqlPlan(Object root) throws ReflectiveOperationException {
+    visit(root);
+    int free = 0;
+    for (JsonNode each : exchanges) {
+      free += each.path("parents").isEmpty() && !each.path("kind").asText().contains("Broadcast") ? 1 : 0;
+    }
+    boolean adaptive = false;
+    for (JsonNode each : operators) {
+      adaptive |= each.asText().equals("AdaptiveSparkPlan");
+    }
+    first = adaptive ? free : 0;
+    operatorsJson = operators.toString();
+    exchangesJson = exchanges.toString();
+  }
+
+  /** Adds an operator and all below; returns the exchanges that are read above it. */
+  private TreeSet<Integer> visit(Object node) throws ReflectiveOperationException {
+    String name = (String) Reflect.get(node, "nodeName");
+    String text = (String) Reflect.get(node, "simpleString");
+    operators.add(cut(name, LONGEST_NAME));
+    TreeSet<Integer> below = new TreeSet<>();
+    for (Object child : Reflect.list(Reflect.get(node, "children"))) {
+      below.addAll(visit(child));
+    }
+    if (name.equals("ReusedExchange")) {
+      for (Map.Entry<String, Integer> each : texts.entrySet()) {
+        if (text.endsWith(each.getKey())) {
+          below.add(each.getValue());
+        }
+      }
+      return below;
+    }
+    if (!name.endsWith("Exchange")) {
+      return below;
+    }
+    int id = exchanges.size();
+    texts.put(text, id);
+    ObjectNode out = exchanges.addObject().put("id", id).put("kind", cut(name, LONGEST_NAME));
+    Integer partitions = partitions(text);
+    out.put("partitions", partitions);
+    List<Integer> parents = new ArrayList<>(below);
+    parents.forEach(out.putArray("parents")::add);
+    below.clear();
+    below.add(id);
+    return below;
+  }
+
+  private static Integer partitions(String text) {
+    Matcher found = PARTITIONS.matcher(text);
+    try {
+      return found.find() ? Integer.valueOf(found.group(1)) : text.contains("SinglePartition") ? 1 : null;
+    } catch (NumberFormatException e) {
+      return null;
+    }
+  }
+
+  static String cut(String text, int longest) {
+    return text.length() <= longest ? text : text.substring(0, longest);
+  }
+}

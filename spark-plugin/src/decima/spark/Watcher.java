@@ -1,0 +1,90 @@
+package decima.spark;
+
+import org.apache.spark.scheduler.SparkListener;
+import org.apache.spark.scheduler.SparkListenerEvent;
+import org.apache.spark.scheduler.SparkListenerExecutorAdded;
+import org.apache.spark.scheduler.SparkListenerExecutorRemoved;
+import org.apache.spark.scheduler.SparkListenerJobEnd;
+import org.apache.spark.scheduler.SparkListenerTaskEnd;
+import org.apache.spark.scheduler.SparkListenerTaskStart;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+import scala.Option;
+
+/** Passes on what only Spark's listener bus tells: durations, executors, and when queries and Spark jobs begin and end. */
+final class Watcher extends SparkListener {
+  private static final Logger LOG = LoggerFactory.getLogger("decima.spark");
+  private static final String SQL = "org.apache.spark.sql.execution.ui.SparkListenerSQLExecution";
+
+  private final JobGraph jobs;
+  private final Executors executors;
+  private final double cpusPerTask;
+  /** Something has happened that the policy should hear of. */
+  private final Runnable onEvent;
+
+  Watcher(JobGraph jobs, Executors executors, double cpusPerTask, Runnable onEvent) {
+    this.jobs = jobs;
+    this.executors = executors;
+    this.cpusPerTask = cpusPerTask;
+    this.onEvent = onEvent;
+  }
+
+  @Override public void onTaskStart(SparkListenerTaskStart event) {
+    executors.ran(event.taskInfo().executorId(), jobs.jobOf(event.stageId()));
+  }
+
+  @Override public void onTaskEnd(SparkListenerTaskEnd event) {
+    if (event.taskInfo() != null && event.taskInfo().successful()) {
+      jobs.taskEnded(event.stageId(), event.taskInfo().duration());
+    }
+  }
+
+  @Override public void onExecutorAdded(SparkListenerExecutorAdded event) {
+    executors.added(event.executorId(), (int) (event.executorInfo().totalCores() / cpusPerTask));
+    onEvent.run();
+  }
+
+  @Override public void onExecutorRemoved(SparkListenerExecutorRemoved event) {
+    executors.removed(event.executorId());
+    onEvent.run();
+  }
+
+  @Override public void onJobEnd(SparkListenerJobEnd event) {
+    jobs.sparkJobEnded(event.jobId());
+    onEvent.run();
+  }
+
+  /** Spark's SQL module may be absent, and its events have grown: read by reflection. */
+  @Override public void onOtherEvent(SparkListenerEvent event) {
+    String type = event.getClass().getName();
+    try {
+      if (type.equals(SQL + "Start")) {
+        queryStarted(event);
+      } else if (type.equals(SQL + "End")) {
+        jobs.queryEnded((Long) Reflect.get(event, "executionId"));
+        onEvent.run();
+      }
+    } catch (ReflectiveOperationException | RuntimeException e) {
+      LOG.warn("{} not understood: {}", type, e.toString());
+    }
+  }
+
+  private void queryStarted(SparkListenerEvent event) throws ReflectiveOperationException {
+    long id = (Long) Reflect.get(event, "executionId");
+    if (isPartOfAnother(event, id)) {
+      return;
+    }
+    SqlPlan plan = new SqlPlan(Reflect.get(event, "sparkPlanInfo"));
+    jobs.queryStarted(id, (String) Reflect.get(event, "description"), (Long) Reflect.get(event, "time"), plan);
+  }
+
+  /** From Spark 3.4, a query that another one has started knows which. */
+  private static boolean isPartOfAnother(SparkListenerEvent event, long id) throws ReflectiveOperationException {
+    try {
+      Option<?> root = (Option<?>) Reflect.get(event, "rootExecutionId");
+      return root.isDefined() && (Long) root.get() != id;
+    } catch (NoSuchMethodException e) {
+      return false;
+    }
+  }
+}

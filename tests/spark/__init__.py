@@ -1,0 +1,1 @@
+"""The plugin on a real Spark: who runs when is counted from Spark's own event log."""

