@@ -16,6 +16,7 @@ from decima.cli.deeprm import deeprm
 from decima.cli.replay import replay
 from decima.cli.reproduce import reproduce
 from decima.cli.schedulers import schedulers
+from decima.cli.serve import serve
 from decima.cli.train import train
 from decima.cli.workload import workload
 
@@ -31,7 +32,7 @@ def cli(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-for _command in (compare, deeprm, replay, reproduce, schedulers, train, workload):
+for _command in (compare, deeprm, replay, reproduce, schedulers, serve, train, workload):
     cli.add_command(_command)
 
 
