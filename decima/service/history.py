@@ -12,7 +12,7 @@ from decima.service.protocol import Job, Stage
 from workloads.job import JobProfile
 from workloads.sources.workload_file import Workload
 
-__all__ = ["History", "match_stages"]
+__all__ = ["History", "is_skipped", "match_stages"]
 
 #: A DAG of so many stages is taken to be a job of its own.
 TELLING_STAGES = 3
@@ -55,6 +55,7 @@ class History:
 
     def find(self, job: Job) -> JobProfile | None:
         """The profile that fits a job best; none if it is not known."""
+        made = [stage for stage in job.stages if not is_skipped(stage)]
         candidates: list[JobProfile] = []
         if job.plan is not None:
             names = self._plans.get(job.plan, ())
@@ -63,13 +64,16 @@ class History:
             candidates = self._by_name.get(_plain(job.name), [])
         if not candidates and not job.name and job.plan is None:
             candidates = [
-                profile
-                for profile in self._by_size.get(len(job.stages), ())
-                if _same_tasks(job.stages, profile)
+                profile for profile in self._by_size.get(len(made), ()) if _same_tasks(made, profile)
             ]
-        fitting = [(_misfits(job.stages, profile), profile) for profile in candidates]
+        fitting = [(_misfits(made, profile), profile) for profile in candidates]
         known = [(misfits, profile) for misfits, profile in fitting if misfits is not None]
         return min(known, key=lambda each: each[0])[1] if known else None
+
+
+def is_skipped(stage: Stage) -> bool:
+    """Whether Spark has no need to run a stage, since what it would write is there from an earlier one."""
+    return stage.state == "done" and stage.mean_ms is None
 
 
 def match_stages(stages: Sequence[Stage], profile: JobProfile) -> list[int] | None:

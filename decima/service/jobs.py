@@ -14,7 +14,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from decima.service.history import History, match_stages
+from decima.service.history import History, is_skipped, match_stages
 from decima.service.protocol import Exchange, Job, Stage, State
 from workloads.errors import DecimaError
 from workloads.job import JobProfile, StageProfile, TaskDurations, WorkloadError
@@ -124,7 +124,7 @@ class LiveJobs:
         shape = (
             message.plan,
             message.exchanges,
-            *[(stage.id, stage.tasks, stage.parents) for stage in message.stages],
+            *[(stage.id, stage.tasks, stage.parents, is_skipped(stage)) for stage in message.stages],
         )
         job = self._jobs.get(message.id)
         if job is None:
@@ -151,11 +151,12 @@ class LiveJobs:
         ranks = {stage: rank for stage, rank in zip(job.ids, job.ranks, strict=True) if stage is not None}
         message = job.message
         known = self._history.find(message)
-        places = None if known is None else match_stages(message.stages, known)
+        made = [stage for stage in message.stages if not is_skipped(stage)]
+        places = None if known is None else match_stages(made, known)
         if known is not None and places is not None:
             job.profile, job.recognised = known, True
             job.ids = [None] * known.num_stages
-            for stage, place in zip(message.stages, places, strict=True):
+            for stage, place in zip(made, places, strict=True):
                 job.ids[place] = stage.id
         else:
             job.recognised = False
@@ -196,7 +197,9 @@ class LiveJobs:
         job.mean_ms = means
         active = message.running > 0
         for stage in message.stages:
-            place = place_of[stage.id]
+            place = place_of.get(stage.id, -1)
+            if place < 0:
+                continue
             complete = stage.state == "done"
             job.tasks[place] = stage.tasks
             job.pending[place] = 0 if complete else stage.pending
@@ -248,7 +251,7 @@ def _stages_to_come(job: Job) -> list[_ToCome]:
     known, total = len(job.stages), len(job.exchanges) + 1
     if not known and not job.exchanges:
         return [_ToCome(1, ())]
-    if not job.exchanges or known >= total or all(stage.state == "done" for stage in job.stages):
+    if not job.exchanges or known >= total:
         return []
     place = {exchange.id: number for number, exchange in enumerate(job.exchanges)}
     partitions = [_partitions(exchange) for exchange in job.exchanges]

@@ -119,10 +119,10 @@ def a_stage(number: int, state: str = "ready", tasks: int = 10, **changes: Any) 
     )
 
 
-def a_job(name: str, *stages: Stage, **changes: Any) -> Job:
+def a_job(job: str, /, *stages: Stage, **changes: Any) -> Job:
     running = sum(stage.running for stage in stages)
     return Job.model_validate(
-        {"id": name, "submitted_time_ms": 0.0, "running": running, "stages": stages, **changes}
+        {"id": job, "submitted_time_ms": 0.0, "running": running, "stages": stages, **changes}
     )
 
 
