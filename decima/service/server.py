@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 import os
 import socket
@@ -18,6 +19,8 @@ __all__ = ["ServeError", "listen"]
 
 #: Whoever has begun a line, or has just connected, must have ended it after this time, s.
 PATIENCE_S = 10.0
+#: Who is refused has so long to read why, s.
+LINGER_S = 1.0
 #: Questions that may wait for their answers, and answers (bytes) that may wait to be read.
 MOST_WAITING, MOST_UNREAD = 4, 1 << 20
 #: Connections at once.
@@ -115,9 +118,9 @@ class _Connection(asyncio.Protocol):
         log.warning("%s refused: %s", self._name, reason)
         self._service.refuse(reason)
         self._say(Refusal(reason=reason))
-        self._transport.close()
-        # Who does not read this either is hung up on for good.
-        asyncio.get_running_loop().call_later(PATIENCE_S, self._transport.abort)
+        # To close at once, with something unread, would take the refusal away from the other end.
+        self._transport.write_eof()
+        asyncio.get_running_loop().call_later(LINGER_S, self._transport.abort)
 
     def pause_writing(self) -> None:
         """Somebody asks and does not read the answers."""
@@ -139,7 +142,7 @@ class _Connection(asyncio.Protocol):
     def close(self) -> None:
         """The service ends."""
         self._closing = True
-        self._transport.close()
+        self._transport.abort()
 
     @property
     def _name(self) -> str:
@@ -200,15 +203,17 @@ async def listen(service: Service, address: str, host: str = "127.0.0.1"):  # ty
 
 
 def _remove_unused(path: Path) -> None:
-    """A socket that a service left behind when it was killed."""
+    """Remove a socket that a service left behind when it was killed."""
     with contextlib.suppress(FileNotFoundError):
         if not stat.S_ISSOCK(path.stat().st_mode):
-            raise ServeError(f"cannot listen on unix:{path}: it is no socket")
+            raise OSError(errno.EEXIST, "")
         with socket.socket(socket.AF_UNIX) as probe:
             try:
                 probe.connect(str(path))
             except ConnectionRefusedError:
                 path.unlink()
+            else:
+                raise OSError(errno.EADDRINUSE, "")
 
 
 def _one_line(text: str) -> str:

@@ -82,12 +82,16 @@ class ScriptedSpark:
         ask: sends a question and gives the answer.
         slots: executors.
         hidden: stages are made when they can begin, as under adaptive execution.
+        prefix: of the jobs' ids.
+        questions: that were asked before.
+        first_ms: when it begins, since 1970.
     """
 
     profiles: list[tuple[JobProfile, float]]
     ask: Ask
     slots: int
     hidden: bool = False
+    prefix: str = ""
     questions: int = 0
     now: float = 0.0
     tasks_started: int = 0
@@ -101,7 +105,7 @@ class ScriptedSpark:
             ids = [next(numbers) for _ in profile.stages]
             self.jobs.append(
                 RunningJob(
-                    f"job-{number}",
+                    f"{self.prefix}job-{number}",
                     profile.name,
                     self.first_ms + arrival_ms,
                     [
