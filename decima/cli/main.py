@@ -14,6 +14,7 @@ from decima.cli.compare import compare
 from decima.cli.console import OneLineErrors
 from decima.cli.deeprm import deeprm
 from decima.cli.replay import replay
+from decima.cli.replay_live import replay_live
 from decima.cli.reproduce import reproduce
 from decima.cli.schedulers import schedulers
 from decima.cli.serve import serve
@@ -32,7 +33,7 @@ def cli(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-for _command in (compare, deeprm, replay, reproduce, schedulers, serve, train, workload):
+for _command in (compare, deeprm, replay, replay_live, reproduce, schedulers, serve, train, workload):
     cli.add_command(_command)
 
 

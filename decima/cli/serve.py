@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from decima.cli.options import FILE, PATH
+
+if TYPE_CHECKING:
+    from decima.service.metrics import Metrics
 
 __all__ = ["serve"]
 
@@ -43,6 +47,14 @@ PORT = click.IntRange(0, 65535)
     help="Token that drivers must know; made if it is not there.  [default: ~/.decima/token]",
 )
 @click.option("--no-token", is_flag=True, help="Serve whoever connects.")
+@click.option(
+    "--log",
+    "log_file",
+    type=PATH,
+    metavar="FILE.jsonl",
+    help="Write what drivers say and what is decided to this file, for decima replay-live.",
+)
+@click.option("--metrics", metavar="PORT", type=PORT, help="Tell Prometheus how it goes, on this port.")
 @click.option("--json-logs", is_flag=True, help="What happens, on stderr, as JSON lines.")
 def serve(
     policy: str,
@@ -52,6 +64,8 @@ def serve(
     shadow: bool,
     token_file: Path | None,
     no_token: bool,
+    log_file: Path | None,
+    metrics: int | None,
     json_logs: bool,
 ) -> None:
     """Let a policy schedule the jobs of a live Spark.
@@ -60,13 +74,14 @@ def serve(
     next on how many task slots; should the service stop or hang, Spark goes on by itself. Ends at Ctrl-C or SIGTERM.
     """
     import asyncio
-    import logging
+    import contextlib
 
     from decima.policy.shipped import SHIPPED
     from decima.registry import LEARNED, make_scheduler
     from decima.service.history import History
-    from decima.service.running import JsonLines, run, warm_up
-    from decima.service.service import Service
+    from decima.service.log import DecisionLog
+    from decima.service.running import logging_to_stderr, run, warm_up
+    from decima.service.service import Service, Watcher
     from decima.service.token import DEFAULT_TOKEN_FILE, read_token
     from workloads.sources.open import open_workload
 
@@ -80,19 +95,10 @@ def serve(
     if spec in SHIPPED or Path(spec).is_file():
         spec = f"{LEARNED}:{spec}"
 
-    handler = logging.StreamHandler()
-    text = logging.Formatter("%(asctime)s %(levelname)s %(message)s")
-    handler.setFormatter(JsonLines() if json_logs else text)
-    logger = logging.getLogger("decima.service")
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
-    logger.propagate = False
-
     make_scheduler(spec)  # refused before anything else is done
     known = History.of(open_workload(history)) if history is not None else History()
     token = "" if no_token else read_token(token_file or DEFAULT_TOKEN_FILE)
     warm_up(lambda: make_scheduler(spec))
-    service = Service(lambda: make_scheduler(spec), known, token=token, shadow=shadow)
 
     def ready(where: str) -> None:
         what = f"{spec}, in the shadow" if shadow else spec
@@ -100,7 +106,26 @@ def serve(
         if not no_token:
             click.echo(f"token file: {(token_file or DEFAULT_TOKEN_FILE).expanduser()}")
 
-    try:
+    watchers: list[Watcher] = []
+    with logging_to_stderr(json_logs), contextlib.ExitStack() as ends:
+        if log_file is not None:
+            log = DecisionLog(log_file, spec, shadow)
+            ends.callback(log.close)
+            watchers.append(log)
+        if metrics is not None:
+            counted = _metrics()
+            at, end = counted.listen(metrics, host)
+            ends.callback(end)
+            watchers.append(counted)
+            click.echo(f"metrics: {at}")
+        service = Service(lambda: make_scheduler(spec), known, token=token, shadow=shadow, watchers=watchers)
         asyncio.run(run(service, address, host, ready))
-    finally:
-        logger.removeHandler(handler)
+
+
+def _metrics() -> Metrics:
+    """What needs a library that not everybody has."""
+    try:
+        from decima.service.metrics import Metrics
+    except ImportError as error:
+        raise click.UsageError(f"--metrics needs {error.name}: pip install 'decima[serve]'") from None
+    return Metrics()

@@ -9,7 +9,8 @@ import json
 import logging
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from decima.service.driver import Driver
@@ -19,7 +20,7 @@ from decima.service.server import listen
 from decima.service.service import Service
 from simulator.cluster.episode import DecidesStages
 
-__all__ = ["JsonLines", "run", "warm_up"]
+__all__ = ["JsonLines", "logging_to_stderr", "run", "warm_up"]
 
 #: What every record of ``logging`` has; whatever else one has was said with it.
 _USUAL = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
@@ -40,6 +41,25 @@ class JsonLines(logging.Formatter):
         if record.exc_info:
             line["error"] = self.formatException(record.exc_info)
         return json.dumps(line, default=str)
+
+
+@contextmanager
+def logging_to_stderr(json_lines: bool) -> Iterator[None]:
+    """What the service tells inside the block goes to stderr: a line of text each, or a JSON object."""
+    handler = logging.StreamHandler()
+    text = logging.Formatter("%(asctime)s %(levelname)s %(message)s")
+    handler.setFormatter(JsonLines() if json_lines else text)
+    logger = logging.getLogger("decima.service")
+    level, propagate = logger.level, logger.propagate
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+        logger.propagate = propagate
 
 
 def warm_up(make_scheduler: Callable[[], DecidesStages]) -> None:

@@ -12,7 +12,7 @@ import stat
 from pathlib import Path
 
 from decima.service.protocol import LONGEST_LINE, Answer, Refusal, Welcome
-from decima.service.service import Connected, RefusedError, Service
+from decima.service.service import Connected, RefusedError, Service, one_line
 from workloads.errors import DecimaError
 
 __all__ = ["ServeError", "listen"]
@@ -50,7 +50,8 @@ class _Connection(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         transport.set_write_buffer_limits(high=MOST_UNREAD)
-        self._peer = str(transport.get_extra_info("peername") or "a local process")
+        peer = transport.get_extra_info("peername")
+        self._peer = peer[0] if isinstance(peer, tuple) else "a local process"
         self._open.add(self)
         if len(self._open) > MOST_CONNECTIONS:
             self._refuse(f"more than {MOST_CONNECTIONS} connections")
@@ -101,6 +102,7 @@ class _Connection(asyncio.Protocol):
                 self._say(welcome)
             else:
                 self._say(self._service.answer(self._driver, line))
+                self._service.answered(self._driver)
         except RefusedError as error:
             if error.__cause__ is not None:
                 log.error("the policy failed", exc_info=error.__cause__)
@@ -114,7 +116,7 @@ class _Connection(asyncio.Protocol):
         if self._closing:
             return
         self._closing = True
-        reason = _one_line(reason)
+        reason = one_line(reason)
         log.warning("%s refused: %s", self._name, reason)
         self._service.refuse(reason)
         self._say(Refusal(reason=reason))
@@ -149,7 +151,7 @@ class _Connection(asyncio.Protocol):
         if self._driver is None:
             return self._peer
         hello = self._driver.hello
-        return _one_line(f"{hello.name} ({hello.application})")
+        return one_line(f"{hello.name} ({hello.application})")
 
 
 @contextlib.asynccontextmanager
@@ -197,6 +199,7 @@ async def listen(service: Service, address: str, host: str = "127.0.0.1"):  # ty
         server.close()
         for connection in tuple(connections):
             connection.close()
+        await asyncio.sleep(0)  # what they have to say of their end is said
         await server.wait_closed()
         if path is not None:
             path.unlink(missing_ok=True)
@@ -214,8 +217,3 @@ def _remove_unused(path: Path) -> None:
                 path.unlink()
             else:
                 raise OSError(errno.EADDRINUSE, "")
-
-
-def _one_line(text: str) -> str:
-    """Without anything that could be taken for another line, or for a command to a terminal."""
-    return "".join(each if each.isprintable() else " " for each in text)[:1000]

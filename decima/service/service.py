@@ -18,11 +18,11 @@ from simulator.cluster.base import SchedulingError
 from simulator.cluster.episode import DecidesStages
 from workloads.errors import DecimaError
 
-__all__ = ["Connected", "RefusedError", "Service", "Watcher"]
+__all__ = ["Connected", "RefusedError", "Service", "Watcher", "one_line"]
 
 _HELLO, _STATE = TypeAdapter(Hello), TypeAdapter(State)
-#: So much is said about what somebody sent.
-SHOWN = 200
+#: So much is said about what somebody sent: of a place in it, and in a line.
+SHOWN, MOST_SHOWN = 200, 1_000
 
 
 class _Greeting(BaseModel):
@@ -46,6 +46,7 @@ class Connected:
         driver: decides for it.
         state: its last question.
         decided: what came of that.
+        took_ms: how long that took.
     """
 
     number: int
@@ -53,6 +54,7 @@ class Connected:
     driver: Driver
     state: State | None = None
     decided: Decided | None = None
+    took_ms: float = 0.0
 
 
 class Watcher:
@@ -61,8 +63,8 @@ class Watcher:
     def welcomed(self, driver: Connected) -> None:
         """A driver has connected."""
 
-    def answered(self, driver: Connected, took_ms: float) -> None:
-        """A question was answered, and how long that took."""
+    def answered(self, driver: Connected) -> None:
+        """A question was answered."""
 
     def left(self, driver: Connected) -> None:
         """A driver's connection is gone."""
@@ -144,10 +146,13 @@ class Service:
         except Exception as error:  # a scheduler of somebody's own may raise anything; other drivers go on
             raise RefusedError(f"the policy failed: {type(error).__name__}: {error}") from error
         connected.state, connected.decided = state, decided
-        took_ms = (time.perf_counter() - start_s) * 1000
-        for watcher in self._watchers:
-            watcher.answered(connected, took_ms)
+        connected.took_ms = (time.perf_counter() - start_s) * 1000
         return decided.answer
+
+    def answered(self, connected: Connected) -> None:
+        """The answer is on its way: nobody need wait any longer."""
+        for watcher in self._watchers:
+            watcher.answered(connected)
 
     def leave(self, connected: Connected) -> None:
         """A driver's connection is gone."""
@@ -177,3 +182,8 @@ def _other_protocol(line: bytes) -> str:
         return ""
     newer = "newer" if version > PROTOCOL else "older"
     return f"the driver speaks protocol {version}, which is {newer} than {PROTOCOL}, that of this service"
+
+
+def one_line(text: str) -> str:
+    """Without anything that could be taken for another line, or for a command to a terminal."""
+    return "".join(each if each.isprintable() else " " for each in text)[:MOST_SHOWN]

@@ -142,7 +142,7 @@ class ScriptedSpark:
                     job.completion_ms = self.now
                     live.remove(job)
                     ran_last = [None if each is job else each for each in ran_last]
-            if changed and live:
+            if changed:
                 answer = self._question(live, ran_last, busy)
             if live:
                 for slot, job, stage in self._launches(answer, live, ran_last, busy):
