@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from decima.cli.options import FILE, PATH
+from decima.cli.options import AT_LEAST_ONE, FILE, PATH
 
 if TYPE_CHECKING:
     from decima.service.metrics import Metrics
@@ -42,6 +42,11 @@ PORT = click.IntRange(0, 65535)
 )
 @click.option("--shadow", is_flag=True, help="Spark keeps its own order; what the policy would do is logged.")
 @click.option(
+    "--slots",
+    type=AT_LEAST_ONE,
+    help="Slots of a standalone cluster that applications share whose executors may be moved.",
+)
+@click.option(
     "--token-file",
     type=PATH,
     help="Token that drivers must know; made if it is not there.  [default: ~/.decima/token]",
@@ -62,6 +67,7 @@ def serve(
     host: str,
     history: Path | None,
     shadow: bool,
+    slots: int | None,
     token_file: Path | None,
     no_token: bool,
     log_file: Path | None,
@@ -118,7 +124,9 @@ def serve(
             ends.callback(end)
             watchers.append(counted)
             click.echo(f"metrics: {at}")
-        service = Service(lambda: make_scheduler(spec), known, token=token, shadow=shadow, watchers=watchers)
+        service = Service(
+            lambda: make_scheduler(spec), known, token=token, shadow=shadow, slots=slots, watchers=watchers
+        )
         asyncio.run(run(service, address, host, ready))
 
 

@@ -6,11 +6,12 @@ import hmac
 import itertools
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from decima.service.applications import Applications
 from decima.service.driver import Decided, Driver
 from decima.service.history import History
 from decima.service.protocol import PROTOCOL, Answer, Hello, State, Welcome
@@ -82,7 +83,9 @@ class Service:
         token: that drivers have to know; any if it is empty.
         shadow: drivers shall not obey.
         moving_delay_ms: what it costs an executor to change jobs inside an application.
+        slots: that applications share whose executors may be moved; none: they keep what they have.
         watchers: are told what happens.
+        clock: s; for tests.
     """
 
     def __init__(
@@ -93,7 +96,9 @@ class Service:
         token: str = "",
         shadow: bool = False,
         moving_delay_ms: float = 0.0,
+        slots: int | None = None,
         watchers: Sequence[Watcher] = (),
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._make_scheduler = make_scheduler
         self._history = history or History()
@@ -101,6 +106,7 @@ class Service:
         self._shadow = shadow
         self._moving_delay_ms = moving_delay_ms
         self._watchers = watchers
+        self._applications = None if slots is None else Applications(make_scheduler(), slots, clock)
         self._connections = itertools.count(1)
         self._jobs = itertools.count()
 
@@ -139,6 +145,9 @@ class Service:
             raise RefusedError(f"question {state.seq} comes after question {connected.state.seq}")
         try:
             decided = connected.driver.decide(state)
+            if self._applications is not None and connected.hello.moves_executors:
+                target = self._applications.target(connected.hello.application, state, decided.jobs)
+                decided = replace(decided, answer=decided.answer.model_copy(update={"executors": target}))
         except SchedulingError as error:
             raise RefusedError(f"the policy failed: {error}") from None
         except DecimaError as error:
@@ -156,6 +165,8 @@ class Service:
 
     def leave(self, connected: Connected) -> None:
         """A driver's connection is gone."""
+        if self._applications is not None and connected.hello.moves_executors:
+            self._applications.leave(connected.hello.application)
         for watcher in self._watchers:
             watcher.left(connected)
 

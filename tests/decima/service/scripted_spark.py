@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from decima.service.protocol import Answer, Executor, Job, Stage, State
@@ -73,6 +73,15 @@ class RunningJob:
         )
 
 
+def running_job(name: str, profile: JobProfile, arrival_ms: float, numbers: Iterator[int]) -> RunningJob:
+    """A job that has not begun; its stages have the next numbers."""
+    stages = [
+        RunningStage(next(numbers), place, stage.num_tasks, stage.durations.mean_ms, profile.parents[place])
+        for place, stage in enumerate(profile.stages)
+    ]
+    return RunningJob(name, profile.name, arrival_ms, stages)
+
+
 @dataclass(eq=False)
 class ScriptedSpark:
     """Runs jobs on ``slots`` one-slot executors.
@@ -102,24 +111,8 @@ class ScriptedSpark:
         """The job completion times, ms."""
         numbers = itertools.count(10)
         for number, (profile, arrival_ms) in enumerate(self.profiles):
-            ids = [next(numbers) for _ in profile.stages]
-            self.jobs.append(
-                RunningJob(
-                    f"{self.prefix}job-{number}",
-                    profile.name,
-                    self.first_ms + arrival_ms,
-                    [
-                        RunningStage(
-                            ids[place],
-                            place,
-                            stage.num_tasks,
-                            stage.durations.mean_ms,
-                            profile.parents[place],
-                        )
-                        for place, stage in enumerate(profile.stages)
-                    ],
-                )
-            )
+            name = f"{self.prefix}job-{number}"
+            self.jobs.append(running_job(name, profile, self.first_ms + arrival_ms, numbers))
         ran_last: list[RunningJob | None] = [None] * self.slots
         busy: list[bool] = [False] * self.slots
         events: list[tuple[float, int, int, RunningJob, RunningStage]] = []
