@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from decima.cli.options import AT_LEAST_ONE, FILE, PATH
-
-if TYPE_CHECKING:
-    from decima.service.metrics import Metrics
 
 __all__ = ["serve"]
 
@@ -60,6 +59,7 @@ PORT = click.IntRange(0, 65535)
     help="Write what drivers say and what is decided to this file, for decima replay-live.",
 )
 @click.option("--metrics", metavar="PORT", type=PORT, help="Tell Prometheus how it goes, on this port.")
+@click.option("--http", metavar="PORT", type=PORT, help="Show how it goes on a page, on this port.")
 @click.option("--json-logs", is_flag=True, help="What happens, on stderr, as JSON lines.")
 def serve(
     policy: str,
@@ -72,6 +72,7 @@ def serve(
     no_token: bool,
     log_file: Path | None,
     metrics: int | None,
+    http: int | None,
     json_logs: bool,
 ) -> None:
     """Let a policy schedule the jobs of a live Spark.
@@ -119,21 +120,30 @@ def serve(
             ends.callback(log.close)
             watchers.append(log)
         if metrics is not None:
-            counted = _metrics()
+            with _extra("--metrics"):
+                from decima.service.metrics import Metrics
+            counted = Metrics()
             at, end = counted.listen(metrics, host)
             ends.callback(end)
             watchers.append(counted)
             click.echo(f"metrics: {at}")
+        beside: Callable[[], AbstractAsyncContextManager[object]] = contextlib.nullcontext
+        if http is not None:
+            with _extra("--http"):
+                from decima.service.page import Page
+            page = Page(spec, shadow)
+            beside = partial(page.listen, http, host, lambda at: click.echo(f"page: {at}"))
+            watchers.append(page)
         service = Service(
             lambda: make_scheduler(spec), known, token=token, shadow=shadow, slots=slots, watchers=watchers
         )
-        asyncio.run(run(service, address, host, ready))
+        asyncio.run(run(service, address, host, ready, beside))
 
 
-def _metrics() -> Metrics:
-    """What needs a library that not everybody has."""
+@contextmanager
+def _extra(option: str) -> Iterator[None]:
+    """What needs a library that not everybody has is imported inside."""
     try:
-        from decima.service.metrics import Metrics
+        yield
     except ImportError as error:
-        raise click.UsageError(f"--metrics needs {error.name}: pip install 'decima[serve]'") from None
-    return Metrics()
+        raise click.UsageError(f"{option} needs {error.name}: pip install 'decima[serve]'") from None

@@ -10,7 +10,7 @@ import logging
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from typing import Any
 
 from decima.service.driver import Driver
@@ -80,7 +80,13 @@ def warm_up(make_scheduler: Callable[[], DecidesStages]) -> None:
     Driver(make_scheduler(), History(), itertools.count()).decide(state)
 
 
-async def run(service: Service, address: str, host: str, ready: Callable[[str], None]) -> None:
+async def run(
+    service: Service,
+    address: str,
+    host: str,
+    ready: Callable[[str], None],
+    beside: Callable[[], AbstractAsyncContextManager[object]] = nullcontext,
+) -> None:
     """Serve until SIGTERM or SIGINT.
 
     Args:
@@ -88,6 +94,7 @@ async def run(service: Service, address: str, host: str, ready: Callable[[str], 
         address: see ``listen``.
         host: likewise.
         ready: is told where drivers are served, once they are.
+        beside: what else is to be served.
 
     Raises:
         ServeError: an address is in use, or is none.
@@ -98,7 +105,7 @@ async def run(service: Service, address: str, host: str, ready: Callable[[str], 
     # What was imported and compiled stays: nobody need look at it again in the middle of an answer.
     gc.collect()
     gc.freeze()
-    async with listen(service, address, host) as where:
+    async with beside(), listen(service, address, host) as where:
         ready(where)
         await ended.wait()
         logging.getLogger("decima.service").info("ending")

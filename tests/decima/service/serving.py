@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext, suppress
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -22,7 +22,11 @@ _HEARD: TypeAdapter[Welcome | Answer | Refusal] = TypeAdapter(Welcome | Answer |
 
 
 @contextmanager
-def serving(service: Service, address: str = "0") -> Iterator[str]:
+def serving(
+    service: Service,
+    address: str = "0",
+    beside: Callable[[], AbstractAsyncContextManager[object]] = nullcontext,
+) -> Iterator[str]:
     """Where it is served."""
     ready, where = threading.Event(), []
     ends: list[Any] = []
@@ -31,7 +35,7 @@ def serving(service: Service, address: str = "0") -> Iterator[str]:
         ended = asyncio.Event()
         ends.extend((asyncio.get_running_loop(), ended))
         try:
-            async with listen(service, address) as at:
+            async with beside(), listen(service, address) as at:
                 where.append(at)
                 ready.set()
                 await ended.wait()
