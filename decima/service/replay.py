@@ -74,6 +74,7 @@ class _Seen:
     """What is known of a job."""
 
     message: Job
+    seen_ms: float = 0.0
     stages: dict[int, Stage] = field(default_factory=dict)
     gone_ms: float = float("nan")
 
@@ -102,7 +103,7 @@ class _Watching:
         self._before_ms, self._time_ms = self._time_ms or line.time_ms, line.time_ms
         for job in line.jobs:
             seen = self._jobs.setdefault(job.id, _Seen(job))
-            seen.message = job
+            seen.message, seen.seen_ms = job, line.time_ms
             seen.stages.update((stage.id, stage) for stage in job.stages)
             self._live[job.id] = job
         if line.executors is not None:
@@ -261,11 +262,11 @@ class _Watching:
             config,
             sequence,
             **self._tasks(jobs, first_ms),
-            completion_ms=np.array([seen.gone_ms - first_ms for seen in jobs]),
+            completion_ms=np.array([_completion_ms(seen) - first_ms for seen in jobs]),
             move_executor=np.zeros(0, dtype=np.int32),
             move_job=np.zeros(0, dtype=np.int64),
             move_depart_ms=np.zeros(0),
-            end_ms=self._time_ms - first_ms,
+            end_ms=float(np.nanmax([self._time_ms, *map(_completion_ms, jobs)])) - first_ms,
             num_decisions=self.decisions,
         )
         hello = self.welcomed
@@ -335,6 +336,14 @@ def _shared(spans: list[_Span], tasks: int) -> list[tuple[_Span, int, int]]:
         for span, count in zip(kept, counts, strict=True)
         for number in range(count)
     ]
+
+
+def _completion_ms(seen: _Seen) -> float:
+    """When a job was complete; nobody need have asked after the end of the last one. NaN if it was not."""
+    if seen.gone_ms == seen.gone_ms or any(stage.pending for stage in seen.stages.values()):
+        return seen.gone_ms
+    left_ms = [stage.mean_ms or 0.0 for stage in seen.stages.values() if stage.running]
+    return seen.seen_ms + max(left_ms, default=0.0)
 
 
 def _sequence(jobs: list[_Seen], first_ms: float) -> JobSequence:

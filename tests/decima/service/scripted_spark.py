@@ -2,7 +2,8 @@
 
 Tasks of a stage take the same time each, as those of a simulator's constant durations; nothing else takes any. It obeys
 as the plugin does: stages in the order of the answer, at most ``slots`` tasks of each at once, at most so many of a job
-as its limit says, and the others only if the answer lets them fill what is left.
+as its limit says, and the others only if the answer lets them fill what is left. It asks when a stage comes, ends, or
+has launched its last task.
 """
 
 from __future__ import annotations
@@ -130,20 +131,23 @@ class ScriptedSpark:
                 busy[slot] = False
                 stage.running -= 1
                 stage.done += 1
-                changed |= not stage.pending
+                changed |= stage.done == stage.tasks
                 if all(each.done == each.tasks for each in job.stages):
                     job.completion_ms = self.now
                     live.remove(job)
                     ran_last = [None if each is job else each for each in ran_last]
-            if changed:
-                answer = self._question(live, ran_last, busy)
-            if live:
-                for slot, job, stage in self._launches(answer, live, ran_last, busy):
+            begins = True
+            while changed or begins:
+                if changed:
+                    answer = self._question(live, ran_last, busy)
+                changed = begins = False
+                for slot, job, stage in self._launches(answer, live, ran_last, busy) if live else ():
                     busy[slot] = True
                     ran_last[slot] = job
                     stage.pending -= 1
                     stage.running += 1
                     self.tasks_started += 1
+                    changed |= not stage.pending
                     heapq.heappush(events, (self.now + stage.task_ms, next(order), slot, job, stage))
             times = [events[0][0]] if events else []
             times += [waiting[0].arrival_ms] if waiting else []
