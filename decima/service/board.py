@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from functools import lru_cache
+from operator import mul
 from typing import NamedTuple
 
 import numpy as np
@@ -21,9 +22,6 @@ from simulator.cluster.episode import DecidesStages
 from simulator.cluster.observation import CLASS, JOB, STAGE, Decision, Observation
 
 __all__ = ["Board", "Choice", "cluster_of"]
-
-#: A stage that Spark has still to make is waited for so long after anything of its job ran, ms.
-EXPECTED_MS = 1000.0
 
 
 class Choice(NamedTuple):
@@ -240,7 +238,9 @@ class Board:
     def _refresh(self, place: int) -> None:
         """What may be chosen of a live job."""
         job, first, committed = self.jobs[place], self._first[place], self.committed[place]
-        expected = self.time_ms - job.active_ms <= EXPECTED_MS
+        # Slots wait in a job for its next stage while tasks of it run, or are about to. When these end the driver asks
+        # again; nobody knows when a stage comes that Spark has still to make.
+        awaited = any(job.running) or any(map(mul, job.ready, committed))
         unclaimed = [
             left - claimed if left > claimed else 0
             for left, claimed in zip(job.pending, committed, strict=True)
@@ -249,7 +249,7 @@ class Board:
             bool(
                 left
                 and first + stage not in self._chosen
-                and (job.ready[stage] or (expected and not any(map(unclaimed.__getitem__, parents))))
+                and (job.ready[stage] or (awaited and not any(map(unclaimed.__getitem__, parents))))
             )
             for stage, (left, parents) in enumerate(zip(unclaimed, job.profile.parents, strict=True))
         ]

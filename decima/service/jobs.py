@@ -56,7 +56,6 @@ class LiveJob:
         ready: whether the parents are complete.
         complete: whether the stage is.
         ranks: in which order the stages became ready; -1 if they did not.
-        active_ms: when it last had a task that ran, or could.
     """
 
     message: Job
@@ -73,7 +72,6 @@ class LiveJob:
     ready: list[bool] = field(default_factory=list)
     complete: list[bool] = field(default_factory=list)
     ranks: list[int] = field(default_factory=list)
-    active_ms: float = 0.0
 
 
 class LiveJobs:
@@ -101,7 +99,7 @@ class LiveJobs:
         """
         _check(state)
         self._learn(state)
-        live = [self._update_job(job, state.time_ms) for job in state.jobs]
+        live = [self._update_job(job) for job in state.jobs]
         if len(live) < len(self._jobs):
             ids = {job.id for job in state.jobs}
             for gone in self._jobs.keys() - ids:
@@ -120,7 +118,7 @@ class LiveJobs:
         if tasks:
             self._everybody_ms = total_ms / tasks
 
-    def _update_job(self, message: Job, time_ms: float) -> LiveJob:
+    def _update_job(self, message: Job) -> LiveJob:
         shape = (
             message.plan,
             message.exchanges,
@@ -134,7 +132,7 @@ class LiveJobs:
             self._give_profile(job)
         job.message = message
         self._shapes[message.id] = shape
-        self._count(job, time_ms)
+        self._count(job)
         return job
 
     def _add(self, message: Job) -> LiveJob:
@@ -174,7 +172,7 @@ class LiveJobs:
         means = [others_ms if stage.mean_ms is None or not stage.done else stage.mean_ms for stage in stages]
         return means + [others_ms] * to_come
 
-    def _count(self, job: LiveJob, time_ms: float) -> None:
+    def _count(self, job: LiveJob) -> None:
         """What the driver says now of each stage."""
         message = job.message
         profile = job.profile
@@ -195,7 +193,6 @@ class LiveJobs:
         job.running, job.done = [0] * size, [0] * size
         job.ready, job.complete = [False] * size, [False] * size
         job.mean_ms = means
-        active = message.running > 0
         for stage in message.stages:
             place = place_of.get(stage.id, -1)
             if place < 0:
@@ -207,15 +204,12 @@ class LiveJobs:
             job.done[place] = stage.done
             job.ready[place] = stage.state == "ready"
             job.complete[place] = complete
-            active |= stage.state == "ready"
             if stage.state == "ready" and job.ranks[place] < 0:
                 job.ranks[place] = self._next_rank
                 self._next_rank += 1
             if job.recognised and stage.mean_ms is not None:
                 seen, prior = stage.done, PRIOR_TASKS
                 job.mean_ms[place] = (stage.mean_ms * seen + means[place] * prior) / (seen + prior)
-        if active or not job.active_ms:
-            job.active_ms = time_ms
 
 
 def _check(state: State) -> None:
