@@ -115,6 +115,19 @@ class Board:
         """Whether a live job has tasks to start, now or later."""
         return any(self.jobs[place].pending)
 
+    def is_about_to_open(self, place: int) -> bool:
+        """Whether a stage of a live job is next that Spark has made: all tasks of its parents have begun."""
+        job = self.jobs[place]
+        return any(
+            pending
+            and number is not None
+            and not ready
+            and not any(job.pending[parent] for parent in parents)
+            for pending, number, ready, parents in zip(
+                job.pending, job.ids, job.ready, job.profile.parents, strict=True
+            )
+        )
+
     def has_open_stage(self, place: int) -> bool:
         """Whether a live job has a stage that is ready and has tasks for more executors."""
         job = self.jobs[place]
@@ -238,9 +251,9 @@ class Board:
     def _refresh(self, place: int) -> None:
         """What may be chosen of a live job."""
         job, first, committed = self.jobs[place], self._first[place], self.committed[place]
-        # Slots wait in a job for its next stage while tasks of it run, or are about to. When these end the driver asks
-        # again; nobody knows when a stage comes that Spark has still to make.
-        awaited = any(job.running) or any(map(mul, job.ready, committed))
+        # Slots wait in a job for its next stage, which comes when its parents end. For one that Spark has still to make
+        # they wait only while tasks of the job run, or are about to: nobody knows when it comes.
+        busy = any(job.running) or any(map(mul, job.ready, committed))
         unclaimed = [
             left - claimed if left > claimed else 0
             for left, claimed in zip(job.pending, committed, strict=True)
@@ -249,7 +262,10 @@ class Board:
             bool(
                 left
                 and first + stage not in self._chosen
-                and (job.ready[stage] or (awaited and not any(map(unclaimed.__getitem__, parents))))
+                and (
+                    job.ready[stage]
+                    or ((busy or job.ids[stage] is not None) and not any(map(unclaimed.__getitem__, parents)))
+                )
             )
             for stage, (left, parents) in enumerate(zip(unclaimed, job.profile.parents, strict=True))
         ]

@@ -112,12 +112,21 @@ def _decide(board: Board, scheduler: DecidesStages) -> None:
         for place in places:
             if crew := board.crew(place):
                 board.offer(scheduler, place, crew)
-    elif not launched and not any(any(job.running) for job in board.jobs):
-        # Nothing runs, so nothing will happen unless it is made to.
+    elif _stands_still(board):
         for source in (-1, *places):
             free = board.common if source < 0 else board.waiting[source]
             if free and not _launched(board):
                 board.take(source, free - board.offer(scheduler, source, free, last_call=True))
+
+
+def _stands_still(board: Board) -> bool:
+    """Nothing runs, and nothing will happen unless it is made to."""
+    places = range(len(board.jobs))
+    return not (
+        _launched(board)
+        or any(any(job.running) for job in board.jobs)
+        or any(board.is_about_to_open(place) for place in places)
+    )
 
 
 def _launched(board: Board) -> int:
@@ -145,6 +154,6 @@ def _answer(board: Board, seq: int) -> Answer:
         # Who still runs a job's last tasks keeps its next ones waiting if the limit were only the policy's.
         limits[job.message.id] = max(choice.limit, sum(job.running) + sum(committed))
     stages = tuple(StageOrder.model_construct(id=stage, slots=most) for stage, most in slots.items())
-    if not any(any(job.running) for job in board.jobs) and not _launched(board):
+    if _stands_still(board):
         return Answer(seq=seq, stages=stages, rest="fill")
     return Answer(seq=seq, stages=stages, limits=limits, rest="hold")

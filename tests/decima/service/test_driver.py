@@ -13,7 +13,7 @@ from decima.schedulers.base import Scheduler
 from decima.service.driver import Driver
 from decima.service.history import History
 from decima.service.jobs import QuestionError
-from decima.service.protocol import Answer, Executor, State
+from decima.service.protocol import Answer, Exchange, Executor, State
 from simulator.cluster.base import SchedulingError
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.episode import run_episode
@@ -158,6 +158,24 @@ def test_spark_never_stands_still() -> None:
 def test_where_there_is_nothing_to_decide_spark_does_as_it_likes(state: State) -> None:
     answer = driver("decima").decide(state).answer
     assert (answer.stages, answer.limits, answer.rest) == ((), {}, "fill")
+
+
+def test_slots_wait_for_the_next_stage_of_their_job_between_its_stages() -> None:
+    """The last task of one has ended, and Spark is about to submit the other: no time to give the slots away."""
+    done, child = a_stage(7, "done", 4, mean_ms=9.0), a_stage(9, "waiting", parents=(7,))
+    waiting = tuple(Executor(id=str(number), slots=1, running=0, job="a") for number in range(4))
+    jobs = a_job("a", done, child), a_job("b", a_stage(8, tasks=50), submitted_time_ms=9e4)
+    answer = driver("fifo").decide(a_state(1, *jobs, having=waiting)).answer
+    assert (slots(answer), answer.rest) == ({}, "hold")
+
+
+def test_nobody_waits_for_a_stage_that_spark_has_still_to_make_when_nothing_of_the_job_runs() -> None:
+    """Under adaptive execution it may take its time, and nobody would ask again."""
+    exchanges = (Exchange(id=0, kind="Exchange", partitions=4),)
+    waiting = tuple(Executor(id=str(number), slots=1, running=0, job="a") for number in range(4))
+    query = a_job("a", a_stage(7, "done", 4, mean_ms=9.0), plan=("Exchange",), exchanges=exchanges)
+    other = a_job("b", a_stage(8, tasks=50), submitted_time_ms=9e4)
+    assert slots(driver("fifo").decide(a_state(1, query, other, having=waiting)).answer) == {8: 4}
 
 
 def test_stages_that_come_later_and_jobs_that_go_are_followed() -> None:
