@@ -76,8 +76,11 @@ class Client:
         self.socket.sendall(message.model_dump_json().encode() + b"\n")
         return self.hear()
 
+    def read_line(self) -> bytes:
+        return self._file.readline()
+
     def hear(self) -> Welcome | Answer | Refusal:
-        return _HEARD.validate_json(self._file.readline())
+        return _HEARD.validate_json(self.read_line())
 
     def ask(self, state: State) -> Answer:
         answer = self.say(state)

@@ -8,7 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from decima.registry import make_scheduler
+from decima.policy.shipped import SHIPPED
+from decima.registry import SCHEDULERS, make_scheduler
 from decima.schedulers.base import Scheduler
 from decima.service.driver import Driver
 from decima.service.history import History
@@ -69,6 +70,24 @@ def test_served_jobs_take_as_long_as_in_the_simulator(scheduler: str, arrivals: 
     for hidden in (False, True):
         served = np.mean([served_jct_ms(scheduler, each, PROFILES, hidden) for each in sequences])
         assert served == pytest.approx(simulated, rel=0.03)
+
+
+@pytest.mark.parametrize(
+    "scheduler",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] if name in ("lookahead", "graphene") else [])
+        for name in (*SCHEDULERS, *(f"decima:{name}" for name in SHIPPED))
+    ],
+)  # fmt: skip
+def test_every_scheduler_can_serve(scheduler: str) -> None:
+    """Those that need profiles too, without any history."""
+    sequence = batch_arrivals(PROFILES, 3, seed=5)
+    jobs = list(zip(sequence.profiles, sequence.arrival_ms.tolist(), strict=True))
+    for history in ((), PROFILES):
+        serving = driver(scheduler, *history)
+        spark = ScriptedSpark(jobs, lambda state, serving=serving: serving.decide(state).answer, SLOTS)
+        assert all(jct_ms > 0 for jct_ms in spark.run())
+        assert spark.tasks_started == sum(profile.num_tasks for profile in sequence.profiles)
 
 
 def test_who_knows_no_history_still_does_better_than_fair() -> None:
