@@ -181,10 +181,8 @@ class LiveJobs:
             means = [stage.durations.mean_ms for stage in profile.stages]
         else:
             means = self._estimates(message.stages, profile.num_stages - len(message.stages))
-            if any(
-                _step(mean) != stage.durations.mean_ms and _is_off(mean, stage.durations.mean_ms)
-                for mean, stage in zip(means, profile.stages, strict=True)
-            ):
+            known = zip(means, profile.stages, strict=True)
+            if any(_is_off(mean, stage.durations.mean_ms) for mean, stage in known):
                 self._give_profile(job)
                 profile = job.profile
         size = profile.num_stages

@@ -1,13 +1,15 @@
 """What drivers said and what they were answered, as JSON lines: one file, written as it happens.
 
-The first line says who decides. A line for a question holds what changed since the driver's last one, the decisions and
-the answer, so that a log can be replayed: ``decima.service.replay``.
+The first line says who decides; where a service goes on with the log of another, so does its first. A line for a
+question holds what changed since the driver's last one, the decisions and the answer, so that a log can be replayed:
+``decima.service.replay``.
 """
 
 from __future__ import annotations
 
 import logging
 import math
+import os
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -35,7 +37,7 @@ class _Line(BaseModel):
 
 
 class Started(_Line):
-    """The first line: who decides, and since when (ms since 1970)."""
+    """The first line of a service: who decides, and since when (ms since 1970)."""
 
     event: Literal["started"] = "started"
     format: Literal["decima-service-log"] = "decima-service-log"
@@ -122,23 +124,25 @@ class DecisionLog(Watcher):
     """Writes a log; keeps no more of it than each driver's last question.
 
     Args:
-        path: the file, which is begun anew.
+        path: the file; a log that is there is gone on with.
         policy: who decides, for people.
         shadow: whether drivers do not obey.
 
     Raises:
-        ServeError: the file cannot be written.
+        ServeError: the file cannot be written, or is something else.
     """
 
     def __init__(self, path: Path, policy: str, shadow: bool = False) -> None:
         self._path = path
         self._last: dict[int, tuple[tuple[Executor, ...], dict[str, Job]]] = {}
+        cut = _is_cut(path)
         try:
-            self._file: TextIO | None = path.open(
-                "w", encoding="utf-8", buffering=1
-            )  # a line is written at once
+            # A line is written at once.
+            self._file: TextIO | None = path.open("a", encoding="utf-8", buffering=1)
         except OSError as error:
             raise ServeError(f"cannot write {path}: {error.strerror}") from None
+        if cut:
+            self._file.write("\n")
         self._write(Started(policy=policy, shadow=shadow, time_ms=_now_ms()))
 
     def close(self) -> None:
@@ -216,30 +220,53 @@ class DecisionLog(Watcher):
 
 
 def read_log(path: Path) -> Iterator[Started | Welcomed | Asked | Left | Refused]:
-    """The lines of a log; half a line at its end is left out.
+    """The lines of a log; half a line, where a service was killed, is left out.
 
     Raises:
         LogError: it is no such log, or a line of it is wrong.
     """
+    wrong, ended = "", True
     with path.open("rb") as file:
         for number, text in enumerate(file, start=1):
+            ended = text.endswith(b"\n")
             try:
                 line = _LINE.validate_json(text)
             except ValidationError as error:
-                if not text.endswith(b"\n") and number > 1:
-                    return
-                raise LogError(f"{path}: line {number}: {_what(number, text, error)}") from None
-            if (number == 1) != isinstance(line, Started):
-                raise LogError(f"{path}: line {number}: {_NO_LOG}")
+                if wrong or number == 1:
+                    raise LogError(wrong or f"{path}: line 1: {_NO_LOG}") from None
+                wrong = f"{path}: line {number}: {_what(error)}"
+                continue
+            if not isinstance(line, Started) and (wrong or number == 1):
+                raise LogError(wrong or f"{path}: line 1: {_NO_LOG}")
+            wrong = ""
             yield line
+    if wrong and ended:
+        raise LogError(wrong)
+
+
+def _is_cut(path: Path) -> bool:
+    """Whether a log ends with half a line.
+
+    Raises:
+        ServeError: it is no log.
+    """
+    try:
+        if not path.is_file() or not path.stat().st_size:
+            return False
+        with path.open("rb") as file:
+            Started.model_validate_json(file.readline())
+            file.seek(-1, os.SEEK_END)
+            return file.read() != b"\n"
+    except OSError as error:
+        raise ServeError(f"cannot read {path}: {error.strerror}") from None
+    except ValidationError:
+        raise ServeError(f"{path}: {_NO_LOG}, and nothing is written over it") from None
 
 
 _NO_LOG = f"not a log of decima serve of version {VERSION}"
 
 
-def _what(number: int, text: bytes, error: ValidationError) -> str:
-    if number == 1:
-        return _NO_LOG
+def _what(error: ValidationError) -> str:
     first: Any = error.errors(include_url=False, include_input=False, include_context=False)[0]
     return f"{'.'.join(map(str, first['loc']))}: {first['msg']}".removeprefix(": ")
 

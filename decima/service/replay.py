@@ -307,16 +307,17 @@ class _Watching:
 
 def replayed(lines: Iterable[Started | Welcomed | Asked | Left | Refused]) -> list[Replayed]:
     """What each driver of a log did, in the order in which they came; those without a job are left out."""
-    watching: dict[int, _Watching] = {}
-    policy, obeys = "", True
+    watching: dict[tuple[int, int], _Watching] = {}
+    policy, obeys, service = "", True, 0
     for line in lines:
         if isinstance(line, Started):
             policy = f"{line.policy}, in the shadow" if line.shadow else line.policy
             obeys = not line.shadow
+            service += 1  # each counts its drivers anew
         elif isinstance(line, Welcomed):
-            watching[line.driver] = _Watching(line, policy, obeys)
-        elif isinstance(line, Asked) and line.driver in watching:
-            watching[line.driver].add(line)
+            watching[service, line.driver] = _Watching(line, policy, obeys)
+        elif isinstance(line, Asked) and (service, line.driver) in watching:
+            watching[service, line.driver].add(line)
     found = (each.replayed() for each in watching.values())
     return [each for each in found if each is not None]
 

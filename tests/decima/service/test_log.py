@@ -88,6 +88,21 @@ def test_half_a_line_at_the_end_is_left_out(written: tuple[Path, ScriptedSpark],
     assert len(replayed(read_log(tmp_path / "cut.jsonl"))) == 1
 
 
+def test_a_service_goes_on_with_the_log_of_one_that_was_killed(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    logged(path)
+    path.write_bytes(path.read_bytes()[:-9])
+    logged(path, name="again")
+    first, second = replayed(read_log(path))
+    assert (first.name, second.name) == ("etl", "again")
+    assert first.record.jct_ms == pytest.approx(second.record.jct_ms)
+    other = tmp_path / "other.txt"
+    other.write_text("something of somebody's\n")
+    with pytest.raises(ServeError, match="nothing is written over it"):
+        DecisionLog(other, "fifo")
+    assert other.read_text() == "something of somebody's\n"
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -96,6 +111,8 @@ def test_half_a_line_at_the_end_is_left_out(written: tuple[Path, ScriptedSpark],
         ('{"format":"decima-workload","version":1}\n', "line 1: not a log of decima serve"),
         (FIRST.replace('"version":1', '"version":2'), "line 1: not a log of decima serve of version 1"),
         (FIRST + '{"event":"left","driver":"x","time_ms":1}\n', "line 2: left.driver: "),
+        (FIRST + "nonsense\n" * 2 + FIRST, "line 2: Invalid JSON"),
+        (FIRST + 'nonsense\n{"event":"left","driver":1,"time_ms":1}\n', "line 2: Invalid JSON"),
     ],
 )  # fmt: skip
 def test_what_is_no_log_is_refused_in_one_line(text: str, message: str | None, tmp_path: Path) -> None:

@@ -98,6 +98,22 @@ def test_ctrl_c_ends_it_too() -> None:
 
 
 @pytest.mark.parametrize(
+    ("option", "module", "library"),
+    [
+        ("--metrics", "decima.service.metrics", "prometheus_client"),
+        ("--http", "decima.service.page", "uvicorn"),
+    ],
+)
+def test_who_lacks_a_library_is_told_which(
+    option: str, module: str, library: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, module, raising=False)
+    monkeypatch.setitem(sys.modules, library, None)
+    result = CliRunner().invoke(cli, ["serve", "--policy", "fifo", "--no-token", "--spark", "0", option, "0"])
+    assert result.stderr == f"decima: error: {option} needs {library}: pip install 'decima[serve]'\n"
+
+
+@pytest.mark.parametrize(
     ("options", "message"),
     [
         (("--policy", "nonsense"), "unknown scheduler 'nonsense'"),
