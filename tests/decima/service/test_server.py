@@ -225,9 +225,9 @@ def test_the_right_token_is_welcome() -> None:
 
 def test_half_a_line_is_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor is a line that comes byte by byte; who says nothing between two questions is."""
-    monkeypatch.setattr(server, "PATIENCE_S", 0.5)
     told = Told()
     with serving(service(watchers=[told])) as where, Client(where) as good, Client(where) as half:
+        monkeypatch.setattr(server, "PATIENCE_S", 0.5)
         half.socket.sendall(b'{"type":')
         with connect(where) as silent, connect(where) as slow:
             start_s = time.monotonic()
