@@ -12,6 +12,11 @@ from pathlib import Path
 import pytest
 
 from decima.cli.main import cli
+from tests.decima.service.scripted_spark import ScriptedSpark
+from tests.decima.service.serving import Client
+from tests.programs import started
+from workloads.arrivals import batch_arrivals
+from workloads.sources.open import open_workload
 
 README = Path(__file__).parents[1] / "README.md"
 DOCS = README.parent / "docs"
@@ -42,6 +47,8 @@ LINES = {
     if line not in INSTALL
 }
 OTHERS = [lines for each in PAGES if (lines := [line for line, page in LINES.items() if page == each])]
+#: A page whose commands are a training and several services.
+LONG = "my-spark-jobs.json"
 
 
 @pytest.fixture
@@ -61,7 +68,27 @@ def run(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
     if "../shared" in line and not SHARED.exists():
         pytest.skip("needs data that lie beside the checkout (set DECIMA_SHARED to their folder)")
     line = line.replace("../shared", str(SHARED)).replace(".venv/bin/", f"{Path(sys.executable).parent}/")
+    if "decima serve" in line:
+        return serve(line, folder)
     return subprocess.run(["bash", "-c", line], cwd=folder, capture_output=True, text=True, timeout=540)
+
+
+def serve(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Serve a driver that runs a few jobs, and end."""
+    sequence = batch_arrivals(open_workload().profiles[:4], 4, seed=0)
+    jobs = list(zip(sequence.profiles, sequence.arrival_ms.tolist(), strict=True))
+    with started(
+        ["bash", "-c", f"exec {line} --spark 0 --token-file token"], cwd=folder, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        said = process.stdout.readline()
+        if said.startswith("serving"):
+            token = (folder / "token").read_text().strip()
+            with Client(said.split()[-1], token=token) as client:
+                ScriptedSpark(jobs, client.ask, slots=4).run()
+            process.terminate()
+        stdout, stderr = process.communicate()
+    return subprocess.CompletedProcess(line, process.returncode, said + stdout, stderr)
 
 
 def test_the_first_two_lines_install_run_and_test() -> None:
@@ -71,7 +98,11 @@ def test_the_first_two_lines_install_run_and_test() -> None:
     assert INSTALL[1].endswith("&& .venv/bin/pytest")
 
 
-@pytest.mark.parametrize("lines", OTHERS, ids=lambda lines: lines[0])
+@pytest.mark.parametrize(
+    "lines",
+    [pytest.param(lines, marks=pytest.mark.slow) if LONG in lines[0] else lines for lines in OTHERS],
+    ids=lambda lines: lines[0],
+)
 def test_commands_run(lines: list[str], folder: Path) -> None:
     """With fewer experiments and iterations than the README's."""
     for line in lines:

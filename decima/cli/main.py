@@ -17,8 +17,10 @@ from decima.cli.console import OneLineErrors
 from decima.cli.deeprm import deeprm
 from decima.cli.explain import explain
 from decima.cli.replay import replay
+from decima.cli.replay_live import replay_live
 from decima.cli.reproduce import reproduce
 from decima.cli.schedulers import schedulers
+from decima.cli.serve import serve
 from decima.cli.spark import spark
 from decima.cli.train import train
 from decima.cli.workload import workload
@@ -35,7 +37,19 @@ def cli(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-for _command in (compare, deeprm, explain, replay, reproduce, schedulers, spark, train, workload):
+for _command in (
+    compare,
+    deeprm,
+    explain,
+    replay,
+    replay_live,
+    reproduce,
+    schedulers,
+    serve,
+    spark,
+    train,
+    workload,
+):
     cli.add_command(_command)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -32,6 +33,7 @@ class NeuralScheduler:
 
     Attributes:
         num_guarded: decisions of the episode that the guard changed.
+        probability: that the policy gave its last choice, stage and limit together; NaN if there was nothing to choose.
     """
 
     def __init__(self, policy: Actor | Policy, sample_seed: int | None = None, guard: bool = True) -> None:
@@ -47,6 +49,7 @@ class NeuralScheduler:
 
     def _begin(self) -> None:
         self.num_guarded = 0
+        self.probability = math.nan
         self._random: np.random.Generator | None = None
         if self.sample_seed is not None:
             self._random = random_stream(self.sample_seed, RandomStream.POLICY)
@@ -66,5 +69,7 @@ class NeuralScheduler:
         uniforms = None if self._random is None else self._random.random((1, 2))
         choices = self.policy.act(graph, uniforms)
         if choices.stage[0] < 0:
+            self.probability = math.nan
             return None
+        self.probability = math.exp(choices.log_probability[0])
         return featurizer.decision(observation, int(graph.place[choices.stage[0]]), int(choices.count[0]))

@@ -5,6 +5,10 @@ closed. From then on it asks (``State``) and is answered (``Answer``, or ``Refus
 question holds all that the driver knows, so that either side may begin anew at any moment: nothing has to be
 remembered across connections.
 
+It asks when something has happened that bears on the choice: a stage came, ended or launched its last task, a job is
+gone, an executor came or went. A driver that moves executors asks at least once a second besides, for what it shall
+have depends on others.
+
 Fields that are not named here are refused in what the service reads from a driver of the same version, and so is what
 is of another type, negative, or too much. Times are milliseconds since 1970 (``*_time_ms``) or durations (``*_ms``).
 """

@@ -101,6 +101,7 @@ class SparkQuery:
         num_jobs: Spark jobs.
         num_skipped: stages listed by the jobs that did not run.
         complete: it ended with success; else only what had run of it is here.
+        plan: the operators of its physical plan as it was at the start, each before its children; empty outside of SQL.
     """
 
     name: str
@@ -115,6 +116,7 @@ class SparkQuery:
     num_jobs: int
     num_skipped: int
     complete: bool
+    plan: tuple[str, ...] = ()
 
     @property
     def edges(self) -> NDArray[np.int64]:

@@ -159,6 +159,7 @@ def _queries(
                 num_jobs=len(jobs),
                 num_skipped=sum(tables.stages[stage].num_tasks > 0 for stage in own - ran),
                 complete=complete,
+                plan=_plan(jobs, tables.executions),
             )
         )
     return tuple(sorted(queries, key=lambda query: query.start_ms)), tally
@@ -199,6 +200,12 @@ def _query_name(jobs: list[Job], executions: Mapping[int, Execution]) -> str:
         return jobs[0].name or f"job {jobs[0].job_id}"
     known = executions.get(execution)
     return jobs[0].name or (known.description if known else "") or f"execution {execution}"
+
+
+def _plan(jobs: list[Job], executions: Mapping[int, Execution]) -> tuple[str, ...]:
+    execution = jobs[0].execution
+    known = None if execution is None else executions.get(execution)
+    return known.plan if known else ()
 
 
 def _rows_by_stage(tasks: pd.DataFrame) -> dict[int, NDArray[np.int64]]:

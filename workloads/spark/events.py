@@ -19,6 +19,8 @@ import pandas as pd
 __all__ = ["EVENT_NAMES", "EventTables", "Execution", "Executor", "Job", "Stage", "TaskOutcome"]
 
 NAN = float("nan")
+#: What is kept of the name of an operator in a plan, characters.
+LONGEST_OPERATOR = 1024
 _Event = Mapping[str, Any]
 _SQL = "org.apache.spark.sql.execution.ui.SparkListenerSQLExecution"
 
@@ -77,10 +79,11 @@ class Job:
 
 @dataclass
 class Execution:
-    """One root SQL execution."""
+    """One root SQL execution; ``plan`` has the operators of its first physical plan, each before its children."""
 
     description: str
     started_ms: float
+    plan: tuple[str, ...] = ()
     ended_ms: float = NAN
     failed: bool = False
 
@@ -172,7 +175,9 @@ class EventTables:
     def _start_execution(self, event: _Event) -> None:
         execution = int(event["executionId"])
         if int(event.get("rootExecutionId", execution)) == execution:
-            self.executions[execution] = Execution(str(event.get("description", "")), float(event["time"]))
+            self.executions[execution] = Execution(
+                str(event.get("description", "")), float(event["time"]), _plan(event.get("sparkPlanInfo"))
+            )
 
     def _end_execution(self, event: _Event) -> None:
         if execution := self.executions.get(int(event["executionId"])):
@@ -265,6 +270,16 @@ class EventTables:
                 parents=tuple(int(parent) for parent in info["Parent IDs"]),
             )
         return self.stages[stage_id]
+
+
+def _plan(root: _Event | None) -> tuple[str, ...]:
+    """The operators of a physical plan, each before its children; none where the log does not tell."""
+    found, pending = [], [root] if root else []
+    while pending:
+        node = pending.pop()
+        found.append(str(node["nodeName"])[:LONGEST_OPERATOR])
+        pending += reversed(node["children"])
+    return tuple(found)
 
 
 def _operators(rdds: list[dict[str, Any]]) -> str:

@@ -37,6 +37,23 @@ def test_queries_of_one_name_and_other_dags_are_kept_apart(tmp_path):
     assert [profile.num_tasks for profile in imported.workload.profiles] == [2, 3, 2]
 
 
+def test_the_plan_of_a_query_is_noted(tmp_path):
+    """As it was at the start, an operator before its children."""
+    log = LogBuilder().executor("0").sql(0, 2000)
+    log.job(0, [stage_info(0, 2)], at=2000, sql=0).run(0, 2000, 2100).job_end(0, 2110).sql_end(0, 2120).end()
+    [start] = [event for event in log.events if event["Event"].endswith("SQLExecutionStart")]
+    leaves = [{"nodeName": name, "children": []} for name in ("Scan parquet a", "Scan parquet b")]
+    start["sparkPlanInfo"] = {
+        "nodeName": "Join",
+        "children": [{"nodeName": "Sort", "children": leaves[:1]}, leaves[1]],
+    }
+    about = import_event_logs([log.write(tmp_path / "log")]).workload.about
+    assert list(about["plans"].values()) == [["Join", "Sort", "Scan parquet a", "Scan parquet b"]]
+    start["sparkPlanInfo"] = {"children": []}
+    with pytest.raises(WorkloadError, match="nodeName"):
+        import_event_logs([log.write(tmp_path / "log")])
+
+
 def test_what_was_counted_is_told(tmp_path):
     log = small_log(name="nightly")
     log.events.insert(-1, {"Event": "SparkListenerUnheardOf"})

@@ -1,0 +1,149 @@
+"""The command ``decima serve``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager
+from functools import partial
+from pathlib import Path
+
+import click
+
+from decima.cli.options import AT_LEAST_ONE, FILE, PATH
+
+__all__ = ["serve"]
+
+PORT = click.IntRange(0, 65535)
+
+
+@click.command()
+@click.option(
+    "--policy",
+    metavar="NAME|FILE",
+    default="decima",
+    show_default=True,
+    help="Who decides: a scheduler of decima schedulers, a policy that ships or a policy file, or rule for the best "
+    "rule, priced-srpt.",
+)
+@click.option(
+    "--spark",
+    "address",
+    metavar="PORT|unix:PATH",
+    default="7733",
+    show_default=True,
+    help="Where drivers connect: a port, 0 for any that is free, or a Unix socket.",
+)
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option(
+    "--history",
+    type=FILE,
+    help="What earlier jobs were like: a workload file, as decima workload import spark writes it.",
+)
+@click.option("--shadow", is_flag=True, help="Spark keeps its own order; what the policy would do is logged.")
+@click.option(
+    "--slots",
+    type=AT_LEAST_ONE,
+    help="Slots of a standalone cluster that applications share whose executors may be moved.",
+)
+@click.option(
+    "--token-file",
+    type=PATH,
+    help="Token that drivers must know; made if it is not there.  [default: ~/.decima/token]",
+)
+@click.option("--no-token", is_flag=True, help="Serve whoever connects.")
+@click.option(
+    "--log",
+    "log_file",
+    type=PATH,
+    metavar="FILE.jsonl",
+    help="Write what drivers say and what is decided to this file, for decima replay-live.",
+)
+@click.option("--metrics", metavar="PORT", type=PORT, help="Tell Prometheus how it goes, on this port.")
+@click.option("--http", metavar="PORT", type=PORT, help="Show how it goes on a page, on this port.")
+@click.option("--json-logs", is_flag=True, help="What happens, on stderr, as JSON lines.")
+def serve(
+    policy: str,
+    address: str,
+    host: str,
+    history: Path | None,
+    shadow: bool,
+    slots: int | None,
+    token_file: Path | None,
+    no_token: bool,
+    log_file: Path | None,
+    metrics: int | None,
+    http: int | None,
+    json_logs: bool,
+) -> None:
+    """Let a policy schedule the jobs of a live Spark.
+
+    Spark's side is a plugin, see decima spark jar. It asks this service, over TCP or a Unix socket, which stage runs
+    next on how many task slots; should the service stop or hang, Spark goes on by itself. Ends at Ctrl-C or SIGTERM.
+    """
+    import asyncio
+    import contextlib
+
+    from decima.policy.shipped import SHIPPED
+    from decima.registry import LEARNED, make_scheduler
+    from decima.service.history import History
+    from decima.service.log import DecisionLog
+    from decima.service.running import logging_to_stderr, run, warm_up
+    from decima.service.service import Service, Watcher
+    from decima.service.token import DEFAULT_TOKEN_FILE, read_token
+    from workloads.sources.open import open_workload
+
+    if not (address.startswith("unix:") and len(address) > 5) and not (
+        address.isdigit() and int(address) <= 65535
+    ):
+        raise click.UsageError(f"--spark {address!r}: expected a port or unix:PATH")
+    if no_token and token_file is not None:
+        raise click.UsageError("--token-file and --no-token exclude each other")
+    spec = {"rule": "priced-srpt"}.get(policy, policy)
+    if spec in SHIPPED or Path(spec).is_file():
+        spec = f"{LEARNED}:{spec}"
+
+    make_scheduler(spec)  # refused before anything else is done
+    known = History.of(open_workload(history)) if history is not None else History()
+    token = "" if no_token else read_token(token_file or DEFAULT_TOKEN_FILE)
+    warm_up(lambda: make_scheduler(spec))
+
+    def ready(where: str) -> None:
+        what = f"{spec}, in the shadow" if shadow else spec
+        click.echo(f"serving {what} on {where}")
+        if not no_token:
+            click.echo(f"token file: {(token_file or DEFAULT_TOKEN_FILE).expanduser()}")
+
+    watchers: list[Watcher] = []
+    with logging_to_stderr(json_logs), contextlib.ExitStack() as ends:
+        if log_file is not None:
+            log = DecisionLog(log_file, spec, shadow)
+            ends.callback(log.close)
+            watchers.append(log)
+        if metrics is not None:
+            with _extra("--metrics"):
+                from decima.service.metrics import Metrics
+            counted = Metrics()
+            at, end = counted.listen(metrics, host)
+            ends.callback(end)
+            watchers.append(counted)
+            click.echo(f"metrics: {at}")
+        beside: Callable[[], AbstractAsyncContextManager[object]] = contextlib.nullcontext
+        if http is not None:
+            with _extra("--http"):
+                from decima.service.page import Page
+            page = Page(spec, shadow)
+            beside = partial(page.listen, http, host, lambda at: click.echo(f"page: {at}"))
+            watchers.append(page)
+        service = Service(
+            lambda: make_scheduler(spec), known, token=token, shadow=shadow, slots=slots, watchers=watchers
+        )
+        asyncio.run(run(service, address, host, ready, beside))
+
+
+@contextmanager
+def _extra(option: str) -> Iterator[None]:
+    """What needs a library that not everybody has is imported inside."""
+    try:
+        yield
+    except ImportError as error:
+        raise click.UsageError(f"{option} needs {error.name}: pip install 'decima[serve]'") from None

@@ -1,0 +1,142 @@
+"""What is known of earlier jobs: profiles from event logs, and how a live job is recognised.
+
+A SQL query is recognised by the operators of its plan, any other job by its name and its DAG; a job without a name by
+its DAG alone, where that is large enough to mean something.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from decima.service.protocol import Job, Stage
+from workloads.job import JobProfile
+from workloads.sources.workload_file import Workload
+
+__all__ = ["History", "is_skipped", "match_stages"]
+
+#: A DAG of so many stages is taken to be a job of its own.
+TELLING_STAGES = 3
+
+
+class History:
+    """Profiles to look jobs up in.
+
+    Args:
+        profiles: by any names.
+        plans: operators of a physical plan -> names of profiles that have it.
+    """
+
+    def __init__(
+        self,
+        profiles: Iterable[JobProfile] = (),
+        plans: dict[tuple[str, ...], list[str]] | None = None,
+    ) -> None:
+        self._profiles = {profile.name: profile for profile in profiles}
+        self._plans = plans or {}
+        self._by_name: dict[str, list[JobProfile]] = {}
+        self._by_size: dict[int, list[JobProfile]] = {}
+        for profile in self._profiles.values():
+            self._by_name.setdefault(_plain(profile.name), []).append(profile)
+            if profile.num_stages >= TELLING_STAGES:
+                self._by_size.setdefault(profile.num_stages, []).append(profile)
+
+    @classmethod
+    def of(cls, workload: Workload) -> History:
+        """That of a workload file; ``decima workload import spark`` notes the plans in its ``about``."""
+        plans: dict[tuple[str, ...], list[str]] = {}
+        noted = workload.about.get("plans")
+        for name, plan in (noted if isinstance(noted, dict) else {}).items():
+            if isinstance(plan, list) and all(isinstance(operator, str) for operator in plan):
+                plans.setdefault(tuple(plan), []).append(name)
+        return cls(workload.profiles, plans)
+
+    def __len__(self) -> int:
+        return len(self._profiles)
+
+    def find(self, job: Job) -> JobProfile | None:
+        """The profile that fits a job best; none if it is not known."""
+        made = [stage for stage in job.stages if not is_skipped(stage)]
+        candidates: list[JobProfile] = []
+        if job.plan is not None:
+            names = self._plans.get(job.plan, ())
+            candidates = [self._profiles[name] for name in names if name in self._profiles]
+        if not candidates and job.name:
+            candidates = self._by_name.get(_plain(job.name), [])
+        if not candidates and not job.name and job.plan is None:
+            candidates = [
+                profile for profile in self._by_size.get(len(made), ()) if _same_tasks(made, profile)
+            ]
+        fitting = [(_misfits(made, profile), profile) for profile in candidates]
+        known = [(misfits, profile) for misfits, profile in fitting if misfits is not None]
+        return min(known, key=lambda each: each[0])[1] if known else None
+
+
+def is_skipped(stage: Stage) -> bool:
+    """Whether Spark has no need to run a stage, since what it would write is there from an earlier one."""
+    return stage.state == "done" and stage.mean_ms is None
+
+
+def match_stages(stages: Sequence[Stage], profile: JobProfile) -> list[int] | None:
+    """The place in a profile of each stage that Spark has made so far; none if they are not of this job.
+
+    Stages stand behind their parents. Each goes to a place whose parents are its own, as far as these are told: under
+    adaptive execution a stage is made when its parents are complete, and nobody says so.
+    """
+    if len(stages) > profile.num_stages:
+        return None
+    taken: dict[int, int] = {}
+    free = set(range(profile.num_stages))
+    for stage in stages:
+        parents = {taken[parent] for parent in stage.parents if parent in taken}
+
+        def rating(place: int, stage: Stage = stage, parents: set[int] = parents) -> tuple[int, ...]:
+            wanted = profile.parents[place]
+            return (
+                len(parents ^ set(wanted)) if stage.parents else sum(parent in free for parent in wanted),
+                profile.stages[place].num_tasks != stage.tasks,
+                not stage.name or profile.stages[place].name != stage.name,
+                abs(profile.stages[place].num_tasks - stage.tasks),
+                place,
+            )
+
+        possible = [
+            place for place in free if not stage.parents or parents <= set(_ancestors(profile, place))
+        ]
+        if not possible:
+            return None
+        best = min(possible, key=rating)
+        taken[stage.id] = best
+        free.remove(best)
+    return [taken[stage.id] for stage in stages]
+
+
+def _ancestors(profile: JobProfile, place: int) -> set[int]:
+    found: set[int] = set()
+    pending = list(profile.parents[place])
+    while pending:
+        stage = pending.pop()
+        if stage not in found:
+            found.add(stage)
+            pending += profile.parents[stage]
+    return found
+
+
+def _misfits(stages: Sequence[Stage], profile: JobProfile) -> int | None:
+    """By how many tasks the stages differ from a profile's; none if they are not of this job."""
+    places = match_stages(stages, profile)
+    if places is None:
+        return None
+    return sum(
+        abs(profile.stages[place].num_tasks - stage.tasks)
+        for stage, place in zip(stages, places, strict=True)
+    )
+
+
+def _same_tasks(stages: Sequence[Stage], profile: JobProfile) -> bool:
+    return sorted(stage.tasks for stage in stages) == sorted(stage.num_tasks for stage in profile.stages)
+
+
+def _plain(name: str) -> str:
+    """A profile's name without the number that tells it from others of its name."""
+    base, bracket, number = name.rpartition(" (")
+    return base if bracket and number[:-1].isdigit() and number.endswith(")") else name

@@ -1,0 +1,309 @@
+"""The live jobs of one driver: what its messages say of each, beside a profile that is known or estimated.
+
+A profile stays the same object while nothing important changes, so that what a scheduler works out of it is worked out
+once. What is known from history is looked up; else a stage's tasks take as long as those of it that are done, else as
+those of its job, else as everybody's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+import numpy as np
+
+from decima.service.history import History, is_skipped, match_stages
+from decima.service.protocol import Exchange, Job, Stage, State
+from workloads.errors import DecimaError
+from workloads.job import JobProfile, StageProfile, TaskDurations, WorkloadError
+
+__all__ = ["LiveJob", "LiveJobs", "QuestionError"]
+
+#: Jobs that arrive within this time of the first of them arrived together, ms: no two threads submit at once.
+TOGETHER_MS = 1000.0
+#: A task's duration where nothing is known of any, ms.
+UNKNOWN_MS = 1000.0
+#: What is known from history counts as much as so many tasks that were seen.
+PRIOR_TASKS = 5
+#: A profile is estimated anew when a duration is off by this factor; durations in it are powers of this.
+STEP = 1.25
+#: Stages of all live jobs, and task slots: more than that is taken for a mistake.
+MOST_STAGES, MOST_SLOTS = 5_000, 20_000
+
+
+class QuestionError(DecimaError, ValueError):
+    """A question that is well-formed and makes no sense. The message is one line."""
+
+
+@dataclass(eq=False, slots=True)
+class LiveJob:
+    """A job that is not complete. Lists have an entry for each stage of the profile, in its order.
+
+    Attributes:
+        message: what the driver said of it last.
+        number: ascending in order of arrival over all drivers.
+        arrival_ms: when it arrived; those that arrive together have the same.
+        profile: known or estimated.
+        recognised: whether it is known from history.
+        ids: Spark's ids of the stages; null for those that are still to come.
+        tasks: in all, as far as is known now.
+        pending: tasks that have not started.
+        running: tasks that run.
+        done: tasks that are done.
+        mean_ms: mean duration of a task, as far as is known now.
+        ready: whether the parents are complete.
+        complete: whether the stage is.
+        ranks: in which order the stages became ready; -1 if they did not.
+    """
+
+    message: Job
+    number: int
+    arrival_ms: float
+    profile: JobProfile
+    recognised: bool
+    ids: list[int | None]
+    tasks: list[int] = field(default_factory=list)
+    pending: list[int] = field(default_factory=list)
+    running: list[int] = field(default_factory=list)
+    done: list[int] = field(default_factory=list)
+    mean_ms: list[float] = field(default_factory=list)
+    ready: list[bool] = field(default_factory=list)
+    complete: list[bool] = field(default_factory=list)
+    ranks: list[int] = field(default_factory=list)
+
+
+class LiveJobs:
+    """Keeps the live jobs of a driver up to date.
+
+    Args:
+        history: what is known of earlier jobs.
+        numbers: gives each new job its number.
+    """
+
+    def __init__(self, history: History, numbers: Iterator[int]) -> None:
+        self._history = history
+        self._numbers = numbers
+        self._jobs: dict[str, LiveJob] = {}
+        self._shapes: dict[str, tuple[object, ...]] = {}
+        self._everybody_ms = UNKNOWN_MS
+        self._next_rank = 0
+        self._batch_ms = -math.inf
+
+    def update(self, state: State) -> list[LiveJob]:
+        """The live jobs, in order of arrival.
+
+        Raises:
+            QuestionError: ids that are not unique, stages that wait for each other, or too much of anything.
+        """
+        _check(state)
+        self._learn(state)
+        live = [self._update_job(job) for job in state.jobs]
+        if len(live) < len(self._jobs):
+            ids = {job.id for job in state.jobs}
+            for gone in self._jobs.keys() - ids:
+                del self._jobs[gone], self._shapes[gone]
+        live.sort(key=lambda job: job.number)
+        return live
+
+    def _learn(self, state: State) -> None:
+        """How long anybody's tasks take, if any has ended."""
+        tasks, total_ms = 0, 0.0
+        for job in state.jobs:
+            for stage in job.stages:
+                if stage.mean_ms is not None and stage.done:
+                    tasks += stage.done
+                    total_ms += stage.mean_ms * stage.done
+        if tasks:
+            self._everybody_ms = total_ms / tasks
+
+    def _update_job(self, message: Job) -> LiveJob:
+        shape = (
+            message.plan,
+            message.exchanges,
+            *[(stage.id, stage.tasks, stage.parents, is_skipped(stage)) for stage in message.stages],
+        )
+        job = self._jobs.get(message.id)
+        if job is None:
+            job = self._add(message)
+        elif shape != self._shapes[message.id]:
+            job.message = message
+            self._give_profile(job)
+        job.message = message
+        self._shapes[message.id] = shape
+        self._count(job)
+        return job
+
+    def _add(self, message: Job) -> LiveJob:
+        arrival_ms = message.submitted_time_ms
+        if not 0 <= arrival_ms - self._batch_ms <= TOGETHER_MS:
+            self._batch_ms = arrival_ms
+        job = LiveJob(message, next(self._numbers), self._batch_ms, _NO_PROFILE, False, [])
+        self._give_profile(job)
+        self._jobs[message.id] = job
+        return job
+
+    def _give_profile(self, job: LiveJob) -> None:
+        """A profile, and which of its stages are which of Spark's; both change when Spark makes more stages."""
+        ranks = {stage: rank for stage, rank in zip(job.ids, job.ranks, strict=True) if stage is not None}
+        message = job.message
+        known = self._history.find(message)
+        made = [stage for stage in message.stages if not is_skipped(stage)]
+        places = None if known is None else match_stages(made, known)
+        if known is not None and places is not None:
+            job.profile, job.recognised = known, True
+            job.ids = [None] * known.num_stages
+            for stage, place in zip(made, places, strict=True):
+                job.ids[place] = stage.id
+        else:
+            job.recognised = False
+            to_come = _stages_to_come(message)
+            job.ids = [*(stage.id for stage in message.stages), *(None for _ in to_come)]
+            means = self._estimates(message.stages, len(to_come))
+            job.profile = _estimated(message, to_come, means)
+        job.ranks = [-1 if stage is None else ranks.get(stage, -1) for stage in job.ids]
+
+    def _estimates(self, stages: Sequence[Stage], to_come: int) -> list[float]:
+        """Mean duration of each stage's tasks, as far as is known."""
+        known = [(stage.mean_ms, stage.done) for stage in stages if stage.mean_ms is not None and stage.done]
+        total = sum(done for _, done in known)
+        others_ms = sum(mean * done for mean, done in known) / total if total else self._everybody_ms
+        means = [others_ms if stage.mean_ms is None or not stage.done else stage.mean_ms for stage in stages]
+        return means + [others_ms] * to_come
+
+    def _count(self, job: LiveJob) -> None:
+        """What the driver says now of each stage."""
+        message = job.message
+        profile = job.profile
+        place_of = {stage: place for place, stage in enumerate(job.ids) if stage is not None}
+        if job.recognised:
+            means = [stage.durations.mean_ms for stage in profile.stages]
+        else:
+            means = self._estimates(message.stages, profile.num_stages - len(message.stages))
+            known = zip(means, profile.stages, strict=True)
+            if any(_is_off(mean, stage.durations.mean_ms) for mean, stage in known):
+                self._give_profile(job)
+                profile = job.profile
+        size = profile.num_stages
+        job.tasks = [stage.num_tasks for stage in profile.stages]
+        job.pending = list(job.tasks)
+        job.running, job.done = [0] * size, [0] * size
+        job.ready, job.complete = [False] * size, [False] * size
+        job.mean_ms = means
+        for stage in message.stages:
+            place = place_of.get(stage.id, -1)
+            if place < 0:
+                continue
+            complete = stage.state == "done"
+            job.tasks[place] = stage.tasks
+            job.pending[place] = 0 if complete else stage.pending
+            job.running[place] = 0 if complete else stage.running
+            job.done[place] = stage.done
+            job.ready[place] = stage.state == "ready"
+            job.complete[place] = complete
+            if stage.state == "ready" and job.ranks[place] < 0:
+                job.ranks[place] = self._next_rank
+                self._next_rank += 1
+            if job.recognised and stage.mean_ms is not None:
+                seen, prior = stage.done, PRIOR_TASKS
+                job.mean_ms[place] = (stage.mean_ms * seen + means[place] * prior) / (seen + prior)
+
+
+def _check(state: State) -> None:
+    stages = sum(len(job.stages) + len(job.exchanges) for job in state.jobs)
+    if stages > MOST_STAGES:
+        raise QuestionError(f"{stages} stages, at most {MOST_STAGES} are served")
+    slots = sum(executor.slots for executor in state.executors)
+    if slots > MOST_SLOTS:
+        raise QuestionError(f"{slots} slots, at most {MOST_SLOTS} are served")
+    if len({job.id for job in state.jobs}) < len(state.jobs):
+        raise QuestionError("two jobs have the same id")
+    if len({executor.id for executor in state.executors}) < len(state.executors):
+        raise QuestionError("two executors have the same id")
+    for job in state.jobs:
+        if len({stage.id for stage in job.stages}) < len(job.stages):
+            raise QuestionError(f"job {job.id!r}: two stages have the same id")
+
+
+@dataclass(frozen=True)
+class _ToCome:
+    """A stage that Spark has still to make: its tasks, and its parents as places in the job's profile."""
+
+    tasks: int
+    parents: tuple[int, ...]
+
+
+def _stages_to_come(job: Job) -> list[_ToCome]:
+    """What the plan of a query says of stages that adaptive execution is still to make.
+
+    Each exchange is written by a stage, and one more gives the result. Which exchange a stage of Spark's writes is not
+    told; they are taken to be made in the order of the plan, parents first.
+    """
+    known, total = len(job.stages), len(job.exchanges) + 1
+    if not known and not job.exchanges:
+        return [_ToCome(1, ())]
+    if not job.exchanges or known >= total:
+        return []
+    place = {exchange.id: number for number, exchange in enumerate(job.exchanges)}
+    partitions = [_partitions(exchange) for exchange in job.exchanges]
+    found = []
+    for number in range(known, total):
+        if number < len(job.exchanges):
+            parents = {place[parent] for parent in job.exchanges[number].parents if parent in place}
+        else:
+            read = {parent for exchange in job.exchanges for parent in exchange.parents}
+            parents = {place[exchange.id] for exchange in job.exchanges if exchange.id not in read}
+        parents = {parent for parent in parents if parent < number}
+        # A stage has as many tasks as there are partitions in what it reads.
+        tasks = max((partitions[parent] for parent in parents), default=1)
+        found.append(_ToCome(tasks, tuple(sorted(parents))))
+    return found
+
+
+def _partitions(exchange: Exchange) -> int:
+    return 1 if "Broadcast" in exchange.kind else exchange.partitions or 1
+
+
+def _step(mean_ms: float) -> float:
+    """The nearest of few durations, so that like jobs have the same profile."""
+    return round(STEP ** round(math.log(max(mean_ms, 1.0), STEP)), 3)
+
+
+def _is_off(mean_ms: float, profile_ms: float) -> bool:
+    return not profile_ms / STEP <= max(mean_ms, 1.0) <= profile_ms * STEP
+
+
+def _estimated(job: Job, to_come: Sequence[_ToCome], means_ms: Sequence[float]) -> JobProfile:
+    """A profile of what Spark tells."""
+    place = {stage.id: number for number, stage in enumerate(job.stages)}
+    edges = {
+        (place[parent], number)
+        for number, stage in enumerate(job.stages)
+        for parent in stage.parents
+        if parent in place
+    }
+    edges |= {
+        (parent, number) for number, stage in enumerate(to_come, len(job.stages)) for parent in stage.parents
+    }
+    tasks = [
+        max(tasks, 1) for tasks in (*(each.tasks for each in job.stages), *(each.tasks for each in to_come))
+    ]
+    try:
+        return _profile(tuple(zip(tasks, map(_step, means_ms), strict=True)), tuple(sorted(edges)))
+    except WorkloadError as error:
+        raise QuestionError(f"job {job.id!r}: {error}") from None
+
+
+@lru_cache(maxsize=2_000)
+def _profile(stages: tuple[tuple[int, float], ...], edges: tuple[tuple[int, int], ...]) -> JobProfile:
+    """The same object for like jobs."""
+    return JobProfile(
+        "estimated",
+        tuple(StageProfile(tasks, TaskDurations.constant(mean_ms)) for tasks, mean_ms in stages),
+        np.array(edges, dtype=np.int64).reshape(-1, 2),
+    )
+
+
+#: Until it has one.
+_NO_PROFILE = _profile(((1, UNKNOWN_MS),), ())

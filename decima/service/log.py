@@ -1,0 +1,275 @@
+"""What drivers said and what they were answered, as JSON lines: one file, written as it happens.
+
+The first line says who decides; where a service goes on with the log of another, so does its first. A line for a
+question holds what changed since the driver's last one, the decisions and the answer, so that a log can be replayed:
+``decima.service.replay``.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, Any, Literal, TextIO
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from decima.service.protocol import Answer, Executor, Job
+from decima.service.server import ServeError
+from decima.service.service import Connected, Watcher
+from workloads.errors import DecimaError
+
+__all__ = ["Asked", "DecisionLog", "Left", "LogError", "Refused", "Started", "Welcomed", "read_log"]
+
+VERSION = 1
+
+
+class LogError(DecimaError, ValueError):
+    """A log that cannot be read. The message is one line that names the file and the line."""
+
+
+class _Line(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Started(_Line):
+    """The first line of a service: who decides, and since when (ms since 1970)."""
+
+    event: Literal["started"] = "started"
+    format: Literal["decima-service-log"] = "decima-service-log"
+    version: Literal[1] = 1
+    policy: str
+    shadow: bool
+    time_ms: float
+
+
+class Welcomed(_Line):
+    """A driver has connected."""
+
+    event: Literal["welcomed"] = "welcomed"
+    driver: int
+    application: str
+    name: str
+    spark: str
+    time_ms: float
+
+
+class Chosen(_Line):
+    """A decision: so many executors of a source (a job, or none) for a stage of a job.
+
+    The stage is Spark's number, or null if Spark has still to make it.
+    """
+
+    job: str
+    stage: int | None
+    limit: int
+    executors: int
+    source: str | None = None
+    probability: float | None = None
+
+
+class Asked(_Line):
+    """A question and its answer.
+
+    Attributes:
+        driver: who asked.
+        time_ms: its clock.
+        executors: if they changed since its last question.
+        jobs: those that changed, or are new.
+        gone: jobs that are live no more.
+        choices: decisions.
+        answer: what it was told.
+        took_ms: how long the answer took.
+        policy_ms: the policy's part of it.
+    """
+
+    event: Literal["asked"] = "asked"
+    driver: int
+    time_ms: float
+    executors: tuple[Executor, ...] | None = None
+    jobs: tuple[Job, ...] = ()
+    gone: tuple[str, ...] = ()
+    choices: tuple[Chosen, ...] = ()
+    answer: Answer
+    took_ms: float
+    policy_ms: float
+
+
+class Left(_Line):
+    """A driver's connection is gone."""
+
+    event: Literal["left"] = "left"
+    driver: int
+    time_ms: float
+
+
+class Refused(_Line):
+    """Somebody was refused."""
+
+    event: Literal["refused"] = "refused"
+    reason: str
+    time_ms: float
+
+
+_LINE: TypeAdapter[Started | Welcomed | Asked | Left | Refused] = TypeAdapter(
+    Annotated[Started | Welcomed | Asked | Left | Refused, Field(discriminator="event")]
+)
+
+
+class DecisionLog(Watcher):
+    """Writes a log; keeps no more of it than each driver's last question.
+
+    Args:
+        path: the file; a log that is there is gone on with.
+        policy: who decides, for people.
+        shadow: whether drivers do not obey.
+
+    Raises:
+        ServeError: the file cannot be written, or is something else.
+    """
+
+    def __init__(self, path: Path, policy: str, shadow: bool = False) -> None:
+        self._path = path
+        self._last: dict[int, tuple[tuple[Executor, ...], dict[str, Job]]] = {}
+        cut = _is_cut(path)
+        try:
+            # A line is written at once.
+            self._file: TextIO | None = path.open("a", encoding="utf-8", buffering=1)
+        except OSError as error:
+            raise ServeError(f"cannot write {path}: {error.strerror}") from None
+        if cut:
+            self._file.write("\n")
+        self._write(Started(policy=policy, shadow=shadow, time_ms=_now_ms()))
+
+    def close(self) -> None:
+        """No more is written."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def welcomed(self, driver: Connected) -> None:
+        """A line."""
+        hello = driver.hello
+        self._last[driver.number] = ((), {})
+        self._write(
+            Welcomed(
+                driver=driver.number,
+                application=hello.application,
+                name=hello.name,
+                spark=hello.spark,
+                time_ms=_now_ms(),
+            )
+        )
+
+    def answered(self, driver: Connected) -> None:
+        """A line."""
+        state, decided = driver.state, driver.decided
+        assert state is not None
+        assert decided is not None
+        executors, jobs = self._last[driver.number]
+        now = {job.id: job for job in state.jobs}
+        self._last[driver.number] = (state.executors, now)
+        ids = [job.message.id for job in decided.jobs]
+        self._write(
+            Asked.model_construct(
+                driver=driver.number,
+                time_ms=state.time_ms,
+                executors=None if executors == state.executors else state.executors,
+                jobs=tuple(job for job in state.jobs if jobs.get(job.id) != job),
+                gone=tuple(sorted(jobs.keys() - now)),
+                choices=tuple(
+                    Chosen.model_construct(
+                        job=ids[choice.job],
+                        stage=decided.jobs[choice.job].ids[choice.stage],
+                        limit=choice.limit,
+                        executors=choice.executors,
+                        source=ids[choice.source] if choice.source >= 0 else None,
+                        probability=None if math.isnan(choice.probability) else choice.probability,
+                    )
+                    for choice in decided.choices
+                ),
+                answer=decided.answer,
+                took_ms=round(driver.took_ms, 3),
+                policy_ms=round(decided.policy_ms, 3),
+            )
+        )
+
+    def left(self, driver: Connected) -> None:
+        """A line."""
+        del self._last[driver.number]
+        self._write(Left(driver=driver.number, time_ms=_now_ms()))
+
+    def refused(self, reason: str) -> None:
+        """A line."""
+        self._write(Refused(reason=reason, time_ms=_now_ms()))
+
+    def _write(self, line: _Line) -> None:
+        if self._file is None:
+            return
+        try:
+            self._file.write(line.model_dump_json(exclude_none=True) + "\n")
+        except OSError as error:  # a full disk stops the log, and nothing else
+            logging.getLogger("decima.service").error("the log %s ends here: %s", self._path, error.strerror)
+            file, self._file = self._file, None
+            with suppress(OSError):
+                file.close()
+
+
+def read_log(path: Path) -> Iterator[Started | Welcomed | Asked | Left | Refused]:
+    """The lines of a log; half a line, where a service was killed, is left out.
+
+    Raises:
+        LogError: it is no such log, or a line of it is wrong.
+    """
+    wrong, ended = "", True
+    with path.open("rb") as file:
+        for number, text in enumerate(file, start=1):
+            ended = text.endswith(b"\n")
+            try:
+                line = _LINE.validate_json(text)
+            except ValidationError as error:
+                if wrong or number == 1:
+                    raise LogError(wrong or f"{path}: line 1: {_NO_LOG}") from None
+                wrong = f"{path}: line {number}: {_what(error)}"
+                continue
+            if not isinstance(line, Started) and (wrong or number == 1):
+                raise LogError(wrong or f"{path}: line 1: {_NO_LOG}")
+            wrong = ""
+            yield line
+    if wrong and ended:
+        raise LogError(wrong)
+
+
+def _is_cut(path: Path) -> bool:
+    """Whether a log ends with half a line.
+
+    Raises:
+        ServeError: it is no log.
+    """
+    try:
+        if not path.is_file() or not path.stat().st_size:
+            return False
+        with path.open("rb") as file:
+            Started.model_validate_json(file.readline())
+            file.seek(-1, os.SEEK_END)
+            return file.read() != b"\n"
+    except OSError as error:
+        raise ServeError(f"cannot read {path}: {error.strerror}") from None
+    except ValidationError:
+        raise ServeError(f"{path}: {_NO_LOG}, and nothing is written over it") from None
+
+
+_NO_LOG = f"not a log of decima serve of version {VERSION}"
+
+
+def _what(error: ValidationError) -> str:
+    first: Any = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    return f"{'.'.join(map(str, first['loc']))}: {first['msg']}".removeprefix(": ")
+
+
+def _now_ms() -> float:
+    return round(time.time() * 1000)

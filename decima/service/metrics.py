@@ -1,0 +1,96 @@
+"""What Prometheus is told of the service."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
+
+from decima.service.server import ServeError
+from decima.service.service import Connected, Watcher
+
+__all__ = ["Metrics"]
+
+#: Upper ends of the classes of durations, s.
+CLASSES_S = (0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
+
+
+class Metrics(Watcher):
+    """Counts what happens, with names that begin with ``decima_``.
+
+    Attributes:
+        registry: where they are.
+    """
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        told = self.registry
+        self._questions = Counter("decima_questions", "Questions that were answered.", registry=told)
+        self._decisions = Counter("decima_decisions", "Decisions of the policy.", registry=told)
+        self._refused = Counter("decima_refused", "Connections that were closed for a reason.", registry=told)
+        self._answer = Histogram(
+            "decima_answer_seconds",
+            "From a question that was read to its answer.",
+            buckets=CLASSES_S,
+            registry=told,
+        )
+        self._policy = Histogram(
+            "decima_policy_seconds", "The policy's part of an answer.", buckets=CLASSES_S, registry=told
+        )
+        self._drivers = Gauge("decima_drivers", "Drivers that are connected.", registry=told)
+        self._jobs = Gauge("decima_jobs", "Jobs that are live.", registry=told)
+        self._slots = Gauge("decima_slots", "Task slots of the drivers' executors.", registry=told)
+        self._live: dict[int, tuple[int, int]] = {}
+
+    def listen(self, port: int, host: str) -> tuple[str, Callable[[], None]]:
+        """Serve them on a port, 0 for any that is free, to whoever asks.
+
+        Returns:
+            The address, and what ends it.
+
+        Raises:
+            ServeError: the port is in use.
+        """
+        try:
+            server, thread = start_http_server(port, host, self.registry)
+        except OSError as error:
+            raise ServeError(
+                f"cannot listen on {host}:{port}: {(error.strerror or str(error)).lower()}"
+            ) from None
+
+        def end() -> None:
+            server.shutdown()
+            server.server_close()
+            thread.join()
+
+        return f"http://{host}:{server.server_port}/metrics", end
+
+    def welcomed(self, driver: Connected) -> None:
+        """One more driver."""
+        self._show(driver.number, (0, 0))
+
+    def answered(self, driver: Connected) -> None:
+        """One more question."""
+        assert driver.decided is not None
+        self._questions.inc()
+        self._decisions.inc(len(driver.decided.choices))
+        self._answer.observe(driver.took_ms / 1000)
+        self._policy.observe(driver.decided.policy_ms / 1000)
+        self._show(driver.number, (len(driver.decided.jobs), driver.decided.slots))
+
+    def left(self, driver: Connected) -> None:
+        """One driver less."""
+        self._show(driver.number, None)
+
+    def refused(self, reason: str) -> None:
+        """One more refusal."""
+        self._refused.inc()
+
+    def _show(self, driver: int, jobs_and_slots: tuple[int, int] | None) -> None:
+        before = self._live.pop(driver, (0, 0))
+        if jobs_and_slots is not None:
+            self._live[driver] = jobs_and_slots
+        now = jobs_and_slots or (0, 0)
+        self._drivers.set(len(self._live))
+        self._jobs.inc(now[0] - before[0])
+        self._slots.inc(now[1] - before[1])

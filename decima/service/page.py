@@ -1,0 +1,270 @@
+"""The live page: jobs and their DAGs, executors by job, the last decisions. One HTML file, fed by server-sent events.
+
+Whatever comes from drivers is data: it goes to the page as JSON, and there into text, never into markup.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import json
+import math
+import os
+import secrets
+import socket
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from decima.service.jobs import LiveJob
+from decima.service.server import ServeError
+from decima.service.service import Connected, Watcher, one_line
+
+__all__ = ["Page"]
+
+#: What is shown at most.
+MOST_DRIVERS, MOST_JOBS, MOST_STAGES, MOST_EXECUTORS, MOST_DECISIONS = 10, 20, 60, 200, 30
+#: The page hears of changes at most this often, and of nothing new at least this often, s.
+EVERY_S, SIGN_OF_LIFE_S = 0.5, 15.0
+#: Pages that are open at once.
+MOST_READERS = 20
+HEADERS = {
+    "Cache-Control": "no-store",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+#: Nothing is loaded from anywhere else, nothing else may show the page, and only its own script and style count.
+CONTENT_POLICY = (
+    "default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; connect-src 'self'; "
+    "frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
+)
+_HTML = Path(__file__).with_name("page.html")
+
+
+#: In JSON inside of HTML.
+_ESCAPED = {ord(each): f"\\u{ord(each):04x}" for each in "<>&"}
+
+
+class Page(Watcher):
+    """Serves the page.
+
+    Args:
+        policy: who decides, for people.
+        shadow: whether drivers do not obey.
+    """
+
+    def __init__(self, policy: str, shadow: bool = False) -> None:
+        self._policy, self._shadow = policy, shadow
+        self._drivers: dict[int, Connected] = {}
+        self._decisions: dict[int, deque[dict[str, Any]]] = {}
+        self._questions = 0
+        self._version = 0
+        self._readers = 0
+        self._ended = False
+
+    def welcomed(self, driver: Connected) -> None:
+        """One more driver."""
+        self._drivers[driver.number] = driver
+        self._decisions[driver.number] = deque(maxlen=MOST_DECISIONS)
+        self._version += 1
+
+    def answered(self, driver: Connected) -> None:
+        """Something has changed."""
+        self._questions += 1
+        self._version += 1
+        decided, state = driver.decided, driver.state
+        assert decided is not None
+        assert state is not None
+        for choice in decided.choices:
+            job = decided.jobs[choice.job]
+            self._decisions[driver.number].appendleft(
+                {
+                    "time_ms": state.time_ms,
+                    "job": _name(job),
+                    "stage": job.ids[choice.stage],
+                    "limit": choice.limit,
+                    "executors": choice.executors,
+                    "probability": None if math.isnan(choice.probability) else choice.probability,
+                }
+            )
+
+    def left(self, driver: Connected) -> None:
+        """One driver less."""
+        del self._drivers[driver.number], self._decisions[driver.number]
+        self._version += 1
+
+    def snapshot(self) -> dict[str, Any]:
+        """What the page shows."""
+        return {
+            "policy": one_line(self._policy),
+            "shadow": self._shadow,
+            "questions": self._questions,
+            "num_drivers": len(self._drivers),
+            "drivers": [self._driver(each) for each in list(self._drivers.values())[:MOST_DRIVERS]],
+        }
+
+    def _driver(self, driver: Connected) -> dict[str, Any]:
+        state, decided = driver.state, driver.decided
+        jobs = decided.jobs if decided is not None else ()
+        executors = state.executors if state is not None else ()
+        return {
+            "number": driver.number,
+            "name": one_line(driver.hello.name),
+            "application": one_line(driver.hello.application),
+            "spark": one_line(driver.hello.spark),
+            "took_ms": driver.took_ms,
+            "policy_ms": decided.policy_ms if decided is not None else 0.0,
+            "target": decided.answer.executors if decided is not None else None,
+            "num_jobs": len(jobs),
+            "jobs": [_job(job) for job in jobs[:MOST_JOBS]],
+            "num_executors": len(executors),
+            "executors": [
+                {
+                    "id": one_line(each.id),
+                    "slots": each.slots,
+                    "running": each.running,
+                    "job": each.job,
+                    "leaving": each.leaving,
+                }
+                for each in executors[:MOST_EXECUTORS]
+            ],
+            "decisions": list(self._decisions[driver.number]),
+        }
+
+    # The web server.
+
+    def application(self, host: str) -> Starlette:
+        """The page (``/``), what it shows now (``/state``), and whenever that changes (``/events``)."""
+        # A page of somebody else's that a browser was led to has another name, even if its address is this one.
+        hosts = ["localhost", "127.0.0.1", "[::1]", host] if _is_loopback(host) else ["*"]
+        return Starlette(
+            routes=[
+                Route("/", self._show),
+                Route("/state", self._state),
+                Route("/events", self._events),
+            ],
+            middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=hosts)],
+        )
+
+    async def _show(self, request: Request) -> Response:
+        nonce = secrets.token_urlsafe(16)
+        state = json.dumps(self.snapshot()).translate(_ESCAPED)
+        text = _HTML.read_text(encoding="utf-8").replace("{nonce}", nonce).replace("{state}", state)
+        policy = {"Content-Security-Policy": CONTENT_POLICY.format(nonce=nonce)}
+        return HTMLResponse(text, headers=HEADERS | policy)
+
+    async def _state(self, request: Request) -> Response:
+        return JSONResponse(self.snapshot(), headers=HEADERS)
+
+    async def _events(self, request: Request) -> Response:
+        if self._readers >= MOST_READERS:
+            return Response("too many pages are open", status_code=503, headers=HEADERS)
+        return StreamingResponse(self._stream(), media_type="text/event-stream", headers=HEADERS)
+
+    async def _stream(self) -> AsyncIterator[str]:
+        self._readers += 1
+        try:
+            seen, quiet_s = -1, 0.0
+            while not self._ended:
+                if seen != self._version:
+                    seen, quiet_s = self._version, 0.0
+                    yield f"data: {json.dumps(self.snapshot())}\n\n"
+                elif quiet_s >= SIGN_OF_LIFE_S:
+                    quiet_s = 0.0
+                    yield ": nothing new\n\n"
+                await asyncio.sleep(EVERY_S)
+                quiet_s += EVERY_S
+        finally:
+            self._readers -= 1
+
+    @contextlib.asynccontextmanager
+    async def listen(self, port: int, host: str, ready: Callable[[str], None]) -> AsyncIterator[None]:
+        """Serve the page inside the block.
+
+        Args:
+            port: where; any that is free if it is 0.
+            host: likewise.
+            ready: is told the address.
+
+        Raises:
+            ServeError: the port is in use.
+        """
+        try:
+            taken = socket.create_server((host, port))
+        except OSError as error:
+            reason = os.strerror(error.errno) if error.errno else str(error)
+            raise ServeError(f"cannot listen on {host}:{port}: {reason.lower()}") from None
+        config = uvicorn.Config(
+            self.application(host),
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            server_header=False,
+            timeout_graceful_shutdown=1,
+        )
+        server = _Server(config)
+        serving = asyncio.create_task(server.serve(sockets=[taken]))
+        try:
+            ready(f"http://{host}:{taken.getsockname()[1]}/")
+            yield
+        finally:
+            self._ended = True
+            server.should_exit = True
+            await serving
+
+
+class _Server(uvicorn.Server):
+    """Leaves signals to the service."""
+
+    @contextlib.contextmanager
+    def capture_signals(self):  # type: ignore[no-untyped-def]
+        """Nothing is done about them."""
+        yield
+
+
+def _job(job: LiveJob) -> dict[str, Any]:
+    stages = range(min(len(job.ids), MOST_STAGES))
+    names = {stage.id: stage.name for stage in job.message.stages}
+    return {
+        "id": job.message.id,
+        "number": job.number,
+        "name": _name(job),
+        "recognised": job.recognised,
+        "tasks": sum(job.tasks),
+        "done": sum(job.done),
+        "running": sum(job.running),
+        "num_stages": len(job.ids),
+        "stages": [
+            {
+                "id": (number := job.ids[stage]),
+                "name": one_line(names.get(number, "") if number is not None else ""),
+                "tasks": job.tasks[stage],
+                "done": job.tasks[stage] if job.complete[stage] else job.done[stage],
+                "running": job.running[stage],
+                "ready": job.ready[stage],
+                "parents": [parent for parent in job.profile.parents[stage] if parent in stages],
+            }
+            for stage in stages
+        ],
+    }
+
+
+def _name(job: LiveJob) -> str:
+    return one_line(job.message.name or job.message.id)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

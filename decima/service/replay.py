@@ -1,0 +1,371 @@
+"""A log of the service as records of the simulator, one for each driver, so that they can be looked at like episodes.
+
+The log tells how many tasks of a stage were running and done whenever the driver asked, not when each began. A free
+slot is taken to do what the driver was answered, at once, unless the next question says otherwise, and to go on with a
+stage until it does so no more; the tasks that the stage had share these times evenly. So times are as exact as
+questions are frequent; how many tasks ran, when jobs came and went, and what the policy decided is as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from decima.service.log import Asked, Left, LogError, Refused, Started, Welcomed
+from decima.service.protocol import Answer, Executor, Job, Stage
+from simulator.cluster.config import ClusterConfig
+from simulator.cluster.record import EpisodeRecord
+from workloads.arrivals import JobSequence, trace_arrivals
+from workloads.job import JobProfile, StageProfile, TaskDurations, Wave
+
+__all__ = ["Replayed", "replayed"]
+
+#: Of all jobs of a driver.
+MOST_TASKS = 5_000_000
+
+#: A job, and one of its stages.
+_Key = tuple[str, int]
+
+
+@dataclass(frozen=True, eq=False)
+class Replayed:
+    """What a driver did.
+
+    Attributes:
+        name: of its application.
+        application: Spark's id of it.
+        policy: who decided.
+        questions: that it asked.
+        record: as if it had been an episode; the clock begins with the first job.
+    """
+
+    name: str
+    application: str
+    policy: str
+    questions: int
+    record: EpisodeRecord
+
+
+@dataclass(eq=False)
+class _Span:
+    """A slot ran tasks of a stage, ms; ``held`` slots ran the job when it began."""
+
+    slot: int
+    start_ms: float
+    held: int
+    end_ms: float = float("nan")
+
+
+@dataclass(eq=False)
+class _Slot:
+    """A slot of an executor: what it runs, whether nobody has said so yet, and since when it does not."""
+
+    key: _Key | None = None
+    assumed: bool = False
+    span: _Span | None = None
+    idle_ms: float = 0.0
+
+
+@dataclass(eq=False)
+class _Seen:
+    """What is known of a job."""
+
+    message: Job
+    seen_ms: float = 0.0
+    stages: dict[int, Stage] = field(default_factory=dict)
+    gone_ms: float = float("nan")
+
+
+class _Watching:
+    """Follows one driver."""
+
+    def __init__(self, welcomed: Welcomed, policy: str, obeys: bool) -> None:
+        self.welcomed, self.policy = welcomed, policy
+        self._obeys = obeys
+        self.questions = self.decisions = 0
+        self._time_ms = 0.0
+        self._before_ms = 0.0
+        self._executors: tuple[Executor, ...] = ()
+        self._slots: dict[tuple[str, int], int] = {}
+        self._all: list[_Slot] = []
+        self._free: list[int] = []
+        self._jobs: dict[str, _Seen] = {}
+        self._live: dict[str, Job] = {}
+        self._spans: dict[_Key, list[_Span]] = {}
+        self._started: dict[_Key, int] = {}
+
+    def add(self, line: Asked) -> None:
+        self.questions += 1
+        self.decisions += len(line.choices)
+        self._before_ms, self._time_ms = self._time_ms or line.time_ms, line.time_ms
+        for job in line.jobs:
+            seen = self._jobs.setdefault(job.id, _Seen(job))
+            seen.message, seen.seen_ms = job, line.time_ms
+            seen.stages.update((stage.id, stage) for stage in job.stages)
+            self._live[job.id] = job
+        if line.executors is not None:
+            self._executors = line.executors
+            self._change_slots()
+        ended = [self._live.pop(gone) for gone in line.gone if gone in self._live]
+        for job in ended:
+            self._jobs[job.id].gone_ms = line.time_ms
+            self._finish(job)
+        self._correct()
+        self._follow()
+        for job in (*ended, *line.jobs):
+            self._add_unseen(self._jobs[job.id])
+        if self._obeys:
+            self._expect(line.answer)
+
+    def _finish(self, job: Job) -> None:
+        """A job is gone: what it could run has run."""
+        stages = self._jobs[job.id].stages
+        for stage in job.stages:
+            if stage.state == "ready":
+                stages[stage.id] = stage.model_copy(update={"done": stage.tasks, "running": 0, "pending": 0})
+
+    def _expect(self, answer: Answer) -> None:
+        """Free slots do what the driver was answered."""
+        last = {(each.id, number): each.job for each in self._executors for number in range(each.slots)}
+        idle = [each for each, place in self._slots.items() if self._all[place].key is None]
+        keys = {stage.id: (job.id, stage) for job in self._live.values() for stage in job.stages}
+        for order in answer.stages:
+            job, stage = keys.get(order.id, (None, None))
+            if job is None or stage is None or stage.state != "ready":
+                continue
+            more = stage.pending if order.slots is None else min(stage.pending, order.slots - stage.running)
+            mine = sorted(idle, key=lambda each: last[each] != job)
+            self._started[job, stage.id] = stage.done + stage.running
+            for each in mine[: max(more, 0)]:
+                idle.remove(each)
+                slot = self._all[self._slots[each]]
+                self._begin(self._slots[each], (job, stage.id), self._time_ms)
+                slot.assumed = True
+
+    def _correct(self) -> None:
+        """Take back what was expected and did not happen."""
+        for slot in self._all:
+            if not slot.assumed or slot.key is None or slot.span is None:
+                continue
+            slot.assumed = False
+            stage = self._jobs[slot.key[0]].stages[slot.key[1]]
+            if self._started[slot.key] < stage.done + stage.running:
+                self._started[slot.key] += 1
+            else:
+                self._spans[slot.key].remove(slot.span)
+                slot.key, slot.span = None, None
+        self._started.clear()
+
+    def _add_unseen(self, seen: _Seen) -> None:
+        """Stages that ran from one question to the next, and that nobody saw running."""
+        for stage in seen.stages.values():
+            key = (seen.message.id, stage.id)
+            if not stage.done or self._spans.get(key) or (stage.state == "done" and stage.mean_ms is None):
+                continue
+            idle = [place for place, slot in enumerate(self._all) if slot.key is None]
+            idle.sort(key=lambda place: self._all[place].idle_ms)
+            spans = self._spans.setdefault(key, [])
+            for place in idle[: stage.done]:
+                slot = self._all[place]
+                spans.append(_Span(place, max(self._before_ms, slot.idle_ms), 1, self._time_ms))
+                slot.idle_ms = self._time_ms
+
+    def _change_slots(self) -> None:
+        """Executors have come or gone; who comes takes the place of who went."""
+        now = {(each.id, number) for each in self._executors for number in range(each.slots)}
+        for gone in sorted(self._slots.keys() - now):
+            place = self._slots.pop(gone)
+            self._end(self._all[place])
+            self._free.append(place)
+        self._free.sort(reverse=True)
+        for new in sorted(now - self._slots.keys()):
+            if not self._free:
+                self._free.append(len(self._all))
+                self._all.append(_Slot())
+            place = self._slots[new] = self._free.pop()
+            self._all[place].idle_ms = self._time_ms
+
+    def _follow(self) -> None:
+        """Which slot runs what now."""
+        wanted = {
+            (job.id, stage.id): stage.running
+            for job in self._live.values()
+            for stage in job.stages
+            if stage.running
+        }
+        busy = {each.id: each.running for each in self._executors}
+        last = {each.id: each.job for each in self._executors}
+        idle: list[tuple[str, int]] = []
+        for (executor, number), place in self._slots.items():
+            slot = self._all[place]
+            key = slot.key
+            if key is not None and wanted.get(key, 0) > 0 and busy[executor] > 0:
+                wanted[key] -= 1
+                busy[executor] -= 1
+            else:
+                idle.append((executor, number))
+        for key, missing in wanted.items():
+            # Those of the job first: its executor says so.
+            for executor, number in sorted(idle, key=lambda each: last[each[0]] != key[0]):
+                if not missing:
+                    break
+                if busy[executor] <= 0:
+                    continue
+                busy[executor] -= 1
+                missing -= 1
+                idle.remove((executor, number))
+                slot = self._all[self._slots[executor, number]]
+                start_ms = max(self._before_ms, slot.idle_ms)
+                if (
+                    slot.key is not None
+                ):  # at some time since the last question it changed from one to the other
+                    start_ms = (self._before_ms + self._time_ms) / 2
+                    self._end(slot, start_ms)
+                self._begin(self._slots[executor, number], key, start_ms)
+        for each in idle:
+            self._end(self._all[self._slots[each]])
+
+    def _begin(self, place: int, key: _Key, start_ms: float) -> None:
+        slot = self._all[place]
+        running = sum(stage.running for stage in self._live[key[0]].stages)
+        slot.key, slot.span = key, _Span(place, start_ms, running)
+        self._spans.setdefault(key, []).append(slot.span)
+
+    def _end(self, slot: _Slot, end_ms: float | None = None) -> None:
+        if slot.span is not None:
+            slot.span.end_ms = self._time_ms if end_ms is None else end_ms
+        if slot.key is not None:
+            slot.key, slot.span, slot.idle_ms = None, None, self._time_ms
+
+    def replayed(self) -> Replayed | None:
+        """What it did; none if it never had a job with tasks."""
+        for slot in self._all:
+            self._end(slot)
+        jobs = sorted(
+            (seen for seen in self._jobs.values() if seen.stages),
+            key=lambda seen: seen.message.submitted_time_ms,
+        )
+        if not jobs or not self._all:
+            return None
+        tasks = sum(stage.tasks for seen in jobs for stage in seen.stages.values())
+        if tasks > MOST_TASKS:
+            raise LogError(
+                f"driver {self.welcomed.driver}: {tasks} tasks, at most {MOST_TASKS} can be replayed"
+            )
+        first_ms = min(jobs[0].message.submitted_time_ms, self._time_ms)
+        sequence = _sequence(jobs, first_ms)
+        config = ClusterConfig(len(self._all), moving_delay_ms=0.0, warmup_delay_ms=0.0)
+        record = EpisodeRecord(
+            config,
+            sequence,
+            **self._tasks(jobs, first_ms),
+            completion_ms=np.array([_completion_ms(seen) - first_ms for seen in jobs]),
+            move_executor=np.zeros(0, dtype=np.int32),
+            move_job=np.zeros(0, dtype=np.int64),
+            move_depart_ms=np.zeros(0),
+            end_ms=float(np.nanmax([self._time_ms, *map(_completion_ms, jobs)])) - first_ms,
+            num_decisions=self.decisions,
+        )
+        hello = self.welcomed
+        return Replayed(hello.name, hello.application, self.policy, self.questions, record)
+
+    def _tasks(self, jobs: list[_Seen], first_ms: float) -> dict[str, Any]:
+        """The arrays of a record that have an entry for each task."""
+        start: list[float] = []
+        finish: list[float] = []
+        executor: list[int] = []
+        wave: list[int] = []
+        parallelism: list[int] = []
+        for seen in jobs:
+            for stage in seen.stages.values():
+                spans = self._spans.get((seen.message.id, stage.id), [])
+                ran = _shared(spans, min(stage.done + stage.running, stage.tasks))
+                for span, number, of in ran:
+                    length = (span.end_ms - span.start_ms) / of
+                    start.append(span.start_ms + number * length - first_ms)
+                    finish.append(span.start_ms + (number + 1) * length - first_ms)
+                    executor.append(span.slot)
+                    wave.append(Wave.REST if number else Wave.FIRST)
+                    parallelism.append(span.held)
+                never = max(stage.tasks, 1) - len(ran)
+                start += [np.nan] * never
+                finish += [np.nan] * never
+                executor += [-1] * never
+                wave += [-1] * never
+                parallelism += [0] * never
+        return {
+            "task_start_ms": np.array(start),
+            "task_finish_ms": np.array(finish),
+            "task_executor": np.array(executor, dtype=np.int32),
+            "task_wave": np.array(wave, dtype=np.int8),
+            "task_parallelism": np.array(parallelism, dtype=np.int32),
+        }
+
+
+def replayed(lines: Iterable[Started | Welcomed | Asked | Left | Refused]) -> list[Replayed]:
+    """What each driver of a log did, in the order in which they came; those without a job are left out."""
+    watching: dict[tuple[int, int], _Watching] = {}
+    policy, obeys, service = "", True, 0
+    for line in lines:
+        if isinstance(line, Started):
+            policy = f"{line.policy}, in the shadow" if line.shadow else line.policy
+            obeys = not line.shadow
+            service += 1  # each counts its drivers anew
+        elif isinstance(line, Welcomed):
+            watching[service, line.driver] = _Watching(line, policy, obeys)
+        elif isinstance(line, Asked) and (service, line.driver) in watching:
+            watching[service, line.driver].add(line)
+    found = (each.replayed() for each in watching.values())
+    return [each for each in found if each is not None]
+
+
+def _shared(spans: list[_Span], tasks: int) -> list[tuple[_Span, int, int]]:
+    """Which span each task ran in, its number there and of how many; long spans have more of them."""
+    if not spans or not tasks:
+        return []
+    kept = sorted(spans, key=lambda span: span.start_ms - span.end_ms)[:tasks]
+    kept.sort(key=lambda span: (span.start_ms, span.slot))
+    length = np.array([max(span.end_ms - span.start_ms, 1e-3) for span in kept])
+    share = length / length.sum() * (tasks - len(kept))
+    counts = 1 + np.floor(share).astype(np.int64)
+    counts[np.argsort(counts - share, kind="stable")[: tasks - counts.sum()]] += 1
+    return [
+        (span, number, int(count))
+        for span, count in zip(kept, counts, strict=True)
+        for number in range(count)
+    ]
+
+
+def _completion_ms(seen: _Seen) -> float:
+    """When a job was complete; nobody need have asked after the end of the last one. NaN if it was not."""
+    if seen.gone_ms == seen.gone_ms or any(stage.pending for stage in seen.stages.values()):
+        return seen.gone_ms
+    left_ms = [stage.mean_ms or 0.0 for stage in seen.stages.values() if stage.running]
+    return seen.seen_ms + max(left_ms, default=0.0)
+
+
+def _sequence(jobs: list[_Seen], first_ms: float) -> JobSequence:
+    profiles = []
+    for seen in jobs:
+        place = {stage: number for number, stage in enumerate(seen.stages)}
+        edges = sorted(
+            {
+                (place[parent], place[stage.id])
+                for stage in seen.stages.values()
+                for parent in stage.parents
+                if parent in place and parent != stage.id
+            }
+        )
+        stages = tuple(
+            StageProfile(max(stage.tasks, 1), TaskDurations.constant(stage.mean_ms or 0.0), stage.name)
+            for stage in seen.stages.values()
+        )
+        profiles.append(
+            JobProfile(
+                seen.message.name or seen.message.id, stages, np.array(edges, dtype=np.int64).reshape(-1, 2)
+            )
+        )
+    return trace_arrivals(profiles, [seen.message.submitted_time_ms - first_ms for seen in jobs], 0)

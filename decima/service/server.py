@@ -1,0 +1,219 @@
+"""Sockets: newline-delimited JSON over TCP or a Unix socket, with limits, so that no connection can harm another."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import logging
+import os
+import socket
+import stat
+from pathlib import Path
+
+from decima.service.protocol import LONGEST_LINE, Answer, Refusal, Welcome
+from decima.service.service import Connected, RefusedError, Service, one_line
+from workloads.errors import DecimaError
+
+__all__ = ["ServeError", "listen"]
+
+#: Whoever has begun a line, or has just connected, must have ended it after this time, s.
+PATIENCE_S = 10.0
+#: Who is refused has so long to read why, s.
+LINGER_S = 1.0
+#: Questions that may wait for their answers, and answers (bytes) that may wait to be read.
+MOST_WAITING, MOST_UNREAD = 4, 1 << 20
+#: Connections at once.
+MOST_CONNECTIONS = 1_000
+
+log = logging.getLogger("decima.service")
+
+
+class ServeError(DecimaError, OSError):
+    """What cannot be served: an address in use, a token file that others can read. The message is one line."""
+
+
+class _Connection(asyncio.Protocol):
+    """One driver's."""
+
+    def __init__(self, service: Service, open_: set[_Connection]) -> None:
+        self._service = service
+        self._open = open_
+        self._driver: Connected | None = None
+        self._begun: list[bytes] = []
+        self._size = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._peer = "?"
+        self._closing = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        transport.set_write_buffer_limits(high=MOST_UNREAD)
+        peer = transport.get_extra_info("peername")
+        self._peer = peer[0] if isinstance(peer, tuple) else "a local process"
+        self._open.add(self)
+        if len(self._open) > MOST_CONNECTIONS:
+            self._refuse(f"more than {MOST_CONNECTIONS} connections")
+            return
+        self._be_patient()
+
+    def data_received(self, data: bytes) -> None:
+        if self._closing:
+            return
+        *ends, rest = data.split(b"\n")
+        if len(ends) > MOST_WAITING:
+            self._refuse(f"more than {MOST_WAITING} questions wait")
+            return
+        for end in ends:
+            if self._size + len(end) >= LONGEST_LINE:
+                break
+            line = b"".join((*self._begun, end))
+            self._begun, self._size = [], 0
+            self._hear(line)
+            if self._closing:
+                return
+        else:
+            if rest:
+                self._begun.append(rest)
+                self._size += len(rest)
+            if self._size < LONGEST_LINE:
+                if ends or self._timer is None:
+                    self._be_patient()
+                return
+        self._refuse(f"a line of more than {LONGEST_LINE} bytes")
+
+    def _be_patient(self) -> None:
+        """Wait for the end of a line that has begun, or for a hello, but not for ever."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._size or self._driver is None:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(PATIENCE_S, self._refuse, f"no whole line within {PATIENCE_S:g} s")
+
+    def _hear(self, line: bytes) -> None:
+        try:
+            if self._driver is None:
+                self._driver, welcome = self._service.welcome(line)
+                log.info(
+                    "%s connected", self._name, extra={"spark": self._driver.hello.spark, "peer": self._peer}
+                )
+                self._say(welcome)
+            else:
+                self._say(self._service.answer(self._driver, line))
+                self._service.answered(self._driver)
+        except RefusedError as error:
+            if error.__cause__ is not None:
+                log.error("the policy failed", exc_info=error.__cause__)
+            self._refuse(str(error))
+
+    def _say(self, message: Welcome | Answer | Refusal) -> None:
+        self._transport.write(message.model_dump_json(exclude_none=True).encode() + b"\n")
+
+    def _refuse(self, reason: str) -> None:
+        """Hang up, with one line here and one there."""
+        if self._closing:
+            return
+        self._closing = True
+        reason = one_line(reason)
+        log.warning("%s refused: %s", self._name, reason)
+        self._service.refuse(reason)
+        self._say(Refusal(reason=reason))
+        # To close at once, with something unread, would take the refusal away from the other end.
+        self._transport.write_eof()
+        asyncio.get_running_loop().call_later(LINGER_S, self._transport.abort)
+
+    def pause_writing(self) -> None:
+        """Somebody asks and does not read the answers."""
+        log.warning("%s does not read its answers", self._name)
+        self._service.refuse("does not read its answers")
+        self._closing = True
+        self._transport.abort()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._closing = True
+        self._open.discard(self)
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._driver is not None:
+            log.info("%s left", self._name)
+            self._service.leave(self._driver)
+        self._begun.clear()
+
+    def close(self) -> None:
+        """The service ends."""
+        self._closing = True
+        self._transport.abort()
+
+    @property
+    def _name(self) -> str:
+        if self._driver is None:
+            return self._peer
+        hello = self._driver.hello
+        return one_line(f"{hello.name} ({hello.application})")
+
+
+@contextlib.asynccontextmanager
+async def listen(service: Service, address: str, host: str = "127.0.0.1"):  # type: ignore[no-untyped-def]
+    """Serve drivers inside the block.
+
+    Args:
+        service: answers them.
+        address: a port of ``host``, 0 for any that is free; or ``unix:PATH``.
+        host: a name or a number.
+
+    Yields:
+        Where it is served, as drivers are told: ``HOST:PORT`` or ``unix:PATH``.
+
+    Raises:
+        ServeError: the address is in use, or is none.
+    """
+    loop = asyncio.get_running_loop()
+    connections: set[_Connection] = set()
+
+    def connect() -> _Connection:
+        return _Connection(service, connections)
+
+    path = Path(address.removeprefix("unix:")) if address.startswith("unix:") else None
+    try:
+        if path is not None:
+            _remove_unused(path)
+            mask = os.umask(0o177)  # nobody else may connect
+            try:
+                server = await loop.create_unix_server(connect, str(path))
+            finally:
+                os.umask(mask)
+            where = address
+        else:
+            server = await loop.create_server(connect, host, int(address))
+            where = f"{host}:{server.sockets[0].getsockname()[1]}"
+    except (OSError, OverflowError) as error:
+        reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
+        raise ServeError(
+            f"cannot listen on {address if path else f'{host}:{address}'}: {reason.lower()}"
+        ) from None
+    try:
+        yield where
+    finally:
+        server.close()
+        for connection in tuple(connections):
+            connection.close()
+        await asyncio.sleep(0)  # what they have to say of their end is said
+        await server.wait_closed()
+        if path is not None:
+            path.unlink(missing_ok=True)
+
+
+def _remove_unused(path: Path) -> None:
+    """Remove a socket that a service left behind when it was killed."""
+    with contextlib.suppress(FileNotFoundError):
+        if not stat.S_ISSOCK(path.stat().st_mode):
+            raise OSError(errno.EEXIST, "")
+        with socket.socket(socket.AF_UNIX) as probe:
+            try:
+                probe.connect(str(path))
+            except ConnectionRefusedError:
+                path.unlink()
+            else:
+                raise OSError(errno.EADDRINUSE, "")

@@ -1,0 +1,200 @@
+"""What serves: a scheduler for each driver, and who is told of what happens. It knows nothing of sockets."""
+
+from __future__ import annotations
+
+import hmac
+import itertools
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from decima.service.applications import Applications
+from decima.service.driver import Decided, Driver
+from decima.service.history import History
+from decima.service.protocol import PROTOCOL, Answer, Hello, State, Welcome
+from simulator.cluster.base import SchedulingError
+from simulator.cluster.episode import DecidesStages
+from workloads.errors import DecimaError
+
+__all__ = ["Connected", "RefusedError", "Service", "Watcher", "one_line"]
+
+_HELLO, _STATE = TypeAdapter(Hello), TypeAdapter(State)
+#: So much is said about what somebody sent: of a place in it, and in a line.
+SHOWN, MOST_SHOWN = 200, 1_000
+
+
+class _Greeting(BaseModel):
+    """What a hello of any version has."""
+
+    type: Literal["hello"]
+    protocol: int
+
+
+class RefusedError(DecimaError, ValueError):
+    """What a driver said is not answered. The message is one line."""
+
+
+@dataclass(eq=False)
+class Connected:
+    """A driver that was welcomed.
+
+    Attributes:
+        number: of the connection, ascending.
+        hello: what it said.
+        driver: decides for it.
+        state: its last question.
+        decided: what came of that.
+        took_ms: how long that took.
+    """
+
+    number: int
+    hello: Hello
+    driver: Driver
+    state: State | None = None
+    decided: Decided | None = None
+    took_ms: float = 0.0
+
+
+class Watcher:
+    """Is told what happens; by default it does nothing about it."""
+
+    def welcomed(self, driver: Connected) -> None:
+        """A driver has connected."""
+
+    def answered(self, driver: Connected) -> None:
+        """A question was answered."""
+
+    def left(self, driver: Connected) -> None:
+        """A driver's connection is gone."""
+
+    def refused(self, reason: str) -> None:
+        """Somebody was refused, and the connection closed."""
+
+
+class Service:
+    """Welcomes drivers and answers their questions.
+
+    Args:
+        make_scheduler: a new scheduler for each driver.
+        history: what is known of earlier jobs.
+        token: that drivers have to know; any if it is empty.
+        shadow: drivers shall not obey.
+        moving_delay_ms: what it costs an executor to change jobs inside an application.
+        slots: that applications share whose executors may be moved; none: they keep what they have.
+        watchers: are told what happens.
+        clock: s; for tests.
+    """
+
+    def __init__(
+        self,
+        make_scheduler: Callable[[], DecidesStages],
+        history: History | None = None,
+        *,
+        token: str = "",
+        shadow: bool = False,
+        moving_delay_ms: float = 0.0,
+        slots: int | None = None,
+        watchers: Sequence[Watcher] = (),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._make_scheduler = make_scheduler
+        self._history = history or History()
+        self._token = token.encode()
+        self._shadow = shadow
+        self._moving_delay_ms = moving_delay_ms
+        self._watchers = watchers
+        self._applications = None if slots is None else Applications(make_scheduler(), slots, clock)
+        self._connections = itertools.count(1)
+        self._jobs = itertools.count()
+
+    def welcome(self, line: bytes) -> tuple[Connected, Welcome]:
+        """A driver says who it is.
+
+        Raises:
+            RefusedError: it is not welcome.
+        """
+        try:
+            hello = _HELLO.validate_json(line)
+        except ValidationError as error:
+            raise RefusedError(_other_protocol(line) or f"no hello: {_first(error)}") from None
+        if other := _other_protocol(line):
+            raise RefusedError(other)
+        if not hmac.compare_digest(hello.token.encode(errors="replace"), self._token) and self._token:
+            raise RefusedError("wrong token: the driver needs the one in the service's token file")
+        driver = Driver(self._make_scheduler(), self._history, self._jobs, self._moving_delay_ms)
+        connected = Connected(next(self._connections), hello, driver)
+        for watcher in self._watchers:
+            watcher.welcomed(connected)
+        return connected, Welcome(shadow=self._shadow)
+
+    def answer(self, connected: Connected, line: bytes) -> Answer:
+        """A driver asks.
+
+        Raises:
+            RefusedError: the question makes no sense, or the scheduler failed.
+        """
+        start_s = time.perf_counter()
+        try:
+            state = _STATE.validate_json(line)
+        except ValidationError as error:
+            raise RefusedError(f"no question: {_first(error)}") from None
+        if connected.state is not None and state.seq <= connected.state.seq:
+            raise RefusedError(f"question {state.seq} comes after question {connected.state.seq}")
+        try:
+            decided = connected.driver.decide(state)
+            if self._applications is not None and connected.hello.moves_executors:
+                target = self._applications.target(connected.hello.application, state, decided.jobs)
+                decided = replace(decided, answer=decided.answer.model_copy(update={"executors": target}))
+        except SchedulingError as error:
+            raise RefusedError(f"the policy failed: {error}") from None
+        except DecimaError as error:
+            raise RefusedError(f"question {state.seq}: {error}") from None
+        except Exception as error:  # a scheduler of somebody's own may raise anything; other drivers go on
+            raise RefusedError(f"the policy failed: {type(error).__name__}: {error}") from error
+        connected.state, connected.decided = state, decided
+        connected.took_ms = (time.perf_counter() - start_s) * 1000
+        return decided.answer
+
+    def answered(self, connected: Connected) -> None:
+        """The answer is on its way: nobody need wait any longer."""
+        for watcher in self._watchers:
+            watcher.answered(connected)
+
+    def leave(self, connected: Connected) -> None:
+        """A driver's connection is gone."""
+        if self._applications is not None and connected.hello.moves_executors:
+            self._applications.leave(connected.hello.application)
+        for watcher in self._watchers:
+            watcher.left(connected)
+
+    def refuse(self, reason: str) -> None:
+        """Somebody is refused."""
+        for watcher in self._watchers:
+            watcher.refused(reason)
+
+
+def _first(error: ValidationError) -> str:
+    """The first thing that is wrong, in one line."""
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    place = ".".join(str(part) for part in first["loc"])[:SHOWN]
+    return f"{place}: {first['msg']}" if place else str(first["msg"])
+
+
+def _other_protocol(line: bytes) -> str:
+    """Why a hello of another protocol, which may have other fields, is refused; empty if it is none."""
+    try:
+        version = _Greeting.model_validate_json(line).protocol
+    except ValidationError:
+        return ""
+    if version == PROTOCOL:
+        return ""
+    newer = "newer" if version > PROTOCOL else "older"
+    return f"the driver speaks protocol {version}, which is {newer} than {PROTOCOL}, that of this service"
+
+
+def one_line(text: str) -> str:
+    """Without anything that could be taken for another line, or for a command to a terminal."""
+    return "".join(each if each.isprintable() else " " for each in text)[:MOST_SHOWN]

@@ -1,0 +1,47 @@
+"""The token that a driver must know: in a file that only its owner can read."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+from pathlib import Path
+
+from decima.service.server import ServeError
+
+__all__ = ["DEFAULT_TOKEN_FILE", "read_token"]
+
+DEFAULT_TOKEN_FILE = Path("~/.decima/token")
+#: That a token may have; a driver sends no longer one.
+MOST_CHARACTERS = 256
+
+
+def read_token(path: Path) -> str:
+    """The token in a file, which is made if it is absent.
+
+    Raises:
+        ServeError: the file cannot be read or made, others can read it, or it holds no token.
+    """
+    path = path.expanduser()
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        except FileExistsError:
+            pass
+        else:
+            with os.fdopen(handle, "w") as file:
+                file.write(secrets.token_urlsafe(32) + "\n")
+        with path.open() as file:
+            if stat.S_IMODE(os.fstat(file.fileno()).st_mode) & 0o077:
+                raise ServeError(f"{path}: others than its owner can read this token file: chmod 600 it")
+            token = file.read(MOST_CHARACTERS + 2).strip()
+    except UnicodeDecodeError:
+        token = ""
+    except OSError as error:
+        if isinstance(error, ServeError):
+            raise
+        raise ServeError(f"{path}: no token file can be read or made there: {error.strerror}") from None
+    if not token or len(token) > MOST_CHARACTERS or not token.isprintable():
+        raise ServeError(f"{path}: expected a token of 1 to {MOST_CHARACTERS} characters in one line")
+    return token

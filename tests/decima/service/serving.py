@@ -1,0 +1,147 @@
+"""A service in a thread of the test, and drivers that speak to it."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext, suppress
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from decima.service.protocol import Answer, Executor, Hello, Job, Refusal, Stage, State, Welcome
+from decima.service.server import listen
+from decima.service.service import Service
+
+#: Longer than anything takes on the busiest machine, s.
+PATIENCE_S = 60.0
+
+_HEARD: TypeAdapter[Welcome | Answer | Refusal] = TypeAdapter(Welcome | Answer | Refusal)
+
+
+@contextmanager
+def serving(
+    service: Service,
+    address: str = "0",
+    beside: Callable[[], AbstractAsyncContextManager[object]] = nullcontext,
+) -> Iterator[str]:
+    """Where it is served."""
+    ready, where = threading.Event(), []
+    ends: list[Any] = []
+
+    async def main() -> None:
+        ended = asyncio.Event()
+        ends.extend((asyncio.get_running_loop(), ended))
+        try:
+            async with beside(), listen(service, address) as at:
+                where.append(at)
+                ready.set()
+                await ended.wait()
+        finally:
+            ready.set()
+
+    thread = threading.Thread(target=lambda: asyncio.run(main()))
+    thread.start()
+    try:
+        assert ready.wait(PATIENCE_S)
+        yield where[0]
+    finally:
+        with suppress(RuntimeError):
+            ends[0].call_soon_threadsafe(ends[1].set)
+        thread.join(PATIENCE_S)
+        assert not thread.is_alive()
+
+
+def connect(where: str) -> socket.socket:
+    if where.startswith("unix:"):
+        client = socket.socket(socket.AF_UNIX)
+        client.settimeout(PATIENCE_S)
+        client.connect(where.removeprefix("unix:"))
+        return client
+    host, _, port = where.rpartition(":")
+    return socket.create_connection((host, int(port)), timeout=PATIENCE_S)
+
+
+class Client:
+    """A driver's end of the connection."""
+
+    def __init__(self, where: str, **hello: Any) -> None:
+        self.socket = connect(where)
+        self._file = self.socket.makefile("rb")
+        self.greeting = self.say(a_hello(**hello))
+
+    def say(self, message: Hello | State) -> Welcome | Answer | Refusal:
+        self.socket.sendall(message.model_dump_json().encode() + b"\n")
+        return self.hear()
+
+    def read_line(self) -> bytes:
+        return self._file.readline()
+
+    def hear(self) -> Welcome | Answer | Refusal:
+        return _HEARD.validate_json(self.read_line())
+
+    def ask(self, state: State) -> Answer:
+        answer = self.say(state)
+        assert isinstance(answer, Answer), answer
+        return answer
+
+    def is_closed(self) -> bool:
+        """Waits until the other end has hung up."""
+        with suppress(ConnectionError):
+            return self._file.read() == b""
+        return True
+
+    def close(self) -> None:
+        self._file.close()
+        self.socket.close()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def a_hello(**changes: Any) -> Hello:
+    return Hello.model_validate(
+        {"type": "hello", "protocol": 1, "application": "app-1", "name": "test", "spark": "3.5.9", **changes}
+    )
+
+
+def a_stage(number: int, state: str = "ready", tasks: int = 10, **changes: Any) -> Stage:
+    done, running = changes.pop("done", 0), changes.pop("running", 0)
+    pending = 0 if state == "done" else tasks - done - running
+    return Stage.model_validate(
+        {
+            "id": number,
+            "state": state,
+            "tasks": tasks,
+            "done": tasks if state == "done" else done,
+            "running": running,
+            "pending": pending,
+            **changes,
+        }
+    )
+
+
+def a_job(job: str, /, *stages: Stage, **changes: Any) -> Job:
+    running = sum(stage.running for stage in stages)
+    return Job.model_validate(
+        {"id": job, "submitted_time_ms": 0.0, "running": running, "stages": stages, **changes}
+    )
+
+
+def executors(free: int, *running: str, **changes: Any) -> tuple[Executor, ...]:
+    """So many that are free, and one that runs a task of each of these jobs."""
+    some = [Executor(id=f"free-{number}", slots=1, running=0) for number in range(free)]
+    busy = [
+        Executor.model_validate({"id": f"busy-{number}", "slots": 1, "running": 1, "job": job, **changes})
+        for number, job in enumerate(running)
+    ]
+    return (*some, *busy)
+
+
+def a_state(seq: int, *jobs: Job, having: tuple[Executor, ...] = (), time_ms: float = 1000.0) -> State:
+    return State(type="state", seq=seq, time_ms=time_ms, executors=having, jobs=jobs)

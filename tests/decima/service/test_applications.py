@@ -1,0 +1,317 @@
+"""Several applications share the slots of a cluster: who gets how many executors, and that there are never more."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from decima.registry import make_scheduler
+from decima.schedulers.base import Scheduler
+from decima.schedulers.fair import Fair
+from decima.service.history import History
+from decima.service.protocol import Answer, Executor, Job
+from decima.service.service import Connected, Service
+from simulator.cluster.config import ClusterConfig
+from simulator.cluster.observation import Decision, Observation
+from tests.decima.service.scripted_cluster import Application, ScriptedCluster
+from tests.decima.service.scripted_spark import ScriptedSpark
+from tests.decima.service.serving import a_hello, a_job, a_stage, a_state
+from tests.decima.service.test_driver import PROFILES, driver, steady
+from workloads.job import JobProfile, StageProfile, TaskDurations
+from workloads.sources.open import open_workload
+
+SLOTS = 8
+DELAY_MS = 3000.0
+ALL = tuple(map(steady, open_workload().profiles))
+
+
+def shared(
+    applications: list[Application],
+    policy: str = "priced-srpt",
+    *,
+    slots: int = SLOTS,
+    delay_ms: float = DELAY_MS,
+    history: tuple[JobProfile, ...] = (),
+    watch: Callable[[ScriptedCluster], None] = lambda cluster: None,
+) -> ScriptedCluster:
+    """A cluster that has run all of them."""
+    clusters: list[ScriptedCluster] = []
+    service = Service(
+        lambda: make_scheduler(policy), History(history), slots=slots, clock=lambda: clusters[0].now / 1000
+    )
+    clusters.append(ScriptedCluster(service, applications, delay_ms, watch))
+    clusters[0].run()
+    return clusters[0]
+
+
+def a_profile(tasks: int, task_ms: float, last: int = 1) -> JobProfile:
+    stages = (
+        StageProfile(tasks, TaskDurations.constant(task_ms)),
+        StageProfile(last, TaskDurations.constant(task_ms)),
+    )
+    return JobProfile("two stages", stages, np.array([[0, 1]]))
+
+
+PROFILE = st.builds(a_profile, st.integers(1, 60), st.sampled_from([50.0, 400.0, 3000.0]), st.integers(1, 9))
+KILLED = st.one_of(st.just(float("inf")), st.floats(0.0, 60_000.0))
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 20_000), st.lists(PROFILE, min_size=1, max_size=3), KILLED), min_size=1, max_size=5
+    ),
+    st.integers(1, 9),
+    st.sampled_from([200.0, 3000.0, 12_000.0]),
+    st.sampled_from(["fifo", "fair", "priced-srpt"]),
+)  # fmt: skip
+def test_there_are_never_more_executors_than_slots_and_every_task_runs_once(
+    drawn: list[tuple[int, list[JobProfile], float]], slots: int, delay_ms: float, policy: str
+) -> None:
+    """Nobody but the service keeps to the slots; applications come, go and die."""
+    applications = [
+        Application(f"app-{number}", float(arrival_ms), profiles, dies_ms=dies_ms)
+        for number, (arrival_ms, profiles, dies_ms) in enumerate(drawn)
+    ]
+
+    def watch(cluster: ScriptedCluster) -> None:
+        assert sum(each.slots for each in cluster.applications) <= slots
+        assert all(each.target >= 0 for each in cluster.applications)
+
+    cluster = shared(applications, policy, slots=slots, delay_ms=delay_ms, watch=watch)
+    tasks = sum(profile.num_tasks for each in applications for profile in each.profiles)
+    assert cluster.tasks <= tasks
+    for each in applications:
+        assert each.end_ms == each.end_ms or each.dies_ms < float("inf")
+    if all(each.dies_ms == float("inf") for each in applications):
+        assert cluster.tasks == tasks
+
+
+def test_the_mean_completion_is_below_that_of_fifo_and_of_equal_shares() -> None:
+    """As standalone Spark has them: one application after the other, or each with its share from the start."""
+    means: Counter[str] = Counter()
+    for seed in range(3):
+        profiles = [ALL[place] for place in np.random.default_rng(seed).integers(0, len(ALL), 4)]
+        applications = [Application(f"app-{number}", 0.0, [each]) for number, each in enumerate(profiles)]
+        cluster = shared(applications, history=ALL)
+        means["shared"] += float(np.mean([each.end_ms for each in cluster.applications]))
+
+        def alone_ms(profile: JobProfile, slots: int) -> float:
+            serving = driver("fifo", *ALL)
+            return (
+                DELAY_MS
+                + ScriptedSpark([(profile, 0.0)], lambda state: serving.decide(state).answer, slots).run()[0]
+            )
+
+        means["static"] += float(np.mean([alone_ms(each, SLOTS // 4) for each in profiles]))
+        means["fifo"] += float(np.mean(np.cumsum([alone_ms(each, SLOTS) for each in profiles])))
+    assert means["shared"] < 0.85 * min(means["static"], means["fifo"])
+
+
+def test_nobody_is_given_an_executor_only_to_lose_it_again() -> None:
+    """Equal applications under fair shares: no ping-pong."""
+    targets: dict[str, list[int]] = {}
+
+    def watch(cluster: ScriptedCluster) -> None:
+        for each in cluster.applications:
+            known = targets.setdefault(each.name, [0])
+            if each.target != known[-1]:
+                known.append(each.target)
+
+    shared(
+        [Application(f"app-{n}", 0.0, [a_profile(400, 1000.0, 40)]) for n in range(4)], "fair", watch=watch
+    )
+    for name, each in targets.items():
+        assert each == sorted(each), name
+
+
+class Shares:
+    """A service whose applications ask by hand."""
+
+    def __init__(self, scheduler: Callable[[], Any] = Fair, slots: int = 4) -> None:
+        self.now_s = 0.0
+        self.service = Service(scheduler, slots=slots, clock=lambda: self.now_s)
+        self._drivers: dict[str, Connected] = {}
+        self._seq = 0
+
+    def ask(
+        self, name: str, *jobs: Job, running: int = 0, idle: int = 0, leaving: int = 0, **changes: Any
+    ) -> int | None:
+        """What an application that has such executors shall have."""
+        return self.answer(name, *jobs, running=running, idle=idle, leaving=leaving, **changes).executors
+
+    def answer(
+        self, name: str, *jobs: Job, running: int, idle: int, leaving: int, moves: bool = True, **changes: Any
+    ) -> Answer:
+        if name not in self._drivers:
+            hello = a_hello(application=name, moves_executors=moves)
+            self._drivers[name], _ = self.service.welcome(hello.model_dump_json().encode())
+            if moves and not running + idle + leaving:
+                # Whoever comes waits a moment for its first executors.
+                assert self.ask(name, *jobs, **changes) == 0
+                self.now_s += 1.0
+        job = jobs[0].id if jobs else None
+        some = [
+            Executor(
+                id=f"{number}",
+                slots=1,
+                running=int(number < running),
+                job=job,
+                leaving=number >= running + idle,
+            )
+            for number in range(running + idle + leaving)
+        ]
+        self._seq += 1
+        state = a_state(self._seq, *jobs, having=tuple(some)).model_copy(update=changes)
+        return self.service.answer(self._drivers[name], state.model_dump_json().encode())
+
+    def leave(self, name: str) -> None:
+        self.service.leave(self._drivers.pop(name))
+
+
+def work(tasks: int = 100, ms: float = 10_000.0, **changes: Any) -> Job:
+    return a_job("a", a_stage(1, tasks=tasks, mean_ms=ms, done=1, **changes))
+
+
+def test_who_is_alone_gets_all_and_keeps_it_while_nobody_else_wants_it() -> None:
+    """At the end of a job too: to shrink for nothing would only cost starts."""
+    shares = Shares()
+    assert shares.ask("one", work()) == 4
+    assert shares.ask("one", work(3, running=1), running=1, idle=3) == 4
+    shares.now_s = 100.0
+    assert shares.ask("one", running=0, idle=4) == 4
+
+
+def test_slots_of_another_are_given_away_only_when_they_are_free() -> None:
+    shares = Shares()
+    assert shares.ask("one", work()) == 4
+    assert shares.ask("one", work(running=4), running=4) == 4
+    assert shares.ask("two", work()) == 0
+    # Idle executors: fair gives one of the two that it holds too many to the other.
+    shares.now_s = 60.0
+    done = a_job(
+        "a", a_stage(1, "done", mean_ms=1.0), a_stage(2, tasks=3, done=0, running=2, mean_ms=10_000.0)
+    )
+    lower = shares.ask("one", done, running=2, idle=2)
+    assert lower is not None
+    assert lower < 4
+    assert shares.ask("two", work()) == 0  # it is told to leave, and still there
+    assert shares.ask("one", done, running=2, idle=lower - 2, leaving=4 - lower) == lower
+    assert shares.ask("two", work()) == 0
+    assert shares.ask("one", done, running=2, idle=lower - 2) == lower
+    assert shares.ask("two", work()) == 4 - lower
+
+
+def test_a_move_must_be_worth_its_delay() -> None:
+    """Two tasks: of a moment each, for which one executor is enough, or of a minute."""
+    for ms, executors in ((10.0, 1), (60_000.0, 2)):
+        assert Shares(slots=2).ask("one", work(3, ms), move_ms=3000.0) == executors
+
+
+def test_nobody_is_counted_twice_who_is_on_the_way() -> None:
+    shares = Shares()
+    assert shares.ask("one", work()) == 4
+    assert shares.ask("one", work(), running=0, idle=1) == 4
+    assert shares.ask("two", work()) == 0
+
+
+def test_an_application_without_work_is_given_time_for_its_next_job() -> None:
+    shares = Shares()
+    shares.ask("one", work())
+    shares.ask("one", work(running=4), running=4)
+    assert shares.ask("one", idle=4) == 4
+    assert shares.ask("two", work()) == 0
+    assert shares.ask("one", idle=4) == 4
+    shares.now_s = 10.0
+    assert shares.ask("one", idle=4) == 0
+    assert shares.ask("one") == 0
+    assert shares.ask("two", work()) == 4
+
+
+def test_who_is_gone_gives_its_slots_back_unless_it_comes_again() -> None:
+    shares = Shares()
+    shares.ask("one", work())
+    shares.leave("one")
+    assert shares.ask("two", work()) == 0
+    assert shares.ask("one", work(running=4), running=4) == 4
+    shares.leave("one")
+    shares.now_s = 20.0
+    assert shares.ask("two", work()) == 4
+    # It comes again after all, with its executors: nobody is given more until there is room.
+    assert shares.ask("one", work(running=4), running=4) == 4
+    assert shares.ask("three", work()) == 0
+
+
+def test_who_has_ended_gives_its_slots_back_at_once() -> None:
+    shares = Shares()
+    shares.ask("one", work())
+    shares.ask("one", idle=4)
+    shares.leave("one")
+    assert shares.ask("two", work()) == 4
+
+
+def test_executors_that_never_come_are_not_waited_for_for_ever() -> None:
+    shares = Shares()
+    assert shares.ask("one", work()) == 4
+    shares.now_s = 100.0
+    # Nobody else wants them yet; then somebody does.
+    shares.ask("one", a_job("a", a_stage(1, tasks=2, done=1, running=1)), running=1)
+    assert shares.ask("two", work()) == 3
+
+
+def test_the_measured_delay_is_what_the_policy_sees() -> None:
+    seen: list[ClusterConfig] = []
+
+    class Sees(Scheduler):
+        def reset(self, config: ClusterConfig) -> None:
+            seen.append(config)
+
+        def decide(self, observation: Observation) -> Decision | None:
+            return None
+
+    shares = Shares(Sees)
+    for move_ms in (None, 3100.0, 7000.0, 6800.0):
+        shares.ask("one", work(), move_ms=move_ms)
+    delays = [config.moving_delay_ms for config in seen if config.num_executors == 4]
+    assert delays == [3000.0, 7000.0]
+
+
+def test_whoever_does_not_move_executors_keeps_them() -> None:
+    shares = Shares()
+    assert shares.ask("one", work(), idle=3, moves=False) is None
+
+
+def test_an_application_alone_is_never_left_without_any() -> None:
+    """Whatever the policy says."""
+
+    class Idle(Scheduler):
+        def decide(self, observation: Observation) -> Decision | None:
+            return None
+
+    assert Shares(Idle).ask("one", work()) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", ["fair", "priced-srpt", "decima"])
+def test_many_applications_with_many_jobs(policy: str) -> None:
+    random = np.random.default_rng(0)
+    applications = [
+        Application(f"app-{number}", arrival_ms, [PROFILES[place] for place in places])
+        for number, (arrival_ms, places) in enumerate(
+            zip(random.uniform(0, 200_000, 30), random.integers(0, len(PROFILES), (30, 5)), strict=True)
+        )
+    ]
+    most: list[int] = []
+    cluster = shared(
+        applications,
+        policy,
+        watch=lambda cluster: most.append(sum(each.slots for each in cluster.applications)),
+    )
+    assert max(most) == SLOTS
+    assert cluster.tasks == sum(profile.num_tasks for each in applications for profile in each.profiles)

@@ -1,0 +1,262 @@
+"""What a driver is answered: the policy's decisions, as if it stood before a simulated cluster."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from decima.policy.shipped import SHIPPED
+from decima.registry import SCHEDULERS, make_scheduler
+from decima.schedulers.base import Scheduler
+from decima.service.driver import Driver
+from decima.service.history import History
+from decima.service.jobs import QuestionError
+from decima.service.protocol import Answer, Exchange, Executor, State
+from simulator.cluster.base import SchedulingError
+from simulator.cluster.config import ClusterConfig
+from simulator.cluster.episode import run_episode
+from simulator.cluster.observation import Decision, Observation
+from tests.decima.service.scripted_spark import ScriptedSpark
+from tests.decima.service.serving import a_job, a_stage, a_state, executors
+from workloads.arrivals import JobSequence, batch_arrivals, poisson_arrivals
+from workloads.job import JobProfile, TaskDurations
+from workloads.sources.open import open_workload
+
+SLOTS = 8
+
+
+def steady(profile: JobProfile) -> JobProfile:
+    """The same with tasks that all take their mean."""
+    stages = [
+        replace(stage, durations=TaskDurations.constant(stage.durations.mean_ms)) for stage in profile.stages
+    ]
+    return JobProfile(profile.name, tuple(stages), profile.edges)
+
+
+PROFILES = tuple(steady(each) for each in open_workload().profiles if each.num_tasks < 400)
+SEQUENCES = {
+    "batch": [batch_arrivals(PROFILES, 10, seed) for seed in range(2)],
+    "stream": [poisson_arrivals(PROFILES, 10, 15_000.0, seed) for seed in range(2)],
+}
+
+
+def driver(scheduler: str | Scheduler = "priced-srpt", *profiles: JobProfile) -> Driver:
+    made = make_scheduler(scheduler) if isinstance(scheduler, str) else scheduler
+    return Driver(made, History(profiles), itertools.count())
+
+
+def served_jct_ms(
+    scheduler: str, sequence: JobSequence, history: tuple[JobProfile, ...], hidden: bool
+) -> float:
+    serving = driver(scheduler, *history)
+    jobs = list(zip(sequence.profiles, sequence.arrival_ms.tolist(), strict=True))
+    return float(
+        np.mean(ScriptedSpark(jobs, lambda state: serving.decide(state).answer, SLOTS, hidden).run())
+    )
+
+
+@pytest.mark.parametrize("arrivals", SEQUENCES)
+@pytest.mark.parametrize("scheduler", ["fifo", "fair", "priced-srpt", "decima"])
+def test_served_jobs_take_as_long_as_in_the_simulator(scheduler: str, arrivals: str) -> None:
+    """Whether Spark knows its stages from the start or makes them as it goes."""
+    config = ClusterConfig(SLOTS, moving_delay_ms=0.0, warmup_delay_ms=0.0)
+    sequences = SEQUENCES[arrivals]
+    simulated = np.mean(
+        [run_episode(config, each, make_scheduler(scheduler)).mean_jct_ms for each in sequences]
+    )
+    for hidden in (False, True):
+        served = np.mean([served_jct_ms(scheduler, each, PROFILES, hidden) for each in sequences])
+        assert served == pytest.approx(simulated, rel=0.03)
+
+
+@pytest.mark.parametrize(
+    "scheduler",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] if name in ("lookahead", "graphene") else [])
+        for name in (*SCHEDULERS, *(f"decima:{name}" for name in SHIPPED))
+    ],
+)  # fmt: skip
+def test_every_scheduler_can_serve(scheduler: str) -> None:
+    """Those that need profiles too, without any history."""
+    sequence = batch_arrivals(PROFILES, 3, seed=5)
+    jobs = list(zip(sequence.profiles, sequence.arrival_ms.tolist(), strict=True))
+    for history in ((), PROFILES):
+        serving = driver(scheduler, *history)
+        spark = ScriptedSpark(jobs, lambda state, serving=serving: serving.decide(state).answer, SLOTS)
+        assert all(jct_ms > 0 for jct_ms in spark.run())
+        assert spark.tasks_started == sum(profile.num_tasks for profile in sequence.profiles)
+
+
+def test_who_knows_no_history_still_does_better_than_fair() -> None:
+    batches = SEQUENCES["batch"]
+    fair = np.mean([served_jct_ms("fair", each, (), False) for each in batches])
+    online = np.mean([served_jct_ms("decima", each, (), False) for each in batches])
+    assert online < 0.8 * fair
+
+
+def test_the_same_questions_have_the_same_answers() -> None:
+    def answers() -> list[Answer]:
+        serving, found = driver("decima"), []
+
+        def ask(state: State) -> Answer:
+            found.append(serving.decide(state).answer)
+            return found[-1]
+
+        jobs = list(
+            zip(SEQUENCES["stream"][0].profiles, SEQUENCES["stream"][0].arrival_ms.tolist(), strict=True)
+        )
+        ScriptedSpark(jobs, ask, SLOTS).run()
+        return found
+
+    assert answers() == answers()
+
+
+def slots(answer: Answer) -> dict[int, int | None]:
+    return {stage.id: stage.slots for stage in answer.stages}
+
+
+def test_free_slots_are_committed_up_to_the_limit() -> None:
+    answer = driver(Limited(3)).decide(a_state(1, a_job("a", a_stage(7)), having=executors(8))).answer
+    assert slots(answer) == {7: 3}
+    assert answer.limits == {"a": 3}
+    assert answer.rest == "hold"
+
+
+def test_an_executor_stays_with_its_stage_while_that_has_tasks() -> None:
+    """Spark fills the slot again without asking; nobody else is given it."""
+    first, second = a_job("a", a_stage(7, running=4)), a_job("b", a_stage(8))
+    answer = driver("fair").decide(a_state(1, first, second, having=executors(2, *"aaaa"))).answer
+    assert slots(answer) == {7: 4, 8: 2}
+
+
+def test_executors_on_the_last_tasks_of_a_stage_are_told_where_they_go_next() -> None:
+    last, other = a_job("a", a_stage(7, tasks=4, done=2, running=2)), a_job("b", a_stage(8))
+    answer = driver("fifo").decide(a_state(1, last, other, having=executors(0, *"aa"))).answer
+    assert slots(answer) == {8: 2}
+
+
+def test_nobody_is_told_so_while_slots_wait_for_a_stage_of_their_own_job() -> None:
+    """Spark cannot tell a slot that waits from one that is free, and would give it away."""
+    parent, child = a_stage(7, tasks=4, done=2, running=2), a_stage(9, "waiting", parents=(7,))
+    waiting = Executor(id="waits", slots=1, running=0, job="a")
+    other = a_job("b", a_stage(8, tasks=9, done=7, running=2), a_stage(10, tasks=50), submitted_time_ms=9e4)
+    state = a_state(1, a_job("a", parent, child), other, having=(waiting, *executors(0, *"aabb")))
+    assert 10 not in slots(driver("fifo").decide(state).answer)
+
+
+def test_executors_that_leave_are_not_counted_on() -> None:
+    some = tuple(Executor(id=str(number), slots=1, running=0, leaving=number < 3) for number in range(8))
+    answer = driver("fifo").decide(a_state(1, a_job("a", a_stage(7, tasks=50)), having=some)).answer
+    assert slots(answer) == {7: 5}
+
+
+def test_slots_of_one_executor_are_as_many_executors() -> None:
+    large = (Executor(id="large", slots=6, running=2, job="a"),)
+    answer = (
+        driver("fifo").decide(a_state(1, a_job("a", a_stage(7, running=2, tasks=50)), having=large)).answer
+    )
+    assert slots(answer) == {7: 6}
+
+
+def test_spark_never_stands_still() -> None:
+    """Whoever leaves everything idle is asked once more, and then does not matter."""
+    state = a_state(1, a_job("a", a_stage(7)), having=executors(4))
+    assert slots(driver(Idle()).decide(state).answer) == {}
+    assert driver(Idle()).decide(state).answer.rest == "fill"
+    assert slots(driver(IdleUnlessLast()).decide(state).answer) == {7: 4}
+    running = a_state(1, a_job("a", a_stage(7, running=1)), having=executors(3, "a"))
+    assert driver(Idle()).decide(running).answer.rest == "hold"
+
+
+@pytest.mark.parametrize(
+    "state", [a_state(1), a_state(1, a_job("a", a_stage(1))), a_state(1, a_job("a"), having=executors(2))]
+)
+def test_where_there_is_nothing_to_decide_spark_does_as_it_likes(state: State) -> None:
+    answer = driver("decima").decide(state).answer
+    assert (answer.stages, answer.limits, answer.rest) == ((), {}, "fill")
+
+
+def test_slots_wait_for_the_next_stage_of_their_job_between_its_stages() -> None:
+    """The last task of one has ended, and Spark is about to submit the other: no time to give the slots away."""
+    done, child = a_stage(7, "done", 4, mean_ms=9.0), a_stage(9, "waiting", parents=(7,))
+    waiting = tuple(Executor(id=str(number), slots=1, running=0, job="a") for number in range(4))
+    jobs = a_job("a", done, child), a_job("b", a_stage(8, tasks=50), submitted_time_ms=9e4)
+    answer = driver("fifo").decide(a_state(1, *jobs, having=waiting)).answer
+    assert (slots(answer), answer.rest) == ({}, "hold")
+
+
+def test_nobody_waits_for_a_stage_that_spark_has_still_to_make_when_nothing_of_the_job_runs() -> None:
+    """Under adaptive execution it may take its time, and nobody would ask again."""
+    exchanges = (Exchange(id=0, kind="Exchange", partitions=4),)
+    waiting = tuple(Executor(id=str(number), slots=1, running=0, job="a") for number in range(4))
+    query = a_job("a", a_stage(7, "done", 4, mean_ms=9.0), plan=("Exchange",), exchanges=exchanges)
+    other = a_job("b", a_stage(8, tasks=50), submitted_time_ms=9e4)
+    assert slots(driver("fifo").decide(a_state(1, query, other, having=waiting)).answer) == {8: 4}
+
+
+def test_stages_that_come_later_and_jobs_that_go_are_followed() -> None:
+    serving = driver("fifo")
+    serving.decide(a_state(1, a_job("a", a_stage(1, running=2)), a_job("b"), having=executors(0, *"aa")))
+    both = a_job("a", a_stage(1, "done"), a_stage(5, parents=(1,))), a_job("b", a_stage(6))
+    assert slots(serving.decide(a_state(2, *both, having=executors(4))).answer) == {5: 4}
+    assert slots(serving.decide(a_state(3, both[1], having=executors(4))).answer) == {6: 4}
+
+
+@pytest.mark.parametrize(
+    ("state", "message"),
+    [
+        (a_state(1, a_job("a", a_stage(1), a_stage(1)), having=executors(1)), "two stages have the same id"),
+        (a_state(1, a_job("a"), a_job("a"), having=executors(1)), "two jobs have the same id"),
+        (a_state(1, having=executors(1) * 2), "two executors have the same id"),
+        (
+            a_state(1, a_job("a", a_stage(1, parents=(2,)), a_stage(2, parents=(1,))), having=executors(1)),
+            "cycle",
+        ),
+        (a_state(1, having=(Executor(id="e", slots=10**9, running=0),)), "slots"),
+        (a_state(1, a_job("a", *map(a_stage, range(6000)))), "stages"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(state: State, message: str) -> None:
+    with pytest.raises(QuestionError, match=message) as caught:
+        driver().decide(state)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("decision", [Decision(-1, 3), Decision(7, 3), Decision(1, 3), Decision(0, 0)])
+def test_what_cannot_be_done_is_not_answered(decision: Decision) -> None:
+    waiting = a_stage(9, "waiting", parents=(7,))
+    with pytest.raises(SchedulingError):
+        driver(Fixed(decision)).decide(a_state(1, a_job("a", a_stage(7), waiting), having=executors(4)))
+
+
+class Limited(Scheduler):
+    """Every job may have so many executors."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+
+    def decide(self, observation: Observation) -> Decision | None:
+        stage = int(observation.schedulable.argmax())
+        held = observation.held(int(observation.stage_job[stage]))
+        return Decision(stage, self._limit) if held < self._limit else None
+
+
+class Idle(Scheduler):
+    def decide(self, observation: Observation) -> Decision | None:
+        return None
+
+
+class IdleUnlessLast(Scheduler):
+    def decide(self, observation: Observation) -> Decision | None:
+        return Decision(int(observation.schedulable.argmax()), 4) if observation.last_call else None
+
+
+class Fixed(Scheduler):
+    def __init__(self, decision: Decision) -> None:
+        self._decision = decision
+
+    def decide(self, observation: Observation) -> Decision | None:
+        return self._decision

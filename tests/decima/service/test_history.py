@@ -1,0 +1,163 @@
+"""Which of the jobs before a live one is, and what is known of one that is none of them."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+
+from decima.service.history import History, is_skipped, match_stages
+from decima.service.jobs import LiveJob, LiveJobs
+from decima.service.protocol import Exchange, Job, Stage
+from tests.decima.service.serving import a_job, a_stage, a_state
+from workloads.job import JobProfile, StageProfile, TaskDurations
+from workloads.sources.workload_file import Workload, read_workload, write_workload
+
+
+def profile(
+    name: str, *tasks: int, edges: list[tuple[int, int]] | None = None, ms: float = 100.0
+) -> JobProfile:
+    """A chain, unless edges say otherwise."""
+    chain = [(stage, stage + 1) for stage in range(len(tasks) - 1)]
+    stages = tuple(
+        StageProfile(each, TaskDurations.constant(ms * (place + 1))) for place, each in enumerate(tasks)
+    )
+    return JobProfile(
+        name, stages, np.array(chain if edges is None else edges, dtype=np.int64).reshape(-1, 2)
+    )
+
+
+def chain(*tasks: int, first: int = 10, **changes: Any) -> tuple[Stage, ...]:
+    return tuple(
+        a_stage(
+            first + place,
+            "waiting" if place else "ready",
+            each,
+            parents=(first + place - 1,) if place else (),
+            **changes,
+        )
+        for place, each in enumerate(tasks)
+    )
+
+
+def live(history: History, *jobs: Job, time_ms: float = 1000.0) -> list[LiveJob]:
+    return LiveJobs(history, itertools.count()).update(a_state(1, *jobs, time_ms=time_ms))
+
+
+SMALL, LARGE, OTHER = profile("q1", 4, 2, 1), profile("q1 (2)", 40, 20, 1), profile("q2", 4, 9)
+PLANNED = History([SMALL, LARGE, OTHER], {("Sort", "Scan"): ["q1", "q1 (2)"], ("Limit",): ["gone"]})
+
+
+@pytest.mark.parametrize(
+    ("job", "known"),
+    [
+        (a_job("a", *chain(4, 2, 1), plan=("Sort", "Scan")), SMALL),
+        (a_job("a", *chain(38, 20, 1), plan=("Sort", "Scan")), LARGE),
+        (a_job("a", *chain(38), plan=("Sort", "Scan")), LARGE),  # more stages are to come
+        (a_job("a", *chain(4, 2, 1, 7), plan=("Sort", "Scan")), None),
+        (a_job("a", *chain(4), plan=("Limit",)), None),
+        (a_job("a", *chain(4), plan=("Never", "Seen")), None),
+        (a_job("a", *chain(40, 20, 1), name="q1"), LARGE),
+        (a_job("a", *chain(4), name="q2"), OTHER),
+        (a_job("a", *chain(4), name="q3"), None),
+        (a_job("a", *chain(40, 20, 1)), LARGE),
+        (a_job("a", *chain(40, 20, 2)), None),
+        (a_job("a", *chain(4, 9)), None),  # a small DAG without a name says nothing
+    ],
+)  # fmt: skip
+def test_a_job_is_recognised_by_its_plan_or_by_its_name_and_dag(job: Job, known: JobProfile | None) -> None:
+    assert PLANNED.find(job) is known
+
+
+def test_history_is_a_workload_file(tmp_path: Any) -> None:
+    plans = {"q1": ["Sort", "Scan"], "q2": "nonsense", "never": ["Sort"]}
+    write_workload(tmp_path / "jobs.json", Workload((SMALL, OTHER), about={"plans": plans}))
+    history = History.of(read_workload(tmp_path / "jobs.json"))
+    assert len(history) == 2
+    assert history.find(a_job("a", *chain(4), plan=("Sort", "Scan"))).name == "q1"  # type: ignore[union-attr]
+    assert history.find(a_job("a", *chain(4), plan=("Sort",))) is None
+
+
+def test_stages_are_matched_by_their_parents_and_tasks() -> None:
+    diamond = profile("d", 8, 3, 5, 1, edges=[(0, 2), (1, 2), (2, 3)])
+    seen = [a_stage(20, tasks=3), a_stage(21, tasks=8), a_stage(23, "waiting", 5, parents=(20, 21))]
+    assert match_stages(seen, diamond) == [1, 0, 2]
+    assert match_stages([*seen, a_stage(24, tasks=1, parents=(23,))], diamond) == [1, 0, 2, 3]
+    assert match_stages([*seen, a_stage(24), a_stage(25)], diamond) is None
+    assert (
+        match_stages(
+            [a_stage(1), a_stage(2, parents=(1,)), a_stage(3, parents=(2,)), a_stage(4, parents=(3,))],
+            diamond,
+        )
+        is None
+    )
+
+
+def test_stages_that_spark_skips_belong_to_no_profile() -> None:
+    skipped = a_stage(9, "done", 200)
+    assert is_skipped(skipped)
+    assert not is_skipped(a_stage(9, "done", 200, mean_ms=0.0))
+    [job] = live(PLANNED, a_job("a", skipped, *chain(4, 2, 1), plan=("Sort", "Scan")))
+    assert job.recognised
+    assert job.ids == [10, 11, 12]
+
+
+def test_a_recognised_job_has_the_profile_of_history_and_its_own_numbers() -> None:
+    made = (a_stage(10, tasks=4, done=1, running=2, mean_ms=600.0),)
+    [job] = live(PLANNED, a_job("a", *made, plan=("Sort", "Scan")))
+    assert job.profile is SMALL
+    assert job.ids == [10, None, None]
+    assert (job.tasks, job.pending, job.running, job.done) == ([4, 2, 1], [1, 2, 1], [2, 0, 0], [1, 0, 0])
+    assert job.mean_ms == [pytest.approx((600 + 5 * 100) / 6), 200.0, 300.0]
+    assert job.ready == [True, False, False]
+
+
+def test_an_unknown_stage_takes_as_long_as_others_of_its_job_and_then_as_everybodys() -> None:
+    own = a_job("a", a_stage(1, done=4, mean_ms=50.0), a_stage(2, "waiting", parents=(1,)))
+    unknown = a_job("b", a_stage(3), submitted_time_ms=9e5)
+    a, b = live(History(), own, unknown)
+    assert a.mean_ms == [50.0, 50.0]
+    assert b.mean_ms == [50.0]
+    [alone] = live(History(), unknown)
+    assert alone.mean_ms == [1000.0]
+
+
+def test_a_profile_stays_the_same_object_while_little_changes() -> None:
+    jobs = LiveJobs(History(), itertools.count())
+
+    def at(done: int, mean_ms: float) -> LiveJob:
+        stage = a_stage(1, tasks=100, done=done, running=2, mean_ms=mean_ms)
+        return jobs.update(a_state(1, a_job("a", stage)))[0]
+
+    first = at(1, 100.0).profile
+    assert at(5, 110.0).profile is first
+    assert at(9, 300.0).profile is not first
+    assert at(9, 300.0).profile.stages[0].durations.mean_ms == pytest.approx(300.0, rel=0.13)
+
+
+def test_like_jobs_share_a_profile() -> None:
+    a, b = live(History(), *(a_job(name, *chain(4, 2)) for name in "ab"))
+    assert a.profile is b.profile
+
+
+def test_jobs_that_come_together_arrive_together() -> None:
+    jobs = [a_job(str(number), submitted_time_ms=ms) for number, ms in enumerate((5000.0, 5800.0, 6001.0))]
+    assert [job.arrival_ms for job in live(History(), *jobs)] == [5000.0, 5000.0, 6001.0]
+
+
+def test_stages_to_come_are_those_of_the_plan() -> None:
+    """Under adaptive execution; the last one gives the result."""
+    exchanges = (
+        Exchange(id=0, kind="Exchange", partitions=20),
+        Exchange(id=1, kind="BroadcastExchange", parents=()),
+        Exchange(id=2, kind="Exchange", partitions=30, parents=(0, 1)),
+    )
+    [job] = live(History(), a_job("a", a_stage(7, tasks=4), plan=("X",), exchanges=exchanges))
+    assert job.ids == [7, None, None, None]
+    assert job.tasks == [4, 1, 20, 30]
+    assert job.profile.parents == ((), (), (0, 1), (2,))
+    done = tuple(a_stage(number, "done", 4, mean_ms=1.0) for number in range(2))
+    [job] = live(History(), a_job("a", *done, plan=("X",), exchanges=exchanges))
+    assert job.ids == [0, 1, None, None]

@@ -1,0 +1,149 @@
+"""The live page: what it is told, and what a browser makes of it."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from decima.registry import make_scheduler
+from decima.service.page import Page
+from decima.service.server import ServeError
+from decima.service.service import Service
+from tests.decima.service.serving import Client, a_job, a_stage, a_state, executors, serving
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+HOSTILE = "<img src=x onerror=alert(1)><script>document.title='owned'</script>"
+STATE = a_state(
+    1,
+    a_job(
+        "sql-1",
+        a_stage(1, "done", 40, mean_ms=900.0, name="scan of a"),
+        a_stage(2, tasks=60, done=20, running=4, mean_ms=700.0, name="scan of b"),
+        a_stage(3, "waiting", 200, parents=(1, 2), name=HOSTILE),
+        a_stage(4, "waiting", 1, parents=(3,)),
+        name="monthly report",
+    ),
+    a_job("sql-2", a_stage(7, tasks=12, running=2), name=HOSTILE, submitted_time_ms=5e5),
+    having=executors(2, *["sql-1"] * 4, *["sql-2"] * 2),
+    time_ms=1.7e12,
+)
+
+
+@contextlib.contextmanager
+def a_page(shadow: bool = False) -> Iterator[tuple[str, str]]:
+    """Where drivers are served, and the page."""
+    page = Page("decima", shadow)
+    service = Service(lambda: make_scheduler("decima"), shadow=shadow, watchers=[page])
+    at: list[str] = []
+    with serving(service, beside=lambda: page.listen(0, "127.0.0.1", at.append)) as where:
+        yield where, at[0]
+
+
+def get(page: str, path: str, **headers: str) -> tuple[http.client.HTTPResponse, http.client.HTTPConnection]:
+    connection = http.client.HTTPConnection(page.split("/")[2], timeout=60)
+    connection.request("GET", path, headers=headers)
+    return connection.getresponse(), connection
+
+
+def test_it_is_told_of_jobs_executors_and_decisions() -> None:
+    with a_page() as (where, page), Client(where, name="etl") as client:
+        client.ask(STATE)
+        response, connection = get(page, "/state")
+        state: dict[str, Any] = json.loads(response.read())
+        connection.close()
+    [driver] = state["drivers"]
+    assert (state["policy"], state["questions"], driver["name"]) == ("decima", 1, "etl")
+    report, other = driver["jobs"]
+    assert (report["name"], report["done"], report["tasks"], report["running"]) == (
+        "monthly report",
+        60,
+        301,
+        4,
+    )
+    assert [stage["parents"] for stage in report["stages"]] == [[], [], [0, 1], [2]]
+    assert other["name"] == HOSTILE  # as it is: the page makes text of it
+    assert len(driver["executors"]) == 8
+    assert driver["decisions"]
+    assert all(0 < each["probability"] <= 1 for each in driver["decisions"])
+
+
+def test_it_hears_of_every_change() -> None:
+    with a_page() as (where, page):
+        response, connection = get(page, "/events")
+        assert response.headers["Content-Type"].startswith("text/event-stream")
+        assert json.loads(response.readline().removeprefix(b"data: "))["num_drivers"] == 0
+        with Client(where) as client:
+            client.ask(STATE)
+            while not (line := response.readline()).startswith(b"data: ") or b"monthly report" not in line:
+                pass
+        while not (line := response.readline()).startswith(b"data: ") or b'"num_drivers": 0' not in line:
+            pass
+        connection.close()
+
+
+def test_nobody_else_may_show_it_or_lead_a_browser_to_it() -> None:
+    with a_page() as (_, page):
+        response, connection = get(page, "/")
+        policy, text = response.headers["Content-Security-Policy"], response.read().decode()
+        connection.close()
+        assert "default-src 'none'" in policy
+        assert "unsafe" not in policy
+        assert "frame-ancestors 'none'" in policy
+        assert not re.search(r"<\w+ [^>]*(src|href)=|innerHTML|insertAdjacent|document\.write|eval\(", text)
+        for path in ("/", "/state", "/events"):
+            response, connection = get(page, path, Host="evil.example")
+            assert response.status == 400
+            connection.close()
+
+
+def test_a_port_in_use_is_refused() -> None:
+    import asyncio
+
+    async def listen(port: int) -> None:
+        async with Page("fifo").listen(port, "127.0.0.1", print):
+            pass
+
+    with a_page() as (_, page), pytest.raises(ServeError, match="address already in use"):
+        asyncio.run(listen(int(page.split(":")[2].rstrip("/"))))
+
+
+def in_a_browser(page: str, folder: Path, *options: str) -> str:
+    """What chromium says of a page."""
+    if CHROMIUM is None:
+        pytest.skip("needs chromium")
+    command = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
+    command += [
+        f"--user-data-dir={folder}/profile",
+        "--window-size=1100,900",
+        "--timeout=4000",
+        *options,
+        page,
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_browser_shows_names_as_text(tmp_path: Path) -> None:
+    with a_page() as (where, page), Client(where, name=HOSTILE) as client:
+        client.ask(STATE)
+        shown = in_a_browser(page, tmp_path, "--dump-dom")
+    body = shown.partition("<main")[2].partition("</main>")[0]
+    assert "monthly report" in body
+    assert "60 of 301 tasks done, 4 running" in body
+    assert body.count("&lt;img src=x onerror=alert(1)&gt;") >= 3  # the application, the job, a decision
+    assert "<img" not in body
+    assert "<script" not in body
+    assert "<title>decima serve</title>" in shown
+    assert len(re.findall(r'class="slot', body)) >= 8
+    assert body.count("<circle") >= 10
+    assert "Last decisions" in body

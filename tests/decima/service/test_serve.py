@@ -1,0 +1,144 @@
+"""The command ``decima serve``, as a process of its own."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from decima.cli.main import cli
+from decima.service.log import read_log
+from decima.service.protocol import Refusal
+from decima.service.replay import replayed
+from tests.decima.service.serving import Client, a_job, a_stage, a_state, executors
+from tests.programs import started
+
+STATE = a_state(1, a_job("a", a_stage(7)), having=executors(3))
+
+
+@contextmanager
+def decima_serve(*options: str) -> Iterator[tuple[subprocess.Popen[str], dict[str, str]]]:
+    """The program, and what it says of itself at the start: ``spark`` is where drivers are served."""
+    command = [sys.executable, "-m", "decima", "serve", "--spark", "0", *options]
+    with started(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        said: dict[str, str] = {}
+        for line in process.stdout:
+            name, _, value = line.strip().partition(": ")
+            said[name] = value
+            if found := re.fullmatch(r"serving (.+) on (\S+)", line.strip()):
+                said |= {"policy": found[1], "spark": found[2]}
+                break
+        else:
+            raise AssertionError(process.stderr.read() if process.stderr else "")
+        yield process, said
+
+
+def end(process: subprocess.Popen[str], number: signal.Signals) -> tuple[int, str]:
+    """Exit status and stderr."""
+    process.send_signal(number)
+    _, text = process.communicate(timeout=60)
+    return process.returncode, text
+
+
+def test_from_the_first_line_to_a_clean_end(tmp_path: Path) -> None:
+    """Metrics, the log and JSON lines on the way."""
+    log, token = tmp_path / "log.jsonl", tmp_path / "token"
+    options = ("--log", str(log), "--token-file", str(token), "--metrics", "0", "--json-logs", "--shadow")
+    with decima_serve(*options) as (process, said):
+        assert said["policy"] == "decima, in the shadow"
+        with Client(said["spark"], token="wrong") as stranger:
+            assert isinstance(stranger.greeting, Refusal)
+        with Client(said["spark"], token=token.read_text().strip(), name="etl") as client:
+            for seq in range(1, 4):
+                assert client.ask(STATE.model_copy(update={"seq": seq})).stages
+            values: dict[str, str] = {}
+            while values.get("decima_questions_total") != "3.0":  # it is told when the answer has gone out
+                metrics = urllib.request.urlopen(said["metrics"], timeout=60).read().decode()
+                lines = [line for line in metrics.splitlines() if not line.startswith("#")]
+                values = dict(line.rsplit(" ", 1) for line in lines)
+            status, text = end(process, signal.SIGTERM)
+            assert client.is_closed()
+    assert status == 0
+    names = ("drivers", "jobs", "slots", "refused_total", "questions_total")
+    found = {name: float(values[f"decima_{name}"]) for name in names}
+    assert found == {"drivers": 1, "jobs": 1, "slots": 3, "refused_total": 1, "questions_total": 3}
+    assert float(values["decima_answer_seconds_count"]) == 3
+    assert float(values["decima_decisions_total"]) == 3
+    messages = [json.loads(line) for line in text.splitlines()]
+    assert [line["message"] for line in messages] == [
+        "127.0.0.1 refused: wrong token: the driver needs the one in the service's token file",
+        "etl (app-1) connected",
+        "ending",
+        "etl (app-1) left",
+    ]
+    assert messages[1]["spark"] == "3.5.9"
+    [driver] = replayed(read_log(log))
+    assert (driver.questions, driver.policy) == (3, "decima, in the shadow")
+
+
+def test_ctrl_c_ends_it_too() -> None:
+    with decima_serve("--no-token", "--policy", "rule") as (process, said):
+        assert said["policy"] == "priced-srpt"
+        with Client(said["spark"]) as client:
+            assert client.ask(STATE).stages
+            status, text = end(process, signal.SIGINT)
+    assert status == 0
+    assert "Traceback" not in text
+
+
+@pytest.mark.parametrize(
+    ("option", "module", "library"),
+    [
+        ("--metrics", "decima.service.metrics", "prometheus_client"),
+        ("--http", "decima.service.page", "uvicorn"),
+    ],
+)
+def test_who_lacks_a_library_is_told_which(
+    option: str, module: str, library: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, module, raising=False)
+    monkeypatch.setitem(sys.modules, library, None)
+    result = CliRunner().invoke(cli, ["serve", "--policy", "fifo", "--no-token", "--spark", "0", option, "0"])
+    assert result.stderr == f"decima: error: {option} needs {library}: pip install 'decima[serve]'\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--policy", "nonsense"), "unknown scheduler 'nonsense'"),
+        (("--policy", "decima:none.npz"), "no file"),
+        (("--spark", "PORT"), "address already in use"),
+        (("--metrics", "PORT", "--spark", "0"), "address already in use"),
+        (("--spark", "x"), "expected a port or unix:PATH"),
+        (("--spark", "unix:nowhere/socket"), "no such file"),
+        (("--host", "nowhere.invalid"), "cannot listen on nowhere.invalid"),
+        (("--history", "old.json"), "old.json: version: "),
+        (("--history", "broken.json"), "broken.json: "),
+        (("--log", "nowhere/log.jsonl"), "cannot write nowhere/log.jsonl"),
+        (("--token-file", "token"), "exclude each other"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(
+    options: tuple[str, ...], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("old.json").write_text('{"format": "decima-workload", "version": 99, "profiles": {}}')
+    Path("broken.json").write_text("{")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        words = [port if option == "PORT" else option for option in options]
+        result = CliRunner().invoke(cli, ["serve", "--policy", "fifo", "--no-token", *words])
+    assert result.exit_code in (1, 2)
+    assert message in result.stderr
+    assert result.stderr.count("\n") == 1

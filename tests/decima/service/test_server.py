@@ -1,0 +1,358 @@
+"""The service behind its socket: drivers are served, and whoever talks nonsense harms nobody else."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import json
+import logging
+import random
+import socket
+import stat
+import threading
+import time
+import tracemalloc
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from decima.registry import make_scheduler
+from decima.schedulers.base import Scheduler
+from decima.schedulers.priced_srpt import PricedSrpt
+from decima.service import server
+from decima.service.history import History
+from decima.service.protocol import LONGEST_LINE, Refusal, Welcome
+from decima.service.server import ServeError
+from decima.service.service import Connected, Service, Watcher
+from decima.service.token import read_token
+from simulator.cluster.observation import Decision, Observation
+from tests.decima.service.scripted_spark import ScriptedSpark
+from tests.decima.service.serving import Client, a_hello, a_job, a_stage, a_state, connect, executors, serving
+from tests.decima.service.test_driver import PROFILES, SEQUENCES, SLOTS, served_jct_ms
+
+TOKEN = "correct horse"
+STATE = a_state(
+    1,
+    a_job("a", a_stage(7, running=1, mean_ms=5.0), a_stage(8, "waiting", parents=(7,))),
+    having=executors(3, "a"),
+)
+
+
+class Told(Watcher):
+    """Remembers what it is told."""
+
+    def __init__(self) -> None:
+        self.refusals: list[str] = []
+        self.live: set[int] = set()
+
+    def welcomed(self, driver: Connected) -> None:
+        self.live.add(driver.number)
+
+    def left(self, driver: Connected) -> None:
+        self.live.remove(driver.number)
+
+    def refused(self, reason: str) -> None:
+        self.refusals.append(reason)
+
+
+def service(make: Callable[[], Any] = PricedSrpt, **options: Any) -> Service:
+    return Service(make, **options)
+
+
+def raw(where: str, *lines: bytes) -> list[dict[str, Any]]:
+    """What is answered to bytes until the other end hangs up."""
+    with connect(where) as client:
+        for line in lines:
+            try:
+                client.sendall(line)
+            except ConnectionError:  # it has hung up already
+                break
+        try:
+            client.shutdown(socket.SHUT_WR)
+            text = client.makefile("rb").read()
+        except OSError:
+            return []
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def line(message: Any) -> bytes:
+    return message.model_dump_json().encode() + b"\n"
+
+
+HELLO = line(a_hello())
+
+
+def test_a_driver_is_served_from_beginning_to_end() -> None:
+    """Over the socket it is the same schedule."""
+    sequence = SEQUENCES["batch"][0]
+    jobs = list(zip(sequence.profiles, sequence.arrival_ms.tolist(), strict=True))
+    with serving(service(history=History(PROFILES))) as where, Client(where) as client:
+        assert client.greeting == Welcome()
+        spark = ScriptedSpark(jobs, client.ask, SLOTS)
+        jct_ms = float(np.mean(spark.run()))
+    assert jct_ms == served_jct_ms("priced-srpt", sequence, PROFILES, False)
+    assert spark.tasks_started == sum(profile.num_tasks for profile in sequence.profiles)
+
+
+def test_over_a_unix_socket_that_nobody_else_may_use(tmp_path: Path) -> None:
+    address = f"unix:{tmp_path}/socket"
+    for _ in range(2):
+        with serving(service(), address) as where, Client(where) as client:
+            assert where == address
+            assert stat.S_IMODE((tmp_path / "socket").stat().st_mode) == 0o600
+            assert client.ask(STATE).stages
+        left_behind = socket.socket(socket.AF_UNIX)
+        left_behind.bind(str(tmp_path / "socket"))  # as if it had been killed
+        left_behind.close()
+
+
+def test_fifty_drivers_at_once() -> None:
+    """Each has a scheduler and jobs of its own."""
+    sequence = SEQUENCES["batch"][0]
+    jobs = list(zip(sequence.profiles[:4], sequence.arrival_ms[:4].tolist(), strict=True))
+    results: list[tuple[int, list[float]]] = []
+
+    def drive(where: str, slots: int) -> None:
+        with Client(where, application=f"app-{slots}") as client:
+            results.append((slots, ScriptedSpark(jobs, client.ask, slots).run()))
+
+    with serving(service()) as where:
+        threads = [threading.Thread(target=drive, args=(where, 1 + number % 10)) for number in range(50)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert len(results) == 50
+    assert len({(slots, tuple(jct_ms)) for slots, jct_ms in results}) == 10
+
+
+def malformed(seed: int) -> Iterator[bytes]:
+    """Messages that are wrong in all kinds of ways, some of them bytes at random."""
+    chance = random.Random(seed)
+    valid = [json.loads(line(STATE)), json.loads(HELLO)]
+    junk: list[Any] = [None, -1, 2**70, 1e308, "x" * 300, [], {}, [[[]]], True, "\x00\x1b[31m", "NaN", 0.5]
+
+    def changed(value: Any) -> Any:
+        """One thing in it is another."""
+        if isinstance(value, dict) and value and chance.random() < 0.9:
+            name = chance.choice(sorted(value))
+            how = chance.random()
+            if how < 0.15:
+                return {each: value[each] for each in value if each != name}
+            if how < 0.3:
+                return {**value, chance.choice(["extra", "__class__", ""]): 1}
+            return {**value, name: changed(value[name])}
+        if isinstance(value, list) and value and chance.random() < 0.8:
+            place = chance.randrange(len(value))
+            return [*value[:place], changed(value[place]), *value[place + 1 :]]
+        return chance.choice([each for each in junk if each != value])
+
+    while True:
+        kind = chance.randrange(8)
+        message = changed(chance.choice(valid))
+        text = json.dumps(message).encode()
+        if kind == 0:
+            text = chance.randbytes(chance.randrange(1, 400)).replace(b"\n", b"")
+        elif kind == 1:
+            text = text[: chance.randrange(1, len(text))]
+        elif kind == 2:
+            text = b"[" * chance.randrange(1, 5000)
+        elif kind == 3:
+            place = chance.randrange(len(text))
+            text = text[:place] + bytes([chance.randrange(256)]).replace(b"\n", b"{") + text[place + 1 :]
+        yield text + b"\n"
+
+
+def test_a_thousand_malformed_messages_harm_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    """Each closes its own connection, with a line here and one there; others are served in between."""
+    caplog.set_level(logging.WARNING)
+    told = Told()
+    messages = malformed(seed=0)
+    refused = 0
+    with serving(service(watchers=[told])) as where, Client(where) as good:
+        for number in range(1000):
+            greeting = (HELLO,) if number % 4 else ()
+            heard = raw(where, *greeting, next(messages))
+            if greeting:
+                assert heard[0]["type"] == "welcome"
+            last = heard[-1]
+            assert last["type"] in ("refusal", "answer", "welcome")  # some changes make another right message
+            refused += last["type"] == "refusal"
+            if number % 50 == 0:
+                assert good.ask(STATE.model_copy(update={"seq": number + 1})).stages
+    assert refused > 800
+    assert len(told.refusals) == refused
+    lines = [record.getMessage() for record in caplog.records]
+    assert len(lines) == refused
+    assert all(each.isprintable() and len(each) < 2000 for each in lines)
+    assert not told.live
+
+
+@pytest.mark.parametrize(
+    ("lines", "reason"),
+    [
+        ((b"x" * LONGEST_LINE + b"x\n",), "a line of more than"),
+        ((HELLO, b"[" * (LONGEST_LINE + 1)), "a line of more than"),
+        ((HELLO, line(STATE) * 50), "questions wait"),
+        ((HELLO, line(STATE), line(STATE)), "question 1 comes after question 1"),
+        ((line(a_hello(token="wrong horse")),), "wrong token"),
+        ((line(a_hello(protocol=2)),), "protocol 2, which is newer than 1"),
+        ((b'{"type":"hello","protocol":3,"new":"field"}\n',), "protocol 3, which is newer than 1"),
+        ((b'{"type":"hello","protocol":0}\n',), "protocol 0, which is older than 1"),
+        ((line(STATE),), "no hello"),
+        ((HELLO, line(a_state(1, having=executors(1) * 2))), "two executors have the same id"),
+    ],
+)  # fmt: skip
+def test_who_is_refused_is_told_why(lines: tuple[bytes, ...], reason: str) -> None:
+    told = Told()
+    token = TOKEN if b"wrong horse" in lines[0] else ""
+    with serving(service(token=token, watchers=[told])) as where:
+        heard = raw(where, *lines)
+    assert told.refusals
+    assert reason in told.refusals[0]
+    if len(lines[0]) < LONGEST_LINE:
+        assert heard[-1] == {"type": "refusal", "reason": told.refusals[0]}
+
+
+def test_the_right_token_is_welcome() -> None:
+    with serving(service(token=TOKEN)) as where, Client(where, token=TOKEN) as client:
+        assert client.ask(STATE).stages
+
+
+def test_half_a_line_is_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor is a line that comes byte by byte; who says nothing between two questions is."""
+    told = Told()
+    with serving(service(watchers=[told])) as where, Client(where) as good, Client(where) as half:
+        monkeypatch.setattr(server, "PATIENCE_S", 0.5)
+        half.socket.sendall(b'{"type":')
+        with connect(where) as silent, connect(where) as slow:
+            start_s = time.monotonic()
+            while len(told.refusals) < 3:
+                assert time.monotonic() - start_s < 60
+                with suppress(ConnectionError):
+                    slow.sendall(b" ")
+                time.sleep(0.05)
+            assert silent.makefile("rb").readline().startswith(b'{"type":"refusal"')
+        assert isinstance(half.hear(), Refusal)
+        assert good.ask(STATE).stages
+    assert all("no whole line" in reason for reason in told.refusals)
+
+
+def test_who_does_not_read_the_answers_is_hung_up_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "MOST_UNREAD", 1000)
+    told = Told()
+    with serving(service(watchers=[told]), f"unix:{tmp_path}/socket") as where, Client(where) as good:
+        with connect(where) as deaf:
+            deaf.sendall(HELLO)
+            jobs = [a_job(f"{number}-{'x' * 200}", a_stage(number)) for number in range(200)]
+            try:
+                for seq in itertools.count(1):
+                    deaf.sendall(line(a_state(seq, *jobs, having=executors(200))))
+            except ConnectionError:
+                pass
+        assert good.ask(STATE).stages
+    assert told.refusals == ["does not read its answers"]
+
+
+class Failing(Scheduler):
+    def decide(self, observation: Observation) -> Decision | None:
+        raise KeyError("nothing to be found")
+
+
+def test_a_scheduler_that_fails_ends_its_own_connection_only() -> None:
+    """Spark goes on by itself, and comes again; the service is still there."""
+    schedulers = iter([Failing(), PricedSrpt()])
+    with serving(service(lambda: next(schedulers))) as where, Client(where) as bad, Client(where) as good:
+        refusal = bad.say(STATE)
+        assert isinstance(refusal, Refusal)
+        assert refusal.reason == "the policy failed: KeyError: 'nothing to be found'"
+        assert good.ask(STATE).stages
+
+
+def test_in_the_shadow_drivers_are_told_not_to_obey() -> None:
+    with serving(service(shadow=True)) as where, Client(where) as client:
+        assert client.greeting == Welcome(shadow=True)
+        assert client.ask(STATE).stages
+
+
+def test_an_address_in_use_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with serving(service()) as where, serving(service(), f"unix:{tmp_path}/socket"):
+        for address in (where.rpartition(":")[2], f"unix:{tmp_path}/socket", f"unix:{tmp_path}/file"):
+            with pytest.raises(ServeError, match="cannot listen on") as caught:
+                listen_briefly(address)
+            assert "\n" not in str(caught.value)
+
+
+def listen_briefly(address: str) -> None:
+    import asyncio
+
+    async def main() -> None:
+        async with server.listen(service(), address):
+            pass
+
+    asyncio.run(main())
+
+
+def test_a_token_is_made_for_its_owner_only(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "token"
+    token = read_token(path)
+    assert len(token) > 30
+    assert read_token(path) == token
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    path.chmod(0o640)
+    with pytest.raises(ServeError, match="chmod 600"):
+        read_token(path)
+    for content in (b"", b"\n", b"two\nlines", b"\xff\xfe", b"x" * 300):
+        path.chmod(0o600)
+        path.write_bytes(content)
+        with pytest.raises(ServeError, match="expected a token") as caught:
+            read_token(path)
+        assert "\n" not in str(caught.value)
+    with pytest.raises(ServeError, match="no token file"):
+        read_token(path / "below")
+
+
+def simulated_hours(client: Client, hours: float, seed: int, first_seq: int) -> int:
+    """Jobs come every 100 s on average."""
+    from workloads.arrivals import poisson_arrivals
+
+    sequence = poisson_arrivals(PROFILES, int(hours * 36), 100_000.0, seed)
+    jobs = list(zip(sequence.profiles, sequence.arrival_ms.tolist(), strict=True))
+    spark = ScriptedSpark(
+        jobs, client.ask, SLOTS, first_ms=1.7e12 + seed * 1e9, questions=first_seq, prefix=f"{seed}-"
+    )
+    spark.run()
+    return spark.questions
+
+
+def grown_bytes(blocks: int, hours: float) -> int:
+    """What memory grows by after a first block of hours, in one connection."""
+    make = lambda: make_scheduler("decima")  # noqa: E731
+    with serving(service(make)) as where, Client(where) as client:
+        seq = simulated_hours(client, hours, 0, 0)
+        tracemalloc.start()
+        try:
+            sizes = []
+            for seed in range(1, blocks):
+                seq = simulated_hours(client, hours, seed, seq)
+                gc.collect()
+                sizes.append(tracemalloc.get_traced_memory()[0])
+        finally:
+            tracemalloc.stop()
+    return sizes[-1] - sizes[0]
+
+
+def test_memory_does_not_grow() -> None:
+    assert grown_bytes(blocks=4, hours=0.5) < 500_000
+
+
+@pytest.mark.slow
+def test_a_simulated_day_in_an_hour_without_growth() -> None:
+    start_s = time.monotonic()
+    assert grown_bytes(blocks=24, hours=1.0) < 1_000_000
+    assert time.monotonic() - start_s < 3600
