@@ -122,10 +122,12 @@ class Featurizer:
     def _can_wait(self, observation: Observation) -> bool:
         return self.config.wait and self._seen(observation).can_wait
 
-    def decision(self, observation: Observation, place: int, count: int) -> Decision | None:
-        """What a choice does, as ``policy.Choices`` has it: a stage's place, and its limit less ``Graphs.low``."""
-        more = count - self._can_wait(observation)
+    def decision(self, observation: Observation, graph: Graphs, row: int, count: int) -> Decision | None:
+        """What a choice does, as ``policy.Choices`` has it: a stage's row in the graph, and its limit less ``low``."""
+        place, low = int(graph.place[row]), int(graph.low[row])
         held = observation.held(int(observation.stage_job[place]))
+        # Limits of jobs begin with what the job holds if waiting is a choice; those of single stages do not tell.
+        more = count - self._can_wait(observation) if self.config.limit == "stage" else low + count - held
         return Decision(place, held + more) if more else None
 
     def choice(self, observation: Observation, decision: Decision | None) -> tuple[int, int] | None:

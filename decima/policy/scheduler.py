@@ -72,4 +72,4 @@ class NeuralScheduler:
             self.probability = math.nan
             return None
         self.probability = math.exp(choices.log_probability[0])
-        return featurizer.decision(observation, int(graph.place[choices.stage[0]]), int(choices.count[0]))
+        return featurizer.decision(observation, graph, int(choices.stage[0]), int(choices.count[0]))

@@ -143,12 +143,12 @@ class _Episode:
             self.time_ms.append(self.observation.time_ms)
             self.reward.append(0.0)
             self.load.append(load_of(self.observation))
-        self.decide(self.featurizer.decision(self.observation, int(graph.place[stage]), count))
+        self.decide(self.featurizer.decision(self.observation, graph, stage, count))
 
     def _only_decision(self, observation: Observation, graph: Graphs) -> Decision | None:
         stage = int(np.argmax(graph.high > graph.low))
         count = int(graph.high[stage] - graph.low[stage])
-        return self.featurizer.decision(observation, int(graph.place[stage]), count)
+        return self.featurizer.decision(observation, graph, stage, count)
 
     def decide(self, decision: Decision | None) -> None:
         """Carry out a decision; its reward belongs to the sample before."""

@@ -167,13 +167,13 @@ def test_a_policy_may_wait_but_not_for_ever() -> None:
     seen = cluster.observe()
     assert not seen.last_call
     assert featurizer.graph_and_answers(seen)[1] == 3
-    assert featurizer.decision(seen, 0, 1) is None
+    assert featurizer.decision(seen, featurizer.graph(seen), 0, 1) is None
     assert featurizer.choice(seen, None) == (0, 1)
     cluster.decide(None)
     seen = cluster.observe()
     assert seen.last_call
     assert featurizer.graph_and_answers(seen)[1] == 2
-    assert featurizer.decision(seen, 0, 1) == Decision(0, 1)
+    assert featurizer.decision(seen, featurizer.graph(seen), 0, 1) == Decision(0, 1)
     assert featurizer.choice(seen, None) is None
 
 
@@ -187,7 +187,7 @@ def test_a_choice_and_its_decision_are_the_same(seed: int, name: str) -> None:
         for node in np.flatnonzero(graph.high > graph.low).tolist():
             place = int(graph.place[node])
             for count in range(1, graph.high[node] - graph.low[node] + 1):
-                decision = featurizer.decision(observation, place, count)
+                decision = featurizer.decision(observation, graph, node, count)
                 if decision is None:
                     assert (count, int(graph.low[node] + 1)) == (
                         1,
