@@ -12,7 +12,7 @@ import pytest
 
 from decima.evaluation import fit
 from decima.evaluation.conditions import Conditions
-from decima.evaluation.fit import misfits, surroundings
+from decima.evaluation.fit import best_fit, misfits, surroundings
 from decima.policy.errors import PolicyFileError
 from decima.policy.files import read_trained_on, save_policy
 from decima.policy.policy import Policy
@@ -131,9 +131,21 @@ def test_as_many_sequences_are_looked_at_as_have_jobs_enough() -> None:
 def test_every_policy_that_ships_says_what_it_was_trained_on(name: str) -> None:
     trained = read_trained_on(SHIPPED[name])
     assert trained is not None
-    kinds = {"general": "both", "packing-tpch": "stream"}
+    kinds = {"general": "both", "packing-tpch": "stream", "packing-trace": "stream"}
     assert trained.arrivals == kinds.get(name, "batch")
     assert (trained.executors.high > 20 * trained.executors.low) == (name == "general")
+
+
+def test_the_policy_that_fits_best_is_found() -> None:
+    tpch = here(classes="50x0.25,50x0.5,50x0.75,50x1", every_s=4.0, jobs=40, memory_demand="uniform")
+    assert best_fit(here()) == ("general", misfits("general", here()))
+    found = best_fit(tpch)
+    assert found is not None
+    assert found[0] == "packing-tpch"
+
+
+def test_no_policy_fits_where_none_ships(not_shipped: None) -> None:
+    assert best_fit(here()) is None
 
 
 def saved(path: Path, about: dict[str, Any]) -> Path:

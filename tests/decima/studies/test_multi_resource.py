@@ -144,11 +144,14 @@ def test_the_policy(packing: Study, trace: Study, tmp_path: Path, monkeypatch: p
     )
     file = tmp_path / "shipped.npz"
     file.touch()
+    other = tmp_path / "of-traces.npz"
+    other.touch()
     monkeypatch.setitem(SHIPPED, "packing-tpch", file)
+    monkeypatch.setitem(SHIPPED, "packing-trace", other)
     published = replace(packing, source={"profiles": "somewhere"})
     assert learned(published, drawn) == f"decima:{file}"
-    assert learned(trace, experiments(trace, trace=True, window_s=10.0)) == f"decima:{file}"
-    file.unlink()
+    assert learned(trace, experiments(trace, trace=True, window_s=10.0)) == f"decima:{other}"
+    other.unlink()
     with pytest.raises(CompareError, match="--checkpoint FILE"):
         learned(trace, experiments(trace, trace=True, window_s=10.0))
 
