@@ -20,6 +20,7 @@ from decima.cli.options import (
     PATH,
     PROCESSES,
     Aside,
+    drawn_jobs_options,
     out_option,
     refuse_without_effect,
     workload_named,
@@ -51,12 +52,7 @@ RECIPES = {
 
 @click.command(context_settings={"show_default": True})
 @workload_options()
-@click.option(
-    "--arrivals", type=click.Choice(["batch", "poisson"]), default="batch", help="When jobs arrive."
-)
-@click.option("--interval", type=float, default=25.0, help="Mean seconds between Poisson arrivals.")
-@click.option("--jobs", type=AT_LEAST_ONE, default=20, help="Jobs in each experiment.")
-@click.option("--executors", type=AT_LEAST_ONE, default=50, help="Executors of the cluster.")
+@drawn_jobs_options()
 @click.option(
     "--classes",
     metavar="COUNTxMEMORY,..",

@@ -119,12 +119,12 @@ def make_console() -> Console:
     return console
 
 
-def report(shown: Shown, out: Path, json_file: Path | None) -> None:
+def report(shown: Shown, out: Path | None, json_file: Path | None) -> None:
     """Save and show results; the JSON first, so that trouble with a picture cannot lose them.
 
     Args:
         shown: the results.
-        out: folder for pictures.
+        out: folder for pictures, if there are any.
         json_file: where the JSON goes, if anywhere.
     """
     from decima.outputs import atomic_path
@@ -137,6 +137,8 @@ def report(shown: Shown, out: Path, json_file: Path | None) -> None:
         console.print(table)
     for note in shown.notes:
         say(note)
+    if out is None:
+        return
     files = []
     for name, plot in shown.pictures.items():
         files.append(out / f"{name}.png")

@@ -7,8 +7,14 @@ from typing import Any
 
 import click
 
-from decima.cli.console import command_line, make_console, say
-from decima.cli.options import AT_LEAST_ONE, JSON, NOT_NEGATIVE, workload_named, workload_options
+from decima.cli.console import command_line, report
+from decima.cli.options import (
+    JSON,
+    NOT_NEGATIVE,
+    drawn_jobs_options,
+    workload_named,
+    workload_options,
+)
 
 __all__ = ["explain"]
 
@@ -26,12 +32,7 @@ __all__ = ["explain"]
 )
 @click.option("--rule", default="priced-srpt", metavar="SCHEDULER", help="What to compare with.")
 @workload_options()
-@click.option(
-    "--arrivals", type=click.Choice(["batch", "poisson"]), default="batch", help="When jobs arrive."
-)
-@click.option("--interval", type=float, default=25.0, help="Mean seconds between Poisson arrivals.")
-@click.option("--jobs", type=AT_LEAST_ONE, default=20, help="Jobs in the episode.")
-@click.option("--executors", type=AT_LEAST_ONE, default=50, help="Executors of the cluster.")
+@drawn_jobs_options()
 @click.option(
     "--moving-delay",
     type=NOT_NEGATIVE,
@@ -59,7 +60,7 @@ def explain(
     """
     from decima.evaluation.conditions import Conditions
     from decima.evaluation.explain import explain as explained
-    from decima.outputs import atomic_path, check_file
+    from decima.outputs import check_file
     from decima.policy.shipped import SHIPPED
     from decima.show.explanation import shown
     from simulator.cluster.config import ClusterConfig
@@ -86,12 +87,4 @@ def explain(
         differing=differing,
         rule=rule,
     )
-    told = shown(found, command_line(context))
-    if json_file is not None:
-        with atomic_path(json_file) as path:
-            path.write_text(told.json, encoding="utf-8")
-    console = make_console()
-    for table in told.tables:
-        console.print(table)
-    for note in told.notes:
-        say(note)
+    report(shown(found, command_line(context)), None, json_file)

@@ -26,6 +26,7 @@ __all__ = [
     "Numbers",
     "Option",
     "Studies",
+    "drawn_jobs_options",
     "out_option",
     "override",
     "refuse_without_effect",
@@ -113,6 +114,18 @@ def workload_options(default: str = "tpch") -> Option:
             f"[default: {default}]",
         ),
         click.option("--profiles", type=FOLDER, help="The same as --workload DIR."),
+    )
+
+
+def drawn_jobs_options() -> Option:
+    """Which jobs are drawn, and how many executors there are for them."""
+    return with_options(
+        click.option(
+            "--arrivals", type=click.Choice(["batch", "poisson"]), default="batch", help="When jobs arrive."
+        ),
+        click.option("--interval", type=float, default=25.0, help="Mean seconds between Poisson arrivals."),
+        click.option("--jobs", type=AT_LEAST_ONE, default=20, help="Jobs in each experiment."),
+        click.option("--executors", type=AT_LEAST_ONE, default=50, help="Executors of the cluster."),
     )
 
 
