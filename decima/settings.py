@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, TypeVar, get_args
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from workloads.errors import DecimaError
 from workloads.sources.file_format import first_error, place_name
@@ -60,7 +60,12 @@ class Section(BaseModel):
         if isinstance(values, dict):
             for name, value in values.items():
                 field = cls.model_fields.get(name)
-                if isinstance(value, bool) and field is not None and bool not in _kinds(field.annotation):
+                own = field is None or any(isinstance(each, BeforeValidator) for each in field.metadata)
+                if (
+                    isinstance(value, bool)
+                    and not own
+                    and bool not in _kinds(cls.model_fields[name].annotation)
+                ):
                     raise ValueError(f"{name}: expected no true or false, got {str(value).lower()}")
         return values
 

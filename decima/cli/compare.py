@@ -44,7 +44,7 @@ MOVING_DELAY = 2.0
 RECIPES = {
     "general": "general",
     "packing-tpch": "packing",
-    "packing-trace": "packing",
+    "packing-trace": "trace",
     "tpch-batch": "batch",
     "embedded-batch": "batch",
 }
@@ -251,7 +251,11 @@ def _train_command(policy: str, conditions: Conditions, options: dict[str, Any])
     The one for any cluster goes on from the policy, in this one setting; with classes of executors it begins anew, with
     the choices of a rule.
     """
-    wanted = _one_setting(conditions, options) if policy == "general" else _packing(conditions, options)
+    wanted = (
+        _one_setting(conditions, options)
+        if policy == "general"
+        else _packing(RECIPES[policy], conditions, options)
+    )
     words = ["decima", "train", "--config", RECIPES[policy]]
     for key, value in wanted.items():
         words += ["--set", f"{key}={f'{value:g}' if isinstance(value, float) else value}"]
@@ -288,11 +292,11 @@ def _one_setting(conditions: Conditions, options: dict[str, Any]) -> dict[str, o
     return wanted | {"validation.cells": 1, "validation.sequences": 20}
 
 
-def _packing(conditions: Conditions, options: dict[str, Any]) -> dict[str, object]:
-    """Settings that the recipe packing does not have."""
+def _packing(recipe: str, conditions: Conditions, options: dict[str, Any]) -> dict[str, object]:
+    """Settings that the recipe does not have."""
     from decima.learning.cluster.config import read_config
 
-    settings = read_config(RECIPES["packing-tpch"])
+    settings = read_config(recipe)
     wanted: list[tuple[str, object, object]] = [
         ("cluster.classes", settings.cluster.classes, options["classes"]),
         ("cluster.moving_delay", settings.cluster.moving_delay, options["moving_delay"]),

@@ -11,9 +11,9 @@ import math
 import numpy as np
 
 from decima.policy.config import Feature
-from decima.policy.features import LASTING_MOVES, THRIFT
+from decima.policy.features import LASTING_MOVES, RULES, THRIFT
 from decima.policy.policy import Policy
-from decima.schedulers.priced_srpt import PricedSrpt
+from decima.schedulers.rule import Rule
 from simulator import Observation
 from simulator.cluster.alone import useful_executors
 
@@ -79,7 +79,7 @@ class NaiveNetwork:
         profile = seen.profiles[job]
         for name, thrift in zip(("thrifty_executors", "fast_executors"), THRIFT, strict=True):
             values[name] = useful_executors(profile, seen.config, thrift)
-        rule = PricedSrpt().ask(seen)
+        rule = self.rule()
         held = seen.held(job)
         values["rule_executors"] = min(max(rule.limits[job], held), held + seen.offered)
         values["price"] = rule.price
@@ -108,7 +108,10 @@ class NaiveNetwork:
 
     def by_the_rule(self, place: int) -> float:
         """1 for what the rule would run next, and less for what it would run later."""
-        return 1.0 - float(PricedSrpt().ask(self.seen).away[place])
+        return 1.0 - float(self.rule().away[place])
+
+    def rule(self) -> Rule:
+        return RULES[self.config.rule]().ask(self.seen)
 
     def stage_features(self, place: int) -> Vector:
         job = int(self.seen.stage_job[place])

@@ -233,6 +233,7 @@ def test_the_order_of_jobs_and_the_numbers_of_stages_mean_nothing(name: str, see
     if name in (
         "profiled",
         "packing",
+        "packing-told",
         "general",
     ):  # how a job does alone depends on the numbers of its stages, which break ties
         number = [np.arange(each.size) for each in number]

@@ -80,7 +80,7 @@ def test_quantiles_are_told_so_that_one_odd_job_says_nothing() -> None:
     assert found.tasks.high < 100
 
 
-@pytest.mark.parametrize("rest_ms", [0.0, 5e307])
+@pytest.mark.parametrize("rest_ms", [0.0, 1e13])
 def test_durations_without_measure_can_be_written_to_a_file(rest_ms: float) -> None:
     profile = chain(stage(30, rest_ms))
     found = measure([(CLUSTER, jobs(profile, profile, at=[0.0, 1.0]))])
