@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = [
     "comparison_pictures",
     "draw_schedule",
+    "job_colours",
     "plot_jct_cdf",
     "plot_jobs_in_system",
     "plot_schedule",
@@ -74,7 +75,7 @@ def draw_schedule(axes: Axes, record: EpisodeRecord, end_s: float | None = None)
     moves = np.column_stack([record.move_depart_ms, np.minimum(record.move_arrive_ms, record.end_ms)])
     _bars(axes, record.move_executor, moves, MOVE_COLOUR)
     executor, job, span = _busy_spans(record, gap_ms=end_ms / 4000)
-    _bars(axes, executor, span, _job_colours(len(record.sequence))[job])
+    _bars(axes, executor, span, job_colours(len(record.sequence))[job])
     completed = _mark_completions(axes, record)
     _mark_classes(axes, record.config.executor_classes)
     axes.set(xlim=(0, end_ms / 1000), ylim=(0, record.config.num_executors))
@@ -204,7 +205,7 @@ def _mark_classes(axes: Axes, classes: Sequence[ExecutorClass]) -> None:
     axes.text(1.01, 1.01, what, transform=axes.transAxes, va="bottom", fontsize="small")
 
 
-def _job_colours(num_jobs: int) -> NDArray[np.float64]:
+def job_colours(num_jobs: int) -> NDArray[np.float64]:
     """RGBA per job, float64 [num_jobs, 4]: viridis in golden-ratio steps, so that neighbours differ."""
     return np.asarray(colormaps["viridis"]((np.arange(num_jobs) * 0.618034) % 1.0))
 
