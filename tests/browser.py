@@ -50,6 +50,12 @@ class Page:
             if message.get("method") == "Log.entryAdded" and message["params"]["entry"]["level"] == "error":
                 self.errors.append(message["params"]["entry"]["text"])
 
+    async def close(self) -> None:
+        """Say goodbye, and wait for the answer: nothing is left to be tidied up at some later moment."""
+        self._connection.close()
+        while await asyncio.wait_for(self._connection.read_message(), PATIENCE_S) is not None:  # type: ignore[arg-type]
+            pass
+
     async def run(self, script: str) -> Any:
         """The value of an expression."""
         found = await self.send("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
@@ -110,7 +116,7 @@ async def _visit(page: Path, do: Callable[[Page], Awaitable[None]], port: Path) 
     targets = Page(connection)
     target = await targets.send("Target.getTargets")
     [tab] = [each["targetId"] for each in target["targetInfos"] if each["type"] == "page"]
-    connection.close()
+    await targets.close()
     opened = Page(
         await websocket_connect(f"ws://127.0.0.1:{number}/devtools/page/{tab}", max_message_size=most)
     )
@@ -118,4 +124,7 @@ async def _visit(page: Path, do: Callable[[Page], Awaitable[None]], port: Path) 
         await opened.send(f"{domain}.enable")
     await opened.send("Performance.enable", timeDomain="threadTicks")
     await opened.send("Page.navigate", url=page.resolve().as_uri())
-    await do(opened)
+    try:
+        await do(opened)
+    finally:
+        await opened.close()
