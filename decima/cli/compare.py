@@ -128,6 +128,14 @@ RECIPES = {
     type=PATH,
     help="Write a page to explore to this HTML file: the table, distributions, schedules and DAGs of one experiment.",
 )
+@click.option(
+    "--trace-events",
+    "trace_file",
+    cls=Aside,
+    type=PATH,
+    help="Write the schedules of one experiment to this file in Chrome's trace event format, for Perfetto; compressed "
+    "where the name ends in .gz.",
+)
 @PROCESSES
 @JSON
 @out_option("compare")
@@ -139,6 +147,7 @@ def compare(
     json_file: Path | None,
     csv_file: Path | None,
     report_file: Path | None,
+    trace_file: Path | None,
     by: str | None,
     out: Path,
     **options: Any,
@@ -159,7 +168,7 @@ def compare(
     conditions, interrupted = comparison.conditions, False
     ignored = _without_effect(conditions, options)
     refuse_without_effect(context, ignored)
-    prepare_outputs(out, json_file, csv_file, report_file)
+    prepare_outputs(out, json_file, csv_file, report_file, trace_file)
     try:
         with progress(PATIENCE_S) as tell:
             comparison.run(processes, partial(tell, "Comparing"))
@@ -194,6 +203,14 @@ def compare(
             with atomic_path(report_file) as path:
                 page = comparison_page(comparison, shown.tables, shown.notes, command)
                 path.write_text(page, encoding="utf-8")
+        if trace_file is not None:
+            from decima.evaluation.decisions import decisions
+            from decima.show.trace_events import write_trace_events
+
+            episodes = comparison.episodes
+            decided = {name: decisions(comparison, name) for name in episodes}
+            with atomic_path(trace_file) as path:
+                write_trace_events(path, episodes, decided, compress=trace_file.suffix == ".gz")
         report(shown, out, json_file)
     if interrupted:
         finished = f"{len(comparison.finished)} of {conditions.num_experiments} experiments finished"

@@ -450,3 +450,12 @@ def test_a_page_to_explore_is_written_only_where_plotly_can_draw_it(
     result = run("--report", "page.html", "--out", "pictures")
     assert_one_line_error(result, "--report needs the plotly package: pip install 'decima[report]'")
     assert not (tmp_path / "pictures").exists()
+
+
+def test_a_trace_for_perfetto_is_written(run: Compare, tmp_path: Path) -> None:
+    result = run("--schedulers", "fifo,weighted-fair", "--training", "1", "--trace-events", "trace.json")
+    assert result.exit_code == 0, result.stderr
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    named = [event["args"]["name"] for event in events if event["name"] == "process_name"]
+    assert named == ["fifo", "weighted-fair"]
+    assert {event["ph"] for event in events} == set("MXbei")
