@@ -202,7 +202,7 @@ def compare(
 
             with atomic_path(report_file) as path:
                 page = comparison_page(comparison, shown.tables, shown.notes, command)
-                path.write_text(page, encoding="utf-8")
+                path.write_text(page, encoding="utf-8", errors="replace")
         if trace_file is not None:
             from decima.evaluation.decisions import decisions
             from decima.show.trace_events import write_trace_events

@@ -22,8 +22,8 @@ from plotly.offline import get_plotlyjs
 
 from decima.show.dags import stage_places
 from decima.show.page.packed import TICKS, packed_schedule
-from decima.show.plots import job_colours
 from decima.show.style import DASHED, styles
+from simulator.cluster.picture import job_colours
 
 if TYPE_CHECKING:
     from rich.table import Table
