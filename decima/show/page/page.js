@@ -3,7 +3,9 @@
 (async () => {
 const data = JSON.parse(document.getElementById("data").textContent);
 const $ = id => document.getElementById(id);
-const LOOK = {responsive: true, displaylogo: false};
+// Named one by one: Plotly has a button that would send a chart to its makers.
+const BUTTONS = ["zoom2d", "pan2d", "zoomIn2d", "zoomOut2d", "resetScale2d"];
+const LOOK = {responsive: true, displaylogo: false, plotlyServerURL: "", modeBarButtons: [["toImage", ...BUTTONS]]};
 const MARGIN = {l: 60, r: 15, t: 30, b: 45};
 const MOVE = 0xffd9d9d9, WHITE = 0xffffffff, FADED = 0xffebebeb;
 const WAVES = ["fresh executor", "first task of the stage there", "further task"];
@@ -123,7 +125,7 @@ async function show() {
     xaxis: {title: {text: "Time (s)"}, range, anchor: "y2", showgrid: false, zeroline: false},
     yaxis: {...executors, domain: [0.55, 1]}, yaxis2: {...executors, domain: [0, 0.45]},
     legend: {orientation: "h", x: 1, xanchor: "right", y: -0.06}, modebar: {bgcolor: "rgba(0,0,0,0)", color: "#999", activecolor: "#333"}, annotations: PLACES.map(title),
-  }, {...LOOK, scrollZoom: true, modeBarButtonsToRemove: ["select2d", "lasso2d"]});
+  }, {...LOOK, scrollZoom: true, modeBarButtons: [BUTTONS]});
   choose(chosen.job, chosen.moment);
 }
 

@@ -116,6 +116,9 @@ def test_the_page_draws_zooms_and_answers_the_mouse(
         await tab.until("document.body && document.body.dataset.drawn")
         seen["title"] = await tab.run("document.title")
         seen["plots"] = await tab.run("document.querySelectorAll('.main-svg').length")
+        seen["buttons"] = await tab.run(
+            "[...document.querySelectorAll('.modebar-btn')].map(each => each.dataset.title)"
+        )
         seen["cells"] = await tab.run("[...document.querySelectorAll('td')].map(cell => cell.textContent)")
         await tab.run(
             "for (const [id, name] of [['above', 'fair'], ['below', 'fifo']]) { "
@@ -172,6 +175,9 @@ def test_the_page_draws_zooms_and_answers_the_mouse(
     assert seen["title at the end"] == seen["title"]
     assert seen["images"] == 0
     assert seen["cells"][0] == "fifo"
+    # None that sends anything away.
+    own = {"Download plot as a PNG", "Zoom", "Pan", "Zoom in", "Zoom out", "Reset axes"}
+    assert set(seen["buttons"]) == own
     assert seen["plots"] >= 4
     job, task = record.task_job[first], record.task_stage[first]
     assert f"job {job}: {EVIL}\nstage {task}: {STAGE}" in seen["hint"]
