@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -117,6 +118,21 @@ RECIPES = {
 @click.option(
     "--csv", "csv_file", cls=Aside, type=PATH, help="Write all jobs under all schedulers to this file."
 )
+@click.option(
+    "--report",
+    "report_file",
+    cls=Aside,
+    type=PATH,
+    help="Write a page to explore to this HTML file: the table, distributions, schedules and DAGs of one experiment.",
+)
+@click.option(
+    "--trace-events",
+    "trace_file",
+    cls=Aside,
+    type=PATH,
+    help="Write the schedules of one experiment to this file in Chrome's trace event format, for Perfetto; compressed "
+    "where the name ends in .gz.",
+)
 @PROCESSES
 @JSON
 @out_option("compare")
@@ -127,6 +143,8 @@ def compare(
     processes: int | None,
     json_file: Path | None,
     csv_file: Path | None,
+    report_file: Path | None,
+    trace_file: Path | None,
     by: str | None,
     out: Path,
     **options: Any,
@@ -138,16 +156,16 @@ def compare(
     Saves pictures of schedules and of the results.
     Ctrl-C ends it early and keeps the experiments that have finished.
     """
-    from decima.outputs import atomic_path, check_file, prepare_outputs
+    from decima.outputs import atomic_path, prepare_outputs
 
+    if report_file is not None and find_spec("plotly") is None:
+        raise click.ClickException("--report needs the plotly package: pip install 'decima[report]'")
     is_measured = options["moving_delay"] is None
     comparison, left_out = _comparison(options)
     conditions, interrupted = comparison.conditions, False
     ignored = _without_effect(conditions, options)
     refuse_without_effect(context, ignored)
-    prepare_outputs(out, json_file)
-    if csv_file is not None:
-        check_file(csv_file)
+    prepare_outputs(out, json_file, csv_file, report_file, trace_file)
     try:
         with progress(PATIENCE_S) as tell:
             comparison.run(processes, partial(tell, "Comparing"))
@@ -158,13 +176,14 @@ def compare(
         from decima.show.report import comparison_notes, comparison_table, query_table
         from decima.show.shown import Shown
 
+        command = command_line(context, **dict.fromkeys(ignored))
         shown = Shown(
             tables=[comparison_table(comparison), *([query_table(comparison)] if by else [])],
             notes=comparison_notes(comparison)
             + ([_measured_delay(options)] if is_measured and options["moving_delay"] != MOVING_DELAY else [])
             + [_left_out(policy, found, conditions, options) for policy, found in left_out.items()],
             json=comparison.to_json(
-                command=command_line(context, **dict.fromkeys(ignored)),
+                command=command,
                 left_out=[
                     {"scheduler": f"decima:{policy}", "outside_training": found}
                     for policy, found in left_out.items()
@@ -175,6 +194,20 @@ def compare(
         if csv_file is not None:
             with atomic_path(csv_file) as path:
                 comparison.jobs().to_csv(path, index=False)
+        if report_file is not None:
+            from decima.show.page.page import comparison_page
+
+            with atomic_path(report_file) as path:
+                page = comparison_page(comparison, shown.tables, shown.notes, command)
+                path.write_text(page, encoding="utf-8", errors="replace")
+        if trace_file is not None:
+            from decima.evaluation.decisions import decisions
+            from decima.show.trace_events import write_trace_events
+
+            episodes = comparison.episodes
+            decided = {name: decisions(comparison, name) for name in episodes}
+            with atomic_path(trace_file) as path:
+                write_trace_events(path, episodes, decided, compress=trace_file.suffix == ".gz")
         report(shown, out, json_file)
     if interrupted:
         finished = f"{len(comparison.finished)} of {conditions.num_experiments} experiments finished"

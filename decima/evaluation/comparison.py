@@ -218,6 +218,13 @@ class Comparison:
         table[times] /= 1000
         return table.rename(columns={name: name.replace("_ms", "_s") for name in times})
 
+    def setting(self, scheduler: str, seed: int) -> str:
+        """What ran in a finished experiment, for ``make_scheduler``: of a tuned one, with its numbers."""
+        spec = self.schedulers[scheduler]
+        if _once(spec):
+            return self.tuned[TUNED[spec].name]
+        return self._runs[seed][scheduler].setting or spec
+
     @property
     def best_classic(self) -> str | None:
         """The classic scheduler with the lowest average JCT over the finished experiments.

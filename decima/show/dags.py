@@ -1,4 +1,4 @@
-"""Pictures of job DAGs, as matplotlib figures."""
+"""Pictures of job DAGs, as matplotlib figures, and where stages stand in them."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ import networkx as nx
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from workloads.job import JobProfile
 
-__all__ = ["plot_dags"]
+__all__ = ["plot_dags", "stage_places"]
 
 COLUMNS = 4
 STAGE_COLOUR = "#56B4E9"
@@ -40,17 +41,26 @@ def plot_dags(profiles: Sequence[JobProfile]) -> Figure:
     return figure
 
 
-def _draw(axes: Axes, profile: JobProfile) -> None:
+def stage_places(profile: JobProfile) -> NDArray[np.float64]:
+    """Where the stages of a DAG stand from left to right, float64 [num_stages, 2], between 0 and 1."""
     graph = profile.graph()
     # A stage stands as near to those that wait for it as it can: scans of small tables beside their joins.
     for column, stages in enumerate(nx.topological_generations(graph.reverse(copy=False))):
         for stage in stages:
             graph.nodes[stage]["column"] = -column
+    layout = nx.multipartite_layout(graph, subset_key="column")
+    places = np.array([layout[stage] for stage in range(profile.num_stages)])
+    low, size = places.min(axis=0), np.ptp(places, axis=0)
+    return np.where(size > 0, (places - low) / np.where(size > 0, size, 1), 0.5)
+
+
+def _draw(axes: Axes, profile: JobProfile) -> None:
+    graph = profile.graph()
     critical = _critical_path(profile)
     work = np.array([stage.work_ms for stage in profile.stages])
     nx.draw_networkx(
         graph,
-        pos=nx.multipartite_layout(graph, subset_key="column"),
+        pos=dict(enumerate(stage_places(profile))),
         ax=axes,
         labels={number: str(stage.num_tasks) for number, stage in enumerate(profile.stages)},
         node_size=80 + 520 * work / max(work.max(), 1.0),

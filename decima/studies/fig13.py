@@ -7,10 +7,10 @@ from dataclasses import replace
 from matplotlib.figure import Figure
 
 from decima.evaluation.tuning import HINDSIGHT, MAKESPAN_HINDSIGHT
-from decima.show.plots import draw_schedule
 from decima.show.style import LEGEND, new_figure
 from decima.studies.study import Study, Variant
 from decima.studies.study_report import Outcome
+from simulator.cluster.picture import draw_schedule
 
 __all__ = ["fig13", "plot_fig13"]
 

@@ -16,7 +16,9 @@ from simulator.cluster.base import BaseCluster
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.episode import make_cluster
 from simulator.cluster.observation import Decision, Observation
+from simulator.cluster.picture import frame
 from simulator.errors import ConfigError
+from simulator.screen import METADATA, Screen
 from workloads.arrivals import JobSequence, batch_arrivals
 from workloads.job import JobProfile
 from workloads.sources.synthetic import synthetic_profiles
@@ -108,9 +110,11 @@ class ClusterEnv(gymnasium.Env[dict[str, Any], NDArray[np.int64]]):
         max_jobs: room for live jobs.
         max_stages: room for their stages, those that are complete included.
         max_edges: room for their edges; twice ``max_stages`` if omitted.
+        render_mode: ``"rgb_array"``: ``render`` gives the schedule so far, uint8 [320, 640, 3]; ``"human"``: a window
+            shows it after every step.
 
     Raises:
-        ConfigError: no room at all.
+        ConfigError: no room at all, or another render mode.
 
     >>> import gymnasium
     >>> from simulator import ClusterConfig
@@ -135,7 +139,7 @@ class ClusterEnv(gymnasium.Env[dict[str, Any], NDArray[np.int64]]):
     True
     """
 
-    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012  # declared by the base class
+    metadata = METADATA
 
     def __init__(
         self,
@@ -145,6 +149,7 @@ class ClusterEnv(gymnasium.Env[dict[str, Any], NDArray[np.int64]]):
         max_jobs: int = 10,
         max_stages: int = 200,
         max_edges: int | None = None,
+        render_mode: str | None = None,
     ):
         self.config = ClusterConfig() if config is None else config
         self._make_sequence = make_sequence
@@ -154,6 +159,8 @@ class ClusterEnv(gymnasium.Env[dict[str, Any], NDArray[np.int64]]):
             raise ConfigError(f"there must be room for at least one job, stage and edge, got {room}")
         self.observation_space = self._room.space(self.config)
         self.action_space = spaces.MultiDiscrete([max_stages + 1, self.config.num_executors])
+        self.render_mode = render_mode
+        self._screen = Screen(render_mode, lambda: frame(self.cluster.record()))
         self._cluster: BaseCluster | None = None
         self._over = True
         self._reward = 0.0
@@ -200,7 +207,9 @@ class ClusterEnv(gymnasium.Env[dict[str, Any], NDArray[np.int64]]):
         self._room.check(sequence)
         self._cluster = make_cluster(self.config, sequence)
         self._over, self._reward = False, 0.0
-        return self._go_on()
+        found = self._go_on()
+        self._screen.follow()
+        return found
 
     def step(self, action: ArrayLike) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
         """Carry out an action and go on to the next decision.
@@ -225,7 +234,20 @@ class ClusterEnv(gymnasium.Env[dict[str, Any], NDArray[np.int64]]):
             info["record"] = cluster.record()
             terminated = not np.isnan(info["record"].completion_ms).any()
             truncated = not terminated
+        self._screen.follow()
         return observation, reward, terminated, truncated, info
+
+    def render(self) -> NDArray[np.uint8] | None:
+        """The schedule so far, as ``render_mode`` says.
+
+        Raises:
+            ResetNeeded: there has been no episode yet.
+        """
+        return self._screen.render()
+
+    def close(self) -> None:
+        """Close the window, if there is one."""
+        self._screen.close()
 
     def _decision(self, stage: int, limit: int) -> Decision | None:
         """What an action means."""

@@ -15,6 +15,7 @@ from simulator.errors import ConfigError
 from simulator.grid.config import GridConfig
 from simulator.grid.grid import Grid
 from simulator.grid.rules import BOOKED, EMPTY, NO_ROOM, VOID
+from simulator.screen import METADATA, Screen
 from workloads.grid_jobs import DISTRIBUTIONS, JobSets, draw_jobs
 from workloads.job import WorkloadError
 
@@ -22,6 +23,9 @@ __all__ = ["ENV_ID", "GridEnv", "drawn_jobs"]
 
 #: The name under which ``gymnasium.make`` knows the environment once ``simulator`` is imported.
 ENV_ID = "decima/Grid-v0"
+
+#: Pixels of a frame for one of the picture, each way.
+ENLARGED = 8
 
 _OUTCOMES = {BOOKED: "booked", NO_ROOM: "no room", EMPTY: "empty", VOID: "void"}
 
@@ -49,6 +53,11 @@ class GridEnv(gymnasium.Env[Observation, np.int64]):
     Args:
         make_jobs: the one set of jobs that a seed names; ``drawn_jobs`` if omitted.
         config: the grid; that of ``GridConfig()`` if omitted.
+        render_mode: ``"rgb_array"``: ``render`` gives the picture, dark on white and enlarged, uint8 [8 H, 8 W, 3];
+            ``"human"``: a window shows it after every step.
+
+    Raises:
+        ConfigError: another render mode.
 
     >>> import gymnasium
     >>> import simulator
@@ -65,10 +74,14 @@ class GridEnv(gymnasium.Env[Observation, np.int64]):
     True
     """
 
-    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012  # declared by the base class
+    metadata = METADATA
 
     def __init__(
-        self, make_jobs: Callable[[int], JobSets] = drawn_jobs, config: GridConfig | None = None
+        self,
+        make_jobs: Callable[[int], JobSets] = drawn_jobs,
+        config: GridConfig | None = None,
+        *,
+        render_mode: str | None = None,
     ) -> None:
         self.config = GridConfig() if config is None else config
         self._make_jobs = make_jobs
@@ -76,6 +89,8 @@ class GridEnv(gymnasium.Env[Observation, np.int64]):
         self.observation_space = spaces.Box(0, 1, self.config.picture_shape, dtype)
         self.action_space = spaces.Discrete(self.config.num_actions)
         self._grid: Grid | None = None
+        self.render_mode = render_mode
+        self._screen = Screen(render_mode, self._frame)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -102,6 +117,7 @@ class GridEnv(gymnasium.Env[Observation, np.int64]):
         if len(jobs) != 1:
             raise WorkloadError(f"expected one set of jobs, got {len(jobs)}")
         self._grid = Grid(self.config, jobs)
+        self._screen.follow()
         return self._picture(), self._info()
 
     def step(self, action: np.int64) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
@@ -123,6 +139,7 @@ class GridEnv(gymnasium.Env[Observation, np.int64]):
         info["outcome"] = _OUTCOMES[int(self._grid.outcomes[0])]
         if done:
             info["record"] = self._grid.record()
+        self._screen.follow()
         return self._picture(), reward, done and not truncated, truncated, info
 
     def action_masks(self) -> NDArray[np.bool_]:
@@ -135,6 +152,24 @@ class GridEnv(gymnasium.Env[Observation, np.int64]):
             raise ResetNeeded("no episode is under way")
         mask: NDArray[np.bool_] = self._grid.action_mask()[0]
         return mask
+
+    def render(self) -> NDArray[np.uint8] | None:
+        """The picture, as ``render_mode`` says.
+
+        Raises:
+            ResetNeeded: no episode was begun.
+        """
+        return self._screen.render()
+
+    def close(self) -> None:
+        """Close the window, if there is one."""
+        self._screen.close()
+
+    def _frame(self) -> NDArray[np.uint8]:
+        if self._grid is None:
+            raise ResetNeeded("no episode is under way")
+        grey = np.rint(255 * (1 - self._picture().astype(np.float64))).astype(np.uint8)
+        return np.repeat(grey.repeat(ENLARGED, axis=0).repeat(ENLARGED, axis=1)[..., None], 3, axis=2)
 
     def _picture(self) -> Observation:
         assert self._grid is not None

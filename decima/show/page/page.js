@@ -1,0 +1,292 @@
+"use strict";
+// The page of a comparison: distributions and DAGs by Plotly; schedules on canvases below the axes that Plotly draws.
+(async () => {
+const data = JSON.parse(document.getElementById("data").textContent);
+const $ = id => document.getElementById(id);
+// Named one by one: Plotly has a button that would send a chart to its makers.
+const BUTTONS = ["zoom2d", "pan2d", "zoomIn2d", "zoomOut2d", "resetScale2d"];
+const LOOK = {responsive: true, displaylogo: false, plotlyServerURL: "", modeBarButtons: [["toImage", ...BUTTONS]]};
+const MARGIN = {l: 60, r: 15, t: 30, b: 45};
+const MOVE = 0xffd9d9d9, WHITE = 0xffffffff, FADED = 0xffebebeb;
+const WAVES = ["fresh executor", "first task of the stage there", "further task"];
+const PLACES = ["above", "below"];
+
+// ---- data ------------------------------------------------------------------------------------------------
+
+/** What executors did: columns of whole numbers, as packed.py describes them. Unpacked when it is first shown. */
+const unpacked = new Map();
+function schedule(number) {
+  if (!unpacked.has(number)) unpacked.set(number, unpack(number));
+  return unpacked.get(number);
+}
+
+async function unpack(number) {
+  const text = atob($("record-" + number).textContent), bytes = new Uint8Array(text.length);
+  for (let at = 0; at < text.length; at++) bytes[at] = text.charCodeAt(at);
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+  const all = new Uint32Array(await new Response(stream).arrayBuffer());
+  const counts = all.subarray(0, data.executors), size = (all.length - data.executors) / 6;
+  const column = place => all.subarray(data.executors + place * size, data.executors + (place + 1) * size);
+  const [start, finish] = [column(0), column(1)], first = new Uint32Array(data.executors + 1);
+  let span = 0;
+  for (let executor = 0; executor < data.executors; executor++) {
+    let clock = 0;
+    for (const end = span + counts[executor]; span < end; span++) {
+      start[span] += clock;
+      clock = finish[span] += start[span];
+    }
+    first[executor + 1] = span;
+  }
+  return {first, start, finish, stage: column(2), job: column(3), parallelism: column(4), wave: column(5),
+          second: data.records[number].end_s / data.ticks};
+}
+
+/** The first span from a on, before b, that ends after a time (in ticks). */
+function search(shown, a, b, time) {
+  while (a < b) {
+    const middle = (a + b) >> 1;
+    if (shown.finish[middle] > time) b = middle; else a = middle + 1;
+  }
+  return a;
+}
+
+const firstStage = [0];
+for (const job of data.jobs) firstStage.push(firstStage.at(-1) + data.profiles[job.profile].stages.length);
+const jobName = job => `${job}: ${data.profiles[data.jobs[job].profile].name}`;
+/** Plotly takes some tags for its own; a name is text. */
+const plain = text => text.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
+
+// ---- what is chosen -----------------------------------------------------------------------------------------
+
+const last = Math.max(...data.records.map(record => record.end_s));
+const chosen = {above: data.first[0], below: data.first[1], job: 0, moment: 0};
+for (const place of PLACES) {
+  data.schedulers.forEach((name, number) => $(place).add(new Option(name, number)));
+  $(place).value = chosen[place];
+  $(place).onchange = () => { chosen[place] = +$(place).value; show(); };
+}
+data.jobs.forEach((_, job) => $("job").add(new Option(jobName(job), job)));
+$("moment").max = last;
+$("job").onchange = () => choose(+$("job").value, middle(+$("job").value));
+$("moment").oninput = () => choose(chosen.job, +$("moment").value);
+$("only").onchange = paint;
+
+/** When a job is half through, in the upper schedule. */
+function middle(job) {
+  const {completion_s, end_s} = data.records[chosen.above];
+  return (data.jobs[job].arrival_s + (completion_s[job] ?? end_s)) / 2;
+}
+
+function choose(job, moment) {
+  Object.assign(chosen, {job, moment});
+  $("job").value = job;
+  $("moment").value = moment;
+  paint();
+  drawDags();
+}
+
+// ---- schedules ----------------------------------------------------------------------------------------------
+
+const graph = $("schedules"), shown = {};
+const axes = place => {
+  const {_fullLayout: layout} = graph, below = place === "below";
+  return {x: layout.xaxis, y: below ? layout.yaxis2 : layout.yaxis};
+};
+
+function marks(place) {
+  const record = data.records[chosen[place]], below = place === "below";
+  const each = {mode: "markers", type: "scatter", yaxis: below ? "y2" : "y", xaxis: "x", cliponaxis: false,
+                showlegend: !below, hovertemplate: "%{text}<extra></extra>"};
+  const moments = (times, word) => times.map((time, job) =>
+    `job ${plain(jobName(job))}<br>${word} at ${time === null ? "-" : time.toFixed(1)} s`);
+  const arrivals = data.jobs.map(job => job.arrival_s), size = arrivals.length > 60 ? 5 : 8;
+  return [
+    {...each, name: "job arrives", x: arrivals, y: arrivals.map(() => 0), text: moments(arrivals, "arrives"),
+     marker: {symbol: "triangle-up", color: "#0072B2", size}},
+    {...each, name: "job completes", x: record.completion_s, y: record.completion_s.map(() => data.executors),
+     text: moments(record.completion_s, "completes"), marker: {symbol: "triangle-down", color: "#D55E00", size}},
+  ];
+}
+
+function title(place) {
+  const number = chosen[place];
+  return {text: `${plain(data.schedulers[number])}: mean JCT ${data.records[number].mean_jct_s.toFixed(1)} s`,
+          showarrow: false, x: 0, xref: "paper", xanchor: "left", y: place === "above" ? 1.03 : 0.47, yref: "paper",
+          yanchor: "bottom"};
+}
+
+async function show() {
+  for (const place of PLACES) shown[place] = await schedule(chosen[place]);
+  const executors = {title: {text: "Executor"}, range: [0, data.executors], tickformat: "d", dtick: data.executors < 6 ? 1 : undefined, showgrid: false, zeroline: false};
+  const range = graph._fullLayout ? [...graph._fullLayout.xaxis.range] : [0, last];
+  await Plotly.react(graph, PLACES.flatMap(marks), {
+    margin: {...MARGIN, t: 45}, dragmode: "zoom", hovermode: "closest",
+    paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
+    xaxis: {title: {text: "Time (s)"}, range, anchor: "y2", showgrid: false, zeroline: false},
+    yaxis: {...executors, domain: [0.55, 1]}, yaxis2: {...executors, domain: [0, 0.45]},
+    legend: {orientation: "h", x: 1, xanchor: "right", y: -0.06}, modebar: {bgcolor: "rgba(0,0,0,0)", color: "#999", activecolor: "#333"}, annotations: PLACES.map(title),
+  }, {...LOOK, scrollZoom: true, modeBarButtons: [BUTTONS]});
+  choose(chosen.job, chosen.moment);
+}
+
+const colours = Uint32Array.from(data.colours, text => 0xff000000 | parseInt(text.slice(5, 7) + text.slice(3, 5) + text.slice(1, 3), 16));
+const canvases = Object.fromEntries(PLACES.map(place => [place, document.createElement("canvas")]));
+let waiting = false;
+function paint() {
+  if (waiting || !graph._fullLayout) return;
+  waiting = true;
+  requestAnimationFrame(() => { waiting = false; PLACES.forEach(paintOne); });
+}
+
+/** A row of pixels for each executor in sight, span by span; so the cost is that of the pixels, not of the tasks. */
+function paintOne(place) {
+  const canvas = canvases[place], {x, y} = axes(place), dots = window.devicePixelRatio || 1, all = shown[place];
+  const width = Math.round(x._length * dots), height = Math.round(y._length * dots);
+  Object.assign(canvas.style, {left: x._offset + "px", top: y._offset + "px", width: x._length + "px", height: y._length + "px"});
+  if (canvas.width !== width || canvas.height !== height) Object.assign(canvas, {width, height});
+  const context = canvas.getContext("2d"), image = context.createImageData(width, height);
+  const pixels = new Uint32Array(image.data.buffer).fill(WHITE), row = new Uint32Array(width);
+  const [left, right] = x.range, [low, high] = y.range;
+  const scale = width * all.second / (right - left), origin = left * width / (right - left);
+  const lane = height / (high - low), gap = lane >= 6 ? 1 : 0, only = $("only").checked, labels = [];
+  let before = -1;
+  for (let top = 0; top < height;) {
+    const executor = Math.floor(high - (top + 0.5) / lane);
+    const bottom = Math.max(top + 1, Math.min(height, Math.round((high - executor) * lane)));
+    if (executor >= 0 && executor < data.executors && executor !== before) {
+      row.fill(WHITE);
+      for (let span = search(all, all.first[executor], all.first[executor + 1], left / all.second), edge = 0;
+           span < all.first[executor + 1]; span++) {
+        const from = all.start[span] * scale - origin, to = all.finish[span] * scale - origin;
+        if (from >= width) break;
+        if (to < edge) continue;  // it ends in a pixel that is drawn
+        const begin = Math.max(0, Math.floor(from)), stop = Math.min(width, Math.max(begin + 1, Math.floor(to)));
+        const job = all.job[span];
+        row.fill(!all.stage[span] ? MOVE : only && job !== chosen.job ? FADED : colours[job], begin, stop);
+        if (to - from >= 6 && stop < width) row[stop - 1] = WHITE;
+        edge = stop;
+        if (lane >= 13 * dots && stop - begin > 60 * dots && all.stage[span]) labels.push([span, begin, stop, (top + bottom) / 2]);
+      }
+      for (let line = top; line < bottom - (bottom - top > gap ? gap : 0); line++) pixels.set(row, line * width);
+      before = executor;
+    }
+    top = bottom;
+  }
+  context.putImageData(image, 0, 0);
+  drawLabels(context, all, labels, dots);
+  const at = chosen.moment / all.second * scale - origin;
+  context.fillStyle = "#000";
+  context.fillRect(Math.round(at), 0, dots, height);
+}
+
+function drawLabels(context, all, labels, dots) {
+  context.font = `${11 * dots}px system-ui, sans-serif`;
+  context.textBaseline = "middle";
+  for (const [span, begin, stop, middle] of labels.slice(0, 400)) {
+    const job = all.job[span], text = `${jobName(job)} / ${stageName(job, all.stage[span] - 2 - firstStage[job])}`;
+    const fits = Math.floor((stop - begin) / (6.5 * dots));
+    const [red, green, blue] = [1, 3, 5].map(at => parseInt(data.colours[job].slice(at, at + 2), 16));
+    context.fillStyle = 0.3 * red + 0.6 * green + 0.1 * blue > 120 ? "#000" : "#fff";
+    context.fillText(text.length > fits ? text.slice(0, fits - 1) + "…" : text, begin + 4 * dots, middle);
+  }
+}
+
+const stageName = (job, stage) => data.profiles[data.jobs[job].profile].stages[stage].name || `stage ${stage}`;
+
+/** Where in a schedule the pointer is: the time, and the span there, if any. */
+function under(event) {
+  const box = graph.getBoundingClientRect();
+  for (const place of PLACES) {
+    const {x, y} = axes(place), across = event.clientX - box.left - x._offset, down = event.clientY - box.top - y._offset;
+    if (across < 0 || across > x._length || down < 0 || down > y._length) continue;
+    const time = x.range[0] + across / x._length * (x.range[1] - x.range[0]), all = shown[place];
+    const executor = Math.floor(y.range[1] - down / y._length * (y.range[1] - y.range[0]));
+    if (executor < 0 || executor >= data.executors) return {time, span: -1};
+    const end = all.first[executor + 1], span = search(all, all.first[executor], end, time / all.second);
+    return {time, all, executor, span: span < end && all.start[span] * all.second <= time ? span : -1};
+  }
+  return null;
+}
+
+function describe({all, executor, span}) {
+  const start = all.start[span] * all.second, finish = all.finish[span] * all.second, job = all.job[span];
+  const when = `${start.toFixed(2)} to ${finish.toFixed(2)} s, ${(finish - start).toPrecision(4)} s`;
+  if (!all.stage[span]) return `executor ${executor} moves to job ${jobName(job)}\n${when}`;
+  const stage = all.stage[span] - 2 - firstStage[job], name = stageName(job, stage);
+  return `job ${jobName(job)}\nstage ${stage}${name === `stage ${stage}` ? "" : ": " + name}\n` +
+    `${WAVES[all.wave[span]]}, parallelism ${all.parallelism[span]}\n${when}\nexecutor ${executor}`;
+}
+
+let pressed = null;
+graph.addEventListener("mousemove", event => {
+  const found = under(event), hint = $("hint");
+  hint.hidden = !found || found.span < 0;
+  if (hint.hidden) return;
+  hint.textContent = describe(found);
+  hint.style.left = Math.min(event.clientX + 14, window.innerWidth - hint.offsetWidth - 8) + "px";
+  hint.style.top = Math.min(event.clientY + 14, window.innerHeight - hint.offsetHeight - 8) + "px";
+});
+graph.addEventListener("mouseleave", () => { $("hint").hidden = true; });
+graph.addEventListener("pointerdown", event => { pressed = event; }, true);
+window.addEventListener("pointerup", event => {
+  const near = pressed && Math.hypot(event.clientX - pressed.clientX, event.clientY - pressed.clientY) < 4;
+  const found = near ? under(event) : null;
+  pressed = null;
+  if (!found) return;
+  choose(found.span >= 0 ? found.all.job[found.span] : chosen.job, found.time);
+}, true);
+
+// ---- a job at a moment ----------------------------------------------------------------------------------------
+
+/** Of each stage of the chosen job: tasks that are done, and that run, at the moment. */
+function counts(all) {
+  const first = 2 + firstStage[chosen.job], number = data.profiles[data.jobs[chosen.job].profile].stages.length;
+  const done = new Array(number).fill(0), running = new Array(number).fill(0), moment = chosen.moment / all.second;
+  for (let span = 0; span < all.stage.length; span++) {
+    if (all.job[span] !== chosen.job || !all.stage[span] || all.start[span] > moment) continue;
+    (all.finish[span] <= moment ? done : running)[all.stage[span] - first]++;
+  }
+  return {done, running};
+}
+
+function drawDags() {
+  const {stages, edges} = data.profiles[data.jobs[chosen.job].profile], crowded = stages.length > 30;
+  const traces = [], annotations = [], layout = {margin: MARGIN, showlegend: false, hovermode: "closest", annotations};
+  $("clock").textContent = chosen.moment.toFixed(1) + " s";
+  PLACES.forEach((place, column) => {
+    const {done, running} = counts(shown[place]), suffix = column ? "2" : "", record = data.records[chosen[place]];
+    const at = {xaxis: "x" + suffix, yaxis: "y" + suffix, type: "scatter", x: stages.map(stage => stage.x), y: stages.map(stage => stage.y)};
+    for (const [parent, child] of edges) annotations.push({
+      x: at.x[child], y: at.y[child], ax: at.x[parent], ay: at.y[parent], xref: at.xaxis, yref: at.yaxis, axref: at.xaxis,
+      ayref: at.yaxis, text: "", showarrow: true, arrowhead: 2, arrowsize: 1, arrowwidth: 1, arrowcolor: "#999",
+      standoff: crowded ? 6 : 17, startstandoff: crowded ? 6 : 17});
+    traces.push({...at, mode: crowded ? "markers" : "markers+text", textfont: {size: 9},
+      text: stages.map((stage, number) => `${done[number]}/${stage.tasks}`),
+      customdata: stages.map((stage, number) => `${stage.name ? plain(stage.name) : "stage " + number}<br>${stage.tasks} tasks: ` +
+        `${done[number]} done, ${running[number]} running`), hovertemplate: "%{customdata}<extra></extra>",
+      marker: {size: crowded ? 11 : 34, color: stages.map((stage, number) => done[number] / stage.tasks), cmin: 0, cmax: 1,
+               colorscale: [[0, "#ffffff"], [1, "#7fb8de"]],
+               line: {width: 2, color: running.map(number => number ? "#E69F00" : "#777")}}});
+    const bare = {visible: false, fixedrange: true};
+    layout["xaxis" + suffix] = {...bare, domain: column ? [0.52, 1] : [0, 0.48], range: data.frame, anchor: at.yaxis};
+    layout["yaxis" + suffix] = {...bare, range: data.frame, anchor: at.xaxis};
+    const {arrival_s} = data.jobs[chosen.job], end = record.completion_s[chosen.job];
+    const state = chosen.moment < arrival_s ? "has not arrived" : end !== null && end <= chosen.moment ? `completed at ${end.toFixed(1)} s`
+      : `${(chosen.moment - arrival_s).toFixed(1)} s after its arrival`;
+    annotations.push({text: `${plain(data.schedulers[chosen[place]])}: job ${chosen.job} ${state}`, showarrow: false,
+                      x: column ? 0.52 : 0, y: 1.08, xref: "paper", yref: "paper", xanchor: "left"});
+  });
+  Plotly.react("dags", traces, layout, {...LOOK, displayModeBar: false});
+}
+
+// ---- go -------------------------------------------------------------------------------------------------------
+
+for (const place of PLACES) graph.append(canvases[place]);
+chosen.moment = middle(chosen.job);
+await show();
+for (const event of ["plotly_relayout", "plotly_relayouting", "plotly_afterplot"]) graph.on(event, paint);
+for (const [id, figure] of Object.entries(data.figures)) {
+  Plotly.newPlot(id, figure.data, {margin: MARGIN, height: 340, hovermode: "closest", ...figure.layout}, LOOK);
+}
+requestAnimationFrame(() => setTimeout(() => { document.body.dataset.drawn = Math.round(performance.now()); }));
+})();

@@ -1,0 +1,201 @@
+"""A comparison as a page to explore: the table, distributions, two schedules, and each job's progress.
+
+The page loads nothing. What comes from data is text in it, never markup or code: it stands in a block of JSON, and the
+page's policy lets no script run but the two that belong to it.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import json
+from collections.abc import Sequence
+from importlib.resources import files
+from string import Template
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from matplotlib.colors import to_hex
+from numpy.typing import NDArray
+from plotly.offline import get_plotlyjs
+
+from decima.show.dags import stage_places
+from decima.show.page.packed import TICKS, packed_schedule
+from decima.show.style import DASHED, styles
+from simulator.cluster.picture import job_colours
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from decima.evaluation.comparison import Comparison
+    from simulator.cluster.record import EpisodeRecord
+    from workloads.job import JobProfile
+
+__all__ = ["comparison_page"]
+
+#: A distribution is drawn through so many points at most.
+MOST_POINTS = 1000
+#: What Plotly calls the dashes of matplotlib.
+DASHES = {"-": "solid", "--": "dash", "-.": "dashdot", ":": "dot"}
+#: Room around a DAG whose stages lie between 0 and 1.
+FRAME = (-0.1, 1.1)
+
+
+def comparison_page(
+    comparison: Comparison, tables: Sequence[Table], notes: Sequence[str], made: str = ""
+) -> str:
+    """The page, as HTML.
+
+    Args:
+        comparison: with at least one finished experiment, whose episodes it kept.
+        tables: shown at the top, at least one; their cells are text. The first one's title is the page's.
+        notes: shown below them, one sentence each.
+        made: how the page was made, such as the command.
+    """
+    script, plotly = _resource("page.js"), get_plotlyjs()
+    records = list(comparison.episodes.values())
+    title = str(tables[0].title)
+    return Template(_resource("template.html")).substitute(
+        policy=_policy(plotly, script),
+        title=html.escape(title),
+        made=html.escape(made),
+        tables="\n".join(
+            _table(table, str(table.title) if place else "") for place, table in enumerate(tables)
+        ),
+        notes="\n".join(f"<li>{html.escape(note)}</li>" for note in notes),
+        seed=min(comparison.finished),
+        style=_resource("page.css"),
+        data=_json(_data(comparison)),
+        records="\n".join(
+            f'<script type="text/plain" id="record-{number}">{packed_schedule(record)}</script>'
+            for number, record in enumerate(records)
+        ),
+        plotly=plotly,
+        script=script,
+    )
+
+
+def _data(comparison: Comparison) -> dict[str, Any]:
+    """What the page draws, but for the spans of the schedules; seconds."""
+    episodes = comparison.episodes
+    names, record = list(episodes), next(iter(episodes.values()))
+    numbers = {profile: number for number, profile in enumerate(dict.fromkeys(record.sequence.profiles))}
+    best = comparison.best_classic
+    first = names.index(best) if best in names else 0
+    return {
+        "schedulers": names,
+        "first": [first, len(names) - 1 if first != len(names) - 1 else 0],
+        "executors": record.config.num_executors,
+        "ticks": TICKS,
+        "frame": FRAME,
+        "jobs": [
+            {"profile": numbers[profile], "arrival_s": arrival_ms / 1000}
+            for profile, arrival_ms in zip(
+                record.sequence.profiles, record.sequence.arrival_ms.tolist(), strict=True
+            )
+        ],
+        "colours": [to_hex(colour) for colour in job_colours(len(record.sequence))],
+        "profiles": [_profile(profile) for profile in numbers],
+        "records": [_record(each) for each in episodes.values()],
+        "figures": {
+            "experiments": _distribution(
+                {name: comparison.runs(name)["mean_jct_s"].to_numpy() for name in names},
+                "Mean JCT of an experiment (s)",
+                "Fraction of experiments",
+            ),
+            "all-jobs": _distribution(
+                {
+                    str(name): jobs["jct_s"].to_numpy()
+                    for name, jobs in comparison.jobs().groupby("scheduler", sort=False)
+                },
+                "JCT of a job, all experiments (s)",
+                "Fraction of jobs",
+            ),
+        },
+    }
+
+
+def _record(record: EpisodeRecord) -> dict[str, Any]:
+    completion = [None if time != time else time / 1000 for time in record.completion_ms.tolist()]
+    return {
+        "end_s": record.end_ms / 1000,
+        "mean_jct_s": record.mean_jct_ms / 1000,
+        "completion_s": completion,
+    }
+
+
+def _profile(profile: JobProfile) -> dict[str, Any]:
+    places = stage_places(profile)
+    return {
+        "name": profile.name,
+        "stages": [
+            {"name": stage.name, "tasks": stage.num_tasks, "x": x, "y": y}
+            for stage, (x, y) in zip(profile.stages, places.tolist(), strict=True)
+        ],
+        "edges": profile.edges.tolist(),
+    }
+
+
+def _distribution(values: dict[str, NDArray[np.float64]], x: str, y: str) -> dict[str, Any]:
+    """A figure for Plotly: which fraction is at most so long, a step for each value, for each scheduler."""
+    traces: list[dict[str, Any]] = []
+    for name, look in styles(values, DASHED).items():
+        ordered = np.sort(values[name][~np.isnan(values[name])])
+        fraction = np.arange(1, ordered.size + 1) / max(ordered.size, 1)
+        few = np.unique(np.linspace(0, ordered.size - 1, min(ordered.size, MOST_POINTS)).astype(int))
+        traces.append(
+            {
+                "type": "scatter",
+                "mode": "lines",
+                "name": html.escape(name, quote=False),
+                "x": [*ordered[few[:1]].tolist(), *ordered[few].tolist()],
+                "y": [0.0, *fraction[few].tolist()],
+                "line": {
+                    "shape": "hv",
+                    "width": 1.8,
+                    "color": look["color"],
+                    "dash": DASHES[look["linestyle"]],
+                },
+            }
+        )
+    longest = max((trace["x"][-1] for trace in traces if trace["x"]), default=1.0)
+    return {
+        "data": traces,
+        "layout": {
+            "xaxis": {"title": {"text": x}, "range": [0, 1.03 * longest or 1.0]},
+            "yaxis": {"title": {"text": y}},
+        },
+    }
+
+
+def _table(table: Table, title: str) -> str:
+    """A rich table as an HTML one; bold rows are the best."""
+    heads = "".join(f"<th>{html.escape(str(column.header))}</th>" for column in table.columns)
+    rows = zip(table.rows, zip(*(column.cells for column in table.columns), strict=True), strict=True)
+    body = "\n".join(
+        ('<tr class="best">' if row.style else "<tr>")
+        + "".join(f"<td>{html.escape(str(cell))}</td>" for cell in cells)
+        + "</tr>"
+        for row, cells in rows
+    )
+    caption = f"<caption>{html.escape(title)}</caption>"
+    return f"<table>{caption}\n<tr>{heads}</tr>\n{body}\n</table>"
+
+
+def _json(content: Any) -> str:
+    """JSON that is safe inside of a script block: no ``<`` can end it or begin a comment."""
+    text = json.dumps(content, allow_nan=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _policy(*scripts: str) -> str:
+    """What browsers are told to allow: these scripts and no others, and nothing from elsewhere."""
+    hashes = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts)
+    allowed = " ".join(f"'sha256-{each}'" for each in hashes)
+    rest = "style-src 'unsafe-inline'; img-src data: blob:; form-action 'none'; base-uri 'none'"
+    return f"default-src 'none'; {rest}; script-src {allowed}"
+
+
+def _resource(name: str) -> str:
+    return files("decima.show.page").joinpath(name).read_text(encoding="utf-8")

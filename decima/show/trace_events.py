@@ -1,0 +1,191 @@
+"""Schedules in Chrome's trace event format, which Perfetto and ``chrome://tracing`` open.
+
+Source: "Trace Event Format" of the Chromium project. A scheduler is a process, an executor a thread of it; tasks and
+moves are complete events, jobs asynchronous ones, decisions instant ones on a thread of their own.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from workloads.job import Wave
+
+if TYPE_CHECKING:
+    from decima.evaluation.decisions import Decided
+    from simulator.cluster.record import EpisodeRecord
+
+__all__ = ["trace_events", "write_trace_events"]
+
+#: The thread that decisions stand on; executors follow.
+DECISIONS = 0
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+Event = dict[str, Any]
+
+
+def write_trace_events(
+    path: Path,
+    episodes: Mapping[str, EpisodeRecord],
+    decisions: Mapping[str, Sequence[Decided]],
+    *,
+    compress: bool = False,
+) -> None:
+    """Write episodes of one sequence of jobs to a file.
+
+    Args:
+        path: the file.
+        episodes: by scheduler.
+        decisions: by scheduler, as ``decima.evaluation.decisions`` finds them; those that are missing are left out.
+        compress: with gzip, which both programs open as well.
+    """
+    events = chain.from_iterable(
+        trace_events(number, name, record, decisions.get(name, ()))
+        for number, (name, record) in enumerate(episodes.items(), start=1)
+    )
+    with path.open("wb") as raw, gzip.GzipFile("", "wb", 6, raw, 0) if compress else raw as file:
+        file.write(b'{"displayTimeUnit":"ms","traceEvents":[\n')
+        for place, event in enumerate(events):
+            line = json.dumps(event, separators=(",", ":"), allow_nan=False)
+            file.write(f"{',' if place else ''}{line}\n".encode())
+        file.write(b"]}\n")
+
+
+def trace_events(
+    process: int, scheduler: str, record: EpisodeRecord, decisions: Sequence[Decided] = ()
+) -> Iterator[Event]:
+    """The events of an episode: names of its process and threads, then all others in order of time.
+
+    Times are whole microseconds. A job's events carry its name behind letters of its own, because Perfetto chooses
+    colours by what stands in a name beside digits.
+
+    Args:
+        process: its number in the trace, at least 1.
+        scheduler: its name.
+        record: the episode.
+        decisions: that were taken in it.
+    """
+    names = [profile.name for profile in record.sequence.profiles]
+    labels = [f"{_letters(job)} {name}".strip() for job, name in enumerate(names)]
+    yield _named(process, DECISIONS, "process_name", {"name": scheduler})
+    yield _named(process, DECISIONS, "process_sort_index", {"sort_index": process})
+    yield _named(process, DECISIONS, "thread_name", {"name": "decisions"})
+    for executor in range(record.config.num_executors):
+        thread = executor + 1
+        yield _named(process, thread, "thread_name", {"name": f"executor {executor}"})
+        yield _named(process, thread, "thread_sort_index", {"sort_index": thread})
+    events = [
+        *_tasks(process, record, labels),
+        *_moves(process, record, labels),
+        *_jobs(process, record, labels),
+        *_decisions(process, decisions, labels),
+    ]
+    # Python's sort keeps what is simultaneous in order: a job begins before it ends.
+    yield from sorted(events, key=lambda event: event["ts"])
+
+
+def _named(process: int, thread: int, what: str, args: Event) -> Event:
+    return {"name": what, "ph": "M", "ts": 0, "pid": process, "tid": thread, "args": args}
+
+
+def _tasks(process: int, record: EpisodeRecord, labels: Sequence[str]) -> Iterator[Event]:
+    ran = np.flatnonzero(record.task_executor >= 0)
+    start, finish = (
+        _microseconds(times[ran], record) for times in (record.task_start_ms, record.task_finish_ms)
+    )
+    columns = (
+        record.task_executor,
+        record.task_job,
+        record.task_stage,
+        record.task_wave,
+        record.task_parallelism,
+    )
+    rows = (column[ran].tolist() for column in columns)
+    for begin, end, executor, job, stage, wave, parallelism in zip(start, finish, *rows, strict=True):
+        args = {
+            "job": job,
+            "stage": stage,
+            "stage name": record.sequence.profiles[job].stages[stage].name,
+            "wave": Wave(wave).name.lower(),
+            "parallelism": parallelism,
+        }
+        yield _complete(process, executor, labels[job], "task", begin, end, args)
+
+
+def _moves(process: int, record: EpisodeRecord, labels: Sequence[str]) -> Iterator[Event]:
+    start, finish = (_microseconds(times, record) for times in (record.move_depart_ms, record.move_arrive_ms))
+    rows = (column.tolist() for column in (record.move_executor, record.move_job))
+    for begin, end, executor, job in zip(start, finish, *rows, strict=True):
+        args = {"job": job, "to": labels[job]}
+        yield _complete(process, executor, "move", "move", begin, end, args) | {"cname": "grey"}
+
+
+def _complete(
+    process: int, executor: int, name: str, category: str, begin: int, end: int, args: Event
+) -> Event:
+    return {
+        "name": name,
+        "cat": category,
+        "ph": "X",
+        "ts": begin,
+        "dur": end - begin,
+        "pid": process,
+        "tid": executor + 1,
+        "args": args,
+    }
+
+
+def _jobs(process: int, record: EpisodeRecord, labels: Sequence[str]) -> Iterator[Event]:
+    """From arrival to completion, or to the end of the episode."""
+    arrival = _microseconds(record.sequence.arrival_ms, record)
+    departure = _microseconds(np.nan_to_num(record.completion_ms, nan=record.end_ms), record)
+    for job, (begin, end) in enumerate(zip(arrival, departure, strict=True)):
+        common = {
+            "name": labels[job],
+            "cat": "job",
+            "id": f"{process}.{job}",
+            "pid": process,
+            "tid": DECISIONS,
+            "args": {"job": job, "name": record.sequence.profiles[job].name},
+        }
+        yield {**common, "ph": "b", "ts": begin}
+        yield {**common, "ph": "e", "ts": max(begin, end)}
+
+
+def _decisions(process: int, decisions: Sequence[Decided], labels: Sequence[str]) -> Iterator[Event]:
+    for number, each in enumerate(decisions):
+        args: Event = {"number": number, "offered": each.offered}
+        if each.job >= 0:
+            args |= {"job": each.job, "stage": each.stage, "limit": each.limit}
+        yield {
+            "name": labels[each.job] if each.job >= 0 else "idle",
+            "cat": "decision",
+            "ph": "i",
+            "s": "t",
+            "ts": round(each.time_ms * 1000),
+            "pid": process,
+            "tid": DECISIONS,
+            "args": args,
+        }
+
+
+def _microseconds(times_ms: np.ndarray[Any, np.dtype[np.float64]], record: EpisodeRecord) -> list[int]:
+    """Rounded, so that what touches still does; nothing is later than the episode's end."""
+    found: list[int] = np.rint(np.minimum(times_ms, record.end_ms) * 1000).astype(np.int64).tolist()
+    return found
+
+
+def _letters(number: int) -> str:
+    """A, B, .., Z, AA, AB, .."""
+    text = ""
+    number += 1
+    while number:
+        number, letter = divmod(number - 1, len(LETTERS))
+        text = LETTERS[letter] + text
+    return text

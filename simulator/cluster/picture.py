@@ -1,0 +1,135 @@
+"""What the executors of an episode do, as a picture; matplotlib is imported when somebody asks for one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simulator.cluster.config import ExecutorClass
+from simulator.cluster.record import EpisodeRecord
+
+if TYPE_CHECKING:
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
+    from matplotlib.lines import Line2D
+
+__all__ = ["draw_schedule", "frame", "job_colours"]
+
+BLACK, RED, MOVE_COLOUR = "#000000", "#D55E00", "#d9d9d9"
+#: More completions than this are marked without a line through the schedule.
+MAX_LINES = 50
+#: Inches and dots per inch of a frame.
+SIZE, DPI = (8.0, 4.0), 80
+
+
+def frame(record: EpisodeRecord) -> NDArray[np.uint8]:
+    """The schedule so far as a picture, uint8 [320, 640, 3]."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=SIZE, dpi=DPI)
+    canvas, axes = FigureCanvasAgg(figure), figure.add_axes((0.08, 0.13, 0.89, 0.77))
+    draw_schedule(axes, record, max(record.end_ms, 1.0) / 1000)
+    live = (record.sequence.arrival_ms <= record.end_ms) & np.isnan(record.completion_ms)
+    axes.set_title(f"{record.end_ms / 1000:.1f} s, {live.sum()} jobs in the system", loc="left")
+    canvas.draw()  # type: ignore[no-untyped-call]
+    return np.asarray(canvas.buffer_rgba())[..., :3].copy()  # type: ignore[no-untyped-call]
+
+
+def draw_schedule(axes: Axes, record: EpisodeRecord, end_s: float | None = None) -> list[Artist]:
+    """Draw what every executor did over time, as Decima's Figure 3, without a title.
+
+    Bars are coloured by job, light grey bars are moves to another job, white is idle. A triangle marks each
+    job's completion, with a dashed line below it unless there are too many jobs to tell lines apart. Lines lie between
+    classes of executors.
+
+    Args:
+        axes: empty ones.
+        record: the episode.
+        end_s: right end of the time axis, seconds; the episode's end if omitted.
+
+    Returns:
+        What a legend has to explain.
+    """
+    from matplotlib.patches import Patch
+
+    end_ms = record.end_ms if end_s is None else end_s * 1000
+    moves = np.column_stack([record.move_depart_ms, np.minimum(record.move_arrive_ms, record.end_ms)])
+    _bars(axes, record.move_executor, moves, MOVE_COLOUR)
+    executor, job, span = _busy_spans(record, gap_ms=end_ms / 4000)
+    _bars(axes, executor, span, job_colours(len(record.sequence))[job])
+    completed = _mark_completions(axes, record)
+    _mark_classes(axes, record.config.executor_classes)
+    axes.set(xlim=(0, end_ms / 1000), ylim=(0, record.config.num_executors))
+    axes.set(xlabel="Time (s)", ylabel="Executor")
+    return [Patch(color=MOVE_COLOUR, label="executor moves"), completed]
+
+
+def _busy_spans(
+    record: EpisodeRecord, gap_ms: float
+) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.float64]]:
+    """Tasks of one job that follow each other on an executor, with no gap that the eye could see, as one bar.
+
+    Returns:
+        executor [num_bars], job [num_bars], and start and end, ms [num_bars, 2].
+    """
+    ran = np.flatnonzero(record.task_executor >= 0)
+    order = ran[np.lexsort((record.task_start_ms[ran], record.task_executor[ran]))]
+    executor, job = record.task_executor[order], record.task_job[order]
+    start, finish = record.task_start_ms[order], np.minimum(record.task_finish_ms[order], record.end_ms)
+    breaks = (np.diff(executor) != 0) | (np.diff(job) != 0) | (start[1:] - finish[:-1] > gap_ms)
+    first = np.flatnonzero(np.concatenate([[True], breaks])[: order.size])
+    last = np.append(first[1:] - 1, order.size - 1)[: first.size]
+    return executor[first], job[first], np.column_stack([start[first], finish[last]])
+
+
+def _bars(
+    axes: Axes, executor: NDArray[np.int32], span_ms: NDArray[np.float64], colour: str | NDArray[np.float64]
+) -> None:
+    """One bar per row: the executor's lane, from start to end. One collection, however many there are."""
+    from matplotlib.collections import PolyCollection
+
+    start, end = span_ms.T / 1000
+    low, high = executor.astype(float), executor + 1.0
+    corners = np.stack([start, low, start, high, end, high, end, low], axis=-1).reshape(-1, 4, 2)
+    look: dict[str, Any] = {"facecolors": colour, "linewidths": 0, "antialiaseds": False}
+    axes.add_collection(PolyCollection(corners, **look))  # type: ignore[arg-type]  # the stubs know no arrays
+
+
+def _mark_completions(axes: Axes, record: EpisodeRecord) -> Line2D:
+    """Draw them; returns the triangle for the legend."""
+    executors = record.config.num_executors
+    completion_s = record.completion_ms[~np.isnan(record.completion_ms)] / 1000
+    if completion_s.size <= MAX_LINES:
+        axes.vlines(completion_s, 0, executors, colors=RED, linestyles="dashed", linewidth=0.7)
+    height = np.full(completion_s.size, executors)
+    look: dict[str, Any] = {"color": RED, "marker": "v", "markersize": 4, "linestyle": "none"}
+    return axes.plot(completion_s, height, label="job completes", clip_on=False, **look)[0]
+
+
+def _mark_classes(axes: Axes, classes: Sequence[ExecutorClass]) -> None:
+    """Draw lines between classes of executors, if there are several, and say their sizes on the right."""
+    if len(classes) == 1:
+        return
+    low = 0
+    for kind in classes:
+        if low:
+            axes.axhline(low, color=BLACK, linewidth=0.8)
+        size = (
+            f"{kind.memory:g}" if all(each.cpu == 1 for each in classes) else f"{kind.cpu:g}, {kind.memory:g}"
+        )
+        across = axes.get_yaxis_transform()
+        axes.text(1.01, low + kind.count / 2, size, transform=across, va="center", fontsize="small")
+        low += kind.count
+    what = "memory" if all(kind.cpu == 1 for kind in classes) else "cpu, memory"
+    axes.text(1.01, 1.01, what, transform=axes.transAxes, va="bottom", fontsize="small")
+
+
+def job_colours(num_jobs: int) -> NDArray[np.float64]:
+    """RGBA per job, float64 [num_jobs, 4]: viridis in golden-ratio steps, so that neighbours differ."""
+    from matplotlib import colormaps
+
+    return np.asarray(colormaps["viridis"]((np.arange(num_jobs) * 0.618034) % 1.0))
