@@ -1,8 +1,8 @@
 """Figure 9 of the Decima paper on a real Spark: Decima in charge, against what Spark does by itself.
 
-The jobs are those of a workload; their tasks sleep (``live_spark``). Each scheduler runs the same jobs, and the simulator
-predicts each run: from the durations of the tasks, and from how much longer than it sleeps a task takes on this machine,
-which is measured before each run with a job of its own.
+The jobs are those of a workload; their tasks sleep (``live_spark``). Each scheduler runs the same jobs, and the
+simulator predicts each run: from the durations of the tasks, and from how much longer than it sleeps a task takes on
+this machine, which is measured before each run with a job of its own.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ def sleeping(profile: JobProfile, setting: Setting) -> JobProfile:
             (level for level in known if len(known[level])), key=lambda each: abs(each - setting.executors)
         )
         random = random_stream(setting.seed, RandomStream.TASK_DURATIONS, number, len(thin.name))
-        values = np.round(random.choice(known[level], stage.num_tasks), 1)
+        values = np.round(random.choice(known[level], stage.num_tasks))
         stages.append(StageProfile(stage.num_tasks, TaskDurations.sampled(values), stage.name))
     return JobProfile(thin.name, tuple(stages), thin.edges)
 
@@ -245,4 +245,4 @@ def _predicted_ms(setting: Setting, jobs: JobSequence, spec: str, overhead_ms: f
 
 
 def _longer(stage: StageProfile, by_ms: float) -> StageProfile:
-    return replace(stage, durations=TaskDurations.sampled(stage.durations.values + by_ms))
+    return replace(stage, durations=TaskDurations.sampled(np.add(stage.durations.values, by_ms)))

@@ -40,9 +40,7 @@ def _schedulers(found: LiveComparison) -> Table:
     table = new_table(title, "Scheduler", "Mean JCT", "Predicted", "Error", *(f"vs {name}" for name in own))
     for name in found.schedulers:
         real = found.mean_jct_ms(name)
-        changes = (
-            "" if name == other else interval_text(found.change(name, other), "+.1%") for other in own
-        )
+        changes = ("" if name == other else interval_text(found.change(name, other), "+.1%") for other in own)
         table.add_row(
             name,
             interval_text(type(real)(*(value / 1000 for value in real))),
@@ -78,14 +76,8 @@ def plot_live(found: LiveComparison) -> Figure:
     """Mean JCT under each scheduler, real and predicted; and each batch."""
     figure = new_figure(10, 4)
     left, right = figure.subplots(1, 2)
-    looks = {
-        name: look
-        for name, look in zip(
-            found.schedulers,
-            styles(_COLOURS.get(name, name) for name in found.schedulers).values(),
-            strict=True,
-        )
-    }
+    colours = [_COLOURS.get(name, name) for name in found.schedulers]
+    looks = {name: styles(colours)[colour] for name, colour in zip(found.schedulers, colours, strict=True)}
     for place, name in enumerate(found.schedulers):
         colour, real = looks[name]["color"], found.mean_jct_ms(name)
         predicted = found.mean_jct_ms(name, "predicted_ms").mean

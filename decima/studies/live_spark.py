@@ -11,7 +11,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import reduce
 from pathlib import Path
@@ -33,7 +33,7 @@ LEAN = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 #: Jobs that come together are submitted so far apart, s, so that they come in their order.
 APART_S = 0.02
 #: What is run to see how much longer a task takes than it sleeps: stages, rounds of tasks in each, a task's sleep.
-PROBE = (3, 2, 200.0)
+PROBE = (2, 4, 200.0)
 #: How long Spark waits for an answer, ms: on two cores whoever answers may have to wait for its turn.
 TIMEOUT_MS = 1000
 _LOGGING = """\
@@ -121,30 +121,25 @@ class LiveSpark:
 
     def _last_stage(self, profile: JobProfile) -> Any:
         """The RDD whose action is the job."""
+        java, jvm = self._context._jsc, self._context._jvm
         written: dict[int, Any] = {}
         made: Any = None
         for number in nx.lexicographical_topological_sort(profile.graph()):
             stage, parents = profile.stages[number], profile.parents[number]
-            if parents:  # RDDs of one partitioner: the union has as many partitions, each reads from all of them
+            if (
+                parents
+            ):  # RDDs of one partitioner: the union has as many partitions, each reads from all of them
                 read = reduce(lambda one, other: one.union(other), [written[parent] for parent in parents])
+                read = read.values()
             else:
-                read = self._context.parallelize(range(stage.num_tasks), stage.num_tasks)
-            made = read.mapPartitionsWithIndex(_nap(stage.durations.values.tolist()))
+                read = java.parallelize(jvm.java.util.ArrayList(), stage.num_tasks)
+            naps = ",".join(f"{value:.0f}" for value in stage.durations.values)
+            made = read.mapPartitionsWithIndex(jvm.decima.spark.Nap(naps), False)
             if children := profile.children[number]:
-                written[number] = made.partitionBy(profile.stages[children[0]].num_tasks)
+                partitioner = jvm.org.apache.spark.HashPartitioner(profile.stages[children[0]].num_tasks)
+                pairs = jvm.org.apache.spark.api.java.JavaPairRDD.fromJavaRDD(made)
+                written[number] = pairs.partitionBy(partitioner)
         return made
-
-
-def _nap(durations_ms: list[float]) -> Callable[[int, Iterable[Any]], Iterator[tuple[int, bytes]]]:
-    """What a task does. It goes to the executors by value, so that they need not import anything of ours."""
-
-    def task(number: int, rows: Iterable[Any]) -> Iterator[tuple[int, bytes]]:
-        for _ in rows:
-            pass
-        time.sleep(durations_ms[number] / 1000)
-        yield number, b""
-
-    return task
 
 
 @contextmanager
@@ -165,6 +160,7 @@ def live_spark(folder: Path, executors: int, *, fair: bool = False, address: str
     folder.mkdir(parents=True)
     (folder / "log4j2.properties").write_text(_LOGGING.format(path=folder / "driver.log"))
     settings = {
+        "spark.jars": str(JAR),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.host": "127.0.0.1",
@@ -180,13 +176,12 @@ def live_spark(folder: Path, executors: int, *, fair: bool = False, address: str
     }
     if address:
         settings |= {
-            "spark.jars": str(JAR),
             "spark.plugins": "decima.spark.DecimaPlugin",
             "spark.decima.address": address,
             "spark.decima.timeoutMs": str(TIMEOUT_MS),
         }
     conf = SparkConf().setMaster(f"local-cluster[{executors},1,1024]").setAppName("decima")
-    with _environment(_java() | {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}):
+    with _environment(_java() | {"SPARK_LOCAL_IP": "127.0.0.1"}):
         try:
             context = SparkContext(conf=conf.setAll(list(settings.items())))
         except Exception as error:  # of the JVM, of the gateway to it, of the file system
