@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from decima.cli.console import Tell
 from decima.cli.options import (
+    ABOVE_ZERO,
     AT_LEAST_ONE,
     BUDGET,
     FILE,
@@ -53,6 +54,26 @@ def _fig18(
 
     read, on_step = load_recordings(recordings), partial(tell, "predicting")
     return shown(measure_fidelity(read, executors, seeds, on_step=on_step), command)
+
+
+def _fig9_spark(
+    name: str,
+    command: str,
+    tell: Tell,
+    workload: str | None,
+    profiles: Path | None,
+    **values: Any,
+) -> Shown:
+    from decima.studies.fig9_spark import Setting, compare_live
+    from decima.studies.fig9_spark_report import shown
+    from workloads.sources.open import open_workload
+
+    named = open_workload(workload_named(workload, profiles) or "tpch")
+    try:
+        found = compare_live(named.profiles, Setting(**values), tell=partial(tell, "running"))
+    except ModuleNotFoundError as error:
+        raise click.UsageError(f"fig9-spark needs {error.name}: pip install 'decima[spark]'") from None
+    return shown(found, command)
 
 
 def _packing(
@@ -134,6 +155,32 @@ PARTS: dict[str, tuple[str, Option, Callable[..., Shown]]] = {
             click.option("--seeds", type=AT_LEAST_ONE, default=10, help="Draws of the durations."),
         ),
         _fig18,
+    ),
+    "fig9-spark": (
+        """Put Decima in charge of a real Spark.
+
+        Starts Spark on this machine and runs jobs on it whose tasks sleep as long as their profiles say: in Spark's
+        FIFO and FAIR mode, and under tuned weighted fair sharing and Decima, which take charge through the plugin and
+        decima serve. Shows the mean job completion times beside those that the simulator predicts. Needs a Java runtime
+        and pyspark: pip install 'decima[spark]' brings both.""",
+        with_options(
+            workload_options(),
+            click.option("--executors", type=AT_LEAST_ONE, default=8, help="Executors, of one slot each."),
+            click.option("--jobs", type=AT_LEAST_ONE, default=10, help="Jobs in a batch, or in a stream."),
+            click.option("--batches", type=AT_LEAST_ONE, default=5, help="Batches, or streams."),
+            click.option(
+                "--arrivals",
+                type=click.Choice(["batch", "poisson"]),
+                default="batch",
+                help="All jobs at once, or a stream that keeps the executors busy for 85 % of the time.",
+            ),
+            click.option("--scale", type=ABOVE_ZERO, default=4.0, help="Factor on the durations of tasks."),
+            click.option(
+                "--tasks", type=ABOVE_ZERO, default=0.05, help="Factor on the number of tasks of each stage."
+            ),
+            click.option("--seed", type=click.IntRange(min=0), default=0, help="Of the first batch."),
+        ),
+        _fig9_spark,
     ),
     "packing": (
         """Compare how compactly Graphene and simpler planners pack tasks.

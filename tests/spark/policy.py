@@ -139,7 +139,7 @@ class PolicyServer(threading.Thread):
             with connection, connection.makefile("rwb") as file:
                 hello = Hello.model_validate_json(file.readline())
                 self.hellos.append(hello)
-                if hello.token != self.token:
+                if self.token and hello.token != self.token:
                     _say(file, Refusal(reason="wrong token"))
                     return
                 _say(file, Welcome(shadow=self.shadow))

@@ -9,14 +9,14 @@ from itertools import pairwise
 
 import pytest
 
-from decima.service.protocol import Job, Stage, State
+from decima.service.protocol import Answer, Job, Stage, State
 from tests.spark.eventlog import Task, launches, most_at_once
 from tests.spark.harness import Sleeper, application, until, why_not
 from tests.spark.policy import PolicyServer, ordered
 
 pytestmark = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
 SLOTS = 4
-RETRY_MS = 200
+RETRY_MS = 1500
 #: However busy the machine is, the policy's answer is waited for.
 PATIENT = {"retryMs": RETRY_MS, "timeoutMs": 30_000}
 
@@ -145,6 +145,24 @@ def test_slots_bind_executors_to_stages(sleeper: Sleeper, server: PolicyServer) 
     stages = {task.stage for task in tasks}
     assert [most_at_once(task for task in tasks if task.stage == stage) for stage in stages] == [1, 1, 1]
     assert most_at_once(tasks) == 2
+    last = [stage for job in seen(server, "S") for stage in job.stages if stage.running and not stage.pending]
+    assert {stage.tasks for stage in last} == {3, 4, 2}, "it is asked when a stage has launched its last task"
+
+
+def test_a_policy_may_wait_for_the_next_stage(sleeper: Sleeper, server: PolicyServer) -> None:
+    """Nothing runs between two stages, and yet nothing else may."""
+
+    def policy(state: State) -> Answer:
+        first = any(job.name == "I" for job in state.jobs)
+        return ordered("I", "J", limits={"J": 0} if first else None)(state)
+
+    server.policy = policy
+    threads = [sleeper.start("I", *[(SLOTS, 60)] * 4)]
+    until(lambda: seen(server, "I"))
+    threads.append(sleeper.start("J", (SLOTS, 20)))
+    for thread in threads:
+        thread.join()
+    assert launches(tasks_of(sleeper, "I", "J")) == "I" * 4 * SLOTS + "J" * SLOTS
 
 
 def test_what_is_held_back_waits(sleeper: Sleeper, server: PolicyServer) -> None:
@@ -160,7 +178,7 @@ def test_what_is_held_back_waits(sleeper: Sleeper, server: PolicyServer) -> None
         task.ended for task in tasks if task.job == "G"
     )
     assert "holds everything back" in sleeper.log()
-    time.sleep(RETRY_MS / 1e3)  # until it is asked again
+    time.sleep(RETRY_MS / 1e3)  # until it is obeyed again
 
 
 @pytest.mark.parametrize("adaptive", [False, True])
@@ -231,6 +249,11 @@ def test_states_add_up(sleeper: Sleeper, server: PolicyServer) -> None:
     assert means
     assert all(mean >= 30 for mean in means)
     assert [state.seq for state in server.states] == sorted(state.seq for state in server.states)
+    for name in ("U", "V"):
+        for stages in zip(*(job.stages for job in seen(server, name)), strict=True):
+            pending = [stage.pending for stage in stages]
+            assert pending == sorted(pending, reverse=True), "what has started is pending no more"
+    until(lambda: not server.states[-1].jobs)  # it hears that even the last one is gone
 
 
 def test_a_job_is_gone_when_it_is_complete(sleeper: Sleeper, server: PolicyServer) -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.spark.eventlog import most_at_once
-from tests.spark.harness import application, why_not
+from tests.spark.harness import application, until, why_not
+from tests.spark.policy import PolicyServer, ordered
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(why_not() is not None, reason=str(why_not()))]
 
@@ -29,3 +30,16 @@ def test_spark_runs_all_the_same(setting: dict[str, object], complaint: str, tmp
         assert len(sleeper.tasks()) == 4
         assert most_at_once(sleeper.tasks()) == 2
         assert complaint in sleeper.log()
+
+
+def test_the_token_is_that_of_the_service_of_this_user(tmp_path: Path) -> None:
+    """If no other file is named."""
+    (tmp_path / ".decima").mkdir()
+    (tmp_path / ".decima" / "token").write_text("secret\n")
+    server = PolicyServer(ordered(), token="secret")
+    home = {"spark__driver__extraJavaOptions": f"-Duser.home={tmp_path}"}
+    with application(tmp_path / "app", server.address, "local[2]", **home) as sleeper:
+        sleeper.start("job", (4, 50)).join()
+        until(lambda: any(state.jobs for state in server.states))
+    server.close()
+    assert {hello.token for hello in server.hellos} == {"secret"}

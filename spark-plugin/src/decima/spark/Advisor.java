@@ -17,8 +17,8 @@ import org.slf4j.LoggerFactory;
 /**
  * When the policy is asked, and what is known of its will. Guarded by the scheduler's lock.
  *
- * <p>It is asked when something has happened that bears on the choice: a stage came, ended or launched its last task, an
- * executor came or went. While an answer is under way Spark launches nothing, for at most {@code timeoutMs}: then it goes
+ * <p>It is asked when something has happened that bears on the choice: a stage came, ended or launched its last task, a
+ * job ended, an executor came or went; and every second while slots are free and tasks wait. While an answer is under way Spark launches nothing, for at most {@code timeoutMs}: then it goes
  * on by the last answer, or in its own order. The answer calls for another round of offers.
  */
 final class Advisor {
@@ -32,6 +32,8 @@ final class Advisor {
 
   private static final Logger LOG = LoggerFactory.getLogger("decima.spark");
   private static final ObjectMapper JSON = new ObjectMapper();
+  /** While slots are free, how often to ask. */
+  private static final int SPARE_MS = 1_000;
 
   private final Settings settings;
   private final TaskSchedulerImpl scheduler;
@@ -48,6 +50,8 @@ final class Advisor {
   private long askedNanos = System.nanoTime();
   private boolean holding;
   private long heldNanos;
+  /** Since when nothing has run because the policy holds everything back; 0: something may. */
+  private long stillNanos;
   private long usualUntilMs;
   private boolean said;
   // figures
@@ -183,6 +187,18 @@ final class Advisor {
     }
   }
 
+  /** A round in which there is nothing to launch; the policy hears all the same that a job is gone, even the last one. */
+  void idle() {
+    if (client.up && pending == null && dirty) {
+      ask(null);
+    }
+  }
+
+  /** Slots are free while tasks wait: the policy may have changed its mind. */
+  void spare() {
+    dirty |= System.nanoTime() - askedNanos >= TimeUnit.MILLISECONDS.toNanos(SPARE_MS);
+  }
+
   private void askIfSilent(long everyMs) {
     synchronized (scheduler) {
       long since = System.nanoTime() - askedNanos;
@@ -192,11 +208,30 @@ final class Advisor {
     }
   }
 
+  /** By the answer something runs, or may. */
+  void moving() {
+    stillNanos = 0;
+  }
+
   /**
-   * The policy holds everything back and nothing runs, so that nothing would ever happen: a policy cannot stop Spark. Its
-   * own order for a while.
+   * The policy holds everything back and nothing runs. It may, while the next stage of a job is about to come; so it is
+   * asked again. But a policy cannot stop Spark: after {@code timeoutMs}, Spark's own order for a while.
+   *
+   * @return whether that has come
    */
-  void stalled() {
+  boolean stalled() {
+    long patienceMs = Math.min(settings.timeoutMs, settings.retryMs);
+    if (stillNanos == 0) {
+      stillNanos = System.nanoTime();
+      dirty = true;
+      revive();
+      clock.schedule(this::revive, patienceMs, TimeUnit.MILLISECONDS);
+      return false;
+    }
+    if (System.nanoTime() - stillNanos < TimeUnit.MILLISECONDS.toNanos(patienceMs)) {
+      return false;
+    }
+    stillNanos = 0;
     stalls++;
     if (!said) {
       LOG.warn("the policy holds everything back while nothing runs: Spark's own order for {} ms, each time",
@@ -206,13 +241,14 @@ final class Advisor {
     usualUntilMs = System.currentTimeMillis() + settings.retryMs;
     dirty = true;
     revive();   // this round may have offered one core only
+    return true;
   }
 
   /** Calls for a round of offers. */
   void revive() {
     try {
       scheduler.backend().reviveOffers();
-    } catch (RuntimeException e) {
+    } catch (Exception e) {   // not only those that Scala's methods declare
       LOG.debug("Spark stops", e);
     }
   }

@@ -137,6 +137,7 @@ public final class DecimaPlugin implements SparkPlugin {
       Advisor told = advisor;
       if (told != null) {
         told.changed();
+        told.revive();
       }
     }
 

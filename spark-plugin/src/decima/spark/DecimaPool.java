@@ -147,8 +147,9 @@ public final class DecimaPool extends Pool {
     if (allowance(current) <= 0) {
       block();
     }
-    if (blocked == null && !current.isSchedulable()) {
-      advisor.changed();   // its last task has gone
+    if (!Job.hasPending(current)) {   // its last task has gone
+      advisor.changed();
+      advisor.revive();
     }
   }
 
@@ -156,10 +157,14 @@ public final class DecimaPool extends Pool {
     endTurn();
     queue = new ArrayList<>();
     ArrayBuffer<TaskSetManager> usual = super.getSortedTaskSetQueue();
-    if (usual.size() == 0) {
-      return usual;
-    }
     try {
+      if (usual.size() == 0) {
+        advisor.idle();
+        return usual;
+      }
+      if (runningTasks() < executors.slots()) {
+        advisor.spare();
+      }
       switch (advisor.round()) {
         case HOLD: return new ArrayBuffer<>();
         case OBEY: return arrange(usual, advisor.answer());
@@ -203,9 +208,9 @@ public final class DecimaPool extends Pool {
     }
     if (runningTasks() == 0 && executors.count() > 0 && queue.stream().noneMatch(each -> allowance(each) > 0)) {
       queue.clear();
-      advisor.stalled();
-      return usual;
+      return advisor.stalled() ? usual : new ArrayBuffer<>();
     }
+    advisor.moving();
     List<TaskSetManager> out = new ArrayList<>();
     for (int i = 0; i < queue.size(); i++) {
       out.add(turn(i));

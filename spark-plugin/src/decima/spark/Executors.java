@@ -40,6 +40,11 @@ final class Executors {
     return executors.size();
   }
 
+  /** Tasks that may run at once. */
+  synchronized int slots() {
+    return executors.values().stream().mapToInt(each -> each.slots).sum();
+  }
+
   /** Under the scheduler's lock. */
   synchronized void write(ArrayNode out, TaskSchedulerImpl scheduler, Set<String> jobs) {
     scala.collection.immutable.Map<String, Object> running = scheduler.runningTasksByExecutors();

@@ -185,16 +185,39 @@ final class Job {
     }
   }
 
+  /** Whether a task of the set has still to start. Spark's own queue of these is tidied up only when it is looked at. */
+  static boolean hasPending(TaskSetManager set) {
+    int task = set.numTasks() - 1;
+    while (task >= 0 && !isPending(set, task)) {   // the first ones start first
+      task--;
+    }
+    return task >= 0;
+  }
+
+  private static boolean isPending(TaskSetManager set, int task) {
+    return set.copiesRunning()[task] == 0 && !set.successful()[task];
+  }
+
+  private static int pending(TaskSetManager set) {
+    int count = 0;
+    for (int task = 0; task < set.numTasks(); task++) {
+      count += isPending(set, task) ? 1 : 0;
+    }
+    return count;
+  }
+
+  /** A task counts as done from when its executor is free, although its result is still on the way. */
   private static void write(Node node, TaskSetManager set, ObjectNode out) {
-    int ended = Math.min(node.tasks, node.before + (set == null ? 0 : set.tasksSuccessful()));
-    boolean done = set == null ? node.over : ended == node.tasks;
-    ended = done ? node.tasks : ended;
-    int running = set == null ? 0 : Math.min(set.runningTasks(), node.tasks - ended);   // copies of a task count once
+    int succeeded = Math.min(node.tasks, node.before + (set == null ? 0 : set.tasksSuccessful()));
+    boolean done = set == null ? node.over : succeeded == node.tasks;
+    int left = done ? 0 : node.tasks - succeeded;
+    int pending = set == null ? left : Math.min(left, pending(set));
+    int running = set == null ? 0 : Math.min(set.runningTasks(), left - pending);   // copies of a task count once
     boolean open = set != null && !set.isZombie();
     out.put("id", node.id).put("attempt", node.attempt).put("name", SqlPlan.cut(node.name, SqlPlan.LONGEST_NAME))
         .put("state", done ? "done" : open ? "ready" : "waiting")
-        .put("tasks", node.tasks).put("done", ended).put("running", running)
-        .put("pending", node.tasks - ended - running);
+        .put("tasks", node.tasks).put("done", node.tasks - running - pending).put("running", running)
+        .put("pending", pending);
     if (node.timed > 0) {
       out.put("mean_ms", node.totalMs / node.timed);
     } else {

@@ -3,6 +3,7 @@ package decima.spark;
 import java.io.IOException;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
+import java.nio.file.Path;
 import java.nio.file.Paths;
 import org.apache.spark.SparkConf;
 
@@ -54,15 +55,17 @@ final class Settings {
   }
 
   /**
-   * What the service wants to hear first; empty if there is no file. It is read anew for each connection, since a
-   * service that starts again may have made another.
+   * What the service wants to hear first; empty if no file is named and the usual one is not there. It is read anew for
+   * each connection, since a service that starts again may have made another.
    */
   String token() throws IOException {
-    if (tokenFile.isEmpty()) {
+    Path file = tokenFile.isEmpty() ? Paths.get(System.getProperty("user.home"), ".decima", "token")
+        : Paths.get(tokenFile);
+    if (tokenFile.isEmpty() && !Files.isReadable(file)) {
       return "";
     }
     try {
-      return new String(Files.readAllBytes(Paths.get(tokenFile)), StandardCharsets.UTF_8).trim();
+      return new String(Files.readAllBytes(file), StandardCharsets.UTF_8).trim();
     } catch (IOException e) {
       throw new IOException("spark.decima.tokenFile cannot be read: " + e, e);
     }

