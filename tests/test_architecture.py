@@ -22,8 +22,8 @@ ROAD = (
     "decima.evaluation",
     "decima.learning",
     "decima.show",
-    "decima.studies",
     "decima.service",
+    "decima.studies",
     "decima.cli",
     "decima.__main__",
 )

@@ -24,7 +24,7 @@ from decima.evaluation.run import run_scheduler
 from decima.evaluation.tuning import GRIDS, TUNED_ONCE, best_for_all, sweep_ms
 from decima.registry import LEARNED
 from decima.studies.live_spark import live_spark, runs_as_it_is, serving
-from simulator.cluster.config import ClusterConfig
+from simulator.cluster.config import TRACE, ClusterConfig
 from workloads.arrivals import (
     JobSequence,
     RandomStream,
@@ -81,6 +81,10 @@ class Setting:
     def cluster(self) -> ClusterConfig:
         """As the simulator has it: inside one application executors change jobs at once."""
         return ClusterConfig(self.executors, moving_delay_ms=0.0, warmup_delay_ms=0.0)
+
+    def cluster_under(self, scheduler: str) -> ClusterConfig:
+        """The same, where nothing waits for a stage that is still to open if Spark itself schedules."""
+        return replace(self.cluster, semantics=TRACE) if scheduler in SPARKS_OWN else self.cluster
 
     def sequence(self, profiles: Sequence[JobProfile], seed: int) -> JobSequence:
         """The jobs of a batch or of a stream."""
@@ -223,7 +227,9 @@ def compare_live(
                             "batch": number,
                             "scheduler": name,
                             "real_ms": float(jct_ms.mean()),
-                            "predicted_ms": _predicted_ms(setting, jobs, spec, overhead_ms),
+                            "predicted_ms": _predicted_ms(
+                                setting.cluster_under(name), jobs, spec, overhead_ms
+                            ),
                             "overhead_ms": overhead_ms,
                             "jct_ms": jct_ms.tolist(),
                         }
@@ -232,7 +238,7 @@ def compare_live(
     return LiveComparison(setting, tuned, pd.DataFrame(rows))
 
 
-def _predicted_ms(setting: Setting, jobs: JobSequence, spec: str, overhead_ms: float) -> float:
+def _predicted_ms(cluster: ClusterConfig, jobs: JobSequence, spec: str, overhead_ms: float) -> float:
     """Mean JCT in the simulator, where each task takes so much longer than it sleeps."""
     longer: dict[JobProfile, JobProfile] = {}
     for profile in jobs.profiles:
@@ -240,7 +246,7 @@ def _predicted_ms(setting: Setting, jobs: JobSequence, spec: str, overhead_ms: f
             profile, stages=tuple(_longer(stage, overhead_ms) for stage in profile.stages)
         )
     jobs = replace(jobs, profiles=tuple(longer[profile] for profile in jobs.profiles))
-    draws = (run_scheduler(setting.cluster, replace(jobs, seed=seed), spec) for seed in range(DRAWS))
+    draws = (run_scheduler(cluster, replace(jobs, seed=seed), spec) for seed in range(DRAWS))
     return float(np.mean([record.mean_jct_ms for record in draws]))
 
 
