@@ -27,6 +27,8 @@ STUDIES = DOCS / "studies.md"
 FEW = {
     "decima compare": "--seeds 1 --training 1 --processes 1",
     "deeprm compare": "--sets 2",
+    "reproduce fig18": "--seeds 1",
+    "spark what-if": "--draws 2",
     "deeprm train": "--set iterations=1 --set episodes.sets=2 --set validation.sets=2",
     "decima train --config": "--set iterations=1 --set validation.sequences=1 --set behaviour_cloning=null",
 }
