@@ -251,13 +251,15 @@ def _comparison(options: dict[str, Any]) -> tuple[Comparison, dict[str, list[str
         window_ms=None if options["window"] is None else options["window"] * 1000,
     )
     left_out: dict[str, list[str]] = {}
+    policy = None if checkpoint is None else str(checkpoint)
     if checkpoint is None and options["scheduler_names"] is None:
         # Whoever names nobody gets what there is, and nothing that may collapse here.
         fitting = best_fit(conditions)
         if fitting is None or fitting[1]:
             schedulers.remove(LEARNED)
             left_out = {} if fitting is None else {fitting[0]: fitting[1]}
-    policy = None if checkpoint is None else str(checkpoint)
+        else:
+            policy = fitting[0]
     comparison = Comparison(conditions, schedulers, policy=policy, num_training=options["training"])
     return comparison, left_out
 

@@ -122,7 +122,7 @@ class Comparison:
         self._sweeps: dict[tuple[str, int], NDArray[np.float64]] = {}
         self._runs: dict[int, dict[str, Run]] = {}
         self._episodes: dict[int, dict[str, EpisodeRecord]] = {}
-        self._jobs: dict[tuple[int, str], PerJob] = {}
+        self._jobs: dict[tuple[int, str], JobTimes] = {}
 
     # ---- running ---------------------------------------------------------------------------------------
 
@@ -165,7 +165,7 @@ class Comparison:
         self,
         piece: _Piece,
         runs: dict[str, Run],
-        jobs: dict[str, PerJob],
+        jobs: dict[str, JobTimes],
         episodes: dict[str, EpisodeRecord],
     ) -> None:
         self._runs.setdefault(piece.seed, {}).update(runs)
@@ -394,7 +394,7 @@ def run_comparisons(
             on_step(next(done), total)
 
 
-class PerJob(NamedTuple):
+class JobTimes(NamedTuple):
     """What became of the jobs of an episode: JCT (float64 [jobs], ms) and slowdown (float64 [jobs])."""
 
     jct_ms: NDArray[np.float64]
@@ -433,7 +433,7 @@ def _train(shared: _Shared, item: tuple[int, int, str]) -> tuple[int, int, str, 
 
 def _run(
     tuned: Sequence[Mapping[str, str]], shared: _Shared, piece: _Piece
-) -> tuple[_Piece, dict[str, Run], dict[str, PerJob], dict[str, EpisodeRecord]]:
+) -> tuple[_Piece, dict[str, Run], dict[str, JobTimes], dict[str, EpisodeRecord]]:
     """What became of a piece; no setting runs twice."""
     conditions, schedulers, grids = shared[piece.number]
     cluster, sequence = conditions.cluster, conditions.sequence(piece.seed)
@@ -452,7 +452,7 @@ def _run(
         found |= {spec: best[each.objective] for spec, each in hindsight.items()}
     runs = {name: Run.of(found[spec][1], found[spec][0]) for name, spec in specs.items()}
     records = {name: found[spec][1] for name, spec in specs.items()}
-    jobs = {name: PerJob(record.jct_ms, record.slowdown) for name, record in records.items()}
+    jobs = {name: JobTimes(record.jct_ms, record.slowdown) for name, record in records.items()}
     return piece, runs, jobs, records if piece.keep else {}
 
 
