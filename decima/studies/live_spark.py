@@ -36,14 +36,15 @@ APART_S = 0.02
 PROBE = (2, 4, 200.0)
 #: How long Spark waits for an answer, ms: on two cores whoever answers may have to wait for its turn.
 TIMEOUT_MS = 1000
-_LOGGING = """\
+#: Settings of log4j, whose driver writes to a file.
+LOGGING = """\
 rootLogger.level = warn
 rootLogger.appenderRef.file.ref = file
 appender.file.type = File
 appender.file.name = file
 appender.file.fileName = {path}
 appender.file.layout.type = PatternLayout
-appender.file.layout.pattern = %d{{HH:mm:ss.SSS}} %p %c{{1}}: %m%n
+appender.file.layout.pattern = %d{{HH:mm:ss.SSS}} %p %c{{1}}: %m%n%ex
 logger.decima.name = decima.spark
 logger.decima.level = info
 """
@@ -126,9 +127,8 @@ class LiveSpark:
         made: Any = None
         for number in nx.lexicographical_topological_sort(profile.graph()):
             stage, parents = profile.stages[number], profile.parents[number]
-            if (
-                parents
-            ):  # RDDs of one partitioner: the union has as many partitions, each reads from all of them
+            if parents:
+                # RDDs of one partitioner: the union has as many partitions, each reads from all of them.
                 read = reduce(lambda one, other: one.union(other), [written[parent] for parent in parents])
                 read = read.values()
             else:
@@ -158,7 +158,7 @@ def live_spark(folder: Path, executors: int, *, fair: bool = False, address: str
     from pyspark import SparkConf, SparkContext
 
     folder.mkdir(parents=True)
-    (folder / "log4j2.properties").write_text(_LOGGING.format(path=folder / "driver.log"))
+    (folder / "log4j2.properties").write_text(LOGGING.format(path=folder / "driver.log"))
     settings = {
         "spark.jars": str(JAR),
         "spark.ui.enabled": "false",

@@ -15,23 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from decima.service.plugin import JAR
+from decima.studies.live_spark import LEAN, LOGGING
 from tests.spark.eventlog import Task, read_tasks
 
 #: Far longer than anything takes on the busiest machine, s.
 PATIENCE_S = 60.0
-#: Of each JVM: less to compile, no threads that only collect garbage.
-LEAN = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
-_LOGGING = """\
-rootLogger.level = warn
-rootLogger.appenderRef.file.ref = file
-appender.file.type = File
-appender.file.name = file
-appender.file.fileName = {path}
-appender.file.layout.type = PatternLayout
-appender.file.layout.pattern = %d{{HH:mm:ss.SSS}} %p %c{{1}}: %m%n%ex
-logger.decima.name = decima.spark
-logger.decima.level = info
-"""
 
 
 def java_home() -> Path | None:
@@ -158,7 +146,7 @@ def application(folder: Path, address: str, master: str = "local[4]", **conf: An
     from pyspark.sql import SparkSession
 
     (folder / "events").mkdir(parents=True)
-    (folder / "log4j2.properties").write_text(_LOGGING.format(path=folder / "driver.log"))
+    (folder / "log4j2.properties").write_text(LOGGING.format(path=folder / "driver.log"))
     settings = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
