@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 
 from decima.evaluation.intervals import Interval, mean_interval
 from decima.evaluation.run import run_scheduler
-from decima.evaluation.tuning import GRIDS, TUNED_ONCE, best_for_all, sweep_ms
 from decima.registry import LEARNED
 from decima.studies.live_spark import live_spark, runs_as_it_is, serving
+from decima.studies.spark_schedulers import SPARKS_OWN, TRAINING_SEEDS, WEIGHTED_FAIR, tuned
 from simulator.cluster.config import TRACE, ClusterConfig
 from workloads.arrivals import (
     JobSequence,
@@ -36,19 +36,12 @@ from workloads.job import JobProfile, StageProfile, TaskDurations, Wave, Workloa
 from workloads.scaling import scaled
 from workloads.sources.workload_file import Workload, write_workload
 
-__all__ = ["SCHEDULERS", "SPARKS_OWN", "LiveComparison", "Setting", "compare_live", "sleeping"]
+__all__ = ["SCHEDULERS", "LiveComparison", "Setting", "compare_live", "sleeping"]
 
-#: Shown name -> scheduler. The first two are Spark's own; the others come through the plugin.
-SCHEDULERS = {
-    "Spark FIFO": "fifo",
-    "Spark FAIR": "fair",
-    "weighted fair": TUNED_ONCE,
-    LEARNED: LEARNED,
-}
-SPARKS_OWN = ("Spark FIFO", "Spark FAIR")
+#: Shown name -> scheduler; all but Spark's own come through the plugin.
+SCHEDULERS = {**SPARKS_OWN, **WEIGHTED_FAIR, LEARNED: LEARNED}
 #: Runs that weighted fair sharing is tuned on, in the simulator.
 TRAINING = 20
-TRAINING_SEEDS = 1_000_000
 #: Draws of the durations that a prediction is the mean of.
 DRAWS = 10
 #: What the executors are to be busy with in a stream.
@@ -199,12 +192,8 @@ def compare_live(
     if not naps:
         raise WorkloadError("no job of the workload has a DAG that Spark can run as it stands")
     batches = [setting.sequence(naps, setting.seed + batch) for batch in range(setting.batches)]
-    specs, tuned = dict(schedulers), ""
-    for name, spec in schedulers.items():
-        if spec == TUNED_ONCE:
-            training = [setting.sequence(naps, TRAINING_SEEDS + draw) for draw in range(TRAINING)]
-            sweeps = np.array([sweep_ms(setting.cluster, each) for each in training])
-            specs[name] = tuned = best_for_all(sweeps, GRIDS[TUNED_ONCE])
+    training = (setting.sequence(naps, TRAINING_SEEDS + draw) for draw in range(TRAINING))
+    specs, alpha = tuned(schedulers, setting.cluster, training)
     rows: list[dict[str, Any]] = []
     total = len(specs) * len(batches)
     with tempfile.TemporaryDirectory(prefix="decima-spark-", ignore_cleanup_errors=True) as temporary:
@@ -235,7 +224,7 @@ def compare_live(
                         }
                     )
                     tell(len(rows), total)
-    return LiveComparison(setting, tuned, pd.DataFrame(rows))
+    return LiveComparison(setting, alpha, pd.DataFrame(rows))
 
 
 def _predicted_ms(cluster: ClusterConfig, jobs: JobSequence, spec: str, overhead_ms: float) -> float:

@@ -10,12 +10,10 @@ from rich.table import Table
 from decima.show.shown import Shown
 from decima.show.style import LEGEND, finish_axes, new_figure, styles
 from decima.show.tables import interval_text, new_table
-from decima.studies.fig9_spark import SPARKS_OWN, LiveComparison
+from decima.studies.fig9_spark import LiveComparison
+from decima.studies.spark_schedulers import LOOKS, SPARKS_OWN
 
 __all__ = ["plot_live", "shown"]
-
-#: Shown name -> the scheduler whose colour it has.
-_COLOURS = {"Spark FIFO": "fifo", "Spark FAIR": "fair", "weighted fair": "weighted-fair"}
 
 
 def shown(found: LiveComparison, command: str) -> Shown:
@@ -76,7 +74,7 @@ def plot_live(found: LiveComparison) -> Figure:
     """Mean JCT under each scheduler, real and predicted; and each batch."""
     figure = new_figure(10, 4)
     left, right = figure.subplots(1, 2)
-    colours = [_COLOURS.get(name, name) for name in found.schedulers]
+    colours = [LOOKS.get(name, name) for name in found.schedulers]
     looks = {name: styles(colours)[colour] for name, colour in zip(found.schedulers, colours, strict=True)}
     for place, name in enumerate(found.schedulers):
         colour, real = looks[name]["color"], found.mean_jct_ms(name)

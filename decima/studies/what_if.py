@@ -22,31 +22,22 @@ from numpy.typing import ArrayLike, NDArray
 from decima.evaluation.conditions import CompareError, Conditions
 from decima.evaluation.fit import misfits
 from decima.evaluation.run import run_scheduler
-from decima.evaluation.tuning import GRIDS, TUNED_ONCE, best_for_all, sweep_ms
 from decima.registry import LEARNED, policy_named
 from decima.studies.held_out import HeldOut
+from decima.studies.spark_schedulers import SPARKS_OWN, TRAINING_SEEDS, WEIGHTED_FAIR, tuned
 from simulator.cluster.config import ClusterConfig
 from workloads.arrivals import JobSequence, RandomStream, random_stream
 from workloads.job import JobProfile, StageProfile, TaskDurations, Wave
 from workloads.scaling import scaled
 from workloads.spark.application import SparkApplication
-from workloads.spark.importing import SparkImport
+from workloads.spark.importing import SparkImport, median_startup_ms
 
 __all__ = ["SCHEDULERS", "Range", "WhatIf", "cluster_of_logs", "simulate_what_if"]
 
-#: Shown name -> scheduler. The first two are what Spark does; the others are compared with the better of them.
-SCHEDULERS = {
-    "Spark FIFO": "fifo",
-    "Spark FAIR": "fair",
-    "weighted fair": TUNED_ONCE,
-    "priced-srpt": "priced-srpt",
-    LEARNED: LEARNED,
-}
-#: What Spark itself does.
-SPARKS_OWN = ("Spark FIFO", "Spark FAIR")
+#: Shown name -> scheduler; others are compared with the better of Spark's own.
+SCHEDULERS = {**SPARKS_OWN, **WEIGHTED_FAIR, "priced-srpt": "priced-srpt", LEARNED: LEARNED}
 #: Draws that weighted fair sharing is tuned on.
 TRAINING = 3
-TRAINING_SEEDS = 1_000_000
 #: Seconds that an executor takes to start where no log tells.
 USUAL_STARTUP_MS = 2000.0
 #: The middle of the draws that a range holds, percent.
@@ -180,9 +171,9 @@ def cluster_of_logs(
         raise CompareError("the logs tell of no executor: --executors says how many there were")
     delay_ms = moving_delay_ms
     if delay_ms is None:
-        startups = [each.startup_ms for app in applications for each in app.executors]
-        known = [startup_ms for startup_ms in startups if math.isfinite(startup_ms)]
-        delay_ms = 0.0 if len(applications) == 1 else float(np.median(known)) if known else USUAL_STARTUP_MS
+        startup_ms = median_startup_ms(applications)
+        usual_ms = USUAL_STARTUP_MS if math.isnan(startup_ms) else startup_ms
+        delay_ms = 0.0 if len(applications) == 1 else usual_ms
     if delay_ms == 0:
         return ClusterConfig(count, moving_delay_ms=0.0, warmup_delay_ms=0.0)
     return ClusterConfig(count, moving_delay_ms=delay_ms)
@@ -235,14 +226,9 @@ def simulate_what_if(
     if cluster.moving_delay_ms == 0:
         sequence = replace(sequence, profiles=tuple(map(_on_warm_executors, sequence.profiles)))
     errors = (held_out.runs["measured_ms"] / held_out.runs["predicted_ms"]).to_numpy(dtype=np.float64)
-    total, done, setting = num_draws * len(schedulers), 0, ""
-    specs = dict(schedulers)
-    for name, spec in schedulers.items():
-        if spec == TUNED_ONCE:
-            training = [_drawn(sequence, errors, TRAINING_SEEDS + draw) for draw in range(TRAINING)]
-            specs[name] = setting = best_for_all(
-                np.array([sweep_ms(cluster, each) for each in training]), GRIDS[TUNED_ONCE]
-            )
+    total, done = num_draws * len(schedulers), 0
+    training = (_drawn(sequence, errors, TRAINING_SEEDS + draw) for draw in range(TRAINING))
+    specs, setting = tuned(schedulers, cluster, training)
     jct_ms = {name: np.empty((num_draws, len(sequence))) for name in specs}
     for draw in range(num_draws):
         jobs = _drawn(sequence, errors, seed + draw)

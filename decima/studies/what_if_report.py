@@ -15,14 +15,13 @@ from decima.registry import LEARNED
 from decima.show.shown import Shown
 from decima.show.style import BARS, GREY, finish_axes, new_figure, styles
 from decima.show.tables import new_table
+from decima.studies.spark_schedulers import LOOKS
 from decima.studies.what_if import Range, WhatIf
 
 __all__ = ["plot_what_if", "shown"]
 
 #: Queries in the table; the JSON has all.
 MOST_QUERIES = 25
-#: Shown name -> the scheduler whose colour it has.
-_COLOURS = {"Spark FIFO": "fifo", "Spark FAIR": "fair", "weighted fair": "weighted-fair"}
 
 
 def shown(found: WhatIf, command: str) -> Shown:
@@ -97,11 +96,11 @@ def plot_what_if(found: WhatIf) -> Figure:
 
 
 def _means(axes: Axes, found: WhatIf) -> None:
-    looks = styles(_COLOURS.get(name, name) for name in found.jct_ms)
+    looks = styles(LOOKS.get(name, name) for name in found.jct_ms)
     for place, name in enumerate(found.jct_ms):
         jct = found.mean_jct_ms(name)
         reach = [[(jct.mean - jct.low) / 1000], [(jct.high - jct.mean) / 1000]]
-        axes.bar(place, jct.mean / 1000, yerr=reach, color=looks[_COLOURS.get(name, name)]["color"], **BARS)
+        axes.bar(place, jct.mean / 1000, yerr=reach, color=looks[LOOKS.get(name, name)]["color"], **BARS)
     measured_s = found.jobs["measured_ms"].mean() / 1000
     if not math.isnan(measured_s):
         axes.axhline(measured_s, color=GREY, linestyle="--", label="measured in the logs")
@@ -115,7 +114,7 @@ def _jobs(axes: Axes, found: WhatIf) -> None:
     best = min(found.jct_ms, key=lambda name: found.mean_jct_ms(name).mean)
     own = found.jct_ms[found.sparks_own].mean(axis=0)
     change = found.jct_ms[best].mean(axis=0) / own - 1
-    colour = styles([_COLOURS.get(best, best)])[_COLOURS.get(best, best)]["color"]
+    colour = styles([LOOKS.get(best, best)])[LOOKS.get(best, best)]["color"]
     axes.scatter(own / 1000, change, s=14, color=colour, alpha=0.6, linewidths=0)
     axes.axhline(0, color=GREY, linewidth=1)
     axes.yaxis.set_major_formatter(PercentFormatter(1.0))
