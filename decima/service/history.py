@@ -7,6 +7,9 @@ its DAG alone, where that is large enough to mean something.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
+
+import networkx as nx
 
 from decima.service.protocol import Job, Stage
 from workloads.job import JobProfile
@@ -85,7 +88,7 @@ def match_stages(stages: Sequence[Stage], profile: JobProfile) -> list[int] | No
     if len(stages) > profile.num_stages:
         return None
     taken: dict[int, int] = {}
-    free = set(range(profile.num_stages))
+    free, ancestors = set(range(profile.num_stages)), _ancestors(profile)
     for stage in stages:
         parents = {taken[parent] for parent in stage.parents if parent in taken}
 
@@ -99,9 +102,7 @@ def match_stages(stages: Sequence[Stage], profile: JobProfile) -> list[int] | No
                 place,
             )
 
-        possible = [
-            place for place in free if not stage.parents or parents <= set(_ancestors(profile, place))
-        ]
+        possible = [place for place in free if not stage.parents or parents <= ancestors[place]]
         if not possible:
             return None
         best = min(possible, key=rating)
@@ -110,15 +111,11 @@ def match_stages(stages: Sequence[Stage], profile: JobProfile) -> list[int] | No
     return [taken[stage.id] for stage in stages]
 
 
-def _ancestors(profile: JobProfile, place: int) -> set[int]:
-    found: set[int] = set()
-    pending = list(profile.parents[place])
-    while pending:
-        stage = pending.pop()
-        if stage not in found:
-            found.add(stage)
-            pending += profile.parents[stage]
-    return found
+@lru_cache(maxsize=2_000)
+def _ancestors(profile: JobProfile) -> tuple[frozenset[int], ...]:
+    """Of each stage."""
+    graph = profile.graph()
+    return tuple(frozenset(nx.ancestors(graph, place)) for place in range(profile.num_stages))
 
 
 def _misfits(stages: Sequence[Stage], profile: JobProfile) -> int | None:
