@@ -19,12 +19,17 @@ __all__ = [
     "OutputError",
     "atomic_path",
     "check_file",
+    "json_in_html",
     "make_folder",
     "prepare_outputs",
     "uninterrupted",
     "versions",
     "visible",
 ]
+
+
+#: What a browser could take for markup -> what JSON writes instead.
+_ESCAPED = {ord(each): f"\\u{ord(each):04x}" for each in "<>&"}
 
 
 class OutputError(DecimaError, OSError):
@@ -114,6 +119,11 @@ def uninterrupted() -> Iterator[None]:
         signal.signal(signal.SIGINT, handler)
         if struck:
             signal.raise_signal(signal.SIGINT)
+
+
+def json_in_html(text: str) -> str:
+    """JSON that means the same, and can end no script of the page that it stands in."""
+    return text.translate(_ESCAPED)
 
 
 def visible(text: str) -> str:

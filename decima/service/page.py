@@ -26,6 +26,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from decima.outputs import json_in_html
 from decima.service.jobs import LiveJob
 from decima.service.server import ServeError
 from decima.service.service import Connected, Watcher, one_line
@@ -49,10 +50,6 @@ CONTENT_POLICY = (
     "frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
 )
 _HTML = Path(__file__).with_name("page.html")
-
-
-#: In JSON inside of HTML.
-_ESCAPED = {ord(each): f"\\u{ord(each):04x}" for each in "<>&"}
 
 
 class Page(Watcher):
@@ -158,7 +155,7 @@ class Page(Watcher):
 
     async def _show(self, request: Request) -> Response:
         nonce = secrets.token_urlsafe(16)
-        state = json.dumps(self.snapshot()).translate(_ESCAPED)
+        state = json_in_html(json.dumps(self.snapshot()))
         text = _HTML.read_text(encoding="utf-8").replace("{nonce}", nonce).replace("{state}", state)
         policy = {"Content-Security-Policy": CONTENT_POLICY.format(nonce=nonce)}
         return HTMLResponse(text, headers=HEADERS | policy)

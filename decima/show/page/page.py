@@ -20,6 +20,7 @@ from matplotlib.colors import to_hex
 from numpy.typing import NDArray
 from plotly.offline import get_plotlyjs
 
+from decima.outputs import json_in_html
 from decima.show.dags import stage_places
 from decima.show.page.packed import TICKS, packed_schedule
 from decima.show.style import DASHED, styles
@@ -185,8 +186,7 @@ def _table(table: Table, title: str) -> str:
 
 def _json(content: Any) -> str:
     """JSON that is safe inside of a script block: no ``<`` can end it or begin a comment."""
-    text = json.dumps(content, allow_nan=False, separators=(",", ":"))
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+    return json_in_html(json.dumps(content, allow_nan=False, separators=(",", ":")))
 
 
 def _policy(*scripts: str) -> str:
