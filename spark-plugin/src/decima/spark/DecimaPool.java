@@ -1,5 +1,6 @@
 package decima.spark;
 
+import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.JsonNodeFactory;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.util.ArrayList;
@@ -287,9 +288,9 @@ public final class DecimaPool extends Pool {
     ObjectNode out = JsonNodeFactory.instance.objectNode();
     out.put("type", "state").put("seq", number).put("time_ms", (double) System.currentTimeMillis());
     out.put("move_ms", moveMs);
-    executors.write(out.putArray("executors"), scheduler, jobs.ids());
+    ArrayNode all = out.putArray("executors");
     jobs.count(sets);
-    jobs.write(out.putArray("jobs"), latest, plans);
+    executors.write(all, scheduler, jobs.write(out.putArray("jobs"), latest, plans));
     return out;
   }
 }

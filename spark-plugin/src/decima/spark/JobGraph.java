@@ -135,16 +135,14 @@ final class JobGraph {
     }
   }
 
-  synchronized void write(ArrayNode out, Map<Integer, TaskSetManager> sets, boolean plans) {
+  /** The ids of the jobs that it has written: the listener may end one at any moment. */
+  synchronized Set<String> write(ArrayNode out, Map<Integer, TaskSetManager> sets, boolean plans) {
     List<Job> arrived = new ArrayList<>(jobs.values());
     arrived.sort(Comparator.comparingLong(each -> each.submittedMs));
     for (Job each : arrived) {
       each.write(out.addObject(), sets, plans);
     }
-  }
-
-  synchronized Set<String> ids() {
-    return jobs.values().stream().map(each -> each.id).collect(Collectors.toSet());
+    return arrived.stream().map(each -> each.id).collect(Collectors.toSet());
   }
 
   private Job job(String key, int sparkJob, long timeMs) {
