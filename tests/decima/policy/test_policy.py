@@ -55,7 +55,7 @@ def test_the_presets_have_as_many_parameters_as_their_sources_say() -> None:
 
 
 @pytest.mark.parametrize("name", [*PLAIN, "activated"])
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=4, deadline=None)
 @given(seed=seeds)
 def test_probabilities_are_those_of_the_equations(name: str, seed: int) -> None:
     policy = policy_of(changed(VARIANTS[name], guard=False), seed % 100).double()

@@ -142,7 +142,7 @@ def test_the_networks_differ_by_g_alone() -> None:
 
 def test_critical_paths_are_found_with_two_levels_only() -> None:
     assert TEST_STAGES[0] > LEARN_STAGES[1], "the tests are larger than what is learned from"
-    measured = measure_expressiveness(seeds=(0,), iterations=1600, num_measurements=4)
+    measured = measure_expressiveness(seeds=(0,), iterations=600, num_measurements=4)
     final = measured.final()[0]
     print(f"\n{final}")
     assert final["two-level"] >= 0.95

@@ -12,7 +12,7 @@ from simulator import DECIMA_SIM, PAPER, ClusterConfig, ExecutorClass, Semantics
 
 #: For random episodes.
 MANY = settings(
-    max_examples=100,
+    max_examples=60,
     deadline=None,
     derandomize=True,
     phases=[Phase.explicit, Phase.generate, Phase.shrink],

@@ -99,8 +99,7 @@ def assert_mean(values: Times, expected: float) -> None:
 
 
 @COMPILED
-@pytest.mark.parametrize("servers", [1, 4])
-@pytest.mark.parametrize("load", [0.5, 0.7, 0.8])
+@pytest.mark.parametrize(("load", "servers"), [(0.5, 1), (0.8, 1), (0.7, 4)])
 def test_single_task_jobs_under_fifo_wait_as_long_as_erlang_says(load: float, servers: int) -> None:
     assert_mean(mean_waits_ms(load, servers, exponential, Fifo()), erlang_c_wait_ms(load, servers))
 
@@ -112,7 +111,7 @@ def test_erlang_c_agrees_with_the_single_server() -> None:
 
 
 @COMPILED
-@pytest.mark.parametrize("load", [0.5, 0.7])
+@pytest.mark.parametrize("load", [0.6])
 def test_tasks_of_one_length_wait_half_as_long_on_one_executor(load: float) -> None:
     """M/D/1: rho / (2 (1 - rho)) service times (Pollaczek and Khinchine)."""
     expected = load / (2 * (1 - load)) * MEAN_SERVICE_MS
