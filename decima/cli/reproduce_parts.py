@@ -76,6 +76,27 @@ def _fig9_spark(
     return shown(found, command)
 
 
+def _spark_applications(
+    name: str,
+    command: str,
+    tell: Tell,
+    workload: str | None,
+    profiles: Path | None,
+    **values: Any,
+) -> Shown:
+    from decima.studies.fig9_spark import Setting
+    from decima.studies.spark_applications import compare_applications
+    from decima.studies.spark_applications_report import shown
+    from workloads.sources.open import open_workload
+
+    named = open_workload(workload_named(workload, profiles) or "tpch")
+    try:
+        found = compare_applications(named.profiles, Setting(**values), tell=partial(tell, "running"))
+    except ModuleNotFoundError as error:
+        raise click.UsageError(f"{name} needs {error.name}: pip install 'decima[spark]'") from None
+    return shown(found, command)
+
+
 def _packing(
     name: str,
     command: str,
@@ -181,6 +202,26 @@ PARTS: dict[str, tuple[str, Option, Callable[..., Shown]]] = {
             click.option("--seed", type=click.IntRange(min=0), default=0, help="Of the first batch."),
         ),
         _fig9_spark,
+    ),
+    "spark-applications": (
+        """Share a real standalone cluster of Spark among applications.
+
+        Starts a master and a worker on this machine and several applications on it, each with a job whose tasks sleep
+        as long as its profile says: as Spark's master shares executors (first come, first served), with equal static
+        shares, and with Decima in charge, which moves executors from one application to another. Needs a Java runtime
+        and pyspark: pip install 'decima[spark]' brings both.""",
+        with_options(
+            workload_options(),
+            click.option("--executors", type=AT_LEAST_ONE, default=8, help="Slots of the cluster."),
+            click.option("--jobs", type=AT_LEAST_ONE, default=4, help="Applications in a batch."),
+            click.option("--batches", type=AT_LEAST_ONE, default=3, help="Batches."),
+            click.option("--scale", type=ABOVE_ZERO, default=10.0, help="Factor on the durations of tasks."),
+            click.option(
+                "--tasks", type=ABOVE_ZERO, default=0.1, help="Factor on the number of tasks of each stage."
+            ),
+            click.option("--seed", type=click.IntRange(min=0), default=0, help="Of the first batch."),
+        ),
+        _spark_applications,
     ),
     "packing": (
         """Compare how compactly Graphene and simpler planners pack tasks.

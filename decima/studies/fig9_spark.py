@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 
@@ -175,6 +176,8 @@ def compare_live(
 ) -> LiveComparison:
     """Run batches of jobs on a real Spark under each scheduler, and predict them.
 
+    The schedulers take turns with each batch, so that a machine that is busier for a while is busier for all.
+
     Args:
         profiles: what jobs are drawn from; those whose DAG Spark cannot run as it stands are passed over.
         setting: what runs.
@@ -200,30 +203,28 @@ def compare_live(
         folder = Path(temporary)
         history = folder / "history.json"
         write_workload(history, Workload(tuple(naps), name="sleeping"))
-        for name, spec in specs.items():
+        for (number, jobs), (name, spec) in product(enumerate(batches), specs.items()):
             with ExitStack() as programs:
-                where, log = folder / spec.replace(":", "-"), folder / f"{spec.replace(':', '-')}.jsonl"
-                own = name in SPARKS_OWN
+                where, own = folder / f"{number}-{name.replace(' ', '-')}", name in SPARKS_OWN
+                log = where.with_suffix(".jsonl")
                 address = "" if own else programs.enter_context(serving(spec, history, log))
                 spark = programs.enter_context(
                     live_spark(where, setting.executors, fair=spec == "fair" and own, address=address)
                 )
-                for number, jobs in enumerate(batches):
-                    overhead_ms = spark.overhead_ms()
-                    jct_ms = spark.run(jobs)
-                    rows.append(
-                        {
-                            "batch": number,
-                            "scheduler": name,
-                            "real_ms": float(jct_ms.mean()),
-                            "predicted_ms": _predicted_ms(
-                                setting.cluster_under(name), jobs, spec, overhead_ms
-                            ),
-                            "overhead_ms": overhead_ms,
-                            "jct_ms": jct_ms.tolist(),
-                        }
-                    )
-                    tell(len(rows), total)
+                overhead_ms = spark.overhead_ms()
+                jct_ms = spark.run(jobs)
+            predicted_ms = _predicted_ms(setting.cluster_under(name), jobs, spec, overhead_ms)
+            rows.append(
+                {
+                    "batch": number,
+                    "scheduler": name,
+                    "real_ms": float(jct_ms.mean()),
+                    "predicted_ms": predicted_ms,
+                    "overhead_ms": overhead_ms,
+                    "jct_ms": jct_ms.tolist(),
+                }
+            )
+            tell(len(rows), total)
     return LiveComparison(setting, alpha, pd.DataFrame(rows))
 
 

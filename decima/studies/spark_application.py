@@ -1,0 +1,37 @@
+"""One application of ``spark_applications``: a program of its own that runs a job on the cluster that it is told of."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+from decima.studies.live_spark import LiveSpark
+from workloads.arrivals import JobSequence
+from workloads.sources.open import open_workload
+
+
+def main(folder: Path, name: str) -> None:
+    """Start, wait for the word, run the job, and write down when it was done."""
+    from pyspark import SparkConf, SparkContext
+
+    # The JVM and what it loads are no part of what is measured; that the executors have to start is.
+    SparkContext._ensure_initialized()
+    jobs = JobSequence(open_workload(str(folder / f"{name}.json")).profiles, np.zeros(1))
+    (folder / f"{name}.ready").touch()
+    go = folder / f"{name}.go"
+    while not go.exists():
+        time.sleep(0.02)
+    time.sleep(max(0.0, float(go.read_text()) - time.time()))
+    context = SparkContext(conf=SparkConf().setAppName(name))
+    LiveSpark(context, 1, fair=False).run(jobs)
+    done = folder / f"{name}.done"
+    done.with_suffix(".part").write_text(str(time.time()))
+    done.with_suffix(".part").rename(done)
+    context.stop()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2])

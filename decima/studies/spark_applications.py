@@ -1,0 +1,177 @@
+"""Several applications on one standalone cluster of Spark: its own FIFO, equal static shares, and Decima in charge.
+
+The paper's own setting: each job is an application, and executors move from one to the other at the price of a JVM's
+start. Applications are submitted at once, in their order; their tasks sleep (``live_spark``).
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from decima.evaluation.intervals import Interval, mean_interval
+from decima.registry import LEARNED
+from decima.studies.fig9_spark import Setting, sleeping
+from decima.studies.live_spark import LiveSparkError, runs_as_it_is, serving
+from decima.studies.standalone_spark import Standalone, standalone
+from workloads.arrivals import JobSequence
+from workloads.job import JobProfile, WorkloadError
+from workloads.sources.workload_file import Workload, write_workload
+
+__all__ = ["FIFO", "SHARES", "ApplicationsComparison", "compare_applications"]
+
+#: Spark's standalone master gives all slots to whoever came first.
+FIFO = "Spark FIFO"
+#: ``spark.cores.max``: each application has as many, from beginning to end.
+SHARES = "static shares"
+#: Who is compared.
+WAYS = (FIFO, SHARES, LEARNED)
+#: Applications that come together register with the master so far apart, s, so that they come in their order.
+APART_S = 0.5
+#: Longest time in which a batch is done, as a multiple of what one executor would need, and beside it, s.
+PATIENCE, PATIENCE_S = 1.0, 300.0
+
+
+@dataclass(frozen=True, eq=False)
+class ApplicationsComparison:
+    """What came out.
+
+    Attributes:
+        setting: what ran; an application for each job.
+        runs: a row for each batch and way, columns ``batch`` (int64), ``scheduler`` (str), ``mean_ms`` (float64, mean
+            completion time) and ``completion_ms`` (lists of float, of each application in order of arrival).
+    """
+
+    setting: Setting
+    runs: pd.DataFrame
+
+    def column(self, scheduler: str) -> NDArray[np.float64]:
+        """Mean completion time of each batch, float64 [batches], ms."""
+        rows = self.runs[self.runs["scheduler"] == scheduler].sort_values("batch")
+        return rows["mean_ms"].to_numpy(dtype=np.float64)
+
+    def mean_ms(self, scheduler: str) -> Interval:
+        """Mean over the batches, ms."""
+        return mean_interval(self.column(scheduler))
+
+    def change(self, scheduler: str, other: str) -> Interval:
+        """By what fraction its mean differs from another's; paired by batches, which count by their size."""
+        base = self.column(other)
+        return mean_interval(self.column(scheduler) / base - 1, base)
+
+    def to_json(self, **extra: Any) -> str:
+        """All of it; ``extra`` is added as it is."""
+        content = {
+            **extra,
+            "setting": vars(self.setting),
+            "schedulers": {
+                name: {
+                    "mean_ms": self.mean_ms(name)._asdict(),
+                    "change": {other: self.change(name, other)._asdict() for other in (FIFO, SHARES)},
+                }
+                for name in WAYS
+            },
+            "runs": self.runs.to_dict("records"),
+        }
+        return json.dumps(content, indent=1).replace("NaN", "null") + "\n"
+
+
+def compare_applications(
+    profiles: Sequence[JobProfile],
+    setting: Setting,
+    tell: Callable[[int, int], None] = lambda done, total: None,
+) -> ApplicationsComparison:
+    """Run batches of applications on a real cluster, each of one job.
+
+    The ways take turns with each batch, so that a machine that is busier for a while is busier for all.
+
+    Args:
+        profiles: what jobs are drawn from; those whose DAG Spark cannot run as it stands are passed over.
+        setting: what runs; ``executors`` are the cluster's slots.
+        tell: told how many runs are done, and of how many.
+
+    Raises:
+        WorkloadError: no profile is left.
+        LiveSparkError: Spark or the service does not start, or an application fails.
+        ModuleNotFoundError: pyspark is not installed.
+    """
+    naps = [nap for profile in profiles if runs_as_it_is(nap := sleeping(profile, setting))]
+    if not naps:
+        raise WorkloadError("no job of the workload has a DAG that Spark can run as it stands")
+    rows: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory(prefix="decima-spark-", ignore_cleanup_errors=True) as temporary:
+        folder = Path(temporary)
+        history = folder / "history.json"
+        write_workload(history, Workload(tuple(naps), name="sleeping"))
+        for batch in range(setting.batches):
+            jobs = setting.sequence(naps, setting.seed + batch)
+            for way in WAYS:
+                where = folder / f"{batch} {way}".replace(" ", "-")
+                completion_ms = _run(jobs, way, setting.executors, history, where)
+                mean_ms = float(np.mean(completion_ms))
+                rows.append(
+                    {"batch": batch, "scheduler": way, "mean_ms": mean_ms, "completion_ms": completion_ms}
+                )
+                tell(len(rows), setting.batches * len(WAYS))
+    return ApplicationsComparison(setting, pd.DataFrame(rows))
+
+
+def _run(jobs: JobSequence, way: str, slots: int, history: Path, where: Path) -> list[float]:
+    """Completion times, ms."""
+    where.mkdir()
+    with ExitStack() as programs:
+        settings = {}
+        if way == SHARES:
+            settings = {"spark.cores.max": str(max(1, slots // len(jobs)))}
+        elif way != FIFO:
+            address = programs.enter_context(serving(way, history, where / "served.jsonl", slots))
+            settings = {
+                "spark.plugins": "decima.spark.DecimaPlugin",
+                "spark.decima.address": address,
+                "spark.decima.executors": "true",
+            }
+        cluster = programs.enter_context(standalone(where / "cluster", slots, settings))
+        names = [f"application-{number}" for number in range(len(jobs))]
+        for name, profile in zip(names, jobs.profiles, strict=True):
+            file = where / f"{name}.json"
+            write_workload(file, Workload((profile,), name="sleeping"))
+            # Its first argument is what the cluster knows the application by.
+            cluster.run(name, [sys.executable, "-m", "decima.studies.spark_application", str(where), name])
+        _until(lambda: all((where / f"{name}.ready").exists() for name in names), cluster, names, PATIENCE_S)
+        begin_s = time.time()
+        for number, name in enumerate(names):
+            _write(where / f"{name}.go", str(begin_s + number * APART_S))
+        work_s = sum(profile.work_ms for profile in jobs.profiles) / 1000
+        patience_s = PATIENCE * work_s + PATIENCE_S
+        _until(lambda: all((where / f"{name}.done").exists() for name in names), cluster, names, patience_s)
+        ends_s = [float((where / f"{name}.done").read_text()) for name in names]
+        return [(end_s - begin_s) * 1000 for end_s in ends_s]
+
+
+def _until(happens: Callable[[], bool], cluster: Standalone, names: list[str], patience_s: float) -> None:
+    end_s = time.monotonic() + patience_s
+    while not happens():
+        for name in names:
+            if cluster.processes[name].poll():
+                last = cluster.log(name).strip().splitlines()[-1:]
+                raise LiveSparkError(f"{name} failed on Spark: {''.join(last)}")
+        if time.monotonic() > end_s:
+            raise LiveSparkError(f"applications on Spark are not done after {patience_s:.0f} s")
+        time.sleep(0.05)
+
+
+def _write(path: Path, text: str) -> None:
+    """At once: whoever sees the file sees all of it."""
+    path.with_suffix(".part").write_text(text)
+    path.with_suffix(".part").rename(path)

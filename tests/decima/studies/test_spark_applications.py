@@ -1,0 +1,51 @@
+"""Several applications on a standalone cluster of Spark."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+
+from decima.cli.main import cli
+from decima.studies.fig9_spark import Setting
+from decima.studies.spark_applications import FIFO, SHARES, ApplicationsComparison
+from decima.studies.spark_applications_report import plot_applications, shown
+from tests.spark.harness import why_not
+
+
+def found() -> ApplicationsComparison:
+    """Made up."""
+    rows = [
+        {"batch": batch, "scheduler": name, "mean_ms": mean_ms, "completion_ms": [mean_ms] * 4}
+        for batch, means in enumerate([(40_000, 20_000, 10_000), (80_000, 40_000, 50_000)])
+        for name, mean_ms in zip((FIFO, SHARES, "decima"), map(float, means), strict=True)
+    ]
+    return ApplicationsComparison(Setting(jobs=4, batches=2), pd.DataFrame(rows))
+
+
+def test_changes_are_paired_and_count_by_size() -> None:
+    assert found().change("decima", FIFO).mean == pytest.approx(-0.5)
+    assert found().change("decima", SHARES).mean == pytest.approx(0)
+    content = json.loads(shown(found(), "decima").json)
+    assert content["schedulers"]["decima"]["mean_ms"]["mean"] == 30_000
+    assert len(content["runs"]) == 6
+    [axes] = plot_applications(found()).axes
+    assert [line.get_ydata().tolist() for line in axes.lines] == [[40, 80], [20, 40], [10, 50]]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
+def test_on_a_real_cluster(tmp_path: Path) -> None:
+    size = ["--batches", "1", "--jobs", "2", "--executors", "2", "--scale", "0.3", "--tasks", "0.005"]
+    options = [*size, "--out", str(tmp_path), "--json", str(tmp_path / "found.json")]
+    result = CliRunner().invoke(cli, ["reproduce", "spark-applications", *options])
+    assert result.exit_code == 0, result.output
+    content = json.loads((tmp_path / "found.json").read_text())
+    assert list(content["schedulers"]) == [FIFO, SHARES, "decima"]
+    for run in content["runs"]:
+        assert len(run["completion_ms"]) == 2
+        assert min(run["completion_ms"]) > 0
+    assert (tmp_path / "spark-applications.png").stat().st_size > 1000
