@@ -42,11 +42,27 @@ def _critical_path(name: str, command: str, tell: Tell, seeds: int, budget: floa
 
 
 def _fig18(
-    name: str, command: str, tell: Tell, recordings: tuple[Path, ...], executors: int, seeds: int
+    name: str,
+    command: str,
+    tell: Tell,
+    recordings: tuple[Path, ...],
+    live: bool,
+    executors: int | None,
+    seeds: int,
+    batches: int,
 ) -> Shown:
+    if live:
+        refuse_without_effect(
+            click.get_current_context(),
+            dict.fromkeys(("recordings", "seeds"), "with --live, Spark runs now and durations are measured"),
+        )
+        return _fig18_live(name, command, tell, executors or 8, batches)
+    refuse_without_effect(click.get_current_context(), {"batches": "it is for --live"})
+    executors = executors or 2
     if not recordings:
         raise click.UsageError(
-            "fig18 needs runs on real Spark: --recordings DIR; python -m workloads.spark.recorder makes them"
+            "fig18 needs runs on real Spark: --recordings DIR; python -m workloads.spark.recorder makes them, "
+            "or --live runs jobs now"
         )
     from decima.studies.fig18 import measure_fidelity
     from decima.studies.fig18_report import shown
@@ -54,6 +70,19 @@ def _fig18(
 
     read, on_step = load_recordings(recordings), partial(tell, "predicting")
     return shown(measure_fidelity(read, executors, seeds, on_step=on_step), command)
+
+
+def _fig18_live(name: str, command: str, tell: Tell, executors: int, batches: int) -> Shown:
+    from decima.studies.fig9_spark import Setting
+    from decima.studies.fig18_live import measure_live_fidelity, shown
+    from workloads.sources.open import open_workload
+
+    setting = Setting(executors=executors, batches=batches)
+    try:
+        found = measure_live_fidelity(open_workload("tpch").profiles, setting, partial(tell, "running"))
+    except ModuleNotFoundError as error:
+        raise click.UsageError(f"{name} --live needs {error.name}: pip install 'decima[spark]'") from None
+    return shown(found, command)
 
 
 def _fig9_spark(
@@ -172,8 +201,24 @@ PARTS: dict[str, tuple[str, Option, Callable[..., Shown]]] = {
                 help="Folder that python -m workloads.spark.recorder wrote, or of event logs of single runs; may be "
                 "given several times.",
             ),
-            click.option("--executors", type=AT_LEAST_ONE, default=2, help="Executors of a query alone."),
+            click.option(
+                "--live",
+                is_flag=True,
+                help="Run jobs of the embedded TPC-H set, whose tasks sleep, on a real Spark with Decima in charge. "
+                "Needs pip install 'decima[spark]'.",
+            ),
+            click.option(
+                "--executors",
+                type=AT_LEAST_ONE,
+                help="Executors of a query alone; of Spark with --live.  [default: 2; with --live 8]",
+            ),
             click.option("--seeds", type=AT_LEAST_ONE, default=10, help="Draws of the durations."),
+            click.option(
+                "--batches",
+                type=AT_LEAST_ONE,
+                default=3,
+                help="With --live: mixtures of 10 jobs; twice as many jobs run alone.",
+            ),
         ),
         _fig18,
     ),
