@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from decima.policy.compiled.graphs import NONE, OUTPUTS, STAGE
 from simulator.compiled import ANY_ORDER, compiled, inner
 
-__all__ = ["PARTS", "SLOPE", "Network", "act"]
+__all__ = ["PARTS", "SLOPE", "Network", "act", "pick"]
 
 #: Of the leaky ReLU below 0, as in the published code.
 SLOPE = 0.2
@@ -254,7 +254,7 @@ def _choose_stage(graphs, graph, network, room, uniform, greedy):
         base = graphs.first_stage[graph]
         for k in range(rows.size):
             room.result[k, 0] += network.rule_weight * graphs.features[base + rows[k], network.rule_column]
-    choice, log_probability = _pick(room.result[: rows.size, 0], uniform, greedy)
+    choice, log_probability = pick(room.result[: rows.size, 0], uniform, greedy)
     return rows[choice], log_probability
 
 
@@ -305,8 +305,8 @@ def _choose_limit(graphs, graph, stage, network, room, uniform, greedy):
             away = abs(np.float32(lowest + k + 1) - ruled) / network.limit_scale
             scores[k] -= network.rule_limit_weight * away
     if greedy and network.median_limit:
-        return _pick(scores, 0.5, False)
-    return _pick(scores, uniform, greedy)
+        return pick(scores, 0.5, False)
+    return pick(scores, uniform, greedy)
 
 
 @inner(fastmath=ANY_ORDER)
@@ -320,7 +320,7 @@ def _repeat_with_limits(x, filled, lowest, num_limits, scale):
 
 
 @inner
-def _pick(scores, uniform, greedy):
+def pick(scores, uniform, greedy):
     """A place and its log-probability: the largest score, or by the uniform number."""
     top = scores[0]
     best = 0
