@@ -5,12 +5,11 @@ All of it is stored with the weights, so that a policy works on any cluster with
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated, Literal, NamedTuple, get_args
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from decima.policy.parts import is_own
+from decima.policy.parts import is_own, ours_or_own
 
 __all__ = [
     "DECIMA_SIM_POLICY",
@@ -78,23 +77,9 @@ JOB_FEATURE_NAMES = (
 #: Those that are negative at times.
 _SIGNED = ("local", "ready", "next", "unused_cpu", "unused_memory", "stream", "rule")
 
-
-def _named(known: Sequence[str]) -> AfterValidator:
-    """A name of ours, or one of the user's own."""
-
-    def check(name: str) -> str:
-        if name in known or is_own(name):
-            return name
-        *most, last = (*map(repr, known), "module:Class")
-        raise ValueError(f"Input should be {', '.join(most)} or {last}")
-
-    return AfterValidator(check)
-
-
-FeatureName = Annotated[str, _named(FEATURE_NAMES)]
-#: Those that come with the project; networks of linear layers are heads.
-EncoderName = Annotated[str, _named(("sums", "attention"))]
-HeadName = Annotated[str, _named(("layers",))]
+FeatureName = Annotated[str, ours_or_own(*FEATURE_NAMES)]
+EncoderName = Annotated[str, ours_or_own("sums", "attention")]
+HeadName = Annotated[str, ours_or_own("layers")]
 
 
 class OwnPart(NamedTuple):

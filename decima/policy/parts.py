@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from pydantic import AfterValidator
+
 from workloads.errors import DecimaError
 
 __all__ = [
@@ -42,6 +44,17 @@ class PartError(DecimaError, ValueError):
 def is_own(name: str) -> bool:
     """Whether a name is of the form ``module:Class``."""
     return _OWN.fullmatch(name) is not None
+
+
+def ours_or_own(*ours: str) -> AfterValidator:
+    """A setting that is one of these names or ``module:Class``; nothing is loaded."""
+
+    def check(name: str) -> str:
+        if name in ours or is_own(name):
+            return name
+        raise ValueError(f"expected {', '.join(map(repr, ours))} or module:Class, got {name!r:.60}")
+
+    return AfterValidator(check)
 
 
 def allow_parts(*modules: str) -> None:

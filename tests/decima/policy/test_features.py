@@ -221,7 +221,7 @@ def test_every_decision_counts_as_an_answer() -> None:
     ("changes", "message"),
     [
         ({"stage_features": []}, "at least 1 item"),
-        ({"stage_features": [{"name": "colour"}]}, "Input should be 'unclaimed_tasks'"),
+        ({"stage_features": [{"name": "colour"}]}, "expected 'unclaimed_tasks'"),
         ({"stage_features": [{"name": "local", "scale": 0}]}, "greater than 0"),
         ({"stage_features": [{"name": "local", "scale": math.inf}]}, "finite"),
         ({"stage_features": [{"name": "local", "log": True}]}, "it has no logarithm"),
