@@ -66,7 +66,9 @@ class Policy(nn.Module):
             self.networks = nn.ModuleDict(
                 {
                     name: make_network(
-                        widths, activate_last=config.activate_embeddings and not name.endswith("_head")
+                        widths,
+                        activate_last=config.activate_embeddings
+                        and not name.endswith(("_head", "attention")),
                     )
                     for name, widths in config.layers.items()
                 }
