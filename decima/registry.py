@@ -150,7 +150,7 @@ def _learned(spec: str, name: str, guarded: bool) -> NeuralScheduler:
         )
     try:
         return NeuralScheduler(_actor(path, path.stat().st_mtime_ns), guard=guarded)
-    except PolicyFileError as error:
+    except (PartError, PolicyFileError) as error:
         raise SchedulerError(f"scheduler {spec!r}: {error}") from None
 
 
