@@ -30,6 +30,7 @@ FEW = {
     "reproduce fig18": "--seeds 1",
     "spark what-if": "--draws 2",
     "deeprm train": "--set iterations=1 --set episodes.sets=2 --set validation.sets=2",
+    "--allow-parts": "--seeds 1 --training 1 --processes 1",
     "decima train --config": "--set iterations=1 --set validation.sequences=1 --set behaviour_cloning=null",
 }
 
@@ -49,8 +50,8 @@ LINES = {
     if line not in INSTALL
 }
 OTHERS = [lines for each in PAGES if (lines := [line for line, page in LINES.items() if page == each])]
-#: A page whose commands are a training and several services.
-LONG = "my-spark-jobs.json"
+#: Pages whose commands are a training and several services, and several trainings.
+LONG = ("my-spark-jobs.json", "my_features")
 
 
 @pytest.fixture
@@ -102,7 +103,10 @@ def test_the_first_two_lines_install_run_and_test() -> None:
 
 @pytest.mark.parametrize(
     "lines",
-    [pytest.param(lines, marks=pytest.mark.slow) if LONG in lines[0] else lines for lines in OTHERS],
+    [
+        pytest.param(lines, marks=pytest.mark.slow) if any(word in lines[0] for word in LONG) else lines
+        for lines in OTHERS
+    ],
     ids=lambda lines: lines[0],
 )
 def test_commands_run(lines: list[str], folder: Path) -> None:

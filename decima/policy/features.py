@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from decima.policy.compiled.graphs import LIMIT_KINDS, Jobs, Recipe, Seen, build
 from decima.policy.compiled.guard import Patience, has_work
-from decima.policy.config import FEATURE_NAMES, PolicyConfig
+from decima.policy.config import PolicyConfig
+from decima.policy.feature_config import FEATURE_NAMES
 from decima.policy.graphs import Graphs
 from decima.policy.own_features import Columns
 from decima.schedulers.packed_srpt import PackedSrpt

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from decima.policy.config import Feature
+from decima.policy.feature_config import Feature
 from decima.policy.parts import PartError, build_part, is_own
 from simulator.cluster.observation import Observation
 

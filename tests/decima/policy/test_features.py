@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from decima.policy.config import FEATURE_NAMES, JOB_FEATURE_NAMES, PAPER_POLICY, Feature, PolicyConfig
+from decima.policy.config import PAPER_POLICY, Feature, PolicyConfig
+from decima.policy.feature_config import FEATURE_NAMES, JOB_FEATURE_NAMES
 from decima.policy.features import LASTING_MOVES, THRIFT, Featurizer, message_order
 from decima.schedulers.priced_srpt import PricedSrpt
 from simulator import Cluster, ClusterConfig, Decision, Observation
