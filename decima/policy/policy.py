@@ -89,6 +89,10 @@ class Policy(nn.Module):
             self.encoder = SumEncoder(config, self.networks)
         # To look for the parameters anew at every decision would take longer than a small network.
         self._weights = tuple(self.parameters())
+        if not self._weights:
+            raise PartError(
+                "encoder, stage_head, limit_head: none has parameters, so there is nothing to learn"
+            )
         self._actor: Actor | None = None
         self._actor_version: tuple[int, ...] = ()
 

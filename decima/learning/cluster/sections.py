@@ -91,7 +91,6 @@ class PolicySection(Section):
         default={},
         description="fields of decima.policy.config.PolicyConfig that differ from the preset",
     )
-
     stage_features: tuple[Feature, ...] | None = Field(
         default=None, description="further features of stages; names of your own are module:Class"
     )

@@ -295,6 +295,11 @@ def test_parts_that_would_have_no_effect_are_refused() -> None:
         changed(PAPER_POLICY, limit="none", limit_head=NETWORK["limit_head"])
 
 
+def test_a_network_without_parameters_is_refused() -> None:
+    with pytest.raises(PartError, match="none has parameters, so there is nothing to learn"):
+        Policy(changed(PAPER_POLICY, limit="none", encoder=f"{HERE}:Silent", stage_head=f"{HERE}:Columnar"))
+
+
 class Abstract(Encoder):
     """Forgot something."""
 
