@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -268,8 +269,11 @@ def test_a_policy_file_with_parts_is_refused_by_commands_unless_they_are_allowed
     words += ["--jobs", "3", "--executors", "4", "--seeds", "1", "--processes", "1"]
     assert_one_line_error(invoke(*words), "stage_head: 'theirs:Own' is code that does not come with decima")
     assert "theirs" not in sys.modules
-    done = invoke("--allow-parts", "theirs", *words)
+    done = invoke("--allow-parts", "theirs", *words, "--json", "r.json")
     assert done.exit_code == 0, done.stderr
+    assert json.loads(Path("r.json").read_text())["command"].startswith(
+        "decima --allow-parts theirs compare "
+    )
 
 
 def test_a_policy_that_gives_no_scores_ends_a_training_in_one_line(recipe: str) -> None:
