@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
 import math
-import sys
-from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from decima.policy.actor import Actor
 from decima.policy.errors import PolicyFileError
-from decima.policy.files import load_actor
+from decima.policy.loading import load_actor
+from decima.policy.parts import PartError, build_part
 from decima.policy.scheduler import NeuralScheduler
 from decima.policy.shipped import SHIPPED
 from decima.schedulers.base import Scheduler, SchedulerError
@@ -30,6 +27,8 @@ from decima.schedulers.srpt import CappedSrpt, ProfiledSrpt
 from decima.schedulers.tetris import Tetris
 
 if TYPE_CHECKING:
+    from decima.policy.actor import Actor
+    from decima.policy.policy import Policy
     from simulator.cluster.episode import DecidesStages
 
 __all__ = [
@@ -114,7 +113,7 @@ def make_scheduler(spec: str, seed: int = 0) -> DecidesStages:
         raise SchedulerError(
             f"unknown scheduler {spec!r}: expected one of {known}, decima:POLICY or module:Class"
         )
-    return _own_scheduler(spec, name, argument)
+    return _own_scheduler(spec)
 
 
 def policy_named(spec: str) -> str | None:
@@ -151,31 +150,23 @@ def _learned(spec: str, name: str, guarded: bool) -> NeuralScheduler:
         )
     try:
         return NeuralScheduler(_actor(path, path.stat().st_mtime_ns), guard=guarded)
-    except PolicyFileError as error:
+    except (PartError, PolicyFileError) as error:
         raise SchedulerError(f"scheduler {spec!r}: {error}") from None
 
 
 @lru_cache(maxsize=16)
-def _actor(path: Path, changed_ns: int) -> Actor:
+def _actor(path: Path, changed_ns: int) -> Actor | Policy:
     """Read once in a process, however many episodes it runs, unless the file was changed."""
     return load_actor(path)
 
 
-def _own_scheduler(spec: str, module_name: str, class_name: str) -> DecidesStages:
-    folder = str(Path.cwd())
-    sys.path.insert(0, folder)
+def _own_scheduler(spec: str) -> DecidesStages:
     try:
-        factory: Callable[[], object] = getattr(importlib.import_module(module_name), class_name)
-        scheduler = factory()
-    except Exception as error:
-        reason = str(error).splitlines()[0] if str(error) else ""
-        raise SchedulerError(
-            f"scheduler {spec!r} cannot be loaded: {type(error).__name__}: {reason}"
-        ) from None
-    finally:
-        sys.path.remove(folder)
+        scheduler = build_part(spec)
+    except PartError as error:
+        raise SchedulerError(f"scheduler {error}") from None
     if not (callable(getattr(scheduler, "decide", None)) and callable(getattr(scheduler, "reset", None))):
         raise SchedulerError(
             f"scheduler {spec!r} needs the methods decide and reset of decima.schedulers.Scheduler"
         )
-    return scheduler  # type: ignore[return-value]
+    return scheduler  # type: ignore[no-any-return]

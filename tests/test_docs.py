@@ -32,6 +32,7 @@ FEW = {
     "reproduce fig18": "--seeds 1",
     "spark what-if": "--draws 2",
     "deeprm train": "--set iterations=1 --set episodes.sets=2 --set validation.sets=2",
+    "--allow-parts": "--seeds 1 --training 1 --processes 1",
     "decima train --config": "--set iterations=1 --set validation.sequences=1 --set behaviour_cloning=null",
 }
 
@@ -51,8 +52,8 @@ LINES = {
     if line not in INSTALL
 }
 OTHERS = [lines for each in PAGES if (lines := [line for line, page in LINES.items() if page == each])]
-#: What takes long even so: a training and several services; every recorded query.
-LONG = ("my-spark-jobs.json", "reproduce fig18")
+#: What takes long even so: a training and several services, several trainings; every recorded query.
+LONG = ("my-spark-jobs.json", "my_features", "reproduce fig18")
 
 
 @pytest.fixture

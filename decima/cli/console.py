@@ -93,7 +93,10 @@ def command_line(context: click.Context, **instead: object) -> str:
         context: of the command.
         instead: parameter -> what to tell instead of its value; nothing if that is None.
     """
-    words = ["decima", *context.command_path.split()[1:]]
+    words = ["decima"]
+    for module in context.find_root().params.get("allow_parts", ()):
+        words += ["--allow-parts", module]
+    words += context.command_path.split()[1:]
     for parameter in context.command.params:
         name = str(parameter.name)
         value = instead.get(name, None if isinstance(parameter, Aside) else context.params.get(name))

@@ -30,9 +30,19 @@ __all__ = ["cli", "main"]
 
 @click.group(cls=OneLineErrors, invoke_without_command=True)
 @click.version_option(package_name="decima", message="decima %(version)s")
+@click.option(
+    "--allow-parts",
+    multiple=True,
+    metavar="MODULE",
+    help="Let policy files name classes of this module or package of yours; may be given several times.",
+)
 @click.pass_context
-def cli(context: click.Context) -> None:
+def cli(context: click.Context, allow_parts: tuple[str, ...]) -> None:
     """Schedule data-processing clusters: simulate them, compare schedulers, learn better ones."""
+    if allow_parts:
+        from decima.policy import parts
+
+        parts.allow_parts(*allow_parts)
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
 

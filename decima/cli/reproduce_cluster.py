@@ -200,7 +200,7 @@ def on_cluster(name: str, command: str, tell: Tell, **values: Any) -> Shown:
         values: of all options.
     """
     from decima.evaluation.workers import available_cpus
-    from decima.policy.files import load_actor
+    from decima.policy.loading import load_actor
     from decima.studies import fig9, fig11, fig12, fig13, fig14, fig15, fig19, fig21, fig22, table2
     from decima.studies.study import Study
     from decima.studies.study_report import shown

@@ -6,13 +6,16 @@ A baseline is called with the curves of a group of episodes, and gives what is e
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["ActionBaseline", "Curve", "HeuristicBaseline", "NoBaseline", "SequenceBaseline"]
+from decima.learning.part import TrainingPart
+
+__all__ = ["ActionBaseline", "Baseline", "Curve", "HeuristicBaseline", "NoBaseline", "SequenceBaseline"]
 
 #: Longer than any episode, ms: sets what happened between two arrivals apart from what happened before and after.
 APART_MS = 1e9
@@ -34,7 +37,20 @@ class Curve(NamedTuple):
     arrived: NDArray[np.int64]
 
 
-class NoBaseline:
+class Baseline(TrainingPart, ABC):
+    """What to expect of episodes; the user's own ones are subclasses."""
+
+    @abstractmethod
+    def __call__(self, curves: Sequence[Curve]) -> list[NDArray[np.float64]]:
+        """What is expected at each sample of each episode, float64 as its values.
+
+        Args:
+            curves: the returns of the episodes of a group, which had the same sequence of jobs; with a critic, its
+                advantages.
+        """
+
+
+class NoBaseline(Baseline):
     """Nothing is expected."""
 
     def __call__(self, curves: Sequence[Curve]) -> list[NDArray[np.float64]]:
@@ -48,7 +64,7 @@ class NoBaseline:
         return np.zeros_like(returns)
 
 
-class SequenceBaseline:
+class SequenceBaseline(Baseline):
     """The mean, at the same time, of the other episodes of the same arrival sequence.
 
     They met the same jobs at the same times, so that what differs is what was decided: the input-dependent
@@ -97,7 +113,7 @@ class ActionBaseline:
         return np.repeat(means, per_set, axis=1)
 
 
-class HeuristicBaseline:
+class HeuristicBaseline(Baseline):
     """The same time of a heuristic's run on the same sequence.
 
     Args:

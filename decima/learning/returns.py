@@ -13,19 +13,25 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from decima.learning.part import TrainingPart, wrong_part
+
 __all__ = [
     "DifferentialReturns",
     "DiscountedReturns",
     "Returns",
     "TotalReturns",
     "accumulate",
+    "checked_steps",
     "n_step_returns",
     "returns_to_go",
 ]
 
 
-class Returns(ABC):
-    """A kind of return."""
+class Returns(TrainingPart, ABC):
+    """A kind of return; the user's own ones are subclasses."""
+
+    def observe(self, reward: NDArray[np.float64], time_ms: NDArray[np.float64], end_ms: float) -> None:
+        """Told of every episode of an iteration before its returns are asked for; as ``steps`` is."""
 
     @abstractmethod
     def steps(
@@ -53,7 +59,23 @@ class Returns(ABC):
 
         The bootstrap value is the return to expect after the end of an episode that was truncated.
         """
-        return accumulate(*self.steps(reward, time_ms, end_ms), bootstrap_value)
+        return accumulate(*checked_steps(self, reward, time_ms, end_ms), bootstrap_value)
+
+
+def checked_steps(
+    returns: Returns, reward: NDArray[np.float64], time_ms: NDArray[np.float64], end_ms: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """What ``Returns.steps`` gives.
+
+    Raises:
+        PartError: it is something else than it should be.
+    """
+    found = returns.steps(reward, time_ms, end_ms)
+    shapes = [np.shape(each) for each in found] if isinstance(found, tuple) else []
+    if shapes != [reward.shape] * 2:
+        got = ", ".join(str(list(shape)) for shape in shapes) or type(found).__name__
+        raise wrong_part("returns.kind", returns, f"two arrays of shape {list(reward.shape)}, gave {got}")
+    return found
 
 
 class TotalReturns(Returns):

@@ -1,9 +1,14 @@
 from .actor import Actor, Choices
 from .config import PRESETS, Feature, PolicyConfig
+from .encoder import Embeddings, Encoder, GraphTensors
 from .errors import NotFiniteError, PolicyFileError
 from .features import Featurizer
-from .files import load_actor, read_about, read_trained_on, save_policy
+from .files import read_about, read_trained_on, save_policy
 from .graphs import Graphs
+from .heads import LimitHead, StageHead
+from .loading import load_actor
+from .own_features import JobFeature, StageFeature
+from .parts import PartError, allow_parts
 from .policy import Policy, load_policy
 from .scheduler import NeuralScheduler
 from .surroundings import Surroundings
@@ -12,15 +17,24 @@ __all__ = [
     "PRESETS",
     "Actor",
     "Choices",
+    "Embeddings",
+    "Encoder",
     "Feature",
     "Featurizer",
+    "GraphTensors",
     "Graphs",
+    "JobFeature",
+    "LimitHead",
     "NeuralScheduler",
     "NotFiniteError",
+    "PartError",
     "Policy",
     "PolicyConfig",
     "PolicyFileError",
+    "StageFeature",
+    "StageHead",
     "Surroundings",
+    "allow_parts",
     "load_actor",
     "load_policy",
     "read_about",

@@ -5,9 +5,12 @@ All of it is stored with the weights, so that a policy works on any cluster with
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from decima.policy.feature_config import FEATURE_NAMES, JOB_FEATURE_NAMES, Feature
+from decima.policy.parts import is_own, ours_or_own
 
 __all__ = [
     "DECIMA_SIM_POLICY",
@@ -19,105 +22,30 @@ __all__ = [
     "SHORTCUT_POLICY",
     "TOLD_PACKING_POLICY",
     "Feature",
+    "OwnPart",
     "PolicyConfig",
 ]
 
-FeatureName = Literal[
-    "unclaimed_tasks",
-    "remaining_tasks",
-    "mean_task_ms",
-    "unclaimed_work_ms",
-    "remaining_work_ms",
-    "job_executors",
-    "offered_executors",
-    "local",
-    "running_executors",
-    "job_work_ms",
-    "ready",
-    "next",
-    "share_executors",
-    "lasting_executors",
-    "unused_cpu",
-    "unused_memory",
-    "covering_share",
-    "larger_share",
-    "free_covering_executors",
-    "busy_executors",
-    "fitting_share",
-    "delay_tasks",
-    "stream",
-    "rule",
-    "rule_executors",
-    "price",
-    "thrifty_executors",
-    "fast_executors",
-]
-#: Their place is their number in the compiled code.
-FEATURE_NAMES: tuple[str, ...] = get_args(FeatureName)
-#: Those that say nothing of a single stage.
-JOB_FEATURE_NAMES = (
-    "job_executors",
-    "offered_executors",
-    "local",
-    "job_work_ms",
-    "share_executors",
-    "lasting_executors",
-    "larger_share",
-    "busy_executors",
-    "fitting_share",
-    "stream",
-    "rule_executors",
-    "price",
-    "thrifty_executors",
-    "fast_executors",
-)
-#: Those that are negative at times.
-_SIGNED = ("local", "ready", "next", "unused_cpu", "unused_memory", "stream", "rule")
+EncoderName = Annotated[str, ours_or_own("sums", "attention")]
+HeadName = Annotated[str, ours_or_own("layers")]
+
+
+class OwnPart(NamedTuple):
+    """A class of the user's own that a policy consists of.
+
+    Attributes:
+        key: the field of ``PolicyConfig`` that names it.
+        name: ``module:Class``.
+        base: name of the class that it has to be a subclass of, as some of these need PyTorch, which takes seconds.
+    """
+
+    key: str
+    name: str
+    base: str
 
 
 #: Units of a layer; more than that no file shall make us allocate.
 _Width = Annotated[int, Field(ge=1, le=1024)]
-
-
-class Feature(BaseModel):
-    """One number that the network sees of a stage or a job: ``value / scale``, or ``log(1 + value / scale)``.
-
-    Attributes:
-        name: what it is. ``unclaimed`` counts the tasks that no executor is committed to, ``remaining`` those
-            that have not started; work is tasks times their mean duration, ``job_work`` that of all the job's tasks
-            that have not started; ``local`` is 1 if the executors offered belong to the job, else -1; ``ready`` is 1
-            if the stage's parents are complete, so that nobody need wait there, else -1; ``next`` is 1 for the stage
-            of the job that classic schedulers would run next (``Observation.next_stage``), else -1; ``job_executors``,
-            ``offered_executors`` and ``running_executors`` (at work on the stage) are counts; ``share_executors`` is
-            the cluster's executors over the live jobs; ``lasting_executors`` how many would find work in the job's
-            unclaimed tasks that fit them for 8 moving delays each, at most all; ``unused_cpu`` and ``unused_memory``
-            what a task of the stage would leave unused of an executor offered, as a share of what the largest class
-            has, negative where it does not fit; ``covering_share`` the share of the cluster's executors that the stage
-            fits, ``larger_share`` of those at least as large as the ones offered; ``free_covering_executors`` those of
-            other classes that wait and that the stage fits; ``busy_executors`` those of the job's that are at work or
-            committed to it, without those offered; ``fitting_share`` the share of the job's unclaimed work that fits
-            the executors offered; ``delay_tasks`` the moving delay over the mean duration of the stage's tasks;
-            ``stream`` is 1 if the live jobs arrived at different times, else -1; ``rule`` is 1 for the stage that the
-            rule would run next, and less for those that it would run later (``decima.schedulers.rule``);
-            ``rule_executors`` how many it would let the
-            job hold, as far as that is open, and ``price`` its price of executors; ``thrifty_executors`` and
-            ``fast_executors`` are how many a job uses well if it is alone
-            (``simulator.cluster.alone.useful_executors``).
-        scale: what it is divided by, in its own unit.
-        log: whether to compress it.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    name: FeatureName
-    scale: float = Field(default=1.0, gt=0, allow_inf_nan=False)
-    log: bool = False
-
-    @model_validator(mode="after")
-    def _check(self) -> Feature:
-        if self.log and self.name in _SIGNED:
-            raise ValueError(f"the feature {self.name} is negative at times: it has no logarithm")
-        return self
 
 
 class PolicyConfig(BaseModel):
@@ -132,6 +60,10 @@ class PolicyConfig(BaseModel):
         hidden: widths of the hidden layers of the six embedding networks and of the one that lifts the features.
         head_hidden: widths of the hidden layers of the two heads.
         activate_embeddings: whether the embedding networks end in an activation.
+        encoder: ``sums`` of what children say, as in the paper; ``attention``: means, weighted by how much a stage
+            attends to each child (Brody et al., 2022); or ``module:Class``, an ``Encoder`` of your own.
+        stage_head: ``layers``, of the widths ``head_hidden``, or ``module:Class``, a ``StageHead`` of your own.
+        limit_head: likewise, a ``LimitHead``.
         message_order: ``height``: every stage hears from all its children once, when they have heard from theirs;
             ``decima-sim``: the order of the published code, which differs in DAGs of paths of more than 8 edges.
         aggregate: whether a non-linear ``g`` follows the sum over children; the paper says why it should.
@@ -164,6 +96,9 @@ class PolicyConfig(BaseModel):
     hidden: tuple[_Width, ...] = Field(default=(32, 16), max_length=8)
     head_hidden: tuple[_Width, ...] = Field(default=(32, 16), max_length=8)
     activate_embeddings: bool = False
+    encoder: EncoderName = "sums"
+    stage_head: HeadName = "layers"
+    limit_head: HeadName = "layers"
     message_order: Literal["height", "decima-sim"] = "height"
     aggregate: bool = True
     summary_aggregate: bool = True
@@ -182,7 +117,8 @@ class PolicyConfig(BaseModel):
 
     @model_validator(mode="after")
     def _check(self) -> PolicyConfig:
-        wrong = [feature.name for feature in self.job_features if feature.name not in JOB_FEATURE_NAMES]
+        known = {*FEATURE_NAMES} - {*JOB_FEATURE_NAMES}
+        wrong = [feature.name for feature in self.job_features if feature.name in known]
         if wrong:
             raise ValueError(f"{wrong[0]} is no feature of a job, only of a stage")
         if self.message_order == "decima-sim" and not self.finished_stages:
@@ -197,7 +133,11 @@ class PolicyConfig(BaseModel):
             raise ValueError(
                 "rule_limit_weight needs the job feature rule_executors, and limits that are an input"
             )
-        if any(widths[0] < 1 for widths in self.layers.values()):
+        if self.encoder != "sums" and not self.graph:
+            raise ValueError("without a graph, the encoder has no effect")
+        if self.limit == "none" and is_own(self.limit_head):
+            raise ValueError("without limits, the limit_head has no effect")
+        if self.limit == "outputs" and not self.head_inputs["limit_head"]:
             raise ValueError("without a graph, the limits need job_features")
         return self
 
@@ -217,20 +157,51 @@ class PolicyConfig(BaseModel):
         return self.job_features[self.rule_limit_column].scale if self.rule_limit_column >= 0 else 1.0
 
     @property
+    def own_parts(self) -> list[OwnPart]:
+        """The classes of the user's own."""
+        parts = [
+            OwnPart("stage_features", feature.name, "decima.policy.own_features:StageFeature")
+            for feature in self.stage_features
+        ]
+        parts += [
+            OwnPart("job_features", feature.name, "decima.policy.own_features:JobFeature")
+            for feature in self.job_features
+        ]
+        parts.append(OwnPart("encoder", self.encoder, "decima.policy.encoder:Encoder"))
+        parts.append(OwnPart("stage_head", self.stage_head, "decima.policy.heads:StageHead"))
+        parts.append(OwnPart("limit_head", self.limit_head, "decima.policy.heads:LimitHead"))
+        return [part for part in parts if is_own(part.name)]
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether there is compiled code for the networks; PyTorch decides else."""
+        return not any(map(is_own, (self.encoder, self.stage_head, self.limit_head)))
+
+    @property
+    def head_inputs(self) -> dict[str, int]:
+        """How many numbers each head sees of a stage or a job, without limits."""
+        embedded = self.embedding if self.graph else 0
+        sees_raw = self.shortcut or not self.graph
+        of_stage = (len(self.stage_features) if sees_raw else 0) + 3 * embedded
+        of_job = (len(self.job_features) if sees_raw else 0) + 2 * embedded
+        return {"stage_head": of_stage, "limit_head": of_stage if self.limit == "stage" else of_job}
+
+    @property
     def layers(self) -> dict[str, tuple[int, ...]]:
         """Widths of each network, input first; its name is that of its weights in a policy file.
 
         ``stage_input`` lifts the features; then come the paper's f and g of each level (``message`` and
-        ``aggregate`` for stages, ``job_summary``, ``job_aggregate``, ``global_summary``, ``global_aggregate``)
-        and the two heads, q (``stage_head``) and w (``limit_head``).
+        ``aggregate`` for stages, with ``attention`` between them, ``job_summary``, ``job_aggregate``,
+        ``global_summary``, ``global_aggregate``)
+        and the two heads, q (``stage_head``) and w (``limit_head``). Parts of the user's own are not among them.
         """
         width, raw = self.embedding, len(self.stage_features)
-        extra_stage = raw if self.shortcut or not self.graph else 0
-        extra_job = len(self.job_features) if self.shortcut or not self.graph else 0
         nets: dict[str, tuple[int, ...]] = {}
-        if self.graph:
+        if self.graph and not is_own(self.encoder):
             nets["stage_input"] = (raw, *self.hidden, width)
             nets["message"] = (width, *self.hidden, width)
+            if self.encoder == "attention":
+                nets["attention"] = (2 * width, width, 1)
             if self.aggregate:
                 nets["aggregate"] = (width, *self.hidden, width)
             nets["job_summary"] = (width + (raw if self.shortcut else 0), *self.hidden, width)
@@ -239,14 +210,16 @@ class PolicyConfig(BaseModel):
             nets["global_summary"] = (width, *self.hidden, width)
             if self.summary_aggregate:
                 nets["global_aggregate"] = (width, *self.hidden, width)
-        embedded = width if self.graph else 0
-        nets["stage_head"] = (extra_stage + 3 * embedded, *self.head_hidden, 1)
-        if self.limit == "input":
-            nets["limit_head"] = (extra_job + 2 * embedded + 1, *self.head_hidden, 1)
-        elif self.limit == "outputs":
-            nets["limit_head"] = (extra_job + 2 * embedded, *self.head_hidden, self.num_limits)
-        elif self.limit == "stage":
-            nets["limit_head"] = (extra_stage + 3 * embedded + 1, *self.head_hidden, 1)
+        seen = self.head_inputs
+        if not is_own(self.stage_head):
+            nets["stage_head"] = (seen["stage_head"], *self.head_hidden, 1)
+        if self.limit != "none" and not is_own(self.limit_head):
+            inputs, outputs = seen["limit_head"], 1
+            if self.limit == "outputs":
+                outputs = self.num_limits
+            else:
+                inputs += 1
+            nets["limit_head"] = (inputs, *self.head_hidden, outputs)
         return nets
 
 

@@ -1,6 +1,7 @@
 """The graph neural network: embeddings of stages, jobs and the cluster's whole load.
 
-Source: Decima (SIGCOMM 2019), section 5.1 and equation 1.
+Source: Decima (SIGCOMM 2019), section 5.1 and equation 1; attention as in Brody et al. (2022), "How attentive are
+graph attention networks?".
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import itertools
 import sys
 import tempfile
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,13 +17,22 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch_geometric.nn import MessagePassing
-from torch_geometric.utils import scatter
+from torch_geometric.utils import scatter, softmax
 
 from decima.policy.compiled.network import SLOPE
 from decima.policy.config import PolicyConfig
 from decima.policy.graphs import Graphs
 
-__all__ = ["Embeddings", "Encoder", "GraphTensors", "StageMessages", "Step", "make_network"]
+__all__ = [
+    "AttentiveMessages",
+    "Embeddings",
+    "Encoder",
+    "GraphTensors",
+    "StageMessages",
+    "Step",
+    "SumEncoder",
+    "make_network",
+]
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,12 +166,54 @@ def _remove_generated_code() -> None:
         file.unlink(missing_ok=True)
 
 
-class Encoder(nn.Module):
+class AttentiveMessages(nn.Module):
+    """One step of messages: ``g(mean over children of f(e_child))``, weighted by how much the receiver attends to each.
+
+    Args:
+        message: f.
+        aggregate: g.
+        attention: scores what a receiver is, beside what a child says; softmax over the children makes weights of it.
+    """
+
+    def __init__(self, message: nn.Module, aggregate: nn.Module, attention: nn.Module) -> None:
+        super().__init__()
+        self.transform = message
+        self.combine = aggregate
+        self.attention = attention
+
+    def forward(self, embeddings: Tensor, step: Step) -> Tensor:
+        """What the receivers add to their embeddings, float [receivers, D]."""
+        source, to = step.edges
+        sent = self.transform(embeddings.index_select(0, step.senders)).index_select(0, source)
+        hearing = embeddings.index_select(0, step.receivers).index_select(0, to)
+        scores = self.attention(torch.cat([hearing, sent], dim=1)).squeeze(1)
+        weight = softmax(scores, to, num_nodes=step.receivers.numel())
+        heard = scatter(weight[:, None] * sent, to, dim_size=step.receivers.numel(), reduce="sum")
+        return self.combine(heard)  # type: ignore[no-any-return]
+
+
+class Encoder(nn.Module, ABC):
+    """Embeds what is seen of a cluster; the user's own ones are subclasses.
+
+    Args:
+        config: the shape of the policy; embeddings have ``config.embedding`` numbers.
+    """
+
+    def __init__(self, config: PolicyConfig) -> None:
+        super().__init__()
+        self.config = config
+
+    @abstractmethod
+    def forward(self, graphs: GraphTensors) -> Embeddings:
+        """All three levels, with gradients. An observation's do not depend on which others there are."""
+
+
+class SumEncoder(Encoder):
     """Embeds stages, from the leaves of each DAG to its roots, then jobs, then the whole.
 
     ``e_v = g(sum over children of f(e_u)) + x_v`` for every stage (equation 1), where x_v are the lifted features;
     the embeddings of jobs and of the cluster are such sums over stages and over jobs, each with networks of its
-    own.
+    own. With ``attention``, it is a weighted mean over children in place of the sum.
 
     Args:
         config: the widths of the networks and which of them there are.
@@ -168,12 +221,17 @@ class Encoder(nn.Module):
     """
 
     def __init__(self, config: PolicyConfig, networks: nn.ModuleDict) -> None:
-        super().__init__()
+        super().__init__(config)
         present = dict(networks.items())
         nothing = nn.Identity()
+        message, aggregate = networks["message"], present.get("aggregate", nothing)
         self.shortcut = config.shortcut
         self.stage_input = networks["stage_input"]
-        self.stage_messages = StageMessages(networks["message"], present.get("aggregate", nothing))
+        self.stage_messages = (
+            AttentiveMessages(message, aggregate, networks["attention"])
+            if config.encoder == "attention"
+            else StageMessages(message, aggregate)
+        )
         self.job_summary = networks["job_summary"]
         self.job_aggregate = present.get("job_aggregate", nothing)
         self.global_summary = networks["global_summary"]

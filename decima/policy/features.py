@@ -15,8 +15,10 @@ from numpy.typing import NDArray
 
 from decima.policy.compiled.graphs import LIMIT_KINDS, Jobs, Recipe, Seen, build
 from decima.policy.compiled.guard import Patience, has_work
-from decima.policy.config import FEATURE_NAMES, PolicyConfig
+from decima.policy.config import PolicyConfig
+from decima.policy.feature_config import FEATURE_NAMES
 from decima.policy.graphs import Graphs
+from decima.policy.own_features import Columns
 from decima.schedulers.packed_srpt import PackedSrpt
 from decima.schedulers.priced_srpt import PricedSrpt
 from decima.schedulers.rule import NO_RULE
@@ -66,12 +68,14 @@ class Featurizer:
         published = config.message_order == "decima-sim"
         self._order = messages or (published_message_order if published else message_order)
         self._known = PerJob(self._of_profile, _joined)
-        features = (*config.stage_features, *config.job_features)
+        self._of_stages = Columns("stage_features", config.stage_features)
+        self._of_jobs = Columns("job_features", config.job_features)
+        features = (*self._of_stages.known, *self._of_jobs.known)
         self._recipe = Recipe(
-            np.array([FEATURE_NAMES.index(feature.name) for feature in features]),
-            np.array([feature.scale for feature in features]),
-            np.array([feature.log for feature in features]),
-            len(config.stage_features),
+            np.array([FEATURE_NAMES.index(feature.name) for feature in features], dtype=np.int64),
+            np.array([feature.scale for feature in features], dtype=np.float64),
+            np.array([feature.log for feature in features], dtype=np.bool_),
+            len(self._of_stages.known),
             config.finished_stages,
             LIMIT_KINDS[config.limit],
             config.all_limits,
@@ -157,6 +161,10 @@ class Featurizer:
     def graph_and_answers(self, observation: Observation) -> tuple[Graphs, int]:
         """The one graph of an observation, and how many different decisions the policy has there."""
         rows, messages, num_answers = build(self._seen(observation), self._known(observation), self._recipe)
+        rows = rows._replace(
+            features=self._of_stages.filled(rows.features, observation, rows.place),
+            job_features=self._of_jobs.filled(rows.job_features, observation),
+        )
         graph = Graphs(
             np.array([0, rows.place.size]),
             np.array([0, observation.job_id.size]),

@@ -1,6 +1,7 @@
 """Policies as files: plain arrays in a NumPy archive, which never executes code.
 
-Each layer is ``NETWORK.LAYER.weight`` (float32, outputs x inputs) and ``NETWORK.LAYER.bias``; ``policy`` is a text,
+Each layer is ``NETWORK.LAYER.weight`` (float32, outputs x inputs) and ``NETWORK.LAYER.bias``, each array of a part of
+the user's own ``encoder.NAME``, ``stage_head.NAME`` or ``limit_head.NAME``; ``policy`` is a text,
 JSON, with the version of the format, the policy's shape and whatever its maker says about it. An archive without
 that text has the layout of the published Decima weights.
 """
@@ -16,16 +17,17 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from decima.policy.actor import Actor, array_shapes
-from decima.policy.archive import checked_weights, read_archive, write_archive
+from decima.policy.archive import read_archive, write_archive
 from decima.policy.config import DECIMA_SIM_POLICY, PolicyConfig
 from decima.policy.errors import PolicyFileError
+from decima.policy.parts import is_allowed
 from decima.policy.surroundings import Surroundings
 
 if TYPE_CHECKING:
+    from decima.policy.actor import Actor
     from decima.policy.policy import Policy
 
-__all__ = ["TRAINED_ON", "load_actor", "read_about", "read_trained_on", "save_policy"]
+__all__ = ["TRAINED_ON", "read_about", "read_policy", "read_trained_on", "save_policy"]
 
 VERSION = 1
 #: Where a policy's maker says what it was trained on.
@@ -46,23 +48,31 @@ def save_policy(path: Path, policy: Actor | Policy, about: Mapping[str, Any] | N
     write_archive(path, {"policy": np.array(text), **policy.arrays})
 
 
-def load_actor(path: Path) -> Actor:
-    """Read a policy, to decide.
+def read_policy(path: Path) -> tuple[PolicyConfig, dict[str, NDArray[Any]]]:
+    """The shape of a policy and its arrays, which are not looked at.
 
     Raises:
-        PolicyFileError: no archive of arrays, another version, or arrays that do not fit the shape it names.
+        PolicyFileError: no archive of arrays, another version, or a shape with parts of the user's own that nobody
+            has allowed.
     """
     arrays = read_archive(path)
     config = _head(path, arrays)[0] if "policy" in arrays else DECIMA_SIM_POLICY
     arrays.pop("policy", None)
-    return Actor(config, checked_weights(path, arrays, array_shapes(config)))
+    for part in config.own_parts:
+        if not is_allowed(part.name):
+            module = part.name.partition(":")[0]
+            raise PolicyFileError(
+                f"{path}: {part.key}: {part.name!r} is code that does not come with decima; if you trust it: "
+                f"decima --allow-parts {module} .., or import {module} first"
+            )
+    return config, arrays
 
 
 def read_about(path: Path) -> dict[str, Any]:
     """What a policy's maker says about it.
 
     Raises:
-        PolicyFileError: as ``load_actor``, but the weights are not looked at.
+        PolicyFileError: as ``read_policy``, but parts of the user's own need not be allowed.
     """
     arrays = read_archive(path)
     return _head(path, arrays)[1] if "policy" in arrays else {}

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,10 +18,15 @@ from torch import Tensor, nn
 from torch_geometric.utils import scatter, softmax
 
 from decima.policy.actor import Actor, Choices
+from decima.policy.archive import checked_weights
+from decima.policy.compiled.network import pick
 from decima.policy.config import PolicyConfig
-from decima.policy.encoder import Embeddings, Encoder, GraphTensors, make_network
-from decima.policy.files import load_actor
+from decima.policy.encoder import Embeddings, Encoder, GraphTensors, SumEncoder, make_network
+from decima.policy.files import read_policy
 from decima.policy.graphs import Graphs
+from decima.policy.heads import LimitHead, StageHead
+from decima.policy.parts import PartError, build_part, is_own
+from decima.policy.threads import one_thread
 
 __all__ = ["Evaluation", "Policy", "load_policy"]
 
@@ -44,6 +50,12 @@ class Policy(nn.Module):
     Args:
         config: its shape.
         seed: of the initial weights.
+
+    Attributes:
+        own_parts: by the key of the shape that names them, those of the user's own.
+
+    Raises:
+        PartError: a part of the user's own cannot be loaded.
     """
 
     def __init__(self, config: PolicyConfig, seed: int = 0) -> None:
@@ -54,7 +66,9 @@ class Policy(nn.Module):
             self.networks = nn.ModuleDict(
                 {
                     name: make_network(
-                        widths, activate_last=config.activate_embeddings and not name.endswith("_head")
+                        widths,
+                        activate_last=config.activate_embeddings
+                        and not name.endswith(("_head", "attention")),
                     )
                     for name, widths in config.layers.items()
                 }
@@ -64,14 +78,38 @@ class Policy(nn.Module):
                 ("stage_head", config.rule_stage_weight),
                 ("limit_head", config.rule_limit_weight),
             ):
-                if weight:
+                if weight and name in self.networks:
                     for parameter in self._network(name)[-1].parameters():
                         nn.init.zeros_(parameter)
-        self.encoder = Encoder(config, self.networks) if config.graph else None
+            self.own_parts: dict[str, nn.Module] = {}
+            self.encoder: Encoder | None = self._own_part("encoder", Encoder, config)
+            for name, base in (("stage_head", StageHead), ("limit_head", LimitHead)):
+                self._own_part(name, base, config, config.head_inputs[name])
+        if config.graph and self.encoder is None:
+            self.encoder = SumEncoder(config, self.networks)
         # To look for the parameters anew at every decision would take longer than a small network.
         self._weights = tuple(self.parameters())
+        if not self._weights:
+            raise PartError(
+                "encoder, stage_head, limit_head: none has parameters, so there is nothing to learn"
+            )
         self._actor: Actor | None = None
         self._actor_version: tuple[int, ...] = ()
+
+    def _own_part(self, key: str, base: type[nn.Module], *values: object) -> Any:
+        """The part of the user's own that a key of the shape names, if it does."""
+        name = getattr(self.config, key)
+        if not is_own(name):
+            return None
+        try:
+            part: nn.Module = build_part(name, base, *values)
+            if any(not array.is_floating_point() for array in part.state_dict().values()):
+                raise PartError(f"{name!r}: expected parameters and buffers of floating-point numbers")
+        except PartError as error:
+            raise PartError(f"{key}: {error}") from None
+        self.add_module(key, part)
+        self.own_parts[key] = part
+        return part
 
     @property
     def num_parameters(self) -> int:
@@ -96,10 +134,37 @@ class Policy(nn.Module):
         parameter = next(self.parameters())
         return GraphTensors.of(graphs, parameter.device, parameter.dtype)
 
+    def _embed(self, batch: GraphTensors) -> Embeddings | None:
+        """Embeddings of all levels, if there are any."""
+        if self.encoder is None:
+            return None
+        found: Embeddings = self.encoder(batch)
+        if "encoder" in self.own_parts:
+            sizes = (len(batch.features), len(batch.job_features), batch.num_graphs)
+            self._check("encoder", isinstance(found, Embeddings), "Embeddings", found)
+            for name, size in zip(("stages", "jobs", "cluster"), sizes, strict=True):
+                self._check_shape("encoder", getattr(found, name), (size, self.config.embedding), name)
+        return found
+
+    def _check(self, key: str, is_right: bool, expected: str, found: object) -> None:
+        if not is_right:
+            name = getattr(self.config, key)
+            raise PartError(f"{key}: {name!r} has to give {expected}, gave {type(found).__name__}")
+
+    def _check_shape(self, key: str, found: object, shape: tuple[int, ...], what: str) -> None:
+        if isinstance(found, Tensor) and (found.shape != shape or not found.is_floating_point()):
+            name = getattr(self.config, key)
+            kind = str(found.dtype).removeprefix("torch.")
+            raise PartError(
+                f"{key}: {name!r} has to give {what} as floating-point numbers of shape {list(shape)}, "
+                f"gave {kind} of shape {list(found.shape)}"
+            )
+        self._check(key, isinstance(found, Tensor), "tensors", found)
+
     def forward(self, graphs: Graphs, stage: NDArray[np.int32], count: NDArray[np.int32]) -> Evaluation:
         """Log-probability and entropy of choices, as :class:`Choices` has them; every observation has a choice."""
         batch = self.tensors(graphs)
-        embeddings = self.encoder(batch) if self.encoder is not None else None
+        embeddings = self._embed(batch)
         candidates = np.flatnonzero(graphs.high > graphs.low)
         owner = np.repeat(np.arange(graphs.num_graphs), np.diff(graphs.first_stage))[candidates]
         chosen = graphs.first_stage[:-1] + stage
@@ -134,7 +199,7 @@ class Policy(nn.Module):
             order, those of the limits ``low + 1 .. high``.
         """
         batch = self.tensors(graphs)
-        embeddings = self.encoder(batch) if self.encoder is not None else None
+        embeddings = self._embed(batch)
         candidates = np.flatnonzero(graphs.high > graphs.low)
         owner = np.repeat(np.arange(graphs.num_graphs), np.diff(graphs.first_stage))
         logits = torch.full(
@@ -160,13 +225,16 @@ class Policy(nn.Module):
         self, batch: GraphTensors, embeddings: Embeddings | None, stages: NDArray[np.int64]
     ) -> Tensor:
         """The score q of stages, float [len(stages)]."""
-        scores: Tensor = self.networks["stage_head"](
-            self._stage_inputs(batch, embeddings, self._move(stages))
-        )
+        inputs = self._stage_inputs(batch, embeddings, self._move(stages))
+        if "stage_head" in self.own_parts:
+            scores: Tensor = self.own_parts["stage_head"](inputs)
+            self._check_shape("stage_head", scores, (len(stages),), "scores")
+        else:
+            scores = self.networks["stage_head"](inputs).squeeze(1)
         if not self.config.rule_stage_weight:
-            return scores.squeeze(1)
+            return scores
         ruled = batch.features[self._move(stages), self.config.rule_column]
-        return scores.squeeze(1) + self.config.rule_stage_weight * ruled
+        return scores + self.config.rule_stage_weight * ruled
 
     def _stage_inputs(self, batch: GraphTensors, embeddings: Embeddings | None, stages: Tensor) -> Tensor:
         raw = batch.features.index_select(0, stages)
@@ -194,30 +262,33 @@ class Policy(nn.Module):
             raw = batch.job_features.index_select(0, jobs)
             parts = [raw] if self.config.shortcut or embeddings is None else []
             inputs = torch.cat([*parts, *(_of_jobs(batch, embeddings, jobs) if embeddings else ())], dim=1)
-        rows = self._move(row)
-        head = self._network("limit_head")
-        if self.config.limit == "outputs":
-            scores: Tensor = head(inputs)[rows, self._move(limit) - 1]
-            return scores
-        # The first layer is linear: what does not depend on the limit need be multiplied only once.
-        first = head[0]
-        assert isinstance(first, nn.Linear)
-        scaled = self._move(limit).to(inputs.dtype) / self.config.limit_scale
-        fixed = nn.functional.linear(inputs, first.weight[:, :-1], first.bias)
-        hidden = fixed.index_select(0, rows) + scaled[:, None] * first.weight[:, -1]
-        limit_scores: Tensor = head[1:](hidden)
+        rows, limits = self._move(row), self._move(limit)
+        scaled = limits.to(inputs.dtype) / self.config.limit_scale
+        if "limit_head" in self.own_parts:
+            scores: Tensor = self.own_parts["limit_head"](inputs, rows, limits)
+            self._check_shape("limit_head", scores, (len(limit),), "scores")
+        else:
+            head = self._network("limit_head")
+            if self.config.limit == "outputs":
+                return head(inputs)[rows, limits - 1]  # type: ignore[no-any-return]
+            # The first layer is linear: what does not depend on the limit need be multiplied only once.
+            first = head[0]
+            assert isinstance(first, nn.Linear)
+            fixed = nn.functional.linear(inputs, first.weight[:, :-1], first.bias)
+            hidden = fixed.index_select(0, rows) + scaled[:, None] * first.weight[:, -1]
+            scores = head[1:](hidden).squeeze(1)
         if not self.config.rule_limit_weight:
-            return limit_scores.squeeze(1)
+            return scores
         ruled = raw[:, self.config.rule_limit_column] * (
             self.config.rule_limit_scale / self.config.limit_scale
         )
         away = (scaled - ruled.index_select(0, rows)).abs()
-        return limit_scores.squeeze(1) - self.config.rule_limit_weight * away
+        return scores - self.config.rule_limit_weight * away
 
     def _move(self, array: NDArray[np.int64]) -> Tensor:
         return torch.from_numpy(array).to(next(self.parameters()).device)
 
-    # Without gradients, compiled, on the CPU.
+    # Without gradients, on the CPU.
 
     @property
     def arrays(self) -> dict[str, NDArray[np.float32]]:
@@ -226,14 +297,52 @@ class Policy(nn.Module):
         for name, number, layer in self.layers():
             arrays[f"{name}.{number}.weight"] = layer.weight.detach().float().cpu().numpy()
             arrays[f"{name}.{number}.bias"] = layer.bias.detach().float().cpu().numpy()
+        for key, part in self.own_parts.items():
+            for name, array in part.state_dict().items():
+                arrays[f"{key}.{name}"] = array.detach().float().cpu().numpy()
         return arrays
 
     def act(self, graphs: Graphs, uniforms: NDArray[np.float64] | None = None) -> Choices:
-        """Decide in each observation, as ``Actor.act`` does."""
+        """Decide in each observation, as ``Actor.act`` does; by compiled code, if there is some for these networks."""
+        if not self.config.is_compiled:
+            return self._act(graphs, uniforms)
         version = tuple(parameter._version for parameter in self._weights)
         if self._actor is None or version != self._actor_version:
             self._actor, self._actor_version = Actor(self.config, self.arrays), version
         return self._actor.act(graphs, uniforms)
+
+    @torch.no_grad()
+    def _act(self, graphs: Graphs, uniforms: NDArray[np.float64] | None) -> Choices:
+        """One observation after the other: how sums round must not depend on which others there are."""
+        size = graphs.num_graphs
+        choices = Choices(np.full(size, -1, np.int32), np.zeros(size, np.int32), np.zeros(size, np.float32))
+        with one_thread():
+            for place in range(size):
+                graph = graphs.select(np.array([place])) if size > 1 else graphs
+                found = self._choose(graph, None if uniforms is None else uniforms[place])
+                choices.stage[place], choices.count[place], choices.log_probability[place] = found
+        return choices
+
+    def _choose(self, graph: Graphs, uniforms: NDArray[np.float64] | None) -> tuple[int, int, float]:
+        """Stage, limit less ``low``, and log-probability in one observation."""
+        candidates = np.flatnonzero(graph.high > graph.low)
+        if not candidates.size:
+            return -1, 0, 0.0
+        greedy = uniforms is None
+        of_stage, of_limit = (0.5, 0.5) if uniforms is None else uniforms
+        batch = self.tensors(graph)
+        embeddings = self._embed(batch)
+        scores = self._stage_scores(batch, embeddings, candidates)
+        place, log_probability = pick(scores.float().cpu().numpy(), of_stage, greedy)
+        stage = candidates[[place]]
+        count = int(graph.high[stage[0]] - graph.low[stage[0]])
+        if self.config.limit != "none" and count > 1:
+            row, limit = _limits(graph.low[stage], np.array([count]))
+            scores = self._limit_scores(batch, embeddings, stage, row, limit)
+            likeliest = greedy and not self.config.wait  # else the median, see ``Actor.act``
+            place, more = pick(scores.float().cpu().numpy(), of_limit, likeliest)
+            count, log_probability = place + 1, log_probability + more
+        return int(stage[0]), count, log_probability
 
 
 def load_policy(path: Path) -> Policy:
@@ -241,13 +350,18 @@ def load_policy(path: Path) -> Policy:
 
     Raises:
         PolicyFileError: as ``load_actor``.
+        PartError: a part of the user's own cannot be loaded.
     """
-    actor = load_actor(path)
-    policy = Policy(actor.config)
+    config, arrays = read_policy(path)
+    policy = Policy(config)
+    weights = checked_weights(path, arrays, {name: each.shape for name, each in policy.arrays.items()})
     with torch.no_grad():
         for name, number, layer in policy.layers():
-            layer.weight.copy_(torch.from_numpy(actor.arrays[f"{name}.{number}.weight"]))
-            layer.bias.copy_(torch.from_numpy(actor.arrays[f"{name}.{number}.bias"]))
+            layer.weight.copy_(torch.from_numpy(weights[f"{name}.{number}.weight"]))
+            layer.bias.copy_(torch.from_numpy(weights[f"{name}.{number}.bias"]))
+        for key, part in policy.own_parts.items():
+            for name, array in part.state_dict().items():
+                array.copy_(torch.from_numpy(weights[f"{key}.{name}"]))
     return policy
 
 

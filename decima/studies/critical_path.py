@@ -26,7 +26,7 @@ from torch.nn import functional
 from torch_geometric.utils import softmax
 
 from decima.policy.config import Feature, PolicyConfig
-from decima.policy.encoder import GraphTensors
+from decima.policy.encoder import GraphTensors, SumEncoder
 from decima.policy.graphs import Graphs
 from decima.policy.policy import Policy
 from decima.policy.threads import one_thread
@@ -159,7 +159,7 @@ class StagePaths(nn.Module):
         work = Feature(name="unclaimed_work_ms")
         config = PolicyConfig(stage_features=(work,), embedding=embedding, aggregate=aggregate, limit="none")
         encoder = Policy(config, seed).encoder
-        assert encoder is not None
+        assert isinstance(encoder, SumEncoder)
         self.encoder = encoder
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)

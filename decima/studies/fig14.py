@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 
 from decima.evaluation.tuning import HINDSIGHT
 from decima.show.style import finish_axes, legend_beside, new_axes, styles
+from decima.studies.anchors import NOTE, anchors
 from decima.studies.study import Study, Variant
 from decima.studies.study_report import FULL, Outcome, summary
 
@@ -25,7 +26,7 @@ NO_LIMITS, NO_GRAPH, UNFIXED, BATCH = (
 
 
 def fig14(study: Study, loads: Sequence[float] = LOADS) -> Outcome:
-    """Policies that lack an idea each, against the full one and weighted fair sharing.
+    """Policies that lack an idea each, or have another network, against the full one and weighted fair sharing.
 
     Args:
         study: how large, and on what.
@@ -47,6 +48,12 @@ def fig14(study: Study, loads: Sequence[float] = LOADS) -> Outcome:
         NO_GRAPH: without("no-graph", policy__overrides__graph=False),
         UNFIXED: without("unfixed", episodes__fixed_sequences=False),
         BATCH: replace(study, num_jobs=None).batch_variant(),  # how long streams are says nothing of batches
+        **{
+            name: without(
+                name.replace(" ", "-"), **{f"policy__overrides__{key}": each for key, each in shape.items()}
+            )
+            for name, shape in anchors(study.executors).items()
+        },
     }
     # Of equal training, so the policy that comes with the project does not stand for the full one.
     schedulers = {HINDSIGHT: HINDSIGHT, FULL: study.full_policy(full)}
@@ -86,6 +93,7 @@ def fig14(study: Study, loads: Sequence[float] = LOADS) -> Outcome:
             + "; jobs arrive "
             + ", ".join(f"{interval:g}" for interval in intervals.values())
             + " s apart.",
+            NOTE,
             "The paper: without any of the ideas, Decima falls behind the tuned weighted fair at high load.",
         ),
         extra={

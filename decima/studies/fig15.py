@@ -8,6 +8,7 @@ from matplotlib.ticker import MaxNLocator
 from decima.evaluation.tuning import HINDSIGHT
 from decima.learning.metrics import read_metrics
 from decima.show.style import finish_axes, legend_beside, new_axes, styles
+from decima.studies.anchors import NOTE, anchors
 from decima.studies.study import Study, Variant
 from decima.studies.study_report import FULL, Outcome
 
@@ -17,10 +18,10 @@ OUTPUTS, STAGES = "an output per limit", "limits of stages"
 
 
 def fig15a(study: Study, load: float = 0.85) -> Outcome:
-    """Limits as an input of one score function, as separate outputs, and of single stages.
+    """Limits as an input of one score function, as separate outputs, and of single stages; and other networks.
 
     Args:
-        study: how large, and on what. A policy given as a file has no learning curve, so all three are trained.
+        study: how large, and on what. A policy given as a file has no learning curve, so all are trained.
         load: what the executors are to be busy with, on streams.
     """
     interval_s = study.interval_for_load(load)
@@ -28,6 +29,7 @@ def fig15a(study: Study, load: float = 0.85) -> Outcome:
         FULL: ("input", {}),
         OUTPUTS: ("outputs", {"limit": "outputs", "num_limits": study.executors}),
         STAGES: ("stage-limits", {"limit": "stage"}),
+        **{name: (name.replace(" ", "-"), shape) for name, shape in anchors(study.executors).items()},
     }
     variants = {
         name: Variant(
@@ -36,8 +38,9 @@ def fig15a(study: Study, load: float = 0.85) -> Outcome:
                 "stream",
                 workload__interval=interval_s,
                 behaviour_cloning=None,
-                policy__overrides__wait=False,
-                **{f"policy__overrides__{key}": value for key, value in overrides.items()},
+                **{
+                    f"policy__overrides__{key}": value for key, value in ({"wait": False} | overrides).items()
+                },
             ),
         )
         for name, (suffix, overrides) in shapes.items()
@@ -53,6 +56,7 @@ def fig15a(study: Study, load: float = 0.85) -> Outcome:
         notes=(
             f"{FULL}: the limit is an input of one function; {OUTPUTS}: of the job, chosen among separate outputs; "
             f"{STAGES}: each stage has its own.",
+            NOTE,
             "All learn by reward from the first iteration on, without behaviour cloning; none may leave executors "
             "idle.",
             "The paper: separate outputs have more parameters and learn more slowly, as do limits of stages, which "

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from decima.policy.files import load_actor
+from decima.policy.loading import load_actor
 from decima.policy.policy import load_policy
 from decima.policy.scheduler import NeuralScheduler
 from decima.registry import make_scheduler

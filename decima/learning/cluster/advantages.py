@@ -5,18 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from decima.learning.baselines import Curve, HeuristicBaseline, NoBaseline, SequenceBaseline
+from decima.learning.baselines import Baseline, Curve, HeuristicBaseline, NoBaseline, SequenceBaseline
 from decima.learning.cluster.critic import LIVE_JOBS, NUM_SUMS, LinearCritic, relative_scale
 from decima.learning.cluster.curriculum import EpisodePlan, episode_specs
 from decima.learning.cluster.rollout import Trajectories, roll_out_scheduler
+from decima.learning.part import TrainingPart, wrong_part
 from decima.learning.returns import DifferentialReturns, DiscountedReturns, Returns, TotalReturns
+from decima.policy.parts import build_part, is_own
 from decima.registry import make_scheduler
 
 if TYPE_CHECKING:
@@ -42,7 +43,8 @@ class Advantages:
     """
 
     def __init__(self, config: TrainingConfig, conditions: Conditions) -> None:
-        self._baseline = config.baseline
+        self._heuristic = config.baseline.scheduler if config.baseline.kind == "heuristic" else None
+        self._baseline = _make_baseline(config)
         self._fixed_sequences = config.episodes.fixed_sequences
         self._conditions = conditions
         self._relative = config.returns.relative
@@ -64,9 +66,8 @@ class Advantages:
         units_ms = self._units_ms(samples, groups)
         if self._relative:
             samples = _in_units(samples, np.repeat(units_ms, [len(group) for group in groups]))
-        if isinstance(self._returns, DifferentialReturns):
-            for episode in episodes:
-                self._returns.observe(*_rewards(samples, episode))
+        for episode in episodes:
+            self._returns.observe(*_rewards(samples, episode))
         curves = [self._returns_of(samples, episode) for episode in episodes]
         if self._critic is not None:
             self._teach(self._critic, samples, curves, groups)
@@ -88,20 +89,29 @@ class Advantages:
             units_ms.append(mean_ms if mean_ms > 0 else UNIT_MS)
         return units_ms
 
-    def state(self) -> dict[str, Tensor]:
-        """What was learned of the rewards so far: ``window`` (float64 [n, 2]) and ``critic`` (float64 [7, 8])."""
+    def state(self) -> dict[str, Any]:
+        """What was learned of the rewards so far.
+
+        ``window`` (float64 [n, 2]) and ``critic`` (float64 [7, 8]); and of ``returns`` and ``baseline`` of the user's
+        own what they remember.
+        """
         recent = self._returns.recent if isinstance(self._returns, DifferentialReturns) else ()
         moments = (self._critic or LinearCritic(math.inf)).moments
         return {
             "window": torch.tensor(list(recent), dtype=torch.float64).reshape(-1, 2),
             "critic": torch.from_numpy(moments.copy()),
+            **{name: part.state() for name, part in self._parts.items() if part.state()},
         }
 
-    def restore(self, state: dict[str, Tensor]) -> None:
+    @property
+    def _parts(self) -> dict[str, TrainingPart]:
+        return {"returns": self._returns, "baseline": self._baseline}
+
+    def restore(self, state: dict[str, Any]) -> None:
         """Go on from what ``state`` gave.
 
         Raises:
-            AttributeError, KeyError, TypeError, ValueError: it is of something else, or damaged.
+            AttributeError, KeyError, RuntimeError, TypeError, ValueError: it is of something else, or damaged.
         """
         for name, shape in (("window", (len(state["window"]), 2)), ("critic", (NUM_SUMS, NUM_SUMS + 1))):
             if state[name].shape != shape:
@@ -110,6 +120,9 @@ class Advantages:
             self._returns.recent.extend((reward, duration) for reward, duration in state["window"].tolist())
         if self._critic is not None:
             self._critic.moments = state["critic"].numpy().copy()
+        for name, part in self._parts.items():
+            if name in state:
+                part.restore(state[name])
 
     def _returns_of(self, samples: Trajectories, episode: int) -> Curve:
         """The returns of an episode."""
@@ -156,20 +169,23 @@ class Advantages:
         self, policy: Policy, group: Sequence[EpisodePlan], curves: Sequence[Curve], unit_ms: float
     ) -> list[NDArray[np.float64]]:
         """The baseline of the episodes of a group."""
-        if self._baseline.kind == "sequence":
-            return SequenceBaseline()(curves)
-        if self._baseline.kind == "none":
-            return NoBaseline()(curves)
-        return HeuristicBaseline(self._heuristic_runs(policy, group, unit_ms))(curves)
+        if self._heuristic is not None:
+            return HeuristicBaseline(self._heuristic_runs(policy, group, unit_ms, self._heuristic))(curves)
+        expected, shapes = self._baseline(curves), [curve.value.shape for curve in curves]
+        if not isinstance(expected, list | tuple) or [np.shape(each) for each in expected] != shapes:
+            raise wrong_part("baseline.kind", self._baseline, "an array like the values of each episode")
+        return list(expected)
 
-    def _heuristic_runs(self, policy: Policy, group: Sequence[EpisodePlan], unit_ms: float) -> list[Curve]:
+    def _heuristic_runs(
+        self, policy: Policy, group: Sequence[EpisodePlan], unit_ms: float, heuristic: str
+    ) -> list[Curve]:
         """What the heuristic makes of the sequence of each episode."""
         runs: dict[int, Curve] = {}  # the same sequence need not be run twice
         specs = episode_specs(self._conditions, group)
         for spec in specs:
             seed = spec.sequence.seed
             if seed not in runs:
-                scheduler = make_scheduler(self._baseline.scheduler, seed)
+                scheduler = make_scheduler(heuristic, seed)
                 run = roll_out_scheduler(scheduler, policy, [spec])
                 if self._relative:
                     run = _in_units(run, np.array([unit_ms]))
@@ -217,6 +233,18 @@ def _rewards(samples: Trajectories, episode: int) -> tuple[NDArray[np.float64], 
 
 def _make_returns(config: TrainingConfig) -> Returns:
     returns = config.returns
+    if is_own(returns.kind):
+        own: Returns = build_part(returns.kind, Returns, **(returns.options or {}))
+        return own
     if returns.kind == "discounted":
         return DiscountedReturns(returns.horizon * 1000)
     return DifferentialReturns(returns.window) if returns.kind == "differential" else TotalReturns()
+
+
+def _make_baseline(config: TrainingConfig) -> Baseline:
+    """That of the settings; a heuristic's runs are another one for each group."""
+    baseline = config.baseline
+    if is_own(baseline.kind):
+        own: Baseline = build_part(baseline.kind, Baseline, **(baseline.options or {}))
+        return own
+    return SequenceBaseline() if baseline.kind == "sequence" else NoBaseline()

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from decima.learning.returns import accumulate
+from decima.learning.returns import accumulate, checked_steps
 from simulator.compiled import compiled
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ class LinearCritic:
             end_ms: when the episode was over, ms.
             bootstrap_value: the return to expect after the end of an episode that was truncated.
         """
-        now, discount = returns.steps(reward, time_ms, end_ms)
+        now, discount = checked_steps(returns, reward, time_ms, end_ms)
         values = np.append(self.expect(load), bootstrap_value)
         td_error = now + discount * values[1:] - values[:-1]
         gae_lambda = np.exp(-np.diff(time_ms, append=end_ms) / self.gae_horizon_ms)

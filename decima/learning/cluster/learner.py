@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from decima.learning import learner
+from decima.learning.algorithms import PPO, Algorithm, Batch, Reinforce
 from decima.learning.cluster.advantages import Advantages
 from decima.learning.cluster.curriculum import (
     EpisodeSpec,
@@ -24,8 +25,10 @@ from decima.learning.cluster.curriculum import (
     shuffling,
 )
 from decima.learning.cluster.rollout import Trajectories, roll_out_scheduler
-from decima.learning.updates import UpdateReport, clone_behaviour, parts_of, ppo, reinforce
+from decima.learning.part import wrong_part
+from decima.learning.updates import UpdateReport, clone_behaviour, parts_of
 from decima.policy.errors import PolicyFileError
+from decima.policy.parts import build_part, is_own
 from decima.policy.policy import Policy, load_policy
 from decima.registry import make_scheduler
 
@@ -34,13 +37,11 @@ if TYPE_CHECKING:
 
     from decima.evaluation.conditions import Conditions
     from decima.learning.cluster.config import TrainingConfig
-    from decima.learning.cluster.sections import CloningSection
+    from decima.learning.cluster.sections import CloningSection, UpdateSection
     from decima.learning.cluster.simulation import Simulation
 
 __all__ = ["Learner"]
 
-#: Samples per pass of REINFORCE, which bounds memory.
-CHUNK = 1024
 #: Added to the standard deviation that advantages are divided by.
 TINY = 1e-9
 
@@ -64,6 +65,7 @@ class Learner(learner.Learner):
         self.policy = Policy(config.policy.build(), seed=config.seed).to(device)
         self.average = copy.deepcopy(self.policy)
         self.advantages = Advantages(config, conditions)
+        self._algorithm = _make_algorithm(config.update)
         self._conditions = conditions
         self._optimiser = torch.optim.Adam(self.policy.parameters(), lr=config.update.learning_rate)
         networks = {"policy": self.policy, "average": self.average}
@@ -71,12 +73,16 @@ class Learner(learner.Learner):
 
     def state(self) -> dict[str, Any]:
         """See ``Learner``."""
-        return {**super().state(), "advantages": self.advantages.state()}
+        own = self._algorithm.state()
+        state = {**super().state(), "advantages": self.advantages.state()}
+        return {**state, "algorithm": own} if own else state
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """See ``Learner``."""
         super().restore(state)
         self.advantages.restore(state["advantages"])
+        if "algorithm" in state:
+            self._algorithm.restore(state["algorithm"])
 
     def begin_with(self, path: Path) -> None:
         """Take the weights of a policy file.
@@ -170,7 +176,7 @@ class Learner(learner.Learner):
             metrics["mean_end_s"] = config.curriculum.mean_end_s(progress)
         if report is not None:
             metrics |= vars(report)
-            if config.update.algorithm != "ppo":
+            if config.update.algorithm == "reinforce":
                 del metrics["kl"], metrics["clipped"]
         return metrics
 
@@ -182,30 +188,20 @@ class Learner(learner.Learner):
         self._optimiser.param_groups[0]["lr"] = update.learning_rate_at(progress)
         if not len(samples):
             return None
-        if update.algorithm == "reinforce":
-            return reinforce(
-                partial(samples.evaluate, self.policy),
-                self.policy,
-                self._optimiser,
-                advantage,
-                entropy_weight=update.entropy_weight_at(progress),
-                max_gradient_norm=update.max_gradient_norm,
-                chunk=CHUNK,
-            )
-        return ppo(
+        batch = Batch(
             partial(samples.evaluate, self.policy),
-            self.policy,
-            self._optimiser,
             advantage,
             samples.log_probability,
             shuffling(self.config, iteration),
-            entropy_weight=update.entropy_weight_at(progress),
-            max_gradient_norm=update.max_gradient_norm,
-            clip=update.clip,
-            epochs=update.epochs,
-            minibatches=update.minibatches,
-            max_kl=update.max_kl,
+            update.entropy_weight_at(progress),
+            update.max_gradient_norm,
         )
+        report = self._algorithm.update(self.policy, self._optimiser, batch)
+        if not isinstance(report, UpdateReport):
+            raise wrong_part(
+                "update.algorithm", self._algorithm, f"an UpdateReport, gave {type(report).__name__}"
+            )
+        return report
 
     @torch.no_grad()
     def _follow(self) -> None:
@@ -213,6 +209,15 @@ class Learner(learner.Learner):
         share = 1 - self.config.update.ema_decay
         for mean, weight in zip(self.average.parameters(), self.policy.parameters(), strict=True):
             mean.lerp_(weight, share)
+
+
+def _make_algorithm(update: UpdateSection) -> Algorithm:
+    if is_own(update.algorithm):
+        own: Algorithm = build_part(update.algorithm, Algorithm, **(update.options or {}))
+        return own
+    if update.algorithm == "reinforce":
+        return Reinforce()
+    return PPO(update.clip, update.epochs, update.minibatches, update.max_kl)
 
 
 def _standardised(values: NDArray[np.float64]) -> NDArray[np.float64]:

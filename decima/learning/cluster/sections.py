@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from decima.learning import config
 from decima.policy.config import PRESETS, PolicyConfig
+from decima.policy.feature_config import Feature
+from decima.policy.parts import PartError, build_part, check_part, is_own, ours_or_own
 from decima.registry import make_scheduler
 from decima.schedulers.base import SchedulerError
 from decima.settings import Count, LearningRate, Positive, Section, Share, Weight, first_problem
@@ -51,6 +53,34 @@ def _share_of(progress: float, part: float) -> float:
     return min(1.0, progress / part) if part > 0 else 1.0
 
 
+#: Of a class of the user's own.
+Options = Annotated[
+    dict[str, Any] | None,
+    Field(description="what a class of your own is built with, by the names of its arguments"),
+]
+
+
+class _Replaceable(Section):
+    """A section whose part may be the user's own, built with ``options``."""
+
+    #: The key that names it.
+    KEY: ClassVar[str]
+    #: Name of what it has to be a subclass of: some of these need PyTorch, which takes seconds.
+    BASE: ClassVar[str]
+
+    @model_validator(mode="after")
+    def _check_part(self) -> Self:
+        name, options = getattr(self, self.KEY), getattr(self, "options", None)
+        if is_own(name):
+            try:
+                build_part(name, self.BASE, **(options or {}))
+            except PartError as error:
+                raise ValueError(f"{self.KEY}: {error}") from None
+        elif options is not None:
+            raise ValueError(f"options: have no effect without a {self.KEY} of your own, module:Class")
+        return self
+
+
 class PolicySection(Section):
     """The shape of the policy."""
 
@@ -61,6 +91,10 @@ class PolicySection(Section):
         default={},
         description="fields of decima.policy.config.PolicyConfig that differ from the preset",
     )
+    stage_features: tuple[Feature, ...] | None = Field(
+        default=None, description="further features of stages; names of your own are module:Class"
+    )
+    job_features: tuple[Feature, ...] | None = Field(default=None, description="further features of jobs")
 
     @field_validator("overrides")
     @classmethod
@@ -71,9 +105,26 @@ class PolicySection(Section):
             raise ValueError(first_problem(error)) from None
         return overrides
 
+    @model_validator(mode="after")
+    def _check_parts(self) -> PolicySection:
+        try:
+            own_parts = self.build().own_parts
+        except ValidationError as error:
+            raise ValueError(first_problem(error)) from None
+        for part in own_parts:
+            check_part(part.name, part.key, part.base)
+        return self
+
     def build(self) -> PolicyConfig:
         """The shape with all its fields."""
-        return _policy(self.preset, self.overrides)
+        shape = _policy(self.preset, self.overrides)
+        if self.stage_features is None and self.job_features is None:
+            return shape
+        more = {
+            "stage_features": [*shape.stage_features, *(self.stage_features or ())],
+            "job_features": [*shape.job_features, *(self.job_features or ())],
+        }
+        return PolicyConfig.model_validate(shape.model_dump() | more)
 
 
 def _policy(preset: str, overrides: dict[str, Any]) -> PolicyConfig:
@@ -193,13 +244,17 @@ class CurriculumSection(Section):
         return self.start + (self.end - self.start) * _share_of(progress, self.growth)
 
 
-class ReturnsSection(Section):
+class ReturnsSection(_Replaceable):
     """What a decision is held to account for."""
 
-    kind: Literal["total", "discounted", "differential"] = Field(
+    KEY: ClassVar[str] = "kind"
+    BASE: ClassVar[str] = "decima.learning.returns:Returns"
+
+    kind: Annotated[str, ours_or_own("total", "discounted", "differential")] = Field(
         default="total",
-        description="all rewards that follow; discounted by time; or less the average reward per time",
+        description="all rewards that follow; discounted by time; or less the average reward per time; or module:Class",
     )
+    options: Options = None
     horizon: Positive = Field(
         default=1000.0, description="discounted: a reward this much later counts 1/e, s"
     )
@@ -213,13 +268,17 @@ class ReturnsSection(Section):
     )
 
 
-class BaselineSection(Section):
+class BaselineSection(_Replaceable):
     """What is expected, so that only what a decision changed is learned from."""
 
-    kind: Literal["sequence", "heuristic", "none"] = Field(
+    KEY: ClassVar[str] = "kind"
+    BASE: ClassVar[str] = "decima.learning.baselines:Baseline"
+
+    kind: Annotated[str, ours_or_own("sequence", "heuristic", "none")] = Field(
         default="sequence",
-        description="the mean of the other episodes of the sequence; a scheduler's run on it; or nothing",
+        description="the mean of the other episodes of the sequence; a scheduler's run on it; nothing; or module:Class",
     )
+    options: Options = None
     scheduler: SchedulerSpec = Field(
         default="weighted-fair:-1", description="heuristic: the scheduler, as decima compare names it"
     )
@@ -239,12 +298,17 @@ class CriticSection(Section):
     )
 
 
-class UpdateSection(Section):
+class UpdateSection(_Replaceable):
     """How the policy follows the advantages."""
 
     RENAMED: ClassVar[Mapping[str, str]] = {"averaging": "ema_decay"}
+    KEY: ClassVar[str] = "algorithm"
+    BASE: ClassVar[str] = "decima.learning.algorithms:Algorithm"
 
-    algorithm: Literal["ppo", "reinforce"] = Field(default="ppo", description="or Algorithm 1 of the paper")
+    algorithm: Annotated[str, ours_or_own("ppo", "reinforce")] = Field(
+        default="ppo", description="or reinforce, Algorithm 1 of the paper; or module:Class"
+    )
+    options: Options = None
     learning_rate: LearningRate = Field(default=1e-3, description="of Adam, at the beginning")
     final_learning_rate: LearningRate = Field(default=1e-4, description="at the end; linear in between")
     entropy_start: Weight = Field(default=0.02, description="weight of the entropy bonus at the beginning")

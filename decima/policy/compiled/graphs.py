@@ -17,7 +17,7 @@ INPUT, OUTPUTS, STAGE, NONE = 0, 1, 2, 3
 #: How limits are chosen: ``PolicyConfig.limit`` and its number in compiled code.
 LIMIT_KINDS = {"input": INPUT, "outputs": OUTPUTS, "stage": STAGE, "none": NONE}
 
-# Features, in the order of config.FEATURE_NAMES; those of useful_executors come last.
+# Features, in the order of feature_config.FEATURE_NAMES; those of useful_executors come last.
 UNCLAIMED_TASKS, REMAINING_TASKS, MEAN_TASK_MS, UNCLAIMED_WORK_MS, REMAINING_WORK_MS = 0, 1, 2, 3, 4
 EXECUTORS, OFFERED, LOCAL, RUNNING_EXECUTORS, JOB_WORK_MS = 5, 6, 7, 8, 9
 READY, NEXT, SHARE, LASTING = 10, 11, 12, 13

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from decima.policy.compiled.graphs import NONE, OUTPUTS, STAGE
 from simulator.compiled import ANY_ORDER, compiled, inner
 
-__all__ = ["PARTS", "SLOPE", "Network", "act"]
+__all__ = ["PARTS", "SLOPE", "Network", "act", "pick"]
 
 #: Of the leaky ReLU below 0, as in the published code.
 SLOPE = 0.2
@@ -24,6 +24,7 @@ SLOPE = 0.2
 PARTS = (
     "stage_input",
     "message",
+    "attention",
     "aggregate",
     "job_summary",
     "job_aggregate",
@@ -32,8 +33,8 @@ PARTS = (
     "stage_head",
     "limit_head",
 )
-STAGE_INPUT, MESSAGE, AGGREGATE, JOB_SUMMARY, JOB_AGGREGATE = 0, 1, 2, 3, 4
-GLOBAL_SUMMARY, GLOBAL_AGGREGATE, STAGE_HEAD, LIMIT_HEAD = 5, 6, 7, 8
+STAGE_INPUT, MESSAGE, ATTENTION, AGGREGATE, JOB_SUMMARY, JOB_AGGREGATE = 0, 1, 2, 3, 4, 5
+GLOBAL_SUMMARY, GLOBAL_AGGREGATE, STAGE_HEAD, LIMIT_HEAD = 6, 7, 8, 9
 
 
 class Network(NamedTuple):
@@ -44,7 +45,7 @@ class Network(NamedTuple):
     layers: NDArray[np.int64]
     """[layers, 3] inputs, outputs, offset of the weights."""
     first_layer: NDArray[np.int64]
-    """[10] where the layers of each of ``PARTS`` begin; one that has none changes nothing."""
+    """[11] where the layers of each of ``PARTS`` begin; one that has none changes nothing."""
     width: int
     """Of embeddings; 0 if there are none."""
     slope: np.float32
@@ -138,6 +139,8 @@ def _make_room(graphs, network):
     rows = stages
     for stage in range(graphs.low.size):
         rows = max(rows, graphs.high[stage] - graphs.low[stage])
+    if network.first_layer[ATTENTION] < network.first_layer[ATTENTION + 1]:
+        rows = max(rows, messages)
     width = max(network.width, 1)
     return _Room(
         np.empty((rows, widest), np.float32),
@@ -198,7 +201,11 @@ def _find_senders(messages, is_sent, senders):
 @inner
 def _receive(messages, network, room):
     """What its children say changes a stage's embedding, so that it has something new to say itself."""
-    count = _add_up(messages, room.sent, network.width, room.x, room.rows)
+    if network.first_layer[ATTENTION] < network.first_layer[ATTENTION + 1]:
+        _attend(messages, network, room)
+        count = _weigh(messages, room.sent, room.result, network.width, room.x, room.rows)
+    else:
+        count = _add_up(messages, room.sent, network.width, room.x, room.rows)
     _apply(network, AGGREGATE, room.x, count, room.result, room.between)
     _add(room.result, count, network.width, room.embedding, room.rows)
     for k in range(count):
@@ -216,6 +223,38 @@ def _add_up(messages, sent, width, sums, receivers):
             count += 1
         for k in range(width):
             sums[count - 1, k] += sent[messages[message, 2], k]
+    return count
+
+
+@inner
+def _attend(messages, network, room):
+    """How much each receiver attends to each of its senders, before a softmax; into the first column of ``result``."""
+    count = messages.shape[0]
+    _take(room.embedding, messages[:, 1], count, network.width, room.x, 0)
+    _take(room.sent, messages[:, 2], count, network.width, room.x, network.width)
+    _apply(network, ATTENTION, room.x, count, room.result, room.between)
+
+
+@inner
+def _weigh(messages, sent, scores, width, means, receivers):
+    """As ``_add_up``, but means of what each receiver hears, with weights that are the softmax of scores."""
+    count, at = 0, 0
+    while at < messages.shape[0]:
+        stop, top = at, scores[at, 0]
+        while stop < messages.shape[0] and messages[stop, 1] == messages[at, 1]:
+            top = max(top, scores[stop, 0])
+            stop += 1
+        total = 0.0
+        for message in range(at, stop):
+            total += math.exp(scores[message, 0] - top)
+        receivers[count] = messages[at, 1]
+        means[count, :width] = 0.0
+        for message in range(at, stop):
+            weight = np.float32(math.exp(scores[message, 0] - top) / total)
+            for k in range(width):
+                means[count, k] += weight * sent[messages[message, 2], k]
+        count += 1
+        at = stop
     return count
 
 
@@ -254,7 +293,7 @@ def _choose_stage(graphs, graph, network, room, uniform, greedy):
         base = graphs.first_stage[graph]
         for k in range(rows.size):
             room.result[k, 0] += network.rule_weight * graphs.features[base + rows[k], network.rule_column]
-    choice, log_probability = _pick(room.result[: rows.size, 0], uniform, greedy)
+    choice, log_probability = pick(room.result[: rows.size, 0], uniform, greedy)
     return rows[choice], log_probability
 
 
@@ -305,8 +344,8 @@ def _choose_limit(graphs, graph, stage, network, room, uniform, greedy):
             away = abs(np.float32(lowest + k + 1) - ruled) / network.limit_scale
             scores[k] -= network.rule_limit_weight * away
     if greedy and network.median_limit:
-        return _pick(scores, 0.5, False)
-    return _pick(scores, uniform, greedy)
+        return pick(scores, 0.5, False)
+    return pick(scores, uniform, greedy)
 
 
 @inner(fastmath=ANY_ORDER)
@@ -320,7 +359,7 @@ def _repeat_with_limits(x, filled, lowest, num_limits, scale):
 
 
 @inner
-def _pick(scores, uniform, greedy):
+def pick(scores, uniform, greedy):
     """A place and its log-probability: the largest score, or by the uniform number."""
     top = scores[0]
     best = 0
@@ -363,8 +402,8 @@ def _apply(network, part, x, num_rows, out, between):
         if layer + 1 < end:
             _dense(source, num_rows, between[(layer - first + 1) % 2], matrix, network.slope)
         else:
-            is_head = part >= STAGE_HEAD
-            _dense(source, num_rows, out, matrix, np.float32(1.0) if is_head else network.embedding_slope)
+            is_score = part >= STAGE_HEAD or part == ATTENTION
+            _dense(source, num_rows, out, matrix, np.float32(1.0) if is_score else network.embedding_slope)
 
 
 @inner(fastmath=ANY_ORDER)

@@ -37,6 +37,8 @@ VARIANTS: dict[str, PolicyConfig] = {
     "distinct-limits": changed(PAPER_POLICY, all_limits=False),
     "finished": changed(PAPER_POLICY, finished_stages=True),
     "one-layer": changed(PAPER_POLICY, hidden=(), head_hidden=()),
+    "attention": changed(PAPER_POLICY, encoder="attention"),
+    "attention-in-published-order": changed(DECIMA_SIM_POLICY, encoder="attention", aggregate=False),
     "odd-widths": changed(DECIMA_SIM_POLICY, embedding=5, hidden=(7,), head_hidden=(3, 9), limit_scale=3.0),
 }
 

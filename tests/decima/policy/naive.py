@@ -141,18 +141,26 @@ class NaiveNetwork:
         layers = self.weights.get(name, [])
         for number, (weight, bias) in enumerate(layers, start=1):
             x = weight @ x + bias
-            if number < len(layers) or (self.config.activate_embeddings and not name.endswith("_head")):
+            embeds = self.config.activate_embeddings and not name.endswith(("_head", "attention"))
+            if number < len(layers) or embeds:
                 x = np.where(x > 0, x, 0.2 * x)
         return x
 
     def embedding(self, place: int) -> Vector:
-        """e_v = g(sum over children u of f(e_u)) + x_v; a stage without children has none to sum over."""
+        """e_v = g(sum over children u of f(e_u)) + x_v; a stage without children has none to sum over.
+
+        With attention each f(e_u) is weighted: softmax over the children of a(x_v, f(e_u)).
+        """
         if place not in self.embeddings:
             e = self.net("stage_input", self.stage_features(place))
             children = self.children(place)
             if children:
+                said = [self.net("message", self.embedding(child)) for child in children]
+                weights: np.ndarray = np.ones(len(said))
+                if self.config.encoder == "attention":
+                    weights = softmax([self.net("attention", np.concatenate([e, each]))[0] for each in said])
                 e = e + self.net(
-                    "aggregate", sum(self.net("message", self.embedding(child)) for child in children)
+                    "aggregate", sum(weight * each for weight, each in zip(weights, said, strict=True))
                 )
             self.embeddings[place] = e
         return self.embeddings[place]

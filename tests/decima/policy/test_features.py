@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from decima.policy.config import FEATURE_NAMES, JOB_FEATURE_NAMES, PAPER_POLICY, Feature, PolicyConfig
+from decima.policy.config import PAPER_POLICY, Feature, PolicyConfig
+from decima.policy.feature_config import FEATURE_NAMES, JOB_FEATURE_NAMES
 from decima.policy.features import LASTING_MOVES, THRIFT, Featurizer, message_order
 from decima.schedulers.priced_srpt import PricedSrpt
 from simulator import Cluster, ClusterConfig, Decision, Observation
@@ -221,7 +222,7 @@ def test_every_decision_counts_as_an_answer() -> None:
     ("changes", "message"),
     [
         ({"stage_features": []}, "at least 1 item"),
-        ({"stage_features": [{"name": "colour"}]}, "Input should be 'unclaimed_tasks'"),
+        ({"stage_features": [{"name": "colour"}]}, "expected 'unclaimed_tasks'"),
         ({"stage_features": [{"name": "local", "scale": 0}]}, "greater than 0"),
         ({"stage_features": [{"name": "local", "scale": math.inf}]}, "finite"),
         ({"stage_features": [{"name": "local", "log": True}]}, "it has no logarithm"),

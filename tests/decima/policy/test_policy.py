@@ -84,7 +84,15 @@ def test_compiled_decisions_have_the_probability_of_the_tensors(name: str, seed:
     np.testing.assert_allclose(choices.log_probability, evaluation.log_probability, atol=1e-5)
 
 
-@pytest.mark.parametrize("config", [PAPER_POLICY, DECIMA_SIM_POLICY])
+@pytest.mark.parametrize(
+    "config",
+    [
+        PAPER_POLICY,
+        DECIMA_SIM_POLICY,
+        VARIANTS["attention"],
+        changed(DECIMA_SIM_POLICY, encoder="attention"),
+    ],
+)
 def test_compiled_messages_are_those_of_the_tensors_in_deep_dags(config: PolicyConfig) -> None:
     """In the published order a stage may hear and be heard in the same step, before it has heard."""
     deep = chain(*(stage(number, 50 * number) for number in range(1, 15)))

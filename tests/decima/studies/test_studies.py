@@ -6,6 +6,7 @@ import json
 import shlex
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from decima.learning.cluster.config import TrainingConfig, read_config
 from decima.policy.config import PolicyConfig
 from decima.policy.features import Featurizer
 from decima.studies import fig9, fig13, fig14, fig15, fig21, fig22, table2
+from decima.studies.anchors import ATTENTION, PLAIN
 from decima.studies.study import Study
 from decima.studies.study_report import RULE, Outcome, plot_bars, study_json, study_notes, study_table
 from simulator import Cluster, ClusterConfig
@@ -82,11 +84,28 @@ def test_fig13(study: Study) -> None:
     assert len(fig13.plot_fig13(outcome).axes) == 3
 
 
+#: Networks of public re-implementations.
+ANCHORS = [PLAIN, ATTENTION]
+
+
+def assert_anchors(configs: dict[str, Any]) -> None:
+    """What the settings of their trainings make of their networks."""
+    shapes = {name: TrainingConfig.model_validate(config).policy.build() for name, config in configs.items()}
+    plain, attentive = shapes[PLAIN], shapes[ATTENTION]
+    assert (plain.limit, plain.num_limits, plain.aggregate, plain.summary_aggregate) == (
+        "outputs",
+        5,
+        False,
+        False,
+    )
+    assert (attentive.encoder, attentive.limit) == ("attention", "input")
+
+
 def test_fig14(study: Study) -> None:
     outcome = fig14.fig14(study, loads=(0.7, 0.5))
     assert [condition for condition, name in rows(outcome) if name == "decima"] == ["load 50%", "load 70%"]
     others = [fig14.NO_LIMITS, fig14.NO_GRAPH, fig14.UNFIXED, fig14.BATCH]
-    assert names(outcome)[:6] == [HINDSIGHT, "decima", *others]
+    assert names(outcome)[:8] == [HINDSIGHT, "decima", *others, *ANCHORS]
     policies = {
         entry["schedulers"][0]: entry["config"]
         for entry in json.loads(study_json(outcome))["policies"].values()
@@ -95,18 +114,23 @@ def test_fig14(study: Study) -> None:
     assert policies[fig14.NO_GRAPH]["policy"]["overrides"] == {"graph": False}
     assert policies[fig14.UNFIXED]["episodes"]["fixed_sequences"] is False
     assert policies[fig14.BATCH]["workload"]["arrivals"] == "batch"
-    assert len(fig14.plot_fig14(outcome).axes[0].lines) == 6
+    assert_anchors({name: policies[name] for name in ANCHORS})
+    assert len(fig14.plot_fig14(outcome).axes[0].lines) == 8
 
 
 def test_fig15a(study: Study) -> None:
     outcome = fig15.fig15a(study, load=0.7)
-    assert names(outcome) == [HINDSIGHT, "decima", fig15.OUTPUTS, fig15.STAGES]
-    assert list(outcome.curves) == ["decima", fig15.OUTPUTS, fig15.STAGES]
+    learned = ["decima", fig15.OUTPUTS, fig15.STAGES, *ANCHORS]
+    assert names(outcome) == [HINDSIGHT, *learned]
+    assert list(outcome.curves) == learned
     assert not any(note.startswith("Training begins") for note in study_notes(outcome))
     for curve in outcome.curves.values():
         assert [row["iteration"] for row in curve] == list(range(len(curve)))
         assert "validation_jct_s" in curve[-1]
-    assert len(fig15.plot_fig15a(outcome).axes[0].lines) == 4
+    entries = json.loads(study_json(outcome))["policies"].values()
+    configs = {entry["schedulers"][0]: entry["config"] for entry in entries}
+    assert_anchors({name: configs[name] for name in ANCHORS})
+    assert len(fig15.plot_fig15a(outcome).axes[0].lines) == 6
 
 
 def test_fig21(study: Study) -> None:

@@ -91,7 +91,7 @@ def test_the_policy_has_the_fields_of_its_preset_and_those_given() -> None:
         ("cluster: 5", "cluster: expected"),
         ("update: {learning_rate: .nan}", "update.learning_rate: "),
         ("update: {learning_rate: 1e38}", "update.learning_rate: "),
-        ("update: {algorithm: a2c}", "update.algorithm: expected 'ppo' or 'reinforce'"),
+        ("update: {algorithm: a2c}", "update.algorithm: expected 'ppo', 'reinforce' or module:Class"),
         ("returns: {horizon: -1}", "returns.horizon: "),
         ("policy: {overrides: {embeding: 3}}", "policy.overrides: embeding: unknown key"),
         (

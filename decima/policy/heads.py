@@ -1,0 +1,61 @@
+"""Heads of the user's own: what a network thinks of stages, and of limits."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING
+
+from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from decima.policy.config import PolicyConfig
+
+__all__ = ["LimitHead", "StageHead"]
+
+
+class StageHead(nn.Module, ABC):
+    """Scores stages: the paper's q.
+
+    Args:
+        config: the shape of the policy.
+        width: W, how many numbers it is told of a stage: its features, if ``config`` has a shortcut or no graph, and
+            the embeddings of stage, job and cluster, if it has a graph.
+    """
+
+    def __init__(self, config: PolicyConfig, width: int) -> None:
+        super().__init__()
+        self.config = config
+        self.width = width
+
+    @abstractmethod
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Scores of stages, float [n].
+
+        Args:
+            inputs: float [n, W], of stages that may be chosen.
+        """
+
+
+class LimitHead(nn.Module, ABC):
+    """Scores the limits that a job, or a stage, may get: the paper's w.
+
+    Args:
+        config: the shape of the policy.
+        width: W, how many numbers it is told of a job: its features, if ``config`` has a shortcut or no graph, and the
+            embeddings of job and cluster, if it has a graph; where limits are those of stages, as ``StageHead``.
+    """
+
+    def __init__(self, config: PolicyConfig, width: int) -> None:
+        super().__init__()
+        self.config = config
+        self.width = width
+
+    @abstractmethod
+    def forward(self, inputs: Tensor, rows: Tensor, limits: Tensor) -> Tensor:
+        """Scores of limits, float [m].
+
+        Args:
+            inputs: float [n, W], of jobs or stages.
+            rows: int64 [m]; to which of these each limit belongs.
+            limits: int64 [m]; executors, from 0.
+        """

@@ -1,0 +1,30 @@
+"""From a policy file to what decides: compiled code where there is some for its networks, PyTorch where not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from decima import policy
+from decima.policy.actor import Actor, array_shapes
+from decima.policy.archive import checked_weights
+from decima.policy.files import read_policy
+
+if TYPE_CHECKING:
+    from decima.policy.policy import Policy
+
+__all__ = ["load_actor"]
+
+
+def load_actor(path: Path) -> Actor | Policy:
+    """Read a policy, to decide.
+
+    Raises:
+        PolicyFileError: no archive of arrays, another version, arrays that do not fit the shape it names, or parts of
+            the user's own that nobody has allowed, see ``parts.allow_parts``.
+        PartError: such a part cannot be loaded.
+    """
+    config, arrays = read_policy(path)
+    if config.is_compiled:
+        return Actor(config, checked_weights(path, arrays, array_shapes(config)))
+    return policy.load_policy(path)  # the package imports PyTorch only now

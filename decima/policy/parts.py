@@ -1,0 +1,140 @@
+"""Classes of the user's own, named ``module:Class``: schedulers, and parts of policies and trainings.
+
+Whoever names one on a command line, in a recipe or in a program asks for its code. A policy file is data, which may
+come from anybody: what it names is loaded only if its module is imported already, or was allowed (``allow_parts``).
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from pydantic import AfterValidator
+
+from workloads.errors import DecimaError
+
+__all__ = [
+    "ALLOWED",
+    "PartError",
+    "allow_parts",
+    "build_part",
+    "check_part",
+    "is_allowed",
+    "is_own",
+    "load_part",
+]
+
+#: Environment variable with the modules that policy files may name, with commas between them; so worker processes,
+#: which inherit it, allow what their parent does.
+ALLOWED = "DECIMA_PARTS"
+
+_OWN = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
+
+
+class PartError(DecimaError, ValueError):
+    """A class of the user's own that cannot be used. The message is one line that names it."""
+
+
+def is_own(name: str) -> bool:
+    """Whether a name is of the form ``module:Class``."""
+    return _OWN.fullmatch(name) is not None
+
+
+def ours_or_own(*ours: str) -> AfterValidator:
+    """A setting that is one of these names or ``module:Class``; nothing is loaded."""
+
+    def check(name: str) -> str:
+        if name in ours or is_own(name):
+            return name
+        raise ValueError(f"expected {', '.join(map(repr, ours))} or module:Class, got {name!r:.60}")
+
+    return AfterValidator(check)
+
+
+def allow_parts(*modules: str) -> None:
+    """Let policy files name classes of these modules and of what is in these packages, here and in workers."""
+    os.environ[ALLOWED] = ",".join(dict.fromkeys([*_allowed(), *modules]))
+
+
+def is_allowed(name: str) -> bool:
+    """Whether a policy file may name this: its module is imported already, or allowed."""
+    module = name.partition(":")[0]
+    return module in sys.modules or any(
+        module == each or module.startswith(f"{each}.") for each in _allowed()
+    )
+
+
+def _allowed() -> list[str]:
+    return [each for each in os.environ.get(ALLOWED, "").split(",") if each]
+
+
+def load_part(name: str, base: type | str = object) -> Any:
+    """The class of a name; its module is looked for in the current folder too.
+
+    Args:
+        name: ``module:Class``.
+        base: what it has to be a subclass of; by name where to import it takes long.
+
+    Raises:
+        PartError: there is no such module or class, or it is of another kind.
+    """
+    with _from_here(name):
+        module, _, attribute = name.partition(":")
+        found = getattr(importlib.import_module(module), attribute)
+    wanted: type = load_part(base) if isinstance(base, str) else base
+    if wanted is not object and not (isinstance(found, type) and issubclass(found, wanted)):
+        raise PartError(f"{name!r} is no {wanted.__name__}: expected a subclass of {_public(wanted)}")
+    return found
+
+
+def build_part(name: str, base: type | str = object, /, *values: Any, **options: Any) -> Any:
+    """What the class of a name makes of these values.
+
+    Raises:
+        PartError: as ``load_part``, or it cannot be built.
+    """
+    part = load_part(name, base)
+    with _from_here(name):
+        return part(*values, **options)
+
+
+def check_part(name: str, place: str, base: type | str) -> None:
+    """Refuse a name that cannot be loaded.
+
+    Args:
+        name: ``module:Class``.
+        place: the key that holds it, named in errors.
+        base: as ``load_part`` has it.
+
+    Raises:
+        PartError: as ``load_part``.
+    """
+    try:
+        load_part(name, base)
+    except PartError as error:
+        raise PartError(f"{place}: {error}") from None
+
+
+@contextmanager
+def _from_here(name: str) -> Iterator[None]:
+    """Code of the user's own runs: modules of the current folder can be imported, errors are told in a line."""
+    folder = str(Path.cwd())
+    sys.path.insert(0, folder)
+    try:
+        yield
+    except Exception as error:
+        reason = str(error).splitlines()[0] if str(error) else ""
+        raise PartError(f"{name!r} cannot be loaded: {type(error).__name__}: {reason}") from None
+    finally:
+        sys.path.remove(folder)
+
+
+def _public(base: type) -> str:
+    """Where a base class is to be imported from: the package that exports it."""
+    return f"{'.'.join(base.__module__.split('.')[:2])}.{base.__name__}"

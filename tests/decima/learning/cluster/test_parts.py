@@ -1,0 +1,282 @@
+"""Trainings with parts of the user's own."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from click.testing import CliRunner
+from numpy.typing import NDArray
+from torch import nn
+
+from decima.cli.main import cli
+from decima.learning import Algorithm, Baseline, Batch, Curve, Returns, UpdateReport
+from decima.learning.checkpoint import load_checkpoint
+from decima.learning.cluster.config import read_config
+from decima.learning.cluster.trainer import Trainer
+from decima.policy.loading import load_actor
+from decima.policy.parts import ALLOWED
+from decima.policy.policy import load_policy
+from decima.settings import TrainingError
+from tests.decima.cli.commands import assert_one_line_error
+from tests.decima.learning.cluster.examples import small
+from tests.decima.learning.examples import assert_same_run, measured, stop_after
+
+PARTS = "tests.example_parts"
+HERE = __name__
+
+#: A setting for each kind of part.
+SETTINGS = {
+    "feature of stages": f"policy.stage_features=[{{name: '{PARTS}:LeftToStart'}}]",
+    "feature of jobs": f"policy.job_features=[{{name: '{PARTS}:ShortestFirst', scale: 2.0}}]",
+    "encoder": f"policy.overrides.encoder={PARTS}:MeanEncoder",
+    "head of stages": f"policy.overrides.stage_head={PARTS}:LayersHead",
+    "head of limits": f"policy.overrides.limit_head={PARTS}:ParabolaHead",
+    "returns": f"returns={{kind: '{PARTS}:Forgetful', options: {{factor: 0.9}}}}",
+    "baseline": f"baseline.kind={PARTS}:PastMean",
+    "algorithm": f"update.algorithm={PARTS}:Better",
+}
+
+
+def invoke(*words: str) -> Any:
+    return CliRunner().invoke(cli, list(words))
+
+
+@pytest.fixture
+def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The tiniest training, a file in the current folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(ALLOWED, "")
+    config = small(
+        tmp_path,
+        iterations=1,
+        workload={"jobs": 3},
+        episodes={"sequences": 1, "per_sequence": 2},
+        validation={"sequences": 1},
+    )
+    Path("tiny.yaml").write_text(config.to_yaml())
+    yield "tiny.yaml"
+    for module in ("mine", "theirs"):
+        sys.modules.pop(module, None)
+
+
+@pytest.mark.parametrize("kind", SETTINGS)
+def test_a_training_with_a_part_of_ones_own(kind: str, recipe: str) -> None:
+    done = invoke("train", "--config", recipe, "--set", SETTINGS[kind], "--out", "out")
+    assert done.exit_code == 0, done.stderr
+    first, second = (measured(Path("out"))[at] for at in (0, 1))
+    assert first["iteration"] == 0
+    assert second["gradient_norm"] > 0
+    policy, actor = load_policy(Path("out/policy.npz")), load_actor(Path("out/policy.npz"))
+    for name, array in actor.arrays.items():
+        np.testing.assert_array_equal(array, policy.arrays[name])
+    again = invoke("train", "--resume", "--set", "iterations=2", "--out", "out")
+    assert again.exit_code == 0, again.stderr
+    assert len(measured(Path("out"))) == 3
+
+
+def test_a_policy_with_all_parts_is_compared_as_any_other(recipe: str) -> None:
+    sets = [word for setting in SETTINGS.values() for word in ("--set", setting)]
+    assert invoke("train", "--config", recipe, *sets, "--out", "out").exit_code == 0
+    options = (
+        "--workload",
+        "tiny.json",
+        "--jobs",
+        "3",
+        "--executors",
+        "4",
+        "--seeds",
+        "2",
+        "--processes",
+        "1",
+    )
+    done = invoke("compare", "--checkpoint", "out/policy.npz", "--schedulers", "fair,decima", *options)
+    assert done.exit_code == 0, done.stderr
+    assert "decima" in done.stdout
+
+
+def test_parts_of_the_current_folder(recipe: str) -> None:
+    """As with schedulers, and whoever has the file but did not write the code allows it."""
+    Path("mine.py").write_text("from tests.example_parts import LayersHead\nclass Own(LayersHead): pass\n")
+    done = invoke(
+        "train", "--config", recipe, "--set", "policy.overrides.stage_head=mine:Own", "--out", "out"
+    )
+    assert done.exit_code == 0, done.stderr
+
+
+def test_what_parts_remember_is_kept_in_checkpoints(tmp_path: Path) -> None:
+    """A training that was cut off ends with the bits of one that was not."""
+    sets = ("encoder", "returns", "baseline", "algorithm")
+    (tmp_path / "c.yaml").write_text(small(tmp_path, iterations=3, checkpoint_every=1).to_yaml())
+    config = read_config(tmp_path / "c.yaml", [SETTINGS[each] for each in sets])
+    Trainer(config, tmp_path / "one").run()
+    Trainer(config, tmp_path / "two").run(stop_after(2, KeyboardInterrupt))
+    remembered = load_checkpoint(tmp_path / "two" / "checkpoint.pt").learner["advantages"]["baseline"]
+    assert remembered["count"] > 0
+    Trainer(config, tmp_path / "two", resume=True).run()
+    assert_same_run(tmp_path / "one", tmp_path / "two")
+
+
+@pytest.mark.slow
+def test_several_processes_learn_the_same_with_an_own_network(tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text(small(tmp_path, iterations=2).to_yaml())
+    config = read_config(tmp_path / "c.yaml", [SETTINGS["encoder"], SETTINGS["feature of stages"]])
+    for processes in (1, 2):
+        Trainer(config, tmp_path / str(processes), processes=processes).run()
+    assert_same_run(tmp_path / "1", tmp_path / "2")
+
+
+@pytest.mark.slow
+def test_a_policy_learns_from_its_own_feature(tmp_path: Path) -> None:
+    """Which job is the shortest is all there is to know here, and only the feature tells.
+
+    By its first weights the policy prefers the longest job. A policy that sees only whether executors are local finds
+    out what that is worth, and stays far behind.
+    """
+    changes: dict[str, Any] = {
+        "seed": 1,
+        "iterations": 15,
+        "workload": {"jobs": 10},
+        "episodes": {"sequences": 2, "per_sequence": 6},
+        "update": {"learning_rate": 0.01, "final_learning_rate": 0.002, "ema_decay": 0.5},
+        "validation": {"every": 5, "sequences": 10},
+    }
+    shape = "policy.overrides={graph: false, limit: none, stage_features: [{name: %s}], job_features: []}"
+    jct_s = {}
+    for name in ("ShortestFirst", "local"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "c.yaml").write_text(small(tmp_path / name, **changes).to_yaml())
+        feature = name if name == "local" else f"'{PARTS}:{name}'"
+        Trainer(read_config(tmp_path / name / "c.yaml", [shape % feature]), tmp_path / name / "out").run()
+        rows = measured(tmp_path / name / "out")
+        jct_s[name] = [row["validation_jct_s"] for row in rows if "validation_jct_s" in row]
+    before, *_, after = jct_s["ShortestFirst"]
+    assert after < 0.6 * before
+    assert after < 0.85 * jct_s["local"][-1]
+
+
+# Errors.
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        (
+            "returns.kind=gone:Own",
+            "returns: kind: 'gone:Own' cannot be loaded: ModuleNotFoundError: No module",
+        ),
+        (f"baseline.kind={PARTS}:Gone", f"baseline: kind: '{PARTS}:Gone' cannot be loaded: AttributeError"),
+        (
+            f"update.algorithm={PARTS}:PastMean",
+            f"update: algorithm: '{PARTS}:PastMean' is no Algorithm: expected a subclass of decima.learning.Algorithm",
+        ),
+        (
+            f"returns={{kind: '{PARTS}:Forgetful', options: {{horizon: 3}}}}",
+            f"returns: kind: '{PARTS}:Forgetful' cannot be loaded: TypeError: ",
+        ),
+        (
+            "returns.options={factor: 1}",
+            "returns: options: have no effect without a kind of your own, module:Cl",
+        ),
+        (
+            "returns.kind=all",
+            "returns.kind: expected 'total', 'discounted', 'differential' or module:Class, got",
+        ),
+        ("update.algorithm=PPO", "update.algorithm: expected 'ppo', 'reinforce' or module:Class, got 'PPO'"),
+        ("policy.overrides.encoder=gone:Own", "policy: encoder: 'gone:Own' cannot be loaded: ModuleNotFound"),
+        (
+            f"policy.overrides.encoder={PARTS}:LayersHead",
+            f"policy: encoder: '{PARTS}:LayersHead' is no Encoder: expected a subclass of decima.policy.Encoder",
+        ),
+        (
+            "policy.overrides.encoder=mean",
+            "policy.overrides: encoder: expected 'sums', 'attention' or module:Cl",
+        ),
+        (
+            f"policy.job_features=[{{name: '{PARTS}:LeftToStart'}}]",
+            f"policy: job_features: '{PARTS}:LeftToStart' is no JobFeature",
+        ),
+        (
+            "policy.stage_features=[{name: colour}]",
+            "policy.stage_features[0].name: expected 'unclaimed_tasks', ",
+        ),
+        ("policy.job_features=[{name: ready}]", "policy: ready is no feature of a job, only of a stage"),
+    ],
+)
+def test_a_part_that_cannot_be_used_is_refused_in_one_line(override: str, message: str) -> None:
+    with pytest.raises(TrainingError) as refused:
+        read_config("batch", [override])
+    assert message in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def assert_ended(result: Any, message: str) -> None:
+    """A training that had begun ended with an error in a line."""
+    assert result.exit_code == 1
+    last = result.stderr.splitlines()[-1]
+    assert last.startswith(f"decima: error: {message}")
+    assert "Traceback" not in result.stderr
+
+
+class OneForAll(Baseline):
+    """Expects one number of each episode."""
+
+    def __call__(self, curves: Sequence[Curve]) -> list[NDArray[np.float64]]:
+        return [np.zeros(1) for _ in curves]
+
+
+class Rewards(Returns):
+    """Forgets to say how much counts what follows."""
+
+    def steps(self, reward: NDArray[np.float64], time_ms: NDArray[np.float64], end_ms: float) -> Any:
+        return reward
+
+
+class Quiet(Algorithm):
+    """Says nothing of what it did."""
+
+    def update(self, network: nn.Module, optimiser: torch.optim.Optimizer, batch: Batch) -> UpdateReport:
+        return None  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize(
+    ("key", "kind", "expected"),
+    [
+        ("baseline.kind", "OneForAll", "an array like the values of each episode"),
+        ("returns.kind", "Rewards", "two arrays of shape ["),
+        ("update.algorithm", "Quiet", "an UpdateReport, gave NoneType"),
+    ],
+)
+def test_a_part_that_gives_something_else_is_named_in_one_line(
+    key: str, kind: str, expected: str, recipe: str
+) -> None:
+    done = invoke("train", "--config", recipe, "--set", f"{key}={HERE}:{kind}", "--out", "out")
+    assert_ended(done, f"{key}: '{HERE}:{kind}' has to give {expected}")
+
+
+def test_a_policy_file_with_parts_is_refused_by_commands_unless_they_are_allowed(recipe: str) -> None:
+    Path("theirs.py").write_text("from tests.example_parts import LayersHead\nclass Own(LayersHead): pass\n")
+    sets = ("--set", "policy.overrides.stage_head=theirs:Own")
+    assert invoke("train", "--config", recipe, *sets, "--out", "out").exit_code == 0
+    del sys.modules["theirs"]
+    words = ["compare", "--checkpoint", "out/policy.npz", "--schedulers", "decima", "--workload", "tiny.json"]
+    words += ["--jobs", "3", "--executors", "4", "--seeds", "1", "--processes", "1"]
+    assert_one_line_error(invoke(*words), "stage_head: 'theirs:Own' is code that does not come with decima")
+    assert "theirs" not in sys.modules
+    done = invoke("--allow-parts", "theirs", *words, "--json", "r.json")
+    assert done.exit_code == 0, done.stderr
+    assert json.loads(Path("r.json").read_text())["command"].startswith(
+        "decima --allow-parts theirs compare "
+    )
+
+
+def test_a_policy_that_gives_no_scores_ends_a_training_in_one_line(recipe: str) -> None:
+    name = "tests.decima.policy.test_parts:Columnar"
+    done = invoke("train", "--config", recipe, "--set", f"policy.overrides.stage_head={name}", "--out", "out")
+    assert_ended(done, f"stage_head: '{name}' has to give scores as floating-point numbers of shape ")

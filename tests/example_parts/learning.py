@@ -1,0 +1,63 @@
+"""What may be learned from samples."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from decima.learning import Algorithm, Baseline, Batch, Curve, Returns, UpdateReport, take_step
+
+
+class Forgetful(Returns):
+    """Of what follows, each decision later counts less, however much time has passed.
+
+    Args:
+        factor: what a reward counts one decision later.
+    """
+
+    def __init__(self, factor: float = 0.95) -> None:
+        self.factor = factor
+
+    def steps(
+        self, reward: NDArray[np.float64], time_ms: NDArray[np.float64], end_ms: float
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        return reward, np.full_like(reward, self.factor)
+
+
+class PastMean(Baseline):
+    """The mean of all that was earned so far, in this iteration and before."""
+
+    def __init__(self) -> None:
+        self.total, self.count = 0.0, 0
+
+    def __call__(self, curves: Sequence[Curve]) -> list[NDArray[np.float64]]:
+        self.total += sum(float(curve.value.sum()) for curve in curves)
+        self.count += sum(curve.value.size for curve in curves)
+        return [np.full_like(curve.value, self.total / max(self.count, 1)) for curve in curves]
+
+    def state(self) -> dict[str, Any]:
+        return {"total": self.total, "count": self.count}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self.total, self.count = float(state["total"]), int(state["count"])
+
+
+class Better(Algorithm):
+    """Makes what was better than expected more likely, by one step, however much better it was."""
+
+    def update(self, network: nn.Module, optimiser: torch.optim.Optimizer, batch: Batch) -> UpdateReport:
+        samples = np.flatnonzero(batch.advantage > 0)
+        log_probability, entropy = batch.evaluate(samples if samples.size else np.arange(1))
+        loss = -log_probability.mean()
+        optimiser.zero_grad()
+        (loss - batch.entropy_weight * entropy.mean()).backward()
+        norm = take_step(network, optimiser, loss.item(), max_gradient_norm=batch.max_gradient_norm)
+        nan = float("nan")
+        return UpdateReport(
+            loss.item(), entropy.mean().item(), kl=nan, clipped=nan, gradient_norm=norm, steps=1
+        )
