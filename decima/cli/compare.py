@@ -20,6 +20,7 @@ from decima.cli.options import (
     NOT_NEGATIVE,
     PATH,
     PROCESSES,
+    SEED,
     Aside,
     drawn_jobs_options,
     out_option,
@@ -100,7 +101,7 @@ RECIPES = {
 @click.option("--seeds", type=AT_LEAST_ONE, default=20, help="Number of experiments.")
 @click.option(
     "--seed",
-    type=click.IntRange(min=0),
+    type=SEED,
     default=0,
     help="Seed of the first experiment, or number of its window.",
 )

@@ -11,10 +11,12 @@ import click
 from decima.cli.console import PATIENCE_S, command_line, progress, report
 from decima.cli.options import (
     AT_LEAST_ONE,
+    COMPARISON_SEED,
     FILE,
     JSON,
     Aside,
     Numbers,
+    WholeRange,
     out_option,
     override,
     refuse_without_effect,
@@ -57,7 +59,7 @@ def deeprm() -> None:
 )
 @click.option("--sets", type=AT_LEAST_ONE, default=100, help="Sets of jobs at each load.")
 @click.option("--steps", type=AT_LEAST_ONE, default=50, help="Steps in which jobs of a set enter.")
-@click.option("--seed", type=click.IntRange(0, 999_999), default=0, help="Names the sets.")
+@click.option("--seed", type=COMPARISON_SEED, default=0, help="Names the sets.")
 @click.option(
     "--distribution",
     type=click.Choice(["code", "paper", "coarse"]),
@@ -69,7 +71,7 @@ def deeprm() -> None:
     type=FILE,
     help="Draw jobs from this log in Standard Workload Format (FILE.swf or FILE.swf.gz) instead.",
 )
-@click.option("--machines", type=click.IntRange(1, 100), default=1, help="Machines.")
+@click.option("--machines", type=WholeRange(1, 100), default=1, help="Machines.")
 @click.option(
     "--heuristics",
     default="sjf,packer,tetris*,random",

@@ -11,6 +11,8 @@ from decima.cli.console import command_line, report
 from decima.cli.options import (
     JSON,
     NOT_NEGATIVE,
+    SEED,
+    WholeRange,
     drawn_jobs_options,
     workload_named,
     workload_options,
@@ -20,7 +22,7 @@ __all__ = ["explain"]
 
 
 @click.command(context_settings={"show_default": True})
-@click.option("--decision", type=click.IntRange(min=0), help="Its number in the episode, from 0.")
+@click.option("--decision", type=WholeRange(), help="Its number in the episode, from 0.")
 @click.option("--at", type=NOT_NEGATIVE, metavar="SECONDS", help="The first decision from then on.")
 @click.option(
     "--differing",
@@ -39,7 +41,7 @@ __all__ = ["explain"]
     default=2.0,
     help="Seconds that an executor needs to move to another job.",
 )
-@click.option("--seed", type=click.IntRange(min=0), default=0, help="Seed of the episode.")
+@click.option("--seed", type=SEED, default=0, help="Seed of the episode.")
 @JSON
 @click.pass_context
 def explain(

@@ -12,8 +12,10 @@ import click
 
 __all__ = [
     "ABOVE_ZERO",
+    "ANY_NUMBER",
     "AT_LEAST_ONE",
     "BUDGET",
+    "COMPARISON_SEED",
     "FILE",
     "FOLDER",
     "JSON",
@@ -21,11 +23,13 @@ __all__ = [
     "PATH",
     "POLICIES",
     "PROCESSES",
+    "SEED",
     "Aside",
     "FiniteRange",
     "Numbers",
     "Option",
     "Studies",
+    "WholeRange",
     "drawn_jobs_options",
     "out_option",
     "override",
@@ -42,18 +46,39 @@ __all__ = [
 Option = Callable[[Any], Any]
 
 
+def _plain(value: Any) -> bool:
+    """Whether a number is written as people write it; Python takes 1_0 and the digits of all scripts, too."""
+    return not isinstance(value, str) or (value.isascii() and "_" not in value)
+
+
 class FiniteRange(click.FloatRange):
     """A range of numbers; NaN and infinity are in none."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """As ``click.FloatRange``."""
         number = super().convert(value, param, ctx)
-        if not math.isfinite(number):
+        if not _plain(value) or not math.isfinite(number):
             self.fail(f"{value!r} is not a finite number", param, ctx)
         return number
 
 
-AT_LEAST_ONE = click.IntRange(min=1)
+class WholeRange(click.IntRange):
+    """A range of whole numbers; there is more memory for none than for a hundred million of anything."""
+
+    def __init__(self, least: int = 0, most: int = 10**8) -> None:
+        super().__init__(least, most)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """As ``click.IntRange``."""
+        if not _plain(value) or len(str(value)) > 30:
+            self.fail(f"{value!r:.40} is not a valid integer", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+AT_LEAST_ONE = WholeRange(1)
+#: Of what is drawn. Seeds of what trainings draw begin above the others.
+SEED, COMPARISON_SEED = WholeRange(0, 2**63 - 1), WholeRange(0, 999_999)
+ANY_NUMBER = FiniteRange()
 NOT_NEGATIVE = FiniteRange(min=0)
 ABOVE_ZERO = FiniteRange(min=0, min_open=True)
 #: A file or folder to read must be there; one to write is checked when the work begins.
@@ -79,7 +104,7 @@ def with_options(*options: Option) -> Option:
 
 JSON = click.option("--json", "json_file", cls=Aside, type=PATH, help="Write the results to this file too.")
 PROCESSES = click.option(
-    "--processes", cls=Aside, type=AT_LEAST_ONE, help="Parallel processes.  [default: all CPUs]"
+    "--processes", cls=Aside, type=WholeRange(1, 1024), help="Parallel processes.  [default: all CPUs]"
 )
 BUDGET = click.option(
     "--budget",
@@ -123,7 +148,9 @@ def drawn_jobs_options() -> Option:
         click.option(
             "--arrivals", type=click.Choice(["batch", "poisson"]), default="batch", help="When jobs arrive."
         ),
-        click.option("--interval", type=float, default=25.0, help="Mean seconds between Poisson arrivals."),
+        click.option(
+            "--interval", type=ABOVE_ZERO, default=25.0, help="Mean seconds between Poisson arrivals."
+        ),
         click.option("--jobs", type=AT_LEAST_ONE, default=20, help="Jobs in each experiment."),
         click.option("--executors", type=AT_LEAST_ONE, default=50, help="Executors of the cluster."),
     )
@@ -167,6 +194,8 @@ class Numbers(click.ParamType):  # type: ignore[type-arg]  # generic in newer re
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """As given, if it is right."""
         try:
+            if not _plain(value):
+                raise ValueError(value)
             self.parse(value)
         except ValueError:
             self.fail(f"{value!r}: expected {self.expected}", param, ctx)
@@ -175,7 +204,9 @@ class Numbers(click.ParamType):  # type: ignore[type-arg]  # generic in newer re
     def parse(self, text: str | None) -> tuple[Any, ...]:
         """The numbers; none without a text."""
         numbers = () if text is None else tuple(self.kind(part) for part in text.split(","))
-        if any(number < self.least for number in numbers) or self.count not in (0, len(numbers)):
+        if any(number < self.least or not math.isfinite(number) for number in numbers):
+            raise ValueError(text)
+        if self.count not in (0, len(numbers)):
             raise ValueError(text)
         return numbers
 

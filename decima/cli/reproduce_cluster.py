@@ -16,6 +16,7 @@ from decima.cli.options import (
     FILE,
     POLICIES,
     PROCESSES,
+    SEED,
     FiniteRange,
     Option,
     Studies,
@@ -62,7 +63,7 @@ def cluster_options(executors: int) -> Option:
         click.option(
             "--jobs", "num_jobs", type=AT_LEAST_ONE, help="Jobs in each, instead of the study's own number."
         ),
-        click.option("--seed", type=click.IntRange(min=0), default=0, help="Seed of the first experiment."),
+        click.option("--seed", type=SEED, default=0, help="Seed of the first experiment."),
         POLICIES,
         PROCESSES,
     )

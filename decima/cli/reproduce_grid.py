@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from decima.cli.console import Tell
-from decima.cli.options import ABOVE_ZERO, BUDGET, FILE, POLICIES, Numbers, Studies, with_options
+from decima.cli.options import (
+    ABOVE_ZERO,
+    BUDGET,
+    COMPARISON_SEED,
+    FILE,
+    POLICIES,
+    Numbers,
+    Studies,
+    WholeRange,
+    with_options,
+)
 
 if TYPE_CHECKING:
     from decima.show.shown import Shown
@@ -18,12 +28,8 @@ __all__ = ["GRID", "ON_GRIDS", "on_grid"]
 #: What studies on grids share; they have the names of the arguments of ``GridStudy``.
 GRID = with_options(
     BUDGET,
-    click.option(
-        "--sets", type=click.IntRange(min=2), default=100, help="Unseen sets of jobs to compare on."
-    ),
-    click.option(
-        "--seed", type=click.IntRange(0, 999_999), default=0, help="Names the sets; of trainings too."
-    ),
+    click.option("--sets", type=WholeRange(2), default=100, help="Unseen sets of jobs to compare on."),
+    click.option("--seed", type=COMPARISON_SEED, default=0, help="Names the sets; of trainings too."),
     POLICIES,
 )
 WEIGHTS = Numbers("three numbers with commas between them", count=3)

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import click
 
-from decima.cli.options import AT_LEAST_ONE, FILE, PATH
+from decima.cli.options import AT_LEAST_ONE, FILE, PATH, WholeRange
 
 __all__ = ["serve"]
 
-PORT = click.IntRange(0, 65535)
+PORT = WholeRange(0, 65535)
 
 
 @click.command()

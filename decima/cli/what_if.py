@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from decima.cli.console import INTERRUPTED, PATIENCE_S, command_line, end, progress, report, say
-from decima.cli.options import AT_LEAST_ONE, JSON, NOT_NEGATIVE, out_option
+from decima.cli.options import AT_LEAST_ONE, JSON, NOT_NEGATIVE, SEED, out_option
 
 __all__ = ["what_if"]
 
@@ -31,7 +31,7 @@ __all__ = ["what_if"]
     "--policy", default="general", metavar="NAME|FILE", help="Policy file of decima train, or one that ships."
 )
 @click.option("--draws", type=AT_LEAST_ONE, default=20, help="Simulations of each scheduler.")
-@click.option("--seed", type=click.IntRange(min=0), default=0, help="Seed of the first one.")
+@click.option("--seed", type=SEED, default=0, help="Seed of the first one.")
 @click.option("--partial", "damaged", is_flag=True, help="Keep what can be read of logs that are damaged.")
 @JSON
 @out_option("what-if")

@@ -11,7 +11,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from decima.cli.console import PATIENCE_S, make_console, progress, say
-from decima.cli.options import ABOVE_ZERO, AT_LEAST_ONE, FILE, PATH, Numbers, Option, with_options
+from decima.cli.options import (
+    ABOVE_ZERO,
+    ANY_NUMBER,
+    AT_LEAST_ONE,
+    FILE,
+    PATH,
+    SEED,
+    Numbers,
+    Option,
+    with_options,
+)
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -124,17 +134,17 @@ def trace_options(clock: str) -> Option:
         click.option(
             "--from",
             "from_s",
-            type=float,
+            type=ANY_NUMBER,
             metavar="SECONDS",
             help=f"Leave out jobs that arrive before, {clock}.",
         ),
         click.option(
-            "--until", "until_s", type=float, metavar="SECONDS", help="Leave out jobs that arrive later."
+            "--until", "until_s", type=ANY_NUMBER, metavar="SECONDS", help="Leave out jobs that arrive later."
         ),
         click.option("--sample", type=AT_LEAST_ONE, metavar="N", help="Draw so many of these jobs."),
         click.option(
             "--seed",
-            type=click.IntRange(min=0),
+            type=SEED,
             default=0,
             help="Names the draw, and the noise of durations.",
         ),

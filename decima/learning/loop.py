@@ -133,7 +133,8 @@ class TrainingLoop(ABC, Generic[Config]):
         self.command = command
         make_folder(self.out)
         self._checkpoint_file = self.out / CHECKPOINT
-        if self._checkpoint_file.exists() and not resume:
+        is_there = self._checkpoint_file.exists() or self._checkpoint_file.is_symlink()
+        if is_there and not resume:
             raise TrainingError(f"{self.out}: holds a training run already; --resume goes on with it")
         self._learner = self._make_learner()
         self._reference: dict[str, Any] = {}
@@ -142,7 +143,7 @@ class TrainingLoop(ABC, Generic[Config]):
         self._cpu_before_s = 0.0  # before this run was gone on with
         # Where the run stands after its last whole iteration, whatever has become of all else since.
         self._checkpoint: Checkpoint | None = None
-        if self._checkpoint_file.exists():
+        if is_there:
             self._restore(self._checkpoint_file)
         elif config.start is not None:
             self._begin_with(config.start)

@@ -93,7 +93,7 @@ class WorkloadFile(_Model):
     """A whole file."""
 
     format: Literal["decima-workload"]
-    version: Literal[1]
+    version: Annotated[int, Field(ge=1, le=1)]
     profiles: Annotated[dict[str, _Profile], Field(min_length=1)]
     name: str = ""
     about: dict[str, JsonValue] = Field(default_factory=dict)
