@@ -130,7 +130,7 @@ def signature(name: str) -> str:
 
 def _with_parameters(spec: str, name: str, texts: list[str]) -> Scheduler:
     try:
-        numbers = [float(text) for text in texts]
+        numbers = [float(text) if text.isascii() else math.nan for text in texts]
     except ValueError:
         numbers = [math.nan]
     if len(numbers) > len(PARAMETERS[name]) or not all(map(math.isfinite, numbers)):

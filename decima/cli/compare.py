@@ -230,7 +230,8 @@ def _comparison(options: dict[str, Any]) -> tuple[Comparison, dict[str, list[str
         options["moving_delay"] = MOVING_DELAY if measured_ms is None else measured_ms / 1000
     classes = parse_classes(options["classes"]) if options["classes"] else ()
     by_default = SCHEDULERS_THAT_PACK if len(classes) > 1 else DEFAULT_SCHEDULERS
-    schedulers = [name.strip() for name in re.split(",(?!guard=)", options["scheduler_names"] or by_default)]
+    named = by_default if options["scheduler_names"] is None else options["scheduler_names"]
+    schedulers = [name.strip() for name in re.split(",(?!guard=)", named)]
     checkpoint: Path | None = options["checkpoint"]
     if checkpoint is not None and LEARNED not in schedulers:
         schedulers.append(LEARNED)

@@ -64,6 +64,7 @@ def explain(
     from decima.evaluation.explain import explain as explained
     from decima.outputs import check_file
     from decima.policy.shipped import SHIPPED
+    from decima.registry import make_scheduler
     from decima.show.explanation import shown
     from simulator.cluster.config import ClusterConfig
     from workloads.sources.open import EMBEDDED, open_workload
@@ -72,6 +73,7 @@ def explain(
         raise click.UsageError("--decision and --at exclude each other")
     if json_file is not None:
         check_file(json_file)
+    make_scheduler(rule)  # refused before the policy runs
     conditions = Conditions(
         workload=open_workload(workload_named(options["workload"], options["profiles"]) or EMBEDDED),
         cluster=ClusterConfig(options["executors"], moving_delay_ms=options["moving_delay"] * 1000),

@@ -26,6 +26,7 @@ __all__ = [
     "SEED",
     "Aside",
     "FiniteRange",
+    "Named",
     "Numbers",
     "Option",
     "Studies",
@@ -75,16 +76,33 @@ class WholeRange(click.IntRange):
         return super().convert(value, param, ctx)
 
 
+#: Some three hundred years in seconds: nobody needs more, and a sum of them is still exact to the millisecond.
+MOST_S = 1e10
 AT_LEAST_ONE = WholeRange(1)
 #: Of what is drawn. Seeds of what trainings draw begin above the others.
 SEED, COMPARISON_SEED = WholeRange(0, 2**63 - 1), WholeRange(0, 999_999)
-ANY_NUMBER = FiniteRange()
-NOT_NEGATIVE = FiniteRange(min=0)
-ABOVE_ZERO = FiniteRange(min=0, min_open=True)
+ANY_NUMBER = FiniteRange(-MOST_S, MOST_S)
+NOT_NEGATIVE = FiniteRange(0, MOST_S)
+ABOVE_ZERO = FiniteRange(0, MOST_S, min_open=True)
 #: A file or folder to read must be there; one to write is checked when the work begins.
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 PATH = click.Path(path_type=Path)
+
+
+class Named(click.Path):
+    """A file to write whose name says what it is."""
+
+    def __init__(self, *endings: str) -> None:
+        super().__init__(path_type=Path)
+        self.endings = endings
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """As ``click.Path``."""
+        path: Path = super().convert(value, param, ctx)
+        if not path.name.lower().endswith(self.endings):
+            self.fail(f"{str(value)!r}: expected a name that ends in {' or '.join(self.endings)}", param, ctx)
+        return path
 
 
 class Aside(click.Option):
@@ -158,6 +176,8 @@ def drawn_jobs_options() -> Option:
 
 def workload_named(workload: str | None, profiles: Path | None) -> str | Path | None:
     """What ``--workload`` or ``--profiles`` names, for ``open_workload``; None if neither is given."""
+    if workload == "":
+        raise click.UsageError("--workload: expected a name, a folder or a file")
     if workload is not None and profiles is not None:
         raise click.UsageError("--profiles and --workload exclude each other")
     return profiles if workload is None else workload
@@ -279,7 +299,7 @@ def training_options(recipes: str, default: str, explain: Callable[[], None], *j
 def settings_source(options: Mapping[str, Any], default: str) -> str | Path:
     """Where settings come from: what was named, the folder of a run to go on with, or the default recipe."""
     if options["config"] is not None or not options["resume"]:
-        return options["config"] or default
+        return default if options["config"] is None else options["config"]
     from decima.learning.loop import CONFIG
 
     source: Path = options["out"] / CONFIG

@@ -32,7 +32,7 @@ GRID = with_options(
     click.option("--seed", type=COMPARISON_SEED, default=0, help="Names the sets; of trainings too."),
     POLICIES,
 )
-WEIGHTS = Numbers("three numbers with commas between them", count=3)
+WEIGHTS = Numbers("three numbers, none of them negative, with commas between them", count=3, least=0)
 
 
 ON_GRIDS: Studies = {

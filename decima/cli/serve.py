@@ -93,7 +93,7 @@ def serve(
     from workloads.sources.open import open_workload
 
     if not (address.startswith("unix:") and len(address) > 5) and not (
-        address.isdigit() and int(address) <= 65535
+        address.isascii() and address.isdigit() and len(address) < 6 and int(address) <= 65535
     ):
         raise click.UsageError(f"--spark {address!r}: expected a port or unix:PATH")
     if no_token and token_file is not None:

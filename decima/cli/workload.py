@@ -16,8 +16,8 @@ from decima.cli.options import (
     ANY_NUMBER,
     AT_LEAST_ONE,
     FILE,
-    PATH,
     SEED,
+    Named,
     Numbers,
     Option,
     with_options,
@@ -37,7 +37,9 @@ __all__ = ["workload"]
 
 LEVELS = Numbers("whole numbers from 1, such as 5,10,20", int, least=1)
 SIZE = Numbers("two numbers, such as 4,16", count=2)
-OUT = click.option("--out", required=True, type=PATH, help="File to write (.json, .json.gz).")
+OUT = click.option(
+    "--out", required=True, type=Named(".json", ".json.gz"), help="File to write (.json, .json.gz)."
+)
 
 
 @click.group()
@@ -231,7 +233,7 @@ def wfcommons(files: Sequence[Path], out: Path, library: bool, executor: str | N
 @click.option(
     "--profile", "names", multiple=True, metavar="NAME", help="Only this one; may be given several times."
 )
-@click.option("--out", type=PATH, help="Draw the DAGs into this PNG file.")
+@click.option("--out", type=Named(".png"), help="Draw the DAGs into this PNG file.")
 def show(workload: str, names: Sequence[str], out: Path | None) -> None:
     """Show the job profiles of WORKLOAD.
 

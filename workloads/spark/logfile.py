@@ -30,6 +30,8 @@ __all__ = ["EventLog", "Problems", "events", "find_event_logs"]
 MAX_LINE = 64 * 2**20
 #: A longer line is none, but what a small file unpacks to that means harm, bytes.
 MOST_OF_A_LINE = 2**30
+#: Blank lines of a log, which has none.
+MOST_BLANK = 10**6
 #: Longest beginning of a file that may be no event log at all, bytes.
 _PROBE = 4096
 
@@ -167,7 +169,7 @@ def _describe_bad(line: bytes) -> str:
 def _lines(path: Path, problems: Problems) -> Iterator[tuple[int, bytes]]:
     """Numbered lines of a file; of a line longer than `MAX_LINE` only the beginning."""
     with _opened(path) as file, _decompressed(path, file) as stream:
-        number = 0
+        number = blank = 0
         while True:
             number += 1
             try:
@@ -193,6 +195,8 @@ def _lines(path: Path, problems: Problems) -> Iterator[tuple[int, bytes]]:
                 return
             if line.strip():
                 yield number, line
+            elif (blank := blank + 1) > MOST_BLANK:
+                raise WorkloadError(f"{path}:{number}: more than {MOST_BLANK:,} blank lines")
 
 
 def _opened(path: Path) -> BinaryIO:

@@ -19,6 +19,7 @@ from click.testing import CliRunner
 
 from decima.cli.main import cli
 from decima.policy.shipped import SHIPPED
+from decima.service.log import Started
 from tests.workloads.spark.logs import small_log
 
 #: Nobody waits longer to hear that something is refused, s.
@@ -84,7 +85,11 @@ KINDS: dict[str, tuple[str, Callable[[], bytes], tuple[str, ...]]] = {
     "policy": (
         "it.npz",
         lambda: SHIPPED["embedded-batch"].read_bytes(),
-        ("compare --checkpoint it.npz", "explain --policy it.npz", "serve --no-token --spark unix:s --policy it.npz"),
+        (
+            "compare --checkpoint it.npz",
+            "explain --policy it.npz",
+            "serve --no-token --spark unix:s --policy it.npz",
+        ),
     ),
     "checkpoint": ("run/checkpoint.pt", lambda: b"PK\x03\x04", ("train --resume --out run --config batch",)),
     "settings": ("it.yaml", SETTINGS.encode, ("train --out run --config it.yaml",)),
@@ -112,7 +117,11 @@ KINDS: dict[str, tuple[str, Callable[[], bytes], tuple[str, ...]]] = {
     "log of jobs": (
         "it.swf",
         lambda: f"; MaxProcs: 8\n{JOB}\n".encode(),
-        ("deeprm compare --log it.swf", "deeprm train --out run --log it.swf", "reproduce a2c-tables --log it.swf"),
+        (
+            "deeprm compare --log it.swf",
+            "deeprm train --out run --log it.swf",
+            "reproduce a2c-tables --log it.swf",
+        ),
     ),
     "log of jobs, gzipped": (
         "it.swf.gz",
@@ -214,24 +223,22 @@ def _soon_in_a_new_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
     signal.signal(signal.SIGALRM, before)
 
 
-def assert_refused(words: list[str], *named: str) -> str:
+def assert_refused(line: str | list[str], *named: str) -> None:
     """The command is refused in one line that names something of these; what is there stays as it is."""
     kept = Path("results.json")
     kept.write_text("kept")
-    result = CliRunner().invoke(cli, words)
+    result = CliRunner().invoke(cli, shlex.split(line) if isinstance(line, str) else line)
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
-    line = result.stderr
+    said = result.stderr
     assert result.exit_code not in (0, 130), result.output
-    assert line.startswith("decima: error: "), line
-    assert line.count("\n") == 1, line
-    assert len(line) < 2000, line
-    assert all(char.isprintable() for char in line[:-1]), line.encode()
-    assert not any(word in line for word in INSIDE), line
-    assert any(name in line for name in named), line
+    assert said.startswith("decima: error: "), said
+    assert said.count("\n") == 1, said
+    assert all(char.isprintable() for char in said[:-1]), said.encode()
+    assert not any(word in said for word in INSIDE), said
+    assert any(name in said for name in named), said
     assert kept.read_text() == "kept"
     assert not Path("new.json").exists()
-    return line
 
 
 @pytest.mark.parametrize(("kind", "state", "command"), COMMANDS)
@@ -242,7 +249,7 @@ def test_a_file_in_a_state(kind: str, state: str, command: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     STATES[state](path, good())
     named = (path.name, path.parent.name) if path.parent.name else (path.name,)
-    assert_refused(command.split(), *named)
+    assert_refused(command, *named)
 
 
 def _put(document: Any, place: str, value: Any) -> Any:
@@ -359,7 +366,7 @@ def test_a_workload_file(place: str, value: Any) -> None:
         "3",
         '"decima-workload"',
         "{} {}",
-        "{\"format\": \"decima-workload\",}",
+        '{"format": "decima-workload",}',
         "// nothing",
         '{"format": "\\ud800"}',
         "NaN",
@@ -367,10 +374,12 @@ def test_a_workload_file(place: str, value: Any) -> None:
     ],
     ids=lambda text: text[:20],
 )
-@pytest.mark.parametrize("command", ["workload show it.json", "workload import wfcommons it.json --out new.json"])
+@pytest.mark.parametrize(
+    "command", ["workload show it.json", "workload import wfcommons it.json --out new.json"]
+)
 def test_a_text_of_json(text: str, command: str) -> None:
     Path("it.json").write_text(text)
-    assert_refused(command.split(), "it.json")
+    assert_refused(command, "it.json")
 
 
 TASK = "workflow.execution.tasks.0"
@@ -397,7 +406,46 @@ WORKFLOWS: list[tuple[str, Any]] = [
 @pytest.mark.parametrize(("place", "value"), WORKFLOWS, ids=lambda value: f"{value!r:.30}")
 def test_a_workflow(place: str, value: Any) -> None:
     Path("it.json").write_text(json.dumps(_put(WORKFLOW, place, value)))
-    assert_refused("workload import wfcommons it.json --out new.json".split(), "it.json")
+    assert_refused("workload import wfcommons it.json --out new.json", "it.json")
+
+
+#: (event, field of it in small_log, what stands there)
+EVENTS: list[tuple[str, str, Any]] = [
+    ("TaskEnd", "Task Info.Finish Time", 0),
+    ("TaskEnd", "Task Info.Finish Time", 10**25),
+    ("TaskEnd", "Task Info.Finish Time", 1e300),
+    ("TaskEnd", "Task Info.Finish Time", INF),
+    ("TaskEnd", "Task Info.Finish Time", "soon"),
+    ("TaskEnd", "Task Info.Launch Time", None),
+    ("TaskEnd", "Task Info.Launch Time", ...),
+    ("TaskEnd", "Task Info", []),
+    ("TaskEnd", "Stage ID", 10**30),
+    ("TaskEnd", "Task Metrics", [1]),
+    ("TaskEnd", "Task End Reason", "Success"),
+    ("JobStart", "Stage Infos", {}),
+    ("JobStart", "Stage Infos", [3]),
+    ("JobStart", "Submission Time", "then"),
+    ("JobStart", "Submission Time", NAN),
+    ("JobStart", "Stage Infos.0.Number of Tasks", -1),
+    ("JobStart", "Stage Infos.0.Number of Tasks", 10**15),
+    ("JobStart", "Stage Infos.1.Parent IDs", [1]),
+    ("JobStart", "Stage Infos.0.Parent IDs", [1]),
+    ("JobStart", "Stage Infos.0.RDD Info", [{}]),
+    ("ExecutorAdded", "Executor Info", None),
+    ("ExecutorAdded", "Executor Info.Total Cores", "many"),
+    ("ExecutorAdded", "Timestamp", "\x1b[31m"),
+    ("ApplicationStart", "Timestamp", None),
+]
+
+
+@pytest.mark.parametrize(("event", "place", "value"), EVENTS, ids=lambda value: f"{value!r:.30}")
+def test_an_event_log(event: str, place: str, value: Any) -> None:
+    wrong = [
+        _put(each, place, value) if each["Event"] == f"SparkListener{event}" else each
+        for each in small_log().events
+    ]
+    Path("it").write_text("".join(json.dumps(each) + "\n" for each in wrong))
+    assert_refused("workload import spark it --out new.json", "it:", "it")
 
 
 @pytest.mark.parametrize(
@@ -423,7 +471,7 @@ def test_a_workflow(place: str, value: Any) -> None:
 )
 def test_a_table_of_alibaba(line: str) -> None:
     Path("it.csv").write_text(f"{line}\n")
-    assert_refused("workload import alibaba it.csv --out new.json".split(), "it.csv")
+    assert_refused("workload import alibaba it.csv --out new.json", "it.csv")
 
 
 @pytest.mark.parametrize(
@@ -445,7 +493,7 @@ def test_a_table_of_alibaba(line: str) -> None:
 )
 def test_a_log_of_jobs(line: str) -> None:
     Path("it.swf").write_text(f"{line}\n")
-    assert_refused("deeprm compare --log it.swf --loads 50 --sets 2".split(), "it.swf")
+    assert_refused("deeprm compare --log it.swf --loads 50 --sets 2", "it.swf")
 
 
 @pytest.mark.parametrize(
@@ -487,7 +535,7 @@ def test_a_log_of_jobs(line: str) -> None:
         "workload: {jobs: 0}",
         "workload: {jobs: 100000000000}",
         "workload: {file: absent.json}",
-        "workload: {file: \"a\\0b\"}",
+        'workload: {file: "a\\0b"}',
         "workload: {profiles: absent}",
         "workload: {intervals: [1e300]}",
         "start: absent.npz",
@@ -503,7 +551,7 @@ def test_a_log_of_jobs(line: str) -> None:
 )
 def test_settings(text: str) -> None:
     Path("it.yaml").write_text(text)
-    assert_refused("train --out run --config it.yaml --processes 1".split(), "it.yaml", "absent", "a\\x00b")
+    assert_refused("train --out run --config it.yaml --processes 1", "it.yaml", "absent", "a\\x00b")
     assert not Path("run/checkpoint.pt").exists()
 
 
@@ -538,7 +586,7 @@ def _necessary(command: click.Command, given: click.Option) -> list[str]:
     words = []
     for parameter in command.params:
         if parameter.required and parameter is not given:
-            value = "." if isinstance(parameter.type, click.Path) else "1"
+            value = "new.json" if parameter.name == "out" else "."
             words += [*(parameter.opts[:1] if isinstance(parameter, click.Option) else ()), value]
     return words
 
@@ -583,10 +631,8 @@ def test_nonsense_for_an_option(path: tuple[str, ...], command: click.Command, o
         ("compare --classes x", "x"),
         ("compare --classes 0x1", "0x1"),
         ("compare --classes -1x1", "-1x1"),
-        ("compare --classes 5x0", "5x0"),
         ("compare --classes 5xnan", "5xnan"),
         ("compare --classes 5xinf", "5xinf"),
-        ("compare --classes 5x1e300", "5x1e300"),
         ("compare --classes 99999999999x1", "99999999999"),
         ("compare --classes \u0665x1", "\u0665x1"),
         ("compare --classes 5x1,", "5x1,"),
@@ -661,7 +707,7 @@ def test_nonsense_for_an_option(path: tuple[str, ...], command: click.Command, o
         ("reproduce fig18 --recordings .", "event log"),
         ("reproduce fig9b --load 1", "--load"),
         ("reproduce fig9b --load 0.5 --interval 3", "interval"),
-        ("reproduce fig11a", "--workload"),
+        ("reproduce fig11a", "does not say which jobs arrive when"),
         ("reproduce packing", "--instances"),
         ("reproduce packing --instances . --workload tpch", "--instances"),
         ("reproduce packing --instances .", ".sm"),
@@ -682,7 +728,6 @@ def test_nonsense_for_an_option(path: tuple[str, ...], command: click.Command, o
         ("serve --policy absent", "absent"),
         ("serve --no-token --spark unix:s --log absent/log", "absent/log"),
         ("serve --no-token --spark unix:s --log .", "."),
-        ("serve --token-file absent/\x00", "token"),
         ("spark what-if absent", "absent"),
         ("spark what-if .", "event log"),
         ("spark build --spark .", "."),
@@ -691,7 +736,7 @@ def test_nonsense_for_an_option(path: tuple[str, ...], command: click.Command, o
     ],
 )
 def test_a_command(line: str, named: str) -> None:
-    assert_refused(shlex.split(line), named)
+    assert_refused(line, named)
 
 
 # ---- outputs -----------------------------------------------------------------------------------------------
@@ -711,7 +756,7 @@ IMPORT = "workload import alibaba good.csv"
         (f"{COMPARE} --json pipe", "pipe"),
         (f"{COMPARE} --json loop", "loop"),
         (f"{COMPARE} --json results.json/x", "results.json/x"),
-        (f"{COMPARE} --json ''", "''"),
+        (f"{COMPARE} --json ''", "."),
         (f"{COMPARE} --json {'a' * 300}", "aaa"),
         (f"{COMPARE} --csv folder", "folder"),
         (f"{COMPARE} --report absent/x.html", "absent/x.html"),
@@ -724,8 +769,9 @@ IMPORT = "workload import alibaba good.csv"
         (f"{IMPORT} --out pipe.json", "pipe.json"),
         (f"{IMPORT} --out new.toml", "new.toml"),
         (f"{IMPORT} --out full.json", "full.json"),
-        ("workload show --out folder", "folder"),
-        ("workload show --out /dev/full", "/dev/full"),
+        ("workload show --out folder.png", "folder"),
+        ("workload show --out x.jpg", ".png"),
+        ("workload show --profile tpch-q6-2g --out full.png", "full.png"),
         ("train --out results.json", "results.json"),
         ("train --out pipe", "pipe"),
         ("deeprm train --out results.json/x", "results.json/x"),
@@ -735,17 +781,43 @@ IMPORT = "workload import alibaba good.csv"
         ("reproduce fig9a --policies results.json", "results.json"),
         ("explain --json folder", "folder"),
         ("spark what-if recordings --out results.json", "results.json"),
-        ("replay-live good.jsonl --json folder", "folder"),
+        ("replay-live good.jsonl --json folder", "no driver"),
     ],
 )
 def test_an_output_that_cannot_be_written(line: str, named: str) -> None:
     Path("folder").mkdir()
     Path("recordings").mkdir()
     Path("good.csv").write_text(TABLE)
-    Path("good.jsonl").write_text(SERVED)
+    Path("good.jsonl").write_text(Started(policy="fair", shadow=False, time_ms=0).model_dump_json() + "\n")
     Path("loop").symlink_to("loop")
-    Path("full.json").symlink_to("/dev/full")
+    Path("folder.png").mkdir()
+    for name in ("full.json", "full.png"):
+        Path(name).symlink_to("/dev/full")
     for name in ("pipe", "pipe.json"):
         os.mkfifo(name)
     Path("results.json").write_text("kept")
-    assert_refused(shlex.split(line), named)
+    assert_refused(line, named)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("content", [b"\0", b" ", b"\n", b"[", b"1,", b"1 "], ids=repr)
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        ("workload show it.json.gz", "it.json.gz"),
+        ("replay it.json.gz", "it.json.gz"),
+        ("deeprm compare --log it.swf.gz", "it.swf.gz"),
+        ("workload import alibaba it.csv.gz --out new.json", "it.csv.gz"),
+        ("workload import wfcommons it.json.gz --out new.json", "it.json.gz"),
+        ("workload import spark it.gz --out new.json", "it.gz"),
+    ],
+)
+def test_three_gigabytes_in_a_small_file(command: str, name: str, content: bytes) -> None:
+    """Some megabytes of the same, packed, over and over: gzip files may stand one behind the other."""
+    Path(name).write_bytes(gzip.compress(content * (2**26 // len(content)), 9, mtime=0) * 48)
+    if command.startswith("replay "):
+        result = CliRunner().invoke(cli, shlex.split(command))
+        assert result.stdout.startswith("it.json.gz: ")
+        assert (result.stdout.count("\n"), result.exit_code) == (2, 1)
+    else:
+        assert_refused(command, name)
