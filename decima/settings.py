@@ -108,12 +108,19 @@ class Recipes:
         return sorted(path.name.removesuffix(".yaml") for path in self.folder.iterdir())
 
 
-def describe_settings(model: type[Section]) -> list[tuple[str, str, str]]:
-    """Every setting: its dotted key, its default as YAML writes it, and what it means."""
-    return list(_described(model, ""))
+def describe_settings(model: type[Section], given: Section | None = None) -> list[tuple[str, str, str]]:
+    """Every setting: its dotted key, its value as YAML writes it, and what it means.
+
+    Args:
+        model: what there is to set.
+        given: settings whose values are told; by default, and where a section is left out, the defaults.
+    """
+    return list(_described(model, "", None if given is None else given.model_dump(mode="json")))
 
 
-def _described(section: type[BaseModel], prefix: str) -> Iterator[tuple[str, str, str]]:
+def _described(
+    section: type[BaseModel], prefix: str, given: Mapping[str, Any] | None
+) -> Iterator[tuple[str, str, str]]:
     for name, field in section.model_fields.items():
         inner = [
             kind
@@ -121,11 +128,12 @@ def _described(section: type[BaseModel], prefix: str) -> Iterator[tuple[str, str
             if isinstance(kind, type) and issubclass(kind, Section)
         ]
         if not inner:
-            yield f"{prefix}{name}", json.dumps(field.default), str(field.description)
+            value = field.default if given is None else given[name]
+            yield f"{prefix}{name}", json.dumps(value), str(field.description)
             continue
-        default = "null" if field.default is None else ""
-        yield f"{prefix}{name}", default, " ".join((inner[0].__doc__ or "").split())
-        yield from _described(inner[0], f"{prefix}{name}.")
+        is_out = (field.default if given is None else given[name]) is None
+        yield f"{prefix}{name}", "null" if is_out else "", " ".join((inner[0].__doc__ or "").split())
+        yield from _described(inner[0], f"{prefix}{name}.", None if is_out or given is None else given[name])
 
 
 def read_settings(

@@ -23,7 +23,7 @@ from decima.cli.options import (
     settings_source,
     training_options,
 )
-from decima.cli.train import explain, show_training, watch
+from decima.cli.train import explain, show_training, training_command, watch
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -160,18 +160,10 @@ def _settings(options: dict[str, Any]) -> GridSettings:
     )
 
 
-def _explain() -> None:
-    from decima.learning.grid.config import DeepRMConfig
-    from decima.learning.grid.metrics import METRICS
-
-    explain(DeepRMConfig, METRICS)
-
-
 @deeprm.command(context_settings={"show_default": True})
 @training_options(
     "deeprm, cnn, a2c",
     DEFAULT_RECIPE,
-    _explain,
     click.option("--log", type=FILE, help="Draw jobs from this log in Standard Workload Format (jobs.log)."),
 )
 @click.pass_context
@@ -189,12 +181,17 @@ def train(context: click.Context, /, **options: Any) -> None:
     source = settings_source(options, DEFAULT_RECIPE)
     named = [] if options["log"] is None else [override("jobs.log", options["log"])]
     config = read_settings(DeepRMConfig, RECIPES, source, [*options["overrides"], *named])
+    if options["explain"]:
+        from decima.learning.grid.metrics import METRICS
+
+        explain(config, source, METRICS)
+        return
     if config.jobs.log is not None:
         click.echo(read_swf(config.jobs.log).summary(), err=True)
 
     from decima.learning.grid.trainer import DeepRMTrainer
 
-    command, resume = command_line(context, config=source, out="DIR"), options["resume"]
+    command, resume = training_command(context, source), options["resume"]
     trainer = DeepRMTrainer(config, options["out"], resume=resume, command=command)
     result = watch(trainer, "the best heuristic", _describe)
     show_training(

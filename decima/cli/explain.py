@@ -63,7 +63,7 @@ def explain(
     from decima.evaluation.conditions import Conditions
     from decima.evaluation.explain import explain as explained
     from decima.outputs import check_file
-    from decima.policy.shipped import SHIPPED
+    from decima.policy.files import policy_path
     from decima.registry import make_scheduler
     from decima.show.explanation import shown
     from simulator.cluster.config import ClusterConfig
@@ -73,6 +73,7 @@ def explain(
         raise click.UsageError("--decision and --at exclude each other")
     if json_file is not None:
         check_file(json_file)
+    file = policy_path(policy)
     make_scheduler(rule)  # refused before the policy runs
     conditions = Conditions(
         workload=open_workload(workload_named(options["workload"], options["profiles"]) or EMBEDDED),
@@ -85,7 +86,7 @@ def explain(
     )
     found = explained(
         conditions,
-        SHIPPED.get(policy, Path(policy)),
+        file,
         decision=decision or 0,
         at_ms=1000 * (at or 0.0),
         differing=differing,

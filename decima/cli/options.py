@@ -99,7 +99,7 @@ class Named(click.Path):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """As ``click.Path``."""
-        path: Path = super().convert(value, param, ctx)
+        path = Path(str(super().convert(value, param, ctx)))
         if not path.name.lower().endswith(self.endings):
             self.fail(f"{str(value)!r}: expected a name that ends in {' or '.join(self.endings)}", param, ctx)
         return path
@@ -246,21 +246,20 @@ def refuse_without_effect(context: click.Context, why: Mapping[str, str]) -> Non
 # ---- training ----------------------------------------------------------------------------------------------
 
 
-def training_options(recipes: str, default: str, explain: Callable[[], None], *jobs: Option) -> Option:
+def _needed_to_train(context: click.Context, option: click.Parameter, value: Path | None) -> Path | None:
+    if value is None and not context.params.get("explain"):
+        raise click.MissingParameter(ctx=context, param=option)
+    return value
+
+
+def training_options(recipes: str, default: str, *jobs: Option) -> Option:
     """What to learn, and where to: ``--config``, ``--set``, ``--resume``, ``--out``, ``--explain``.
 
     Args:
         recipes: their names, for people.
         default: the recipe that is taken if none is named.
-        explain: shows all settings and metrics.
         jobs: options that say what runs.
     """
-
-    def explain_and_exit(context: click.Context, option: click.Parameter, wanted: bool) -> None:
-        if wanted:
-            explain()
-            context.exit()
-
     return with_options(
         click.option(
             "--config",
@@ -276,7 +275,11 @@ def training_options(recipes: str, default: str, explain: Callable[[], None], *j
         ),
         *jobs,
         click.option(
-            "--out", cls=Aside, required=True, type=PATH, help="Folder for policy, checkpoint, metrics."
+            "--out",
+            cls=Aside,
+            type=PATH,
+            callback=_needed_to_train,
+            help="Folder for policy, checkpoint, metrics.  [required]",
         ),
         click.option(
             "--resume",
@@ -289,9 +292,7 @@ def training_options(recipes: str, default: str, explain: Callable[[], None], *j
             cls=Aside,
             is_flag=True,
             is_eager=True,
-            expose_value=False,
-            callback=explain_and_exit,
-            help="Show all settings and all metrics, and end.",
+            help="Show all settings, with their values in that file or recipe, and all metrics, and end.",
         ),
     )
 

@@ -84,7 +84,7 @@ def serve(
     import contextlib
 
     from decima.policy.shipped import SHIPPED
-    from decima.registry import LEARNED, make_scheduler
+    from decima.registry import LEARNED, SchedulerError, make_scheduler
     from decima.service.history import History
     from decima.service.log import DecisionLog
     from decima.service.running import logging_to_stderr, run, warm_up
@@ -102,7 +102,11 @@ def serve(
     if spec in SHIPPED or Path(spec).is_file():
         spec = f"{LEARNED}:{spec}"
 
-    make_scheduler(spec)  # refused before anything else is done
+    try:
+        make_scheduler(spec)  # refused before anything else is done
+    except SchedulerError as error:
+        ships = "" if ":" in policy else f"; or a policy file, or one of {', '.join(SHIPPED)}"
+        raise click.ClickException(f"{error}{ships}") from None
     known = History.of(open_workload(history)) if history is not None else History()
     token = "" if no_token else read_token(token_file or DEFAULT_TOKEN_FILE)
     warm_up(lambda: make_scheduler(spec))

@@ -56,19 +56,20 @@ def what_if(
     and under decima. The gain is told with how uncertain it is.
     """
     from decima.outputs import prepare_outputs
-    from decima.registry import LEARNED
+    from decima.registry import LEARNED, make_scheduler
     from decima.studies.held_out import predict_held_out
     from decima.studies.what_if import SCHEDULERS, cluster_of_logs, simulate_what_if
     from decima.studies.what_if_report import shown
     from workloads.spark.importing import import_event_logs
 
+    schedulers = {**SCHEDULERS, LEARNED: f"{LEARNED}:{policy}"}
+    make_scheduler(schedulers[LEARNED])  # refused before the logs are read
     prepare_outputs(out, json_file)
     imported = import_event_logs(logs, partial=damaged, arrivals=True, name="the logs")
     for note in imported.notes:
         say(note)
     delay_ms = None if moving_delay is None else 1000 * moving_delay
     cluster = cluster_of_logs(imported.applications, executors, delay_ms)
-    schedulers = {**SCHEDULERS, LEARNED: f"{LEARNED}:{policy}"}
     try:
         with progress(PATIENCE_S) as tell:
             held_out = predict_held_out(imported, tell=partial(tell, "predicting runs"))

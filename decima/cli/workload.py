@@ -268,7 +268,10 @@ def _chosen(shown: Workload, names: Sequence[str]) -> tuple[JobProfile, ...]:
     profiles = {profile.name: profile for profile in shown.profiles}
     for name in names:
         if name not in profiles:
-            raise click.BadParameter(f"no profile named {name!r}", param_hint="'--profile'")
+            raise click.BadParameter(
+                f"no profile named {name!r}; without --profile all of them are shown",
+                param_hint="'--profile'",
+            )
     return tuple(profiles[name] for name in dict.fromkeys(names)) if names else shown.profiles
 
 

@@ -20,6 +20,7 @@ from decima.policy.actor import Actor, array_shapes
 from decima.policy.archive import checked_weights, read_archive, write_archive
 from decima.policy.config import DECIMA_SIM_POLICY, PolicyConfig
 from decima.policy.errors import PolicyFileError
+from decima.policy.shipped import SHIPPED
 from decima.policy.surroundings import Surroundings
 
 if TYPE_CHECKING:
@@ -56,6 +57,23 @@ def load_actor(path: Path) -> Actor:
     config = _head(path, arrays)[0] if "policy" in arrays else DECIMA_SIM_POLICY
     arrays.pop("policy", None)
     return Actor(config, checked_weights(path, arrays, array_shapes(config)))
+
+
+def policy_path(name: str) -> Path:
+    """The file of a policy that ships, or else of that name.
+
+    Raises:
+        PolicyFileError: there is neither.
+    """
+    path = SHIPPED.get(name, Path(name))
+    if path.is_file():
+        return path
+    if path.exists():
+        raise PolicyFileError(f"{name}: expected a policy file, got a folder, pipe or device")
+    what = "does not come with this installation" if name in SHIPPED else "is no file, nor does it ship"
+    raise PolicyFileError(
+        f"the policy {name!r} {what}: expected a policy file or one of {', '.join(SHIPPED)}"
+    )
 
 
 def read_about(path: Path) -> dict[str, Any]:
