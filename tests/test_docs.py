@@ -30,7 +30,8 @@ FEW = {
     "reproduce fig18": "--seeds 1",
     "spark what-if": "--draws 2",
     "deeprm train": "--set iterations=1 --set episodes.sets=2 --set validation.sets=2",
-    "decima train --config": "--processes 1 --set iterations=1 --set validation.sequences=1 --set behaviour_cloning=null",
+    "decima train --config": "--processes 1 --set iterations=1 --set validation.sequences=1 "
+    "--set behaviour_cloning=null",
 }
 
 

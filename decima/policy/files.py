@@ -68,8 +68,6 @@ def policy_path(name: str) -> Path:
     path = SHIPPED.get(name, Path(name))
     if path.is_file():
         return path
-    if path.exists():
-        raise PolicyFileError(f"{name}: expected a policy file, got a folder, pipe or device")
     what = "does not come with this installation" if name in SHIPPED else "is no file, nor does it ship"
     raise PolicyFileError(
         f"the policy {name!r} {what}: expected a policy file or one of {', '.join(SHIPPED)}"

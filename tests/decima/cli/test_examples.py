@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import Any, NoReturn
 
 import click
 import pytest
@@ -13,15 +15,13 @@ from click.testing import CliRunner
 
 from decima.cli.compare import DEFAULT_SCHEDULERS, SCHEDULERS_THAT_PACK
 from decima.cli.main import cli
-from decima.evaluation.comparison import Comparison
-from decima.evaluation.conditions import Conditions
 from decima.learning.cluster.config import RECIPES, read_config
 from decima.learning.grid.config import RECIPES as GRID_RECIPES
 from decima.learning.grid.config import DeepRMConfig
+from decima.registry import make_scheduler
 from decima.schedulers.grid import make_heuristic
 from decima.settings import read_settings
-from simulator.cluster.config import ClusterConfig, parse_classes
-from workloads.sources.open import open_workload
+from simulator.cluster.config import parse_classes
 
 ROOT = Path(__file__).parents[3]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), ROOT / "CHANGELOG.md"]
@@ -60,7 +60,7 @@ def texts(command: click.Command) -> list[str]:
 def named(words: list[str]) -> tuple[tuple[str, ...], list[str]]:
     """The command that words begin with, and the other words."""
     count = 0
-    while tuple(words[: count + 1]) in ALL:
+    while count < len(words) and tuple(words[: count + 1]) in ALL:
         count += 1
     return tuple(words[:count]), words[count:]
 
@@ -104,10 +104,25 @@ def test_names_that_help_texts_list_are_all_that_there_are() -> None:
         assert sorted(listed[1].split(", ")) == recipes.names()
     for name in ("sjf", "packer", "tetris:0.5", "random", "random:7"):
         make_heuristic(name)
-    for names in (DEFAULT_SCHEDULERS, SCHEDULERS_THAT_PACK):
-        Comparison(
-            Conditions(open_workload("synthetic"), ClusterConfig(10)), names.split(","), policy="general"
-        )
+    for name in f"{DEFAULT_SCHEDULERS},{SCHEDULERS_THAT_PACK}".split(","):
+        make_scheduler(name.removeprefix("tuned-"))
+
+
+class Missing(Exception):
+    """A file is not here."""
+
+
+@pytest.fixture
+def no_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that is not here is an error of its own."""
+    fail = click.Path.fail
+
+    def missing(self: click.Path, message: str, *where: Any) -> NoReturn:
+        if "does not exist" in message:
+            raise Missing(message)
+        fail(self, message, *where)
+
+    monkeypatch.setattr(click.Path, "fail", missing)
 
 
 def lines() -> Iterator[tuple[Path, str]]:
@@ -119,19 +134,15 @@ def lines() -> Iterator[tuple[Path, str]]:
                     yield page, match[1]
 
 
+@pytest.mark.usefixtures("no_files")
 @pytest.mark.parametrize(("page", "line"), [pytest.param(page, line, id=line) for page, line in lines()])
-def test_a_command_on_a_page_is_one(
-    page: Path, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_command_on_a_page_is_one(page: Path, line: str) -> None:
     """It is parsed, and nothing of it refused but files that are not here."""
-    monkeypatch.chdir(tmp_path)
     words = shlex.split(re.split(r"\s(?:#|&&|\||>|&$)", line)[0])
     path, rest = named(words)
     assert path, line
     if isinstance(ALL[path], click.Group) or "--help" in rest:
         assert CliRunner().invoke(cli, [*path, "--help"]).exit_code == 0
         return
-    try:
+    with suppress(Missing):
         ALL[path].make_context(" ".join(path), rest)
-    except click.BadParameter as error:
-        assert "does not exist" in error.message, f"{page}: {line}"
