@@ -39,7 +39,7 @@ ON_GRIDS: Studies = {
     "deeprm-fig4": (
         """Compare DeepRM with heuristics as the load grows.
 
-        A network is trained at each load (DeepRM, Figure 4). About 60 minutes of CPU time.""",
+        A network is trained at each load (DeepRM, Figure 4). About 70 minutes of CPU time (28 at --budget 0.4).""",
         click.option(
             "--load",
             "loads",

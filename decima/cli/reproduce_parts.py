@@ -188,6 +188,7 @@ PARTS: dict[str, tuple[str, Option, Callable[..., Shown]]] = {
 
         Plans projects of PSPLIB, whose best makespans are known: random order, Tetris, longest critical path first, and
         Graphene (OSDI 2016), as it is and with its plans justified. The table and the JSON tell deviations in percent.
+        The 240 projects of j30 take seconds.
         Needs the package psplib: pip install 'decima[packing]'. Or plans the jobs of a workload, each alone on a
         cluster, and compares with lower bounds.""",
         with_options(
