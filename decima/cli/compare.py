@@ -22,6 +22,7 @@ from decima.cli.options import (
     PROCESSES,
     SEED,
     Aside,
+    Named,
     drawn_jobs_options,
     out_option,
     refuse_without_effect,
@@ -134,6 +135,13 @@ RECIPES = {
     help="Write the schedules of one experiment to this file in Chrome's trace event format, for Perfetto; compressed "
     "where the name ends in .gz.",
 )
+@click.option(
+    "--animation",
+    "animation_file",
+    cls=Aside,
+    type=Named(".gif"),
+    help="Write the schedules of the first and the last scheduler in one experiment, as they grow, to this GIF file.",
+)
 @PROCESSES
 @JSON
 @out_option("compare")
@@ -146,6 +154,7 @@ def compare(
     csv_file: Path | None,
     report_file: Path | None,
     trace_file: Path | None,
+    animation_file: Path | None,
     by: str | None,
     out: Path,
     **options: Any,
@@ -166,7 +175,7 @@ def compare(
     conditions, interrupted = comparison.conditions, False
     ignored = _without_effect(conditions, options)
     refuse_without_effect(context, ignored)
-    prepare_outputs(out, json_file, csv_file, report_file, trace_file)
+    prepare_outputs(out, json_file, csv_file, report_file, trace_file, animation_file)
     try:
         with progress(PATIENCE_S) as tell:
             comparison.run(processes, partial(tell, "Comparing"))
@@ -209,6 +218,12 @@ def compare(
             decided = {name: decisions(comparison, name) for name in episodes}
             with atomic_path(trace_file) as path:
                 write_trace_events(path, episodes, decided, compress=trace_file.suffix == ".gz")
+        if animation_file is not None:
+            from decima.show.animation import write_animation
+
+            names = list(comparison.episodes)
+            with atomic_path(animation_file) as path:
+                write_animation(path, {name: comparison.episodes[name] for name in (names[0], names[-1])})
         report(shown, out, json_file)
     if interrupted:
         finished = f"{len(comparison.finished)} of {conditions.num_experiments} experiments finished"
