@@ -57,10 +57,9 @@ class FiniteRange(click.FloatRange):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """As ``click.FloatRange``."""
-        number = super().convert(value, param, ctx)
-        if not _plain(value) or not math.isfinite(number):
+        if not _plain(value) or not math.isfinite(click.FLOAT.convert(value, param, ctx)):
             self.fail(f"{value!r} is not a finite number", param, ctx)
-        return number
+        return super().convert(value, param, ctx)
 
 
 class WholeRange(click.IntRange):
@@ -77,7 +76,7 @@ class WholeRange(click.IntRange):
 
 
 #: Some three hundred years in seconds: nobody needs more, and a sum of them is still exact to the millisecond.
-MOST_S = 1e10
+MOST_S = 10**10
 AT_LEAST_ONE = WholeRange(1)
 #: Of what is drawn. Seeds of what trainings draw begin above the others.
 SEED, COMPARISON_SEED = WholeRange(0, 2**63 - 1), WholeRange(0, 999_999)

@@ -36,6 +36,8 @@ def write_animation(path: Path, episodes: Mapping[str, EpisodeRecord]) -> None:
     for place, (name, record) in enumerate(episodes.items(), start=1):
         axes = figure.add_subplot(len(episodes), 1, place)
         draw_schedule(axes, record, end_s)
+        for line in axes.lines:
+            line.set_clip_on(True)  # nothing shows beside the curtain
         curtain = Rectangle((0, 0), end_s, record.config.num_executors, color="white", zorder=5)
         axes.add_patch(curtain)
         title = axes.set_title("-", loc="left")
