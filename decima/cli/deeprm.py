@@ -97,7 +97,7 @@ def deeprm() -> None:
     help="What is shown; --json has all.",
 )
 @JSON
-@out_option("compare")
+@out_option("deeprm-compare")
 @click.pass_context
 def compare(
     context: click.Context, /, measure: str, json_file: Path | None, out: Path, **options: Any

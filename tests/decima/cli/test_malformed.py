@@ -703,6 +703,7 @@ def test_nonsense_for_an_option(path: tuple[str, ...], command: click.Command, o
         ("deeprm compare --machines 101", "--machines"),
         ("reproduce cnn-fig2 --weights -1,1,1", "--weights"),
         ("reproduce cnn-fig2 --weights 1,1", "--weights"),
+        ("reproduce a2c-tables --log one.swf", "one.swf"),
         ("reproduce fig18", "--recordings"),
         ("reproduce fig18 --recordings .", "event log"),
         ("reproduce fig9b --load 1", "--load"),
@@ -736,6 +737,7 @@ def test_nonsense_for_an_option(path: tuple[str, ...], command: click.Command, o
     ],
 )
 def test_a_command(line: str, named: str) -> None:
+    Path("one.swf").write_text(f"{JOB}\n")
     assert_refused(line, named)
 
 
