@@ -8,7 +8,7 @@ import signal
 import threading
 import unicodedata
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
 
@@ -25,11 +25,14 @@ __all__ = [
     "uninterrupted",
     "versions",
     "visible",
+    "writing",
 ]
 
 
 #: What a browser could take for markup -> what JSON writes instead.
 _ESCAPED = {ord(each): f"\\u{ord(each):04x}" for each in "<>&"}
+#: What is not seen, or changes what is seen: control characters, formats such as right-to-left, ends of paragraphs.
+_UNSEEN = ("Cc", "Cf", "Zl", "Zp")
 
 
 class OutputError(DecimaError, OSError):
@@ -46,7 +49,7 @@ def make_folder(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         _prove_writable(folder / "probe")
     except OSError as error:
-        raise OutputError(f"cannot write into the folder {folder}: {error.strerror}") from None
+        raise OutputError(f"cannot write into the folder {folder}: {error.strerror or error}") from None
 
 
 def check_file(path: Path) -> None:
@@ -57,8 +60,12 @@ def check_file(path: Path) -> None:
     """
     if path.is_dir():
         raise OutputError(f"cannot write {path}: it is a folder")
+    if path.is_fifo() and path.parts[:2] not in (("/", "dev"), ("/", "proc")):  # a shell's >(..) has a reader
+        raise OutputError(f"cannot write {path}: it is a named pipe, which may have no reader")
     try:
         _prove_writable(path)
+    except OutputError:
+        raise
     except OSError as error:
         raise OutputError(f"cannot write {path}: {error.strerror}") from None
 
@@ -87,14 +94,32 @@ def atomic_path(path: Path) -> Iterator[Path]:
     What is not a regular file, such as ``/dev/stdout``, is written directly.
     """
     if _is_device(path):
-        yield path
+        with writing(path):
+            yield path
         return
     partial = _beside(path)
     try:
-        yield partial
-        partial.replace(path.resolve())
+        with writing(path):
+            yield partial
+            partial.replace(path.resolve())
     finally:
-        partial.unlink(missing_ok=True)
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Whatever the system refuses in the block, such as room on a full disk, is told with the name of what is written.
+
+    Raises:
+        OutputError: it refuses something.
+    """
+    try:
+        yield
+    except OSError as error:
+        if isinstance(error, DecimaError | BrokenPipeError):
+            raise
+        raise OutputError(f"cannot write {path}: {error.strerror or error}") from None
 
 
 @contextmanager
@@ -132,9 +157,13 @@ def visible(text: str) -> str:
     Ends of lines and tabs are what they are.
     """
     return "".join(
-        char if char in "\n\t" or unicodedata.category(char) != "Cc" else f"\\x{ord(char):02x}"
+        char if char in "\n\t" or unicodedata.category(char) not in _UNSEEN else _escaped(char)
         for char in text
     )
+
+
+def _escaped(char: str) -> str:
+    return f"\\x{ord(char):02x}" if ord(char) < 256 else f"\\u{ord(char):04x}"
 
 
 def _prove_writable(path: Path) -> None:
@@ -150,5 +179,8 @@ def _is_device(path: Path) -> bool:
 
 def _beside(path: Path) -> Path:
     """A name of this process's own beside the file; through symbolic links, so that they survive."""
-    target = path.resolve()
+    try:
+        target = path.resolve()
+    except RuntimeError:
+        raise OutputError(f"cannot write {path}: it is a link that leads to itself") from None
     return target.with_name(f".{os.getpid()}.{target.name}")

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from decima.policy.errors import PolicyFileError
+from decima.policy.files import policy_path
 from decima.policy.loading import load_actor
 from decima.policy.parts import PartError, build_part
 from decima.policy.scheduler import NeuralScheduler
-from decima.policy.shipped import SHIPPED
 from decima.schedulers.base import Scheduler, SchedulerError
 from decima.schedulers.drf import Drf
 from decima.schedulers.fair import Fair, NaiveWeightedFair, WeightedFair
@@ -111,7 +111,8 @@ def make_scheduler(spec: str, seed: int = 0) -> DecidesStages:
     if not (colon and guarded) or name in SCHEDULERS:
         known = ", ".join(map(signature, SCHEDULERS))
         raise SchedulerError(
-            f"unknown scheduler {spec!r}: expected one of {known}, decima:POLICY or module:Class"
+            f"unknown scheduler {spec!r}: expected one of {known}, decima, decima:POLICY or module:Class; "
+            "decima compare knows tuned-weighted-fair, too"
         )
     return _own_scheduler(spec)
 
@@ -129,7 +130,7 @@ def signature(name: str) -> str:
 
 def _with_parameters(spec: str, name: str, texts: list[str]) -> Scheduler:
     try:
-        numbers = [float(text) for text in texts]
+        numbers = [float(text) if text.isascii() else math.nan for text in texts]
     except ValueError:
         numbers = [math.nan]
     if len(numbers) > len(PARAMETERS[name]) or not all(map(math.isfinite, numbers)):
@@ -142,13 +143,8 @@ def _with_parameters(spec: str, name: str, texts: list[str]) -> Scheduler:
 
 def _learned(spec: str, name: str, guarded: bool) -> NeuralScheduler:
     """Decima with a policy; a name that ships goes before a file of that name."""
-    path = SHIPPED.get(name, Path(name))
-    if not path.is_file():
-        what = "does not come with this installation" if name in SHIPPED else "is no file, nor does it ship"
-        raise SchedulerError(
-            f"scheduler {spec!r}: the policy {name!r} {what}: expected a policy file or one of {', '.join(SHIPPED)}"
-        )
     try:
+        path = policy_path(name)
         return NeuralScheduler(_actor(path, path.stat().st_mtime_ns), guard=guarded)
     except (PartError, PolicyFileError) as error:
         raise SchedulerError(f"scheduler {spec!r}: {error}") from None

@@ -12,6 +12,7 @@ import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from workloads.errors import DecimaError
+from workloads.reading import read_bytes
 from workloads.sources.file_format import first_error, place_name
 
 __all__ = [
@@ -35,6 +36,8 @@ Whole = Annotated[int, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+#: Of a file of settings, bytes.
+_LONGEST = 2**18
 #: Adam's first step is ten times as long, and has to be a float32.
 LearningRate = Annotated[float, Field(gt=0, le=1e37)]
 
@@ -105,12 +108,19 @@ class Recipes:
         return sorted(path.name.removesuffix(".yaml") for path in self.folder.iterdir())
 
 
-def describe_settings(model: type[Section]) -> list[tuple[str, str, str]]:
-    """Every setting: its dotted key, its default as YAML writes it, and what it means."""
-    return list(_described(model, ""))
+def describe_settings(model: type[Section], given: Section | None = None) -> list[tuple[str, str, str]]:
+    """Every setting: its dotted key, its value as YAML writes it, and what it means.
+
+    Args:
+        model: what there is to set.
+        given: settings whose values are told; by default, and where a section is left out, the defaults.
+    """
+    return list(_described(model, "", None if given is None else given.model_dump(mode="json")))
 
 
-def _described(section: type[BaseModel], prefix: str) -> Iterator[tuple[str, str, str]]:
+def _described(
+    section: type[BaseModel], prefix: str, given: Mapping[str, Any] | None
+) -> Iterator[tuple[str, str, str]]:
     for name, field in section.model_fields.items():
         inner = [
             kind
@@ -118,11 +128,12 @@ def _described(section: type[BaseModel], prefix: str) -> Iterator[tuple[str, str
             if isinstance(kind, type) and issubclass(kind, Section)
         ]
         if not inner:
-            yield f"{prefix}{name}", json.dumps(field.default), str(field.description)
+            value = field.default if given is None else given[name]
+            yield f"{prefix}{name}", json.dumps(value), str(field.description)
             continue
-        default = "null" if field.default is None else ""
-        yield f"{prefix}{name}", default, " ".join((inner[0].__doc__ or "").split())
-        yield from _described(inner[0], f"{prefix}{name}.")
+        is_out = (field.default if given is None else given[name]) is None
+        yield f"{prefix}{name}", "null" if is_out else "", " ".join((inner[0].__doc__ or "").split())
+        yield from _described(inner[0], f"{prefix}{name}.", None if is_out or given is None else given[name])
 
 
 def read_settings(
@@ -139,11 +150,7 @@ def read_settings(
     Raises:
         TrainingError: there is no such file or recipe, it is malformed, or a key is unknown or has a wrong value.
     """
-    text = _read(recipes, source)
-    try:
-        document = yaml.load(text, Loader=_Loader)
-    except yaml.YAMLError as error:
-        raise TrainingError(f"{source}: {_yaml_problem(error)}") from None
+    document = _parse(_read(recipes, source), str(source))
     document = {} if document is None else document
     if not isinstance(document, dict):
         raise TrainingError(f"{source}: expected keys and values, such as iterations: 100")
@@ -177,7 +184,7 @@ def _read(recipes: Recipes, source: str | Path) -> str:
         raise TrainingError(f"unknown recipe {source!r}: expected one of {known}, or a YAML file")
     path = Path(source) if is_file else recipes.folder / f"{source}.yaml"
     try:
-        return str(path.read_text(encoding="utf-8"))
+        return (read_bytes(path, _LONGEST) if is_file else path.read_bytes()).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise TrainingError(f"{source}: byte {error.start}: expected UTF-8 text") from None
     except OSError as error:
@@ -194,24 +201,43 @@ def _override(document: dict[str, Any], text: str) -> None:
         document[name] = document = {} if inner is None else inner
         if not isinstance(document, dict):
             raise TrainingError(f"{text!r}: {'.'.join(names[: place + 1])} has no keys")
+    document[names[-1]] = _parse(value, repr(text))
+
+
+def _parse(text: str, where: str) -> Any:
+    """What YAML means; ``where`` is named in errors."""
     try:
-        document[names[-1]] = yaml.load(value, Loader=_Loader)
+        return yaml.load(text, Loader=_Loader)
+    except RecursionError:
+        raise TrainingError(f"{where}: too many levels of brackets") from None
     except yaml.YAMLError as error:
-        raise TrainingError(f"{text!r}: {_yaml_problem(error)}") from None
-
-
-def _yaml_problem(error: yaml.YAMLError) -> str:
-    mark = getattr(error, "problem_mark", None)
-    problem = " ".join(str(getattr(error, "problem", None) or error).split())
-    return f"line {mark.line + 1}, column {mark.column + 1}: {problem}" if mark is not None else problem
+        mark = getattr(error, "problem_mark", None)
+        problem = " ".join(str(getattr(error, "problem", None) or error).split())
+        place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark is not None else ""
+        raise TrainingError(f"{where}: {place}{problem}") from None
 
 
 class _Loader(yaml.SafeLoader):
     """Plain values only; a key that is given twice is an error."""
 
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        try:
+            return super().construct_object(node, deep)
+        except (
+            AttributeError,
+            IndexError,
+            TypeError,
+            ValueError,
+        ):  # 2001-13-45, or a number of thousands of digits
+            raise yaml.constructor.ConstructorError(
+                None, None, "this value means nothing", node.start_mark
+            ) from None
+
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[str] = set()
         for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                raise yaml.constructor.ConstructorError(None, None, "expected a name as key", key.start_mark)
             if key.value in seen:
                 raise yaml.constructor.ConstructorError(
                     None, None, f"the key {key.value!r} is given more than once", key.start_mark

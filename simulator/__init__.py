@@ -1,37 +1,6 @@
 """What happens when jobs run under a scheduler: a discrete-event simulator of Spark clusters, and DeepRM's grid."""
 
-from simulator.cluster.base import BaseCluster, SchedulingError
-from simulator.cluster.cluster import Cluster
-from simulator.cluster.config import DECIMA_SIM, PAPER, TRACE, ClusterConfig, ExecutorClass, Semantics
-from simulator.cluster.env import ClusterEnv
-from simulator.cluster.episode import make_cluster, run_episode
-from simulator.cluster.observation import Decision, Observation, PerJob
-from simulator.cluster.record import EpisodeRecord
-from simulator.cluster.reference import ReferenceCluster
-from simulator.errors import ConfigError
-from simulator.grid import Grid, GridConfig, GridEnv, GridRecord
+import lazy_loader
 
-__all__ = [
-    "DECIMA_SIM",
-    "PAPER",
-    "TRACE",
-    "BaseCluster",
-    "Cluster",
-    "ClusterConfig",
-    "ClusterEnv",
-    "ConfigError",
-    "Decision",
-    "EpisodeRecord",
-    "ExecutorClass",
-    "Grid",
-    "GridConfig",
-    "GridEnv",
-    "GridRecord",
-    "Observation",
-    "PerJob",
-    "ReferenceCluster",
-    "SchedulingError",
-    "Semantics",
-    "make_cluster",
-    "run_episode",
-]
+# What ``__init__.pyi`` names; it is loaded when it is asked for, as Numba and pandas take half a second.
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

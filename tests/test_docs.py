@@ -33,7 +33,8 @@ FEW = {
     "spark what-if": "--draws 2",
     "deeprm train": "--set iterations=1 --set episodes.sets=2 --set validation.sets=2",
     "--allow-parts": "--seeds 1 --training 1 --processes 1",
-    "decima train --config": "--set iterations=1 --set validation.sequences=1 --set behaviour_cloning=null",
+    "decima train --config": "--processes 1 --set iterations=1 --set validation.sequences=1 "
+    "--set behaviour_cloning=null",
 }
 
 

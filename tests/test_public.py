@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import doctest
 import importlib
+import subprocess
+import sys
 
 import pytest
 
@@ -29,3 +31,19 @@ def test_the_example_of_a_docstring(name: str) -> None:
 def test_public_names_are_there_and_documented() -> None:
     for name in workloads.__all__:
         assert getattr(workloads, name).__doc__, name
+
+
+@pytest.mark.parametrize(
+    ("statement", "not_loaded"),
+    [
+        ("import workloads, simulator", {"numba", "pandas", "pydantic", "torch", "matplotlib"}),
+        ("from simulator import ClusterConfig, run_episode", {"torch", "matplotlib"}),
+        ("import decima.cli.main", {"numpy", "numba", "pandas", "torch", "matplotlib", "rich"}),
+        ("from decima.learning.cluster.config import read_config; read_config('batch')", {"torch"}),
+    ],
+)
+def test_what_is_not_needed_is_not_loaded(statement: str, not_loaded: set[str]) -> None:
+    """Who imports little does not wait for much."""
+    code = f"{statement}\nimport sys\nprint(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not not_loaded & set(done.stdout.split())

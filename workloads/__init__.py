@@ -11,71 +11,7 @@ Every source gives ``JobProfile`` objects, which are checked when they are built
 Whatever is malformed is refused with a ``WorkloadError`` of one line.
 """
 
-from workloads.arrivals import (
-    JobSequence,
-    RandomStream,
-    batch_arrivals,
-    poisson_arrivals,
-    random_stream,
-    trace_arrivals,
-    uniform_memory,
-)
-from workloads.errors import DecimaError
-from workloads.excerpt import Excerpt
-from workloads.grid_jobs import DISTRIBUTIONS, JobDistribution, JobSets, draw_jobs
-from workloads.job import JobProfile, StageProfile, TaskDurations, Wave, WorkloadError
-from workloads.scaling import scaled
-from workloads.simplify import simplified
-from workloads.sources.alibaba import read_alibaba
-from workloads.sources.open import open_workload
-from workloads.sources.swf import SwfLog, read_swf, swf_jobs
-from workloads.sources.synthetic import random_dag, synthetic_profiles
-from workloads.sources.tpch_measured import embedded_tpch, embedded_workload
-from workloads.sources.tpch_published import load_tpch, load_tpch_job
-from workloads.sources.wfcommons import read_wfcommons
-from workloads.sources.workload_file import Workload, read_workload, write_workload
-from workloads.spark.eventlog import read_event_log
-from workloads.spark.importing import SparkImport, import_event_logs
-from workloads.spark.model import SparkModel
+import lazy_loader
 
-__all__ = [
-    "DISTRIBUTIONS",
-    "DecimaError",
-    "Excerpt",
-    "JobDistribution",
-    "JobProfile",
-    "JobSequence",
-    "JobSets",
-    "RandomStream",
-    "SparkImport",
-    "SparkModel",
-    "StageProfile",
-    "SwfLog",
-    "TaskDurations",
-    "Wave",
-    "Workload",
-    "WorkloadError",
-    "batch_arrivals",
-    "draw_jobs",
-    "embedded_tpch",
-    "embedded_workload",
-    "import_event_logs",
-    "load_tpch",
-    "load_tpch_job",
-    "open_workload",
-    "poisson_arrivals",
-    "random_dag",
-    "random_stream",
-    "read_alibaba",
-    "read_event_log",
-    "read_swf",
-    "read_wfcommons",
-    "read_workload",
-    "scaled",
-    "simplified",
-    "swf_jobs",
-    "synthetic_profiles",
-    "trace_arrivals",
-    "uniform_memory",
-    "write_workload",
-]
+# What ``__init__.pyi`` names; it is loaded when it is asked for, as Numba and pandas take half a second.
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

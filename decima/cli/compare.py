@@ -20,7 +20,9 @@ from decima.cli.options import (
     NOT_NEGATIVE,
     PATH,
     PROCESSES,
+    SEED,
     Aside,
+    Named,
     drawn_jobs_options,
     out_option,
     refuse_without_effect,
@@ -100,7 +102,7 @@ RECIPES = {
 @click.option("--seeds", type=AT_LEAST_ONE, default=20, help="Number of experiments.")
 @click.option(
     "--seed",
-    type=click.IntRange(min=0),
+    type=SEED,
     default=0,
     help="Seed of the first experiment, or number of its window.",
 )
@@ -133,6 +135,13 @@ RECIPES = {
     help="Write the schedules of one experiment to this file in Chrome's trace event format, for Perfetto; compressed "
     "where the name ends in .gz.",
 )
+@click.option(
+    "--animation",
+    "animation_file",
+    cls=Aside,
+    type=Named(".gif"),
+    help="Write the schedules of the first and the last scheduler in one experiment, as they grow, to this GIF file.",
+)
 @PROCESSES
 @JSON
 @out_option("compare")
@@ -145,6 +154,7 @@ def compare(
     csv_file: Path | None,
     report_file: Path | None,
     trace_file: Path | None,
+    animation_file: Path | None,
     by: str | None,
     out: Path,
     **options: Any,
@@ -165,7 +175,7 @@ def compare(
     conditions, interrupted = comparison.conditions, False
     ignored = _without_effect(conditions, options)
     refuse_without_effect(context, ignored)
-    prepare_outputs(out, json_file, csv_file, report_file, trace_file)
+    prepare_outputs(out, json_file, csv_file, report_file, trace_file, animation_file)
     try:
         with progress(PATIENCE_S) as tell:
             comparison.run(processes, partial(tell, "Comparing"))
@@ -208,6 +218,12 @@ def compare(
             decided = {name: decisions(comparison, name) for name in episodes}
             with atomic_path(trace_file) as path:
                 write_trace_events(path, episodes, decided, compress=trace_file.suffix == ".gz")
+        if animation_file is not None:
+            from decima.show.animation import write_animation
+
+            names = list(comparison.episodes)
+            with atomic_path(animation_file) as path:
+                write_animation(path, {name: comparison.episodes[name] for name in (names[0], names[-1])})
         report(shown, out, json_file)
     if interrupted:
         finished = f"{len(comparison.finished)} of {conditions.num_experiments} experiments finished"
@@ -229,7 +245,8 @@ def _comparison(options: dict[str, Any]) -> tuple[Comparison, dict[str, list[str
         options["moving_delay"] = MOVING_DELAY if measured_ms is None else measured_ms / 1000
     classes = parse_classes(options["classes"]) if options["classes"] else ()
     by_default = SCHEDULERS_THAT_PACK if len(classes) > 1 else DEFAULT_SCHEDULERS
-    schedulers = [name.strip() for name in re.split(",(?!guard=)", options["scheduler_names"] or by_default)]
+    named = by_default if options["scheduler_names"] is None else options["scheduler_names"]
+    schedulers = [name.strip() for name in re.split(",(?!guard=)", named)]
     checkpoint: Path | None = options["checkpoint"]
     if checkpoint is not None and LEARNED not in schedulers:
         schedulers.append(LEARNED)

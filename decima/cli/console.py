@@ -61,16 +61,36 @@ class OneLineErrors(click.Group):
         try:
             status: Any = run()
         except click.ClickException as error:
-            end(f"error: {error.format_message()}", error.exit_code)
+            end(f"error: {error.format_message()}{_commands(error)}", error.exit_code)
         except click.Abort:
             end("interrupted", INTERRUPTED)
+        except BrokenPipeError:  # whoever read what is shown wants no more of it
+            sys.stdout = None  # nor what is left
+            sys.exit(1)
+        except MemoryError:
+            end("error: this needs more memory than there is", 1)
         except Exception as error:
             from workloads.errors import DecimaError  # whoever raises one has imported it already
 
             if not isinstance(error, DecimaError | OSError):
                 raise
-            end(f"error: {error}", 1)
+            end(f"error: {_what(error)}", 1)
         sys.exit(status if isinstance(status, int) else 0)
+
+
+def _commands(error: click.ClickException) -> str:
+    """The commands that there are, where one was named that there is not."""
+    group = error.ctx.command if isinstance(error, click.UsageError) and error.ctx is not None else None
+    if not isinstance(group, click.Group) or "No such command" not in error.message:
+        return ""
+    return f" Expected one of {', '.join(sorted(group.commands))}."
+
+
+def _what(error: Exception) -> str:
+    """What was refused, in words; the system's own errors have a number in front."""
+    if not isinstance(error, OSError) or error.strerror is None or error.errno is None:
+        return str(error)
+    return f"{error.filename}: {error.strerror}" if error.filename is not None else error.strerror
 
 
 def end(message: str, status: int) -> NoReturn:

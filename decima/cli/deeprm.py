@@ -11,17 +11,19 @@ import click
 from decima.cli.console import PATIENCE_S, command_line, progress, report
 from decima.cli.options import (
     AT_LEAST_ONE,
+    COMPARISON_SEED,
     FILE,
     JSON,
     Aside,
     Numbers,
+    WholeRange,
     out_option,
     override,
     refuse_without_effect,
     settings_source,
     training_options,
 )
-from decima.cli.train import explain, show_training, watch
+from decima.cli.train import explain, show_training, training_command, watch
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -57,7 +59,7 @@ def deeprm() -> None:
 )
 @click.option("--sets", type=AT_LEAST_ONE, default=100, help="Sets of jobs at each load.")
 @click.option("--steps", type=AT_LEAST_ONE, default=50, help="Steps in which jobs of a set enter.")
-@click.option("--seed", type=click.IntRange(0, 999_999), default=0, help="Names the sets.")
+@click.option("--seed", type=COMPARISON_SEED, default=0, help="Names the sets.")
 @click.option(
     "--distribution",
     type=click.Choice(["code", "paper", "coarse"]),
@@ -69,7 +71,7 @@ def deeprm() -> None:
     type=FILE,
     help="Draw jobs from this log in Standard Workload Format (FILE.swf or FILE.swf.gz) instead.",
 )
-@click.option("--machines", type=click.IntRange(1, 100), default=1, help="Machines.")
+@click.option("--machines", type=WholeRange(1, 100), default=1, help="Machines.")
 @click.option(
     "--heuristics",
     default="sjf,packer,tetris*,random",
@@ -95,7 +97,7 @@ def deeprm() -> None:
     help="What is shown; --json has all.",
 )
 @JSON
-@out_option("compare")
+@out_option("deeprm-compare")
 @click.pass_context
 def compare(
     context: click.Context, /, measure: str, json_file: Path | None, out: Path, **options: Any
@@ -158,18 +160,10 @@ def _settings(options: dict[str, Any]) -> GridSettings:
     )
 
 
-def _explain() -> None:
-    from decima.learning.grid.config import DeepRMConfig
-    from decima.learning.grid.metrics import METRICS
-
-    explain(DeepRMConfig, METRICS)
-
-
 @deeprm.command(context_settings={"show_default": True})
 @training_options(
     "deeprm, cnn, a2c",
     DEFAULT_RECIPE,
-    _explain,
     click.option("--log", type=FILE, help="Draw jobs from this log in Standard Workload Format (jobs.log)."),
 )
 @click.pass_context
@@ -187,12 +181,17 @@ def train(context: click.Context, /, **options: Any) -> None:
     source = settings_source(options, DEFAULT_RECIPE)
     named = [] if options["log"] is None else [override("jobs.log", options["log"])]
     config = read_settings(DeepRMConfig, RECIPES, source, [*options["overrides"], *named])
+    if options["explain"]:
+        from decima.learning.grid.metrics import METRICS
+
+        explain(config, source, METRICS)
+        return
     if config.jobs.log is not None:
         click.echo(read_swf(config.jobs.log).summary(), err=True)
 
     from decima.learning.grid.trainer import DeepRMTrainer
 
-    command, resume = command_line(context, config=source, out="DIR"), options["resume"]
+    command, resume = training_command(context, source), options["resume"]
     trainer = DeepRMTrainer(config, options["out"], resume=resume, command=command)
     result = watch(trainer, "the best heuristic", _describe)
     show_training(

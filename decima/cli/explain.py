@@ -11,6 +11,8 @@ from decima.cli.console import command_line, report
 from decima.cli.options import (
     JSON,
     NOT_NEGATIVE,
+    SEED,
+    WholeRange,
     drawn_jobs_options,
     workload_named,
     workload_options,
@@ -20,7 +22,7 @@ __all__ = ["explain"]
 
 
 @click.command(context_settings={"show_default": True})
-@click.option("--decision", type=click.IntRange(min=0), help="Its number in the episode, from 0.")
+@click.option("--decision", type=WholeRange(), help="Its number in the episode, from 0.")
 @click.option("--at", type=NOT_NEGATIVE, metavar="SECONDS", help="The first decision from then on.")
 @click.option(
     "--differing",
@@ -39,7 +41,7 @@ __all__ = ["explain"]
     default=2.0,
     help="Seconds that an executor needs to move to another job.",
 )
-@click.option("--seed", type=click.IntRange(min=0), default=0, help="Seed of the episode.")
+@click.option("--seed", type=SEED, default=0, help="Seed of the episode.")
 @JSON
 @click.pass_context
 def explain(
@@ -61,7 +63,8 @@ def explain(
     from decima.evaluation.conditions import Conditions
     from decima.evaluation.explain import explain as explained
     from decima.outputs import check_file
-    from decima.policy.shipped import SHIPPED
+    from decima.policy.files import policy_path
+    from decima.registry import make_scheduler
     from decima.show.explanation import shown
     from simulator.cluster.config import ClusterConfig
     from workloads.sources.open import EMBEDDED, open_workload
@@ -70,6 +73,8 @@ def explain(
         raise click.UsageError("--decision and --at exclude each other")
     if json_file is not None:
         check_file(json_file)
+    file = policy_path(policy)
+    make_scheduler(rule)  # refused before the policy runs
     conditions = Conditions(
         workload=open_workload(workload_named(options["workload"], options["profiles"]) or EMBEDDED),
         cluster=ClusterConfig(options["executors"], moving_delay_ms=options["moving_delay"] * 1000),
@@ -81,7 +86,7 @@ def explain(
     )
     found = explained(
         conditions,
-        SHIPPED.get(policy, Path(policy)),
+        file,
         decision=decision or 0,
         at_ms=1000 * (at or 0.0),
         differing=differing,

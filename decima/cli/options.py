@@ -12,8 +12,10 @@ import click
 
 __all__ = [
     "ABOVE_ZERO",
+    "ANY_NUMBER",
     "AT_LEAST_ONE",
     "BUDGET",
+    "COMPARISON_SEED",
     "FILE",
     "FOLDER",
     "JSON",
@@ -21,11 +23,14 @@ __all__ = [
     "PATH",
     "POLICIES",
     "PROCESSES",
+    "SEED",
     "Aside",
     "FiniteRange",
+    "Named",
     "Numbers",
     "Option",
     "Studies",
+    "WholeRange",
     "drawn_jobs_options",
     "out_option",
     "override",
@@ -42,24 +47,61 @@ __all__ = [
 Option = Callable[[Any], Any]
 
 
+def _plain(value: Any) -> bool:
+    """Whether a number is written as people write it; Python takes 1_0 and the digits of all scripts, too."""
+    return not isinstance(value, str) or (value.isascii() and "_" not in value)
+
+
 class FiniteRange(click.FloatRange):
     """A range of numbers; NaN and infinity are in none."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """As ``click.FloatRange``."""
-        number = super().convert(value, param, ctx)
-        if not math.isfinite(number):
+        if not _plain(value) or not math.isfinite(click.FLOAT.convert(value, param, ctx)):
             self.fail(f"{value!r} is not a finite number", param, ctx)
-        return number
+        return super().convert(value, param, ctx)
 
 
-AT_LEAST_ONE = click.IntRange(min=1)
-NOT_NEGATIVE = FiniteRange(min=0)
-ABOVE_ZERO = FiniteRange(min=0, min_open=True)
+class WholeRange(click.IntRange):
+    """A range of whole numbers; there is more memory for none than for a hundred million of anything."""
+
+    def __init__(self, least: int = 0, most: int = 10**8) -> None:
+        super().__init__(least, most)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """As ``click.IntRange``."""
+        if not _plain(value) or len(str(value)) > 30:
+            self.fail(f"{value!r:.40} is not a valid integer", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+#: Some three hundred years in seconds: nobody needs more, and a sum of them is still exact to the millisecond.
+MOST_S = 10**10
+AT_LEAST_ONE = WholeRange(1)
+#: Of what is drawn. Seeds of what trainings draw begin above the others.
+SEED, COMPARISON_SEED = WholeRange(0, 2**63 - 1), WholeRange(0, 999_999)
+ANY_NUMBER = FiniteRange(-MOST_S, MOST_S)
+NOT_NEGATIVE = FiniteRange(0, MOST_S)
+ABOVE_ZERO = FiniteRange(0, MOST_S, min_open=True)
 #: A file or folder to read must be there; one to write is checked when the work begins.
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 PATH = click.Path(path_type=Path)
+
+
+class Named(click.Path):
+    """A file to write whose name says what it is."""
+
+    def __init__(self, *endings: str) -> None:
+        super().__init__(path_type=Path)
+        self.endings = endings
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """As ``click.Path``."""
+        path = Path(str(super().convert(value, param, ctx)))
+        if not path.name.lower().endswith(self.endings):
+            self.fail(f"{str(value)!r}: expected a name that ends in {' or '.join(self.endings)}", param, ctx)
+        return path
 
 
 class Aside(click.Option):
@@ -79,7 +121,7 @@ def with_options(*options: Option) -> Option:
 
 JSON = click.option("--json", "json_file", cls=Aside, type=PATH, help="Write the results to this file too.")
 PROCESSES = click.option(
-    "--processes", cls=Aside, type=AT_LEAST_ONE, help="Parallel processes.  [default: all CPUs]"
+    "--processes", cls=Aside, type=WholeRange(1, 1024), help="Parallel processes.  [default: all CPUs]"
 )
 BUDGET = click.option(
     "--budget",
@@ -123,7 +165,9 @@ def drawn_jobs_options() -> Option:
         click.option(
             "--arrivals", type=click.Choice(["batch", "poisson"]), default="batch", help="When jobs arrive."
         ),
-        click.option("--interval", type=float, default=25.0, help="Mean seconds between Poisson arrivals."),
+        click.option(
+            "--interval", type=ABOVE_ZERO, default=25.0, help="Mean seconds between Poisson arrivals."
+        ),
         click.option("--jobs", type=AT_LEAST_ONE, default=20, help="Jobs in each experiment."),
         click.option("--executors", type=AT_LEAST_ONE, default=50, help="Executors of the cluster."),
     )
@@ -131,6 +175,8 @@ def drawn_jobs_options() -> Option:
 
 def workload_named(workload: str | None, profiles: Path | None) -> str | Path | None:
     """What ``--workload`` or ``--profiles`` names, for ``open_workload``; None if neither is given."""
+    if workload == "":
+        raise click.UsageError("--workload: expected a name, a folder or a file")
     if workload is not None and profiles is not None:
         raise click.UsageError("--profiles and --workload exclude each other")
     return profiles if workload is None else workload
@@ -167,6 +213,8 @@ class Numbers(click.ParamType):  # type: ignore[type-arg]  # generic in newer re
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """As given, if it is right."""
         try:
+            if not _plain(value):
+                raise ValueError(value)
             self.parse(value)
         except ValueError:
             self.fail(f"{value!r}: expected {self.expected}", param, ctx)
@@ -175,7 +223,9 @@ class Numbers(click.ParamType):  # type: ignore[type-arg]  # generic in newer re
     def parse(self, text: str | None) -> tuple[Any, ...]:
         """The numbers; none without a text."""
         numbers = () if text is None else tuple(self.kind(part) for part in text.split(","))
-        if any(number < self.least for number in numbers) or self.count not in (0, len(numbers)):
+        if any(number < self.least or not math.isfinite(number) for number in numbers):
+            raise ValueError(text)
+        if self.count not in (0, len(numbers)):
             raise ValueError(text)
         return numbers
 
@@ -195,21 +245,20 @@ def refuse_without_effect(context: click.Context, why: Mapping[str, str]) -> Non
 # ---- training ----------------------------------------------------------------------------------------------
 
 
-def training_options(recipes: str, default: str, explain: Callable[[], None], *jobs: Option) -> Option:
+def _needed_to_train(context: click.Context, option: click.Parameter, value: Path | None) -> Path | None:
+    if value is None and not context.params.get("explain"):
+        raise click.MissingParameter(ctx=context, param=option)
+    return value
+
+
+def training_options(recipes: str, default: str, *jobs: Option) -> Option:
     """What to learn, and where to: ``--config``, ``--set``, ``--resume``, ``--out``, ``--explain``.
 
     Args:
         recipes: their names, for people.
         default: the recipe that is taken if none is named.
-        explain: shows all settings and metrics.
         jobs: options that say what runs.
     """
-
-    def explain_and_exit(context: click.Context, option: click.Parameter, wanted: bool) -> None:
-        if wanted:
-            explain()
-            context.exit()
-
     return with_options(
         click.option(
             "--config",
@@ -225,7 +274,11 @@ def training_options(recipes: str, default: str, explain: Callable[[], None], *j
         ),
         *jobs,
         click.option(
-            "--out", cls=Aside, required=True, type=PATH, help="Folder for policy, checkpoint, metrics."
+            "--out",
+            cls=Aside,
+            type=PATH,
+            callback=_needed_to_train,
+            help="Folder for policy, checkpoint, metrics.  [required]",
         ),
         click.option(
             "--resume",
@@ -238,9 +291,7 @@ def training_options(recipes: str, default: str, explain: Callable[[], None], *j
             cls=Aside,
             is_flag=True,
             is_eager=True,
-            expose_value=False,
-            callback=explain_and_exit,
-            help="Show all settings and all metrics, and end.",
+            help="Show all settings, with their values in that file or recipe, and all metrics, and end.",
         ),
     )
 
@@ -248,7 +299,7 @@ def training_options(recipes: str, default: str, explain: Callable[[], None], *j
 def settings_source(options: Mapping[str, Any], default: str) -> str | Path:
     """Where settings come from: what was named, the folder of a run to go on with, or the default recipe."""
     if options["config"] is not None or not options["resume"]:
-        return options["config"] or default
+        return default if options["config"] is None else options["config"]
     from decima.learning.loop import CONFIG
 
     source: Path = options["out"] / CONFIG

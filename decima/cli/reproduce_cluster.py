@@ -16,6 +16,7 @@ from decima.cli.options import (
     FILE,
     POLICIES,
     PROCESSES,
+    SEED,
     FiniteRange,
     Option,
     Studies,
@@ -62,7 +63,7 @@ def cluster_options(executors: int) -> Option:
         click.option(
             "--jobs", "num_jobs", type=AT_LEAST_ONE, help="Jobs in each, instead of the study's own number."
         ),
-        click.option("--seed", type=click.IntRange(min=0), default=0, help="Seed of the first experiment."),
+        click.option("--seed", type=SEED, default=0, help="Seed of the first experiment."),
         POLICIES,
         PROCESSES,
     )
@@ -72,7 +73,8 @@ ON_CLUSTERS: Studies = {
     "fig9a": (
         """Compare Decima with classic schedulers on batches.
 
-        100 batches of 20 TPC-H jobs on 50 executors (Decima, Figure 9a).""",
+        100 batches of 20 TPC-H jobs on 50 executors (Decima, Figure 9a). The policy that ships stands for one that is
+        trained; for a workload file one is, about 36 minutes of CPU time.""",
         CHECKPOINT,
     ),
     "fig9b": (
@@ -133,7 +135,7 @@ ON_CLUSTERS: Studies = {
     "fig22": (
         """Measure what it costs not to know how long tasks take.
 
-        On batches of 20 jobs (Decima, Figure 22).""",
+        On batches of 20 jobs (Decima, Figure 22). About 70 minutes of CPU time, nearly all of it two trainings.""",
         CHECKPOINT,
     ),
     "table2": (
@@ -164,26 +166,30 @@ ON_CLASSES: Studies = {
         """Compare Decima with schedulers that pack, on a trace.
 
         Windows of the trace that --workload names, on executors of four sizes, with Graphene*, Graphene, Tetris and
-        weighted fair sharing tuned in each experiment (Decima, Figure 11a).""",
+        weighted fair sharing tuned in each experiment (Decima, Figure 11a). About 5 minutes with the policy that
+        ships; to train one takes about 50 minutes of CPU time.""",
         with_options(PACKING_WINDOW, CHECKPOINT),
     ),
     "fig11b": (
         """Compare Decima with schedulers that pack, on TPC-H jobs.
 
         Streams of 200 jobs whose stages need memory drawn from (0, 1], on executors of four sizes, with Graphene*,
-        Graphene, Tetris and weighted fair sharing tuned in each experiment (Decima, Figure 11b).""",
+        Graphene, Tetris and weighted fair sharing tuned in each experiment (Decima, Figure 11b). To train a policy,
+        where none that ships fits, takes about 50 minutes of CPU time.""",
         with_options(PACKING_INTERVAL, CHECKPOINT),
     ),
     "fig12": (
         """Show which jobs Decima completes faster than Graphene*, and on which executors.
 
-        By the jobs' total work (Decima, Figures 12 and 20), on TPC-H jobs or a trace. fig20 is the same command.""",
+        By the jobs' total work (Decima, Figures 12 and 20), on TPC-H jobs or a trace. fig20 is the same command. To
+        train a policy, where none that ships fits, takes about 50 minutes of CPU time.""",
         with_options(PACKING_INTERVAL, PACKING_WINDOW, CHECKPOINT),
     ),
     "fig19": (
         """Show jobs, executors and memory over time, with Decima and with Graphene*.
 
-        Of the first experiment (Decima, Figure 19), on TPC-H jobs or a trace.""",
+        Of the first experiment (Decima, Figure 19), on TPC-H jobs or a trace. To train a policy, where none that ships
+        fits, takes about 50 minutes of CPU time.""",
         with_options(PACKING_INTERVAL, PACKING_WINDOW, CHECKPOINT),
     ),
 }

@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from decima.cli.console import Tell
-from decima.cli.options import ABOVE_ZERO, BUDGET, FILE, POLICIES, Numbers, Studies, with_options
+from decima.cli.options import (
+    ABOVE_ZERO,
+    BUDGET,
+    COMPARISON_SEED,
+    FILE,
+    POLICIES,
+    Numbers,
+    Studies,
+    WholeRange,
+    with_options,
+)
 
 if TYPE_CHECKING:
     from decima.show.shown import Shown
@@ -18,22 +28,18 @@ __all__ = ["GRID", "ON_GRIDS", "on_grid"]
 #: What studies on grids share; they have the names of the arguments of ``GridStudy``.
 GRID = with_options(
     BUDGET,
-    click.option(
-        "--sets", type=click.IntRange(min=2), default=100, help="Unseen sets of jobs to compare on."
-    ),
-    click.option(
-        "--seed", type=click.IntRange(0, 999_999), default=0, help="Names the sets; of trainings too."
-    ),
+    click.option("--sets", type=WholeRange(2), default=100, help="Unseen sets of jobs to compare on."),
+    click.option("--seed", type=COMPARISON_SEED, default=0, help="Names the sets; of trainings too."),
     POLICIES,
 )
-WEIGHTS = Numbers("three numbers with commas between them", count=3)
+WEIGHTS = Numbers("three numbers, none of them negative, with commas between them", count=3, least=0)
 
 
 ON_GRIDS: Studies = {
     "deeprm-fig4": (
         """Compare DeepRM with heuristics as the load grows.
 
-        A network is trained at each load (DeepRM, Figure 4). About 60 minutes of CPU time.""",
+        A network is trained at each load (DeepRM, Figure 4). About 70 minutes of CPU time (28 at --budget 0.4).""",
         click.option(
             "--load",
             "loads",

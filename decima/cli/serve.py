@@ -9,11 +9,11 @@ from pathlib import Path
 
 import click
 
-from decima.cli.options import AT_LEAST_ONE, FILE, PATH
+from decima.cli.options import AT_LEAST_ONE, FILE, PATH, WholeRange
 
 __all__ = ["serve"]
 
-PORT = click.IntRange(0, 65535)
+PORT = WholeRange(0, 65535)
 
 
 @click.command()
@@ -84,7 +84,7 @@ def serve(
     import contextlib
 
     from decima.policy.shipped import SHIPPED
-    from decima.registry import LEARNED, make_scheduler
+    from decima.registry import LEARNED, SchedulerError, make_scheduler
     from decima.service.history import History
     from decima.service.log import DecisionLog
     from decima.service.running import logging_to_stderr, run, warm_up
@@ -93,7 +93,7 @@ def serve(
     from workloads.sources.open import open_workload
 
     if not (address.startswith("unix:") and len(address) > 5) and not (
-        address.isdigit() and int(address) <= 65535
+        address.isascii() and address.isdigit() and len(address) < 6 and int(address) <= 65535
     ):
         raise click.UsageError(f"--spark {address!r}: expected a port or unix:PATH")
     if no_token and token_file is not None:
@@ -102,7 +102,11 @@ def serve(
     if spec in SHIPPED or Path(spec).is_file():
         spec = f"{LEARNED}:{spec}"
 
-    make_scheduler(spec)  # refused before anything else is done
+    try:
+        make_scheduler(spec)  # refused before anything else is done
+    except SchedulerError as error:
+        ships = "" if ":" in policy else f"; or a policy file, or one of {', '.join(SHIPPED)}"
+        raise click.ClickException(f"{error}{ships}") from None
     known = History.of(open_workload(history)) if history is not None else History()
     token = "" if no_token else read_token(token_file or DEFAULT_TOKEN_FILE)
     warm_up(lambda: make_scheduler(spec))

@@ -11,7 +11,7 @@ import click
 
 from decima.cli.console import INTERRUPTED, command_line, end, make_console, progress, say
 from decima.cli.options import (
-    AT_LEAST_ONE,
+    PROCESSES,
     Aside,
     override,
     settings_source,
@@ -29,25 +29,17 @@ if TYPE_CHECKING:
     from decima.learning.loop import IterationReport, TrainingLoop, TrainingResult
     from decima.settings import Section
 
-__all__ = ["explain", "show_training", "train", "watch"]
+__all__ = ["explain", "show_training", "train", "training_command", "watch"]
 
 DEFAULT_RECIPE = "batch"
 
 Config = TypeVar("Config", bound="RunConfig")
 
 
-def _explain() -> None:
-    from decima.learning.cluster.config import TrainingConfig
-    from decima.learning.cluster.metrics import METRICS
-
-    explain(TrainingConfig, METRICS)
-
-
 @click.command(context_settings={"show_default": True})
 @training_options(
     "batch, stream, makespan, paper, general, packing, trace",
     DEFAULT_RECIPE,
-    _explain,
     workload_options("what the settings say"),
 )
 @click.option(
@@ -56,9 +48,9 @@ def _explain() -> None:
     default="cpu",
     help="Where updates are computed: cpu or cuda. Episodes run on CPUs.",
 )
-@click.option("--processes", cls=Aside, type=AT_LEAST_ONE, default=1, help="Processes that run episodes.")
+@PROCESSES
 @click.pass_context
-def train(context: click.Context, /, device: str, processes: int, **options: Any) -> None:
+def train(context: click.Context, /, device: str, processes: int | None, **options: Any) -> None:
     """Learn a scheduling policy from a workload (Decima, SIGCOMM 2019).
 
     The folder gets the policy that is best on sequences that no training meets (policy.npz), all settings
@@ -74,7 +66,13 @@ def train(context: click.Context, /, device: str, processes: int, **options: Any
     source = settings_source(options, DEFAULT_RECIPE)
     overrides = [*options["overrides"], *(override(key, keys.get(name)) for key, name in named)]
     config = read_config(source, overrides)  # before PyTorch is imported
+    if options["explain"]:
+        from decima.learning.cluster.metrics import METRICS
 
+        explain(config, source, METRICS)
+        return
+
+    from decima.evaluation.workers import available_cpus
     from decima.learning.cluster.trainer import Trainer
 
     def describe(metrics: Mapping[str, float]) -> Sequence[str]:
@@ -96,7 +94,8 @@ def train(context: click.Context, /, device: str, processes: int, **options: Any
     if config.settings is not None:
         against = f"{config.validation.against} over the settings"
         knob = "The policy was kept that is best on average and nowhere worse for certain."
-    command, resume = command_line(context, config=source, out="DIR"), options["resume"]
+    command, resume = training_command(context, source), options["resume"]
+    processes = processes or available_cpus()
     result = watch(
         Trainer(config, options["out"], resume=resume, device=device, processes=processes, command=command),
         against,
@@ -171,22 +170,35 @@ def _compare_command(result: TrainingResult[TrainingConfig]) -> list[str]:
 # ---- what commands that train have in common ---------------------------------------------------------------
 
 
-def explain(model: type[Section], metrics: Mapping[str, str]) -> None:
-    """Show all settings and metrics."""
+def training_command(context: click.Context, source: object) -> str:
+    """The command line for a policy to keep.
+
+    Args:
+        context: of the command.
+        source: where the settings come from.
+    """
+    if context.params["resume"] and context.params["config"] is None:
+        return command_line(context, resume=True, out="DIR")
+    return command_line(context, config=source, resume=context.params["resume"], out="DIR")
+
+
+def explain(settings: Section, source: object, metrics: Mapping[str, str]) -> None:
+    """Show all settings, with their values in a file or recipe, and all metrics."""
     from rich.table import Table
 
+    from decima.outputs import visible
     from decima.settings import describe_settings
 
     console = make_console()
     for headings, rows in (
-        (("setting", "default", "meaning"), describe_settings(model)),
+        (("setting", f"in {source}", "meaning"), describe_settings(type(settings), settings)),
         (("metric", "meaning"), list(metrics.items())),
     ):
         table = Table(box=None, padding=(0, 2, 0, 0))
         for heading in headings:
-            table.add_column(heading, no_wrap=heading != "meaning")
+            table.add_column(visible(heading), no_wrap=heading != "meaning")
         for row in rows:
-            table.add_row(*row)
+            table.add_row(*map(visible, row))
         console.print(table)
         console.print()
 

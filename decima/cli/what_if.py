@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from decima.cli.console import INTERRUPTED, PATIENCE_S, command_line, end, progress, report, say
-from decima.cli.options import AT_LEAST_ONE, JSON, NOT_NEGATIVE, out_option
+from decima.cli.options import AT_LEAST_ONE, JSON, NOT_NEGATIVE, SEED, out_option
 
 __all__ = ["what_if"]
 
@@ -31,7 +31,7 @@ __all__ = ["what_if"]
     "--policy", default="general", metavar="NAME|FILE", help="Policy file of decima train, or one that ships."
 )
 @click.option("--draws", type=AT_LEAST_ONE, default=20, help="Simulations of each scheduler.")
-@click.option("--seed", type=click.IntRange(min=0), default=0, help="Seed of the first one.")
+@click.option("--seed", type=SEED, default=0, help="Seed of the first one.")
 @click.option("--partial", "damaged", is_flag=True, help="Keep what can be read of logs that are damaged.")
 @JSON
 @out_option("what-if")
@@ -56,19 +56,20 @@ def what_if(
     and under decima. The gain is told with how uncertain it is.
     """
     from decima.outputs import prepare_outputs
-    from decima.registry import LEARNED
+    from decima.registry import LEARNED, make_scheduler
     from decima.studies.held_out import predict_held_out
     from decima.studies.what_if import SCHEDULERS, cluster_of_logs, simulate_what_if
     from decima.studies.what_if_report import shown
     from workloads.spark.importing import import_event_logs
 
+    schedulers = {**SCHEDULERS, LEARNED: f"{LEARNED}:{policy}"}
+    make_scheduler(schedulers[LEARNED])  # refused before the logs are read
     prepare_outputs(out, json_file)
     imported = import_event_logs(logs, partial=damaged, arrivals=True, name="the logs")
     for note in imported.notes:
         say(note)
     delay_ms = None if moving_delay is None else 1000 * moving_delay
     cluster = cluster_of_logs(imported.applications, executors, delay_ms)
-    schedulers = {**SCHEDULERS, LEARNED: f"{LEARNED}:{policy}"}
     try:
         with progress(PATIENCE_S) as tell:
             held_out = predict_held_out(imported, tell=partial(tell, "predicting runs"))

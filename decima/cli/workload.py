@@ -11,7 +11,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from decima.cli.console import PATIENCE_S, make_console, progress, say
-from decima.cli.options import ABOVE_ZERO, AT_LEAST_ONE, FILE, PATH, Numbers, Option, with_options
+from decima.cli.options import (
+    ABOVE_ZERO,
+    ANY_NUMBER,
+    AT_LEAST_ONE,
+    FILE,
+    SEED,
+    Named,
+    Numbers,
+    Option,
+    with_options,
+)
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -27,7 +37,9 @@ __all__ = ["workload"]
 
 LEVELS = Numbers("whole numbers from 1, such as 5,10,20", int, least=1)
 SIZE = Numbers("two numbers, such as 4,16", count=2)
-OUT = click.option("--out", required=True, type=PATH, help="File to write (.json, .json.gz).")
+OUT = click.option(
+    "--out", required=True, type=Named(".json", ".json.gz"), help="File to write (.json, .json.gz)."
+)
 
 
 @click.group()
@@ -124,17 +136,17 @@ def trace_options(clock: str) -> Option:
         click.option(
             "--from",
             "from_s",
-            type=float,
+            type=ANY_NUMBER,
             metavar="SECONDS",
             help=f"Leave out jobs that arrive before, {clock}.",
         ),
         click.option(
-            "--until", "until_s", type=float, metavar="SECONDS", help="Leave out jobs that arrive later."
+            "--until", "until_s", type=ANY_NUMBER, metavar="SECONDS", help="Leave out jobs that arrive later."
         ),
         click.option("--sample", type=AT_LEAST_ONE, metavar="N", help="Draw so many of these jobs."),
         click.option(
             "--seed",
-            type=click.IntRange(min=0),
+            type=SEED,
             default=0,
             help="Names the draw, and the noise of durations.",
         ),
@@ -221,7 +233,7 @@ def wfcommons(files: Sequence[Path], out: Path, library: bool, executor: str | N
 @click.option(
     "--profile", "names", multiple=True, metavar="NAME", help="Only this one; may be given several times."
 )
-@click.option("--out", type=PATH, help="Draw the DAGs into this PNG file.")
+@click.option("--out", type=Named(".png"), help="Draw the DAGs into this PNG file.")
 def show(workload: str, names: Sequence[str], out: Path | None) -> None:
     """Show the job profiles of WORKLOAD.
 
@@ -256,7 +268,10 @@ def _chosen(shown: Workload, names: Sequence[str]) -> tuple[JobProfile, ...]:
     profiles = {profile.name: profile for profile in shown.profiles}
     for name in names:
         if name not in profiles:
-            raise click.BadParameter(f"no profile named {name!r}", param_hint="'--profile'")
+            raise click.BadParameter(
+                f"no profile named {name!r}; without --profile all of them are shown",
+                param_hint="'--profile'",
+            )
     return tuple(profiles[name] for name in dict.fromkeys(names)) if names else shown.profiles
 
 

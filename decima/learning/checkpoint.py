@@ -18,6 +18,7 @@ from torch import Tensor
 
 from decima.outputs import atomic_path
 from decima.settings import TrainingError
+from workloads.reading import read_bytes
 
 __all__ = ["Best", "Checkpoint", "load_checkpoint", "save_checkpoint"]
 
@@ -66,10 +67,12 @@ class Checkpoint:
 
 def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
     """Write a checkpoint, in one step."""
+    data = io.BytesIO()  # PyTorch's own writer does not say what is wrong with a disk
+    torch.save(
+        {"format": FORMAT, "version": VERSION, **vars(checkpoint), "best": vars(checkpoint.best)}, data
+    )
     with atomic_path(path) as partial:
-        torch.save(
-            {"format": FORMAT, "version": VERSION, **vars(checkpoint), "best": vars(checkpoint.best)}, partial
-        )
+        partial.write_bytes(data.getvalue())
 
 
 def load_checkpoint(path: Path) -> Checkpoint:
@@ -80,7 +83,7 @@ def load_checkpoint(path: Path) -> Checkpoint:
             at.
     """
     try:
-        data = path.read_bytes()
+        data = read_bytes(path)
     except OSError as error:
         raise TrainingError(f"{path}: {error.strerror}, expected a checkpoint") from None
     try:

@@ -22,6 +22,7 @@ from decima.outputs import atomic_path, make_folder, uninterrupted
 from decima.policy.errors import NotFiniteError
 from decima.policy.threads import one_thread
 from decima.settings import TrainingError
+from workloads.reading import read_bytes
 
 if TYPE_CHECKING:
     from decima.learning.config import RunConfig
@@ -115,7 +116,8 @@ class TrainingLoop(ABC, Generic[Config]):
         resume: go on from the folder's checkpoint; from the beginning if the run was killed before the first one.
             Only the number of iterations and of those between checkpoints may differ from that run's settings. More
             iterations stretch whatever decays over the training, from the checkpoint on.
-        command: the command line, kept in the policy file.
+        command: the command line, kept in the policy file; of a run that goes on, behind that which it was begun with,
+            unless the settings are the same.
 
     Raises:
         TrainingError: the folder holds a training run already, or its checkpoint is damaged or of other settings.
@@ -132,8 +134,11 @@ class TrainingLoop(ABC, Generic[Config]):
         self.out = Path(out)
         self.command = command
         make_folder(self.out)
+        if resume:
+            self.command = self._command_so_far()
         self._checkpoint_file = self.out / CHECKPOINT
-        if self._checkpoint_file.exists() and not resume:
+        is_there = self._checkpoint_file.exists() or self._checkpoint_file.is_symlink()
+        if is_there and not resume:
             raise TrainingError(f"{self.out}: holds a training run already; --resume goes on with it")
         self._learner = self._make_learner()
         self._reference: dict[str, Any] = {}
@@ -142,7 +147,7 @@ class TrainingLoop(ABC, Generic[Config]):
         self._cpu_before_s = 0.0  # before this run was gone on with
         # Where the run stands after its last whole iteration, whatever has become of all else since.
         self._checkpoint: Checkpoint | None = None
-        if self._checkpoint_file.exists():
+        if is_there:
             self._restore(self._checkpoint_file)
         elif config.start is not None:
             self._begin_with(config.start)
@@ -209,7 +214,7 @@ class TrainingLoop(ABC, Generic[Config]):
         """
         interrupted = False
         with atomic_path(self.out / CONFIG) as path:
-            path.write_text(self.config.to_yaml(), encoding="utf-8")
+            path.write_text(f"{self._comment()}{self.config.to_yaml()}", encoding="utf-8")
         with one_thread(), MetricsLog(self.out, self.iteration, self.METRICS) as log:
             try:
                 with closing(self._iterations(on_phase or (lambda words: None))) as iterations:
@@ -289,6 +294,22 @@ class TrainingLoop(ABC, Generic[Config]):
         )
 
     # What is kept.
+
+    def _comment(self) -> str:
+        """The first line of ``config.yaml``: the command, so that a run that goes on knows what it was begun with."""
+        return f"# {' '.join(self.command.split())}\n"
+
+    def _command_so_far(self) -> str:
+        """What the run was begun with; and behind it this command, if that asks for something else."""
+        try:
+            text = read_bytes(self.out / CONFIG).decode()
+        except (OSError, UnicodeDecodeError):
+            return self.command
+        first, _, settings = text.partition("\n")
+        before = first.removeprefix("# ")
+        if before == first or not before:
+            return self.command
+        return before if settings == self.config.to_yaml() else f"{before} && {self.command}"
 
     def _kept(self) -> str:
         if self.iteration < 0:

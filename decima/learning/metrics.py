@@ -11,7 +11,9 @@ from typing import Self
 
 from torch.utils.tensorboard import SummaryWriter
 
-from decima.outputs import atomic_path
+from decima.outputs import atomic_path, writing
+from decima.settings import TrainingError
+from workloads.reading import read_bytes
 
 __all__ = ["COMMON", "MetricsLog", "read_metrics"]
 
@@ -33,11 +35,17 @@ COMMON: dict[str, str] = {
 def read_metrics(path: Path) -> list[dict[str, float]]:
     """The rows of a ``metrics.jsonl``, without a last one that was cut off."""
     rows = []
-    for line in path.read_text(encoding="utf-8").splitlines():
+    try:
+        text = read_bytes(path).decode()
+    except (OSError, UnicodeDecodeError) as error:
+        raise TrainingError(f"{path}: {getattr(error, 'strerror', 'no text')}, expected metrics") from None
+    for number, line in enumerate(text.splitlines(), start=1):
         try:
             rows.append(json.loads(line))
-        except json.JSONDecodeError:
+        except (ValueError, RecursionError):
             break
+        if not isinstance(rows[-1], dict) or not isinstance(rows[-1].get("iteration"), int):
+            raise TrainingError(f"{path}: line {number}: expected metrics of an iteration")
     return rows
 
 
@@ -56,8 +64,11 @@ class MetricsLog:
         kept = [row for row in read_metrics(path) if row["iteration"] <= iteration] if path.exists() else []
         with atomic_path(path) as partial:
             partial.write_text("".join(_line(row) for row in kept), encoding="utf-8")
-        self._file = path.open("a", encoding="utf-8")
-        self._board = SummaryWriter(str(out / "tensorboard"), purge_step=iteration + 1)
+        self._path = path
+        with writing(path):
+            self._file = path.open("a", encoding="utf-8")
+        with writing(out / "tensorboard"):
+            self._board = SummaryWriter(str(out / "tensorboard"), purge_step=iteration + 1)
 
     def __enter__(self) -> Self:
         return self
@@ -65,19 +76,23 @@ class MetricsLog:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._file.close()
-        self._board.close()
+        with writing(self._path):
+            self._file.close()
+        with writing(self._path.with_name("tensorboard")):
+            self._board.close()
 
     def write(self, row: Mapping[str, float]) -> None:
         """Write the metrics of one iteration; those that are no number are left out."""
         row = {name: value for name, value in row.items() if math.isfinite(value)}
         assert row.keys() <= self._known.keys()
-        self._file.write(_line(row))
-        self._file.flush()
-        for name, value in row.items():
-            if name != "iteration":
-                self._board.add_scalar(name, value, int(row["iteration"]))
-        self._board.flush()
+        with writing(self._path):
+            self._file.write(_line(row))
+            self._file.flush()
+        with writing(self._path.with_name("tensorboard")):
+            for name, value in row.items():
+                if name != "iteration":
+                    self._board.add_scalar(name, value, int(row["iteration"]))
+            self._board.flush()
 
 
 def _line(row: Mapping[str, float]) -> str:

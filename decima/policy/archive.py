@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 
 from decima.outputs import atomic_path
 from decima.policy.errors import PolicyFileError
+from workloads.reading import open_regular
 
 __all__ = ["checked_weights", "read_archive", "write_archive"]
 
 #: Of all arrays together, bytes; a policy has some ten thousand numbers.
-LARGEST = 2**30
+LARGEST = 2**28
 
 
 def write_archive(path: Path, arrays: Mapping[str, Any]) -> None:
@@ -33,7 +34,7 @@ def read_archive(path: Path) -> dict[str, NDArray[Any]]:
         PolicyFileError: it cannot be read, or there is something else in it.
     """
     try:
-        with zipfile.ZipFile(path) as archive:
+        with open_regular(path) as file, zipfile.ZipFile(file) as archive:
             members = archive.infolist()
             if sum(member.file_size for member in members) > LARGEST:
                 raise ValueError("larger than any policy")

@@ -21,6 +21,7 @@ from decima.policy.archive import read_archive, write_archive
 from decima.policy.config import DECIMA_SIM_POLICY, PolicyConfig
 from decima.policy.errors import PolicyFileError
 from decima.policy.parts import is_allowed
+from decima.policy.shipped import SHIPPED
 from decima.policy.surroundings import Surroundings
 
 if TYPE_CHECKING:
@@ -66,6 +67,21 @@ def read_policy(path: Path) -> tuple[PolicyConfig, dict[str, NDArray[Any]]]:
                 f"decima --allow-parts {module} .., or import {module} first"
             )
     return config, arrays
+
+
+def policy_path(name: str) -> Path:
+    """The file of a policy that ships, or else of that name.
+
+    Raises:
+        PolicyFileError: there is neither.
+    """
+    path = SHIPPED.get(name, Path(name))
+    if path.is_file():
+        return path
+    what = "does not come with this installation" if name in SHIPPED else "is no file, nor does it ship"
+    raise PolicyFileError(
+        f"the policy {name!r} {what}: expected a policy file or one of {', '.join(SHIPPED)}"
+    )
 
 
 def read_about(path: Path) -> dict[str, Any]:

@@ -109,7 +109,10 @@ def make_heuristic(spec: str) -> GridScheduler:
     """
     name, colon, number = spec.partition(":")
     if name not in HEURISTICS:
-        raise SchedulerError(f"unknown heuristic {spec!r}: expected one of {', '.join(HEURISTICS)}")
+        raise SchedulerError(
+            f"unknown heuristic {spec!r}: expected one of {', '.join(HEURISTICS)}, tetris:KNOB, random:SEED; "
+            "decima deeprm compare knows tetris*, too"
+        )
     if not colon:
         return HEURISTICS[name]()
     try:

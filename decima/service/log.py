@@ -13,6 +13,7 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, TextIO
 
@@ -22,6 +23,7 @@ from decima.service.protocol import Answer, Executor, Job
 from decima.service.server import ServeError
 from decima.service.service import Connected, Watcher
 from workloads.errors import DecimaError
+from workloads.reading import open_regular
 
 __all__ = ["Asked", "DecisionLog", "Left", "LogError", "Refused", "Started", "Welcomed", "read_log"]
 
@@ -97,6 +99,10 @@ class Asked(_Line):
     answer: Answer
     took_ms: float
     policy_ms: float
+
+
+#: Bytes of a line that is read; a question has a few thousand.
+_LONGEST = 2**26
 
 
 class Left(_Line):
@@ -226,8 +232,12 @@ def read_log(path: Path) -> Iterator[Started | Welcomed | Asked | Left | Refused
         LogError: it is no such log, or a line of it is wrong.
     """
     wrong, ended = "", True
-    with path.open("rb") as file:
-        for number, text in enumerate(file, start=1):
+    try:
+        opened = open_regular(path)
+    except OSError as error:
+        raise LogError(f"{path}: {error.strerror}, expected a log of decima serve") from None
+    with opened as file:
+        for number, text in enumerate(iter(partial(file.readline, _LONGEST), b""), start=1):
             ended = text.endswith(b"\n")
             try:
                 line = _LINE.validate_json(text)
@@ -254,7 +264,7 @@ def _is_cut(path: Path) -> bool:
         if not path.is_file() or not path.stat().st_size:
             return False
         with path.open("rb") as file:
-            Started.model_validate_json(file.readline())
+            Started.model_validate_json(file.readline(_LONGEST))
             file.seek(-1, os.SEEK_END)
             return file.read() != b"\n"
     except OSError as error:

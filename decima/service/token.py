@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import secrets
 import stat
+from io import TextIOWrapper
 from pathlib import Path
 
 from decima.service.server import ServeError
+from workloads.reading import open_regular
 
 __all__ = ["DEFAULT_TOKEN_FILE", "read_token"]
 
@@ -32,7 +34,7 @@ def read_token(path: Path) -> str:
         else:
             with os.fdopen(handle, "w") as file:
                 file.write(secrets.token_urlsafe(32) + "\n")
-        with path.open() as file:
+        with TextIOWrapper(open_regular(path), encoding="utf-8") as file:
             if stat.S_IMODE(os.fstat(file.fileno()).st_mode) & 0o077:
                 raise ServeError(f"{path}: others than its owner can read this token file: chmod 600 it")
             token = file.read(MOST_CHARACTERS + 2).strip()

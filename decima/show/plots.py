@@ -28,6 +28,10 @@ __all__ = [
 
 #: Where medians differ by more than this factor, times are on a logarithmic axis.
 WIDE = 8.0
+#: Of jobs in the system over time.
+MOST_LINES = 4
+#: A schedule shares its time axis with none that would leave so much of it white.
+MOST_WHITE = 0.5
 
 
 def plot_schedule(record: EpisodeRecord, title: str = "", end_s: float | None = None) -> Figure:
@@ -44,7 +48,7 @@ def plot_schedule(record: EpisodeRecord, title: str = "", end_s: float | None = 
     """
     figure, axes = new_axes(8, 4)
     handles = draw_schedule(axes, record, end_s)
-    axes.legend(handles=handles, ncols=2, loc="lower right", bbox_to_anchor=(1, 1), **LEGEND)
+    axes.legend(handles=handles, ncols=3, loc="lower right", bbox_to_anchor=(1, 1), **LEGEND)
     axes.set_title(f"{title}: average JCT {record.mean_jct_ms / 1000:.1f} s".removeprefix(": "), loc="left")
     return figure
 
@@ -78,10 +82,12 @@ def plot_jobs_in_system(records: Mapping[str, EpisodeRecord]) -> Figure:
     """How many jobs were in the system over time, one line per scheduler, as Decima's Figure 10(a).
 
     Args:
-        records: by scheduler, one episode of the same job sequence.
+        records: by scheduler, one episode of the same job sequence. More than ``MOST_LINES`` cannot be told apart:
+            those are drawn whose jobs took least.
     """
     figure, axes = new_axes(8, 4)
-    for name, look in styles(records, DASHED).items():
+    best = sorted(records, key=lambda name: records[name].mean_jct_ms)[:MOST_LINES]
+    for name, look in styles([name for name in records if name in best], DASHED).items():
         steps = records[name].jobs_in_system()
         times = steps.index.to_numpy() / 1000
         axes.step(times, steps.to_numpy(), where="post", label=name, linewidth=1.2, **look)
@@ -94,23 +100,31 @@ def plot_jobs_in_system(records: Mapping[str, EpisodeRecord]) -> Figure:
 def comparison_pictures(comparison: Comparison) -> dict[str, Callable[[], Figure]]:
     """What draws a comparison's pictures, by name.
 
-    ``schedule-SCHEDULER`` of one experiment for each scheduler, on one time axis; ``jct-cdf``; ``jobs-in-system``
-    where jobs arrive over time.
+    ``schedule-SCHEDULER`` of one experiment for each scheduler, on one time axis as far as ``MOST_WHITE`` allows;
+    ``jct-cdf``; ``jobs-in-system`` where jobs arrive over time.
 
     Args:
         comparison: with at least one finished experiment.
     """
     episodes = comparison.episodes
-    end_s = max(record.end_ms for record in episodes.values()) / 1000
+    ends_s = [record.end_ms / 1000 for record in episodes.values()]
     jct_s = {name: comparison.runs(name)["mean_jct_s"].to_numpy() for name in episodes}
     pictures: dict[str, Callable[[], Figure]] = {
-        f"schedule-{_file_name(name)}": partial(plot_schedule, record, name, end_s)
+        f"schedule-{_file_name(name)}": partial(
+            plot_schedule, record, f"{name}, seed {min(comparison.finished)}", _shared_end_s(record, ends_s)
+        )
         for name, record in episodes.items()
     }
     pictures["jct-cdf"] = partial(plot_jct_cdf, jct_s)
     if any(np.ptp(record.sequence.arrival_ms) > 0 for record in episodes.values()):
         pictures["jobs-in-system"] = partial(plot_jobs_in_system, episodes)
     return pictures
+
+
+def _shared_end_s(record: EpisodeRecord, ends_s: Sequence[float]) -> float:
+    """The right end of a schedule's time axis: the last end that does not leave too much of it white."""
+    own_s = record.end_ms / 1000
+    return max(end for end in ends_s if (1 - MOST_WHITE) * end <= own_s)
 
 
 def _file_name(scheduler: str) -> str:

@@ -46,6 +46,16 @@ STYLES: dict[str, tuple[str, str]] = {
     "weighted-fair": (BLUE, "-"),
     "tuned-weighted-fair": (RED, "--"),
     "random": (GREY, ":"),
+    "priced-srpt": (GREY, "-"),
+    "profiled-srpt": (ORANGE, "--"),
+    "capped-srpt": (ORANGE, ":"),
+    "lookahead": (SKY, "-."),
+    # where executors are of several sizes
+    "tetris": (SKY, "--"),
+    "graphene-star": (PINK, "--"),
+    "graphene": (ORANGE, "-."),
+    "drf": (BLUE, "--"),
+    "packed-srpt": (GREY, "--"),
     "decima": (BLACK, "-"),
     # on grids
     "sjf": (SKY, "-"),

@@ -65,5 +65,5 @@ def plot_fig13(outcome: Outcome) -> Figure:
         title = f"{scheduler}: average JCT {jct_s:.1f} s, makespan {makespan_s:.1f} s"
         handles = draw_schedule(axes, record, end_s)
         axes.set_title(f"{title} ({condition})", loc="left", fontsize="medium")
-    figure.legend(handles=handles, ncols=2, loc="outside lower right", **LEGEND)
+    figure.legend(handles=handles, ncols=3, loc="outside lower right", **LEGEND)
     return figure

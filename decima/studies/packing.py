@@ -127,6 +127,7 @@ def packing(
     Raises:
         ProjectFileError: a file is broken, or says nothing of one of the projects.
     """
+    known = {} if best is None else read_best(best)
     projects = read_projects(instances)
     if best is None:
         beside = (folder / "best.csv" for folder in (instances, instances.resolve().parent))
@@ -134,7 +135,7 @@ def packing(
     if best is None:
         bounds = {name: project.lower_bound for name, project in projects.items()}
         return measure_packing(projects, bounds, BOUND, seed, processes, on_step)
-    known = read_best(best)
+    known = known or read_best(best)
     for name in projects:
         if name not in known:
             raise ProjectFileError(f"{best}: expected a best known makespan of {name}")

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import csv
 import math
+from io import StringIO
 from pathlib import Path
 
 import numpy as np
 
 from decima.schedulers.graphene import PlanError, Project
 from workloads.errors import DecimaError
+from workloads.reading import read_bytes
 
 __all__ = ["ProjectFileError", "read_best", "read_project", "read_projects"]
+
+
+#: Of a file, bytes.
+_LONGEST = 2**26
 
 
 class ProjectFileError(DecimaError, ValueError):
@@ -41,7 +47,10 @@ def read_project(path: Path) -> Project:
     except ImportError:
         raise ProjectFileError(f"{path}: needs the psplib package: pip install 'decima[packing]'") from None
     try:
+        read_bytes(path, _LONGEST)  # is there, and is no pipe
         read = parse(path)
+    except OSError as error:
+        raise ProjectFileError(f"{path}: {error.strerror}, expected an .sm file of PSPLIB") from None
     except (ValueError, IndexError) as error:
         raise ProjectFileError(f"{path}: expected an .sm file of PSPLIB ({error})") from None
     if not all(resource.renewable for resource in read.resources):
@@ -78,7 +87,7 @@ def read_best(path: Path) -> dict[str, float]:
         ProjectFileError: it is no such file.
     """
     try:
-        with path.open(newline="", encoding="utf-8") as file:
+        with StringIO(read_bytes(path, _LONGEST).decode("utf-8-sig"), newline="") as file:
             rows = csv.DictReader(file)
             if not {"instance", "best"} <= set(rows.fieldnames or ()):
                 raise ProjectFileError(f"{path}: expected columns instance and best")
@@ -88,6 +97,8 @@ def read_best(path: Path) -> dict[str, float]:
                 if not 0 < makespan < math.inf:
                     raise ProjectFileError(f"{path}, line {rows.line_num}: expected a best makespan above 0")
                 best[row["instance"]] = makespan
+    except OSError as error:
+        raise ProjectFileError(f"{path}: {error.strerror}, expected a CSV file") from None
     except (ValueError, csv.Error) as error:
         if isinstance(error, ProjectFileError):
             raise

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from workloads.job import WorkloadError
+from workloads.reading import read_bytes
 from workloads.spark.application import SparkApplication, SparkQuery
 from workloads.spark.eventlog import read_event_log
 
@@ -189,11 +190,13 @@ def _mixtures(manifest: Path, runs: Mapping[str, Run]) -> list[Mixture]:
     if not manifest.exists():
         return []
     try:
-        noted = json.loads(manifest.read_text(encoding="utf-8"))["mixtures"]
+        noted = json.loads(read_bytes(manifest))["mixtures"]
         return [_mixture(name, noted[name], runs) for name in sorted(noted)]
     except WorkloadError as error:
         raise WorkloadError(f"{manifest}: {error}") from None
-    except (LookupError, TypeError, ValueError) as error:
+    except OSError as error:
+        raise WorkloadError(f"{manifest}: {error.strerror}, expected a manifest of recordings") from None
+    except (LookupError, RecursionError, TypeError, ValueError) as error:
         raise WorkloadError(f"{manifest}: not a usable manifest of recordings: {error!r}") from None
 
 

@@ -43,8 +43,8 @@ def draw_schedule(axes: Axes, record: EpisodeRecord, end_s: float | None = None)
     """Draw what every executor did over time, as Decima's Figure 3, without a title.
 
     Bars are coloured by job, light grey bars are moves to another job, white is idle. A triangle marks each
-    job's completion, with a dashed line below it unless there are too many jobs to tell lines apart. Lines lie between
-    classes of executors.
+    job's completion, with a dashed line below it unless there are too many jobs to tell lines apart, and another its
+    arrival, unless all come at once. Lines lie between classes of executors.
 
     Args:
         axes: empty ones.
@@ -55,6 +55,7 @@ def draw_schedule(axes: Axes, record: EpisodeRecord, end_s: float | None = None)
         What a legend has to explain.
     """
     from matplotlib.patches import Patch
+    from matplotlib.ticker import MaxNLocator
 
     end_ms = record.end_ms if end_s is None else end_s * 1000
     moves = np.column_stack([record.move_depart_ms, np.minimum(record.move_arrive_ms, record.end_ms)])
@@ -62,10 +63,14 @@ def draw_schedule(axes: Axes, record: EpisodeRecord, end_s: float | None = None)
     executor, job, span = _busy_spans(record, gap_ms=end_ms / 4000)
     _bars(axes, executor, span, job_colours(len(record.sequence))[job])
     completed = _mark_completions(axes, record)
+    marks: list[Artist] = [Patch(color=MOVE_COLOUR, label="executor moves"), completed]
+    if np.ptp(record.sequence.arrival_ms) > 0:
+        marks.append(_mark_arrivals(axes, record))
     _mark_classes(axes, record.config.executor_classes)
     axes.set(xlim=(0, end_ms / 1000), ylim=(0, record.config.num_executors))
     axes.set(xlabel="Time (s)", ylabel="Executor")
-    return [Patch(color=MOVE_COLOUR, label="executor moves"), completed]
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+    return marks
 
 
 def _busy_spans(
@@ -108,6 +113,13 @@ def _mark_completions(axes: Axes, record: EpisodeRecord) -> Line2D:
     height = np.full(completion_s.size, executors)
     look: dict[str, Any] = {"color": RED, "marker": "v", "markersize": 4, "linestyle": "none"}
     return axes.plot(completion_s, height, label="job completes", clip_on=False, **look)[0]
+
+
+def _mark_arrivals(axes: Axes, record: EpisodeRecord) -> Line2D:
+    """Draw them, where jobs do not all come at once; returns the triangle for the legend."""
+    arrival_s = record.sequence.arrival_ms[record.sequence.arrival_ms <= record.end_ms] / 1000
+    look: dict[str, Any] = {"color": BLACK, "marker": "^", "markersize": 4, "linestyle": "none"}
+    return axes.plot(arrival_s, np.zeros(arrival_s.size), label="job arrives", clip_on=False, **look)[0]
 
 
 def _mark_classes(axes: Axes, classes: Sequence[ExecutorClass]) -> None:

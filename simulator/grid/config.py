@@ -110,8 +110,10 @@ class GridConfig:
         weights = self.weights
         if len(weights) != self.machines:
             raise ConfigError(f"machine_weights must be {self.machines} numbers, got {len(weights)}")
-        if not all(math.isfinite(weight) for weight in (*weights, self.queue_weight, self.backlog_weight)):
-            raise ConfigError("the weights of rewards must be finite")
+        if not all(0 <= weight < math.inf for weight in (*weights, self.queue_weight, self.backlog_weight)):
+            raise ConfigError(
+                "machine_weights, queue_weight and backlog_weight must be finite and not negative"
+            )
         if math.prod(self.picture_shape) > _MOST_CELLS:
             rows, columns = self.picture_shape
             raise ConfigError(f"a picture of {rows} x {columns} has more than {_MOST_CELLS} cells")

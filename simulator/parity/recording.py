@@ -11,6 +11,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
 
 from workloads.errors import DecimaError
+from workloads.reading import all_of, open_regular
 
 __all__ = ["TOLERANCE", "RecordingError", "checked", "first_difference", "read_document"]
 
@@ -31,8 +32,8 @@ def read_document(path: Path) -> Any:
         RecordingError: it cannot be read, or is not JSON.
     """
     try:
-        data = path.read_bytes()
-        return from_json(gzip.decompress(data) if path.suffix == ".gz" else data)
+        with open_regular(path) as file:
+            return from_json(all_of(gzip.GzipFile(fileobj=file) if path.suffix == ".gz" else file))  # type: ignore[arg-type]
     except ValueError as error:
         raise RecordingError(f"{path}: Invalid JSON: {error}") from None
     except (OSError, EOFError, zlib.error) as error:

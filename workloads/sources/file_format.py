@@ -12,7 +12,16 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, JsonValue, Tag, ValidationError
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    JsonValue,
+    Tag,
+    ValidationError,
+)
 
 from workloads.job import ANY_LEVEL, JobProfile, StageProfile, TaskDurations, Wave, WorkloadError
 
@@ -89,11 +98,16 @@ class _Job(_Model):
     arrival_ms: Annotated[float, Field(ge=0)] = 0.0
 
 
+def _no_truth(value: object) -> object:
+    """As it is, but true is not 1."""
+    return str(value).lower() if isinstance(value, bool) else value
+
+
 class WorkloadFile(_Model):
     """A whole file."""
 
     format: Literal["decima-workload"]
-    version: Literal[1]
+    version: Annotated[Literal[1], BeforeValidator(_no_truth)]
     profiles: Annotated[dict[str, _Profile], Field(min_length=1)]
     name: str = ""
     about: dict[str, JsonValue] = Field(default_factory=dict)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from workloads.job import WorkloadError
+from workloads.reading import all_of, open_regular
 from workloads.sources.file_format import place_name
 
 __all__ = ["opened", "parse_json", "read_document", "reasons", "unreadable"]
@@ -29,9 +30,9 @@ def opened(path: Path, expected: str) -> Iterator[BinaryIO]:
         WorkloadError: it cannot be read, or is not gzip where it should be.
     """
     try:
-        # A gzip file can be read like any other.
-        with gzip.open(path) if path.suffix.lower() == ".gz" else path.open("rb") as file:
-            yield file  # type: ignore[misc]
+        with open_regular(path) as raw:
+            # A gzip file can be read like any other.
+            yield gzip.GzipFile(fileobj=raw) if path.suffix.lower() == ".gz" else raw  # type: ignore[misc]
     except (gzip.BadGzipFile, EOFError, zlib.error):
         raise WorkloadError(f"{path}: expected gzip, the file is malformed or cut short") from None
     except OSError as error:
@@ -68,9 +69,9 @@ def read_document(path: Path, expected: str, parse: Callable[[str], object] = pa
         WorkloadError: it cannot be read, is not UTF-8, or means nothing.
     """
     with opened(path, expected) as file:
-        data = file.read()
+        data = all_of(file)
     try:
-        return parse(data.decode())
+        return parse(data.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         raise WorkloadError(f"{path}: byte {error.start}: expected UTF-8 text") from None
     except json.JSONDecodeError as error:

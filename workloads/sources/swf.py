@@ -30,6 +30,8 @@ from workloads.sources.files import opened, reasons, unreadable
 __all__ = ["SwfLog", "read_swf", "swf_jobs"]
 
 _NUM_FIELDS = 18
+#: Characters of a line that is read, and blank lines that a log may have.
+_LONGEST_LINE, _MOST_BLANK = 2**16, 10**6
 _EXPECTED = "a log in Standard Workload Format"
 
 #: No number in a log is as large; up to here whole numbers are exact.
@@ -248,9 +250,15 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
     """The lines that are not blank, with their numbers."""
     # Names in comments are in whatever encoding; numbers are in any of them.
     with opened(path, _EXPECTED) as file, TextIOWrapper(file, encoding="utf-8", errors="replace") as text:
-        for number, line in enumerate(text, 1):
+        number = blank = 0
+        while line := text.readline(_LONGEST_LINE):
+            number += 1
             if stripped := line.strip():
                 yield number, stripped
+            blank += not stripped
+            if len(line) == _LONGEST_LINE or blank > _MOST_BLANK:
+                found = "nothing but blank lines" if blank > _MOST_BLANK else f"{len(line)} characters"
+                raise WorkloadError(f"{path}: line {number}: expected {_NUM_FIELDS} fields, got {found}")
 
 
 def _is_number(text: str) -> bool:

@@ -28,6 +28,7 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from workloads.job import JobProfile, StageProfile, TaskDurations, WorkloadError
+from workloads.reading import read_bytes
 
 __all__ = ["DEFAULT_SIZES", "LEVELS", "QUERIES", "load_tpch", "load_tpch_job"]
 
@@ -191,7 +192,7 @@ def _task_durations(*tables: _Table) -> TaskDurations:
 def _read_npy(path: Path) -> tuple[tuple[int, ...], bool, np.dtype[Any], bytes]:
     """Shape, Fortran order and dtype from the header of a .npy file, and the bytes after it."""
     try:
-        stream = io.BytesIO(path.read_bytes())
+        stream = io.BytesIO(read_bytes(path))
     except OSError as error:
         raise WorkloadError(f"{path}: {error.strerror}, expected a .npy file of the TPC-H profiles") from None
     readers = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}

@@ -184,11 +184,11 @@ def _profile(path: Path, file: _File, excerpt: Excerpt, executor: tuple[float, f
         alike.setdefault(key, []).append(place)
     stage_of = {place: stage for stage, places in enumerate(alike.values()) for place in places}
     edges = {(stage_of[parent], stage_of[child]) for child in stage_of for parent in parents[child]}
-    stages = tuple(
-        _stage(program, [measured[tasks[place].id] for place in places], excerpt, executor)
-        for (program, _, _), places in alike.items()
-    )
     try:
+        stages = tuple(
+            _stage(program, [measured[tasks[place].id] for place in places], excerpt, executor)
+            for (program, _, _), places in alike.items()
+        )
         return JobProfile(path.name.split(".json")[0], stages, np.array(sorted(edges)).reshape(-1, 2))
     except WorkloadError as error:
         raise WorkloadError(f"{path}: {error}") from None

@@ -230,8 +230,12 @@ def _lines(rows: Iterable[object]) -> str:
 
 def _replace(path: Path, data: bytes) -> None:
     """Put ``data`` in place of what ``path`` holds, at once or not at all."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    is_device = path.exists() and not path.is_file()  # such as /dev/stdout: written to, never replaced
+    temporary = path if is_device else path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
+        if is_device and not path.is_dir():
+            path.write_bytes(data)
+            return
         with temporary.open("wb") as file:
             file.write(data)
             file.flush()
@@ -240,5 +244,6 @@ def _replace(path: Path, data: bytes) -> None:
     except OSError as error:
         raise WorkloadError(f"{path}: cannot be written: {error.strerror}") from None
     finally:
-        with contextlib.suppress(OSError):  # it is there only if something went wrong
-            temporary.unlink(missing_ok=True)
+        if not is_device:
+            with contextlib.suppress(OSError):  # it is there only if something went wrong
+                temporary.unlink(missing_ok=True)

@@ -60,7 +60,7 @@ def _read_log(log: EventLog, partial: bool) -> Iterator[SparkApplication]:
             tables, problems = EventTables(), Problems(partial)
         try:
             tables.add(name, event)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
             problems.report(f"{place}: {name} without a usable {error}")
     if not tables.started and not tables.jobs:
         raise WorkloadError(f"{log.path}: not a Spark event log (no SparkListenerApplicationStart)")

@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from workloads.job import MOST_TASKS
+
 __all__ = ["EVENT_NAMES", "EventTables", "Execution", "Executor", "Job", "Stage", "TaskOutcome"]
 
 NAN = float("nan")
@@ -99,7 +101,8 @@ _TASK_COLUMNS = (
 class EventTables:
     """What the events of one application say, as far as they have been added.
 
-    `add` raises KeyError, TypeError or ValueError for an event that lacks a field or has one of a wrong type.
+    `add` raises ArithmeticError, LookupError, TypeError or ValueError for an event that lacks a field
+    or has one of a wrong type.
     """
 
     name: str = ""
@@ -154,21 +157,21 @@ class EventTables:
 
     def _add_application_start(self, event: _Event) -> None:
         self.name, self.application_id = str(event["App Name"]), str(event.get("App ID", ""))
-        self.started_ms = float(event["Timestamp"])
+        self.started_ms = _ms(event["Timestamp"])
 
     def _add_application_end(self, event: _Event) -> None:
-        self.ended_ms = float(event["Timestamp"])
+        self.ended_ms = _ms(event["Timestamp"])
 
     def _add_executor(self, event: _Event) -> None:
         executor, info = self._executor(event["Executor ID"]), event["Executor Info"]
         executor.cores, executor.host = int(info["Total Cores"]), str(info.get("Host", ""))
-        executor.registered_ms = float(info.get("Registration Time", event["Timestamp"]))
+        executor.registered_ms = _ms(info.get("Registration Time", event["Timestamp"]))
         if "Request Time" in info:
-            executor.requested_ms = float(info["Request Time"])
+            executor.requested_ms = _ms(info["Request Time"])
 
     def _remove_executor(self, event: _Event) -> None:
         executor = self._executor(event["Executor ID"])
-        executor.removed_ms = float(event["Timestamp"])
+        executor.removed_ms = _ms(event["Timestamp"])
         reason = str(event.get("Removed Reason", "")).lower()
         executor.lost = not ("killed by driver" in reason or "decommission" in reason)
 
@@ -176,12 +179,12 @@ class EventTables:
         execution = int(event["executionId"])
         if int(event.get("rootExecutionId", execution)) == execution:
             self.executions[execution] = Execution(
-                str(event.get("description", "")), float(event["time"]), _plan(event.get("sparkPlanInfo"))
+                str(event.get("description", "")), _ms(event["time"]), _plan(event.get("sparkPlanInfo"))
             )
 
     def _end_execution(self, event: _Event) -> None:
         if execution := self.executions.get(int(event["executionId"])):
-            execution.ended_ms = float(event["time"])
+            execution.ended_ms = _ms(event["time"])
             execution.failed = bool(event.get("errorMessage"))
 
     def _start_job(self, event: _Event) -> None:
@@ -195,13 +198,13 @@ class EventTables:
             execution=None if execution is None else int(execution),
             name=str(properties.get("spark.job.description") or properties.get("spark.jobGroup.id") or ""),
             stage_ids=tuple(sorted(int(info["Stage ID"]) for info in infos)),
-            submitted_ms=float(event["Submission Time"]),
+            submitted_ms=_ms(event["Submission Time"]),
         )
         self.jobs[job.job_id] = job
 
     def _end_job(self, event: _Event) -> None:
         if job := self.jobs.get(int(event["Job ID"])):
-            job.ended_ms = float(event["Completion Time"])
+            job.ended_ms = _ms(event["Completion Time"])
             job.failed = event["Job Result"]["Result"] != "JobSucceeded"
 
     def _submit_stage(self, event: _Event) -> None:
@@ -232,6 +235,8 @@ class EventTables:
         info, metrics = event["Task Info"], event.get("Task Metrics") or {}
         read = metrics.get("Shuffle Read Metrics", {})
         stage_id = int(event["Stage ID"])
+        if int(info["Finish Time"]) < int(info["Launch Time"]):
+            raise ValueError("Finish Time: it is before the Launch Time")
         row = (
             stage_id,
             # A later attempt of a stage numbers only the tasks that it repeats; partitions keep their number.
@@ -248,7 +253,9 @@ class EventTables:
             int(read.get("Remote Bytes Read", 0)) + int(read.get("Local Bytes Read", 0)),
             int(metrics.get("Shuffle Write Metrics", {}).get("Shuffle Bytes Written", 0)),
         )
-        for column, value in zip(self._tasks, row, strict=True):
+        for column, value in zip(
+            self._tasks, array("q", row), strict=True
+        ):  # all of them are int64, or none is added
             column.append(value)
         self.tally["ended_tasks"] += 1
         if stage := self.stages.get(stage_id):
@@ -260,6 +267,11 @@ class EventTables:
     def _stage(self, info: _Event) -> Stage:
         stage_id = int(info["Stage ID"])
         if stage_id not in self.stages:
+            parents = tuple(int(parent) for parent in info["Parent IDs"])
+            if not all(parent < stage_id for parent in parents):
+                raise ValueError("Parent IDs: a stage is made after its parents")
+            if not 0 <= int(info["Number of Tasks"]) <= MOST_TASKS:
+                raise ValueError(f"Number of Tasks: {info['Number of Tasks']}")
             # The stage's own RDD comes first, then those that it is computed from within the stage.
             rdds = info.get("RDD Info") or [{"RDD ID": -1 - stage_id}]
             self.stages[stage_id] = Stage(
@@ -267,9 +279,16 @@ class EventTables:
                 name=_operators(rdds) or str(info.get("Stage Name", "")),
                 rdd=int(rdds[0]["RDD ID"]),
                 num_tasks=int(info["Number of Tasks"]),
-                parents=tuple(int(parent) for parent in info["Parent IDs"]),
+                parents=parents,
             )
         return self.stages[stage_id]
+
+
+def _ms(value: Any) -> float:
+    """A time since 1970 that a calendar has, ms."""
+    if not abs(time := float(value)) < 2.5e14:
+        raise ValueError(f"time: {value}")
+    return time
 
 
 def _plan(root: _Event | None) -> tuple[str, ...]:

@@ -13,9 +13,11 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from workloads.job import WorkloadError
+from workloads.reading import open_regular
+from workloads.sources.files import unreadable
 
 try:
     import zstandard
@@ -26,6 +28,10 @@ __all__ = ["EventLog", "Problems", "events", "find_event_logs"]
 
 #: Longest line that is read whole, bytes. Spark writes plans of many megabytes, which nobody here needs.
 MAX_LINE = 64 * 2**20
+#: A longer line is none, but what a small file unpacks to that means harm, bytes.
+MOST_OF_A_LINE = 2**30
+#: Blank lines of a log, which has none.
+MOST_BLANK = 10**6
 #: Longest beginning of a file that may be no event log at all, bytes.
 _PROBE = 4096
 
@@ -100,7 +106,7 @@ def find_event_logs(path: Path) -> list[EventLog]:
     if path.is_file():
         return [EventLog(path, (path,))]
     if not path.is_dir():
-        raise WorkloadError(f"{path}: no such file or folder")
+        raise WorkloadError(f"{path}: no {'event log' if path.exists() else 'such file or folder'}")
     if rolled := _rolled_log(path):
         return [rolled]
     entries = sorted(entry for entry in path.iterdir() if not entry.name.startswith((".", "_")))
@@ -162,8 +168,8 @@ def _describe_bad(line: bytes) -> str:
 
 def _lines(path: Path, problems: Problems) -> Iterator[tuple[int, bytes]]:
     """Numbered lines of a file; of a line longer than `MAX_LINE` only the beginning."""
-    with path.open("rb") as file, _decompressed(path, file) as stream:
-        number = 0
+    with _opened(path) as file, _decompressed(path, file) as stream:
+        number = blank = 0
         while True:
             number += 1
             try:
@@ -171,9 +177,12 @@ def _lines(path: Path, problems: Problems) -> Iterator[tuple[int, bytes]]:
                 line = start = stream.readline(_PROBE if number == 1 else MAX_LINE)
                 if number == 1 and _EVENT_NAME.match(start):
                     line = start if start.endswith(b"\n") else start + stream.readline(MAX_LINE)
-                rest = line
+                rest, length = line, len(line)
                 while len(rest) >= MAX_LINE and not rest.endswith(b"\n"):
                     rest = stream.readline(MAX_LINE)
+                    length += len(rest)
+                    if length > MOST_OF_A_LINE:
+                        raise WorkloadError(f"{path}:{number}: a line of more than {length >> 20} MiB")
             except EOFError:
                 problems.note(f"{path}:{number}: the data end early (truncated, or still being written)")
                 return
@@ -186,9 +195,18 @@ def _lines(path: Path, problems: Problems) -> Iterator[tuple[int, bytes]]:
                 return
             if line.strip():
                 yield number, line
+            elif (blank := blank + 1) > MOST_BLANK:
+                raise WorkloadError(f"{path}:{number}: more than {MOST_BLANK:,} blank lines")
 
 
-def _decompressed(path: Path, file: io.BufferedReader) -> io.BufferedIOBase:
+def _opened(path: Path) -> BinaryIO:
+    try:
+        return open_regular(path)
+    except OSError as error:
+        raise unreadable(path, error, "an event log of Spark") from None
+
+
+def _decompressed(path: Path, file: BinaryIO) -> BinaryIO | io.BufferedIOBase:
     """The stream's plain content; compression is told by the first bytes, whatever the file is called."""
     start = file.read(8)
     file.seek(0)

@@ -156,6 +156,11 @@ class ClusterSection(Section):
             parse_classes(classes)
         return classes
 
+    @model_validator(mode="after")
+    def _check_size(self) -> ClusterSection:
+        self.build()
+        return self
+
     def build(self) -> ClusterConfig:
         """As the simulator wants it."""
         return ClusterConfig(
@@ -179,7 +184,7 @@ class WorkloadSection(Section):
     arrivals: Literal["batch", "poisson"] = Field(
         default="batch", description="all jobs at time 0, or a Poisson process"
     )
-    jobs: Count = Field(default=20, description="jobs in each sequence")
+    jobs: int = Field(default=20, ge=1, le=10_000_000, description="jobs in each sequence")
     memory_demand: Literal["own", "uniform"] = Field(
         default="own",
         description="memory that tasks need: the workload's, or for each stage drawn from (0, 1]",

@@ -21,8 +21,7 @@ from decima.learning.cluster.metrics import METRICS
 from decima.learning.cluster.settings import by_cell
 from decima.learning.cluster.simulation import Simulation, fair_ms
 from decima.learning.loop import TrainingLoop, Validation
-from decima.policy.files import TRAINED_ON, save_policy
-from decima.policy.shipped import SHIPPED
+from decima.policy.files import TRAINED_ON, policy_path, save_policy
 from decima.settings import TrainingError
 
 if TYPE_CHECKING:
@@ -82,7 +81,7 @@ class Trainer(TrainingLoop["TrainingConfig"]):
         return Learner(self.config, self._conditions, self._device)
 
     def _begin_with(self, start: str) -> None:
-        self._learner.begin_with(SHIPPED.get(start, Path(start)))
+        self._learner.begin_with(policy_path(start))
 
     def _restore(self, path: Path) -> None:
         super()._restore(path)

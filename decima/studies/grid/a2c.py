@@ -52,9 +52,13 @@ def tables(study: GridStudy, log: Path | None = None, log_load: float = 0.7) -> 
         log_load: that it is resampled to.
 
     Raises:
-        WorkloadError: the log cannot be read.
+        WorkloadError: the log cannot be read, or has too few jobs.
     """
-    summary = None if log is None else read_swf(log).summary()  # refused before anything is trained
+    summary = of_log = None
+    if log is not None:  # refused before anything is trained
+        summary = read_swf(log).summary()
+        of_log = study.config("a2c", jobs__log=str(log), jobs__rate=None, jobs__load=log_load, grid__units=10)
+        of_log.jobs.draw(of_log.grid.build(), 1, study.seed)
     config = study.config("a2c")
     learned = config.jobs.rate
     assert isinstance(learned, tuple)
@@ -81,8 +85,7 @@ def tables(study: GridStudy, log: Path | None = None, log_load: float = 0.7) -> 
     conditions["architectures"] = study.conditions(
         study.config("a2c", jobs__rate=ARCHITECTURE_RATE), files, ()
     )
-    if log is not None:
-        of_log = study.config("a2c", jobs__log=str(log), jobs__rate=None, jobs__load=log_load, grid__units=10)
+    if of_log is not None:
         networks["log"] = study.train({"a2c-log": of_log})["a2c-log"]
         conditions["log"] = study.conditions(of_log, {A2C: networks["log"]}, HEURISTICS)
     results = study.compare(conditions)

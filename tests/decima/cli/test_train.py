@@ -45,7 +45,7 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def train(config: Path) -> Train:
     def train(*options: str) -> Result:
-        return CliRunner().invoke(cli, ["train", *options])
+        return CliRunner().invoke(cli, ["train", "--processes", "1", *options])
 
     return train
 
@@ -111,7 +111,13 @@ def test_the_command_that_a_policy_file_keeps_makes_the_same_policy(train: Train
     assert_same_run(tmp_path / "out", tmp_path / "again")
     train("--resume", "--set", "iterations=2", "--out", "out")
     command = read_about(tmp_path / "out" / "policy.npz")["command"]
-    assert command == "decima train --config out/config.yaml --set iterations=2 --out DIR"
+    begun = "decima train --config small.yaml --set seed=3 --set iterations=1 --out DIR"
+    assert command == f"{begun} && decima train --set iterations=2 --out DIR --resume"
+    for line in command.split(" && "):
+        assert train(*line.replace("DIR", "third").split()[2:]).exit_code == 0
+    assert_same_run(tmp_path / "out", tmp_path / "third")
+    train("--resume", "--out", "out")
+    assert read_about(tmp_path / "out" / "policy.npz")["command"] == command
 
 
 @pytest.mark.parametrize(
@@ -210,6 +216,8 @@ def test_every_setting_and_metric_is_explained(
 ) -> None:
     result = CliRunner().invoke(cli, [*words, "--explain"])
     assert result.exit_code == 0
+    named = CliRunner().invoke(cli, [*words, "--explain", "--set", "seed=77"]).stdout
+    assert next(line for line in named.splitlines() if line.startswith("seed ")).split()[1] == "77"
     shown = {line.split()[0] for line in result.stdout.splitlines() if line and not line.startswith(" ")}
     settings = describe_settings(config)
     assert shown >= {*metrics, *(key for key, _, _ in settings)}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import shutil
 import time
 from pathlib import Path
@@ -18,6 +20,7 @@ from decima.learning.cluster.config import TrainingConfig
 from decima.learning.grid import learner as grid_learner
 from decima.learning.grid.config import DeepRMConfig
 from decima.learning.loop import CARD, CONFIG, IterationReport
+from decima.outputs import OutputError
 from decima.policy.errors import NotFiniteError, PolicyFileError
 from decima.policy.files import read_about
 from decima.policy.grid.files import read_about as read_about_network
@@ -98,6 +101,30 @@ def test_every_way_of_training_learns_something_and_goes_on(kind: str, way: str,
     assert any(not torch.equal(initial[name], learned[name]) for name in initial)
     with pytest.raises(ZeroDivisionError):
         trainer.run(stop_after(1, ZeroDivisionError))
+    runs.train(config, resume=True)
+    runs.assert_same("whole", "out")
+
+
+def test_a_full_disk_leaves_the_checkpoint_and_the_run_goes_on(
+    runs: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = runs.config(validation={"every": 1}, checkpoint_every=1)
+    runs.train(config, "whole")
+
+    def fill(report: IterationReport) -> None:
+        if report.iteration == 1:
+            monkeypatch.setattr(Path, "write_bytes", full)
+
+    def full(self: Path, data: bytes) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    path = runs.path("out")
+    with pytest.raises(OutputError) as caught:
+        runs.trainer(config).run(fill)
+    assert str(caught.value) == f"cannot write {path}: No space left on device"
+    assert load_checkpoint(path).iteration == 1
+    assert not [each for each in path.parent.iterdir() if each.name.startswith(".")]
+    monkeypatch.undo()
     runs.train(config, resume=True)
     runs.assert_same("whole", "out")
 

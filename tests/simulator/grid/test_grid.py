@@ -143,9 +143,18 @@ SIZES = ("num_resources", "units", "visible_jobs", "slot_width", "horizon", "mac
         ),
         ({"picture": "grey"}, "picture must be one of binary, coloured, got 'grey'"),
         ({"machines": 2, "machine_weights": (1.0,)}, "machine_weights must be 2 numbers, got 1"),
-        ({"machine_weights": (float("nan"),)}, "the weights of rewards must be finite"),
-        ({"queue_weight": float("inf")}, "the weights of rewards must be finite"),
-        ({"backlog_weight": float("-inf")}, "the weights of rewards must be finite"),
+        (
+            {"machine_weights": (float("nan"),)},
+            "must be finite and not negative",
+        ),
+        (
+            {"queue_weight": float("inf")},
+            "must be finite and not negative",
+        ),
+        (
+            {"backlog_weight": float("-inf")},
+            "must be finite and not negative",
+        ),
     ],
 )
 def test_impossible_grids(changes: dict[str, Any], message: str) -> None:

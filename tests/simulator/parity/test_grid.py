@@ -256,7 +256,10 @@ IMPOSSIBLE: dict[str, tuple[Damage, str]] = {
     "slots": (at("params.num_nw", 0), "visible_jobs must be a whole number of 1 to 10000, got 0"),
     "steps": (at("params.simu_len", 0), "steps must be a whole number of at least 1, got 0"),
     "cut": (at("params.episode_max_length", 0), "max_steps must be a whole number of at least 1"),
-    "weight": (at("params.hold_penalty", float("inf")), "the weights of rewards must be finite"),
+    "weight": (
+        at("params.hold_penalty", float("inf")),
+        "machine_weights, queue_weight and backlog_weight must be finite and not negative",
+    ),
     "huge": (at("params.time_horizon", 10**30), "params.time_horizon: Input should be less than 1000000"),
     "picture": (
         at("params", lambda p: p | dict.fromkeys(HUGE, 9999)),

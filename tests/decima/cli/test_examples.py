@@ -1,0 +1,148 @@
+"""No example in a help text, and no command on a page, is refused by the program."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NoReturn
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from decima.cli.compare import DEFAULT_SCHEDULERS, SCHEDULERS_THAT_PACK
+from decima.cli.main import cli
+from decima.learning.cluster.config import RECIPES, read_config
+from decima.learning.grid.config import RECIPES as GRID_RECIPES
+from decima.learning.grid.config import DeepRMConfig
+from decima.registry import make_scheduler
+from decima.schedulers.grid import make_heuristic
+from decima.settings import read_settings
+from simulator.cluster.config import parse_classes
+
+ROOT = Path(__file__).parents[3]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), ROOT / "CHANGELOG.md"]
+
+
+def commands(
+    group: click.Group = cli, path: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    for name, command in group.commands.items():
+        yield (*path, name), command
+        if isinstance(command, click.Group):
+            yield from commands(command, (*path, name))
+
+
+ALL = dict(commands())
+#: What "such as EXAMPLE" is an example of, in the help of an option -> what takes it.
+TAKES = {
+    "--classes": parse_classes,
+    "--set": lambda example: (
+        read_config("batch", [example]),
+        read_settings(DeepRMConfig, GRID_RECIPES, "deeprm", [example]),
+    ),
+    "--levels": lambda example: example,
+    "--executor": lambda example: example,
+}
+
+
+def texts(command: click.Command) -> list[str]:
+    """All that its help says."""
+    return [
+        command.help or "",
+        *(option.help or "" for option in command.params if isinstance(option, click.Option)),
+    ]
+
+
+def named(words: list[str]) -> tuple[tuple[str, ...], list[str]]:
+    """The command that words begin with, and the other words."""
+    count = 0
+    while count < len(words) and tuple(words[: count + 1]) in ALL:
+        count += 1
+    return tuple(words[:count]), words[count:]
+
+
+def options(command: click.Command) -> set[str]:
+    return {word for each in command.params for word in (*each.opts, *each.secondary_opts)} | {"--help"}
+
+
+def test_values_that_stand_as_examples_are_taken() -> None:
+    found = [
+        (option.opts[0], example.rstrip(",.;"))
+        for command in ALL.values()
+        for option in command.params
+        if isinstance(option, click.Option)
+        for example in re.findall(r"such as (\S+)", option.help or "")
+    ]
+    assert len(found) >= 3
+    for option, example in found:
+        TAKES[option](example)
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in ALL if not isinstance(ALL[path], click.Group)], ids=" ".join
+)
+def test_commands_and_options_that_a_help_text_names_are_there(path: tuple[str, ...]) -> None:
+    for text in texts(ALL[path]):
+        for words in re.findall(r"\bdecima((?: [a-z-]+)+)((?: --[a-z-]+)*)", text):
+            command, _ = named(words[0].split())
+            if command:
+                assert set(words[1].split()) <= options(ALL[command]), text
+        others = re.sub(r"decima(?: [a-z-]+)+(?: --[a-z-]+)+", "", text)
+        assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", others)) <= options(ALL[path]), text
+
+
+def test_names_that_help_texts_list_are_all_that_there_are() -> None:
+    for path, recipes in ((("train",), RECIPES), (("deeprm", "train"), GRID_RECIPES)):
+        config = next(option for option in ALL[path].params if option.name == "config")
+        assert isinstance(config, click.Option)
+        listed = re.search(r"a recipe \((.*)\)", config.help or "")
+        assert listed is not None
+        assert sorted(listed[1].split(", ")) == recipes.names()
+    for name in ("sjf", "packer", "tetris:0.5", "random", "random:7"):
+        make_heuristic(name)
+    for name in f"{DEFAULT_SCHEDULERS},{SCHEDULERS_THAT_PACK}".split(","):
+        make_scheduler(name.removeprefix("tuned-"))
+
+
+class Missing(Exception):
+    """A file is not here."""
+
+
+@pytest.fixture
+def no_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that is not here is an error of its own."""
+    fail = click.Path.fail
+
+    def missing(self: click.Path, message: str, *where: Any) -> NoReturn:
+        if "does not exist" in message:
+            raise Missing(message)
+        fail(self, message, *where)
+
+    monkeypatch.setattr(click.Path, "fail", missing)
+
+
+def lines() -> Iterator[tuple[Path, str]]:
+    """The commands of the program that stand on pages, with lines that go on put together."""
+    for page in PAGES:
+        for text in re.findall(r"^ *```sh\n(.*?)^ *```$", page.read_text(), re.M | re.S):
+            for line in text.replace("\\\n", " ").splitlines():
+                if match := re.match(r"\s*(?:\.venv/bin/)?decima (.*)", line):
+                    yield page, match[1]
+
+
+@pytest.mark.usefixtures("no_files")
+@pytest.mark.parametrize(("page", "line"), [pytest.param(page, line, id=line) for page, line in lines()])
+def test_a_command_on_a_page_is_one(page: Path, line: str) -> None:
+    """It is parsed, and nothing of it refused but files that are not here."""
+    words = shlex.split(re.split(r"\s(?:#|&&|\||>|&$)", line)[0])
+    path, rest = named(words)
+    assert path, line
+    if isinstance(ALL[path], click.Group) or "--help" in rest:
+        assert CliRunner().invoke(cli, [*path, "--help"]).exit_code == 0
+        return
+    with suppress(Missing):
+        ALL[path].make_context(" ".join(path), rest)

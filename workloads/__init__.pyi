@@ -1,0 +1,68 @@
+from .arrivals import (
+    JobSequence,
+    RandomStream,
+    batch_arrivals,
+    poisson_arrivals,
+    random_stream,
+    trace_arrivals,
+    uniform_memory,
+)
+from .errors import DecimaError
+from .excerpt import Excerpt
+from .grid_jobs import DISTRIBUTIONS, JobDistribution, JobSets, draw_jobs
+from .job import JobProfile, StageProfile, TaskDurations, Wave, WorkloadError
+from .scaling import scaled
+from .simplify import simplified
+from .sources.alibaba import read_alibaba
+from .sources.open import open_workload
+from .sources.swf import SwfLog, read_swf, swf_jobs
+from .sources.synthetic import random_dag, synthetic_profiles
+from .sources.tpch_measured import embedded_tpch, embedded_workload
+from .sources.tpch_published import load_tpch, load_tpch_job
+from .sources.wfcommons import read_wfcommons
+from .sources.workload_file import Workload, read_workload, write_workload
+from .spark.eventlog import read_event_log
+from .spark.importing import SparkImport, import_event_logs
+from .spark.model import SparkModel
+
+__all__ = [
+    "DISTRIBUTIONS",
+    "DecimaError",
+    "Excerpt",
+    "JobDistribution",
+    "JobProfile",
+    "JobSequence",
+    "JobSets",
+    "RandomStream",
+    "SparkImport",
+    "SparkModel",
+    "StageProfile",
+    "SwfLog",
+    "TaskDurations",
+    "Wave",
+    "Workload",
+    "WorkloadError",
+    "batch_arrivals",
+    "draw_jobs",
+    "embedded_tpch",
+    "embedded_workload",
+    "import_event_logs",
+    "load_tpch",
+    "load_tpch_job",
+    "open_workload",
+    "poisson_arrivals",
+    "random_dag",
+    "random_stream",
+    "read_alibaba",
+    "read_event_log",
+    "read_swf",
+    "read_wfcommons",
+    "read_workload",
+    "scaled",
+    "simplified",
+    "swf_jobs",
+    "synthetic_profiles",
+    "trace_arrivals",
+    "uniform_memory",
+    "write_workload",
+]
