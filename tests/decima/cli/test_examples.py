@@ -139,6 +139,8 @@ def lines() -> Iterator[tuple[Path, str]]:
 def test_a_command_on_a_page_is_one(page: Path, line: str) -> None:
     """It is parsed, and nothing of it refused but files that are not here."""
     words = shlex.split(re.split(r"\s(?:#|&&|\||>|&$)", line)[0])
+    while words[0] in options(cli):  # of all commands, with a value each
+        words = words[2:]
     path, rest = named(words)
     assert path, line
     if isinstance(ALL[path], click.Group) or "--help" in rest:
