@@ -13,7 +13,7 @@ from decima.evaluation.grid import HEURISTIC_NAMES, Evaluation, GridConditions
 from decima.learning.grid.config import RECIPES, DeepRMConfig
 from decima.learning.grid.trainer import DeepRMTrainer
 from decima.settings import read_settings
-from decima.studies.trainings import Tell, train_all
+from decima.learning.trainings import Tell, train_all
 
 __all__ = ["GridStudy"]
 
