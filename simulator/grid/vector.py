@@ -158,11 +158,12 @@ class GridVectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
 
     def _make_state(self, most: int) -> None:
         """Empty grids for these jobs, with room for so many in each."""
-        self._own = {name: getattr(_joined(self._jobs, most), name).copy() for name in _JOBS}
+        jobs = _joined(self._jobs, most)
+        self._own = {name: getattr(jobs, name).copy() for name in _JOBS}
         shown = {name: values.view() for name, values in self._own.items()}
         for values in shown.values():
             values.flags.writeable = False  # as in a grid: it is other code that is compiled for others
-        self._state = state_of(self.config, _joined(self._jobs, most))._replace(**shown)
+        self._state = state_of(self.config, jobs)._replace(**shown)
 
     def _begin(self, places: NDArray[np.int64]) -> None:
         """Begin episodes anew, with other jobs."""
@@ -225,16 +226,15 @@ class GridVectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
 
 def _joined(sets: Sequence[JobSets], most: int) -> JobSets:
     """Sets of jobs one after the other, with room for so many in each."""
-
-    def pad(values: NDArray[np.int32], padding: int) -> NDArray[np.int32]:
-        room = [(0, 0), (0, most - values.shape[1]), *[(0, 0)] * (values.ndim - 2)]
-        return np.pad(values, room, constant_values=padding)
-
-    steps = sets[0].steps
-    return JobSets(
-        np.concatenate([pad(jobs.enter, steps) for jobs in sets]),
-        np.concatenate([pad(jobs.duration, 0) for jobs in sets]),
-        np.concatenate([pad(jobs.demand, 0) for jobs in sets]),
-        np.concatenate([jobs.num_jobs for jobs in sets]),
-        steps,
-    )
+    steps, resources = sets[0].steps, sets[0].num_resources
+    enter = np.full((len(sets), most), steps, dtype=np.int32)
+    duration = np.zeros((len(sets), most), dtype=np.int32)
+    demand = np.zeros((len(sets), most, resources), dtype=np.int32)
+    for place, jobs in enumerate(sets):
+        room = jobs.enter.shape[1]
+        enter[place, :room], duration[place, :room], demand[place, :room] = (
+            jobs.enter[0],
+            jobs.duration[0],
+            jobs.demand[0],
+        )
+    return JobSets(enter, duration, demand, np.concatenate([jobs.num_jobs for jobs in sets]), steps)
