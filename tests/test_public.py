@@ -16,6 +16,7 @@ import workloads
         "workloads",
         "simulator.cluster.env",
         "simulator.grid.env",
+        "decima.gym.scheduler",
         "simulator.grid.grid",
         "decima.evaluation.fit",
     ],

@@ -1,4 +1,3 @@
-from .ids import register_environments
 from .named import deeprm, deeprm_vector, tpch_batch, tpch_batch_vector, tpch_stream, tpch_stream_vector
 from .scheduler import GridPolicyScheduler, PolicyScheduler, as_grid_scheduler, as_scheduler
 
@@ -9,7 +8,6 @@ __all__ = [
     "as_scheduler",
     "deeprm",
     "deeprm_vector",
-    "register_environments",
     "tpch_batch",
     "tpch_batch_vector",
     "tpch_stream",

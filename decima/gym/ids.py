@@ -1,4 +1,4 @@
-"""The names of environments. Gymnasium calls ``register_environments`` when it is imported, so nothing else is here."""
+"""The names of environments, as texts: what is behind them is imported when one is made."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def as_scheduler(policy: Policy, view: MakeView = FlatView) -> PolicyScheduler:
     >>> from workloads import batch_arrivals, synthetic_profiles
     >>> first = as_scheduler(lambda observation, mask: (mask.argmax(), 9))  # the job with the least work, all executors
     >>> jobs = batch_arrivals(synthetic_profiles(5), 4, seed=1)
-    >>> run_episode(ClusterConfig(num_executors=10), jobs, first).metrics().completed_jobs
+    >>> int(run_episode(ClusterConfig(num_executors=10), jobs, first).metrics()["completed_jobs"])
     4
     """
     return PolicyScheduler(_choice(policy), view, getattr(policy, "observation_space", None))

@@ -12,11 +12,9 @@ import gymnasium
 import numpy as np
 import pytest
 
-from decima.gym import register_environments
+import decima.gym  # noqa: F401  # knows the names
 
 pytestmark = pytest.mark.benchmark
-
-register_environments()
 
 
 def single_rate(name: str, num_steps: int) -> float:
