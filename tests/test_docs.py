@@ -29,6 +29,7 @@ FEW = {
     "deeprm compare": "--sets 2",
     "reproduce fig18": "--seeds 1",
     "spark what-if": "--draws 2",
+    "decima sweep": "--set iterations=1 --set episodes.sets=2 --set validation.sets=2",
     "deeprm train": "--set iterations=1 --set episodes.sets=2 --set validation.sets=2",
     "decima train --config": "--set iterations=1 --set validation.sequences=1 --set behaviour_cloning=null",
 }
@@ -57,7 +58,7 @@ LONG = "my-spark-jobs.json"
 def folder(tmp_path: Path) -> Path:
     """A folder with the files that the pages show, beside the recordings."""
     for page in PAGES:
-        for name, text in (*blocks("json", page), *blocks("python", page)):
+        for name, text in (*blocks("json", page), *blocks("python", page), *blocks("yaml", page)):
             if name:
                 assert not (tmp_path / name).exists() or (tmp_path / name).read_text() == text
                 (tmp_path / name).write_text(text)
