@@ -232,7 +232,9 @@ PINNED = {
 }
 
 
-@pytest.mark.parametrize("name", PINNED)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if "Stream" in name else name for name in PINNED]
+)
 def test_an_episode_that_a_name_and_a_seed_stand_for_is_always_the_same(name: str) -> None:
     """The first stage that may be chosen, or the first job that can be booked, with all executors."""
     env: Any = gymnasium.make(name).unwrapped
