@@ -258,6 +258,7 @@ class FlatView(View):
         config: the cluster.
         stages: n.
         limits: how many limits there are.
+        idle: whether executors may be left idle while a stage may be chosen.
 
     Raises:
         ConfigError: no stage or no limit.
@@ -265,11 +266,11 @@ class FlatView(View):
 
     GENERAL, EACH, MOST = 5, 8, 4.0
 
-    def __init__(self, config: ClusterConfig, stages: int = 32, limits: int = 10) -> None:
+    def __init__(self, config: ClusterConfig, stages: int = 32, limits: int = 10, idle: bool = True) -> None:
         if min(stages, limits) < 1:
             raise ConfigError(f"expected at least one stage and limit, got {stages=} and {limits=}")
         super().__init__(config, stages, limits)
-        self.stages, self.limits = stages, limits
+        self.stages, self.limits, self.idle = stages, limits, idle
         shape = (self.GENERAL + self.EACH * stages,)
         self.observation_space = spaces.Box(0.0, self.MOST, shape, np.float32)
 
@@ -290,7 +291,7 @@ class FlatView(View):
         places, jobs = places[order], jobs[order]
         allowed = np.zeros(self.stages + 1, dtype=np.int8)
         allowed[: len(places)] = 1
-        allowed[-1] = not observation.offered or may_idle(observation)
+        allowed[-1] = not observation.offered or (self.idle and may_idle(observation))
         arrays = np.zeros(self.observation_space.shape or (), dtype=np.float32)
         arrays[: self.GENERAL] = (
             observation.offered / executors,

@@ -46,6 +46,9 @@ from workloads import (
 
 ROOT = Path(__file__).parents[2]
 PROFILES = synthetic_profiles(10)
+DIAMOND = job(
+    stage(9, 100.0), stage(3, 50.0), stage(4, 80.0), stage(2, 30.0), edges=[(0, 1), (0, 2), (1, 3), (2, 3)]
+)
 FEW = ClusterConfig(num_executors=8)
 
 Choose = Callable[[Any, NDArray[np.bool_]], Any]
@@ -125,6 +128,17 @@ def test_the_flat_view_shows_stages_by_the_work_of_their_job() -> None:
     assert [row[2] for row in rows.tolist()] == [pytest.approx(np.log1p(0.5) / 5), work[3]]
     env.step([1, 0])  # at most 2 to the long one
     assert env.cluster.observe().job_executors.tolist() == [2, 4]
+
+
+def test_a_flat_view_may_leave_idling_out() -> None:
+    for idle in (True, False):
+        env = ClusterEnv(
+            lambda seed: jobs(DIAMOND),
+            FEW,
+            view=lambda config, idle=idle: FlatView(config, 4, 2, idle),  # type: ignore[misc]
+        )
+        env.reset(seed=0)
+        assert env.action_masks().tolist() == [True, False, False, False, idle, True, True]
 
 
 def test_limits_of_the_flat_view_are_shares_of_the_executors() -> None:
@@ -286,7 +300,7 @@ def test_a_policy_of_sb3_is_trained_and_compared(tmp_path: Path) -> None:
     environ = os.environ | {"PYTHONPATH": str(ROOT)}
     for words in (
         ["sb3_policy.py"],
-        ["-m", "decima", "compare", "--schedulers", "random,fair,sb3_policy:scheduler", "--seeds", "4"],
+        ["-m", "decima", "compare", "--schedulers", "random,fifo,fair,sb3_policy:scheduler", "--seeds", "4"],
     ):
         done = subprocess.run(
             [sys.executable, *words], cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=900
