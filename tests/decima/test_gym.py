@@ -307,4 +307,4 @@ def test_a_policy_of_sb3_is_trained_and_compared(tmp_path: Path) -> None:
         )
         assert done.returncode == 0, done.stderr
     rows = {row[0]: row for line in done.stdout.splitlines() if (row := line.split())}
-    assert float(rows["sb3_policy:scheduler"][1]) < float(rows["random"][1])
+    assert float(rows["sb3_policy:scheduler"][1]) < float(rows["fifo"][1])
