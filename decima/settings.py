@@ -17,6 +17,7 @@ from workloads.sources.file_format import first_error, place_name
 
 __all__ = [
     "Count",
+    "DivergedError",
     "LearningRate",
     "Positive",
     "Recipes",
@@ -27,6 +28,7 @@ __all__ = [
     "Whole",
     "describe_settings",
     "first_problem",
+    "is_whole",
     "parse_settings",
     "read_settings",
 ]
@@ -44,6 +46,10 @@ LearningRate = Annotated[float, Field(gt=0, le=1e37)]
 
 class TrainingError(DecimaError, ValueError):
     """A training that cannot be begun or gone on with. The message is one line that names the file and the place."""
+
+
+class DivergedError(TrainingError):
+    """A training in which a loss, gradient or probability is not finite any more."""
 
 
 class Section(BaseModel):
@@ -134,6 +140,18 @@ def _described(
         is_out = (field.default if given is None else given[name]) is None
         yield f"{prefix}{name}", "null" if is_out else "", " ".join((inner[0].__doc__ or "").split())
         yield from _described(inner[0], f"{prefix}{name}.", None if is_out or given is None else given[name])
+
+
+def is_whole(model: type[BaseModel], key: str) -> bool:
+    """Whether a setting, named by its dotted key, is a whole number; of an unknown one, it is not."""
+    name, _, rest = key.partition(".")
+    if name not in model.model_fields:
+        return False
+    kinds = _kinds(model.model_fields[name].annotation)
+    if not rest:
+        return int in kinds and not kinds & {bool, float}
+    inner = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)]
+    return any(is_whole(kind, rest) for kind in inner)
 
 
 def read_settings(

@@ -17,6 +17,7 @@ ROAD = (
     "decima.outputs",
     "decima.settings",
     "decima.schedulers",
+    "decima.gym",
     "decima.policy",
     "decima.registry",
     "decima.evaluation",
@@ -30,7 +31,7 @@ ROAD = (
 #: Nor do these know each other.
 APART = (("simulator.cluster", "simulator.grid"),)
 MOST_IN_A_CHAIN = 17
-MOST_IN_DECIMA = 13
+MOST_IN_DECIMA = 14
 
 
 @cache

@@ -31,6 +31,7 @@ FEW = {
     "deeprm compare": "--sets 2",
     "reproduce fig18": "--seeds 1",
     "spark what-if": "--draws 2",
+    "decima sweep": "--set iterations=1 --set episodes.sets=2 --set validation.sets=2",
     "deeprm train": "--set iterations=1 --set episodes.sets=2 --set validation.sets=2",
     "--allow-parts": "--seeds 1 --training 1 --processes 1",
     "decima train --config": "--processes 1 --set iterations=1 --set validation.sequences=1 "
@@ -61,7 +62,7 @@ LONG = ("my-spark-jobs.json", "my_features", "reproduce fig18")
 def folder(tmp_path: Path) -> Iterator[Path]:
     """A folder with the files that the pages show, beside the recordings."""
     for page in PAGES:
-        for name, text in (*blocks("json", page), *blocks("python", page)):
+        for name, text in (*blocks("json", page), *blocks("python", page), *blocks("yaml", page)):
             if name:
                 assert not (tmp_path / name).exists() or (tmp_path / name).read_text() == text
                 (tmp_path / name).write_text(text)

@@ -18,6 +18,7 @@ import workloads
         "workloads",
         "simulator.cluster.env",
         "simulator.grid.env",
+        "decima.gym.scheduler",
         "simulator.grid.grid",
         "decima.evaluation.fit",
     ],

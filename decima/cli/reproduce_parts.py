@@ -265,7 +265,7 @@ PARTS: dict[str, tuple[str, Option, Callable[..., Shown]]] = {
             click.option(
                 "--tasks", type=ABOVE_ZERO, default=0.1, help="Factor on the number of tasks of each stage."
             ),
-            click.option("--seed", type=click.IntRange(min=0), default=0, help="Of the first batch."),
+            click.option("--seed", type=SEED, default=0, help="Of the first batch."),
         ),
         _spark_applications,
     ),

@@ -21,7 +21,7 @@ from decima.learning.metrics import MetricsLog
 from decima.outputs import atomic_path, make_folder, uninterrupted
 from decima.policy.errors import NotFiniteError
 from decima.policy.threads import one_thread
-from decima.settings import TrainingError
+from decima.settings import DivergedError, TrainingError
 from workloads.reading import read_bytes
 
 if TYPE_CHECKING:
@@ -209,7 +209,7 @@ class TrainingLoop(ABC, Generic[Config]):
             on_phase: told in a few words what begins.
 
         Raises:
-            TrainingError: a loss, gradient or probability is not finite; the last good checkpoint is kept.
+            DivergedError: a loss, gradient or probability is not finite; the last good checkpoint is kept.
             WorkerError: a worker process died.
         """
         interrupted = False
@@ -228,7 +228,7 @@ class TrainingLoop(ABC, Generic[Config]):
                     raise
                 interrupted = True
             except NotFiniteError as error:
-                raise TrainingError(
+                raise DivergedError(
                     f"iteration {max(self.iteration, 0) + 1}: {error}; {self._kept()}"
                 ) from None
             finally:

@@ -14,11 +14,11 @@ from decima.evaluation.comparison import Comparison, run_comparisons
 from decima.evaluation.conditions import CompareError, Conditions
 from decima.evaluation.intervals import Interval, mean_interval
 from decima.evaluation.tuning import HINDSIGHT
+from decima.learning.trainings import Tell
 from decima.policy.shipped import SHIPPED
 from decima.registry import DEFAULT_POLICY, LEARNED
 from decima.studies.settings_cells import CELLS, OPTIONS, Cell, Source
 from decima.studies.study_report import FULL, RULE, paired_change
-from decima.studies.trainings import Tell
 from simulator.cluster.config import ClusterConfig
 from workloads.job import JobProfile
 from workloads.scaling import scaled

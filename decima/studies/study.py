@@ -22,9 +22,9 @@ from decima.evaluation.run import Run, run_scheduler
 from decima.evaluation.tuning import ALPHAS
 from decima.learning.cluster.config import TrainingConfig, read_config
 from decima.learning.cluster.trainer import Trainer
+from decima.learning.trainings import Tell, train_all
 from decima.policy.shipped import SHIPPED
 from decima.registry import DEFAULT_POLICY, LEARNED
-from decima.studies.trainings import Tell, train_all
 from simulator.cluster.config import ClusterConfig
 from workloads.arrivals import poisson_arrivals
 from workloads.job import WorkloadError

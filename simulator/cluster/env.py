@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium import spaces
 from gymnasium.error import InvalidAction, ResetNeeded
 from numpy.typing import ArrayLike, NDArray
 
 from simulator.cluster.base import BaseCluster
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.episode import make_cluster
-from simulator.cluster.observation import Decision, Observation
 from simulator.cluster.picture import frame
+from simulator.cluster.views import MakeView, PaddedView, without_choice
 from simulator.errors import ConfigError
 from simulator.screen import METADATA, Screen
 from workloads.arrivals import JobSequence, batch_arrivals
@@ -27,10 +26,6 @@ __all__ = ["ENV_ID", "ClusterEnv", "synthetic_batch"]
 
 #: The name under which ``gymnasium.make`` knows the environment once ``simulator`` is imported.
 ENV_ID = "decima/Cluster-v0"
-
-#: Bounds that no episode reaches; infinite ones would be warned about.
-_MANY = np.iinfo(np.int32).max
-_MUCH = np.finfo(np.float64).max
 
 
 def synthetic_batch(seed: int) -> JobSequence:
@@ -43,7 +38,7 @@ def _synthetic_profiles() -> tuple[JobProfile, ...]:
     return synthetic_profiles()
 
 
-class ClusterEnv(gymnasium.Env[dict[str, Any], NDArray[np.int64]]):
+class ClusterEnv(gymnasium.Env[Any, NDArray[np.int64]]):
     """A Spark cluster under a scheduler that is asked whenever executors are free.
 
     A step is one decision: a stage, and how many executors its job may hold. Where no stage can be chosen
@@ -110,6 +105,8 @@ class ClusterEnv(gymnasium.Env[dict[str, Any], NDArray[np.int64]]):
         max_jobs: room for live jobs.
         max_stages: room for their stages, those that are complete included.
         max_edges: room for their edges; twice ``max_stages`` if omitted.
+        view: instead of this one, with other arrays and actions: ``FlatView`` is a vector of fixed size, which most
+            learners expect. The three sizes of room have no effect then.
         render_mode: ``"rgb_array"``: ``render`` gives the schedule so far, uint8 [320, 640, 3]; ``"human"``: a window
             shows it after every step.
 
@@ -149,22 +146,21 @@ class ClusterEnv(gymnasium.Env[dict[str, Any], NDArray[np.int64]]):
         max_jobs: int = 10,
         max_stages: int = 200,
         max_edges: int | None = None,
+        view: MakeView | None = None,
         render_mode: str | None = None,
     ):
         self.config = ClusterConfig() if config is None else config
         self._make_sequence = make_sequence
-        self._room = _Room(max_jobs, max_stages, 2 * max_stages if max_edges is None else max_edges)
-        if min(self._room) < 1:
-            room = ", ".join(f"max_{name}={size}" for name, size in self._room._asdict().items())
-            raise ConfigError(f"there must be room for at least one job, stage and edge, got {room}")
-        self.observation_space = self._room.space(self.config)
-        self.action_space = spaces.MultiDiscrete([max_stages + 1, self.config.num_executors])
+        self.view = (
+            PaddedView(self.config, max_jobs, max_stages, max_edges) if view is None else view(self.config)
+        )
+        self.observation_space = self.view.observation_space
+        self.action_space = self.view.action_space
         self.render_mode = render_mode
         self._screen = Screen(render_mode, lambda: frame(self.cluster.record()))
         self._cluster: BaseCluster | None = None
         self._over = True
         self._reward = 0.0
-        self._allowed: NDArray[np.bool_] = np.zeros(max_stages + 1, dtype=np.bool_)
 
     @property
     def cluster(self) -> BaseCluster:
@@ -178,12 +174,17 @@ class ClusterEnv(gymnasium.Env[dict[str, Any], NDArray[np.int64]]):
         return self._cluster
 
     def action_masks(self) -> NDArray[np.bool_]:
-        """Which stages, then which limits, may be chosen: bool [max_stages + 1 + num_executors]."""
-        return np.concatenate([self._allowed, np.ones(self.config.num_executors, dtype=np.bool_)])
+        """Which stages, then which limits, may be chosen: bool [max_stages + 1 + num_executors].
+
+        Raises:
+            ResetNeeded: there has been no episode yet.
+        """
+        _ = self.cluster
+        return self._seen.action_masks
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[dict[str, Any], dict[str, Any]]:
+    ) -> tuple[Any, dict[str, Any]]:
         """Begin an episode.
 
         Args:
@@ -204,14 +205,14 @@ class ClusterEnv(gymnasium.Env[dict[str, Any], NDArray[np.int64]]):
             sequence = self._make_sequence(int(self.np_random.integers(2**31)) if seed is None else seed)
         if not isinstance(sequence, JobSequence):
             raise ConfigError(f"expected a JobSequence to run, got {type(sequence).__name__}")
-        self._room.check(sequence)
+        self.view.check(sequence)
         self._cluster = make_cluster(self.config, sequence)
         self._over, self._reward = False, 0.0
         found = self._go_on()
         self._screen.follow()
         return found
 
-    def step(self, action: ArrayLike) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
+    def step(self, action: ArrayLike) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Carry out an action and go on to the next decision.
 
         Raises:
@@ -224,8 +225,7 @@ class ClusterEnv(gymnasium.Env[dict[str, Any], NDArray[np.int64]]):
         if not self.action_space.contains(action):
             raise InvalidAction(f"expected an action of {self.action_space}, got {action!r}")
         if not cluster.done:  # it may have ended before there was anything to decide
-            stage, limit = np.asarray(action).tolist()
-            self._reward += cluster.decide(self._decision(stage, limit + 1))
+            self._reward += cluster.decide(self.view.decision(cluster.observe(), self._seen, action))
         observation, info = self._go_on()
         reward, self._reward = self._reward, 0.0
         terminated = truncated = False
@@ -249,151 +249,22 @@ class ClusterEnv(gymnasium.Env[dict[str, Any], NDArray[np.int64]]):
         """Close the window, if there is one."""
         self._screen.close()
 
-    def _decision(self, stage: int, limit: int) -> Decision | None:
-        """What an action means."""
-        observation = self.cluster.observe()
-        if stage == self._room.stages or not self._allowed[stage]:
-            return self._without_choice(observation)
-        held = observation.held(int(observation.stage_job[stage]))
-        return Decision(stage, max(limit, held + 1))
-
-    def _without_choice(self, observation: Observation) -> Decision | None:
-        """Idle; where that is not allowed, give the first schedulable stage all executors offered."""
-        if self._may_idle or not observation.num_schedulable:
-            return None
-        stage = int(np.argmax(observation.schedulable))
-        return Decision(stage, observation.held(int(observation.stage_job[stage])) + observation.offered)
-
-    @property
-    def _may_idle(self) -> bool:
-        return self.config.semantics.offer_idle_executors and not self.cluster.last_call
-
-    def _go_on(self) -> tuple[dict[str, Any], dict[str, Any]]:
+    def _go_on(self) -> tuple[Any, dict[str, Any]]:
         """Pass over what leaves no choice; returns observation and info of the next decision or the end."""
         while not self.cluster.done:
             observation = self.cluster.observe()
-            padded = self._room.pad(observation)
-            if padded["action_mask"].any():
+            self._seen = self.view.show(observation)
+            if self._seen.has_choice:
                 break
-            self._reward += self.cluster.decide(self._without_choice(observation))
+            self._reward += self.cluster.decide(without_choice(observation))
         else:
-            padded = self._room.pad(self.cluster.snapshot())
-        padded["action_mask"][-1] = self.cluster.done or self._may_idle
-        self._allowed = padded["action_mask"].astype(np.bool_)
-        limits = np.ones(self.config.num_executors, dtype=np.int8)
-        return padded, {"action_mask": (padded["action_mask"].copy(), limits)}
-
-
-class _Room(NamedTuple):
-    """The fixed shapes into which the live jobs are fitted."""
-
-    jobs: int
-    stages: int
-    edges: int
-
-    def space(self, config: ClusterConfig) -> spaces.Dict:
-        """Observations of these shapes."""
-
-        def count(length: int, high: int = _MANY) -> spaces.Box:
-            return spaces.Box(0, high, (length,), np.int32)
-
-        def amount(length: int) -> spaces.Box:
-            return spaces.Box(0.0, _MUCH, (length,), np.float64)
-
-        num_classes = len(config.executor_classes)
-        return spaces.Dict(
-            {
-                "time_ms": amount(1),
-                "offered": count(1, high=config.num_executors),
-                "executor_class": spaces.Discrete(len(config.executor_classes)),
-                "source": spaces.Discrete(self.jobs + 1),
-                "backlog": count(1),
-                "job_mask": spaces.MultiBinary(self.jobs),
-                "job_arrival_ms": amount(self.jobs),
-                "job_executors": count(self.jobs, high=config.num_executors),
-                "stage_mask": spaces.MultiBinary(self.stages),
-                "stage_job": count(self.stages, high=self.jobs - 1),
-                "num_tasks": count(self.stages),
-                "remaining_tasks": count(self.stages),
-                "unclaimed_tasks": count(self.stages),
-                "running_executors": count(self.stages, high=config.num_executors),
-                "mean_task_ms": amount(self.stages),
-                "cpu": amount(self.stages),
-                "memory": amount(self.stages),
-                "class_executors": count(num_classes, high=config.num_executors),
-                "class_free": count(num_classes, high=config.num_executors),
-                "class_cpu": amount(num_classes),
-                "class_memory": amount(num_classes),
-                "edge_mask": spaces.MultiBinary(self.edges),
-                "edge_parent": count(self.edges, high=self.stages - 1),
-                "edge_child": count(self.edges, high=self.stages - 1),
-                "action_mask": spaces.MultiBinary(self.stages + 1),
-            }
-        )
-
-    def check(self, sequence: JobSequence) -> None:
-        """Refuse jobs that would never be shown."""
-        for number, profile in enumerate(sequence.profiles):
-            if profile.num_stages > self.stages or len(profile.edges) > self.edges:
-                raise ConfigError(
-                    f"job {number} ({profile.name}) has {profile.num_stages} stages and {len(profile.edges)}"
-                    f" edges, there is only room for max_stages={self.stages} and max_edges={self.edges}"
-                )
-
-    def pad(self, observation: Observation) -> dict[str, Any]:
-        """The observation in these shapes; whether idling is allowed is left open."""
-        jobs, stages, edges = self._fitting(observation)
-        source = observation.source if 0 <= observation.source < jobs and observation.offered else self.jobs
-        schedulable = observation.schedulable[:stages] & (observation.offered > 0)
-        classes = observation.classes
-        return {
-            "time_ms": np.array([observation.time_ms]),
-            "offered": np.array([observation.offered], dtype=np.int32),
-            "executor_class": np.int64(observation.executor_class),
-            "source": np.int64(source),
-            "backlog": np.array([len(observation.jobs) - jobs], dtype=np.int32),
-            "job_mask": _padded(np.ones(jobs), self.jobs, np.int8),
-            "job_arrival_ms": _padded(observation.job_arrival_ms[:jobs], self.jobs, np.float64),
-            "job_executors": _padded(observation.job_executors[:jobs], self.jobs, np.int32),
-            "stage_mask": _padded(np.ones(stages), self.stages, np.int8),
-            "stage_job": _padded(observation.stage_job[:stages], self.stages, np.int32),
-            "num_tasks": _padded(observation.num_tasks[:stages], self.stages, np.int32),
-            "remaining_tasks": _padded(observation.remaining_tasks[:stages], self.stages, np.int32),
-            "unclaimed_tasks": _padded(observation.unclaimed_tasks[:stages], self.stages, np.int32),
-            "running_executors": _padded(observation.running_executors[:stages], self.stages, np.int32),
-            "mean_task_ms": _padded(observation.mean_task_ms[:stages], self.stages, np.float64),
-            "cpu": _padded(observation.stages["cpu"][:stages], self.stages, np.float64),
-            "memory": _padded(observation.stages["memory"][:stages], self.stages, np.float64),
-            "class_executors": classes["executors"].astype(np.int32),
-            "class_free": classes["free"].astype(np.int32),
-            "class_cpu": classes["cpu"].copy(),
-            "class_memory": classes["memory"].copy(),
-            "edge_mask": _padded(np.ones(len(edges)), self.edges, np.int8),
-            "edge_parent": _padded(edges[:, 0], self.edges, np.int32),
-            "edge_child": _padded(edges[:, 1], self.edges, np.int32),
-            "action_mask": _padded(schedulable, self.stages + 1, np.int8),
-        }
-
-    def _fitting(self, observation: Observation) -> tuple[int, int, NDArray[np.int64]]:
-        """For how many live jobs there is room, how many stages they have, and their edges, int64 [E, 2]."""
-        jobs = stages = num_edges = 0
-        edges = [np.zeros((0, 2), dtype=np.int64)]
-        for profile in observation.profiles[: self.jobs]:
-            num_edges += len(profile.edges)
-            if stages + profile.num_stages > self.stages or num_edges > self.edges:
-                break
-            edges.append(profile.edges + stages)
-            stages += profile.num_stages
-            jobs += 1
-        return jobs, stages, np.concatenate(edges)
-
-
-def _padded(values: NDArray[Any], length: int, dtype: type[np.generic]) -> NDArray[Any]:
-    """``values``, followed by zeros."""
-    array = np.zeros(length, dtype=dtype)
-    array[: len(values)] = values
-    return array
+            self._seen = self.view.show(self.cluster.snapshot())
+        return self._seen.arrays, {"action_mask": self._seen.masks}
 
 
 if ENV_ID not in gymnasium.registry:  # a module that is loaded again would be warned about
-    gymnasium.register(ENV_ID, entry_point="simulator.cluster.env:ClusterEnv")
+    gymnasium.register(
+        ENV_ID,
+        entry_point="simulator.cluster.env:ClusterEnv",
+        vector_entry_point="simulator.cluster.vector:ClusterVectorEnv",
+    )

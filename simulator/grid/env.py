@@ -181,4 +181,8 @@ class GridEnv(gymnasium.Env[Observation, np.int64]):
 
 
 if ENV_ID not in gymnasium.registry:  # a module that is loaded again would be warned about
-    gymnasium.register(ENV_ID, entry_point="simulator.grid.env:GridEnv")
+    gymnasium.register(
+        ENV_ID,
+        entry_point="simulator.grid.env:GridEnv",
+        vector_entry_point="simulator.grid.vector:GridVectorEnv",
+    )

@@ -13,7 +13,7 @@ from simulator.grid.state import settings_of, state_of
 from workloads.grid_jobs import JobSets
 from workloads.job import WorkloadError
 
-__all__ = ["BOOKED", "EMPTY", "NO_ROOM", "OVER", "VOID", "Grid"]
+__all__ = ["BOOKED", "EMPTY", "NO_ROOM", "OVER", "VOID", "Grid", "check_jobs"]
 
 
 class Grid:
@@ -56,7 +56,7 @@ class Grid:
     """
 
     def __init__(self, config: GridConfig, jobs: JobSets) -> None:
-        _check(config, jobs)
+        check_jobs(config, jobs)
         self.config = config
         self.jobs = jobs
         self._settings = settings_of(config, jobs.steps)
@@ -191,8 +191,8 @@ class Grid:
         )
 
 
-def _check(config: GridConfig, jobs: JobSets) -> None:
-    """Raise unless there is room for each job."""
+def check_jobs(config: GridConfig, jobs: JobSets) -> None:
+    """Raise a ``WorkloadError`` unless there is room for each job."""
     if jobs.num_resources != config.num_resources:
         raise WorkloadError(
             f"the jobs need {jobs.num_resources} resources, the grid has {config.num_resources}"

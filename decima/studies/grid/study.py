@@ -12,8 +12,8 @@ from typing import Any
 from decima.evaluation.grid import HEURISTIC_NAMES, Evaluation, GridConditions
 from decima.learning.grid.config import RECIPES, DeepRMConfig
 from decima.learning.grid.trainer import DeepRMTrainer
+from decima.learning.trainings import Tell, train_all
 from decima.settings import read_settings
-from decima.studies.trainings import Tell, train_all
 
 __all__ = ["GridStudy"]
 

@@ -1,4 +1,4 @@
-"""The trainings of a study: a folder each. What is complete stays as it is, what was cut off goes on."""
+"""Several trainings: a folder each. What is complete stays as it is, what was cut off goes on."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ def train_all(
     folder: Path,
     make_trainer: Callable[[Config, Path], TrainingLoop[Config]],
     tell: Tell = lambda what, done, total: None,
+    elsewhere: str = "another folder for this study: --policies DIR",
 ) -> dict[str, Path]:
     """Train one policy after the other.
 
@@ -32,12 +33,14 @@ def train_all(
         folder: holds a folder of each name.
         make_trainer: of settings and a folder; it goes on with what is there.
         tell: told how far it is.
+        elsewhere: what to do where a folder holds a policy of other settings.
 
     Returns:
         Name -> policy file.
 
     Raises:
-        TrainingError: a folder holds a policy of other settings, or a training fails.
+        TrainingError: a folder holds a policy of other settings.
+        DivergedError: what is learned is not finite any more.
         KeyboardInterrupt: Ctrl-C; what was learned is kept.
     """
     files = {}
@@ -50,7 +53,7 @@ def train_all(
         try:
             trainer = make_trainer(config, out)
         except TrainingError as error:
-            raise TrainingError(f"{error}; another folder for this study: --policies DIR") from None
+            raise TrainingError(f"{error}; {elsewhere}") from None
         tell(what, 0, config.iterations)
         result = trainer.run(lambda report, what=what: tell(what, report.iteration, report.iterations))  # type: ignore[misc]
         if result.interrupted:

@@ -1,0 +1,96 @@
+"""The command ``decima sweep``: trainings over settings and seeds."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from decima.cli.console import INTERRUPTED, command_line, end, progress, report
+from decima.cli.options import AT_LEAST_ONE, FILE, PATH, Aside
+
+if TYPE_CHECKING:
+    from decima.learning.sweep import SweepResult
+    from decima.show.shown import Shown
+
+__all__ = ["sweep"]
+
+
+@click.command(context_settings={"show_default": True})
+@click.option("--config", type=FILE, required=True, metavar="FILE.yaml", help="What is tried, and how often.")
+@click.option(
+    "--set",
+    "overrides",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Another value for a setting of all trainings, such as iterations=100; may be given several times.",
+)
+@click.option(
+    "--out",
+    cls=Aside,
+    required=True,
+    type=PATH,
+    help="Folder for trainings, results, picture of learning curves.",
+)
+@click.option(
+    "--processes", cls=Aside, type=AT_LEAST_ONE, default=1, help="Processes that run episodes on clusters."
+)
+@click.pass_context
+def sweep(
+    context: click.Context, /, config: Path, overrides: tuple[str, ...], out: Path, processes: int
+) -> None:
+    """Train with several settings and seeds, and compare what was learned.
+
+    The file names settings to try, all combinations of lists or samples from ranges, and seeds. Every training has a
+    folder in --out. A sweep that was cut off goes on with the same command, and ends with the same results, bit for
+    bit on a CPU. Ctrl-C shows what has finished.
+    """
+    from decima.learning.sweep_config import read_sweep
+
+    settings = read_sweep(config, overrides)
+    if find_spec("optuna") is None:
+        raise click.ClickException("decima sweep needs the optuna package: pip install 'decima[sweep]'")
+
+    from decima.learning.sweep import run_sweep
+    from decima.outputs import atomic_path
+    from decima.show.learning import sweep_csv
+
+    command = command_line(context)
+    with progress() as tell:
+        result = run_sweep(settings, out, processes=processes, command=command, tell=tell)
+    done = f"{len(result.trials)} of {settings.num_trials} trials"
+    if result.trials:
+        with atomic_path(out / "results.csv") as path:
+            path.write_text(sweep_csv(result), encoding="utf-8")
+        report(_shown(result, out, command), out, out / "results.json")
+    if result.interrupted:
+        end(f"interrupted after {done}; the same command goes on", INTERRUPTED)
+
+
+def _shown(result: SweepResult, out: Path, command: str) -> Shown:
+    from decima.learning.curves import curve_of, objective_metric, read_run
+    from decima.learning.sweep import seed_folder
+    from decima.show.learning import plot_curves, setting_text, sweep_json, sweep_table
+    from decima.show.shown import Shown
+
+    curves, metric = {}, ""
+    for trial in result.ranked:
+        if trial.diverged:
+            continue
+        runs = [read_run(out / seed_folder(trial.number, each.seed)) for each in trial.results]
+        metric = objective_metric(runs[0])
+        name = ", ".join(f"{key}={setting_text(value)}" for key, value in trial.settings.items())
+        curves[name if name not in curves else f"{name} (trial {trial.number})"] = curve_of(runs, metric)
+    notes = [
+        "Objective: of the policy that was kept, on the validation set; small is good. "
+        "± is half a 95 % confidence interval over seeds (Student's t).",
+        "Better by: than whom the training compares with, on the same set.",
+    ]
+    return Shown(
+        tables=[sweep_table(result)],
+        notes=notes,
+        json=sweep_json(result, command),
+        pictures={"learning-curves": lambda: plot_curves(curves, metric)} if curves else {},
+    )

@@ -1,0 +1,151 @@
+"""Training runs side by side: what their folders measured, and learning curves with intervals over seeds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+from numpy.typing import NDArray
+
+from decima.evaluation.intervals import mean_interval
+from decima.learning.loop import CONFIG
+from decima.learning.metrics import read_metrics
+from decima.settings import TrainingError
+
+__all__ = ["Curve", "TrainingRun", "curve_of", "find_runs", "objective_metric", "read_run", "same_but_seed"]
+
+METRICS_FILE = "metrics.jsonl"
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingRun:
+    """What a folder says of its training.
+
+    Attributes:
+        folder: of the run.
+        settings: dotted key -> value, of all settings.
+        rows: what was measured, a row for each iteration; a metric that was not measured is not there.
+    """
+
+    folder: Path
+    settings: Mapping[str, Any]
+    rows: Sequence[Mapping[str, float]]
+
+
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """A metric over the iterations of one run, or of several that differ only by seed.
+
+    Attributes:
+        iterations: int [N], at which all of the runs measured it.
+        mean: float [N], over the runs.
+        half_width: float [N], half its 95 % confidence interval; NaN for one run.
+        runs: how many.
+    """
+
+    iterations: NDArray[np.int64]
+    mean: NDArray[np.float64]
+    half_width: NDArray[np.float64]
+    runs: int
+
+
+def find_runs(place: Path) -> list[Path]:
+    """The folders of trainings: this one, or those in it.
+
+    Raises:
+        TrainingError: there are none.
+    """
+    if (place / METRICS_FILE).is_file():
+        return [place]
+    found = sorted(path.parent for path in place.rglob(METRICS_FILE))
+    if not found:
+        raise TrainingError(f"{place}: holds no training run, nor do folders in it ({METRICS_FILE})")
+    return found
+
+
+def read_run(folder: Path) -> TrainingRun:
+    """Read what a training wrote.
+
+    Raises:
+        TrainingError: a file of it is missing or malformed.
+    """
+    config = folder / CONFIG
+    try:
+        document = yaml.safe_load(config.read_text(encoding="utf-8"))
+        rows = read_metrics(folder / METRICS_FILE)
+    except OSError as error:
+        raise TrainingError(f"{error.filename}: {error.strerror}, expected that of a training") from None
+    except (UnicodeDecodeError, yaml.YAMLError):
+        raise TrainingError(f"{folder}: {CONFIG} or {METRICS_FILE} is not that of a training") from None
+    if not isinstance(document, dict):
+        raise TrainingError(f"{config}: expected keys and values")
+    for number, row in enumerate(rows, 1):
+        if not (isinstance(row, dict) and {type(each) for each in row.values()} <= {int, float}):
+            raise TrainingError(f"{folder / METRICS_FILE}: line {number}: expected numbers by name")
+        if "iteration" not in row:
+            raise TrainingError(f"{folder / METRICS_FILE}: line {number}: iteration is missing")
+    return TrainingRun(folder, dict(_flat(document)), rows)
+
+
+def _flat(document: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in document.items():
+        if isinstance(value, dict) and value:
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
+
+
+def objective_metric(run: TrainingRun) -> str:
+    """The metric on the validation set by which the run chose its policy."""
+    settings = run.settings
+    if "grid.objective" in settings:
+        return f"validation_{settings['grid.objective']}"
+    if any(name.startswith("settings.") for name in settings):
+        return "validation_change_mean"
+    return f"validation_{settings.get('cluster.reward', 'jct')}_s"
+
+
+def same_but_seed(runs: Sequence[TrainingRun]) -> dict[str, list[TrainingRun]]:
+    """Groups of runs that differ by nothing but their seed, by what sets them apart from the other groups.
+
+    A group goes by the settings in which groups differ; where there is only one, by its first folder.
+    """
+    groups: dict[str, list[TrainingRun]] = {}
+    for run in runs:
+        settings = {name: value for name, value in run.settings.items() if name != "seed"}
+        groups.setdefault(json.dumps(settings, sort_keys=True, default=str), []).append(run)
+    firsts = [group[0].settings for group in groups.values()]
+    names = [
+        name
+        for name in dict.fromkeys(name for settings in firsts for name in settings)
+        if name != "seed" and len({json.dumps(each.get(name), default=str) for each in firsts}) > 1
+    ]
+    return {
+        ", ".join(f"{name}={_short(group[0].settings.get(name))}" for name in names)
+        or str(group[0].folder): group
+        for group in groups.values()
+    }
+
+
+def _short(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else json.dumps(value, default=str).strip('"')
+
+
+def curve_of(runs: Sequence[TrainingRun], metric: str) -> Curve:
+    """The learning curve of runs that differ only by seed.
+
+    Raises:
+        TrainingError: there is no iteration in which all of them measured it.
+    """
+    measured = [{int(row["iteration"]): row[metric] for row in run.rows if metric in row} for run in runs]
+    iterations = sorted(set.intersection(*map(set, measured)))
+    if not iterations:
+        known = ", ".join(sorted({name for run in runs for row in run.rows for name in row} - {"iteration"}))
+        raise TrainingError(f"{runs[0].folder}: has no metric {metric}; measured were {known or 'none'}")
+    points = np.array([mean_interval([each[at] for each in measured]) for at in iterations])
+    return Curve(np.array(iterations), points[:, 0], points[:, 1], len(runs))

@@ -1,0 +1,208 @@
+"""What a sweep tries: settings and seeds, and the YAML file that says so."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import Field, field_validator, model_validator
+
+from decima.learning.cluster.config import RECIPES as CLUSTER_RECIPES
+from decima.learning.cluster.config import TrainingConfig
+from decima.learning.config import RunConfig
+from decima.learning.grid.config import RECIPES as GRID_RECIPES
+from decima.learning.grid.config import DeepRMConfig
+from decima.settings import Count, Recipes, Section, TrainingError, Whole, is_whole, read_settings
+
+__all__ = ["SweepConfig", "read_sweep"]
+
+RANGES = ("uniform", "log_uniform")
+KINDS: dict[str, tuple[type[RunConfig], Recipes, str]] = {
+    "cluster": (TrainingConfig, CLUSTER_RECIPES, "batch"),
+    "deeprm": (DeepRMConfig, GRID_RECIPES, "deeprm"),
+}
+#: More combinations than anyone trains.
+MOST = 10_000
+
+
+class SweepConfig(Section):
+    """What is swept. Everything a sweep finds follows from these settings, bit for bit on a CPU."""
+
+    train: Literal["cluster", "deeprm"] = Field(
+        default="cluster", description="what is trained, as decima train or decima deeprm train does"
+    )
+    config: str | None = Field(
+        default=None, description="recipe or file that the settings begin with; null for the command's own"
+    )
+    fixed: dict[str, Any] = Field(default={}, description="further settings, by their dotted keys")
+    vary: dict[str, Any] = Field(
+        description="settings that are tried, by their dotted keys: a list of values, or uniform: [a, b] or "
+        "log_uniform: [a, b], between which values are sampled"
+    )
+    seeds: Count | tuple[Whole, ...] = Field(
+        default=3, description="seeds of the trainings of each trial: how many, from 0 on, or which"
+    )
+    trials: Count | None = Field(
+        default=None, description="how many settings are sampled; without a range, all combinations are tried"
+    )
+    seed: Whole = Field(default=0, description="of what is sampled")
+
+    @field_validator("vary")
+    @classmethod
+    def _check_vary(cls, vary: dict[str, Any]) -> dict[str, Any]:
+        if not vary:
+            raise ValueError("expected at least one setting")
+        return {key: _tried(key, given) for key, given in vary.items()}
+
+    @field_validator("seeds")
+    @classmethod
+    def _check_seeds(cls, seeds: int | tuple[int, ...]) -> int | tuple[int, ...]:
+        if isinstance(seeds, tuple) and (not seeds or len({*seeds}) < len(seeds)):
+            raise ValueError(f"expected at least one, each once, got {list(seeds)}")
+        return seeds
+
+    @model_validator(mode="after")
+    def _check(self) -> SweepConfig:
+        for key in (*self.fixed, *self.vary):
+            if key == "seed":
+                raise ValueError("seed: is no setting to fix or vary; seeds says which there are")
+        if both := self.fixed.keys() & self.vary.keys():
+            raise ValueError(f"{min(both)}: is fixed and varied")
+        if self.is_grid and self.trials is not None:
+            raise ValueError("trials: expected none without a range; all combinations are tried")
+        if not self.is_grid and self.trials is None:
+            raise ValueError("trials: expected how many settings are sampled, as vary has a range")
+        if self.is_grid and self.num_trials > MOST:
+            raise ValueError(f"vary: {self.num_trials} combinations are more than {MOST}; a range is sampled")
+        return self
+
+    @property
+    def is_grid(self) -> bool:
+        """Whether all combinations are tried; else settings are sampled."""
+        return all(isinstance(given, list) for given in self.vary.values())
+
+    @property
+    def num_trials(self) -> int:
+        """How many trials there are."""
+        return self.trials or math.prod(map(len, self.vary.values()))
+
+    @property
+    def all_seeds(self) -> tuple[int, ...]:
+        """Of the trainings of each trial."""
+        return self.seeds if isinstance(self.seeds, tuple) else tuple(range(self.seeds))
+
+    def training(self, settings: Mapping[str, Any], seed: int) -> RunConfig:
+        """The settings of one training.
+
+        Args:
+            settings: those that are tried.
+            seed: of the training.
+
+        Raises:
+            TrainingError: there is no such recipe or setting, or a value is wrong.
+        """
+        model, recipes, default = KINDS[self.train]
+        overrides = [_override(key, value) for key, value in {**self.fixed, **settings, "seed": seed}.items()]
+        return read_settings(model, recipes, self.config or default, overrides)
+
+    def check(self) -> None:
+        """Refuse, before anything is trained, settings that cannot be.
+
+        Raises:
+            TrainingError: as above.
+        """
+        for settings in self._corners() if not self.is_grid else self.combinations():
+            self.training(settings, self.all_seeds[0])
+
+    def _corners(self) -> Iterator[dict[str, Any]]:
+        """The ends of each range and each of its choices, with the first of all others."""
+        values = {key: given if isinstance(given, list) else _ends(given) for key, given in self.vary.items()}
+
+        first = {key: each[0] for key, each in values.items()}
+        for key, each in values.items():
+            yield from (first | {key: value} for value in each)
+
+    def combinations(self) -> Iterator[dict[str, Any]]:
+        """Of a grid, in order."""
+        for values in itertools.product(*self.vary.values()):
+            yield dict(zip(self.vary, values, strict=True))
+
+    def ranges(self) -> dict[str, tuple[float, float, bool, bool]]:
+        """Of what is sampled between two ends: these, whether by their logarithm, and whether whole numbers only."""
+        model = KINDS[self.train][0]
+        return {
+            key: (*_ends(given), "log_uniform" in given, is_whole(model, key))
+            for key, given in self.vary.items()
+            if not isinstance(given, list)
+        }
+
+
+def _tried(key: str, given: Any) -> Any:
+    """What is tried of one setting, if it makes sense: a list of values, or a range."""
+    if isinstance(given, dict) and given.keys() == {"one_of"}:
+        given = given["one_of"]
+    if isinstance(given, list):
+        if not given:
+            raise ValueError(f"{key}: expected at least one value in the list")
+        if len({json.dumps(value, default=str) for value in given}) < len(given):
+            raise ValueError(f"{key}: a value is given more than once")
+        return given
+    if not isinstance(given, dict) or len(given) != 1 or not given.keys() <= {*RANGES}:
+        raise ValueError(
+            f"{key}: expected a list of values, or exactly one of {', '.join(RANGES)} and one_of"
+        )
+    [(kind, ends)] = given.items()
+    try:
+        low, high = map(float, ends)  # YAML takes 1e-4 for a text
+    except (TypeError, ValueError):
+        raise ValueError(f"{key}: {kind}: expected two numbers, got {ends!r}") from None
+    if not (math.isfinite(low) and math.isfinite(high) and low < high):
+        raise ValueError(f"{key}: {kind}: expected two ascending numbers, got {ends!r}")
+    if kind == "log_uniform" and low <= 0:
+        raise ValueError(f"{key}: {kind}: expected positive numbers, got {ends!r}")
+    return {kind: [low, high]}
+
+
+def _ends(given: Mapping[str, list[float]]) -> tuple[float, float]:
+    [(low, high)] = given.values()
+    return low, high
+
+
+def _override(key: str, value: Any) -> str:
+    """A setting as ``--set`` has it; YAML reads the very same value."""
+    return f"{key}={yaml.safe_dump([value], default_flow_style=True, width=math.inf).strip()[1:-1]}"
+
+
+def read_sweep(source: Path, overrides: Sequence[str] = ()) -> SweepConfig:
+    """Read what is swept from a YAML file.
+
+    Args:
+        source: the file.
+        overrides: ``key=value`` of settings that are fixed, as ``--set`` of trainings has them.
+
+    Raises:
+        TrainingError: there is no such file, it is malformed, or a setting cannot be.
+    """
+    config = read_settings(SweepConfig, CLUSTER_RECIPES, source)
+    fixed = dict(config.fixed)
+    for text in overrides:
+        key, equals, value = text.partition("=")
+        if not equals:
+            raise TrainingError(f"{text!r} is not of the form section.key=value")
+        try:
+            fixed[key.strip()] = yaml.safe_load(value)
+        except yaml.YAMLError:
+            raise TrainingError(f"{text!r}: {value!r} is no YAML") from None
+        if key.strip() in config.vary:
+            raise TrainingError(f"{text!r}: {source} varies {key.strip()}")
+    config = config.model_copy(update={"fixed": fixed})
+    try:
+        config.check()
+    except TrainingError as error:
+        raise TrainingError(f"{source}: {error}") from None
+    return config

@@ -1,0 +1,327 @@
+"""How a cluster is shown to learners that expect arrays of fixed shape, and what their actions mean."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import ArrayLike, NDArray
+
+from simulator.cluster.config import ClusterConfig
+from simulator.cluster.observation import Decision, Observation
+from simulator.errors import ConfigError
+from workloads.arrivals import JobSequence
+
+__all__ = ["FlatView", "MakeView", "PaddedView", "Seen", "View", "without_choice"]
+
+#: Bounds that no episode reaches; infinite ones would be warned about.
+_MANY = np.iinfo(np.int32).max
+_MUCH = np.finfo(np.float64).max
+
+
+def may_idle(observation: Observation) -> bool:
+    """Whether the offered executors may be left idle: they are offered again, and something else goes on."""
+    return observation.config.semantics.offer_idle_executors and not observation.last_call
+
+
+def without_choice(observation: Observation) -> Decision | None:
+    """Idle; where that is not allowed, give the first schedulable stage all executors offered."""
+    if may_idle(observation) or not observation.num_schedulable:
+        return None
+    stage = int(np.argmax(observation.schedulable))
+    return Decision(stage, observation.held(int(observation.stage_job[stage])) + observation.offered)
+
+
+@dataclass(frozen=True, eq=False)
+class Seen:
+    """An observation in arrays of fixed shape.
+
+    Attributes:
+        arrays: in the view's ``observation_space``.
+        masks: int8 [n + 1] and int8 [limits]: which stages, of n, and whether idling; which limits may be chosen.
+        stages: int64 [n], the place of each stage in the observation; -1 where none may be chosen.
+    """
+
+    arrays: Any
+    masks: tuple[NDArray[np.int8], NDArray[np.int8]]
+    stages: NDArray[np.int64]
+
+    @property
+    def has_choice(self) -> bool:
+        """Whether there is a stage that may be chosen."""
+        return bool((self.stages >= 0).any())
+
+    @property
+    def action_masks(self) -> NDArray[np.bool_]:
+        """Both masks in one, bool [n + 1 + limits], as MaskablePPO of sb3-contrib wants them."""
+        return np.concatenate(self.masks).astype(np.bool_)
+
+
+class View(ABC):
+    """Shows a cluster in arrays of fixed shape, and says what actions mean.
+
+    An action is a stage, of n, and a limit: ``MultiDiscrete([n + 1, limits])``. Stage n leaves the offered executors
+    idle, whatever the limit.
+
+    Args:
+        config: the cluster that an episode begins with.
+        stages: n.
+        limits: how many there are.
+    """
+
+    observation_space: spaces.Space[Any]
+
+    def __init__(self, config: ClusterConfig, stages: int, limits: int) -> None:
+        self.config = config
+        self.action_space = spaces.MultiDiscrete([stages + 1, limits])
+        self._all_limits = np.ones(limits, dtype=np.int8)
+
+    def check(self, sequence: JobSequence) -> None:  # noqa: B027
+        """Refuse jobs that could never be shown, with a ``ConfigError``."""
+
+    @abstractmethod
+    def show(self, observation: Observation) -> Seen:
+        """What an observation looks like."""
+
+    @abstractmethod
+    def limit(self, number: int, observation: Observation) -> int:
+        """The parallelism limit that a number of an action means."""
+
+    def decision(self, observation: Observation, seen: Seen, action: ArrayLike) -> Decision | None:
+        """What an action means: a stage that may not be chosen stands for idling, see ``without_choice``."""
+        stage, limit = np.asarray(action).tolist()
+        place = int(seen.stages[stage]) if stage < len(seen.stages) else -1
+        if place < 0:
+            return without_choice(observation)
+        held = observation.held(int(observation.stage_job[place]))
+        return Decision(place, max(self.limit(limit, observation), held + 1))
+
+    def _seen(self, arrays: Any, allowed: NDArray[np.int8], stages: NDArray[np.int64]) -> Seen:
+        return Seen(arrays, (allowed.copy(), self._all_limits.copy()), stages)
+
+
+#: A view of a cluster: a class, or a function of its settings.
+MakeView = Callable[[ClusterConfig], View]
+
+
+class PaddedView(View):
+    """All live jobs, their stages and edges, followed by zeros; ``ClusterEnv`` says what is where.
+
+    Args:
+        config: the cluster.
+        max_jobs: room for live jobs.
+        max_stages: room for their stages.
+        max_edges: room for their edges; twice ``max_stages`` if omitted.
+
+    Raises:
+        ConfigError: no room at all.
+    """
+
+    def __init__(
+        self,
+        config: ClusterConfig,
+        max_jobs: int = 10,
+        max_stages: int = 200,
+        max_edges: int | None = None,
+    ) -> None:
+        self.jobs, self.stages = max_jobs, max_stages
+        self.edges = 2 * max_stages if max_edges is None else max_edges
+        if min(self.jobs, self.stages, self.edges) < 1:
+            room = f"max_jobs={self.jobs}, max_stages={self.stages}, max_edges={self.edges}"
+            raise ConfigError(f"there must be room for at least one job, stage and edge, got {room}")
+        super().__init__(config, max_stages, config.num_executors)
+        self.observation_space = self._space()
+
+    def limit(self, number: int, observation: Observation) -> int:
+        """The number plus 1."""
+        return number + 1
+
+    def _space(self) -> spaces.Dict:
+        def count(length: int, high: int = _MANY) -> spaces.Box:
+            return spaces.Box(0, high, (length,), np.int32)
+
+        def amount(length: int) -> spaces.Box:
+            return spaces.Box(0.0, _MUCH, (length,), np.float64)
+
+        num_executors, num_classes = self.config.num_executors, len(self.config.executor_classes)
+        return spaces.Dict(
+            {
+                "time_ms": amount(1),
+                "offered": count(1, high=num_executors),
+                "executor_class": spaces.Discrete(num_classes),
+                "source": spaces.Discrete(self.jobs + 1),
+                "backlog": count(1),
+                "job_mask": spaces.MultiBinary(self.jobs),
+                "job_arrival_ms": amount(self.jobs),
+                "job_executors": count(self.jobs, high=num_executors),
+                "stage_mask": spaces.MultiBinary(self.stages),
+                "stage_job": count(self.stages, high=self.jobs - 1),
+                "num_tasks": count(self.stages),
+                "remaining_tasks": count(self.stages),
+                "unclaimed_tasks": count(self.stages),
+                "running_executors": count(self.stages, high=num_executors),
+                "mean_task_ms": amount(self.stages),
+                "cpu": amount(self.stages),
+                "memory": amount(self.stages),
+                "class_executors": count(num_classes, high=num_executors),
+                "class_free": count(num_classes, high=num_executors),
+                "class_cpu": amount(num_classes),
+                "class_memory": amount(num_classes),
+                "edge_mask": spaces.MultiBinary(self.edges),
+                "edge_parent": count(self.edges, high=self.stages - 1),
+                "edge_child": count(self.edges, high=self.stages - 1),
+                "action_mask": spaces.MultiBinary(self.stages + 1),
+            }
+        )
+
+    def check(self, sequence: JobSequence) -> None:
+        """Refuse jobs that would never be shown."""
+        for number, profile in enumerate(sequence.profiles):
+            if profile.num_stages > self.stages or len(profile.edges) > self.edges:
+                raise ConfigError(
+                    f"job {number} ({profile.name}) has {profile.num_stages} stages and {len(profile.edges)}"
+                    f" edges, there is only room for max_stages={self.stages} and max_edges={self.edges}"
+                )
+
+    def show(self, observation: Observation) -> Seen:
+        """The observation in these shapes."""
+        jobs, stages, edges = self._fitting(observation)
+        source = observation.source if 0 <= observation.source < jobs and observation.offered else self.jobs
+        schedulable = observation.schedulable[:stages] & (observation.offered > 0)
+        allowed = _padded(schedulable, self.stages + 1, np.int8)
+        allowed[-1] = not observation.offered or may_idle(observation)
+        classes = observation.classes
+        arrays = {
+            "time_ms": np.array([observation.time_ms]),
+            "offered": np.array([observation.offered], dtype=np.int32),
+            "executor_class": np.int64(observation.executor_class),
+            "source": np.int64(source),
+            "backlog": np.array([len(observation.jobs) - jobs], dtype=np.int32),
+            "job_mask": _padded(np.ones(jobs), self.jobs, np.int8),
+            "job_arrival_ms": _padded(observation.job_arrival_ms[:jobs], self.jobs, np.float64),
+            "job_executors": _padded(observation.job_executors[:jobs], self.jobs, np.int32),
+            "stage_mask": _padded(np.ones(stages), self.stages, np.int8),
+            "stage_job": _padded(observation.stage_job[:stages], self.stages, np.int32),
+            "num_tasks": _padded(observation.num_tasks[:stages], self.stages, np.int32),
+            "remaining_tasks": _padded(observation.remaining_tasks[:stages], self.stages, np.int32),
+            "unclaimed_tasks": _padded(observation.unclaimed_tasks[:stages], self.stages, np.int32),
+            "running_executors": _padded(observation.running_executors[:stages], self.stages, np.int32),
+            "mean_task_ms": _padded(observation.mean_task_ms[:stages], self.stages, np.float64),
+            "cpu": _padded(observation.stages["cpu"][:stages], self.stages, np.float64),
+            "memory": _padded(observation.stages["memory"][:stages], self.stages, np.float64),
+            "class_executors": classes["executors"].astype(np.int32),
+            "class_free": classes["free"].astype(np.int32),
+            "class_cpu": classes["cpu"].copy(),
+            "class_memory": classes["memory"].copy(),
+            "edge_mask": _padded(np.ones(len(edges)), self.edges, np.int8),
+            "edge_parent": _padded(edges[:, 0], self.edges, np.int32),
+            "edge_child": _padded(edges[:, 1], self.edges, np.int32),
+            "action_mask": allowed,
+        }
+        places = np.where(allowed[:-1] == 1, np.arange(self.stages), -1)
+        return self._seen(arrays, allowed, places)
+
+    def _fitting(self, observation: Observation) -> tuple[int, int, NDArray[np.int64]]:
+        """For how many live jobs there is room, how many stages they have, and their edges, int64 [E, 2]."""
+        jobs = stages = num_edges = 0
+        edges = [np.zeros((0, 2), dtype=np.int64)]
+        for profile in observation.profiles[: self.jobs]:
+            num_edges += len(profile.edges)
+            if stages + profile.num_stages > self.stages or num_edges > self.edges:
+                break
+            edges.append(profile.edges + stages)
+            stages += profile.num_stages
+            jobs += 1
+        return jobs, stages, np.concatenate(edges)
+
+
+class FlatView(View):
+    """The stages that may be chosen, in one vector, whatever the size of the cluster and of its jobs.
+
+    **Observation**: float32 [5 + 8 n], all in 0 .. 4. First of the cluster: the share of executors that are offered;
+    live jobs; stages that may be chosen and that there is no room for; work of the live jobs; whether idling is
+    allowed. Then of each stage: 1, for there is one; work of its job; its own work; its unclaimed tasks over the
+    executors of the cluster, at most 4; the mean duration of its tasks; the share of executors that its job holds;
+    whether the job offers the executors; whether the stage's parents are complete. Zeros follow. Work is mean
+    duration times tasks that have not started; it, durations (both in s) and numbers x are given as log(1 + x) / 5.
+
+    Stages stand by the work of their job, the least first, and in the order of the profile within a job. Those
+    beyond the first n, of jobs with the most work, are not seen and cannot be chosen until there is room.
+
+    **Action**: the limit with number i is ceil((i + 1) / limits) of the executors; see ``View``.
+
+    Args:
+        config: the cluster.
+        stages: n.
+        limits: how many limits there are.
+        idle: whether executors may be left idle while a stage may be chosen.
+
+    Raises:
+        ConfigError: no stage or no limit.
+    """
+
+    GENERAL, EACH, MOST = 5, 8, 4.0
+
+    def __init__(self, config: ClusterConfig, stages: int = 32, limits: int = 10, idle: bool = True) -> None:
+        if min(stages, limits) < 1:
+            raise ConfigError(f"expected at least one stage and limit, got {stages=} and {limits=}")
+        super().__init__(config, stages, limits)
+        self.stages, self.limits, self.idle = stages, limits, idle
+        shape = (self.GENERAL + self.EACH * stages,)
+        self.observation_space = spaces.Box(0.0, self.MOST, shape, np.float32)
+
+    def limit(self, number: int, observation: Observation) -> int:
+        """So many parts of the executors that are in the cluster now."""
+        return -(-(number + 1) * observation.num_executors // self.limits)
+
+    def show(self, observation: Observation) -> Seen:
+        """The observation in this vector."""
+        executors = max(1, observation.num_executors)
+        work = observation.work_ms(observation.remaining_tasks) / 1000
+        places = (
+            np.flatnonzero(observation.schedulable) if observation.offered else np.zeros(0, dtype=np.int64)
+        )
+        jobs = observation.stage_job[places]
+        order = np.argsort(work[jobs], kind="stable")[: self.stages]
+        left_out = len(places) - len(order)
+        places, jobs = places[order], jobs[order]
+        allowed = np.zeros(self.stages + 1, dtype=np.int8)
+        allowed[: len(places)] = 1
+        allowed[-1] = not observation.offered or (self.idle and may_idle(observation))
+        arrays = np.zeros(self.observation_space.shape or (), dtype=np.float32)
+        arrays[: self.GENERAL] = (
+            observation.offered / executors,
+            _graded(len(observation.jobs)),
+            _graded(left_out),
+            _graded(work.sum()),
+            allowed[-1],
+        )
+        rows = arrays[self.GENERAL :].reshape(self.stages, self.EACH)[: len(places)]
+        mean_s = observation.mean_task_ms[places] / 1000
+        rows[:, 0] = 1
+        rows[:, 1] = _graded(work[jobs])
+        rows[:, 2] = _graded(observation.remaining_tasks[places] * mean_s)
+        rows[:, 3] = observation.unclaimed_tasks[places] / executors
+        rows[:, 4] = _graded(mean_s)
+        rows[:, 5] = observation.job_executors[jobs] / executors
+        rows[:, 6] = jobs == observation.source
+        rows[:, 7] = observation.ready_rank[places] >= 0
+        np.clip(arrays, 0, self.MOST, out=arrays)
+        stages = np.full(self.stages, -1, dtype=np.int64)
+        stages[: len(places)] = places
+        return self._seen(arrays, allowed, stages)
+
+
+def _graded(value: Any) -> Any:
+    return np.log1p(value) / 5
+
+
+def _padded(values: NDArray[Any], length: int, dtype: type[np.generic]) -> NDArray[Any]:
+    """``values``, followed by zeros."""
+    array = np.zeros(length, dtype=dtype)
+    array[: len(values)] = values
+    return array

@@ -1,0 +1,87 @@
+"""Learning curves of several runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from decima.learning.curves import curve_of, find_runs, objective_metric, read_run, same_but_seed
+from decima.settings import TrainingError
+
+SETTINGS = {"seed": 0, "cluster": {"reward": "jct", "executors": 5}, "update": {"learning_rate": 0.1}}
+
+
+def run(folder: Path, values: list[float | None], name: str = "validation_jct_s", **settings: Any) -> Path:
+    """A folder as trainings leave it."""
+    folder.mkdir(parents=True)
+    (folder / "config.yaml").write_text(yaml.safe_dump(SETTINGS | settings))
+    rows = [{"iteration": k} | ({} if value is None else {name: value}) for k, value in enumerate(values)]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return folder
+
+
+def test_runs_that_differ_only_by_seed_are_one_curve_with_an_interval(tmp_path: Path) -> None:
+    run(tmp_path / "a" / "0", [9.0, None, 5.0, 4.0])
+    run(tmp_path / "a" / "1", [9.0, None, 7.0], seed=1)
+    run(tmp_path / "b", [3.0, 2.0], update={"learning_rate": 0.2})
+    runs = [read_run(folder) for folder in find_runs(tmp_path)]
+    groups = same_but_seed(runs)
+    assert list(groups) == ["update.learning_rate=0.1", "update.learning_rate=0.2"]
+    curve = curve_of(groups["update.learning_rate=0.1"], "validation_jct_s")
+    assert curve.runs == 2
+    assert curve.iterations.tolist() == [0, 2]
+    assert curve.mean.tolist() == [9.0, 6.0]
+    assert curve.half_width == pytest.approx([0.0, 12.706], rel=1e-4)  # t of one degree of freedom
+    single = curve_of(groups["update.learning_rate=0.2"], "validation_jct_s")
+    assert single.mean.tolist() == [3.0, 2.0]
+    assert np.isnan(single.half_width).all()
+
+
+def test_a_single_group_goes_by_its_folder(tmp_path: Path) -> None:
+    run(tmp_path / "a", [1.0])
+    run(tmp_path / "b", [1.0], seed=4)
+    assert list(same_but_seed([read_run(tmp_path / "a"), read_run(tmp_path / "b")])) == [str(tmp_path / "a")]
+
+
+@pytest.mark.parametrize(
+    ("settings", "metric"),
+    [
+        ({}, "validation_jct_s"),
+        ({"cluster": {"reward": "makespan"}}, "validation_makespan_s"),
+        ({"settings": {"executors": 5}}, "validation_change_mean"),
+        ({"grid": {"objective": "slowdown"}}, "validation_slowdown"),
+    ],
+)
+def test_the_metric_is_what_the_run_was_to_make_small(
+    tmp_path: Path, settings: dict[str, Any], metric: str
+) -> None:
+    assert objective_metric(read_run(run(tmp_path / "a", [1.0], **settings))) == metric
+
+
+def test_what_is_no_run_is_refused_in_one_line(tmp_path: Path) -> None:
+    with pytest.raises(TrainingError, match="holds no training run"):
+        find_runs(tmp_path)
+    good = read_run(run(tmp_path / "a", [1.0]))
+    with pytest.raises(TrainingError, match="has no metric entropy; measured were validation_jct_s"):
+        curve_of([good], "entropy")
+    for name, text, message in (
+        ("config.yaml", "- 1", "expected keys and values"),
+        ("config.yaml", "{", "is not that of a training"),
+        ("config.yaml", "!!python/object/apply:os.getcwd []", "is not that of a training"),
+        ("metrics.jsonl", "[1]\n", "line 1: expected numbers by name"),
+        ("metrics.jsonl", '{"iteration": "1"}\n', "line 1: expected numbers by name"),
+        ("metrics.jsonl", '{"x": 1}\n', "line 1: iteration is missing"),
+    ):
+        folder = run(tmp_path / f"bad-{len(message)}-{len(text)}", [1.0])
+        (folder / name).write_text(text)
+        with pytest.raises(TrainingError, match=message) as caught:
+            read_run(folder)
+        assert "\n" not in str(caught.value)
+    (folder / "config.yaml").unlink()
+    with pytest.raises(TrainingError, match=r"config\.yaml: No such file"):
+        read_run(folder)

@@ -1,0 +1,47 @@
+"""Pictures and tables of trainings; see ``tests.decima.show.test_plots``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from decima.learning.curves import Curve
+from decima.show.learning import curves_table, plot_curves
+from tests.decima.show.test_plots import difference
+
+
+def curve(start: float, end: float, half: float, runs: int = 3) -> Curve:
+    iterations = np.arange(0, 101, 10)
+    mean = end + (start - end) * np.exp(-iterations / 30)
+    return Curve(iterations, mean, np.full(len(mean), half), runs)
+
+
+CURVES = {
+    "update.learning_rate=0.001": curve(9.0, 3.0, 0.8),
+    "update.learning_rate=0.01": curve(9.0, 4.0, 0.3),
+    "a name with $math$ in it, and far longer than there is room for, " * 2: curve(9.0, 6.0, np.nan, 1),
+}
+
+
+def test_a_learning_curve_has_its_interval(tmp_path: Path) -> None:
+    assert difference(plot_curves(CURVES, "validation_slowdown"), "learning-curves", tmp_path) is None
+
+
+def test_only_the_first_of_many_curves_have_names() -> None:
+    many = {f"rate={k}": curve(9.0, k, 0.5) for k in range(12)}
+    figure = plot_curves(many, "validation_slowdown")
+    assert len(figure.axes[0].lines) == 12
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == [f"rate={k}" for k in range(6)]
+
+
+def test_a_table_tells_where_curves_end() -> None:
+    console = Console(width=200, record=True, file=Path("/dev/null").open("w"))  # noqa: SIM115
+    console.print(curves_table(CURVES, "validation_slowdown"))
+    rows = [line.split() for line in console.export_text().splitlines() if line.startswith(" update")]
+    assert rows[0][1] == "3"
+    assert float(rows[0][2]) == pytest.approx(3.0 + 6 * np.exp(-100 / 30), abs=1e-3)
+    assert rows[0][4] == "0.800"
+    assert rows[0][-3:] == ["9.000", "at", "0"]

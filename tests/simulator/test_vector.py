@@ -1,0 +1,171 @@
+"""Vector environments do, in each place, what the single environment with the seed of that place does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.error import InvalidAction, ResetNeeded
+from gymnasium.utils.env_checker import data_equivalence
+from gymnasium.vector import AutoresetMode, VectorEnv
+
+from simulator import ClusterConfig, ClusterEnv, ConfigError, GridConfig, GridEnv
+from simulator.cluster.vector import ClusterVectorEnv
+from simulator.cluster.views import FlatView
+from simulator.grid.vector import GridVectorEnv
+from tests.simulator.grid.build import SMALL
+from workloads import WorkloadError, poisson_arrivals, synthetic_profiles
+from workloads.grid_jobs import DISTRIBUTIONS, JobSets, draw_jobs
+
+PROFILES = synthetic_profiles(8)
+
+
+def few_jobs(seed: int) -> Any:
+    """Up to three, so that episodes end at different times."""
+    return poisson_arrivals(PROFILES, 1 + seed % 3, 10_000.0, seed)
+
+
+def some_jobs(seed: int) -> JobSets:
+    """A few steps; the sets have different numbers of jobs, and of room for them."""
+    return draw_jobs(DISTRIBUTIONS["code"], load=0.9, steps=6, sets=1, seed=seed)
+
+
+GRID = GridConfig(max_steps=12, picture="coloured", arrival_column=True)
+CLUSTER = ClusterConfig(num_executors=5, max_time_ms=300_000.0)
+#: Name -> many, one.
+KINDS: dict[str, tuple[Callable[[int], VectorEnv[Any, Any, Any]], Callable[[], gymnasium.Env[Any, Any]]]] = {
+    "grid": (lambda n: GridVectorEnv(n, some_jobs, GRID), lambda: GridEnv(some_jobs, GRID)),
+    "padded cluster": (
+        lambda n: ClusterVectorEnv(n, make_sequence=few_jobs, config=CLUSTER, max_jobs=2),
+        lambda: ClusterEnv(few_jobs, CLUSTER, max_jobs=2),
+    ),
+    "flat cluster": (
+        lambda n: ClusterVectorEnv(n, make_sequence=few_jobs, config=CLUSTER, view=FlatView),
+        lambda: ClusterEnv(few_jobs, CLUSTER, view=FlatView),
+    ),
+}
+
+
+def row(values: Any, place: int) -> Any:
+    if isinstance(values, dict):
+        return {name: each[place] for name, each in values.items()}
+    if isinstance(values, tuple):
+        return tuple(each[place] for each in values)
+    return values[place]
+
+
+def assert_same_record(one: Any, other: Any) -> None:
+    for name in (
+        ("start", "machine", "clock") if hasattr(one, "machine") else ("completion_ms", "task_executor")
+    ):
+        np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_place_is_the_single_environment_step_by_step(kind: str) -> None:
+    make_many, make_one = KINDS[kind]
+    many, ones = make_many(4), [make_one() for _ in range(4)]
+    shown, infos = many.reset(seed=20)
+    last = [one.reset(seed=20 + place) for place, one in enumerate(ones)]
+    over = np.zeros(4, dtype=bool)
+    ended = truncations = 0
+    ones[0].action_space.seed(3)
+    for _ in range(150):
+        for place in range(4):
+            assert data_equivalence(row(shown, place), last[place][0], exact=True)
+            assert data_equivalence(
+                row(infos["action_mask"], place), last[place][-1]["action_mask"], exact=True
+            )
+        actions = np.array([ones[0].action_space.sample(each[-1]["action_mask"]) for each in last])
+        shown, rewards, terminated, truncated, infos = many.step(actions)
+        for place, one in enumerate(ones):
+            if over[place]:  # the action is not looked at
+                last[place] = one.reset()  # type: ignore[assignment]
+                assert (rewards[place], terminated[place], truncated[place]) == (0.0, False, False)
+                continue
+            step = one.step(actions[place])
+            last[place] = step  # type: ignore[call-overload]
+            assert step[1:4] == (rewards[place], terminated[place], truncated[place])
+            if "outcome" in step[4]:
+                assert infos["outcome"][place] == step[4]["outcome"]
+            assert ("record" in step[4]) == bool(infos.get("_record", np.zeros(4, dtype=bool))[place])
+            if "record" in step[4]:
+                assert_same_record(infos["record"][place], step[4]["record"])
+        over = terminated | truncated
+        ended, truncations = ended + int(over.sum()), truncations + int(truncated.sum())
+        assert many.observation_space.contains(shown)
+    assert ended > 6
+    assert truncations > 0
+    masks = many.action_masks()  # type: ignore[attr-defined]
+    np.testing.assert_array_equal(masks[1], ones[1].action_masks())  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_shown_keeps_its_memory_and_a_seed_names_all_that_follows(kind: str) -> None:
+    many = KINDS[kind][0](3)
+    shown, infos = many.reset(seed=[5, 6, 7])
+    first = [shown, infos["action_mask"]]
+    many.action_space.seed(0)
+    actions = many.action_space.sample()
+    then = many.step(actions)[:2]
+    again = many.reset(seed=5)
+    assert data_equivalence(first, [again[0], again[1]["action_mask"]], exact=True)
+    assert data_equivalence(then, many.step(actions)[:2], exact=True)
+    many.reset()  # others, of the same generators
+    assert many.metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP
+
+
+def test_a_set_with_more_jobs_than_any_before_finds_room() -> None:
+    def growing(seed: int) -> JobSets:
+        nonlocal drawn
+        drawn += 1
+        return JobSets.of([[(0, 1, (1,))] * drawn], 1)
+
+    drawn = 0
+    many = GridVectorEnv(2, growing, GridConfig(**SMALL))
+    many.reset(seed=0)
+    jobs = []
+    for _ in range(40):
+        *_, infos = many.step(many.action_masks().argmax(axis=1))
+        jobs += [record.start.shape[1] for record in infos.get("record", ()) if record is not None]
+        for record in infos.get("record", ()):
+            assert record is None or ((record.start >= 0) | record.dropped).all()
+    assert max(jobs) > 3
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_wrong_calls_are_refused(kind: str) -> None:
+    make = KINDS[kind][0]
+    with pytest.raises(ConfigError, match="at least one environment, got 0"):
+        make(0)
+    many = make(2)
+    with pytest.raises(ResetNeeded):
+        many.step(many.action_space.sample())
+    with pytest.raises(ValueError, match="expected 2 seeds, got 3"):
+        many.reset(seed=[1, 2, 3])
+    with pytest.raises(ConfigError, match="unknown option 'jobs' of reset"):
+        many.reset(options={"jobs": 3})
+    many.reset(seed=0)
+    for wrong in ([0], [0.5, 0.5], np.full(many.action_space.shape or (), 10**6)):
+        with pytest.raises(InvalidAction):
+            many.step(np.array(wrong))
+
+
+def test_jobs_of_other_lengths_are_refused() -> None:
+    steps = iter([4, 4, 5])
+    many = GridVectorEnv(1, lambda seed: JobSets.of([[(0, 1, (1,))]], next(steps)), GridConfig(**SMALL))
+    many.reset(seed=0)
+    with pytest.raises(WorkloadError, match="expected jobs that enter in 4 steps, got 5"):
+        any(many.step(many.action_masks().argmax(axis=1)) is None for _ in range(20))
+
+
+@pytest.mark.parametrize("name", ["decima/Cluster-v0", "decima/Grid-v0"])
+def test_gymnasium_makes_them(name: str) -> None:
+    many = gymnasium.make_vec(name, num_envs=2)
+    assert isinstance(many, ClusterVectorEnv | GridVectorEnv)
+    many.reset(seed=1)
+    many.step(many.action_space.sample())
+    many.close()
