@@ -19,7 +19,7 @@ from decima.cli.options import (
     JSON,
     NOT_NEGATIVE,
     PATH,
-    PROCESSES,
+    WORKERS,
     Aside,
     drawn_jobs_options,
     out_option,
@@ -133,14 +133,14 @@ RECIPES = {
     help="Write the schedules of one experiment to this file in Chrome's trace event format, for Perfetto; compressed "
     "where the name ends in .gz.",
 )
-@PROCESSES
+@WORKERS
 @JSON
 @out_option("compare")
 @click.pass_context
 def compare(
     context: click.Context,
     /,
-    processes: int | None,
+    workers: int | str | None,
     json_file: Path | None,
     csv_file: Path | None,
     report_file: Path | None,
@@ -168,7 +168,7 @@ def compare(
     prepare_outputs(out, json_file, csv_file, report_file, trace_file)
     try:
         with progress(PATIENCE_S) as tell:
-            comparison.run(processes, partial(tell, "Comparing"))
+            comparison.run(workers, partial(tell, "Comparing"))
     except KeyboardInterrupt:
         interrupted = True
     if comparison.finished:

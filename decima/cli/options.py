@@ -20,7 +20,7 @@ __all__ = [
     "NOT_NEGATIVE",
     "PATH",
     "POLICIES",
-    "PROCESSES",
+    "WORKERS",
     "Aside",
     "FiniteRange",
     "Numbers",
@@ -78,9 +78,44 @@ def with_options(*options: Option) -> Option:
 
 
 JSON = click.option("--json", "json_file", cls=Aside, type=PATH, help="Write the results to this file too.")
-PROCESSES = click.option(
-    "--processes", cls=Aside, type=AT_LEAST_ONE, help="Parallel processes.  [default: all CPUs]"
-)
+
+
+class WhoWorks(click.ParamType):  # type: ignore[type-arg]  # generic in newer releases only
+    """Workers, see ``decima.evaluation.workers.check_workers``; refused before any work begins."""
+
+    name = "workers"
+
+    def convert(
+        self, value: int | str, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int | str:
+        """A number of processes, or a text that means actors of Ray."""
+        from decima.evaluation.workers import WorkerError, check_workers
+
+        try:
+            return check_workers(value)
+        except WorkerError as error:
+            self.fail(str(error), param, ctx)
+
+
+def workers_option(default: str) -> Option:
+    """Who works: ``workers``, a number or a text; None if nothing is said.
+
+    Args:
+        default: told to people.
+    """
+    return click.option(
+        "--workers",
+        "--processes",
+        "workers",
+        cls=Aside,
+        type=WhoWorks(),
+        metavar="N|ray[:N]|ray://HOST:PORT",
+        help="Who works: N processes here; or N actors, by default one for each CPU, of a Ray cluster: the one that "
+        f"RAY_ADDRESS names, one that is started here, or that at HOST:PORT.  [default: {default}]",
+    )
+
+
+WORKERS = workers_option("a process for each CPU")
 BUDGET = click.option(
     "--budget",
     type=ABOVE_ZERO,

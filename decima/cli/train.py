@@ -11,11 +11,11 @@ import click
 
 from decima.cli.console import INTERRUPTED, command_line, end, make_console, progress, say
 from decima.cli.options import (
-    AT_LEAST_ONE,
     Aside,
     override,
     settings_source,
     training_options,
+    workers_option,
     workload_keys,
     workload_named,
     workload_options,
@@ -56,15 +56,15 @@ def _explain() -> None:
     default="cpu",
     help="Where updates are computed: cpu or cuda. Episodes run on CPUs.",
 )
-@click.option("--processes", cls=Aside, type=AT_LEAST_ONE, default=1, help="Processes that run episodes.")
+@workers_option("1")
 @click.pass_context
-def train(context: click.Context, /, device: str, processes: int, **options: Any) -> None:
+def train(context: click.Context, /, device: str, workers: int | str | None, **options: Any) -> None:
     """Learn a scheduling policy from a workload (Decima, SIGCOMM 2019).
 
     The folder gets the policy that is best on sequences that no training meets (policy.npz), all settings
     (config.yaml), metrics (metrics.jsonl, TensorBoard) and a checkpoint to go on from. The same settings give
-    the same policy, bit for bit on a CPU, however many processes there are and however often the run was cut
-    off. Ctrl-C ends it early.
+    the same policy, bit for bit on a CPU, whoever runs the episodes and however often the run was cut off.
+    Ctrl-C ends it early.
     """
     from decima.learning.cluster.config import read_config
 
@@ -98,7 +98,7 @@ def train(context: click.Context, /, device: str, processes: int, **options: Any
         knob = "The policy was kept that is best on average and nowhere worse for certain."
     command, resume = command_line(context, config=source, out="DIR"), options["resume"]
     result = watch(
-        Trainer(config, options["out"], resume=resume, device=device, processes=processes, command=command),
+        Trainer(config, options["out"], resume=resume, device=device, workers=workers or 1, command=command),
         against,
         describe,
     )
