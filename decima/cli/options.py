@@ -14,6 +14,7 @@ __all__ = [
     "ABOVE_ZERO",
     "AT_LEAST_ONE",
     "BUDGET",
+    "DEVICE",
     "FILE",
     "FOLDER",
     "JSON",
@@ -26,6 +27,7 @@ __all__ = [
     "Numbers",
     "Option",
     "Studies",
+    "WhoWorks",
     "drawn_jobs_options",
     "out_option",
     "override",
@@ -33,6 +35,7 @@ __all__ = [
     "settings_source",
     "training_options",
     "with_options",
+    "workers_option",
     "workload_keys",
     "workload_named",
     "workload_options",
@@ -116,6 +119,12 @@ def workers_option(default: str) -> Option:
 
 
 WORKERS = workers_option("a process for each CPU")
+DEVICE = click.option(
+    "--device",
+    cls=Aside,
+    default="cpu",
+    help="Where updates are computed: cpu or cuda. Episodes run on CPUs.",
+)
 BUDGET = click.option(
     "--budget",
     type=ABOVE_ZERO,

@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from decima.cli.console import Tell
-from decima.cli.options import ABOVE_ZERO, BUDGET, FILE, POLICIES, Numbers, Studies, with_options
+from decima.cli.options import (
+    ABOVE_ZERO,
+    BUDGET,
+    FILE,
+    POLICIES,
+    Numbers,
+    Studies,
+    with_options,
+    workers_option,
+)
 
 if TYPE_CHECKING:
     from decima.show.shown import Shown
@@ -25,6 +34,7 @@ GRID = with_options(
         "--seed", type=click.IntRange(0, 999_999), default=0, help="Names the sets; of trainings too."
     ),
     POLICIES,
+    workers_option("1"),
 )
 WEIGHTS = Numbers("three numbers with commas between them", count=3)
 
@@ -112,7 +122,8 @@ def on_grid(name: str, command: str, tell: Tell, **values: Any) -> Shown:
         "cnn-fig3": cnn.fig3,
         "a2c-tables": a2c.tables,
     }
-    size = {key: values.pop(key) for key in ("budget", "seed", "sets", "policies")}
+    size = {key: values.pop(key) for key in ("budget", "seed", "sets", "policies", "workers")}
+    size["workers"] = size["workers"] or 1
     for key, read in (
         ("loads", lambda loads: [load / 100 for load in loads]),
         ("log_load", lambda load: load / 100),

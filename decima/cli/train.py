@@ -11,7 +11,7 @@ import click
 
 from decima.cli.console import INTERRUPTED, command_line, end, make_console, progress, say
 from decima.cli.options import (
-    Aside,
+    DEVICE,
     override,
     settings_source,
     training_options,
@@ -50,12 +50,7 @@ def _explain() -> None:
     _explain,
     workload_options("what the settings say"),
 )
-@click.option(
-    "--device",
-    cls=Aside,
-    default="cpu",
-    help="Where updates are computed: cpu or cuda. Episodes run on CPUs.",
-)
+@DEVICE
 @workers_option("1")
 @click.pass_context
 def train(context: click.Context, /, device: str, workers: int | str | None, **options: Any) -> None:

@@ -172,8 +172,8 @@ class _Actor:
         return self._function(self._shared, item)
 
 
-#: What Ray reads when it is imported. It is to report nothing to its makers, and not to print what workers and nodes have
-#: to say on the caller's stdout; what concerns the work is raised here.
+#: What Ray reads when it is imported. It is to report nothing to its makers, and not to print on the caller's stdout
+#: what workers and nodes have to say; what concerns the work is raised here.
 QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_DEDUP_LOGS_SKIP_REGEX": ".*",

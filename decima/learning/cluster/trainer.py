@@ -9,7 +9,6 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike, NDArray
 
 from decima.evaluation.fit import surroundings
@@ -21,6 +20,7 @@ from decima.learning.cluster.learner import Learner
 from decima.learning.cluster.metrics import METRICS
 from decima.learning.cluster.settings import by_cell
 from decima.learning.cluster.simulation import Simulation, fair_ms
+from decima.learning.learner import check_device
 from decima.learning.loop import TrainingLoop, Validation
 from decima.policy.files import TRAINED_ON, save_policy
 from decima.policy.shipped import SHIPPED
@@ -73,10 +73,7 @@ class Trainer(TrainingLoop["TrainingConfig"]):
         workers: int | str = 1,
         command: str = "",
     ) -> None:
-        if device != "cpu" and not (device.startswith("cuda") and torch.cuda.is_available()):
-            raise TrainingError(f"there is no device {device} here")
-        self._workers = check_workers(workers)
-        self._device = device
+        self._device, self._workers = check_device(device), check_workers(workers)
         super().__init__(config, out, resume, command)
 
     def _make_learner(self) -> Learner:
