@@ -28,7 +28,7 @@ Result = TypeVar("Result")
 #: How often a piece of work is begun at most.
 MOST_TRIES = 4
 #: Seconds in which at least one actor must have begun.
-PATIENCE_S = 120.0
+PATIENCE_S = 300.0
 
 
 class _Running(NamedTuple):
@@ -182,6 +182,8 @@ QUIET = {
 #: Also read then: without it, even a Ray of one machine listens on all addresses of the machine, to whoever comes, and
 #: ``_node_ip_address`` does not change that.
 LOOPBACK_ONLY = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+#: Where Ray is started here: its workers are as important as any other process of the caller.
+NOT_NICE = {"RAY_worker_niceness": "0"}
 
 
 def _connect(spec: str, cpus: int) -> Any:
@@ -191,7 +193,7 @@ def _connect(spec: str, cpus: int) -> Any:
         The module ``ray``.
     """
     address = spec if "://" in spec else os.environ.get("RAY_ADDRESS")
-    for name, value in (QUIET | (LOOPBACK_ONLY if address is None else {})).items():
+    for name, value in (QUIET | (LOOPBACK_ONLY | NOT_NICE if address is None else {})).items():
         os.environ.setdefault(name, value)
     import ray
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from decima.evaluation.ray_workers import LOOPBACK_ONLY, QUIET
+from decima.evaluation.ray_workers import LOOPBACK_ONLY, NOT_NICE, QUIET
 
 #: For tests that start Ray, which takes about 10 s.
 NEEDS_RAY = pytest.mark.skipif(find_spec("ray") is None, reason="needs the extra ray")
@@ -19,7 +19,7 @@ NEEDS_RAY = pytest.mark.skipif(find_spec("ray") is None, reason="needs the extra
 @contextmanager
 def ray_cluster(nodes: int) -> Iterator[list[Any]]:
     """Nodes of a CPU each, and a head of none; ``ray`` is this cluster then. What is given says ``kill()``."""
-    os.environ.update(QUIET | LOOPBACK_ONLY)
+    os.environ.update(QUIET | LOOPBACK_ONLY | NOT_NICE)
     import ray
     from ray.cluster_utils import Cluster
 

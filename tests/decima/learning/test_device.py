@@ -1,4 +1,4 @@
-"""No tensor of an update stays on the CPU where another device was asked for. There need be no GPU: one is pretended."""
+"""No tensor of an update stays on the CPU if another device was asked for; there need be no GPU: one is pretended."""
 
 from __future__ import annotations
 
