@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import socket
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -29,6 +30,8 @@ Result = TypeVar("Result")
 MOST_TRIES = 4
 #: Seconds in which at least one actor must have begun.
 PATIENCE_S = 300.0
+#: Seconds in which a cluster must answer.
+CONNECT_S = 10.0
 
 
 class _Running(NamedTuple):
@@ -203,6 +206,7 @@ def _connect(spec: str, cpus: int) -> Any:
     with _same_signals():
         try:
             if address is not None:
+                _reach(address)
                 ray.init(address=address, **quiet)
             else:
                 ray.init(address="local", num_cpus=cpus or available_cpus(), include_dashboard=False, **quiet)
@@ -216,6 +220,17 @@ def _connect(spec: str, cpus: int) -> Any:
             "set RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER=0, or call ray.init"
         )
     return ray
+
+
+def _reach(address: str) -> None:
+    """Refuse at once an address where nobody listens; Ray would try for minutes.
+
+    Raises:
+        OSError: nobody does.
+    """
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if port.isdecimal():
+        socket.create_connection((host, int(port)), timeout=CONNECT_S).close()
 
 
 def _only_here(ray: Any) -> bool:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import socket
 import sys
 import time
 from collections.abc import Iterator
@@ -173,6 +174,17 @@ def test_ray_that_is_missing_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(WorkerError, match=r"pip install 'decima\[ray\]'"):
         check_workers("ray")
     assert check_workers("3") == 3
+
+
+@NEEDS_RAY
+@pytest.mark.parametrize("by_name", [False, True])
+def test_a_cluster_that_is_not_there_is_told_at_once(by_name: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))  # and does not listen
+        address = f"127.0.0.1:{nobody.getsockname()[1]}"
+        monkeypatch.setenv("RAY_ADDRESS", address)
+        with pytest.raises(WorkerError, match=rf"{address}: there is no Ray cluster: .*refused$"):
+            make_workers(None, "ray" if by_name else f"ray://{address}")
 
 
 def test_there_are_no_more_processes_than_work() -> None:
