@@ -19,8 +19,8 @@ from decima.cli.options import (
     JSON,
     NOT_NEGATIVE,
     PATH,
-    PROCESSES,
     SEED,
+    WORKERS,
     Aside,
     Named,
     drawn_jobs_options,
@@ -142,14 +142,14 @@ RECIPES = {
     type=Named(".gif"),
     help="Write the schedules of the first and the last scheduler in one experiment, as they grow, to this GIF file.",
 )
-@PROCESSES
+@WORKERS
 @JSON
 @out_option("compare")
 @click.pass_context
 def compare(
     context: click.Context,
     /,
-    processes: int | None,
+    workers: int | str | None,
     json_file: Path | None,
     csv_file: Path | None,
     report_file: Path | None,
@@ -178,7 +178,7 @@ def compare(
     prepare_outputs(out, json_file, csv_file, report_file, trace_file, animation_file)
     try:
         with progress(PATIENCE_S) as tell:
-            comparison.run(processes, partial(tell, "Comparing"))
+            comparison.run(workers, partial(tell, "Comparing"))
     except KeyboardInterrupt:
         interrupted = True
     if comparison.finished:

@@ -12,6 +12,7 @@ from decima.cli.console import PATIENCE_S, command_line, progress, report
 from decima.cli.options import (
     AT_LEAST_ONE,
     COMPARISON_SEED,
+    DEVICE,
     FILE,
     JSON,
     Aside,
@@ -22,6 +23,7 @@ from decima.cli.options import (
     refuse_without_effect,
     settings_source,
     training_options,
+    workers_option,
 )
 from decima.cli.train import explain, show_training, training_command, watch
 
@@ -166,13 +168,16 @@ def _settings(options: dict[str, Any]) -> GridSettings:
     DEFAULT_RECIPE,
     click.option("--log", type=FILE, help="Draw jobs from this log in Standard Workload Format (jobs.log)."),
 )
+@DEVICE
+@workers_option("1")
 @click.pass_context
-def train(context: click.Context, /, **options: Any) -> None:
+def train(context: click.Context, /, device: str, workers: int | str | None, **options: Any) -> None:
     """Learn to book jobs from a stream of them (DeepRM, HotNets 2016).
 
     The folder gets the network that is best on job sets that no training meets (policy.npz), all settings
     (config.yaml), metrics (metrics.jsonl, TensorBoard) and a checkpoint to go on from. The same settings give
-    the same network, bit for bit, however often the run was cut off. Ctrl-C ends it early.
+    the same network, bit for bit on a CPU, whoever runs the episodes and however often the run was cut off.
+    Ctrl-C ends it early.
     """
     from decima.learning.grid.config import RECIPES, DeepRMConfig
     from decima.settings import read_settings
@@ -192,7 +197,9 @@ def train(context: click.Context, /, **options: Any) -> None:
     from decima.learning.grid.trainer import DeepRMTrainer
 
     command, resume = training_command(context, source), options["resume"]
-    trainer = DeepRMTrainer(config, options["out"], resume=resume, command=command)
+    trainer = DeepRMTrainer(
+        config, options["out"], resume=resume, device=device, workers=workers or 1, command=command
+    )
     result = watch(trainer, "the best heuristic", _describe)
     show_training(
         result,

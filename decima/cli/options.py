@@ -16,20 +16,22 @@ __all__ = [
     "AT_LEAST_ONE",
     "BUDGET",
     "COMPARISON_SEED",
+    "DEVICE",
     "FILE",
     "FOLDER",
     "JSON",
     "NOT_NEGATIVE",
     "PATH",
     "POLICIES",
-    "PROCESSES",
     "SEED",
+    "WORKERS",
     "Aside",
     "FiniteRange",
     "Named",
     "Numbers",
     "Option",
     "Studies",
+    "WhoWorks",
     "WholeRange",
     "drawn_jobs_options",
     "out_option",
@@ -38,6 +40,7 @@ __all__ = [
     "settings_source",
     "training_options",
     "with_options",
+    "workers_option",
     "workload_keys",
     "workload_named",
     "workload_options",
@@ -120,8 +123,49 @@ def with_options(*options: Option) -> Option:
 
 
 JSON = click.option("--json", "json_file", cls=Aside, type=PATH, help="Write the results to this file too.")
-PROCESSES = click.option(
-    "--processes", cls=Aside, type=WholeRange(1, 1024), help="Parallel processes.  [default: all CPUs]"
+
+
+class WhoWorks(click.ParamType):  # type: ignore[type-arg]  # generic in newer releases only
+    """Workers, see ``decima.evaluation.workers.check_workers``; refused before any work begins."""
+
+    name = "workers"
+
+    def convert(
+        self, value: int | str, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int | str:
+        """A number of processes, or a text that means actors of Ray."""
+        from decima.evaluation.workers import WorkerError, check_workers
+
+        try:
+            return check_workers(value)
+        except WorkerError as error:
+            self.fail(str(error), param, ctx)
+
+
+def workers_option(default: str) -> Option:
+    """Who works: ``workers``, a number or a text; None if nothing is said.
+
+    Args:
+        default: told to people.
+    """
+    return click.option(
+        "--workers",
+        "--processes",
+        "workers",
+        cls=Aside,
+        type=WhoWorks(),
+        metavar="N|ray[:N]|ray://HOST:PORT",
+        help="Who works: N processes here; or N actors, by default one for each CPU, of a Ray cluster: the one that "
+        f"RAY_ADDRESS names, one that is started here, or that at HOST:PORT.  [default: {default}]",
+    )
+
+
+WORKERS = workers_option("a process for each CPU")
+DEVICE = click.option(
+    "--device",
+    cls=Aside,
+    default="cpu",
+    help="Where updates are computed: cpu or cuda. Episodes run on CPUs.",
 )
 BUDGET = click.option(
     "--budget",

@@ -15,8 +15,8 @@ from decima.cli.options import (
     BUDGET,
     FILE,
     POLICIES,
-    PROCESSES,
     SEED,
+    WORKERS,
     FiniteRange,
     Option,
     Studies,
@@ -65,7 +65,7 @@ def cluster_options(executors: int) -> Option:
         ),
         click.option("--seed", type=SEED, default=0, help="Seed of the first experiment."),
         POLICIES,
-        PROCESSES,
+        WORKERS,
     )
 
 
@@ -232,7 +232,7 @@ def on_cluster(name: str, command: str, tell: Tell, **values: Any) -> Shown:
     if values.get("checkpoint") is not None:
         load_actor(values["checkpoint"])  # refused before the work begins
     size = {key: values.pop(key) for key in (each.name for each in fields(Study)) if key in values}
-    size["processes"] = size["processes"] or available_cpus()
+    size["workers"] = size["workers"] or available_cpus()
     study = Study(
         workload=open_workload(workload or EMBEDDED),
         source=workload_keys(workload),

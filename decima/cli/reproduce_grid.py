@@ -18,6 +18,7 @@ from decima.cli.options import (
     Studies,
     WholeRange,
     with_options,
+    workers_option,
 )
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ GRID = with_options(
     click.option("--sets", type=WholeRange(2), default=100, help="Unseen sets of jobs to compare on."),
     click.option("--seed", type=COMPARISON_SEED, default=0, help="Names the sets; of trainings too."),
     POLICIES,
+    workers_option("1"),
 )
 WEIGHTS = Numbers("three numbers, none of them negative, with commas between them", count=3, least=0)
 
@@ -118,7 +120,8 @@ def on_grid(name: str, command: str, tell: Tell, **values: Any) -> Shown:
         "cnn-fig3": cnn.fig3,
         "a2c-tables": a2c.tables,
     }
-    size = {key: values.pop(key) for key in ("budget", "seed", "sets", "policies")}
+    size = {key: values.pop(key) for key in ("budget", "seed", "sets", "policies", "workers")}
+    size["workers"] = size["workers"] or 1
     for key, read in (
         ("loads", lambda loads: [load / 100 for load in loads]),
         ("log_load", lambda load: load / 100),

@@ -16,8 +16,8 @@ from decima.cli.options import (
     BUDGET,
     FILE,
     FOLDER,
-    PROCESSES,
     SEED,
+    WORKERS,
     Option,
     refuse_without_effect,
     with_options,
@@ -139,7 +139,7 @@ def _packing(
     memory_demand: str | None,
     sample: int | None,
     seed: int,
-    processes: int | None,
+    workers: int | str | None,
 ) -> Shown:
     from decima.evaluation.workers import available_cpus
     from decima.studies.packing import job_packing, packing
@@ -148,7 +148,7 @@ def _packing(
     named = workload_named(workload, profiles)
     if (instances is None) == (named is None):
         raise click.UsageError("expected either --instances or a workload")
-    on_step, processes = partial(tell, "planning"), processes or available_cpus()
+    on_step, workers = partial(tell, "planning"), workers or available_cpus()
     of_jobs = ("classes", "memory_demand", "sample")
     without_effect = (
         dict.fromkeys(of_jobs, "it is for a workload")
@@ -157,7 +157,7 @@ def _packing(
     )
     refuse_without_effect(click.get_current_context(), without_effect)
     if instances is not None:
-        return shown(packing(instances, best, seed, processes, on_step), command)
+        return shown(packing(instances, best, seed, workers, on_step), command)
     from simulator.cluster.config import ClusterConfig, parse_classes
     from workloads.arrivals import trace_arrivals, uniform_memory
     from workloads.excerpt import Excerpt
@@ -169,7 +169,7 @@ def _packing(
     jobs = trace_arrivals([each[number] for number in chosen], [0.0] * len(chosen), seed)
     jobs = uniform_memory(jobs) if memory_demand == "uniform" else jobs
     cluster = ClusterConfig(executor_classes=parse_classes(classes or FOUR_SIZES))
-    return shown(job_packing(jobs, cluster, seed, processes, on_step), command)
+    return shown(job_packing(jobs, cluster, seed, workers, on_step), command)
 
 
 #: Name -> help, own options, and what finds the results.
@@ -301,7 +301,7 @@ PARTS: dict[str, tuple[str, Option, Callable[..., Shown]]] = {
                 "folder or the one above; without it, plans are compared with lower bounds]",
             ),
             click.option("--seed", type=SEED, default=0, help="Seed of the random order."),
-            PROCESSES,
+            WORKERS,
         ),
         _packing,
     ),

@@ -13,7 +13,7 @@ from decima.cli.options import (
     COMPARISON_SEED,
     FILE,
     FOLDER,
-    PROCESSES,
+    WORKERS,
     WholeRange,
     refuse_without_effect,
     with_options,
@@ -67,7 +67,7 @@ SETTINGS = with_options(
     click.option("--seeds", type=WholeRange(FEWEST), help="Sequences in each cell, whatever the budget."),
     # Seeds of training begin above.
     click.option("--seed", type=COMPARISON_SEED, default=0, help="Seed of the first sequence."),
-    PROCESSES,
+    WORKERS,
 )
 
 
@@ -82,7 +82,7 @@ def on_settings(
     budget: float,
     seeds: int | None,
     seed: int,
-    processes: int | None,
+    workers: int | str | None,
 ) -> Shown:
     """Measure the cells; what is not an option is as in ``reproduce_cluster.on_cluster``."""
     from decima.evaluation.workers import available_cpus
@@ -105,7 +105,7 @@ def on_settings(
         checkpoint=checkpoint,
         num_experiments=seeds or max(FEWEST, round(budget * SEQUENCES)),
         seed=seed,
-        processes=processes or available_cpus(),
+        workers=workers or available_cpus(),
         tell=tell,
     )
     return shown(grid, command)

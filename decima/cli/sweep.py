@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from decima.cli.console import INTERRUPTED, command_line, end, progress, report
-from decima.cli.options import AT_LEAST_ONE, FILE, PATH, Aside
+from decima.cli.options import FILE, PATH, Aside, workers_option
 
 if TYPE_CHECKING:
     from decima.learning.sweep import SweepResult
@@ -34,12 +34,10 @@ __all__ = ["sweep"]
     type=PATH,
     help="Folder for trainings, results, picture of learning curves.",
 )
-@click.option(
-    "--processes", cls=Aside, type=AT_LEAST_ONE, default=1, help="Processes that run episodes on clusters."
-)
+@workers_option("1")
 @click.pass_context
 def sweep(
-    context: click.Context, /, config: Path, overrides: tuple[str, ...], out: Path, processes: int
+    context: click.Context, /, config: Path, overrides: tuple[str, ...], out: Path, workers: int | str | None
 ) -> None:
     """Train with several settings and seeds, and compare what was learned.
 
@@ -59,7 +57,7 @@ def sweep(
 
     command = command_line(context)
     with progress() as tell:
-        result = run_sweep(settings, out, processes=processes, command=command, tell=tell)
+        result = run_sweep(settings, out, workers=workers or 1, command=command, tell=tell)
     done = f"{len(result.trials)} of {settings.num_trials} trials"
     if result.trials:
         with atomic_path(out / "results.csv") as path:

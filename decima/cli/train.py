@@ -11,8 +11,8 @@ import click
 
 from decima.cli.console import INTERRUPTED, command_line, end, make_console, progress, say
 from decima.cli.options import (
-    PROCESSES,
-    Aside,
+    DEVICE,
+    WORKERS,
     override,
     settings_source,
     training_options,
@@ -42,21 +42,16 @@ Config = TypeVar("Config", bound="RunConfig")
     DEFAULT_RECIPE,
     workload_options("what the settings say"),
 )
-@click.option(
-    "--device",
-    cls=Aside,
-    default="cpu",
-    help="Where updates are computed: cpu or cuda. Episodes run on CPUs.",
-)
-@PROCESSES
+@DEVICE
+@WORKERS
 @click.pass_context
-def train(context: click.Context, /, device: str, processes: int | None, **options: Any) -> None:
+def train(context: click.Context, /, device: str, workers: int | str | None, **options: Any) -> None:
     """Learn a scheduling policy from a workload (Decima, SIGCOMM 2019).
 
     The folder gets the policy that is best on sequences that no training meets (policy.npz), all settings
     (config.yaml), metrics (metrics.jsonl, TensorBoard) and a checkpoint to go on from. The same settings give
-    the same policy, bit for bit on a CPU, however many processes there are and however often the run was cut
-    off. Ctrl-C ends it early.
+    the same policy, bit for bit on a CPU, whoever runs the episodes and however often the run was cut off.
+    Ctrl-C ends it early.
     """
     from decima.learning.cluster.config import read_config
 
@@ -95,9 +90,15 @@ def train(context: click.Context, /, device: str, processes: int | None, **optio
         against = f"{config.validation.against} over the settings"
         knob = "The policy was kept that is best on average and nowhere worse for certain."
     command, resume = training_command(context, source), options["resume"]
-    processes = processes or available_cpus()
     result = watch(
-        Trainer(config, options["out"], resume=resume, device=device, processes=processes, command=command),
+        Trainer(
+            config,
+            options["out"],
+            resume=resume,
+            device=device,
+            workers=workers or available_cpus(),
+            command=command,
+        ),
         against,
         describe,
     )

@@ -30,7 +30,7 @@ from decima.evaluation.tuning import (
     sweep_ms,
     weighted_fair,
 )
-from decima.evaluation.workers import Workers, available_cpus
+from decima.evaluation.workers import available_cpus, make_workers
 from decima.outputs import versions
 from decima.registry import ANY_POLICY, DEFAULT_POLICY, LEARNED, SCHEDULERS, make_scheduler, policy_named
 from simulator.cluster.config import SEMANTICS
@@ -50,7 +50,7 @@ OnStep = Callable[[int, int], None]
 class Comparison:
     """Schedulers that meet the same sequences with the same luck, and what of that has finished so far.
 
-    Results depend on the arguments alone, not on the number of processes. After an interruption (Ctrl-C) what
+    Results depend on the arguments alone, not on who works. After an interruption (Ctrl-C) what
     finished is still there, and ``run`` goes on with the rest.
 
     Args:
@@ -82,7 +82,7 @@ class Comparison:
         >>> from workloads import Workload, synthetic_profiles
         >>> workload = Workload(synthetic_profiles(), None, "synthetic")
         >>> comparison = Comparison(Conditions(workload, num_experiments=2), ["fifo", "fair"])
-        >>> comparison.run(processes=1)
+        >>> comparison.run(workers=1)
         >>> list(comparison.table().index)
         ['fifo', 'fair']
     """
@@ -126,9 +126,9 @@ class Comparison:
 
     # ---- running ---------------------------------------------------------------------------------------
 
-    def run(self, processes: int | None = None, on_step: OnStep = lambda done, total: None) -> None:
+    def run(self, workers: int | str | None = None, on_step: OnStep = lambda done, total: None) -> None:
         """Run what has not finished; see ``run_comparisons``."""
-        run_comparisons([self], processes, on_step)
+        run_comparisons([self], workers, on_step)
 
     def add(self, scheduler: str, runs: Mapping[int, Run]) -> None:
         """Let a scheduler take part that ran elsewhere; its runs by seed."""
@@ -136,12 +136,12 @@ class Comparison:
         for seed, run in runs.items():
             self._runs.setdefault(seed, {})[scheduler] = run
 
-    def _pieces(self, number: int, processes: int) -> Iterator[_Piece]:
+    def _pieces(self, number: int, at_once: int = 0) -> Iterator[_Piece]:
         """The work that is left, of the comparison with this number."""
         finished = set(self.finished)
         left = [seed for seed in self.conditions.seeds if seed not in finished]
         # Work begins in order, so whatever is interrupted, the first to finish is among the first.
-        kept = left[:processes] if self._keep else []
+        kept = left[:at_once] if self._keep else []
         for seed in left:
             for names in self._groups():
                 if not set(names) <= self._runs.get(seed, {}).keys():
@@ -191,7 +191,7 @@ class Comparison:
         """Scheduler that is tuned once -> the setting that was best on the training sequences; none before."""
         if len(self._sweeps) < len(self._tuned_once) * len(self.training_seeds):
             return {}
-        # In the order of the seeds, not of their finishing: rounding must not depend on the processes.
+        # In the order of the seeds, not of their finishing: rounding must not depend on the workers.
         return {
             family: best_for_all(
                 np.array([self._sweeps[family, seed] for seed in self.training_seeds]), self._grids[family]
@@ -358,21 +358,20 @@ class Comparison:
 
 def run_comparisons(
     comparisons: Sequence[Comparison],
-    processes: int | None = None,
+    workers: int | str | None = None,
     on_step: OnStep = lambda done, total: None,
 ) -> None:
     """Run what has not finished of some comparisons.
 
     Args:
         comparisons: they get their results as those are ready.
-        processes: how many work at once, at least 1; the number of CPUs if omitted.
+        workers: see ``check_workers``; a process for each CPU if omitted.
         on_step: called in this process after each piece of work, with how many are done and how many there are.
 
     Raises:
         CompareError: a scheduler failed.
-        WorkerError: a worker process died.
+        WorkerError: workers died, or there are none.
     """
-    processes = processes or available_cpus()
     numbered = list(enumerate(comparisons))
     training = [
         (number, seed, family)
@@ -381,15 +380,16 @@ def run_comparisons(
         for seed in each.training_seeds
         if (family, seed) not in each._sweeps
     ]
-    pieces = [piece for number, each in numbered for piece in each._pieces(number, processes)]
-    done, total = itertools.count(1), len(training) + len(pieces)
+    num_pieces = sum(1 for number, each in numbered for _ in each._pieces(number))
+    done, total = itertools.count(1), len(training) + num_pieces
     shared = [(each.conditions, each.schedulers, each._grids) for each in comparisons]
-    with Workers(shared, min(processes, max(len(training), len(pieces), 1))) as workers:
-        for number, seed, family, sweep_of_seed in workers.map(_train, training):
+    with make_workers(shared, workers or available_cpus(), max(len(training), num_pieces)) as team:
+        for number, seed, family, sweep_of_seed in team.map(_train, training):
             comparisons[number]._sweeps[family, seed] = sweep_of_seed
             on_step(next(done), total)
         tuned = [each.tuned for each in comparisons]
-        for piece, runs, jobs, episodes in workers.map(partial(_run, tuned), pieces):
+        pieces = [piece for number, each in numbered for piece in each._pieces(number, team.count)]
+        for piece, runs, jobs, episodes in team.map(partial(_run, tuned), pieces):
             comparisons[piece.number]._add(piece, runs, jobs, episodes)
             on_step(next(done), total)
 
@@ -410,7 +410,7 @@ class _Piece(NamedTuple):
     keep: bool
 
 
-#: What every process knows of each comparison: conditions, schedulers by name, grids to tune them on.
+#: What every worker knows of each comparison: conditions, schedulers by name, grids to tune them on.
 _Shared = list[tuple[Conditions, dict[str, str], dict[str, tuple[str, ...]]]]
 
 

@@ -1,138 +1,92 @@
-"""Independent pieces of work in several processes, with clean ends: Ctrl-C, errors, a lost parent.
+"""Who does independent pieces of work: processes of this machine, or actors of a Ray cluster.
 
 Whoever has work to share out asks for no more than a context manager with ``map``, and sorts what it gives: results
-come as they are ready, and must not depend on where or in what order they were made. So work may be done elsewhere by
-another class with the same two.
+come as they are ready, and must not depend on where or in what order they were made.
 """
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import signal
-import threading
+import re
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from importlib.util import find_spec
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
-from workloads.errors import DecimaError
+from decima.evaluation.processes import Processes, WorkerError, available_cpus
+from decima.evaluation.ray_workers import RayWorkers
 
-__all__ = ["WorkerError", "Workers", "available_cpus"]
+__all__ = ["WorkerError", "Workers", "available_cpus", "check_workers", "make_workers"]
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-#: What every piece of work needs; sent to a worker once, when it starts.
-_shared: Any = None
+EXPECTED = "a number from 1, ray, ray:N or ray://HOST:PORT"
 
 
-class WorkerError(DecimaError, RuntimeError):
-    """A worker process ended without an answer."""
-
-
-def available_cpus() -> int:
-    """Number of CPUs that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
-class Workers:
+class Workers(Protocol):
     """Calls ``function(shared, item)`` for many items; a context manager.
 
-    With one process everything happens in the caller's own. More processes are spawned, which is the same on
-    every platform and safe beside threads; a script that uses them therefore needs the customary
-    ``if __name__ == "__main__":``. Workers leave Ctrl-C and SIGTERM to the caller: an exception inside the ``with``
-    block ends them at once.
+    An exception inside the ``with`` block ends all work at once.
 
-    Args:
-        shared: handed to every call; picklable if there are several processes.
-        processes: at least 1.
+    Attributes:
+        count: how many work at once.
     """
 
-    def __init__(self, shared: Any, processes: int) -> None:
-        self._shared = shared
-        self._pool: ProcessPoolExecutor | None = None
-        if processes > 1:
-            self._others = set(multiprocessing.active_children())
-            self._pool = ProcessPoolExecutor(
-                processes,
-                mp_context=multiprocessing.get_context("spawn"),
-                initializer=_start_worker,
-                initargs=(shared,),
-            )
+    count: int
 
-    def __enter__(self) -> Self:
-        return self
+    def __enter__(self) -> Self: ...
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._pool is None:
-            return
-        if error is not None:
-            for process in set(multiprocessing.active_children()) - self._others:
-                process.kill()
-        self._pool.shutdown(cancel_futures=True)
+    ) -> None: ...
 
     def map(self, function: Callable[[Any, Item], Result], items: Iterable[Item]) -> Iterator[Result]:
         """Results in the order in which they are ready; work begins in the order of ``items``.
 
+        What all items need belongs to the function (``functools.partial``): it travels once to where it is needed.
+
         Raises:
-            WorkerError: a worker process died.
+            WorkerError: workers died, more often than work is done again.
             Exception: whatever ``function`` raises first.
         """
-        if self._pool is None:
-            for item in items:
-                yield function(self._shared, item)
-            return
-        try:
-            with _children_leave_signals():  # submitting starts the processes
-                futures = [self._pool.submit(_work, function, item) for item in items]
-            for future in as_completed(futures):
-                yield future.result()
-        except BrokenProcessPool:
-            raise WorkerError(
-                "a worker process died before its work was done; was there enough memory?"
-            ) from None
 
 
-@contextmanager
-def _children_leave_signals() -> Iterator[None]:
-    """Processes started here do not hear Ctrl-C or SIGTERM, from their first instruction on; here they wait meanwhile.
+def check_workers(spec: int | str) -> int | str:
+    """A description of workers, if it is one and can be had.
 
-    Windows has no such masks; there, workers ignore them once they have begun.
+    Args:
+        spec: a number of processes; ``ray`` or ``ray:N``, actors of the Ray cluster that ``RAY_ADDRESS`` names, or of
+            one that is started here; ``ray://HOST:PORT``, those of a cluster elsewhere. As many as there are CPUs
+            unless N says otherwise.
+
+    Returns:
+        The same; a number as one.
+
+    Raises:
+        WorkerError: it is none, or Ray is not installed.
     """
-    if not hasattr(signal, "pthread_sigmask"):
-        yield
-        return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    text = str(spec)
+    if re.fullmatch(r"[1-9]\d*", text, re.ASCII):
+        return int(text)
+    if not re.fullmatch(r"ray(:[1-9]\d*)?|ray://[^/\s]+:\d+", text, re.ASCII):
+        raise WorkerError(f"{text!r} are no workers: expected {EXPECTED}")
+    if find_spec("ray") is None:
+        raise WorkerError("workers of Ray need the ray package: pip install 'decima[ray]'")
+    return text
 
 
-def _start_worker(shared: Any) -> None:
-    global _shared
-    _shared = shared
-    # A process is one CPU's work. PyTorch, if it is imported here, would start as many threads as there are CPUs.
-    os.environ["OMP_NUM_THREADS"] = "1"
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+def make_workers(shared: Any, spec: int | str, most: int | None = None) -> Workers:
+    """Workers as described.
 
+    Args:
+        shared: handed to every call; picklable if it is not this process that works.
+        spec: see ``check_workers``.
+        most: there is no use for more than this; any number if omitted.
 
-def _end_with_parent() -> None:
-    """A killed parent cannot end its workers, and they would wait for work for ever."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
-
-
-def _work(function: Callable[[Any, Item], Result], item: Item) -> Result:
-    return function(_shared, item)
+    Raises:
+        WorkerError: there are no such workers.
+    """
+    spec = check_workers(spec)
+    if isinstance(spec, str):
+        return RayWorkers(shared, spec, most)
+    return Processes(shared, spec if most is None else max(1, min(spec, most)))

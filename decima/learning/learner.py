@@ -9,7 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-__all__ = ["Learner", "copy_weights", "load_weights"]
+from decima.settings import TrainingError
+
+__all__ = ["Learner", "check_device", "copy_weights", "load_weights"]
 
 
 class Learner:
@@ -54,6 +56,18 @@ class Learner:
             for weight, of_weight in optimiser.state.items():
                 if any(value.shape not in (weight.shape, torch.Size()) for value in of_weight.values()):
                     raise ValueError("the optimiser's state has another shape than the weights")
+
+
+def check_device(name: str) -> str:
+    """A device to compute updates on, if it is here: ``cpu``, ``cuda`` or ``cuda:N``.
+
+    Raises:
+        TrainingError: it is not.
+    """
+    gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if name not in ("cpu", *(("cuda",) if gpus else ()), *(f"cuda:{number}" for number in range(gpus))):
+        raise TrainingError(f"there is no device {name} here")
+    return name
 
 
 def copy_weights(network: nn.Module) -> dict[str, Tensor]:

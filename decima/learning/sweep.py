@@ -132,7 +132,7 @@ def run_sweep(
     config: SweepConfig,
     out: Path,
     *,
-    processes: int = 1,
+    workers: int | str = 1,
     command: str = "",
     tell: Tell = lambda what, done, total: None,
 ) -> SweepResult:
@@ -141,7 +141,7 @@ def run_sweep(
     Args:
         config: what is swept.
         out: the folder.
-        processes: how many run episodes; ``deeprm`` is trained by one.
+        workers: who runs episodes, see ``check_workers``.
         command: the command line, kept in the policy files.
         tell: told how far it is.
 
@@ -151,7 +151,7 @@ def run_sweep(
         OutputError: the folder cannot be written.
     """
     _take(config, out)
-    make_trainer: Any = partial(Trainer, processes=processes) if config.train == "cluster" else DeepRMTrainer
+    make_trainer: Any = partial(Trainer if config.train == "cluster" else DeepRMTrainer, workers=workers)
     make_trainer = partial(make_trainer, resume=True, command=command)
     study = _open(out / JOURNAL)
     trials: list[Trial] = []

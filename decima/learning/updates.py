@@ -212,7 +212,7 @@ def fit_values(
     """Teach a critic values by least squares: of A2C the critic's half.
 
     Args:
-        inputs: what it sees, [n, ..].
+        inputs: what it sees, [n, ..], on the CPU; a part at a time goes to where the network is.
         targets: float32 [n], in the unit of its output.
         network: the critic, with one output.
         optimiser: of its parameters.
@@ -224,9 +224,10 @@ def fit_values(
     Raises:
         NotFiniteError: a gradient is no number.
     """
-    total = 0.0
+    total, device = 0.0, next(network.parameters()).device
     for part in map(torch.from_numpy, parts):
-        loss = (targets[part] - network(inputs[part])[:, 0]).square().sum()
+        values = network(inputs[part].to(device))[:, 0]
+        loss = (targets[part].to(device) - values).square().sum()
         loss.backward()
         total += float(loss.detach())
         take_step(network, optimiser, count=len(part))

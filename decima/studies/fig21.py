@@ -16,7 +16,7 @@ from decima.evaluation.comparison import Comparison
 from decima.evaluation.conditions import Conditions
 from decima.evaluation.run import Run
 from decima.evaluation.tuning import HINDSIGHT
-from decima.evaluation.workers import Workers
+from decima.evaluation.workers import make_workers
 from decima.outputs import make_folder
 from decima.studies.order_search import OrderSearch, search_orders, simplified_cluster
 from decima.studies.study import Study, Variant
@@ -99,7 +99,7 @@ def _search(study: Study, conditions: Conditions, max_evaluations: int) -> list[
     """The best order for each seed."""
     seeds = list(conditions.seeds)
     found: dict[int, Found] = {}
-    with Workers((conditions, max_evaluations), min(study.processes, len(seeds))) as workers:
+    with make_workers((conditions, max_evaluations), study.workers, len(seeds)) as workers:
         for seed, result in workers.map(_search_one, seeds):
             found[seed] = result
             study.tell("searching orders", len(found), len(seeds))

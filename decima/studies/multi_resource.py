@@ -12,7 +12,7 @@ from decima.evaluation.comparison import Comparison
 from decima.evaluation.conditions import CompareError, Conditions
 from decima.evaluation.run import run_scheduler
 from decima.evaluation.tuning import HINDSIGHT
-from decima.evaluation.workers import Workers
+from decima.evaluation.workers import make_workers
 from decima.policy.shipped import SHIPPED
 from decima.registry import LEARNED
 from decima.studies.claims import Claim
@@ -171,7 +171,7 @@ def usage(study: Study, comparison: Comparison) -> Mapping[str, Usage]:
         for seed in comparison.finished
     ]
     found = {}
-    with Workers(comparison.conditions, min(study.processes, len(pieces))) as workers:
+    with make_workers(comparison.conditions, study.workers, len(pieces)) as workers:
         for done, (name, seed, *groups) in enumerate(workers.map(_usage, pieces), 1):
             found[name, seed] = groups
             study.tell("looking at jobs by their work", done, len(pieces))

@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 
 from decima.evaluation.intervals import Interval, mean_interval
-from decima.evaluation.workers import Workers
+from decima.evaluation.workers import make_workers
 from decima.schedulers.graphene import Plan, Project, critical_path_first, graphene, random_order, tetris
 from decima.schedulers.graphene.online import project_of
 from decima.studies.projects import ProjectFileError, read_best, read_projects
@@ -111,7 +111,7 @@ def packing(
     instances: Path,
     best: Path | None = None,
     seed: int = 0,
-    processes: int = 1,
+    workers: int | str = 1,
     on_step: Callable[[int, int], None] = lambda done, total: None,
 ) -> Packing:
     """Plan all projects of a folder.
@@ -121,7 +121,7 @@ def packing(
         best: file of best known makespans; if not given, ``best.csv`` in the folder or the one above it, and without
             that, plans are compared with lower bounds.
         seed: of random orders.
-        processes: at least 1.
+        workers: see ``check_workers``.
         on_step: called with the number of projects planned and of all.
 
     Raises:
@@ -134,19 +134,19 @@ def packing(
         best = next((path for path in beside if path.exists()), None)
     if best is None:
         bounds = {name: project.lower_bound for name, project in projects.items()}
-        return measure_packing(projects, bounds, BOUND, seed, processes, on_step)
+        return measure_packing(projects, bounds, BOUND, seed, workers, on_step)
     known = known or read_best(best)
     for name in projects:
         if name not in known:
             raise ProjectFileError(f"{best}: expected a best known makespan of {name}")
-    return measure_packing(projects, known, BEST, seed, processes, on_step)
+    return measure_packing(projects, known, BEST, seed, workers, on_step)
 
 
 def job_packing(
     jobs: JobSequence,
     cluster: ClusterConfig,
     seed: int = 0,
-    processes: int = 1,
+    workers: int | str = 1,
     on_step: Callable[[int, int], None] = lambda done, total: None,
 ) -> Packing:
     """Plan jobs, each as if it were alone on a cluster; tasks last as long as those of their stage do on average.
@@ -155,7 +155,7 @@ def job_packing(
         jobs: their times of arrival do not matter; those without work are left out.
         cluster: what they run on.
         seed: of random orders.
-        processes: at least 1.
+        workers: see ``check_workers``.
         on_step: called with the number of jobs planned and of all.
 
     Raises:
@@ -168,7 +168,7 @@ def job_packing(
         if profile.work_ms > 0
     }
     bounds = {name: project.lower_bound for name, project in projects.items()}
-    return measure_packing(projects, bounds, BOUND, seed, processes, on_step)
+    return measure_packing(projects, bounds, BOUND, seed, workers, on_step)
 
 
 def measure_packing(
@@ -176,7 +176,7 @@ def measure_packing(
     references: Mapping[str, float],
     reference: str,
     seed: int = 0,
-    processes: int = 1,
+    workers: int | str = 1,
     on_step: Callable[[int, int], None] = lambda done, total: None,
 ) -> Packing:
     """Plan projects with all planners.
@@ -185,11 +185,11 @@ def measure_packing(
         projects: by name.
         references: name -> what its makespan is compared with, above 0.
         reference: what that is, in words.
-        seed, processes, on_step: as for ``packing``.
+        seed, workers, on_step: as for ``packing``.
     """
     rows = []
-    with Workers(seed, processes) as workers:
-        for done, row in enumerate(workers.map(_plan, projects.items()), 1):
+    with make_workers(seed, workers, len(projects)) as team:
+        for done, row in enumerate(team.map(_plan, projects.items()), 1):
             rows += row
             on_step(done, len(projects))
     plans = pd.DataFrame(rows, columns=["instance", "planner", "makespan", "cpu_s"])

@@ -180,7 +180,7 @@ def settings_grid(
     checkpoint: Path | None = None,
     num_experiments: int = 10,
     seed: int = 0,
-    processes: int = 1,
+    workers: int | str = 1,
     tell: Tell = lambda what, done, total: None,
 ) -> SettingsGrid:
     """Compare schedulers in each cell, all of them on the same sequences.
@@ -191,7 +191,7 @@ def settings_grid(
         checkpoint: file of the policy; without it the one that ships, if it is there.
         num_experiments: sequences in each cell, at least 2.
         seed: of the first of them.
-        processes: how many work at once.
+        workers: who runs episodes, see ``check_workers``.
         tell: told how far it is.
 
     Raises:
@@ -208,8 +208,8 @@ def settings_grid(
         if policy is not None:
             schedulers[FULL] = f"{LEARNED}:{policy}"
         measured.append(MeasuredCell(cell, Comparison(conditions, schedulers, keep=False), policy))
-    # All at once: a process that has nothing left to do in one cell goes on with the next.
-    run_comparisons([each.comparison for each in measured], processes, partial(tell, "comparing schedulers"))
+    # All at once: a worker that has nothing left to do in one cell goes on with the next.
+    run_comparisons([each.comparison for each in measured], workers, partial(tell, "comparing schedulers"))
     return SettingsGrid(tuple(measured), tuple(left_out))
 
 

@@ -66,7 +66,7 @@ class Study:
         num_jobs: of each experiment, instead of the study's own number.
         policies: folder of the trained ones.
         checkpoint: policy file that stands for the full policy, which is not trained then.
-        processes: how many work at once.
+        workers: who runs episodes, see ``check_workers``.
         command: the command line, kept in what is written.
         tell: told how far it is.
     """
@@ -80,7 +80,7 @@ class Study:
     num_jobs: int | None = None
     policies: Path = Path("reproduce/policies")
     checkpoint: Path | None = None
-    processes: int = 1
+    workers: int | str = 1
     command: str = ""
     tell: Tell = lambda what, done, total: None
 
@@ -165,7 +165,7 @@ class Study:
         files = train_all(
             {variant.name: variant.config for variant in variants},
             self.policies,
-            partial(Trainer, resume=True, processes=self.processes, command=self.command),
+            partial(Trainer, resume=True, workers=self.workers, command=self.command),
             self.tell,
         )
         return {name: f"{LEARNED}:{file}" for name, file in files.items()}
@@ -242,7 +242,7 @@ class Study:
             for name, (each, schedulers) in conditions.items()
         }
         tell = partial(self.tell, "comparing schedulers")
-        run_comparisons(list(comparisons.values()), self.processes, tell)
+        run_comparisons(list(comparisons.values()), self.workers, tell)
         return comparisons
 
     def replay(self, *, num_experiments: int, window_s: float, **cluster: Any) -> Conditions:

@@ -1,4 +1,4 @@
-"""Whatever is simulated while a policy is trained, in several processes, and the CPU time that it takes.
+"""Whatever is simulated while a policy is trained, by several workers, and the CPU time that it takes.
 
 A policy is validated greedily, on sequences that no training meets, against the classic schedulers.
 """
@@ -8,7 +8,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
 import torch
@@ -16,7 +18,7 @@ from numpy.typing import NDArray
 
 from decima.evaluation.run import objective_ms, run_scheduler
 from decima.evaluation.tuning import ALPHAS, HINDSIGHT, best_for_all, sweep_ms, weighted_fair
-from decima.evaluation.workers import Workers
+from decima.evaluation.workers import make_workers
 from decima.learning.cluster.curriculum import EpisodePlan, episode_specs
 from decima.learning.cluster.rollout import Trajectories, roll_out
 from decima.learning.learner import copy_weights
@@ -37,52 +39,65 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, eq=False)
 class _Shared:
-    """What every process needs."""
+    """What every worker needs."""
 
     conditions: Conditions
     policy: PolicyConfig
 
 
-class Simulation(Workers):
-    """Runs episodes; a context manager. How many processes there are does not show in the results.
+class Simulation:
+    """Runs episodes; a context manager. Who works, and how many, does not show in the results.
 
     Args:
         conditions: the cluster, and how sequences are drawn.
         policy: the shape of the policies.
-        processes: at least 1.
+        workers: see ``check_workers``.
 
     Attributes:
-        cpu_s: CPU time of all episodes so far, over all processes, s.
+        cpu_s: CPU time of all episodes so far, over all workers, s.
+
+    Raises:
+        WorkerError: there are no such workers.
     """
 
-    def __init__(self, conditions: Conditions, policy: PolicyConfig, processes: int) -> None:
-        super().__init__(_Shared(conditions, policy), processes)
+    def __init__(self, conditions: Conditions, policy: PolicyConfig, workers: int | str) -> None:
+        self._workers = make_workers(_Shared(conditions, policy), workers)
         self.cpu_s = 0.0
-        self._processes = processes
+
+    def __enter__(self) -> Self:
+        self._workers.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._workers.__exit__(kind, error, trace)
 
     def roll_out(self, policy: Policy, plans: Sequence[EpisodePlan]) -> Trajectories:
         """Let a policy sample these episodes.
 
         Raises:
             NotFiniteError: it gives probabilities that are no numbers.
-            WorkerError: a process died.
+            WorkerError: workers died.
         """
-        return Trajectories.concatenate(self._in_order(_roll_out, self._shares(policy, plans)))
+        return Trajectories.concatenate(
+            self._in_order(partial(_roll_out, _weights(policy)), self._shares(plans))
+        )
 
     def judge(self, policy: Policy, seeds: Sequence[int]) -> NDArray[np.float64]:
         """Let a greedy policy run the sequences of these seeds; see ``judge``.
 
         Raises:
             NotFiniteError: it has weights that are no numbers.
-            WorkerError: a process died.
+            WorkerError: workers died.
         """
-        return np.concatenate(self._in_order(_judge, self._shares(policy, seeds)))
+        return np.concatenate(self._in_order(partial(_judge, _weights(policy)), self._shares(seeds)))
 
     def reference(self, seeds: Sequence[int]) -> dict[str, list[float]]:
         """Let the classic schedulers run the sequences of these seeds.
 
         Raises:
-            WorkerError: a process died.
+            WorkerError: workers died.
         """
         return _reference(np.array(self._in_order(_reference_row, seeds)))
 
@@ -90,47 +105,54 @@ class Simulation(Workers):
         """Let schedulers run the sequences of these seeds: what is rewarded, by scheduler, [n], ms.
 
         Raises:
-            WorkerError: a process died.
+            WorkerError: workers died.
         """
         work = [(name, seed) for name in names for seed in seeds]
         table = np.array(self._in_order(_scheduled, work)).reshape(len(names), len(seeds))
         return dict(zip(names, table.tolist(), strict=True))
 
-    def _shares(self, policy: Policy, items: Sequence[Item]) -> list[tuple[_Weights, list[Item]]]:
-        """Each process's share of the items, in order."""
-        weights = {name: weight.numpy() for name, weight in copy_weights(policy).items()}
-        places = np.array_split(np.arange(len(items)), min(self._processes, len(items)))
-        return [(weights, [items[place] for place in part]) for part in places]
+    def _shares(self, items: Sequence[Item]) -> list[list[Item]]:
+        """Each worker's share of the items, in order."""
+        places = np.array_split(np.arange(len(items)), min(self._workers.count, len(items)))
+        return [[items[place] for place in part] for part in places]
 
     def _in_order(self, function: Callable[[_Shared, Item], Result], items: Sequence[Item]) -> list[Result]:
         """Results in the order of the items."""
-        work = [(function, number, item) for number, item in enumerate(items)]
-        done = sorted(self.map(_timed, work), key=lambda each: each[0])
+        done = sorted(
+            self._workers.map(partial(_timed, function), enumerate(items)), key=lambda each: each[0]
+        )
         self.cpu_s += sum(cpu_s for _, _, cpu_s in done)
         return [result for _, result, _ in done]
 
 
-# What the processes do.
+# What the workers do.
 
 _Weights = dict[str, NDArray[np.float32]]
 
 
-def _roll_out(shared: _Shared, work: tuple[_Weights, list[EpisodePlan]]) -> Trajectories:
-    return roll_out(_received(shared, work[0]), episode_specs(shared.conditions, work[1]))
+def _weights(policy: Policy) -> _Weights:
+    return {name: weight.numpy() for name, weight in copy_weights(policy).items()}
 
 
-def _judge(shared: _Shared, work: tuple[_Weights, list[int]]) -> NDArray[np.float64]:
-    return judge(shared.conditions, _received(shared, work[0]), work[1])
+def _roll_out(weights: _Weights, shared: _Shared, plans: list[EpisodePlan]) -> Trajectories:
+    return roll_out(_received(shared, weights), episode_specs(shared.conditions, plans))
+
+
+def _judge(weights: _Weights, shared: _Shared, seeds: list[int]) -> NDArray[np.float64]:
+    return judge(shared.conditions, _received(shared, weights), seeds)
 
 
 def _received(shared: _Shared, weights: _Weights) -> Policy:
     policy = Policy(shared.policy)
-    policy.load_state_dict({name: torch.from_numpy(array) for name, array in weights.items()})
+    # From a store of objects they come as arrays that nobody may write to.
+    policy.load_state_dict({name: torch.tensor(array) for name, array in weights.items()})
     return policy
 
 
-def _timed(shared: _Shared, work: tuple[Callable[[_Shared, Any], Any], int, Any]) -> tuple[int, Any, float]:
-    function, number, item = work
+def _timed(
+    function: Callable[[_Shared, Any], Any], shared: _Shared, work: tuple[int, Any]
+) -> tuple[int, Any, float]:
+    number, item = work
     begun = time.process_time()
     return number, function(shared, item), time.process_time() - begun
 

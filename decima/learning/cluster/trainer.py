@@ -1,4 +1,4 @@
-"""Training on clusters: what the loop does there. The number of processes that run episodes does not show."""
+"""Training on clusters: what the loop does there. Who runs the episodes does not show."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike, NDArray
 
 from decima.evaluation.fit import surroundings
 from decima.evaluation.intervals import Interval, mean_interval
 from decima.evaluation.tuning import HINDSIGHT
+from decima.evaluation.workers import check_workers
 from decima.learning.cluster.curriculum import training_seeds, validation_seeds
 from decima.learning.cluster.learner import Learner
 from decima.learning.cluster.metrics import METRICS
 from decima.learning.cluster.settings import by_cell
 from decima.learning.cluster.simulation import Simulation, fair_ms
+from decima.learning.learner import check_device
 from decima.learning.loop import TrainingLoop, Validation
 from decima.policy.files import TRAINED_ON, policy_path, save_policy
 from decima.settings import TrainingError
@@ -44,12 +45,13 @@ class Trainer(TrainingLoop["TrainingConfig"]):
         out: the folder.
         resume: go on from the folder's checkpoint.
         device: where updates are computed, ``cpu`` or ``cuda``; episodes are always run on CPUs.
-        processes: how many run episodes.
+        workers: who runs episodes, see ``check_workers``.
         command: the command line, kept in the policy file.
 
     Raises:
         TrainingError: the folder holds a training run already, its checkpoint is damaged or of other settings,
             or there is no such device.
+        WorkerError: there are no such workers.
         WorkloadError: the workload cannot be read.
         PolicyFileError: the policy to begin with cannot be read, or has other features or sizes.
         OutputError: the folder cannot be written.
@@ -67,13 +69,10 @@ class Trainer(TrainingLoop["TrainingConfig"]):
         *,
         resume: bool = False,
         device: str = "cpu",
-        processes: int = 1,
+        workers: int | str = 1,
         command: str = "",
     ) -> None:
-        if device != "cpu" and not (device.startswith("cuda") and torch.cuda.is_available()):
-            raise TrainingError(f"there is no device {device} here")
-        self.processes = processes
-        self._device = device
+        self._device, self._workers = check_device(device), check_workers(workers)
         super().__init__(config, out, resume, command)
 
     def _make_learner(self) -> Learner:
@@ -91,7 +90,7 @@ class Trainer(TrainingLoop["TrainingConfig"]):
             )
 
     def _iterations(self, say: Callable[[str], None]) -> Generator[dict[str, float], None, None]:
-        with Simulation(self._conditions, self._learner.policy.config, self.processes) as self._simulation:
+        with Simulation(self._conditions, self._learner.policy.config, self._workers) as self._simulation:
             yield from super()._iterations(say)
 
     def _begin(self, say: Callable[[str], None]) -> dict[str, Any]:

@@ -83,8 +83,10 @@ class EpisodesSection(Section):
 
     sets: Count = Field(default=100, description="sets of jobs to train on")
     per_set: int = Field(default=20, ge=2, description="episodes of each set")
-    at_once: Count = Field(
-        default=25, description="sets whose episodes run in lock-step, which bounds memory"
+    at_once: Count = Field(default=25, description="sets that are learned from at once, which bounds memory")
+    lockstep: Count | None = Field(
+        default=None,
+        description="sets of these whose episodes run in lock-step, all if null; workers share out the parts",
     )
     fresh: bool = Field(default=False, description="draw new sets in each iteration")
     mask: Mask = Field(

@@ -15,11 +15,12 @@ from decima.evaluation.grid import TRAINING_SEED
 from decima.learning import learner
 from decima.learning.baselines import ActionBaseline, NoBaseline, SequenceBaseline
 from decima.learning.grid.rollout import Episodes, Watched, roll_out
+from decima.learning.grid.simulation import Simulation
 from decima.learning.returns import n_step_returns, returns_to_go
 from decima.learning.updates import add_policy_gradient, clone_behaviour, fit_values, take_step
 from decima.policy.errors import PolicyFileError
 from decima.policy.grid.files import load_network
-from decima.policy.grid.scheduler import CLONING, Actor, Steps, log_probabilities
+from decima.policy.grid.scheduler import CLONING, Steps, log_probabilities
 from decima.schedulers.grid import ShortestJobFirst, make_heuristic
 from simulator.grid.grid import Grid
 from workloads.arrivals import RandomStream, random_stream
@@ -50,6 +51,7 @@ class Learner(learner.Learner):
 
     Args:
         config: the settings.
+        device: where updates are computed.
 
     Attributes:
         jobs: the training sets.
@@ -58,8 +60,9 @@ class Learner(learner.Learner):
         WorkloadError: the jobs cannot be drawn, or do not fit the grid.
     """
 
-    def __init__(self, config: DeepRMConfig) -> None:
+    def __init__(self, config: DeepRMConfig, device: str = "cpu") -> None:
         self.config = config
+        self._device = device
         self.grid_config = config.grid.build()
         self.jobs = self._draw(TRAINING_SEED + config.seed)
         torch.manual_seed(config.seed)
@@ -68,6 +71,8 @@ class Learner(learner.Learner):
         if config.update.algorithm == "a2c":
             networks["critic"] = config.network.build(self.grid_config, 1)
             self._value_scale = self._usual_return()
+        for network in networks.values():
+            network.to(device)
         optimisers = {
             name: _optimiser(config.update.optimiser, network, self._rates(0)[name])
             for name, network in networks.items()
@@ -75,16 +80,22 @@ class Learner(learner.Learner):
         super().__init__(networks, optimisers, networks["actor"])
         Grid(self.grid_config, self.jobs)  # refuses jobs that do not fit
 
-    def learn(self, iteration: int) -> dict[str, float]:
+    def learn(self, iteration: int, simulation: Simulation | None = None) -> dict[str, float]:
         """Run an iteration's episodes and follow their advantages.
+
+        Args:
+            iteration: from 0.
+            simulation: runs the episodes; this process does if it is omitted.
 
         Returns:
             What was measured, by the names of ``metrics.METRICS``.
 
         Raises:
             NotFiniteError: a probability or gradient is no number.
+            WorkerError: workers died.
         """
-        begun = time.process_time()
+        simulation = simulation or Simulation(self.config)
+        begun, elsewhere_s = time.process_time(), simulation.cpu_s - simulation.own_s
         episodes, rates = self.config.episodes, self._rates(iteration)
         for name, optimiser in self.optimisers.items():
             optimiser.param_groups[0]["lr"] = rates[name]
@@ -94,18 +105,18 @@ class Learner(learner.Learner):
             else self.jobs
         )
         random = random_stream(self.config.seed, RandomStream.POLICY, iteration)
-        actor = Actor(self.networks["actor"], random, mask=episodes.mask)
         tally = _Tally()
         for first in range(0, len(jobs), episodes.at_once):
             sets = jobs[first : first + episodes.at_once]
-            grid = Grid(self.grid_config, sets[np.repeat(np.arange(len(sets)), episodes.per_set)])
-            self._learn_from(grid, actor, random, tally)
+            run = simulation.roll_out(self.networks["actor"], sets, iteration, first, random)
+            self._learn_from(run, random, tally)
             last = first + episodes.at_once >= len(jobs)
             if tally.pending and (last or self.config.update.step == "group"):
                 tally.end_step(
                     take_step(self.networks["actor"], self.optimisers["actor"], count=tally.pending)
                 )
-        cpu_s = time.process_time() - begun
+        # What others did counts too, and what this process did for it is in both.
+        cpu_s = time.process_time() - begun + simulation.cpu_s - simulation.own_s - elsewhere_s
         self.cpu_s += cpu_s
         return {**tally.metrics(), "learning_rate": rates["actor"], "iteration_cpu_s": cpu_s}
 
@@ -141,14 +152,13 @@ class Learner(learner.Learner):
             clone_behaviour(evaluate, actor, optimiser, parts)
         self.cpu_s += time.process_time() - begun
 
-    def _learn_from(self, grid: Grid, actor: Actor, random: np.random.Generator, tally: _Tally) -> None:
+    def _learn_from(self, run: Episodes, random: np.random.Generator, tally: _Tally) -> None:
         """Add up the gradient of a few sets' episodes; a critic follows its own.
 
         Without a critic an advantage is what follows (DeepRM, section 3.3); with one, how much better the next few
         actions do than the critic expects. Of either the baseline is subtracted.
         """
         update, per_set = self.config.update, self.config.episodes.per_set
-        run = roll_out(grid, actor, keep_states=update.algorithm == "a2c")
         if update.algorithm == "a2c":
             values = self._values(run)
             returns = n_step_returns(run.rewards, run.clock, values, update.td_steps, update.discount)
@@ -177,10 +187,10 @@ class Learner(learner.Learner):
 
     def _values(self, run: Episodes) -> NDArray[np.float64]:
         """What the critic expects after each state, float64 [S + 1, N]; 0 after the end."""
-        values = np.zeros(run.clock.shape)
+        values, critic = np.zeros(run.clock.shape), self.networks["critic"]
         with torch.no_grad():
             for row, state in zip(values, run.states, strict=False):
-                row[state.episode] = self.networks["critic"](state.pictures)[:, 0].double().numpy()
+                row[state.episode] = critic(state.pictures.to(self._device))[:, 0].double().cpu().numpy()
         return values * self._value_scale
 
     def _teach_critic(
@@ -237,8 +247,9 @@ def _evaluate(
     actor: nn.Module, pictures: Tensor, allowed: Tensor | None, action: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Log-probability and entropy of actions, float [n]."""
-    scores = log_probabilities(actor, pictures, allowed)
-    return scores.gather(1, action[:, None])[:, 0], -(scores.exp() * scores).sum(dim=1)
+    device = next(actor.parameters()).device
+    scores = log_probabilities(actor, pictures.to(device), None if allowed is None else allowed.to(device))
+    return scores.gather(1, action.to(device)[:, None])[:, 0], -(scores.exp() * scores).sum(dim=1)
 
 
 def _parts(random: np.random.Generator, count: int, size: int) -> list[NDArray[np.int64]]:

@@ -1,14 +1,18 @@
-"""Training on grids: what the loop does there."""
+"""Training on grids: what the loop does there. Who runs the episodes does not show."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import copy
+from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from decima.evaluation.grid import MEASURES, Evaluation, evaluate, heuristics_for
+from decima.evaluation.workers import check_workers
 from decima.learning.grid.learner import VALIDATION_SEED, Learner
 from decima.learning.grid.metrics import METRICS
+from decima.learning.grid.simulation import Simulation
+from decima.learning.learner import check_device
 from decima.learning.loop import TrainingLoop, Validation
 from decima.policy.grid.files import save_network
 from decima.policy.grid.scheduler import VALIDATED, Actor
@@ -33,10 +37,14 @@ class DeepRMTrainer(TrainingLoop["DeepRMConfig"]):
         config: the settings.
         out: the folder.
         resume: go on from the folder's checkpoint.
+        device: where updates are computed, ``cpu`` or ``cuda``; episodes are always run on CPUs.
+        workers: who runs episodes, see ``check_workers``.
         command: the command line, kept in the policy file.
 
     Raises:
-        TrainingError: the folder holds a training run already, or its checkpoint is damaged or of other settings.
+        TrainingError: the folder holds a training run already, its checkpoint is damaged or of other settings, there
+            is no such device, or several workers but no ``episodes.lockstep``.
+        WorkerError: there are no such workers.
         WorkloadError: the jobs cannot be drawn, or do not fit the grid.
         ConfigError: there is no such grid.
         PolicyFileError: the network to begin with cannot be read, or is of other sizes.
@@ -47,12 +55,27 @@ class DeepRMTrainer(TrainingLoop["DeepRMConfig"]):
     NAME = "deeprm"
     _learner: Learner
     _sets: JobSets
+    _simulation: Simulation
 
-    def __init__(self, config: DeepRMConfig, out: Path, *, resume: bool = False, command: str = "") -> None:
+    def __init__(
+        self,
+        config: DeepRMConfig,
+        out: Path,
+        *,
+        resume: bool = False,
+        device: str = "cpu",
+        workers: int | str = 1,
+        command: str = "",
+    ) -> None:
+        self._device, self._workers = check_device(device), check_workers(workers)
+        if self._workers != 1 and config.episodes.lockstep is None:
+            raise TrainingError(
+                "episodes.lockstep: expected a number, such as 5, for several workers: without it all sets run together"
+            )
         super().__init__(config, out, resume, command)
 
     def _make_learner(self) -> Learner:
-        config, learner = self.config, Learner(self.config)
+        config, learner = self.config, Learner(self.config, self._device)
         seed = VALIDATION_SEED + config.seed
         self._sets = config.jobs.draw(learner.grid_config, config.validation.sets, seed)
         for name, jobs in (("training", learner.jobs), ("validation", self._sets)):
@@ -62,6 +85,10 @@ class DeepRMTrainer(TrainingLoop["DeepRMConfig"]):
 
     def _begin_with(self, start: str) -> None:
         self._learner.begin_with(Path(start))
+
+    def _iterations(self, say: Callable[[str], None]) -> Generator[dict[str, float], None, None]:
+        with Simulation(self.config, self._workers) as self._simulation:
+            yield from super()._iterations(say)
 
     def _begin(self, say: Callable[[str], None]) -> dict[str, Any]:
         say("heuristics on the validation sets")
@@ -73,11 +100,12 @@ class DeepRMTrainer(TrainingLoop["DeepRMConfig"]):
         return {name: _means(evaluation) for name, evaluation in heuristics.items()}
 
     def _learn(self, iteration: int) -> dict[str, float]:
-        return self._learner.learn(iteration)
+        return self._learner.learn(iteration, self._simulation)
 
     def _validate(self) -> Validation:
         random = random_stream(self.config.seed, RandomStream.POLICY, VALIDATED)
-        actor = Actor(self._learner.networks["actor"], random, mask=self.config.episodes.mask)
+        network = copy.deepcopy(self._learner.networks["actor"]).cpu()
+        actor = Actor(network, random, mask=self.config.episodes.mask)
         means = _means(evaluate(self._learner.grid_config, self._sets, {self.NAME: actor})[self.NAME])
         objective = self._objective(means)
         best = min(map(self._objective, self._reference.values()))

@@ -31,6 +31,7 @@ class GridStudy:
         seed: names the sets of jobs; also that of trainings.
         sets: unseen sets of jobs on which schedulers are compared.
         policies: folder of the trained networks.
+        workers: who runs episodes of trainings, see ``check_workers``.
         command: the command line, kept in what is written.
         tell: told how far it is.
     """
@@ -39,6 +40,7 @@ class GridStudy:
     seed: int = 0
     sets: int = 100
     policies: Path = Path("reproduce/policies")
+    workers: int | str = 1
     command: str = ""
     tell: Tell = lambda what, done, total: None
 
@@ -71,7 +73,7 @@ class GridStudy:
         return train_all(
             configs,
             self.policies,
-            partial(DeepRMTrainer, resume=True, command=self.command),
+            partial(DeepRMTrainer, resume=True, workers=self.workers, command=self.command),
             self.tell,
         )
 

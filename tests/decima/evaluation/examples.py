@@ -42,10 +42,10 @@ def comparison(
     return Comparison(conditions(**changes), names, num_training=num_training, policy=policy)
 
 
-def run(*schedulers: str, processes: int = 1, **changes: Any) -> Comparison:
+def run(*schedulers: str, workers: int = 1, **changes: Any) -> Comparison:
     """The same, run to its end."""
     compared = comparison(*schedulers, **changes)
-    compared.run(processes)
+    compared.run(workers)
     return compared
 
 

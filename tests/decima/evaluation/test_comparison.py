@@ -36,7 +36,7 @@ def count_runs(monkeypatch: pytest.MonkeyPatch) -> Counter[tuple[int, str]]:
 def test_the_same_settings_give_the_same_json_with_one_process_and_with_two(policy: Path) -> None:
     schedulers = ("random", "fifo", "weighted-fair", HINDSIGHT, f"decima:{policy}")
     first, again, parallel = (
-        run(*schedulers, num_experiments=2, processes=processes).to_json() for processes in (1, 1, 2)
+        run(*schedulers, num_experiments=2, workers=workers).to_json() for workers in (1, 1, 2)
     )
     assert first == again
     assert first == parallel
@@ -77,7 +77,7 @@ def test_intervals_are_students_over_experiments_and_differences_are_paired() ->
 
 def test_jobs_are_told_one_by_one_and_by_query() -> None:
     compared = comparison("fifo", "fair", num_experiments=2)
-    compared.run(processes=1)
+    compared.run(workers=1)
     jobs = compared.jobs()
     assert len(jobs) == 2 * 2 * len(compared.conditions.sequence(5))
     for name, record in compared.episodes.items():
@@ -186,19 +186,19 @@ def test_no_setting_runs_twice_on_a_sequence(count_runs: Counter[tuple[int, str]
     assert len(count_runs) == 41 * (3 + 2) + 3 * len(GRIDS["tetris"])
 
 
-@pytest.mark.parametrize("processes", [1, 2])
-def test_several_comparisons_share_the_processes(processes: int) -> None:
+@pytest.mark.parametrize("workers", [1, 2])
+def test_several_comparisons_share_the_workers(workers: int) -> None:
     two = [comparison("weighted-fair", "fifo"), comparison("weighted-fair", seed=50, num_experiments=1)]
     steps: list[tuple[int, int]] = []
-    run_comparisons(two, processes, lambda done, total: steps.append((done, total)))
+    run_comparisons(two, workers, lambda done, total: steps.append((done, total)))
     assert steps == [(done, 11) for done in range(1, 12)]
     assert two[0].to_json() == run("weighted-fair", "fifo").to_json()
     assert two[1].to_json() == run("weighted-fair", seed=50, num_experiments=1).to_json()
 
 
-@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize("workers", [1, 2])
 def test_an_interruption_keeps_what_finished_and_the_rest_can_follow(
-    processes: int, count_runs: Counter[tuple[int, str]]
+    workers: int, count_runs: Counter[tuple[int, str]]
 ) -> None:
     compared = comparison()
 
@@ -207,21 +207,21 @@ def test_an_interruption_keeps_what_finished_and_the_rest_can_follow(
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        compared.run(processes, interrupt)
+        compared.run(workers, interrupt)
     assert 1 <= len(compared.finished) <= 2
     assert not compared.complete
     assert set(compared.episodes) == {"fifo", "fair"}
     assert {record.sequence.seed for record in compared.episodes.values()} == {compared.finished[0]}
     document = json.loads(compared.to_json())
     assert len(document["seeds"]) == len(document["schedulers"]["fifo"]["per_seed_avg_jct_s"])
-    compared.run(processes)
+    compared.run(workers)
     assert compared.complete
     assert set(count_runs.values()) <= {1}, "what has finished does not run again"
     assert compared.to_json() == run().to_json()
 
 
 def test_episodes_are_kept_of_the_first_experiment_if_they_are_wanted() -> None:
-    assert {record.sequence.seed for record in run(processes=2).episodes.values()} == {5}
+    assert {record.sequence.seed for record in run(workers=2).episodes.values()} == {5}
     without = Comparison(conditions(), ["fair"], keep=False)
     without.run(1)
     assert not without.episodes
@@ -238,10 +238,10 @@ def test_a_scheduler_may_have_another_name_and_may_have_run_elsewhere() -> None:
     assert compared.runs("fair").equals(fair)
 
 
-@pytest.mark.parametrize("processes", [1, 2])
-def test_a_scheduler_that_fails_ends_the_comparison(processes: int) -> None:
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_scheduler_that_fails_ends_the_comparison(workers: int) -> None:
     with pytest.raises(CompareError, match=r"Faulty on seed \d: ZeroDivisionError: "):
-        run("fair", OWN + "Faulty", processes=processes)
+        run("fair", OWN + "Faulty", workers=workers)
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,34 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import socket
+import sys
 import time
+from collections.abc import Iterator
+from pathlib import Path
 
+import numpy as np
 import pytest
 
-from decima.evaluation.workers import WorkerError, Workers
+from decima.evaluation import workers as module
+from decima.evaluation.workers import WorkerError, check_workers, make_workers
+from tests.decima.evaluation.ray_cluster import NEEDS_RAY, ray_cluster
+
+#: What is asked of all workers, is asked of these.
+WORKERS = [1, 2, pytest.param("ray:2", marks=[pytest.mark.slow, NEEDS_RAY])]
+SEVERAL = WORKERS[1:]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _no_ray_remains() -> Iterator[None]:
+    yield
+    _shut_down()
+
+
+def _shut_down() -> None:
+    ray = sys.modules.get("ray")
+    if ray is not None and ray.is_initialized():
+        ray.shutdown()
 
 
 def scaled(factor: int, item: int) -> tuple[int, int]:
@@ -23,32 +46,52 @@ def dying(shared: None, item: int) -> None:
     os._exit(1)
 
 
+def dying_once(folder: Path, item: int) -> int:
+    try:
+        (folder / str(item)).touch(exist_ok=False)
+    except FileExistsError:
+        return item
+    os._exit(1)
+
+
+def node_of(shared: None, item: int) -> str:
+    import ray
+
+    time.sleep(0.2)
+    return str(ray.get_runtime_context().get_node_id())
+
+
+def large(shared: None, item: int) -> np.ndarray:
+    return np.full(200_000, item)
+
+
 def sleeping_but_first(shared: None, item: int) -> None:
     time.sleep(600 if item else 0)
 
 
-@pytest.mark.parametrize("processes", [1, 2])
-def test_results_do_not_depend_on_the_number_of_processes(processes: int) -> None:
-    with Workers(10, processes) as workers:
+@pytest.mark.parametrize("spec", WORKERS)
+def test_results_do_not_depend_on_who_works(spec: int | str) -> None:
+    with make_workers(10, spec) as workers:
         assert dict(workers.map(scaled, range(5))) == {0: 0, 1: 10, 2: 20, 3: 30, 4: 40}
         assert dict(workers.map(scaled, [7])) == {7: 70}
 
 
-@pytest.mark.parametrize("processes", [1, 2])
-def test_an_error_in_the_work_reaches_the_caller(processes: int) -> None:
-    with pytest.raises(ValueError, match="work at 3"), Workers("work", processes) as workers:
+@pytest.mark.parametrize("spec", WORKERS)
+def test_an_error_in_the_work_reaches_the_caller(spec: int | str) -> None:
+    with pytest.raises(ValueError, match=r"^work at 3$"), make_workers("work", spec) as workers:
         list(workers.map(failing, range(5)))
 
 
-def test_a_worker_that_dies_is_an_error_not_a_silence() -> None:
-    with pytest.raises(WorkerError, match="a worker process died"), Workers(None, 2) as workers:
+@pytest.mark.parametrize("spec", SEVERAL)
+def test_a_worker_that_always_dies_is_an_error_not_a_silence(spec: int | str) -> None:
+    with pytest.raises(WorkerError, match=r"died .*enough memory\?$"), make_workers(None, spec) as workers:
         list(workers.map(dying, range(2)))
 
 
-@pytest.mark.parametrize("processes", [1, 2])
-def test_an_interruption_ends_the_workers_at_once(processes: int) -> None:
+@pytest.mark.parametrize("spec", WORKERS)
+def test_an_interruption_ends_the_workers_at_once(spec: int | str) -> None:
     def interrupted() -> None:
-        with Workers(None, processes) as workers:
+        with make_workers(None, spec) as workers:
             for _ in workers.map(sleeping_but_first, range(4)):
                 raise KeyboardInterrupt
 
@@ -65,7 +108,85 @@ def threads(shared: None, item: int) -> int:
     return torch.get_num_threads()
 
 
-def test_a_worker_process_has_one_thread_of_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("spec", SEVERAL)
+def test_a_worker_has_one_thread_of_pytorch(spec: int | str, monkeypatch: pytest.MonkeyPatch) -> None:
+    _shut_down()  # it is to see the variable
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
-    with Workers(None, 2) as workers:
+    with make_workers(None, spec) as workers:
         assert list(workers.map(threads, range(2))) == [1, 1]
+
+
+@pytest.mark.slow
+@NEEDS_RAY
+def test_work_of_an_actor_that_dies_is_done_again(tmp_path: Path) -> None:
+    with make_workers(tmp_path, "ray:2") as workers:
+        assert sorted(workers.map(dying_once, range(3))) == [0, 1, 2]
+
+
+@pytest.mark.slow
+@NEEDS_RAY
+def test_a_ray_that_is_started_here_listens_to_this_machine_only() -> None:
+    psutil = pytest.importorskip("psutil")
+    _shut_down()
+    with make_workers(1, "ray:1") as workers:
+        assert list(workers.map(scaled, [1])) == [(1, 1)]
+        me = psutil.Process()
+        listening = {
+            each.laddr.ip
+            for process in (me, *me.children(recursive=True))
+            for each in process.net_connections("inet")
+            if each.status == psutil.CONN_LISTEN
+        }
+    assert listening
+    assert {address.removeprefix("::ffff:") for address in listening} == {"127.0.0.1"}
+
+
+@pytest.mark.slow
+@NEEDS_RAY
+def test_work_goes_on_elsewhere_when_a_node_is_killed() -> None:
+    """Its answers are gone too, where they are too large to travel at once."""
+    _shut_down()
+    with ray_cluster(2) as nodes, make_workers(None, "ray") as workers:
+        assert workers.count == 2
+        assert len(set(workers.map(node_of, range(8)))) == 2
+        found = []
+        for array in workers.map(large, range(12)):
+            found.append(int(array[0]))
+            assert (array == array[0]).all()
+            if len(found) == 2:
+                nodes[0].kill()
+        assert sorted(found) == list(range(12))
+        assert len(set(workers.map(node_of, range(4)))) == 1
+
+
+@pytest.mark.parametrize(
+    "spec", ["0", "-1", "two", "ray:0", "ray:", "ray:x", "ray://", "ray://here", "RAY", ""]
+)
+def test_what_means_no_workers_is_refused(spec: str) -> None:
+    with pytest.raises(
+        WorkerError, match=r"are no workers: expected a number from 1, ray, ray:N or ray://HOST"
+    ):
+        check_workers(spec)
+
+
+def test_ray_that_is_missing_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "find_spec", lambda name: None)
+    with pytest.raises(WorkerError, match=r"pip install 'decima\[ray\]'"):
+        check_workers("ray")
+    assert check_workers("3") == 3
+
+
+@NEEDS_RAY
+@pytest.mark.parametrize("by_name", [False, True])
+def test_a_cluster_that_is_not_there_is_told_at_once(by_name: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))  # and does not listen
+        address = f"127.0.0.1:{nobody.getsockname()[1]}"
+        monkeypatch.setenv("RAY_ADDRESS", address)
+        with pytest.raises(WorkerError, match=rf"{address}: there is no Ray cluster: .*refused$"):
+            make_workers(None, "ray" if by_name else f"ray://{address}")
+
+
+def test_there_are_no_more_processes_than_work() -> None:
+    with make_workers(None, 5, most=1) as workers:
+        assert workers.count == 1

@@ -39,7 +39,7 @@ def comparison() -> Comparison:
     cluster = ClusterConfig(num_executors=2, moving_delay_ms=1000.0)
     conditions = Conditions(workload, cluster, num_jobs=3, num_experiments=2)
     comparison = Comparison(conditions, ["fifo", "fair"])
-    comparison.run(processes=1)
+    comparison.run(workers=1)
     return comparison
 
 

@@ -174,7 +174,7 @@ def test_where_the_best_makespans_are(folder: Path) -> None:
 def test_processes_and_seeds(folder: Path) -> None:
     """Processes change nothing, seeds the random order only."""
     columns = ["instance", "planner", "makespan", "reference", "deviation"]
-    one, two = (packing(folder, processes=processes).plans[columns] for processes in (1, 2))
+    one, two = (packing(folder, workers=workers).plans[columns] for workers in (1, 2))
     assert one.equals(two)
     draw = np.random.default_rng(2).integers
     tasks = {

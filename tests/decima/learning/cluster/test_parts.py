@@ -128,7 +128,7 @@ def test_several_processes_learn_the_same_with_an_own_network(tmp_path: Path) ->
     (tmp_path / "c.yaml").write_text(small(tmp_path, iterations=2).to_yaml())
     config = read_config(tmp_path / "c.yaml", [SETTINGS["encoder"], SETTINGS["feature of stages"]])
     for processes in (1, 2):
-        Trainer(config, tmp_path / str(processes), processes=processes).run()
+        Trainer(config, tmp_path / str(processes), workers=processes).run()
     assert_same_run(tmp_path / "1", tmp_path / "2")
 
 

@@ -311,8 +311,8 @@ def test_a_policy_that_loses_a_setting_for_certain_is_not_kept(
 
 def test_the_number_of_processes_does_not_show(tmp_path: Path) -> None:
     config = small(tmp_path, iterations=1)
-    for processes in (1, 2):
-        Trainer(config, tmp_path / str(processes), processes=processes).run()
+    for workers in (1, 2):
+        Trainer(config, tmp_path / str(workers), workers=workers).run()
     assert_same_run(tmp_path / "1", tmp_path / "2")
 
 

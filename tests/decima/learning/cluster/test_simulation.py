@@ -25,7 +25,7 @@ def test_a_policy_is_judged_by_whole_episodes() -> None:
 @pytest.mark.parametrize("reward", ["jct", "makespan"])
 def test_the_classic_schedulers_are_judged_by_what_is_rewarded(reward: str) -> None:
     chosen, seeds = conditions(cluster=ClusterConfig(num_executors=4, reward=reward)), [5, 6, 7]
-    with Simulation(chosen, SHORTCUT_POLICY, processes=1) as simulation:
+    with Simulation(chosen, SHORTCUT_POLICY, workers=1) as simulation:
         results = simulation.reference(seeds)
     assert simulation.cpu_s > 0
     fair = [run_scheduler(chosen.cluster, chosen.sequence(seed), "fair") for seed in seeds]

@@ -56,7 +56,7 @@ def test_what_is_normalised(normalise: str, tmp_path: Path, monkeypatch: pytest.
 def test_the_number_of_processes_does_not_show(tmp_path: Path) -> None:
     config = small(tmp_path, iterations=1)
     train(config, tmp_path / "one")
-    train(config, tmp_path / "two", processes=2)
+    train(config, tmp_path / "two", workers=2)
     assert_same_run(tmp_path / "one", tmp_path / "two")
 
 

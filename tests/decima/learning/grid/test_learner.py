@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from decima.learning.grid import learner as learner_module
+from decima.learning.grid import simulation as simulation_module
 from decima.learning.grid.config import CloningSection, DeepRMConfig
 from decima.learning.grid.learner import Learner
 from decima.learning.grid.metrics import METRICS
@@ -125,12 +125,10 @@ def test_reinforce_follows_the_gradient_of_its_advantages(changes: dict[str, Any
     """Computed slowly, sample by sample."""
     config = small(**merged(changes, {"update": DESCENT, "episodes": {"at_once": at_once, "per_set": 2}}))
     learner, before = descending(config)
-    actor = Actor(
-        before["actor"], random_stream(config.seed, RandomStream.POLICY, 0), mask=config.episodes.mask
-    )
     losses, totals = [], []
-    for grid in groups(learner):
-        run = roll_out(grid, actor)
+    for number, grid in enumerate(groups(learner)):
+        random = random_stream(config.seed, RandomStream.POLICY, 0, at_once * number)
+        run = roll_out(grid, Actor(before["actor"], random, mask=config.episodes.mask))
         totals += run.rewards.sum(axis=0).tolist()
         found = advantages(run, config)
         if config.update.normalise:
@@ -160,7 +158,9 @@ def test_actor_and_critic_follow_their_gradients(normalise: bool, baseline: str,
     config = small(update={**DESCENT, **update}, episodes={"at_once": 3})
     learner, before = descending(config)
     (grid,) = groups(learner)
-    run, pictures = watched(grid, Actor(before["actor"], random_stream(config.seed, RandomStream.POLICY, 0)))
+    run, pictures = watched(
+        grid, Actor(before["actor"], random_stream(config.seed, RandomStream.POLICY, 0, 0))
+    )
     live = [np.flatnonzero(clock < run.clock[-1]) for clock in run.clock[:-1]]
     values = [dense(before["critic"], seen)[:, 0] for seen in pictures]
     expected = np.zeros(run.clock.shape)
@@ -245,7 +245,7 @@ def test_jobs_are_the_same_in_all_iterations_or_always_new(
         met.append(grid.jobs.enter.tobytes() + grid.jobs.duration.tobytes())
         return roll_out(grid, actor, **options)
 
-    monkeypatch.setattr(learner_module, "roll_out", spy)
+    monkeypatch.setattr(simulation_module, "roll_out", spy)
     learner = Learner(small(episodes={"fresh": fresh, "at_once": 3}))
     for iteration in range(3):
         learner.learn(iteration)

@@ -1,0 +1,253 @@
+"""Workers that are actors of a Ray cluster; needs the extra ``ray``.
+
+What all pieces of work need lies in Ray's object store, and travels once to each node. When an actor or its node dies,
+the piece of work that it had is done again by another, and a new actor is asked for, which begins wherever there is a
+CPU. The caller's process must stay alive.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from ipaddress import ip_address
+from types import TracebackType
+from typing import Any, NamedTuple, Self, TypeVar
+
+from decima.evaluation.processes import WorkerError, available_cpus
+
+__all__ = ["RayWorkers"]
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+#: How often a piece of work is begun at most.
+MOST_TRIES = 4
+#: Seconds in which at least one actor must have begun.
+PATIENCE_S = 300.0
+#: Seconds in which a cluster must answer.
+CONNECT_S = 10.0
+
+
+class _Running(NamedTuple):
+    """What an actor is at: a piece of work, or its own beginning, which has no number."""
+
+    actor: Any
+    number: int | None
+
+
+class RayWorkers:
+    """See ``workers.Workers``.
+
+    Args:
+        shared: handed to every call; picklable.
+        spec: ``ray``, ``ray:N`` or ``ray://HOST:PORT``, see ``workers.check_workers``.
+        most: there is no use for more actors than this; any number if omitted.
+
+    Raises:
+        WorkerError: the cluster cannot be reached, or has no CPUs.
+    """
+
+    def __init__(self, shared: Any, spec: str, most: int | None = None) -> None:
+        number = "" if "://" in spec else spec.partition(":")[2]
+        ray = _connect(spec, int(number or 0))
+        cpus = int(ray.cluster_resources().get("CPU", 0))
+        if cpus < 1:
+            raise WorkerError("the Ray cluster has no CPUs")
+        self.count = max(1, min(int(number or cpus), cpus if most is None else most))
+        self._ray = ray
+        self._shared = ray.put(shared)
+        self._make = ray.remote(num_cpus=1)(_Actor)
+        self._idle: list[Any] = []
+        self._running: dict[Any, _Running] = {}
+        for _ in range(self.count):
+            self._start_one()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for actor in (*self._idle, *(each.actor for each in self._running.values())):
+            self._ray.kill(actor)
+        self._idle, self._running = [], {}
+
+    def map(self, function: Callable[[Any, Item], Result], items: Iterable[Item]) -> Iterator[Result]:
+        """See ``workers.Workers``.
+
+        Raises:
+            WorkerError: the actors died that had one and the same piece of work, or none begins.
+            Exception: whatever ``function`` raises first.
+        """
+        work = list(items)
+        tries = [0] * len(work)
+        waiting = deque(range(len(work)))
+        common = self._ray.put(function)
+        left = len(work)
+        try:
+            while left:
+                while self._idle and waiting:
+                    actor, number = self._idle.pop(), waiting.popleft()
+                    tries[number] += 1
+                    # In a list, an actor fetches it by itself, and once.
+                    self._running[actor.work.remote([common], work[number])] = _Running(actor, number)
+                ready, (actor, done) = self._next()
+                try:
+                    result = self._answer(ready)
+                except _LostError as error:
+                    self._ray.kill(actor)
+                    self._start_one()
+                    if done is not None:
+                        if tries[done] == MOST_TRIES:
+                            raise WorkerError(
+                                f"workers of Ray died {MOST_TRIES} times with the same work: {error}; "
+                                "was there enough memory?"
+                            ) from None
+                        waiting.appendleft(done)
+                    continue
+                self._idle.append(actor)
+                if done is not None:
+                    left -= 1
+                    yield result
+        finally:
+            # Where nobody waits for results any more, actors begin anew.
+            for ready, each in list(self._running.items()):
+                if each.number is not None:
+                    del self._running[ready]
+                    self._ray.kill(each.actor)
+                    self._start_one()
+
+    def _start_one(self) -> None:
+        """Ask for an actor. That it began is its first answer; it may have to wait for a CPU, and others work on."""
+        actor = self._make.remote([self._shared])
+        self._running[actor.begun.remote()] = _Running(actor, None)
+
+    def _next(self) -> tuple[Any, _Running]:
+        """The next answer that is there, and who gives it to which piece of work."""
+        works = any(each.number is not None for each in self._running.values())
+        ready, _ = self._ray.wait(list(self._running), timeout=None if works else PATIENCE_S)
+        if not ready:
+            raise WorkerError(f"no worker of Ray began within {PATIENCE_S:.0f} s; is there a CPU free?")
+        return ready[0], self._running.pop(ready[0])
+
+    def _answer(self, ready: Any) -> Any:
+        errors = self._ray.exceptions
+        try:
+            return self._ray.get(ready)
+        except errors.RayTaskError as error:
+            cause = error.cause
+            if isinstance(cause, errors.RayError):  # what it needed was lost
+                raise _LostError(_first_line(cause)) from None
+            raise (cause if isinstance(cause, Exception) else WorkerError(_first_line(error))) from None
+        except errors.RayError as error:
+            raise _LostError(_first_line(error)) from None
+
+
+class _LostError(Exception):
+    """A worker died, or its answer was lost."""
+
+
+class _Actor:
+    """Does one piece of work after the other, in a process of its own."""
+
+    def __init__(self, shared: list[Any]) -> None:
+        import ray
+
+        # As in local processes; before PyTorch is imported, which what is shared may do.
+        os.environ["OMP_NUM_THREADS"] = "1"
+        self._get = ray.get
+        self._shared = ray.get(shared[0])
+        self._known: Any = None
+        self._function: Any = None
+
+    def begun(self) -> None:
+        """Answers as soon as there is somebody to."""
+
+    def work(self, function: list[Any], item: Any) -> Any:
+        if self._known != function[0]:
+            self._known, self._function = function[0], self._get(function[0])
+        return self._function(self._shared, item)
+
+
+#: What Ray reads when it is imported. It is to report nothing to its makers, and not to print on the caller's stdout
+#: what workers and nodes have to say; what concerns the work is raised here.
+QUIET = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_DEDUP_LOGS_SKIP_REGEX": ".*",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+}
+#: Also read then: without it, even a Ray of one machine listens on all addresses of the machine, to whoever comes, and
+#: ``_node_ip_address`` does not change that.
+LOOPBACK_ONLY = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+#: Where Ray is started here: its workers are as important as any other process of the caller.
+NOT_NICE = {"RAY_worker_niceness": "0"}
+
+
+def _connect(spec: str, cpus: int) -> Any:
+    """Join a cluster, or start one that only this machine can reach, unless this process has one already.
+
+    Returns:
+        The module ``ray``.
+    """
+    address = spec if "://" in spec else os.environ.get("RAY_ADDRESS")
+    for name, value in (QUIET | (LOOPBACK_ONLY | NOT_NICE if address is None else {})).items():
+        os.environ.setdefault(name, value)
+    import ray
+
+    if ray.is_initialized():
+        return ray
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    with _same_signals():
+        try:
+            if address is not None:
+                _reach(address)
+                ray.init(address=address, **quiet)
+            else:
+                ray.init(address="local", num_cpus=cpus or available_cpus(), include_dashboard=False, **quiet)
+        except (OSError, RuntimeError, ValueError) as error:  # ConnectionError is an OSError
+            where = "Ray does not start here" if address is None else f"{address}: there is no Ray cluster"
+            raise WorkerError(f"{where}: {_first_line(error)}") from None
+    if address is None and not _only_here(ray):
+        ray.shutdown()
+        raise WorkerError(
+            "Ray would listen to other machines, as it was imported before; "
+            "set RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER=0, or call ray.init"
+        )
+    return ray
+
+
+def _reach(address: str) -> None:
+    """Refuse at once an address where nobody listens; Ray would try for minutes.
+
+    Raises:
+        OSError: nobody does.
+    """
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if port.isdecimal():
+        socket.create_connection((host, int(port)), timeout=CONNECT_S).close()
+
+
+def _only_here(ray: Any) -> bool:
+    """Whether no node has an address that other machines can reach."""
+    return all(ip_address(node["NodeManagerAddress"]).is_loopback for node in ray.nodes())
+
+
+@contextmanager
+def _same_signals() -> Iterator[None]:
+    """Ray takes SIGTERM for itself; it is the caller's."""
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, before)
+
+
+def _first_line(error: BaseException) -> str:
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)

@@ -1,0 +1,105 @@
+"""Whoever runs the episodes, a training gives the same bits, and a comparison the same numbers; also where a node is
+lost on the way."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from decima.evaluation.comparison import Comparison
+from decima.learning.cluster.config import read_config
+from decima.learning.cluster.trainer import Trainer
+from decima.learning.grid.config import RECIPES, DeepRMConfig
+from decima.learning.grid.trainer import DeepRMTrainer
+from decima.learning.loop import POLICY, IterationReport, TrainingLoop
+from decima.settings import read_settings
+from tests.decima.evaluation.examples import comparison
+from tests.decima.evaluation.ray_cluster import NEEDS_RAY, ray_cluster
+from tests.decima.learning.examples import assert_same_run
+
+pytestmark = [pytest.mark.slow, NEEDS_RAY]
+
+ITERATIONS = 10
+#: The recipes, less of them.
+BATCH = ["behaviour_cloning.sequences=4", "validation.sequences=4", "validation.every=2", "workload.jobs=5"]
+DEEPRM = [
+    "episodes.sets=20",
+    "episodes.lockstep=5",
+    "validation.sets=4",
+    "validation.every=2",
+    "jobs.steps=10",
+    "behaviour_cloning=null",
+]
+
+MakeTrainer = Callable[[Path, int | str], TrainingLoop[Any]]
+
+
+def on_clusters(out: Path, workers: int | str) -> TrainingLoop[Any]:
+    config = read_config("batch", [f"iterations={ITERATIONS}", *BATCH])
+    return Trainer(config, out, workers=workers)
+
+
+def on_grids(out: Path, workers: int | str) -> TrainingLoop[Any]:
+    config = read_settings(DeepRMConfig, RECIPES, "deeprm", [f"iterations={ITERATIONS}", *DEEPRM])
+    return DeepRMTrainer(config, out, workers=workers)
+
+
+@pytest.fixture(autouse=True)
+def _no_ray_remains() -> Iterator[None]:
+    yield
+    _shut_down()
+
+
+def _shut_down() -> None:
+    import ray
+
+    ray.shutdown()
+
+
+def said(out: Path) -> dict[str, Any]:
+    """All that a policy file says, but for the time that it took."""
+    arrays = dict(np.load(out / POLICY))
+    (name,) = arrays.keys() & {"policy", "network"}
+    document = json.loads(str(arrays[name]))
+    assert document["about"].pop("training_cpu_s") > 0
+    return dict(document)
+
+
+@pytest.mark.parametrize("make", [on_clusters, on_grids])
+def test_four_trainings_are_one(make: MakeTrainer, tmp_path: Path) -> None:
+    for name, workers in (("one", 1), ("two", 2), ("ray", "ray:2")):
+        make(tmp_path / name, workers).run()
+    _shut_down()
+    with ray_cluster(2) as nodes:
+
+        def lose_one(report: IterationReport) -> None:
+            if report.iteration == ITERATIONS // 2:
+                nodes[0].kill()
+
+        make(tmp_path / "lost", "ray").run(lose_one)
+    for other in ("two", "ray", "lost"):
+        assert_same_run(tmp_path / "one", tmp_path / other)
+        assert said(tmp_path / "one") == said(tmp_path / other)
+
+
+def test_a_comparison_that_loses_a_node_has_the_same_numbers() -> None:
+    def begin() -> Comparison:
+        return comparison("fair", "tuned-weighted-fair", "weighted-fair", "random", num_experiments=12)
+
+    calm = begin()
+    calm.run(1)
+    with ray_cluster(2) as nodes:
+
+        def lose_one(done: int, total: int) -> None:
+            if done == total // 2:
+                nodes[0].kill()
+
+        stormy = begin()
+        stormy.run("ray", lose_one)
+    assert stormy.complete
+    assert stormy.to_json() == calm.to_json()
