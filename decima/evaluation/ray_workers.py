@@ -20,6 +20,7 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
 
 from decima.evaluation.processes import WorkerError, available_cpus
+from workloads.errors import DecimaError
 
 __all__ = ["RayWorkers"]
 
@@ -149,7 +150,7 @@ class RayWorkers:
             raise _LostError(_first_line(error)) from None
 
 
-class _LostError(Exception):
+class _LostError(DecimaError):
     """A worker died, or its answer was lost."""
 
 

@@ -125,10 +125,12 @@ def test_reinforce_follows_the_gradient_of_its_advantages(changes: dict[str, Any
     """Computed slowly, sample by sample."""
     config = small(**merged(changes, {"update": DESCENT, "episodes": {"at_once": at_once, "per_set": 2}}))
     learner, before = descending(config)
+    actor = Actor(
+        before["actor"], random_stream(config.seed, RandomStream.POLICY, 0), mask=config.episodes.mask
+    )
     losses, totals = [], []
-    for number, grid in enumerate(groups(learner)):
-        random = random_stream(config.seed, RandomStream.POLICY, 0, at_once * number)
-        run = roll_out(grid, Actor(before["actor"], random, mask=config.episodes.mask))
+    for grid in groups(learner):
+        run = roll_out(grid, actor)
         totals += run.rewards.sum(axis=0).tolist()
         found = advantages(run, config)
         if config.update.normalise:
@@ -158,9 +160,7 @@ def test_actor_and_critic_follow_their_gradients(normalise: bool, baseline: str,
     config = small(update={**DESCENT, **update}, episodes={"at_once": 3})
     learner, before = descending(config)
     (grid,) = groups(learner)
-    run, pictures = watched(
-        grid, Actor(before["actor"], random_stream(config.seed, RandomStream.POLICY, 0, 0))
-    )
+    run, pictures = watched(grid, Actor(before["actor"], random_stream(config.seed, RandomStream.POLICY, 0)))
     live = [np.flatnonzero(clock < run.clock[-1]) for clock in run.clock[:-1]]
     values = [dense(before["critic"], seen)[:, 0] for seen in pictures]
     expected = np.zeros(run.clock.shape)
