@@ -8,15 +8,16 @@ from pathlib import Path
 
 import matplotlib
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 matplotlib.use("Agg")
 # The tests run side by side; PyTorch's own threads would only wait for each other. It is imported later.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # The suite is the same at every run, on every machine; ``--hypothesis-profile=explore`` looks for new examples.
-settings.register_profile("explore")
-settings.register_profile("same", derandomize=True, database=None)
+# How fast examples are made and run says only how busy the machine is.
+settings.register_profile("explore", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("same", settings.get_profile("explore"), derandomize=True, database=None)
 settings.load_profile("same")
 
 #: Published profiles, recorded episodes and traces live beside the checkout; they are not part of it.

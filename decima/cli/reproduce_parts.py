@@ -86,7 +86,7 @@ def _fig18_live(name: str, command: str, tell: Tell, executors: int, batches: in
     return shown(found, command)
 
 
-def _fig9_spark(
+def _on_spark(
     name: str,
     command: str,
     tell: Tell,
@@ -94,37 +94,19 @@ def _fig9_spark(
     profiles: Path | None,
     **values: Any,
 ) -> Shown:
-    from decima.studies.fig9_spark import Setting, compare_live
-    from decima.studies.fig9_spark_report import shown
+    from decima.studies import fig9_spark, fig9_spark_report, spark_applications, spark_applications_report
     from workloads.sources.open import open_workload
 
     named = open_workload(workload_named(workload, profiles) or "tpch")
+    setting, on_run = fig9_spark.Setting(**values), partial(tell, "running")
     try:
-        found = compare_live(named.profiles, Setting(**values), tell=partial(tell, "running"))
-    except ModuleNotFoundError as error:
-        raise click.UsageError(f"fig9-spark needs {error.name}: pip install 'decima[spark]'") from None
-    return shown(found, command)
-
-
-def _spark_applications(
-    name: str,
-    command: str,
-    tell: Tell,
-    workload: str | None,
-    profiles: Path | None,
-    **values: Any,
-) -> Shown:
-    from decima.studies.fig9_spark import Setting
-    from decima.studies.spark_applications import compare_applications
-    from decima.studies.spark_applications_report import shown
-    from workloads.sources.open import open_workload
-
-    named = open_workload(workload_named(workload, profiles) or "tpch")
-    try:
-        found = compare_applications(named.profiles, Setting(**values), tell=partial(tell, "running"))
+        if name == "fig9-spark":
+            live = fig9_spark.compare_live(named.profiles, setting, tell=on_run)
+            return fig9_spark_report.shown(live, command)
+        shared = spark_applications.compare_applications(named.profiles, setting, on_run)
+        return spark_applications_report.shown(shared, command)
     except ModuleNotFoundError as error:
         raise click.UsageError(f"{name} needs {error.name}: pip install 'decima[spark]'") from None
-    return shown(found, command)
 
 
 def _packing(
@@ -247,7 +229,7 @@ PARTS: dict[str, tuple[str, Option, Callable[..., Shown]]] = {
             ),
             click.option("--seed", type=SEED, default=0, help="Of the first batch."),
         ),
-        _fig9_spark,
+        _on_spark,
     ),
     "spark-applications": (
         """Share a real standalone cluster of Spark among applications.
@@ -267,7 +249,7 @@ PARTS: dict[str, tuple[str, Option, Callable[..., Shown]]] = {
             ),
             click.option("--seed", type=SEED, default=0, help="Of the first batch."),
         ),
-        _spark_applications,
+        _on_spark,
     ),
     "packing": (
         """Compare how compactly Graphene and simpler planners pack tasks.

@@ -37,7 +37,7 @@ from workloads.job import JobProfile, StageProfile, TaskDurations, Wave, Workloa
 from workloads.scaling import scaled
 from workloads.sources.workload_file import Workload, write_workload
 
-__all__ = ["SCHEDULERS", "LiveComparison", "Setting", "compare_live", "sleeping"]
+__all__ = ["SCHEDULERS", "LiveComparison", "Setting", "compare_live", "sleeping", "sleeping_jobs"]
 
 #: Shown name -> scheduler; all but Spark's own come through the plugin.
 SCHEDULERS = {**SPARKS_OWN, **WEIGHTED_FAIR, LEARNED: LEARNED}
@@ -168,6 +168,18 @@ def sleeping(profile: JobProfile, setting: Setting) -> JobProfile:
     return JobProfile(thin.name, tuple(stages), thin.edges)
 
 
+def sleeping_jobs(profiles: Sequence[JobProfile], setting: Setting) -> list[JobProfile]:
+    """The jobs that run; those whose DAG Spark cannot run as it stands are passed over.
+
+    Raises:
+        WorkloadError: none is left.
+    """
+    naps = [nap for profile in profiles if runs_as_it_is(nap := sleeping(profile, setting))]
+    if not naps:
+        raise WorkloadError("no job of the workload has a DAG that Spark can run as it stands")
+    return naps
+
+
 def compare_live(
     profiles: Sequence[JobProfile],
     setting: Setting,
@@ -191,9 +203,7 @@ def compare_live(
     """
     import pyspark  # noqa: F401  # before anything takes long
 
-    naps = [nap for profile in profiles if runs_as_it_is(nap := sleeping(profile, setting))]
-    if not naps:
-        raise WorkloadError("no job of the workload has a DAG that Spark can run as it stands")
+    naps = sleeping_jobs(profiles, setting)
     batches = [setting.sequence(naps, setting.seed + batch) for batch in range(setting.batches)]
     training = (setting.sequence(naps, TRAINING_SEEDS + draw) for draw in range(TRAINING))
     specs, alpha = tuned(schedulers, setting.cluster, training)

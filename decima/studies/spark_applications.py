@@ -22,11 +22,11 @@ from numpy.typing import NDArray
 
 from decima.evaluation.intervals import Interval, mean_interval
 from decima.registry import LEARNED
-from decima.studies.fig9_spark import Setting, sleeping
-from decima.studies.live_spark import LiveSparkError, runs_as_it_is, serving
-from decima.studies.standalone_spark import Standalone, standalone
+from decima.studies.fig9_spark import Setting, sleeping_jobs
+from decima.studies.live_spark import LiveSparkError, serving
+from decima.studies.standalone_spark import Standalone
 from workloads.arrivals import JobSequence
-from workloads.job import JobProfile, WorkloadError
+from workloads.job import JobProfile
 from workloads.sources.workload_file import Workload, write_workload
 
 __all__ = ["FIFO", "SHARES", "ApplicationsComparison", "compare_applications"]
@@ -104,11 +104,9 @@ def compare_applications(
     Raises:
         WorkloadError: no profile is left.
         LiveSparkError: Spark or the service does not start, or an application fails.
-        ModuleNotFoundError: pyspark is not installed.
+        RecorderError: no Java, no pyspark, or the cluster does not come up.
     """
-    naps = [nap for profile in profiles if runs_as_it_is(nap := sleeping(profile, setting))]
-    if not naps:
-        raise WorkloadError("no job of the workload has a DAG that Spark can run as it stands")
+    naps = sleeping_jobs(profiles, setting)
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory(prefix="decima-spark-", ignore_cleanup_errors=True) as temporary:
         folder = Path(temporary)
@@ -141,13 +139,13 @@ def _run(jobs: JobSequence, way: str, slots: int, history: Path, where: Path) ->
                 "spark.decima.address": address,
                 "spark.decima.executors": "true",
             }
-        cluster = programs.enter_context(standalone(where / "cluster", slots, settings))
+        cluster = programs.enter_context(Standalone(where / "cluster", slots, settings))
         names = [f"application-{number}" for number in range(len(jobs))]
         for name, profile in zip(names, jobs.profiles, strict=True):
             file = where / f"{name}.json"
             write_workload(file, Workload((profile,), name="sleeping"))
             # Its first argument is what the cluster knows the application by.
-            cluster.run(name, [sys.executable, "-m", "decima.studies.spark_application", str(where), name])
+            cluster.submit(name, [sys.executable, "-m", "decima.studies.spark_application", str(where), name])
         _until(lambda: all((where / f"{name}.ready").exists() for name in names), cluster, names, PATIENCE_S)
         begin_s = time.time()
         for number, name in enumerate(names):
@@ -163,7 +161,7 @@ def _until(happens: Callable[[], bool], cluster: Standalone, names: list[str], p
     end_s = time.monotonic() + patience_s
     while not happens():
         for name in names:
-            if cluster.processes[name].poll():
+            if cluster.applications[name].poll():
                 last = cluster.log(name).strip().splitlines()[-1:]
                 raise LiveSparkError(f"{name} failed on Spark: {''.join(last)}")
         if time.monotonic() > end_s:

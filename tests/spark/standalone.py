@@ -57,14 +57,14 @@ class Cluster(Standalone):
             "PYSPARK_SUBMIT_ARGS": " ".join([*arguments, "pyspark-shell"]),
             "PYTHONPATH": str(Path(__file__).parents[2]),
         }
-        self.run(name, [sys.executable, "-c", _PROGRAM, str(self.folder), name, repr(stages)], submit)
+        self.submit(name, [sys.executable, "-c", _PROGRAM, str(self.folder), name, repr(stages)], submit)
 
     def stop(self, *names: str) -> None:
         """Let applications end with the job that they are at."""
         for name in names:
             (self.folder / f"{name}.stop").touch()
         for name in names:
-            assert self.processes[name].wait(PATIENCE_S) == 0, self.log(name)
+            assert self.applications[name].wait(PATIENCE_S) == 0, self.log(name)
 
     def events(self, name: str) -> list[dict[str, Any]]:
         """The event log of an application."""
@@ -128,9 +128,5 @@ def cluster(folder: Path, slots: int, service: int) -> Iterator[Cluster]:
         "spark.decima.address": f"127.0.0.1:{service}",
         "spark.decima.executors": "true",
     }
-    made = Cluster(folder, spark_environment())
-    try:
-        made.start(slots, settings)
+    with Cluster(folder, slots, settings, spark_environment()) as made:
         yield made
-    finally:
-        made.end()

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from decima.studies.standalone_spark import free_ports
 from tests.spark.harness import until, why_not
 from tests.spark.policy import PolicyServer, ordered
 from tests.spark.standalone import Cluster, cluster
+from workloads.spark.recorder.cluster import free_port
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(why_not() is not None, reason=str(why_not()))]
 SLOTS = 6
@@ -84,7 +84,7 @@ def test_applications_outlive_the_service(running: Cluster, server: PolicyServer
     server.targets = {"D": 2, "E": 2}
     running.application("D", *STAGES)
     until(lambda: held(server, "D") == 2)
-    [nobody] = free_ports(1)
+    nobody = free_port()
     running.application(
         "E", *STAGES, spark__decima__address=f"127.0.0.1:{nobody}", spark__decima__startMs=1000
     )

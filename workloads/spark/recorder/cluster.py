@@ -16,13 +16,14 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Self
 
 from workloads.spark.recorder.tpch import RecorderError
 
-__all__ = ["StandaloneCluster", "java_version", "spark_home", "start_process", "stop_process"]
+__all__ = ["StandaloneCluster", "free_port", "java_version", "spark_home", "start_process", "stop_process"]
 
 #: Spark 3.5 and 4.x both run on it.
 MIN_JAVA = 17
@@ -43,6 +44,8 @@ logger.worker.name = org.apache.spark.deploy.worker.Worker
 logger.worker.level = info
 logger.backend.name = org.apache.spark.scheduler.cluster.StandaloneSchedulerBackend
 logger.backend.level = info
+logger.decima.name = decima.spark
+logger.decima.level = info
 """
 
 
@@ -75,6 +78,13 @@ def spark_home() -> Path:
     return Path(found.origin).parent
 
 
+def free_port() -> int:
+    """Nobody listens there now."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port: int = probe.getsockname()[1]
+        return port
+
+
 @dataclass
 class StandaloneCluster:
     """Start with ``with``; the cluster and all that it started is stopped at the end, also on Ctrl-C.
@@ -84,6 +94,8 @@ class StandaloneCluster:
         num_slots: executors that can run at once, one core each.
         slot_memory_mb: memory of a slot.
         pin: bind slot i to core i of the machine (modulo their number).
+        workers: that share the slots evenly; one for each if omitted.
+        settings: lines of ``spark-defaults.conf``, beside ``spark.master``.
 
     Raises:
         RecorderError: on entry: no Java, no pyspark, or a process that does not come up.
@@ -93,10 +105,12 @@ class StandaloneCluster:
     num_slots: int
     slot_memory_mb: int = 2048
     pin: bool = True
+    workers: int | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
     master_url: str = field(default="", init=False)
     _processes: list[subprocess.Popen[bytes]] = field(default_factory=list, init=False)
 
-    def __enter__(self) -> StandaloneCluster:
+    def __enter__(self) -> Self:
         java_version()
         spark_home()
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -105,8 +119,11 @@ class StandaloneCluster:
         (self.folder / "conf" / "log4j2.properties").write_text(_LOGGING, encoding="utf-8")
         try:
             self._start_master()
-            for slot in range(self.num_slots):
-                self._start_worker(slot)
+            settings = {"spark.master": self.master_url, **self.settings}
+            lines = "".join(f"{key} {value}\n" for key, value in settings.items())
+            (self.folder / "conf" / "spark-defaults.conf").write_text(lines, encoding="utf-8")
+            for number in range(self.workers or self.num_slots):
+                self._start_worker(number)
         except BaseException:
             self.stop()
             raise
@@ -139,19 +156,18 @@ class StandaloneCluster:
             stop_process(self._processes.pop())
 
     def _start_master(self) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+        port = free_port()
         arguments = ["--host", "127.0.0.1", "--port", str(port), "--webui-port", "0"]
         self._start("master", "org.apache.spark.deploy.master.Master", arguments, "elected leader")
         self.master_url = f"spark://127.0.0.1:{port}"
 
-    def _start_worker(self, slot: int) -> None:
-        arguments = ["--host", "127.0.0.1", "--webui-port", "0", "--cores", "1"]
-        arguments += ["--memory", f"{self.slot_memory_mb}m", "--work-dir", str(self.folder / "work")]
-        with _pinned_to(slot) if self.pin else contextlib.nullcontext():
+    def _start_worker(self, number: int) -> None:
+        cores = self.num_slots // (self.workers or self.num_slots)
+        arguments = ["--host", "127.0.0.1", "--webui-port", "0", "--cores", str(cores)]
+        arguments += ["--memory", f"{cores * self.slot_memory_mb}m", "--work-dir", str(self.folder / "work")]
+        with _pinned_to(number) if self.pin else contextlib.nullcontext():
             self._start(
-                f"worker{slot}",
+                f"worker{number}",
                 "org.apache.spark.deploy.worker.Worker",
                 [*arguments, self.master_url],
                 "Successfully registered with master",
