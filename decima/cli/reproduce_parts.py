@@ -50,14 +50,14 @@ def _fig18(
     live: bool,
     executors: int | None,
     seeds: int,
-    batches: int,
+    batches: int | None,
 ) -> Shown:
     if live:
         refuse_without_effect(
             click.get_current_context(),
             dict.fromkeys(("recordings", "seeds"), "with --live, Spark runs now and durations are measured"),
         )
-        return _fig18_live(name, command, tell, executors or 8, batches)
+        return _fig18_live(name, command, tell, executors or 8, batches or 3)
     refuse_without_effect(click.get_current_context(), {"batches": "it is for --live"})
     executors = executors or 2
     if not recordings:
@@ -199,8 +199,7 @@ PARTS: dict[str, tuple[str, Option, Callable[..., Shown]]] = {
             click.option(
                 "--batches",
                 type=AT_LEAST_ONE,
-                default=3,
-                help="With --live: mixtures of 10 jobs; twice as many jobs run alone.",
+                help="With --live: mixtures of 10 jobs; twice as many jobs run alone.  [default: 3]",
             ),
         ),
         _fig18,

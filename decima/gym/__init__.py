@@ -5,6 +5,7 @@ To import this is to register the environments, so ``gymnasium.make("decima.gym:
 
 import lazy_loader
 
+import simulator  # noqa: F401  # has environments, too
 from decima.gym.ids import register_environments
 
 register_environments()

@@ -8,8 +8,6 @@ __all__ = ["IDS", "register_environments"]
 
 #: Name -> what makes one, and what makes many at once; a new version has a new number, and the old one stays.
 IDS = {
-    "decima/Cluster-v0": ("simulator.cluster.env:ClusterEnv", "simulator.cluster.vector:ClusterVectorEnv"),
-    "decima/Grid-v0": ("simulator.grid.env:GridEnv", "simulator.grid.vector:GridVectorEnv"),
     "decima/TPCHBatch-v0": ("decima.gym.named:tpch_batch", "decima.gym.named:tpch_batch_vector"),
     "decima/TPCHStream-v0": ("decima.gym.named:tpch_stream", "decima.gym.named:tpch_stream_vector"),
     "decima/DeepRM-v0": ("decima.gym.named:deeprm", "decima.gym.named:deeprm_vector"),

@@ -85,10 +85,8 @@ def read_run(folder: Path) -> TrainingRun:
     if not isinstance(document, dict):
         raise TrainingError(f"{config}: expected keys and values")
     for number, row in enumerate(rows, 1):
-        if not (isinstance(row, dict) and {type(each) for each in row.values()} <= {int, float}):
+        if not {type(each) for each in row.values()} <= {int, float}:
             raise TrainingError(f"{folder / METRICS_FILE}: line {number}: expected numbers by name")
-        if "iteration" not in row:
-            raise TrainingError(f"{folder / METRICS_FILE}: line {number}: iteration is missing")
     return TrainingRun(folder, dict(_flat(document)), rows)
 
 

@@ -22,10 +22,7 @@ from workloads.arrivals import JobSequence, batch_arrivals
 from workloads.job import JobProfile
 from workloads.sources.synthetic import synthetic_profiles
 
-__all__ = ["ENV_ID", "ClusterEnv", "synthetic_batch"]
-
-#: The name under which ``gymnasium.make`` knows the environment once ``simulator`` is imported.
-ENV_ID = "decima/Cluster-v0"
+__all__ = ["ClusterEnv", "synthetic_batch"]
 
 
 def synthetic_batch(seed: int) -> JobSequence:
@@ -260,11 +257,3 @@ class ClusterEnv(gymnasium.Env[Any, NDArray[np.int64]]):
         else:
             self._seen = self.view.show(self.cluster.snapshot())
         return self._seen.arrays, {"action_mask": self._seen.masks}
-
-
-if ENV_ID not in gymnasium.registry:  # a module that is loaded again would be warned about
-    gymnasium.register(
-        ENV_ID,
-        entry_point="simulator.cluster.env:ClusterEnv",
-        vector_entry_point="simulator.cluster.vector:ClusterVectorEnv",
-    )

@@ -19,10 +19,8 @@ from simulator.screen import METADATA, Screen
 from workloads.grid_jobs import DISTRIBUTIONS, JobSets, draw_jobs
 from workloads.job import WorkloadError
 
-__all__ = ["ENV_ID", "GridEnv", "drawn_jobs"]
+__all__ = ["GridEnv", "drawn_jobs"]
 
-#: The name under which ``gymnasium.make`` knows the environment once ``simulator`` is imported.
-ENV_ID = "decima/Grid-v0"
 
 #: Pixels of a frame for one of the picture, each way.
 ENLARGED = 8
@@ -178,11 +176,3 @@ class GridEnv(gymnasium.Env[Observation, np.int64]):
 
     def _info(self) -> dict[str, Any]:
         return {"action_mask": self.action_masks().astype(np.int8)}
-
-
-if ENV_ID not in gymnasium.registry:  # a module that is loaded again would be warned about
-    gymnasium.register(
-        ENV_ID,
-        entry_point="simulator.grid.env:GridEnv",
-        vector_entry_point="simulator.grid.vector:GridVectorEnv",
-    )

@@ -73,9 +73,9 @@ def test_what_is_no_run_is_refused_in_one_line(tmp_path: Path) -> None:
         ("config.yaml", "- 1", "expected keys and values"),
         ("config.yaml", "{", "is not that of a training"),
         ("config.yaml", "!!python/object/apply:os.getcwd []", "is not that of a training"),
-        ("metrics.jsonl", "[1]\n", "line 1: expected numbers by name"),
-        ("metrics.jsonl", '{"iteration": "1"}\n', "line 1: expected numbers by name"),
-        ("metrics.jsonl", '{"x": 1}\n', "line 1: iteration is missing"),
+        ("metrics.jsonl", "[1]\n", "line 1: expected metrics of an iteration"),
+        ("metrics.jsonl", '{"iteration": 1, "x": "1"}\n', "line 1: expected numbers by name"),
+        ("metrics.jsonl", '{"x": 1}\n', "line 1: expected metrics of an iteration"),
     ):
         folder = run(tmp_path / f"bad-{len(message)}-{len(text)}", [1.0])
         (folder / name).write_text(text)

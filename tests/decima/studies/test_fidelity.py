@@ -283,7 +283,7 @@ def test_the_command(folder: Path, tmp_path: Path) -> None:
     assert "Alone: mean error" in shown.stdout
     assert (out / "fig18.png").stat().st_size > 1000
     content = json.loads(results.read_text())
-    assert content["command"] == f"decima reproduce fig18 --recordings {folder} --executors 2 --seeds 2"
+    assert content["command"] == f"decima reproduce fig18 --recordings {folder} --seeds 2"
     assert_same_again(results, "--out", str(out))
     assert len(content["runs"]) == 2
     assert len(content["applications"]) == 4

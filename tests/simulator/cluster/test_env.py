@@ -14,7 +14,6 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-import simulator.cluster.env
 from simulator import (
     DECIMA_SIM,
     ClusterConfig,
@@ -91,7 +90,7 @@ def play(env: ClusterEnv, choose: Choose, **reset: Any) -> Episode:
 
 @pytest.mark.parametrize("room", [{}, {"max_jobs": 2, "max_stages": 18, "max_edges": 40}])
 def test_gymnasiums_checker_finds_nothing(room: dict[str, Any]) -> None:
-    check_env(gymnasium.make(simulator.cluster.env.ENV_ID, **room).unwrapped)
+    check_env(gymnasium.make("decima/Cluster-v0", **room).unwrapped)
 
 
 def test_the_docstring_names_every_array_with_its_type_and_shape() -> None:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from simulator.errors import ConfigError
 from simulator.grid import Grid, GridConfig, GridEnv
-from simulator.grid.env import ENV_ID, drawn_jobs
+from simulator.grid.env import drawn_jobs
 from tests.simulator.grid.build import SMALL, VOID
 from tests.simulator.grid.naive import Written
 from workloads import WorkloadError
@@ -42,11 +42,11 @@ def do(env: GridEnv, *actions: int) -> tuple[NDArray[Any], float, bool, bool, di
     ids=["default", "coloured", "other"],
 )
 def test_gymnasiums_checker_finds_nothing(config: GridConfig) -> None:
-    check_env(gymnasium.make(ENV_ID, config=config).unwrapped)
+    check_env(gymnasium.make("decima/Grid-v0", config=config).unwrapped)
 
 
 def test_it_can_be_vectorised() -> None:
-    envs = gymnasium.make_vec(ENV_ID, num_envs=2)
+    envs = gymnasium.make_vec("decima/Grid-v0", num_envs=2)
     pictures, infos = envs.reset(seed=[1, 2])
     assert pictures.shape == (2, 20, 223)
     assert infos["action_mask"].shape == (2, 11)
@@ -70,7 +70,7 @@ def test_a_seed_names_the_episode_and_those_after_it_also_through_gymnasium() ->
     steps = trajectory(GridEnv(), 400, seed=3)
     assert sum(len(step) == 2 for step in steps) > 2, "no second episode"
     assert data_equivalence(steps, trajectory(GridEnv(), 400, seed=3), exact=True)
-    assert data_equivalence(steps, trajectory(gymnasium.make(ENV_ID), 400, seed=3), exact=True)
+    assert data_equivalence(steps, trajectory(gymnasium.make("decima/Grid-v0"), 400, seed=3), exact=True)
 
 
 def test_each_episode_has_a_seed_of_its_own_for_its_jobs() -> None:

@@ -145,15 +145,15 @@ SIZES = ("num_resources", "units", "visible_jobs", "slot_width", "horizon", "mac
         ({"machines": 2, "machine_weights": (1.0,)}, "machine_weights must be 2 numbers, got 1"),
         (
             {"machine_weights": (float("nan"),)},
-            "must be finite and not negative",
+            "machine_weights, queue_weight and backlog_weight must be finite and not negative",
         ),
         (
             {"queue_weight": float("inf")},
-            "must be finite and not negative",
+            "machine_weights, queue_weight and backlog_weight must be finite and not negative",
         ),
         (
             {"backlog_weight": float("-inf")},
-            "must be finite and not negative",
+            "machine_weights, queue_weight and backlog_weight must be finite and not negative",
         ),
     ],
 )
