@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator, NullFormatter, StrMethodFormatter
 from numpy.typing import NDArray
 
+from decima.show.dags import shortened
 from decima.show.style import DASHED, LEGEND, finish_axes, new_axes, styles
-from simulator.cluster.picture import draw_schedule
+from simulator.cluster.picture import draw_schedule, job_colours
 
 if TYPE_CHECKING:
     from decima.evaluation.comparison import Comparison
@@ -30,6 +32,8 @@ __all__ = [
 WIDE = 8.0
 #: Of jobs in the system over time.
 MOST_LINES = 4
+#: Of jobs that are named beside a schedule.
+MOST_NAMES = 30
 #: A schedule shares its time axis with none that would leave so much of it white.
 MOST_WHITE = 0.5
 
@@ -39,7 +43,7 @@ def plot_schedule(record: EpisodeRecord, title: str = "", end_s: float | None = 
 
     Bars are coloured by job, light grey bars are moves to another job, white is idle. A triangle marks each
     job's completion, with a dashed line below it unless there are too many jobs to tell lines apart. Lines lie between
-    classes of executors.
+    classes of executors. On the right are the names of the jobs, in their order of arrival, unless they are too many.
 
     Args:
         record: the episode.
@@ -49,6 +53,15 @@ def plot_schedule(record: EpisodeRecord, title: str = "", end_s: float | None = 
     figure, axes = new_axes(8, 4)
     handles = draw_schedule(axes, record, end_s)
     axes.legend(handles=handles, ncols=3, loc="lower right", bbox_to_anchor=(1, 1), **LEGEND)
+    profiles = record.sequence.profiles
+    if len(profiles) <= MOST_NAMES:
+        colours = job_colours(len(profiles))
+        jobs = [
+            Patch(color=colour, label=shortened(profile.name))
+            for colour, profile in zip(colours, profiles, strict=True)
+        ]
+        small = {**LEGEND, "fontsize": 6}
+        figure.legend(handles=jobs, loc="outside right upper", title="jobs", title_fontsize=6, **small)
     axes.set_title(f"{title}: average JCT {record.mean_jct_ms / 1000:.1f} s".removeprefix(": "), loc="left")
     return figure
 
