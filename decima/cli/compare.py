@@ -33,6 +33,7 @@ from decima.cli.options import (
 if TYPE_CHECKING:
     from decima.evaluation.comparison import Comparison
     from decima.evaluation.conditions import Conditions
+    from decima.evaluation.explain import Explanation
 
 __all__ = ["DEFAULT_SCHEDULERS", "SCHEDULERS_THAT_PACK", "compare"]
 
@@ -207,8 +208,9 @@ def compare(
         if report_file is not None:
             from decima.show.page.page import comparison_page
 
+            explained = _explained(comparison)
             with atomic_path(report_file) as path:
-                page = comparison_page(comparison, shown.tables, shown.notes, command)
+                page = comparison_page(comparison, shown.tables, shown.notes, command, explained)
                 path.write_text(page, encoding="utf-8", errors="replace")
         if trace_file is not None:
             from decima.evaluation.decisions import decisions
@@ -228,6 +230,18 @@ def compare(
     if interrupted:
         finished = f"{len(comparison.finished)} of {conditions.num_experiments} experiments finished"
         end(f"interrupted, {finished}", INTERRUPTED)
+
+
+def _explained(comparison: Comparison) -> Explanation | None:
+    """A decision of the first policy that learned, if there is one."""
+    from decima.policy.files import policy_path
+    from decima.registry import policy_named
+
+    for policy in filter(None, map(policy_named, comparison.schedulers.values())):
+        from decima.evaluation.explain import explain_first
+
+        return explain_first(comparison.conditions, policy_path(policy))
+    return None
 
 
 def _comparison(options: dict[str, Any]) -> tuple[Comparison, dict[str, list[str]]]:

@@ -25,7 +25,7 @@ from simulator.cluster.episode import DecidesStages, run_episode
 from simulator.cluster.observation import Decision, Observation
 from simulator.cluster.record import EpisodeRecord
 
-__all__ = ["Explanation", "explain"]
+__all__ = ["Explanation", "explain", "explain_first"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,6 +194,23 @@ def explain(
             f"as {rule} from here on": rest.mean_jct_ms / 1000,
         },
     )
+
+
+def explain_first(conditions: Conditions, policy: Path) -> Explanation:
+    """Explain the first decision where the rule would have done something else; the very first if there is none.
+
+    Args:
+        conditions: the first experiment's jobs and cluster are the episode.
+        policy: its file.
+
+    Raises:
+        PolicyFileError: the file cannot be read.
+    """
+    rule = "priced-srpt" if len(conditions.cluster.executor_classes) == 1 else "packed-srpt"
+    try:
+        return explain(conditions, policy, differing=True, rule=rule)
+    except CompareError:
+        return explain(conditions, policy, rule=rule)
 
 
 def _first_difference(conditions: Conditions, policy: Policy, rule: str, decision: int, at_ms: float) -> int:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-import pandas as pd
+from typing import TYPE_CHECKING
+
 from rich.table import Table
 
-from decima.evaluation.explain import Explanation
 from decima.show.shown import Shown
 from decima.show.tables import new_table
 
-__all__ = ["shown"]
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from decima.evaluation.explain import Explanation
+
+__all__ = ["notes", "shown", "tables"]
 
 #: Rows of each table; the JSON has all.
 MOST_ROWS = 8
@@ -18,10 +23,15 @@ MOST_ROWS = 8
 def shown(found: Explanation, command: str) -> Shown:
     """All of it for people and programs; ``command`` is the one that gives it again."""
     return Shown(
-        tables=[_jobs(found), _stages(found), _limits(found), _influences(found)],
-        notes=_notes(found),
+        tables=tables(found),
+        notes=[*notes(found), f"Tables have {MOST_ROWS} rows at most; --json has all."],
         json=found.to_json(command=command),
     )
+
+
+def tables(found: Explanation) -> list[Table]:
+    """What it saw, what it could do, how likely that was, and why."""
+    return [_jobs(found), _stages(found), _limits(found), _influences(found)]
 
 
 def _jobs(found: Explanation) -> Table:
@@ -72,7 +82,8 @@ def _first(table: pd.DataFrame) -> list[dict[str, object]]:
     ]
 
 
-def _notes(found: Explanation) -> list[str]:
+def notes(found: Explanation) -> list[str]:
+    """What was decided, what the rule would have done, and what comes of both; one sentence each."""
     what = [
         f"The policy: {_decision(found, found.chosen)}.",
         f"{found.rule}: {_decision(found, found.by_rule)}.",
@@ -85,7 +96,6 @@ def _notes(found: Explanation) -> list[str]:
         f"Average JCT of the episode: {results}.",
         "The limit is the middle one of its distribution: half of the probability lies at or below it.",
         "Effect: by how much the logarithm of the stage's probability falls where all stages have the feature's mean.",
-        f"Tables have {MOST_ROWS} rows at most; --json has all.",
     ]
 
 

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from plotly.offline import get_plotlyjs
 
 from decima.outputs import json_in_html
+from decima.show import explanation
 from decima.show.dags import stage_places
 from decima.show.page.packed import TICKS, packed_schedule
 from decima.show.style import DASHED, styles
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from decima.evaluation.comparison import Comparison
+    from decima.evaluation.explain import Explanation
     from simulator.cluster.record import EpisodeRecord
     from workloads.job import JobProfile
 
@@ -44,7 +46,11 @@ FRAME = (-0.1, 1.1)
 
 
 def comparison_page(
-    comparison: Comparison, tables: Sequence[Table], notes: Sequence[str], made: str = ""
+    comparison: Comparison,
+    tables: Sequence[Table],
+    notes: Sequence[str],
+    made: str = "",
+    explained: Explanation | None = None,
 ) -> str:
     """The page, as HTML.
 
@@ -53,6 +59,7 @@ def comparison_page(
         tables: shown at the top, at least one; their cells are text. The first one's title is the page's.
         notes: shown below them, one sentence each.
         made: how the page was made, such as the command.
+        explained: a decision of its first experiment.
     """
     script, plotly = _resource("page.js"), get_plotlyjs()
     records = list(comparison.episodes.values())
@@ -64,7 +71,8 @@ def comparison_page(
         tables="\n".join(
             _table(table, str(table.title) if place else "") for place, table in enumerate(tables)
         ),
-        notes="\n".join(f"<li>{html.escape(note)}</li>" for note in notes),
+        notes=_list(notes),
+        explained="" if explained is None else _explained(explained),
         seed=min(comparison.finished),
         style=_resource("page.css"),
         data=_json(_data(comparison)),
@@ -168,6 +176,17 @@ def _distribution(values: dict[str, NDArray[np.float64]], x: str, y: str) -> dic
             "yaxis": {"title": {"text": y}},
         },
     }
+
+
+def _explained(found: Explanation) -> str:
+    """A section on a decision."""
+    tables = "\n".join(_table(table, str(table.title)) for table in explanation.tables(found))
+    notes = _list(explanation.notes(found))
+    return f'<h2>A decision explained</h2>\n<ul class="note">\n{notes}\n</ul>\n{tables}'
+
+
+def _list(notes: Sequence[str]) -> str:
+    return "\n".join(f"<li>{html.escape(note)}</li>" for note in notes)
 
 
 def _table(table: Table, title: str) -> str:

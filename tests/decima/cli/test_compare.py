@@ -454,6 +454,12 @@ def test_a_page_to_explore_is_written_only_where_plotly_can_draw_it(
     page = (tmp_path / "page.html").read_text()
     assert "decima compare --workload" in page
     assert "record-1" in page
+    assert "A decision explained" not in page
+    assert run("--schedulers", "fair,decima:tpch-batch", "--report", "page.html").exit_code == 0
+    page = (tmp_path / "page.html").read_text()
+    assert "A decision explained" in page
+    assert "priced-srpt: runs stage" in page
+    assert "What speaks for that stage, and what against it" in page
     assert_one_line_error(run("--report", "nowhere/page.html"), "cannot write nowhere/page.html")
     monkeypatch.setattr("decima.cli.compare.find_spec", lambda name: None)
     (tmp_path / "page.html").unlink()
