@@ -54,8 +54,8 @@ LINES = {
     if line not in INSTALL
 }
 OTHERS = [lines for each in PAGES if (lines := [line for line, page in LINES.items() if page == each])]
-#: What takes long even so: a training and several services, several trainings; every recorded query.
-LONG = ("my-spark-jobs.json", "my_features", "reproduce fig18")
+#: What takes long even so: a training and several services, several trainings, a sweep; every recorded query.
+LONG = ("my-spark-jobs.json", "my_features", "decima sweep", "reproduce fig18")
 
 
 @pytest.fixture
