@@ -235,8 +235,8 @@ def test_a_folder_that_cannot_be_written_is_refused(train: Train, tmp_path: Path
 
 
 def start(*options: str) -> AbstractContextManager[subprocess.Popen[str]]:
-    command = (sys.executable, "-m", "decima", "train", "--config", "small.yaml", "--out", "out", *options)
-    return started(command, stdout=subprocess.DEVNULL)
+    train = (sys.executable, "-m", "decima", "train", "--workers", "1")
+    return started((*train, "--config", "small.yaml", "--out", "out", *options), stdout=subprocess.DEVNULL)
 
 
 def wait_for_rows(process: subprocess.Popen[str], count: int) -> None:
