@@ -7,6 +7,7 @@ slept through, and the shuffles carry a few bytes.
 from __future__ import annotations
 
 import importlib.util
+import math
 import os
 import subprocess
 import sys
@@ -34,6 +35,8 @@ LEAN = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 APART_S = 0.02
 #: What is run to see how much longer a task takes than it sleeps: stages, rounds of tasks in each, a task's sleep.
 PROBE = (2, 4, 200.0)
+#: It is warm when these take no less than this share of the time before; or after so many rounds.
+STEADY, MOST_WARM_UPS = 0.9, 8
 #: How long Spark waits for an answer, ms: on two cores whoever answers may have to wait for its turn.
 TIMEOUT_MS = 1000
 #: Settings of log4j, whose driver writes to a file.
@@ -109,6 +112,14 @@ class LiveSpark:
         if failed:
             raise LiveSparkError(f"a job failed on Spark: {failed[0]}")
         return jct_ms
+
+    def warm_up(self) -> None:
+        """Run tasks until these take no shorter: at first everything is loaded and compiled."""
+        before_ms, now_ms = math.inf, self.overhead_ms()
+        for _ in range(MOST_WARM_UPS):
+            if now_ms > STEADY * before_ms:
+                return
+            before_ms, now_ms = now_ms, self.overhead_ms()
 
     def overhead_ms(self) -> float:
         """How much longer than it sleeps a task takes now, what comes between stages included; the cluster is idle."""
@@ -188,7 +199,7 @@ def live_spark(folder: Path, executors: int, *, fair: bool = False, address: str
             raise LiveSparkError(f"Spark does not start: {str(error).splitlines()[0]}") from None
         try:
             spark = LiveSpark(context, executors, fair)
-            spark.overhead_ms()  # the first time everything is loaded and compiled
+            spark.warm_up()
             yield spark
         finally:
             gateway = SparkContext._gateway
