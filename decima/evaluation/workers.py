@@ -20,7 +20,9 @@ __all__ = ["WorkerError", "Workers", "available_cpus", "check_workers", "make_wo
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-EXPECTED = "a number from 1, ray, ray:N or ray://HOST:PORT"
+#: All processes start with the first piece of work.
+MOST = 1024
+EXPECTED = f"a number from 1 to {MOST}, ray, ray:N or ray://HOST:PORT"
 
 
 class Workers(Protocol):
@@ -66,7 +68,7 @@ def check_workers(spec: int | str) -> int | str:
         WorkerError: it is none, or Ray is not installed.
     """
     text = str(spec)
-    if re.fullmatch(r"[1-9]\d*", text, re.ASCII):
+    if re.fullmatch(r"[1-9]\d{,3}", text, re.ASCII) and int(text) <= MOST:
         return int(text)
     if not re.fullmatch(r"ray(:[1-9]\d*)?|ray://[^/\s]+:\d+", text, re.ASCII):
         raise WorkerError(f"{text!r} are no workers: expected {EXPECTED}")

@@ -197,7 +197,10 @@ def test_help_imports_nothing_heavy() -> None:
         (("--jobs", "-3"), "'--jobs': -3 is not in the range"),
         (("--seeds", "0"), "'--seeds': 0 is not in the range"),
         (("--seed", "-1"), "'--seed': -1 is not in the range"),
-        (("--workers", "0"), "'0' are no workers: expected a number from 1, ray, ray:N or ray://HOST:PORT"),
+        (
+            ("--workers", "0"),
+            "'0' are no workers: expected a number from 1 to 1024, ray, ray:N or ray://HOST:PORT",
+        ),
         (("--classes", "4y1"), "executor classes '4y1': expected COUNTxMEMORY"),
         (("--classes", "4x0.5:1"), "no executor class can run stage 0"),
         (("--classes", "4x1", "--executors", "4"), "--executors has no effect"),
