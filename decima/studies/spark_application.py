@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from decima.outputs import atomic_path
 from decima.studies.live_spark import LiveSpark
 from workloads.arrivals import JobSequence
 from workloads.sources.open import open_workload
@@ -27,9 +28,8 @@ def main(folder: Path, name: str) -> None:
     time.sleep(max(0.0, float(go.read_text()) - time.time()))
     context = SparkContext(conf=SparkConf().setAppName(name))
     LiveSpark(context, 1, fair=False).run(jobs)
-    done = folder / f"{name}.done"
-    done.with_suffix(".part").write_text(str(time.time()))
-    done.with_suffix(".part").rename(done)
+    with atomic_path(folder / f"{name}.done") as path:
+        path.write_text(str(time.time()))
     context.stop()
 
 

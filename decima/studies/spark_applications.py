@@ -21,6 +21,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from decima.evaluation.intervals import Interval, mean_interval
+from decima.outputs import atomic_path
 from decima.registry import LEARNED
 from decima.studies.fig9_spark import Setting, sleeping_jobs
 from decima.studies.live_spark import LiveSparkError, serving
@@ -149,7 +150,8 @@ def _run(jobs: JobSequence, way: str, slots: int, history: Path, where: Path) ->
         _until(lambda: all((where / f"{name}.ready").exists() for name in names), cluster, names, PATIENCE_S)
         begin_s = time.time()
         for number, name in enumerate(names):
-            _write(where / f"{name}.go", str(begin_s + number * APART_S))
+            with atomic_path(where / f"{name}.go") as path:  # whoever sees the file sees all of it
+                path.write_text(str(begin_s + number * APART_S))
         work_s = sum(profile.work_ms for profile in jobs.profiles) / 1000
         patience_s = PATIENCE * work_s + PATIENCE_S
         _until(lambda: all((where / f"{name}.done").exists() for name in names), cluster, names, patience_s)
@@ -167,9 +169,3 @@ def _until(happens: Callable[[], bool], cluster: Standalone, names: list[str], p
         if time.monotonic() > end_s:
             raise LiveSparkError(f"applications on Spark are not done after {patience_s:.0f} s")
         time.sleep(0.05)
-
-
-def _write(path: Path, text: str) -> None:
-    """At once: whoever sees the file sees all of it."""
-    path.with_suffix(".part").write_text(text)
-    path.with_suffix(".part").rename(path)
