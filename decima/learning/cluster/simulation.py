@@ -9,8 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
@@ -18,10 +17,10 @@ from numpy.typing import NDArray
 
 from decima.evaluation.run import objective_ms, run_scheduler
 from decima.evaluation.tuning import ALPHAS, HINDSIGHT, best_for_all, sweep_ms, weighted_fair
-from decima.evaluation.workers import make_workers
 from decima.learning.cluster.curriculum import EpisodePlan, episode_specs
 from decima.learning.cluster.rollout import Trajectories, roll_out
 from decima.learning.learner import copy_weights
+from decima.learning.simulation import SharedSimulation
 from decima.policy.errors import NotFiniteError
 from decima.policy.policy import Policy
 from decima.policy.scheduler import NeuralScheduler
@@ -45,7 +44,7 @@ class _Shared:
     policy: PolicyConfig
 
 
-class Simulation:
+class Simulation(SharedSimulation):
     """Runs episodes; a context manager. Who works, and how many, does not show in the results.
 
     Args:
@@ -61,17 +60,7 @@ class Simulation:
     """
 
     def __init__(self, conditions: Conditions, policy: PolicyConfig, workers: int | str) -> None:
-        self._workers = make_workers(_Shared(conditions, policy), workers)
-        self.cpu_s = 0.0
-
-    def __enter__(self) -> Self:
-        self._workers.__enter__()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._workers.__exit__(kind, error, trace)
+        super().__init__(_Shared(conditions, policy), workers)
 
     def roll_out(self, policy: Policy, plans: Sequence[EpisodePlan]) -> Trajectories:
         """Let a policy sample these episodes.

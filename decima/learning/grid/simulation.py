@@ -12,17 +12,16 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from decima.evaluation.workers import make_workers
 from decima.learning.grid.rollout import Episodes, States, roll_out
 from decima.learning.learner import copy_weights
+from decima.learning.simulation import SharedSimulation
 from decima.policy.grid.scheduler import Actor, Steps
 from simulator.grid.grid import Grid
 from workloads.arrivals import RandomStream, random_stream
@@ -37,7 +36,7 @@ __all__ = ["Simulation"]
 _Weights = dict[str, NDArray[np.float32]]
 
 
-class Simulation:
+class Simulation(SharedSimulation):
     """Runs episodes; a context manager. Who works, and how many, does not show in the results.
 
     Args:
@@ -53,18 +52,9 @@ class Simulation:
     """
 
     def __init__(self, config: DeepRMConfig, workers: int | str = 1) -> None:
+        super().__init__(config, workers)
         self._config = config
-        self._workers = make_workers(config, workers)
-        self.cpu_s = self.own_s = 0.0
-
-    def __enter__(self) -> Self:
-        self._workers.__enter__()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._workers.__exit__(kind, error, trace)
+        self.own_s = 0.0
 
     def roll_out(
         self, network: nn.Module, sets: JobSets, iteration: int, first: int, random: np.random.Generator
