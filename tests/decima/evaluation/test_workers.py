@@ -160,7 +160,8 @@ def test_work_goes_on_elsewhere_when_a_node_is_killed() -> None:
 
 
 @pytest.mark.parametrize(
-    "spec", ["0", "-1", "two", "ray:0", "ray:", "ray:x", "ray://", "ray://here", "RAY", "", "1025", "100000000"]
+    "spec",
+    ["0", "-1", "two", "ray:0", "ray:", "ray:x", "ray://", "ray://here", "RAY", "", "1025", "100000000"],
 )
 def test_what_means_no_workers_is_refused(spec: str) -> None:
     with pytest.raises(
