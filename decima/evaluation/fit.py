@@ -8,8 +8,8 @@ from pathlib import Path
 
 from decima.evaluation.conditions import Conditions
 from decima.policy.files import read_trained_on
-from decima.policy.shipped import SHIPPED, default_policies
-from decima.policy.surroundings import Surroundings, measure, outside
+from decima.policy.shipped import SHIPPED, default_policies, specialists
+from decima.policy.surroundings import Surroundings, alike, measure, outside
 
 __all__ = ["best_fit", "met_by", "misfits", "surroundings"]
 
@@ -28,7 +28,15 @@ def surroundings(conditions: Conditions, seeds: Iterable[int]) -> Surroundings:
 
 
 def best_fit(conditions: Conditions) -> tuple[str, list[str]] | None:
-    """The policy that ships and fits best, and what of the conditions it was not trained on; none if none ships."""
+    """The policy that ships and fits best, and what of the conditions it was not trained on; none if none ships.
+
+    A specialist goes first where the conditions are what it was trained on; elsewhere it is not asked.
+    """
+    met = met_by(conditions)
+    for name in specialists():
+        trained = read_trained_on(SHIPPED[name])
+        if trained is not None and alike(trained, met):
+            return name, []
     names = default_policies(len(conditions.cluster.executor_classes))
     found = [(name, misfits(name, conditions)) for name in names]
     return min(found, key=lambda pair: len(pair[1]), default=None)

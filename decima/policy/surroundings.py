@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from simulator.cluster.config import ClusterConfig
 from workloads.arrivals import JobSequence
 
-__all__ = ["QUANTITIES", "Quantity", "Spread", "Surroundings", "measure", "number", "outside"]
+__all__ = ["QUANTITIES", "Quantity", "Spread", "Surroundings", "alike", "measure", "number", "outside"]
 
 #: Of jobs, and of loads of sequences: what ``Spread`` has.
 QUANTILES = (0.05, 0.5, 0.95)
@@ -109,6 +109,9 @@ class Quantity(NamedTuple):
 
 #: A job in 20 may lie so many times farther above than the middle may; not measured, only far.
 TAIL = 4.0
+#: Where surroundings are alike, a quantile of one is at most so many times that of the other: low end, middle and high
+#: end. The ends of some hundred jobs are much a matter of chance.
+LIKENESS = Spread(2.5, 1.4, 2.5)
 #: Tolerances follow from what policies that met TPC-H on 50 executors, in batches of 20 or in streams, do elsewhere:
 #: mean JCT against the rule ``profiled-srpt`` on the same three sequences. Jobs are embedded TPC-H in batches of 20 and
 #: streams 4 s apart, unless told otherwise. What costs some 10 % at most is inside; what costs more is outside, and so
@@ -201,6 +204,22 @@ def outside(trained: Surroundings, here: Surroundings) -> list[str]:
     if found.keys() & {"moving_delay_s", "task_s"}:
         found.pop("delay_tasks", None)  # it would say the same again
     return list(found.values())
+
+
+def alike(trained: Surroundings, here: Surroundings) -> bool:
+    """Whether all that ``here`` can be told by is what a policy was trained on, to within ``LIKENESS``.
+
+    Args:
+        trained: what it was trained on.
+        here: what it meets.
+    """
+    if trained.arrivals != here.arrivals:
+        return False
+    return all(
+        known / times <= met <= known * times
+        for name, spread in trained.spreads()
+        for known, met, times in zip(spread, getattr(here, name), LIKENESS, strict=True)
+    )
 
 
 def _words(quantity: Quantity, trained: Spread, value: float) -> str:

@@ -26,13 +26,12 @@ BUSY = 0.9
 
 def fig9a(study: Study) -> Outcome:
     """100 batches of 20 jobs."""
-    variant = study.batch_variant()
+    conditions = study.conditions(num_experiments=100, num_jobs=20)
     schedulers = {
         **{name: name for name in ("fifo", "sjf-cp", "fair", "naive-weighted-fair", HINDSIGHT)},
         RULE: RULE,
-        FULL: study.full_policy(variant, shipped=True),
+        FULL: study.full_policy(study.batch_variant(), shipped_for=conditions),
     }
-    conditions = study.conditions(num_experiments=100, num_jobs=20)
     return Outcome(
         "fig9a",
         f"Batches of {conditions.num_jobs} {study.workload.name} jobs, {study.executors} executors",
@@ -60,13 +59,12 @@ def fig9b(study: Study, load: float | None = None, interval_s: float | None = No
     if load is not None and interval_s is not None:
         raise CompareError("a load and an interval exclude each other")
     interval_s = interval_s or study.interval_for_load(load or 0.85)
-    variant = study.stream_variant(interval_s)
+    conditions = study.conditions(num_experiments=10, num_jobs=1000, interval_s=interval_s)
     schedulers = {
         **{name: name for name in ("fifo", "sjf-cp", "fair", HINDSIGHT)},
         RULE: RULE,
-        FULL: study.full_policy(variant, shipped=True),
+        FULL: study.full_policy(study.stream_variant(interval_s), shipped_for=conditions),
     }
-    conditions = study.conditions(num_experiments=10, num_jobs=1000, interval_s=interval_s)
     comparisons = study.compare({"": (conditions, schedulers)}, keep=True)
     comparison = comparisons[""]
     loads = {name: float(comparison.runs(name)["load"].mean()) for name in (HINDSIGHT, FULL)}

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from decima.evaluation.comparison import Comparison, run_comparisons
 from decima.evaluation.conditions import CompareError, Conditions
+from decima.evaluation.fit import best_fit
 from decima.evaluation.intervals import Interval, mean_interval
 from decima.evaluation.tuning import HINDSIGHT
 from decima.learning.trainings import Tell
-from decima.policy.shipped import SHIPPED
-from decima.registry import DEFAULT_POLICY, LEARNED
+from decima.registry import LEARNED
 from decima.studies.settings_cells import CELLS, OPTIONS, Cell, Source
 from decima.studies.study_report import FULL, RULE, paired_change
 from simulator.cluster.config import ClusterConfig
@@ -188,7 +188,7 @@ def settings_grid(
     Args:
         known: where jobs come from; see ``workloads``.
         names: of the cells; all that can be measured without any.
-        checkpoint: file of the policy; without it the one that ships, if it is there.
+        checkpoint: file of the policy; without it, in each cell, the one that ships and fits best, if it is there.
         num_experiments: sequences in each cell, at least 2.
         seed: of the first of them.
         workers: who runs episodes, see ``check_workers``.
@@ -199,11 +199,11 @@ def settings_grid(
         ConfigError: a stage of the trace that needs more than an executor has.
     """
     cells, left_out = choose_cells(names, known)
-    shipped = DEFAULT_POLICY if SHIPPED[DEFAULT_POLICY].is_file() else None
     measured = []
     for cell in cells:
         conditions = _conditions(cell, known[cell.source], num_experiments, seed)
-        policy = shipped if checkpoint is None else str(checkpoint)
+        fitting = best_fit(conditions)
+        policy = str(checkpoint) if checkpoint is not None else None if fitting is None else fitting[0]
         schedulers = {name: name for name in SCHEDULERS}
         if policy is not None:
             schedulers[FULL] = f"{LEARNED}:{policy}"

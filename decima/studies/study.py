@@ -18,13 +18,13 @@ import numpy as np
 
 from decima.evaluation.comparison import Comparison, run_comparisons
 from decima.evaluation.conditions import Conditions
+from decima.evaluation.fit import best_fit
 from decima.evaluation.run import Run, run_scheduler
 from decima.evaluation.tuning import ALPHAS
 from decima.learning.cluster.config import TrainingConfig, read_config
 from decima.learning.cluster.trainer import Trainer
 from decima.learning.trainings import Tell, train_all
-from decima.policy.shipped import SHIPPED
-from decima.registry import DEFAULT_POLICY, LEARNED
+from decima.registry import LEARNED
 from simulator.cluster.config import ClusterConfig
 from workloads.arrivals import poisson_arrivals
 from workloads.job import WorkloadError
@@ -170,18 +170,18 @@ class Study:
         )
         return {name: f"{LEARNED}:{file}" for name, file in files.items()}
 
-    def full_policy(self, variant: Variant, *, shipped: bool = False) -> str:
+    def full_policy(self, variant: Variant, *, shipped_for: Conditions | None = None) -> str:
         """The policy that a study is about, as a scheduler.
 
         Args:
             variant: how it is trained, if it is not given.
-            shipped: whether the one that comes with the project may stand for it.
+            shipped_for: where the one that comes with the project and fits best may stand for it; nowhere without.
         """
         if self.checkpoint is not None:
             return f"{LEARNED}:{self.checkpoint}"
-        file = SHIPPED[DEFAULT_POLICY]
-        if shipped and "file" not in self.source and file.is_file():
-            return f"{LEARNED}:{file}"
+        fitting = None if shipped_for is None or "file" in self.source else best_fit(shipped_for)
+        if fitting is not None:
+            return f"{LEARNED}:{fitting[0]}"
         return self.train(variant)[variant.name]
 
     # What is compared.

@@ -6,14 +6,15 @@ reads it. What is not there is refused by whoever needs it. This module imports 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
-__all__ = ["SHIPPED", "default_policies"]
+__all__ = ["SHIPPED", "default_policies", "specialists"]
 
 #: Name -> file. The first is for clusters of many sizes and moving delays, batches and streams of TPC-H and of random
 #: DAGs. Those that pack learned from streams on executors of four classes: of published TPC-H profiles, and of the jobs
-#: of an industrial trace. The others know batches of 20 jobs on 50 executors, published profiles or embedded ones, and
-#: are better there than the first.
+#: of an industrial trace. The others, the specialists, know batches of 20 jobs on 50 executors, published profiles or
+#: embedded ones, and are better there than the first.
 SHIPPED: dict[str, Path] = {
     name: Path(__file__).with_name(f"{name}.npz")
     for name in ("general", "packing-tpch", "packing-trace", "tpch-batch", "embedded-batch")
@@ -22,5 +23,13 @@ SHIPPED: dict[str, Path] = {
 
 def default_policies(num_classes: int = 1) -> tuple[str, ...]:
     """The names of those that may be meant where nobody names one, for so many classes of executors, and are there."""
-    names = ("general",) if num_classes == 1 else ("packing-tpch", "packing-trace")
+    return _there(("general",) if num_classes == 1 else ("packing-tpch", "packing-trace"))
+
+
+def specialists() -> tuple[str, ...]:
+    """The names of those that are meant only where all is as in their training, and are there."""
+    return _there(("tpch-batch", "embedded-batch"))
+
+
+def _there(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(name for name in names if SHIPPED[name].is_file())

@@ -21,7 +21,7 @@ from simulator.cluster.config import ClusterConfig, parse_classes
 from tests.decima.policy.test_files import SMALL
 from workloads import Workload, trace_arrivals
 from workloads.sources.alibaba import read_alibaba
-from workloads.sources.open import open_workload
+from workloads.sources.open import SYNTHETIC, open_workload
 from workloads.sources.tpch_measured import embedded_workload
 
 FOUR_SIZES = parse_classes("50x0.25,50x0.5,50x0.75,50x1")
@@ -138,10 +138,31 @@ def test_every_policy_that_ships_says_what_it_was_trained_on(name: str) -> None:
 
 def test_the_policy_that_fits_best_is_found() -> None:
     tpch = here(classes="50x0.25,50x0.5,50x0.75,50x1", every_s=4.0, jobs=40, memory_demand="uniform")
-    assert best_fit(here()) == ("general", misfits("general", here()))
+    assert best_fit(here(executors=5000)) == ("general", ["5,000 executors, trained on 6 to 164"])
     found = best_fit(tpch)
     assert found is not None
     assert found[0] == "packing-tpch"
+
+
+@pytest.mark.parametrize("seed", range(0, 1000, 250))
+@pytest.mark.parametrize("changed", [{}, {"executors": 40}, {"jobs": 25}, {"delay_s": 1.6}])
+def test_a_specialist_is_meant_where_all_is_as_in_its_training(
+    changed: dict[str, Any], seed: int, shared: Callable[[str], Path]
+) -> None:
+    assert best_fit(here(seed=seed, **changed)) == ("embedded-batch", [])
+    assert best_fit(here(open_workload(shared("tpch")), seed=seed, **changed)) == ("tpch-batch", [])
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"executors": 100}, {"executors": 25}, {"jobs": 5}, {"jobs": 100}, {"delay_s": 0}, {"every_s": 4}],
+)
+def test_a_specialist_is_not_meant_elsewhere(changed: dict[str, Any]) -> None:
+    assert best_fit(here(**changed)) == ("general", [])
+
+
+def test_other_jobs_are_not_a_specialists() -> None:
+    assert best_fit(here(open_workload(SYNTHETIC))) == ("general", [])
 
 
 def test_no_policy_fits_where_none_ships(not_shipped: None) -> None:

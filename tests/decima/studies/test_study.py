@@ -12,12 +12,12 @@ import pytest
 from decima.learning.cluster.config import read_config
 from decima.policy.policy import load_policy
 from decima.policy.scheduler import NeuralScheduler
-from decima.policy.shipped import SHIPPED
 from decima.registry import make_scheduler
 from decima.settings import TrainingError
 from decima.studies.study import Study, Variant, interval_for_load
 from simulator import ClusterConfig, run_episode
 from workloads import Workload, WorkloadError, poisson_arrivals, trace_arrivals
+from workloads.sources.tpch_measured import embedded_workload
 
 
 def test_a_policy_is_compared_as_the_scheduler_that_it_is(study: Study) -> None:
@@ -91,20 +91,19 @@ def test_a_given_policy_is_not_trained(make_study: Callable[..., Study], tmp_pat
     assert not study.policies.exists()
 
 
-def test_a_shipped_policy_stands_for_one_that_would_be_trained(
+def test_a_shipped_policy_that_fits_stands_for_one_that_would_be_trained(
     study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file = tmp_path / "shipped.npz"
-    file.touch()
-    monkeypatch.setitem(SHIPPED, "general", file)
     monkeypatch.setattr(
         "decima.studies.study.train_all", lambda configs, *_: {name: tmp_path / name for name in configs}
     )
-    full = replace(study, source={}, executors=50, num_jobs=None, budget=1.0)
-    shipped, trained = f"decima:{file}", f"decima:{tmp_path / 'batch-20-jobs'}"
-    assert full.full_policy(full.batch_variant(), shipped=True) == shipped
+    full = replace(study, workload=embedded_workload(), source={}, executors=50, num_jobs=None, budget=1.0)
+    batch, trained = full.conditions(num_experiments=1, num_jobs=20), f"decima:{tmp_path / 'batch-20-jobs'}"
+    small = full.conditions(num_experiments=1, num_jobs=5)
+    assert full.full_policy(full.batch_variant(), shipped_for=batch) == "decima:embedded-batch"
+    assert full.full_policy(full.batch_variant(), shipped_for=small) == "decima:general"
     own = replace(full, source={"file": tmp_path / "own.json"})
-    assert own.full_policy(full.batch_variant(), shipped=True) == trained
+    assert own.full_policy(full.batch_variant(), shipped_for=batch) == trained
     assert full.full_policy(full.batch_variant()) == trained
 
 
