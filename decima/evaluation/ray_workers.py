@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from ipaddress import ip_address
+from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
 
@@ -197,7 +198,7 @@ def _connect(spec: str, cpus: int) -> Any:
         The module ``ray``.
     """
     address = spec if "://" in spec else os.environ.get("RAY_ADDRESS")
-    for name, value in (QUIET | (LOOPBACK_ONLY | NOT_NICE if address is None else {})).items():
+    for name, value in (QUIET | (LOOPBACK_ONLY | NOT_NICE if address is None else _token())).items():
         os.environ.setdefault(name, value)
     import ray
 
@@ -234,6 +235,12 @@ def _reach(address: str) -> None:
         socket.create_connection((host, int(port)), timeout=CONNECT_S).close()
 
 
+def _token() -> dict[str, str]:
+    """What a caller must be told who has the token of a cluster: without it, a client does not show it."""
+    here = [os.environ.get(name) for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")]
+    return {"RAY_AUTH_MODE": "token"} if any(here) or Path("~/.ray/auth_token").expanduser().is_file() else {}
+
+
 def _only_here(ray: Any) -> bool:
     """Whether no node has an address that other machines can reach."""
     return all(ip_address(node["NodeManagerAddress"]).is_loopback for node in ray.nodes())
@@ -251,4 +258,6 @@ def _same_signals() -> Iterator[None]:
 
 
 def _first_line(error: BaseException) -> str:
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    """What it says; the reason too, where that is below."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    return f"{lines[0]} {lines[-1]}" if lines[0].endswith(":") and len(lines) > 1 else lines[0]

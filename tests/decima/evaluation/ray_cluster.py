@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import os
+import socket
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from decima.evaluation.ray_workers import LOOPBACK_ONLY, NOT_NICE, QUIET
+from tests.programs import PATIENCE_S, started
 
 #: For tests that start Ray, which takes about 10 s.
 NEEDS_RAY = pytest.mark.skipif(find_spec("ray") is None, reason="needs the extra ray")
@@ -37,6 +43,29 @@ def ray_cluster(nodes: int) -> Iterator[list[Any]]:
     finally:
         ray.shutdown()
         cluster.shutdown()
+
+
+@contextmanager
+def client_server(folder: Path) -> Iterator[tuple[str, dict[str, str]]]:
+    """A Ray of two CPUs that asks for a token; gives ``ray://HOST:PORT`` and the environment of who may use it."""
+    token = folder / "token"
+    token.write_text("of nobody else's ".replace(" ", "-") * 3)
+    environment = os.environ | QUIET | LOOPBACK_ONLY | NOT_NICE
+    environment |= {"RAY_AUTH_TOKEN_PATH": str(token), "PYTHONPATH": os.pathsep.join(sys.path)}
+    environment.pop("RAY_AUTH_MODE", None)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))  # beyond the ports that Ray gives its workers
+        port = free.getsockname()[1]
+    command = [str(Path(sys.executable).with_name("ray")), "start", "--head", "--block", "--num-cpus=2"]
+    command += ["--include-dashboard=false", "--node-ip-address=127.0.0.1", "--port=0"]
+    command += [f"--ray-client-server-port={port}"]
+    with started(command, env=environment | {"RAY_AUTH_MODE": "token"}, stdout=subprocess.DEVNULL):
+        deadline = time.monotonic() + PATIENCE_S
+        while time.monotonic() < deadline:
+            with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1.0):
+                break
+            time.sleep(0.2)
+        yield f"ray://127.0.0.1:{port}", environment
 
 
 class _Node:

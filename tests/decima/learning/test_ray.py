@@ -4,6 +4,8 @@ lost on the way."""
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,8 +21,9 @@ from decima.learning.grid.trainer import DeepRMTrainer
 from decima.learning.loop import POLICY, IterationReport, TrainingLoop
 from decima.settings import read_settings
 from tests.decima.evaluation.examples import comparison
-from tests.decima.evaluation.ray_cluster import NEEDS_RAY, ray_cluster
+from tests.decima.evaluation.ray_cluster import NEEDS_RAY, client_server, ray_cluster
 from tests.decima.learning.examples import assert_same_run
+from tests.programs import PATIENCE_S
 
 pytestmark = [pytest.mark.slow, NEEDS_RAY]
 
@@ -85,6 +88,18 @@ def test_four_trainings_are_one(make: MakeTrainer, tmp_path: Path) -> None:
     for other in ("two", "ray", "lost"):
         assert_same_run(tmp_path / "one", tmp_path / other)
         assert said(tmp_path / "one") == said(tmp_path / other)
+
+
+def test_a_training_through_the_client_server_gives_the_same_bits(tmp_path: Path) -> None:
+    """From another process, as from another machine: with a token, that both have."""
+    train = [sys.executable, "-m", "decima", "train", "--config", "batch"]
+    for setting in ("iterations=2", *BATCH):
+        train += ["--set", setting]
+    with client_server(tmp_path) as (address, environment):
+        command = [*train, "--workers", address, "--out", str(tmp_path / "ray")]
+        subprocess.run(command, env=environment, check=True, timeout=PATIENCE_S)
+    subprocess.run([*train, "--workers", "1", "--out", str(tmp_path / "one")], check=True, timeout=PATIENCE_S)
+    assert_same_run(tmp_path / "one", tmp_path / "ray")
 
 
 def test_a_comparison_that_loses_a_node_has_the_same_numbers() -> None:
