@@ -7,11 +7,15 @@ from typing import Any
 
 import yaml
 
+from decima.evaluation.intervals import mean_interval
 from decima.policy.files import TRAINED_ON
 from decima.policy.surroundings import QUANTITIES, Surroundings, number
 
-__all__ = ["policy_card"]
+__all__ = ["SEEDS", "policy_card"]
 
+#: What a policy file says of the same training with several seeds: of each its number, what came of it on its
+#: validation set, and by how much that is better; see ``loop.TrainingLoop``.
+SEEDS = "seeds"
 #: Rows of the learning curve in a card.
 CURVE_ROWS = 12
 #: Below this, numbers have two digits behind the point.
@@ -62,6 +66,7 @@ def policy_card(name: str, about: Mapping[str, Any]) -> str:
             )
         ),
         "",
+        *(_seeds(about[SEEDS], validation["objective"], against, digits) if SEEDS in about else ()),
         *(_surroundings(Surroundings.model_validate(about[TRAINED_ON])) if TRAINED_ON in about else ()),
         "## Settings",
         "",
@@ -85,6 +90,25 @@ def _curriculum(curriculum: Mapping[str, Any] | None) -> str:
         f"It was trained with a curriculum: training episodes ended early, at first after {curriculum['start']:g} s on "
         f"average, at last after {curriculum['end']:g} s."
     )
+
+
+def _seeds(results: Sequence[Sequence[float]], objective: str, against: str, digits: int) -> list[str]:
+    """What came of the same training with several seeds, each on a validation set of its own."""
+    _, values, improvements = zip(*results, strict=True)
+    mean, better = mean_interval(values), mean_interval(improvements)
+    return [
+        f"## With {len(results)} seeds",
+        "",
+        "The same training with other jobs, validation sets, first weights and choices; ± is half a 95 % confidence "
+        "interval (Student's t).",
+        "",
+        f"| seed | {objective} | {against} |",
+        "|---|---|---|",
+        *(f"| {seed:.0f} | {value:.{digits}f} | {gain:+.1%} |" for seed, value, gain in results),
+        f"| mean | {mean.mean:.{digits}f} ± {mean.half_width:.{digits}f} "
+        f"| {better.mean:+.1%} ± {better.half_width:.1%} |",
+        "",
+    ]
 
 
 def _surroundings(trained: Surroundings) -> list[str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -29,14 +29,16 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState, create_trial
 
 from decima.evaluation.intervals import Interval, mean_interval
+from decima.learning.card import SEEDS, policy_card
 from decima.learning.checkpoint import load_checkpoint
 from decima.learning.cluster.config import RECIPES
 from decima.learning.cluster.trainer import Trainer
 from decima.learning.grid.trainer import DeepRMTrainer
-from decima.learning.loop import CHECKPOINT
+from decima.learning.loop import CARD, CHECKPOINT, POLICY
 from decima.learning.sweep_config import SweepConfig
 from decima.learning.trainings import Tell, train_all
 from decima.outputs import atomic_path, make_folder
+from decima.policy.archive import add_about
 from decima.settings import DivergedError, TrainingError, read_settings
 
 __all__ = [
@@ -253,7 +255,18 @@ def _train(
         best = checkpoint.best
         objective = {int(row[0]): row[1] for row in checkpoint.curve}[best.iteration]
         results.append(SeedResult(seed, objective, best.improvement, best.iteration, checkpoint.cpu_s))
+    if len(results) > 1:
+        _say_seeds(results, [out / seed_folder(number, each.seed) for each in results])
     return Trial(number, settings, tuple(results), False)
+
+
+def _say_seeds(results: Sequence[SeedResult], folders: Sequence[Path]) -> None:
+    """Each policy says what came of all seeds, and so does its card."""
+    said = {SEEDS: [[each.seed, each.objective, each.improvement] for each in results]}
+    for folder in folders:
+        about = add_about(folder / POLICY, said)
+        with atomic_path(folder / CARD) as path:
+            path.write_text(policy_card(folder.name, about), encoding="utf-8")
 
 
 def _told(config: SweepConfig, params: dict[str, Any], trial: Trial) -> optuna.trial.FrozenTrial:

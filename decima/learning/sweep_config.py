@@ -41,8 +41,9 @@ class SweepConfig(Section):
     )
     fixed: dict[str, Any] = Field(default={}, description="further settings, by their dotted keys")
     vary: dict[str, Any] = Field(
+        default={},
         description="settings that are tried, by their dotted keys: a list of values, or uniform: [a, b] or "
-        "log_uniform: [a, b], between which values are sampled"
+        "log_uniform: [a, b], between which values are sampled; without any, seeds alone are tried",
     )
     seeds: Count | tuple[Whole, ...] = Field(
         default=3, description="seeds of the trainings of each trial: how many, from 0 on, or which"
@@ -55,8 +56,6 @@ class SweepConfig(Section):
     @field_validator("vary")
     @classmethod
     def _check_vary(cls, vary: dict[str, Any]) -> dict[str, Any]:
-        if not vary:
-            raise ValueError("expected at least one setting")
         return {key: _tried(key, given) for key, given in vary.items()}
 
     @field_validator("seeds")

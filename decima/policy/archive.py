@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,7 +16,7 @@ from decima.outputs import atomic_path
 from decima.policy.errors import PolicyFileError
 from workloads.reading import open_regular
 
-__all__ = ["checked_weights", "read_archive", "write_archive"]
+__all__ = ["add_about", "checked_weights", "read_archive", "write_archive"]
 
 #: Of all arrays together, bytes; a policy has some ten thousand numbers.
 LARGEST = 2**28
@@ -51,6 +52,27 @@ def read_archive(path: Path) -> dict[str, NDArray[Any]]:
         raise PolicyFileError(
             f"{path}: not a policy, or cut off: expected a NumPy archive of arrays"
         ) from None
+
+
+def add_about(path: Path, said: Mapping[str, Any]) -> dict[str, Any]:
+    """Let the file of a policy, for clusters or for grids, say more of it.
+
+    Args:
+        path: of the file, which is written anew.
+        said: anything that JSON can hold.
+
+    Returns:
+        All that the file says then.
+
+    Raises:
+        PolicyFileError: as ``read_archive``.
+    """
+    arrays = read_archive(path)
+    [name] = [name for name, array in arrays.items() if array.dtype.kind == "U"]
+    head = json.loads(str(arrays[name]))
+    head["about"] |= said
+    write_archive(path, arrays | {name: np.array(json.dumps(head))})
+    return dict(head["about"])
 
 
 def checked_weights(

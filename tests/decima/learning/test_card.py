@@ -68,6 +68,14 @@ def test_a_card_says_what_the_policy_was_trained_on_if_the_file_does() -> None:
     assert "jobs of a batch" not in card
 
 
+def test_a_card_has_the_spread_over_seeds_if_the_file_has() -> None:
+    """Figures by hand: the mean is 70, half the interval 4.303 x 2 / sqrt(3)."""
+    assert "seeds" not in policy_card("mine", ABOUT)
+    card = policy_card("mine", {**ABOUT, "seeds": [[0, 68.0, 0.15], [1, 70.0, 0.125], [2, 72.0, 0.1]]})
+    assert "## With 3 seeds\n" in card
+    assert "| 1 | 70.0 | +12.5% |\n| 2 | 72.0 | +10.0% |\n| mean | 70.0 ± 5.0 | +12.5% ± 6.2% |" in card
+
+
 def test_a_long_learning_curve_is_thinned_but_keeps_its_ends() -> None:
     rows = [line for line in policy_card("mine", ABOUT).splitlines() if line.endswith("% |")]
     assert len(rows) <= CURVE_ROWS + 1

@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from decima.learning.checkpoint import load_checkpoint
+from decima.policy.grid.files import load_network, read_about
 from decima.settings import DivergedError, TrainingError
 from tests.decima.learning.cluster.examples import small as small_cluster
 from tests.decima.learning.examples import assert_same_run
@@ -105,8 +106,21 @@ def test_a_grid_tries_all_combinations_with_all_seeds(tmp_path: Path) -> None:
             assert (each.iteration, each.objective, each.improvement) == (best[0], best[1], best[2])
         assert trial.objective.mean == pytest.approx(sum(each.objective for each in trial.results) / 2)
         assert trial.cpu_s == sum(each.cpu_s for each in trial.results) > 0
+        said = [[each.seed, each.objective, each.improvement] for each in trial.results]
+        for each in trial.results:
+            folder = tmp_path / "out" / seed_folder(trial.number, each.seed)
+            assert read_about(folder / "policy.npz")["seeds"] == said
+            load_network(folder / "policy.npz")
+            assert "## With 2 seeds" in (folder / "policy.md").read_text()
     means = [trial.objective.mean for trial in result.ranked]
     assert means == sorted(means)
+
+
+def test_seeds_alone_can_be_tried(tmp_path: Path) -> None:
+    config = config_of(tmp_path, {name: value for name, value in GRID.items() if name != "vary"})
+    [trial] = run_sweep(config, tmp_path / "out").trials
+    assert [each.seed for each in trial.results] == [0, 1]
+    assert trial.settings == {}
 
 
 def test_samples_lie_in_their_ranges_and_follow_from_the_seed(
@@ -211,7 +225,6 @@ def test_the_training_of_clusters_is_swept(tmp_path: Path) -> None:
         ({"vary": {"update.lerning_rate": [1, 2]}}, "update.lerning_rate: unknown key"),
         ({"vary": {"update.learning_rate": {"uniform": [0.1, "one"]}}}, "uniform: expected two numbers"),
         ({"vary": {"update.learning_rate": []}}, "update.learning_rate: expected at least one value"),
-        ({"vary": {}}, "vary: expected at least one setting"),
         (
             {"vary": {"update.learning_rate": {"uniform": [0.1, 0.01]}}, "trials": 2},
             "expected two ascending numbers",
