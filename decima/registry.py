@@ -23,6 +23,7 @@ from decima.schedulers.packed_srpt import PackedSrpt
 from decima.schedulers.priced_srpt import PricedSrpt
 from decima.schedulers.random_choice import RandomChoice
 from decima.schedulers.sjf_cp import SjfCp
+from decima.schedulers.spark_fair import SparkFair
 from decima.schedulers.srpt import CappedSrpt, ProfiledSrpt
 from decima.schedulers.tetris import Tetris
 
@@ -61,6 +62,7 @@ SCHEDULERS: dict[str, type[Scheduler]] = {
     "fair": Fair,
     "naive-weighted-fair": NaiveWeightedFair,
     "weighted-fair": WeightedFair,
+    "spark-fair": SparkFair,
     "capped-srpt": CappedSrpt,
     "profiled-srpt": ProfiledSrpt,
     "priced-srpt": PricedSrpt,

@@ -1,6 +1,6 @@
 from .cluster.base import BaseCluster, SchedulingError
 from .cluster.cluster import Cluster
-from .cluster.config import DECIMA_SIM, PAPER, TRACE, ClusterConfig, ExecutorClass, Semantics
+from .cluster.config import DECIMA_SIM, PAPER, SPARK, TRACE, ClusterConfig, ExecutorClass, Semantics
 from .cluster.env import ClusterEnv
 from .cluster.episode import make_cluster, run_episode
 from .cluster.observation import Decision, Observation, PerJob
@@ -12,6 +12,7 @@ from .grid import Grid, GridConfig, GridEnv, GridRecord
 __all__ = [
     "DECIMA_SIM",
     "PAPER",
+    "SPARK",
     "TRACE",
     "BaseCluster",
     "Cluster",

@@ -76,10 +76,11 @@ RECIPES = {
 )
 @click.option(
     "--semantics",
-    type=click.Choice(["paper", "decima-sim", "trace"]),
+    type=click.Choice(["paper", "decima-sim", "trace", "spark"]),
     default="paper",
     help="Spark as the Decima paper or as its published simulator models it; trace: as the paper, but "
-    "nobody is sent to wait for a stage that is not ready.",
+    "nobody is sent to wait for a stage that is not ready; spark: besides, executors are offered after each "
+    "task, as Spark itself does.",
 )
 @click.option(
     "--schedulers",

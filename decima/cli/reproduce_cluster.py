@@ -81,7 +81,8 @@ ON_CLUSTERS: Studies = {
         """Compare Decima with classic schedulers on streams.
 
         Jobs arrive by a Poisson process that keeps executors busy for 85% of the time (Decima, Figure 9b); a closer
-        look at one of the streams (Figure 10). fig10 is the same command.""",
+        look at one of the streams (Figure 10). fig10 is the same command. About 5 minutes; for a workload file a policy
+        is trained, half an hour of CPU time.""",
         with_options(
             click.option(
                 "--load", type=SHARE, help=f"{BUSY}; sets the time between arrivals.  [default: 0.85]"
@@ -99,14 +100,15 @@ ON_CLUSTERS: Studies = {
         """Compare policies learned for different objectives.
 
         The average JCT with the moving delay, the same with moves that take no time, and the makespan (Decima,
-        Figure 13).""",
+        Figure 13). Some 50 minutes of CPU time, nearly all of it two trainings.""",
         CHECKPOINT,
     ),
     "fig14": (
         """Measure what each idea of Decima is for, as the load grows.
 
         Without parallelism control, without graph embedding, trained on unfixed sequences, trained on batches
-        (Decima, Figure 14).""",
+        (Decima, Figure 14); and networks as public re-implementations have them. Some 4 hours of CPU time, nearly all
+        of it seven trainings.""",
         with_options(
             click.option(
                 "--load",
@@ -122,14 +124,15 @@ ON_CLUSTERS: Studies = {
     "fig15a": (
         """Compare how parallelism limits are encoded, by how fast they are learned.
 
-        As an input of one function, as separate outputs, and for single stages (Decima, Figure 15a).""",
+        As an input of one function, as separate outputs, and for single stages (Decima, Figure 15a); and networks as
+        public re-implementations have them. Some 3 hours of CPU time, nearly all of it five trainings.""",
         LOAD,
     ),
     "fig21": (
         """Compare Decima with the best order of jobs.
 
         Executors move at once and tasks do not vary, so that order is all that matters; of all orders of 10 jobs the
-        best is searched (Decima, Figure 21).""",
+        best is searched (Decima, Figure 21). Some 30 minutes of CPU time, of which 20 are a training.""",
         CHECKPOINT,
     ),
     "fig22": (
@@ -142,7 +145,8 @@ ON_CLUSTERS: Studies = {
         """Measure how policies generalise.
 
         To more arrivals than in training, more jobs, more executors; and to smaller and larger clusters (Decima,
-        Tables 2 and 3).""",
+        Tables 2 and 3). Some 6 hours of CPU time, nearly all of it six trainings: two for other arrivals, three for
+        sizes, one for other clusters.""",
         with_options(
             LOAD,
             click.option(

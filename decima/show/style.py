@@ -42,6 +42,7 @@ STYLES: dict[str, tuple[str, str]] = {
     "fifo": (ORANGE, "-"),
     "sjf-cp": (SKY, "-"),
     "fair": (GREEN, "-"),
+    "spark-fair": (GREEN, ":"),
     "naive-weighted-fair": (PINK, "-"),
     "weighted-fair": (BLUE, "-"),
     "tuned-weighted-fair": (RED, "--"),

@@ -23,9 +23,9 @@ from numpy.typing import NDArray
 from decima.evaluation.intervals import Interval, mean_interval
 from decima.evaluation.run import run_scheduler
 from decima.registry import LEARNED
-from decima.studies.live_spark import live_spark, runs_as_it_is, serving
-from decima.studies.spark_schedulers import SPARKS_OWN, TRAINING_SEEDS, WEIGHTED_FAIR, tuned
-from simulator.cluster.config import TRACE, ClusterConfig
+from decima.studies.live_spark import Overhead, live_spark, runs_as_it_is, serving
+from decima.studies.spark_schedulers import SPARKS_OWN, TRAINING_SEEDS, WEIGHTED_FAIR, as_simulated, tuned
+from simulator.cluster.config import ClusterConfig
 from workloads.arrivals import (
     JobSequence,
     RandomStream,
@@ -76,9 +76,19 @@ class Setting:
         """As the simulator has it: inside one application executors change jobs at once."""
         return ClusterConfig(self.executors, moving_delay_ms=0.0, warmup_delay_ms=0.0)
 
-    def cluster_under(self, scheduler: str) -> ClusterConfig:
-        """The same, where nothing waits for a stage that is still to open if Spark itself schedules."""
-        return replace(self.cluster, semantics=TRACE) if scheduler in SPARKS_OWN else self.cluster
+    def predicted_ms(self, jobs: JobSequence, scheduler: str, spec: str, overhead: Overhead) -> float:
+        """Mean JCT in the simulator, with what takes longer than tasks sleep.
+
+        Spark itself gives an executor away after each task, so that others use it while a stage begins. In the plugin's
+        charge it belongs to a job, which waits.
+        """
+        cluster, spec = as_simulated(self.cluster, scheduler, spec)
+        if scheduler in SPARKS_OWN:
+            overhead = overhead._replace(stage_ms=0.0)
+        longer = {profile: _longer(profile, overhead) for profile in set(jobs.profiles)}
+        jobs = replace(jobs, profiles=tuple(longer[profile] for profile in jobs.profiles))
+        draws = (run_scheduler(cluster, replace(jobs, seed=seed), spec) for seed in range(DRAWS))
+        return float(np.mean([record.mean_jct_ms for record in draws]))
 
     def sequence(self, profiles: Sequence[JobProfile], seed: int) -> JobSequence:
         """The jobs of a batch or of a stream."""
@@ -96,7 +106,7 @@ class LiveComparison:
         setting: what ran.
         tuned: setting of weighted fair sharing.
         runs: a row for each batch and scheduler, columns ``batch`` (int64), ``scheduler`` (str), ``real_ms`` and
-            ``predicted_ms`` (float64, mean JCT), ``overhead_ms`` (float64, what a task took beside its sleep) and
+            ``predicted_ms`` (float64, mean JCT), ``task_ms`` and ``stage_ms`` (float64, see ``Overhead``) and
             ``jct_ms`` (lists of float, of each job in order of arrival).
     """
 
@@ -221,16 +231,16 @@ def compare_live(
                 spark = programs.enter_context(
                     live_spark(where, setting.executors, fair=spec == "fair" and own, address=address)
                 )
-                overhead_ms = spark.overhead_ms()
+                overhead = spark.overhead()
                 jct_ms = spark.run(jobs)
-            predicted_ms = _predicted_ms(setting.cluster_under(name), jobs, spec, overhead_ms)
+            predicted_ms = setting.predicted_ms(jobs, name, spec, overhead)
             rows.append(
                 {
                     "batch": number,
                     "scheduler": name,
                     "real_ms": float(jct_ms.mean()),
                     "predicted_ms": predicted_ms,
-                    "overhead_ms": overhead_ms,
+                    **overhead._asdict(),
                     "jct_ms": jct_ms.tolist(),
                 }
             )
@@ -238,17 +248,13 @@ def compare_live(
     return LiveComparison(setting, alpha, pd.DataFrame(rows))
 
 
-def _predicted_ms(cluster: ClusterConfig, jobs: JobSequence, spec: str, overhead_ms: float) -> float:
-    """Mean JCT in the simulator, where each task takes so much longer than it sleeps."""
-    longer: dict[JobProfile, JobProfile] = {}
-    for profile in jobs.profiles:
-        longer[profile] = replace(
-            profile, stages=tuple(_longer(stage, overhead_ms) for stage in profile.stages)
-        )
-    jobs = replace(jobs, profiles=tuple(longer[profile] for profile in jobs.profiles))
-    draws = (run_scheduler(cluster, replace(jobs, seed=seed), spec) for seed in range(DRAWS))
-    return float(np.mean([record.mean_jct_ms for record in draws]))
+def _longer(profile: JobProfile, overhead: Overhead) -> JobProfile:
+    return replace(profile, stages=tuple(_longer_stage(stage, overhead) for stage in profile.stages))
 
 
-def _longer(stage: StageProfile, by_ms: float) -> StageProfile:
-    return replace(stage, durations=TaskDurations.sampled(np.add(stage.durations.values, by_ms)))
+def _longer_stage(stage: StageProfile, overhead: Overhead) -> StageProfile:
+    """What a stage takes to begin, it takes of those who wait for it: of the first tasks of its executors."""
+    rest = np.add(stage.durations.values, overhead.task_ms).tolist()
+    first = np.add(stage.durations.values, sum(overhead)).tolist()
+    tables = ({1: durations} for durations in (first, first, rest))
+    return replace(stage, durations=TaskDurations.from_tables(*tables))

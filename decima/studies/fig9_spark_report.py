@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+import pandas as pd
 from matplotlib.figure import Figure
 from rich.table import Table
 
@@ -59,15 +60,19 @@ def _batches(found: LiveComparison) -> Table:
 
 
 def _notes(found: LiveComparison) -> list[str]:
-    overhead = found.runs["overhead_ms"]
+    task_ms, stage_ms = found.runs["task_ms"], found.runs["stage_ms"]
     notes = [
         "Times are seconds; ± is half a 95 % confidence interval (Student's t); changes are paired.",
-        f"Tasks sleep; beside that a task took {overhead.mean():.0f} ms, {overhead.min():.0f} to {overhead.max():.0f}, "
-        "measured before each run with another job, and predicted with it.",
+        f"Tasks sleep; beside that a task took {_range(task_ms)}, and a stage {_range(stage_ms)} to begin, measured "
+        "before each run with another job and predicted with it.",
     ]
     if found.tuned:
         notes.append(f"weighted fair: {found.tuned}, tuned in the simulator on other jobs.")
     return notes
+
+
+def _range(values_ms: pd.Series) -> str:
+    return f"{values_ms.mean():.0f} ms ({values_ms.min():.0f} to {values_ms.max():.0f})"
 
 
 def plot_live(found: LiveComparison) -> Figure:

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import reduce
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import networkx as nx
 import numpy as np
@@ -27,15 +27,23 @@ from workloads.arrivals import JobSequence
 from workloads.errors import DecimaError
 from workloads.job import JobProfile, StageProfile, TaskDurations
 
-__all__ = ["LiveSpark", "LiveSparkError", "java_environment", "live_spark", "runs_as_it_is", "serving"]
+__all__ = [
+    "LiveSpark",
+    "LiveSparkError",
+    "Overhead",
+    "java_environment",
+    "live_spark",
+    "runs_as_it_is",
+    "serving",
+]
 
 #: Of each JVM: less to compile, no threads that only collect garbage.
 LEAN = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 #: Jobs that come together are submitted so far apart, s, so that they come in their order.
 APART_S = 0.02
-#: What is run to see how much longer a task takes than it sleeps: stages, rounds of tasks in each, a task's sleep.
-PROBE = (2, 4, 200.0)
-#: It is warm when these take no less than this share of the time before; or after so many rounds.
+#: What is run to see what takes longer than tasks sleep: stages, rounds of tasks in each, few and many, a task's sleep.
+PROBE_STAGES, PROBE_ROUNDS, PROBE_NAP_MS = 2, (3, 12), 200.0
+#: It is warm when few rounds take no less than this share of the time before; or after so many times.
 STEADY, MOST_WARM_UPS = 0.9, 8
 #: How long Spark waits for an answer, ms: on two cores whoever answers may have to wait for its turn.
 TIMEOUT_MS = 1000
@@ -62,6 +70,18 @@ def runs_as_it_is(profile: JobProfile) -> bool:
     tasks = [stage.num_tasks for stage in profile.stages]
     readers = [{tasks[child] for child in children} for children in profile.children]
     return sum(not sizes for sizes in readers) == 1 and all(len(sizes) <= 1 for sizes in readers)
+
+
+class Overhead(NamedTuple):
+    """What takes longer than tasks sleep.
+
+    Attributes:
+        task_ms: of each task.
+        stage_ms: of each stage, before its first tasks run.
+    """
+
+    task_ms: float
+    stage_ms: float
 
 
 class LiveSpark:
@@ -115,21 +135,27 @@ class LiveSpark:
 
     def warm_up(self) -> None:
         """Run tasks until these take no shorter: at first everything is loaded and compiled."""
-        before_ms, now_ms = math.inf, self.overhead_ms()
+        before_ms, now_ms = math.inf, self._probe_ms(PROBE_ROUNDS[0])
         for _ in range(MOST_WARM_UPS):
             if now_ms > STEADY * before_ms:
                 return
-            before_ms, now_ms = now_ms, self.overhead_ms()
+            before_ms, now_ms = now_ms, self._probe_ms(PROBE_ROUNDS[0])
 
-    def overhead_ms(self) -> float:
-        """How much longer than it sleeps a task takes now, what comes between stages included; the cluster is idle."""
-        stages, rounds, nap_ms = PROBE
+    def overhead(self) -> Overhead:
+        """What takes longer now than tasks sleep; the cluster is idle."""
+        few, many = PROBE_ROUNDS
+        few_ms, many_ms = self._probe_ms(few), self._probe_ms(many)
+        task_ms = max(0.0, (many_ms - few_ms) / (PROBE_STAGES * (many - few)))
+        return Overhead(task_ms, max(0.0, few_ms / PROBE_STAGES - few * task_ms))
+
+    def _probe_ms(self, rounds: int) -> float:
+        """How much longer than its tasks sleep a job takes that has so many rounds of them in each stage."""
         tasks = self._executors * rounds
-        stage = StageProfile(tasks, TaskDurations.sampled([nap_ms] * tasks))
-        chain = [(number, number + 1) for number in range(stages - 1)]
-        probe = JobProfile("probe", (stage,) * stages, np.array(chain))
+        stage = StageProfile(tasks, TaskDurations.sampled([PROBE_NAP_MS] * tasks))
+        chain = [(number, number + 1) for number in range(PROBE_STAGES - 1)]
+        probe = JobProfile("probe", (stage,) * PROBE_STAGES, np.array(chain))
         [took_ms] = self.run(JobSequence((probe,), np.zeros(1)))
-        return max(0.0, float(took_ms) / (stages * rounds) - nap_ms)
+        return float(took_ms) - PROBE_STAGES * rounds * PROBE_NAP_MS
 
     def _last_stage(self, profile: JobProfile) -> Any:
         """The RDD whose action is the job."""
@@ -167,6 +193,7 @@ def live_spark(folder: Path, executors: int, *, fair: bool = False, address: str
         LiveSparkError: it does not start.
     """
     from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
 
     folder.mkdir(parents=True)
     (folder / "log4j2.properties").write_text(LOGGING.format(path=folder / "driver.log"))
@@ -191,18 +218,26 @@ def live_spark(folder: Path, executors: int, *, fair: bool = False, address: str
             "spark.decima.address": address,
             "spark.decima.timeoutMs": str(TIMEOUT_MS),
         }
-    conf = SparkConf().setMaster(f"local-cluster[{executors},1,1024]").setAppName("decima")
-    with _environment(java_environment() | {"SPARK_LOCAL_IP": "127.0.0.1"}):
+    with (
+        _environment(java_environment() | {"SPARK_LOCAL_IP": "127.0.0.1"}),
+        (folder / "driver.err").open(
+            "w+"
+        ) as errors,  # Spark tells there how it ends, which is of no interest
+    ):
+        conf = SparkConf().setMaster(f"local-cluster[{executors},1,1024]").setAppName("decima")
+        conf.setAll(list(settings.items()))
         try:
-            context = SparkContext(conf=conf.setAll(list(settings.items())))
+            gateway = launch_gateway(conf, {"stderr": errors})
+            context = SparkContext(conf=conf, gateway=gateway)
         except Exception as error:  # of the JVM, of the gateway to it, of the file system
-            raise LiveSparkError(f"Spark does not start: {str(error).splitlines()[0]}") from None
+            errors.seek(0)
+            why = (errors.readline() or str(error).splitlines()[0]).strip()
+            raise LiveSparkError(f"Spark does not start: {why}") from None
         try:
             spark = LiveSpark(context, executors, fair)
             spark.warm_up()
             yield spark
         finally:
-            gateway = SparkContext._gateway
             context.stop()
             SparkContext._gateway = SparkContext._jvm = None
             gateway.shutdown()

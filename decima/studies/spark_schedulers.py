@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 import numpy as np
 
 from decima.evaluation.tuning import GRIDS, TUNED_ONCE, best_for_all, sweep_ms
-from simulator.cluster.config import ClusterConfig
+from simulator.cluster.config import SPARK, ClusterConfig
 from workloads.arrivals import JobSequence
 
-__all__ = ["LOOKS", "SPARKS_OWN", "TRAINING_SEEDS", "WEIGHTED_FAIR", "tuned"]
+__all__ = ["LOOKS", "SPARKS_OWN", "TRAINING_SEEDS", "WEIGHTED_FAIR", "as_simulated", "tuned"]
 
 #: Shown name -> scheduler, of Spark's own.
 SPARKS_OWN = {"Spark FIFO": "fifo", "Spark FAIR": "fair"}
@@ -20,6 +21,19 @@ WEIGHTED_FAIR = {"weighted fair": TUNED_ONCE}
 LOOKS = {**SPARKS_OWN, **WEIGHTED_FAIR}
 #: Sequences to tune on start here, so that none is compared on.
 TRAINING_SEEDS = 1_000_000
+
+
+def as_simulated(cluster: ClusterConfig, name: str, spec: str) -> tuple[ClusterConfig, str]:
+    """The cluster and scheduler that do in the simulator what Spark, or who is in charge of it, does.
+
+    Args:
+        cluster: of executors that move at once between the jobs of one application, or that take a while.
+        name: as it is shown.
+        spec: the scheduler.
+    """
+    if name not in SPARKS_OWN or cluster.moving_delay_ms > 0:
+        return cluster, spec
+    return replace(cluster, semantics=SPARK), "spark-fair" if spec == "fair" else spec
 
 
 def tuned(

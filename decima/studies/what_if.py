@@ -24,7 +24,7 @@ from decima.evaluation.fit import misfits
 from decima.evaluation.run import run_scheduler
 from decima.registry import LEARNED, policy_named
 from decima.studies.held_out import HeldOut
-from decima.studies.spark_schedulers import SPARKS_OWN, TRAINING_SEEDS, WEIGHTED_FAIR, tuned
+from decima.studies.spark_schedulers import SPARKS_OWN, TRAINING_SEEDS, WEIGHTED_FAIR, as_simulated, tuned
 from simulator.cluster.config import ClusterConfig
 from workloads.arrivals import JobSequence, RandomStream, random_stream
 from workloads.job import JobProfile, StageProfile, TaskDurations, Wave
@@ -233,7 +233,8 @@ def simulate_what_if(
     for draw in range(num_draws):
         jobs = _drawn(sequence, errors, seed + draw)
         for name, spec in specs.items():
-            jct_ms[name][draw] = run_scheduler(cluster, jobs, spec).jct_ms
+            simulated, of_simulator = as_simulated(cluster, name, spec)
+            jct_ms[name][draw] = run_scheduler(simulated, jobs, of_simulator).jct_ms
             done += 1
             tell(done, total)
     conditions = Conditions(imported.workload, cluster, num_experiments=1)

@@ -66,7 +66,8 @@ class ExecutorClass:
 class Semantics:
     """The places where the Decima paper and its published simulator differ, one switch each.
 
-    The defaults are the paper's; ``DECIMA_SIM`` is the published simulator's; ``TRACE`` is for stages of long tasks.
+    The defaults are the paper's; ``DECIMA_SIM`` is the published simulator's; ``TRACE`` is for stages of long tasks;
+    ``SPARK`` is for what Spark does inside one application where nobody else is in charge.
     """
 
     offer_idle_executors: bool = True
@@ -83,6 +84,9 @@ class Semantics:
     """Only stages whose parents are complete may be chosen; else also those whose parents have handed out their last
     tasks, for which executors wait in the job, so that they are there in time. Neither source does it. Where jobs have
     many small stages and tasks take much longer than moves, as in traces, it saves nearly all decisions."""
+    offer_after_tasks: bool = False
+    """An executor is offered after each task, as Spark itself gives each slot away anew; else it stays on its stage as
+    long as that has tasks to hand out. Neither source does it."""
     honour_max_time: bool = True
     """The episode ends at ``max_time_ms``; else that setting has no effect."""
     reward_short_jobs: bool = True
@@ -95,8 +99,9 @@ class Semantics:
 PAPER = Semantics()
 DECIMA_SIM = Semantics(**{switch.name: False for switch in fields(Semantics)})
 TRACE = Semantics(ready_stages_only=True)
+SPARK = Semantics(ready_stages_only=True, offer_after_tasks=True)
 #: By the names they go by in files and on the command line.
-SEMANTICS = {"paper": PAPER, "decima-sim": DECIMA_SIM, "trace": TRACE}
+SEMANTICS = {"paper": PAPER, "decima-sim": DECIMA_SIM, "trace": TRACE, "spark": SPARK}
 
 
 @dataclass(frozen=True)
@@ -109,7 +114,7 @@ class ClusterConfig:
             smallest first, a stage gets the best-fitting free executors, as the larger ones are offered later.
         moving_delay_ms: time an executor needs to move to another job (a JVM starts there), ms.
         warmup_delay_ms: added to a first-wave duration where no fresh one was measured, ms.
-        semantics: ``PAPER``, ``DECIMA_SIM``, ``TRACE`` or a mixture of your own.
+        semantics: ``PAPER``, ``DECIMA_SIM``, ``TRACE``, ``SPARK`` or a mixture of your own.
         max_time_ms: when the episode ends, ms; infinite for "when all jobs are complete".
         reward: ``jct`` (minus the time spent in the system by all jobs) or ``makespan`` (minus elapsed time).
         reward_scale_ms: rewards are divided by this, ms.

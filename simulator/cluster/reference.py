@@ -89,7 +89,7 @@ class ReferenceCluster(BaseCluster):
         """An executor runs a task of a stage, and then all further ones that it gets."""
         yield self.clock.timeout(task_ms)
         stage.finished += 1
-        while stage.unstarted:
+        while stage.unstarted and not self.config.semantics.offer_after_tasks:
             yield self.clock.timeout(self._next_task_ms(executor, stage))
             stage.finished += 1
         self._run_dry(executor, stage)
@@ -116,13 +116,15 @@ class ReferenceCluster(BaseCluster):
         self._reward.add_job(self.clock.now, job.number)
 
     def _run_dry(self, executor: Executor, stage: Stage) -> None:
-        """An executor finished a task of a stage that has no more to hand out."""
+        """An executor finished a task of a stage that has no more for it."""
         opened = stage.complete and self._open_children(stage)
         committed = self._is_committed(executor.source)
         if committed:
             self._carry_out_next(executor.source, executor)
         elif opened:
             self._wait(executor)
+        elif self.config.semantics.offer_after_tasks:
+            self._open_round([executor], 1, stage.job)
         else:  # all who work on the stage will run dry soon; this round settles where they go
             crew = sum(other.source == executor.source for other in self._executors)
             self._open_round([executor], crew, stage.job)

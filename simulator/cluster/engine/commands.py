@@ -77,8 +77,9 @@ def run_tasks(memory, limit_ms, limit_order):
     The limit comes nearer when executors leave: they may arrive before it.
 
     Returns:
-        (time in ms, bits, executor that ran dry, its stage, executors of its class that were on the stage); no bits
-        if nothing happened, and no executor if it concerns none in particular.
+        (time in ms, bits, executor that ran dry, its stage, executors to be committed: those of its class that were on
+        the stage, or itself alone where all are offered after each task); no bits if nothing happened, and no executor
+        if it concerns none in particular.
     """
     return _run_tasks(view(memory), limit_ms, limit_order)
 
@@ -93,10 +94,11 @@ def _run_tasks(state, limit_ms, limit_order):
             break
         stage = state.executors[executor].stage
         state.stages[stage].finished += 1
-        if state.stages[stage].started < state.stages[stage].num_tasks:
+        if state.stages[stage].started < state.stages[stage].num_tasks and cluster.offer_after_tasks == 0:
             tasks.next_task(state, stage, now)
             continue
-        running = state.staff[tasks.staff_of(state, stage, state.executors[executor].kind)].running
+        staff = tasks.staff_of(state, stage, state.executors[executor].kind)
+        running = state.staff[staff].running if cluster.offer_after_tasks == 0 else 1
         happened = _run_dry(state, executor, stage, now)
         if happened:
             return now, happened | (DEPARTED if cluster.num_departures > 0 else 0), executor, stage, running
@@ -112,7 +114,7 @@ def _run_tasks(state, limit_ms, limit_order):
 
 @inner
 def _run_dry(state, executor, stage, now):
-    """An executor is done with a task, and its stage has no more to hand out; returns bits."""
+    """An executor is done with a task, and gets no other of its stage for that; returns bits."""
     tasks.pop(state)
     state.cluster[0].departure_order = -1
     job = state.executors[executor].job

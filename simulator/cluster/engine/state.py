@@ -48,6 +48,7 @@ CLUSTER = _record(
     ("waiting_keeps_jvm", _INT),
     ("release_misfits", _INT),
     ("ready_stages_only", _INT),
+    ("offer_after_tasks", _INT),
     ("warmup_ms", _FLOAT),
     ("moving_ms", _FLOAT),
 )
@@ -320,6 +321,7 @@ def allocate(config: ClusterConfig, sequence: JobSequence) -> Memory:
     cluster["waiting_keeps_jvm"] = config.semantics.waiting_keeps_jvm
     cluster["release_misfits"] = config.semantics.release_misfits
     cluster["ready_stages_only"] = config.semantics.ready_stages_only
+    cluster["offer_after_tasks"] = config.semantics.offer_after_tasks
     cluster["warmup_ms"] = config.warmup_delay_ms
     cluster["moving_ms"] = config.moving_delay_ms
 

@@ -328,7 +328,7 @@ def test_every_name_makes_its_scheduler() -> None:
     weighted = make_scheduler("weighted-fair:-1.5")
     assert isinstance(weighted, WeightedFair)
     assert weighted.alpha == -1.5
-    names = {"random", "fifo", "sjf-cp", "fair", "naive-weighted-fair", "weighted-fair"}
+    names = {"random", "fifo", "sjf-cp", "fair", "naive-weighted-fair", "weighted-fair", "spark-fair"}
     assert set(SCHEDULERS) == names | {
         "capped-srpt",
         "profiled-srpt",

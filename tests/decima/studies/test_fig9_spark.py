@@ -14,8 +14,9 @@ from click.testing import CliRunner
 from decima.cli.main import cli
 from decima.studies.fig9_spark import LiveComparison, Setting, sleeping
 from decima.studies.fig9_spark_report import plot_live, shown
-from decima.studies.live_spark import runs_as_it_is
+from decima.studies.live_spark import Overhead, runs_as_it_is
 from tests.spark.harness import why_not
+from workloads.arrivals import JobSequence
 from workloads.job import JobProfile, StageProfile, TaskDurations
 from workloads.sources.tpch_measured import embedded_tpch
 
@@ -46,6 +47,15 @@ def test_each_task_has_a_duration_of_its_own_the_same_for_all() -> None:
             assert max(stage.durations.values) <= np.round(2 * max(before.durations.values))
 
 
+def test_what_takes_longer_than_tasks_sleep_is_predicted() -> None:
+    """One executor, stages of two tasks of 100 ms; nobody waits for a stage to begin where Spark is in charge."""
+    jobs = JobSequence((a_job([2, 2], [(0, 1)]),), np.zeros(1))
+    setting, overhead = Setting(executors=1), Overhead(20.0, 50.0)
+    assert setting.predicted_ms(jobs, "decima", "fifo", overhead) == 2 * (170 + 120)
+    assert setting.predicted_ms(jobs, "Spark FIFO", "fifo", overhead) == 4 * 120
+    assert setting.predicted_ms(jobs, "Spark FAIR", "fair", overhead) == 4 * 120
+
+
 def found() -> LiveComparison:
     rows = [
         {
@@ -53,7 +63,8 @@ def found() -> LiveComparison:
             "scheduler": name,
             "real_ms": real_ms,
             "predicted_ms": 0.9 * real_ms,
-            "overhead_ms": 20.0,
+            "task_ms": 20.0,
+            "stage_ms": 100.0,
             "jct_ms": [real_ms, real_ms],
         }
         for name, both in {"Spark FIFO": (2e4, 4e4), "Spark FAIR": (1e4, 3e4), "decima": (1e4, 2e4)}.items()

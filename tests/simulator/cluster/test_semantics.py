@@ -32,11 +32,11 @@ def with_and_without(switch: str) -> list[tuple[Semantics, bool]]:
 
 
 def test_the_paper_has_all_switches_on_and_the_published_simulator_all_off() -> None:
-    ours = {"ready_stages_only"}
+    ours = {"ready_stages_only", "offer_after_tasks"}
     assert all(getattr(PAPER, switch) is (switch not in ours) for switch in SWITCHES)
     assert all(getattr(DECIMA_SIM, switch) is False for switch in SWITCHES)
     assert ClusterConfig().semantics == PAPER
-    assert len(SWITCHES) == 8
+    assert len(SWITCHES) == 9
 
 
 def one_by_one(observation: Observation) -> Decision | None:
@@ -184,6 +184,19 @@ def test_nobody_is_asked_who_could_only_wait(on: bool) -> None:
     offers = [(time_ms, source) for time_ms, _, _, source in asked_before(cluster, 900.0)]
     dry, waiting, arrived = (500.0, (1, None)), (500.0, (None, None)), (700.0, (None, None))
     assert offers == [dry, *([] if on else [waiting]), arrived, arrived]
+
+
+@pytest.mark.parametrize(("semantics", "on"), with_and_without("offer_after_tasks"))
+def test_an_executor_is_offered_after_each_task_or_when_its_stage_has_none_left(
+    semantics: Semantics, on: bool
+) -> None:
+    """A shorter job comes while the first of three tasks runs, and whoever is asked prefers it."""
+    config = ClusterConfig(1, moving_delay_ms=0.0, warmup_delay_ms=0.0, semantics=semantics)
+    sequence = jobs(job(stage(3, 10.0)), job(stage(1, 1.0)), at=[0.0, 5.0])
+    record, _ = finish(
+        Cluster(config, sequence), lambda seen: give(seen, int(np.flatnonzero(seen.schedulable)[-1]), 1)
+    )
+    assert record.completion_ms.tolist() == ([31.0, 11.0] if on else [30.0, 31.0])
 
 
 @pytest.mark.parametrize(("semantics", "on"), with_and_without("honour_max_time"))
