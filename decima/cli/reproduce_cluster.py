@@ -141,6 +141,14 @@ ON_CLUSTERS: Studies = {
         On batches of 20 jobs (Decima, Figure 22). About 70 minutes of CPU time, nearly all of it two trainings.""",
         CHECKPOINT,
     ),
+    "high-load": (
+        """Show which jobs and decisions make the difference at high load.
+
+        On streams as those of Figure 9b: JCT by the work of jobs, and executors of a job by the jobs in the system,
+        under rules of one thrift, under a policy that learned on batches, and under priced-srpt. Nothing is trained.
+        About 10 minutes.""",
+        with_options(LOAD, CHECKPOINT),
+    ),
     "table2": (
         """Measure how policies generalise.
 
@@ -211,7 +219,7 @@ def on_cluster(name: str, command: str, tell: Tell, **values: Any) -> Shown:
     """
     from decima.evaluation.workers import available_cpus
     from decima.policy.loading import load_actor
-    from decima.studies import fig9, fig11, fig12, fig13, fig14, fig15, fig19, fig21, fig22, table2
+    from decima.studies import fig9, fig11, fig12, fig13, fig14, fig15, fig19, fig21, fig22, high_load, table2
     from decima.studies.study import Study
     from decima.studies.study_report import shown
     from workloads.sources.open import EMBEDDED, open_workload
@@ -230,6 +238,7 @@ def on_cluster(name: str, command: str, tell: Tell, **values: Any) -> Shown:
         "fig20": fig12.fig12,
         "fig21": fig21.fig21,
         "fig22": fig22.fig22,
+        "high-load": high_load.high_load,
         "table2": table2.table2,
     }
     workload = workload_named(values.pop("workload"), values.pop("profiles"))

@@ -23,7 +23,7 @@ import decima
 from decima.evaluation.comparison import Comparison
 from decima.evaluation.intervals import Interval, mean_interval
 from decima.evaluation.tuning import HINDSIGHT
-from decima.policy.files import read_about
+from decima.policy.files import policy_path, read_about
 from decima.registry import policy_named
 from decima.show.shown import Shown
 from decima.show.style import draw_bars, legend_beside, new_axes
@@ -301,7 +301,7 @@ def _policies(comparisons: Mapping[str, Comparison]) -> dict[str, dict[str, Any]
                 known = names.setdefault(policy, [])
                 if name not in known:
                     known.append(name)
-    return {file: {"schedulers": known, **read_about(Path(file))} for file, known in names.items()}
+    return {file: {"schedulers": known, **read_about(policy_path(file))} for file, known in names.items()}
 
 
 def _finite(value: Any) -> float | str | None:
