@@ -89,7 +89,8 @@ def high_load(study: Study, load: float = 0.85) -> Outcome:
         ),
         notes=(
             f"By work: fifths of each experiment's jobs, mean JCT against {RULE}'s, paired by experiment.",
-            "Executors: how many a job has while it runs tasks, by the jobs in the system; means over task time.",
+            "Executors: how many a job has on average from its first task to its last, by the jobs in the system when it "
+            "comes.",
         ),
         extra={
             "interval_s": interval_s,
@@ -130,32 +131,34 @@ def _look(conditions: Conditions, piece: tuple[str, str, int]) -> tuple[str, int
 
 
 def executors_by_load(record: EpisodeRecord, largest: NDArray[np.int64]) -> NDArray[np.float64]:
-    """How many executors a job has while it runs tasks, by how many jobs are in the system.
+    """How many executors jobs have, from their first task to their last, by how many jobs they found and their own.
 
     Args:
         record: of an episode that is over.
         largest: numbers of the jobs that are looked at apart, int64 [n].
 
     Returns:
-        float64 [2, LEVELS]: of all other jobs, and of the largest; NaN where none ran with so many in the system.
+        float64 [2, LEVELS]: of all other jobs, and of the largest; NaN where none came to so many.
     """
+    job, num_jobs = record.task_job, len(record.sequence)
+    begin_ms, end_ms = np.full(num_jobs, np.inf), np.zeros(num_jobs)
+    np.minimum.at(begin_ms, job, record.task_start_ms)
+    np.maximum.at(end_ms, job, record.task_finish_ms)
+    executors = record.busy_ms / np.maximum(end_ms - begin_ms, 1.0)  # no clock is finer than 1 ms
     steps = record.jobs_in_system()
-    ran = record.task_executor >= 0
-    start_ms = record.task_start_ms[ran]
-    in_system = steps.to_numpy()[np.searchsorted(steps.index.to_numpy(), start_ms, "right") - 1]
-    level = np.digitize(in_system, LEVELS) - 1
-    cell = np.isin(record.task_job[ran], largest) * len(LEVELS) + level
-    took_ms = record.task_finish_ms[ran] - start_ms
-    total = np.bincount(cell, took_ms * record.task_parallelism[ran], 2 * len(LEVELS))
-    time_ms = np.bincount(cell, took_ms, 2 * len(LEVELS))
-    mean: NDArray[np.float64] = np.divide(total, time_ms, np.full_like(total, np.nan), where=time_ms > 0)
-    return mean.reshape(2, -1)
+    found = steps.to_numpy()[np.searchsorted(steps.index.to_numpy(), record.sequence.arrival_ms, "right") - 1]
+    cell = np.isin(np.arange(num_jobs), largest) * len(LEVELS) + np.digitize(found, LEVELS) - 1
+    total, count = (np.bincount(cell, each, 2 * len(LEVELS)) for each in (executors, np.ones(num_jobs)))
+    return _ratio(total, count).reshape(2, -1)
 
 
 def _mean(values: NDArray[np.float64]) -> NDArray[np.float64]:
     """Over the experiments that have a value, float64 [2, LEVELS]."""
     known = ~np.isnan(values)
-    total, count = np.where(known, values, 0.0).sum(axis=0), known.sum(axis=0)
+    return _ratio(np.where(known, values, 0.0).sum(axis=0), known.sum(axis=0))
+
+
+def _ratio(total: NDArray[np.float64], count: NDArray[Any]) -> NDArray[np.float64]:
     mean: NDArray[np.float64] = np.divide(total, count, np.full(total.shape, np.nan), where=count > 0)
     return mean
 
@@ -172,7 +175,7 @@ def _work_table(by_work: dict[str, list[Interval]]) -> Table:
 
 
 def _load_table(title: str, executors: dict[str, NDArray[np.float64]], row: int) -> Table:
-    table = new_table(title, "Jobs in the system", *executors)
+    table = new_table(title, "Jobs when it comes", *executors)
     for place, name in enumerate(_level_names()):
         values = [each[row, place] for each in executors.values()]
         table.add_row(name, *(UNKNOWN if np.isnan(value) else f"{value:.1f}" for value in values))
@@ -203,7 +206,7 @@ def plot_high_load(outcome: Outcome) -> Figure:
         _draw_by_load(axes, {name: values[row] for name, values in outcome.extra["executors"].items()}, looks)
         finish_axes(
             axes,
-            xlabel="Jobs in the system",
+            xlabel="Jobs in the system when it comes",
             ylabel="Executors of a job",
             title=title.capitalize(),
             ylim=(0, None),

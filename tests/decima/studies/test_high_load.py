@@ -17,14 +17,16 @@ from tests.simulator.cluster.build import job, jobs, stage
 
 
 def test_executors_of_a_job_by_the_jobs_in_the_system() -> None:
-    """Four executors, tasks of 10 ms. They stay with job 0, which is alone and then one of three; the others share them."""
+    """Four executors, tasks of 10 ms. They stay with job 0, which is alone at first; then the others share."""
     config = ClusterConfig(4, moving_delay_ms=0.0, warmup_delay_ms=0.0)
-    large, small = job(stage(8, 10.0)), job(stage(2, 10.0))
-    record = run_episode(config, jobs(large, small, small, at=[0.0, 5.0, 5.0]), Fair())
+    large, small = job(stage(10, 10.0)), job(stage(4, 10.0))
+    record = run_episode(config, jobs(large, small, small, at=[0.0, 5.0, 6.0]), Fair())
+    assert record.completion_ms.tolist() == [30.0, 40.0, 50.0]
     others, largest = executors_by_load(record, np.array([0]))
-    assert largest[:2].tolist() == [4.0, 4.0]
-    assert others[0] == 2.0
-    assert np.isnan([*others[1:], *largest[2:]]).all()
+    assert largest[0] == pytest.approx(100 / 30)
+    assert others[0] == pytest.approx(40 / 20)
+    assert others[1] == pytest.approx(40 / 20)
+    assert np.isnan([*others[2:], *largest[1:]]).all()
     assert len(others) == len(LEVELS)
 
 
