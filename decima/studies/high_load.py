@@ -89,8 +89,8 @@ def high_load(study: Study, load: float = 0.85) -> Outcome:
         ),
         notes=(
             f"By work: fifths of each experiment's jobs, mean JCT against {RULE}'s, paired by experiment.",
-            "Executors: how many a job has on average from its first task to its last, by the jobs in the system when it "
-            "comes.",
+            "Executors: how many a job has on average from its first task to its last, by the jobs in the "
+            "system when it comes.",
         ),
         extra={
             "interval_s": interval_s,
@@ -158,7 +158,7 @@ def _mean(values: NDArray[np.float64]) -> NDArray[np.float64]:
     return _ratio(np.where(known, values, 0.0).sum(axis=0), known.sum(axis=0))
 
 
-def _ratio(total: NDArray[np.float64], count: NDArray[Any]) -> NDArray[np.float64]:
+def _ratio(total: NDArray[Any], count: NDArray[Any]) -> NDArray[np.float64]:
     mean: NDArray[np.float64] = np.divide(total, count, np.full(total.shape, np.nan), where=count > 0)
     return mean
 
