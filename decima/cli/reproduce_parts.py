@@ -161,7 +161,8 @@ PARTS: dict[str, tuple[str, Option, Callable[..., Shown]]] = {
         """Show which graph neural networks find critical paths.
 
         The graph neural network learns from examples to find the stage with the longest critical path, with and
-        without a non-linearity behind the sum over a stage's children (Decima, section 5.1 and appendix E).""",
+        without a non-linearity behind the sum over a stage's children (Decima, section 5.1 and appendix E). About 8
+        minutes of CPU time.""",
         with_options(
             click.option(
                 "--seeds", type=AT_LEAST_ONE, default=5, help="Networks of each kind that are trained."
@@ -175,7 +176,7 @@ PARTS: dict[str, tuple[str, Option, Callable[..., Shown]]] = {
 
         Runs of TPC-H queries on a real Spark cluster are predicted by the simulator from the durations in other
         runs, and mixtures of applications from runs of each alone. Shows the errors per query and per mixture, and
-        what they are without the effects that the simulator models.""",
+        what they are without the effects that the simulator models. Seconds; with --live about 10 minutes.""",
         with_options(
             click.option(
                 "--recordings",
@@ -211,7 +212,7 @@ PARTS: dict[str, tuple[str, Option, Callable[..., Shown]]] = {
         Starts Spark on this machine and runs jobs on it whose tasks sleep as long as their profiles say: in Spark's
         FIFO and FAIR mode, and under tuned weighted fair sharing and Decima, which take charge through the plugin and
         decima serve. Shows the mean job completion times beside those that the simulator predicts. Needs a Java runtime
-        and pyspark: pip install 'decima[spark]' brings both.""",
+        and pyspark: pip install 'decima[spark]' brings both. About 20 minutes.""",
         with_options(
             workload_options(),
             click.option("--executors", type=AT_LEAST_ONE, default=8, help="Executors, of one slot each."),
@@ -237,7 +238,7 @@ PARTS: dict[str, tuple[str, Option, Callable[..., Shown]]] = {
         Starts a master and a worker on this machine and several applications on it, each with a job whose tasks sleep
         as long as its profile says: as Spark's master shares executors (first come, first served), with equal static
         shares, and with Decima in charge, which moves executors from one application to another. Needs a Java runtime
-        and pyspark: pip install 'decima[spark]' brings both.""",
+        and pyspark: pip install 'decima[spark]' brings both. About 20 minutes.""",
         with_options(
             workload_options(),
             click.option("--executors", type=AT_LEAST_ONE, default=8, help="Slots of the cluster."),
