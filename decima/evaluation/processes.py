@@ -72,6 +72,9 @@ class Processes:
         if error is not None:
             for process in set(multiprocessing.active_children()) - self._others:
                 process.kill()
+            # Whoever died in the middle of a result leaves the pool waiting for the rest, as this process could still
+            # write it; there is no public way to say that it will not.
+            self._pool._result_queue._writer.close()  # type: ignore[attr-defined]
         self._pool.shutdown(cancel_futures=True)
 
     def map(self, function: Callable[[Any, Item], Result], items: Iterable[Item]) -> Iterator[Result]:

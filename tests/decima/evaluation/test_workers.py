@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import socket
 import sys
 import time
 from collections.abc import Iterator
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +16,7 @@ import pytest
 from decima.evaluation import workers as module
 from decima.evaluation.workers import WorkerError, check_workers, make_workers
 from tests.decima.evaluation.ray_cluster import NEEDS_RAY, ray_cluster
+from tests.programs import started
 
 #: What is asked of all workers, is asked of these.
 WORKERS = [1, 2, pytest.param("ray:2", marks=[pytest.mark.slow, NEEDS_RAY])]
@@ -65,6 +68,18 @@ def large(shared: None, item: int) -> np.ndarray:
     return np.full(200_000, item)
 
 
+def cut_off(path: Path, item: int) -> bytes:
+    """Its answer stops in the middle."""
+
+    def send_half(connection: Connection, buffer: memoryview) -> None:
+        os.write(connection.fileno(), bytes(buffer)[: len(buffer) // 2])
+        path.touch()
+        time.sleep(600)
+
+    Connection._send = send_half  # type: ignore[attr-defined,method-assign]
+    return bytes(100_000)
+
+
 def sleeping_but_first(shared: None, item: int) -> None:
     time.sleep(600 if item else 0)
 
@@ -80,6 +95,32 @@ def test_results_do_not_depend_on_who_works(spec: int | str) -> None:
 def test_an_error_in_the_work_reaches_the_caller(spec: int | str) -> None:
     with pytest.raises(ValueError, match=r"^work at 3$"), make_workers("work", spec) as workers:
         list(workers.map(failing, range(5)))
+
+
+def test_an_interruption_ends_a_worker_in_the_middle_of_an_answer(tmp_path: Path) -> None:
+    """In a program of its own: the pool's thread would wait for the rest of the answer when that ends."""
+    path = tmp_path / "written"
+    code = f"""
+import os, pathlib, signal, threading, time
+from decima.evaluation.workers import make_workers
+from tests.decima.evaluation.test_workers import cut_off
+
+path = pathlib.Path({str(path)!r})
+
+def interrupt():
+    while not path.exists():
+        time.sleep(0.01)
+    os.kill(os.getpid(), signal.SIGINT)
+
+threading.Thread(target=interrupt, daemon=True).start()
+with make_workers(path, 2) as workers:
+    list(workers.map(cut_off, range(2)))
+"""
+    with started([sys.executable, "-c", code]) as process:
+        _, stderr = process.communicate()
+    assert path.exists()
+    assert "KeyboardInterrupt" in stderr
+    assert process.returncode == 130 or process.returncode == -signal.SIGINT
 
 
 @pytest.mark.parametrize("spec", SEVERAL)
