@@ -143,7 +143,11 @@ def plot_live_fidelity(found: LiveFidelity) -> Figure:
         axes.set_xticks(places, runs["run"].astype(str))
         axes.legend(**LEGEND)
         finish_axes(
-            axes, xlabel="Run", ylabel="Average JCT (s)", title=f"{title}: off by {found.error(kind):.1%}"
+            axes,
+            xlabel="Run",
+            ylabel="Average JCT (s)",
+            title=f"{title}: off by {found.error(kind):.1%}",
+            ylim=(0, 1.2 * runs[["real_ms", "predicted_ms"]].to_numpy().max() / 1000),  # room for the legend
         )
         axes.grid(visible=False, axis="x")
         axes.axhline(0, color=GREY, linewidth=0.6)
