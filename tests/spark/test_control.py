@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
 
@@ -146,7 +147,11 @@ def test_slots_bind_executors_to_stages(sleeper: Sleeper, server: PolicyServer) 
     assert [most_at_once(task for task in tasks if task.stage == stage) for stage in stages] == [1, 1, 1]
     assert most_at_once(tasks) == 2
     last = [stage for job in seen(server, "S") for stage in job.stages if stage.running and not stage.pending]
-    assert {stage.tasks for stage in last} == {3, 4, 2}, "it is asked when a stage has launched its last task"
+    sizes = set(
+        Counter(task.stage for task in tasks).values()
+    )  # from Spark 4.1 on a union of singles is a single one
+    assert {3, 4} < sizes
+    assert {stage.tasks for stage in last} == sizes, "it is asked when a stage has launched its last task"
 
 
 def test_a_policy_may_wait_for_the_next_stage(sleeper: Sleeper, server: PolicyServer) -> None:
