@@ -146,7 +146,7 @@ ON_CLUSTERS: Studies = {
 
         On streams as those of Figure 9b: JCT by the work of jobs, and executors of a job by the jobs in the system,
         under rules of one thrift, under a policy that learned on batches, and under priced-srpt. Nothing is trained.
-        About 10 minutes.""",
+        About 5 minutes.""",
         with_options(LOAD, CHECKPOINT),
     ),
     "table2": (

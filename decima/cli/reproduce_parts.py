@@ -176,7 +176,7 @@ PARTS: dict[str, tuple[str, Option, Callable[..., Shown]]] = {
 
         Runs of TPC-H queries on a real Spark cluster are predicted by the simulator from the durations in other
         runs, and mixtures of applications from runs of each alone. Shows the errors per query and per mixture, and
-        what they are without the effects that the simulator models. Seconds; with --live about 10 minutes.""",
+        what they are without the effects that the simulator models. Seconds; with --live about 15 minutes.""",
         with_options(
             click.option(
                 "--recordings",
@@ -212,7 +212,7 @@ PARTS: dict[str, tuple[str, Option, Callable[..., Shown]]] = {
         Starts Spark on this machine and runs jobs on it whose tasks sleep as long as their profiles say: in Spark's
         FIFO and FAIR mode, and under tuned weighted fair sharing and Decima, which take charge through the plugin and
         decima serve. Shows the mean job completion times beside those that the simulator predicts. Needs a Java runtime
-        and pyspark: pip install 'decima[spark]' brings both. About 20 minutes.""",
+        and pyspark: pip install 'decima[spark]' brings both. About half an hour.""",
         with_options(
             workload_options(),
             click.option("--executors", type=AT_LEAST_ONE, default=8, help="Executors, of one slot each."),

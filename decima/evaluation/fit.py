@@ -38,7 +38,7 @@ def best_fit(conditions: Conditions) -> tuple[str, list[str]] | None:
         if trained is not None and alike(trained, met):
             return name, []
     names = default_policies(len(conditions.cluster.executor_classes))
-    found = [(name, misfits(name, conditions)) for name in names]
+    found = [(name, _misfits(name, met)) for name in names]
     return min(found, key=lambda pair: len(pair[1]), default=None)
 
 
@@ -64,10 +64,12 @@ def misfits(policy: str | Path, conditions: Conditions) -> list[str]:
         >>> misfits("general", Conditions(embedded_workload(), cluster))
         ['5,000 executors, trained on 6 to 164']
     """
+    return _misfits(policy, met_by(conditions))
+
+
+def _misfits(policy: str | Path, met: Surroundings) -> list[str]:
     trained = read_trained_on(SHIPPED.get(str(policy), Path(policy)))
-    if trained is None:
-        return []
-    return outside(trained, met_by(conditions))
+    return [] if trained is None else outside(trained, met)
 
 
 def met_by(conditions: Conditions) -> Surroundings:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from rich.table import Table
 
 from decima.evaluation.comparison import Comparison
-from decima.evaluation.conditions import CompareError, Conditions
+from decima.evaluation.conditions import Conditions
 from decima.evaluation.intervals import Interval
 from decima.evaluation.run import run_scheduler
 from decima.evaluation.workers import make_workers
@@ -24,7 +24,7 @@ from decima.policy.shipped import specialists
 from decima.registry import LEARNED
 from decima.show.style import GREY, LEGEND, finish_axes, new_figure, styles
 from decima.show.tables import interval_text, new_table
-from decima.studies.multi_resource import GROUPS
+from decima.studies.multi_resource import GROUPS, jobs_by_work
 from decima.studies.study import Study
 from decima.studies.study_report import RULE, UNKNOWN, Outcome, paired_change
 from simulator.cluster.record import EpisodeRecord
@@ -121,11 +121,8 @@ def _looks(study: Study, comparison: Comparison) -> dict[str, _Look]:
 def _look(conditions: Conditions, piece: tuple[str, str, int]) -> tuple[str, int, _Look]:
     name, spec, seed = piece
     sequence = conditions.sequence(seed)
-    if len(sequence) < GROUPS:
-        raise CompareError(f"{len(sequence)} jobs, expected at least {GROUPS} to group them by work")
     record = run_scheduler(conditions.cluster, sequence, spec)
-    work_ms = np.array([profile.work_ms for profile in sequence.profiles])
-    groups = np.array_split(np.argsort(work_ms, kind="stable"), GROUPS)
+    groups = jobs_by_work(sequence)
     jct_ms = np.array([record.jct_ms[group].mean() for group in groups])
     return name, seed, _Look(jct_ms, executors_by_load(record, groups[-1]))
 
@@ -145,9 +142,8 @@ def executors_by_load(record: EpisodeRecord, largest: NDArray[np.int64]) -> NDAr
     np.minimum.at(begin_ms, job, record.task_start_ms)
     np.maximum.at(end_ms, job, record.task_finish_ms)
     executors = record.busy_ms / np.maximum(end_ms - begin_ms, 1.0)  # no clock is finer than 1 ms
-    steps = record.jobs_in_system()
-    found = steps.to_numpy()[np.searchsorted(steps.index.to_numpy(), record.sequence.arrival_ms, "right") - 1]
-    cell = np.isin(np.arange(num_jobs), largest) * len(LEVELS) + np.digitize(found, LEVELS) - 1
+    level = np.digitize(record.jobs_found, LEVELS) - 1
+    cell = np.isin(np.arange(num_jobs), largest) * len(LEVELS) + level
     total, count = (np.bincount(cell, each, 2 * len(LEVELS)) for each in (executors, np.ones(num_jobs)))
     return _ratio(total, count).reshape(2, -1)
 

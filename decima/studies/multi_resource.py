@@ -20,6 +20,7 @@ from decima.studies.study import Study, Variant
 from decima.studies.study_report import FULL
 from simulator.cluster.config import TRACE, ExecutorClass
 from simulator.cluster.record import EpisodeRecord
+from workloads.arrivals import JobSequence
 
 __all__ = [
     "GRAPHENE_STAR",
@@ -158,6 +159,20 @@ class Usage(NamedTuple):
     executors: NDArray[np.float64]
 
 
+def jobs_by_work(sequence: JobSequence) -> list[NDArray[np.int64]]:
+    """The numbers of its jobs by total work, in ``GROUPS`` of equal size, the smallest first.
+
+    Raises:
+        CompareError: fewer jobs than groups.
+    """
+    if len(sequence) < GROUPS:
+        raise CompareError(
+            f"seed {sequence.seed}: {len(sequence)} jobs, expected at least {GROUPS} to group them by work"
+        )
+    work_ms = np.array([profile.work_ms for profile in sequence.profiles])
+    return np.array_split(np.argsort(work_ms, kind="stable"), GROUPS)
+
+
 def usage(study: Study, comparison: Comparison) -> Mapping[str, Usage]:
     """Usage by each scheduler of a comparison that is complete; with hindsight, by the setting that it chose.
 
@@ -191,13 +206,8 @@ def _usage(
 ) -> tuple[str, int, NDArray[np.float64], NDArray[np.float64]]:
     name, seed, scheduler = piece
     sequence = conditions.sequence(seed)
-    if len(sequence) < GROUPS:
-        raise CompareError(
-            f"seed {seed}: {len(sequence)} jobs, expected at least {GROUPS} to group them by work"
-        )
+    groups = jobs_by_work(sequence)
     record = run_scheduler(conditions.cluster, sequence, scheduler)
-    work_ms = np.array([profile.work_ms for profile in sequence.profiles])
-    groups = np.array_split(np.argsort(work_ms, kind="stable"), GROUPS)
     executors = used(record)
     jct_ms = np.array([record.jct_ms[group].mean() for group in groups])
     return name, seed, jct_ms, np.array([executors[group].mean(axis=0) for group in groups])

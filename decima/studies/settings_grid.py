@@ -202,8 +202,11 @@ def settings_grid(
     measured = []
     for cell in cells:
         conditions = _conditions(cell, known[cell.source], num_experiments, seed)
-        fitting = best_fit(conditions)
-        policy = str(checkpoint) if checkpoint is not None else None if fitting is None else fitting[0]
+        if checkpoint is None:
+            fitting = best_fit(conditions)
+            policy = None if fitting is None else fitting[0]
+        else:
+            policy = str(checkpoint)
         schedulers = {name: name for name in SCHEDULERS}
         if policy is not None:
             schedulers[FULL] = f"{LEARNED}:{policy}"

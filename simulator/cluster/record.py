@@ -254,6 +254,13 @@ class EpisodeRecord:
         counts = np.searchsorted(arrived, times, "right") - np.searchsorted(completed, times, "right")
         return pd.Series(counts, index=pd.Index(times, name="time_ms"), name="jobs")
 
+    @property
+    def jobs_found(self) -> NDArray[np.int64]:
+        """How many jobs are in the system when each arrives, int64 [num_jobs]; those that come with it, too."""
+        steps = self.jobs_in_system()
+        places = np.searchsorted(steps.index.to_numpy(), self.sequence.arrival_ms, "right") - 1
+        return steps.to_numpy()[places].astype(np.int64)
+
     def resources(self) -> pd.DataFrame:
         """What busy executors have, and what their tasks demand of it, as step functions.
 

@@ -149,7 +149,7 @@ def test_slots_bind_executors_to_stages(sleeper: Sleeper, server: PolicyServer) 
     last = [stage for job in seen(server, "S") for stage in job.stages if stage.running and not stage.pending]
     sizes = set(
         Counter(task.stage for task in tasks).values()
-    )  # from Spark 4.1 on a union of singles is a single one
+    )  # newer Sparks make one partition of a union of singles
     assert {3, 4} < sizes
     assert {stage.tasks for stage in last} == sizes, "it is asked when a stage has launched its last task"
 
