@@ -33,7 +33,9 @@ __all__ = [
     "TETRIS",
     "WINDOW_S",
     "Usage",
+    "as_option",
     "experiments",
+    "four_sizes",
     "fragmentation_claim",
     "learned",
     "usage",
@@ -80,10 +82,7 @@ def experiments(
         CompareError: executors that cannot be divided among the classes.
         WorkloadError: the workload says which jobs arrive when, and should not, or the other way round.
     """
-    if study.executors % len(MEMORY):
-        raise CompareError(f"{study.executors} executors: expected a multiple of {len(MEMORY)}, the classes")
-    count = study.executors // len(MEMORY)
-    classes = tuple(ExecutorClass(count, 1.0, memory) for memory in MEMORY)
+    classes = four_sizes(study.executors)
     if trace:
         return study.replay(
             num_experiments=num_experiments, window_s=window_s, executor_classes=classes, semantics=TRACE
@@ -95,6 +94,23 @@ def experiments(
         memory_demand="uniform",
         executor_classes=classes,
     )
+
+
+def four_sizes(executors: int) -> tuple[ExecutorClass, ...]:
+    """As many executors of each size.
+
+    Raises:
+        CompareError: they cannot be divided among the classes.
+    """
+    count, rest = divmod(executors, len(MEMORY))
+    if rest or not count:
+        raise CompareError(f"{executors} executors: expected a multiple of {len(MEMORY)}, the classes")
+    return tuple(ExecutorClass(count, 1.0, memory) for memory in MEMORY)
+
+
+def as_option(classes: tuple[ExecutorClass, ...]) -> str:
+    """As a recipe has them."""
+    return ",".join(f"{kind.count}x{kind.memory:g}" for kind in classes)
 
 
 def learned(study: Study, conditions: Conditions) -> str:
@@ -116,13 +132,12 @@ def learned(study: Study, conditions: Conditions) -> str:
         raise CompareError(
             "no policy for traces comes with this installation: give one with --checkpoint FILE"
         )
-    classes = ",".join(f"{kind.count}x{kind.memory:g}" for kind in conditions.cluster.executor_classes)
     interval_s = conditions.interval_ms / 1000
     variant = Variant(
         f"packing-{interval_s:g}s",
         study.config(
             "packing",
-            cluster__classes=classes,
+            cluster__classes=as_option(conditions.cluster.executor_classes),
             workload__interval=interval_s,
             workload__memory_demand="uniform",
         ),

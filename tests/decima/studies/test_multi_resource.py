@@ -16,7 +16,7 @@ from decima.evaluation.conditions import CompareError
 from decima.evaluation.intervals import Interval
 from decima.evaluation.tuning import GRIDS, HINDSIGHT
 from decima.policy.shipped import SHIPPED
-from decima.studies import fig11, fig12, fig19
+from decima.studies import fig11, fig12, fig19, table3
 from decima.studies.multi_resource import GRAPHENE_STAR, GROUPS, OURS, TETRIS, experiments, learned, used
 from decima.studies.study import Study
 from decima.studies.study_report import Outcome, shown, study_notes
@@ -122,6 +122,24 @@ def test_fig19(packing: Study) -> None:
     busy = record.busy_ms.sum() / record.jct_ms.sum()
     assert claims["It gives each job more executors."].startswith(f"{busy:.1f} ")
     assert len(fig19.plot_fig19(outcome).axes) == 7
+
+
+def test_table3(packing: Study, tmp_path: Path) -> None:
+    outcome = table3.table3(replace(packing, executors=40, policies=tmp_path), interval_s=0.5)
+    content = json.loads(shown(outcome, "decima").json)
+    learned = [table3.HERE, table3.FEWER_JOBS, table3.FEWER_EXECUTORS]
+    assert list(content["conditions"][0]["schedulers"]) == [HINDSIGHT, GRAPHENE_STAR, OURS, *learned]
+    assert [policy["schedulers"] for policy in content["policies"].values()] == [[name] for name in learned]
+    trained = [policy["config"] for policy in content["policies"].values()]
+    assert [each["workload"]["interval"] for each in trained] == [0.5, 7.5, 5.0]
+    classes = [each["cluster"]["classes"] for each in trained]
+    assert classes == [f"{count}x0.25,{count}x0.5,{count}x0.75,{count}x1" for count in (10, 10, 1)]
+    assert outcome.notes[0].startswith(f"In pairs: {table3.FEWER_JOBS}, ")
+
+
+def test_a_tenth_of_the_executors_has_all_sizes_too(packing: Study) -> None:
+    with pytest.raises(CompareError, match="1 executors: expected a multiple of 4"):
+        table3.table3(packing)
 
 
 def test_means_of_a_step_function() -> None:
