@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import platform
 import signal
@@ -11,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from decima import __version__
 from workloads.errors import DecimaError
@@ -20,6 +23,7 @@ __all__ = [
     "atomic_path",
     "check_file",
     "json_in_html",
+    "json_text",
     "make_folder",
     "prepare_outputs",
     "uninterrupted",
@@ -144,6 +148,19 @@ def uninterrupted() -> Iterator[None]:
         signal.signal(signal.SIGINT, handler)
         if struck:
             signal.raise_signal(signal.SIGINT)
+
+
+def json_text(content: Any) -> str:
+    """Results for a JSON file. It has no NaN: numbers that are not known are null."""
+    return json.dumps(_known(content), indent=1, allow_nan=False) + "\n"
+
+
+def _known(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _known(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_known(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def json_in_html(text: str) -> str:

@@ -51,6 +51,7 @@ RECIPES = {
     "packing-trace": "trace",
     "tpch-batch": "batch",
     "embedded-batch": "batch",
+    "embedded-stream": "stream",
 }
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -31,7 +30,7 @@ from decima.evaluation.tuning import (
     weighted_fair,
 )
 from decima.evaluation.workers import available_cpus, make_workers
-from decima.outputs import versions
+from decima.outputs import json_text, versions
 from decima.registry import ANY_POLICY, DEFAULT_POLICY, LEARNED, SCHEDULERS, make_scheduler, policy_named
 from simulator.cluster.config import SEMANTICS
 
@@ -336,13 +335,12 @@ class Comparison:
             **extra,
             "schedulers": {name: self._entry(name) for name in self.schedulers},
         }
-        return json.dumps(content, indent=2) + "\n"
+        return json_text(content)
 
     def _entry(self, scheduler: str) -> dict[str, Any]:
-        """What the JSON says of one scheduler; what is not defined is null there."""
+        """What the JSON says of one scheduler."""
         runs, spec = self.runs(scheduler), self.schedulers[scheduler]
-        summary = self.summary(scheduler).items()
-        entry: dict[str, Any] = {name: None if math.isnan(value) else value for name, value in summary}
+        entry: dict[str, Any] = dict(self.summary(scheduler))
         entry["per_seed_avg_jct_s"] = runs["mean_jct_s"].tolist()
         if scheduler in ANY_POLICY:
             entry["policy"] = self.policy

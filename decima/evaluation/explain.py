@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from decima.evaluation.conditions import CompareError, Conditions
+from decima.outputs import json_text
 from decima.policy.features import Featurizer
 from decima.policy.graphs import Graphs
 from decima.policy.policy import Policy, load_policy
@@ -91,7 +91,7 @@ class Explanation:
             "mean_jct_s": self.mean_jct_s,
             **tables,
         }
-        return json.dumps(content, indent=1) + "\n"
+        return json_text(content)
 
 
 class _Switched:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -102,10 +101,10 @@ class Evaluation:
         return -value if measure == "utilisation" else value
 
     def summary(self) -> dict[str, Any]:
-        """Every measure for JSON: the mean, half its 95 % confidence interval, the means of the sets; no NaN."""
+        """Every measure for JSON: the mean, half its 95 % confidence interval, the means of the sets."""
         summary: dict[str, Any] = {"unfinished": int(self.record.unfinished.sum())}
         for measure in MEASURES:
-            mean, half_width = (value if math.isfinite(value) else None for value in self.interval(measure))
+            mean, half_width = self.interval(measure)
             per_set = self.by_set(measure)[0].tolist()
             summary[measure] = {"mean": mean, "ci95": half_width, "per_set": per_set}
         return summary

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -14,7 +13,7 @@ import pandas as pd
 
 from decima.evaluation.conditions import CompareError
 from decima.evaluation.grid import HEURISTIC_NAMES, MEASURES, TUNED, Evaluation, GridConditions
-from decima.outputs import versions
+from decima.outputs import json_text, versions
 from decima.policy.grid.files import load_network
 from decima.schedulers.grid import Tetris
 from simulator.grid.config import DEEPRM, PAPER, GridConfig
@@ -243,7 +242,7 @@ class GridComparison:
                 for load, results in self.results.items()
             ],
         }
-        return json.dumps(content, indent=2) + "\n"
+        return json_text(content)
 
 
 def _grid_of(path: Path, trained: GridConfig, grid: GridConfig) -> GridConfig:

@@ -25,6 +25,9 @@ PRICES = (1.0, 1.25, 1.5, 1.75, 2.0, 2.25, 2.5, 3.0, 3.5, 4.0, 5.0, 6.0)
 MEASURED, LOWEST_OF_STREAM = 6, 7
 #: The price is so many times the root of demand over supply; the second is that of streams.
 STEEPNESS = (1.25, 2.0)
+#: A job of which all work waits for somebody may have so many times what it uses well, however little each executor
+#: finds there; later fewer in proportion. Where tasks are short, hardly a move would be worth it otherwise.
+USED_WELL = 2.0
 #: Free executors that nobody wants move for so many moving delays of work; where jobs keep coming, only those beyond so
 #: many times the largest limit.
 WORTH_SPARING, KEPT_BACK = 1.0, 8.0
@@ -38,7 +41,8 @@ class PricedSrpt(Scheduler):
 
     As ``ProfiledSrpt``, but how much executors count is no constant. The price rises with the root of what the live
     jobs want over what there is: a single job gets all that makes it much faster, of many jobs each gets few, with
-    which it does the most work in executor time. And while more executors are free than anybody wants, shorter work is
+    which it does the most work in executor time. These a job that begins gets even if each of them finds little to do,
+    and twice as many if nobody else wants them. And while more executors are free than anybody wants, shorter work is
     worth a move.
 
     Args:
@@ -54,6 +58,7 @@ class PricedSrpt(Scheduler):
             raise ValueError(f"the jitter must not be negative, got {jitter:g}")
         self.jitter = jitter
         self._random = random_stream(0, RandomStream.POLICY)
+        self._work_ms = PerJob(lambda profile, _: profile.work_ms, np.array)
         self._useful = PerJob(_useful, lambda jobs: np.array(jobs, dtype=np.float64).reshape(-1, len(PRICES)))
 
     def decide(self, observation: Observation) -> Decision | None:
@@ -92,6 +97,7 @@ class PricedSrpt(Scheduler):
             observation.executor_class,
             observation.num_executors,
             self._useful(observation),
+            self._work_ms(observation),
             delay_ms,
             factors,
         )
@@ -103,7 +109,9 @@ def _useful(profile: JobProfile, config: ClusterConfig) -> list[int]:
 
 
 @compiled
-def _choose(jobs, stages, classes, source, offered, executor_class, num_executors, useful, delay_ms, factors):  # type: ignore[no-untyped-def]
+def _choose(
+    jobs, stages, classes, source, offered, executor_class, num_executors, useful, total, delay_ms, factors
+):  # type: ignore[no-untyped-def]
     """The attributes of :class:`Rule`."""
     num_jobs, most, own = len(jobs), num_executors, classes[executor_class]
     work, fitting, unclaimed = np.zeros(num_jobs), np.zeros(num_jobs), np.zeros(num_jobs)
@@ -141,7 +149,8 @@ def _choose(jobs, stages, classes, source, offered, executor_class, num_executor
             held -= offered
             order *= STAYING
         elif delay_ms > 0:
-            lasting = max(fitting[job] / worth_ms, 1.0)
+            used_well = USED_WELL * useful[job, price] * fitting[job] / max(total[job], 1.0)
+            lasting = max(fitting[job] / worth_ms, used_well, 1.0)
             if spare > 0:
                 easily = min(fitting[job] / (WORTH_SPARING * delay_ms), jobs[job].executors + spare)
                 lasting = max(lasting, easily)

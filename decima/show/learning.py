@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from rich.table import Table
 
 from decima.evaluation.intervals import Interval
-from decima.outputs import versions, visible
+from decima.outputs import json_text, versions, visible
 from decima.show.style import COLOURED, LEGEND, finish_axes, new_axes
 from decima.show.tables import interval_text, new_table
 
@@ -119,8 +119,8 @@ def sweep_json(result: SweepResult, command: str) -> str:
             "number": trial.number,
             "settings": dict(trial.settings),
             "diverged": trial.diverged,
-            "objective": _interval(trial.objective),
-            "improvement": _interval(trial.improvement),
+            "objective": trial.objective._asdict(),
+            "improvement": trial.improvement._asdict(),
             "cpu_s": trial.cpu_s,
             "seeds": [asdict(each) for each in trial.results],
         }
@@ -132,11 +132,7 @@ def sweep_json(result: SweepResult, command: str) -> str:
         "sweep": result.config.model_dump(mode="json"),
         "trials": trials,
     }
-    return json.dumps(document, indent=1) + "\n"
-
-
-def _interval(interval: Interval) -> dict[str, float | None]:
-    return {name: None if math.isnan(value) else value for name, value in interval._asdict().items()}
+    return json_text(document)
 
 
 def sweep_csv(result: SweepResult) -> str:

@@ -12,7 +12,6 @@ Source: Decima (SIGCOMM 2019), section 5.1 (equation 1) and appendix E.
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -25,6 +24,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch_geometric.utils import softmax
 
+from decima.outputs import json_text
 from decima.policy.config import Feature, PolicyConfig
 from decima.policy.encoder import GraphTensors, SumEncoder
 from decima.policy.graphs import Graphs
@@ -261,7 +261,7 @@ class Expressiveness:
             "chance": self.chance,
             "curves": self.curves.to_dict("records"),
         }
-        return json.dumps(content, indent=1) + "\n"
+        return json_text(content)
 
 
 def measure_expressiveness(

@@ -16,7 +16,6 @@ which the paper's simulator does not know.
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -24,6 +23,7 @@ from typing import Any, TypeVar
 import numpy as np
 import pandas as pd
 
+from decima.outputs import json_text
 from decima.studies.prediction import Effects, Source, predict_mixture, predict_run, replay, replay_mixture
 from decima.studies.recordings import Mixture, QueryKey, Recordings, Run
 from workloads.job import WorkloadError
@@ -125,7 +125,7 @@ class Fidelity:
             "replays": _records(self.replays),
             "applications": _records(self.applications),
         }
-        return json.dumps(content, indent=1) + "\n"
+        return json_text(content)
 
 
 def measure_fidelity(
@@ -281,11 +281,9 @@ def _errors(table: pd.DataFrame) -> pd.DataFrame:
 
 def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
     return [
-        {str(name): value if isinstance(value, str) else _number(value) for name, value in row.items()}
+        {
+            str(name): value if isinstance(value, str) else round(float(value), 4)
+            for name, value in row.items()
+        }
         for row in table.to_dict("records")
     ]
-
-
-def _number(value: float) -> float | None:
-    """JSON has no NaN."""
-    return None if np.isnan(value) else round(float(value), 4)

@@ -6,7 +6,6 @@ jobs. Here tasks sleep (``live_spark``), and what a task takes beside its sleep 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,6 +17,7 @@ from matplotlib.figure import Figure
 from rich.table import Table
 
 from decima.evaluation.intervals import mean_interval
+from decima.outputs import json_text
 from decima.registry import LEARNED
 from decima.show.shown import Shown
 from decima.show.style import BLUE, GREY, LEGEND, ORANGE, finish_axes, new_figure
@@ -67,7 +67,7 @@ class LiveFidelity:
             **{kind: {"error": self.error(kind), "bias": self.bias(kind)} for kind in PAPER},
             "runs": self.runs.to_dict("records"),
         }
-        return json.dumps(content, indent=1) + "\n"
+        return json_text(content)
 
 
 def measure_live_fidelity(

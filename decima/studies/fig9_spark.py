@@ -7,7 +7,6 @@ this machine, which is measured before each run with a job of its own.
 
 from __future__ import annotations
 
-import json
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -22,6 +21,7 @@ from numpy.typing import NDArray
 
 from decima.evaluation.intervals import Interval, mean_interval
 from decima.evaluation.run import run_scheduler
+from decima.outputs import json_text
 from decima.registry import LEARNED
 from decima.studies.live_spark import Overhead, live_spark, runs_as_it_is, serving
 from decima.studies.spark_schedulers import SPARKS_OWN, TRAINING_SEEDS, WEIGHTED_FAIR, as_simulated, tuned
@@ -156,7 +156,7 @@ class LiveComparison:
             },
             "runs": self.runs.to_dict("records"),
         }
-        return json.dumps(content, indent=1).replace("NaN", "null") + "\n"
+        return json_text(content)
 
 
 def sleeping(profile: JobProfile, setting: Setting) -> JobProfile:

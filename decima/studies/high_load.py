@@ -96,7 +96,7 @@ def high_load(study: Study, load: float = 0.85) -> Outcome:
             "interval_s": interval_s,
             "change_of_jct": by_work,
             "levels": list(LEVELS),
-            "executors": {name: _known(each) for name, each in executors.items()},
+            "executors": {name: each.tolist() for name, each in executors.items()},
         },
         pictures={"high-load": plot_high_load},
     )
@@ -157,10 +157,6 @@ def _mean(values: NDArray[np.float64]) -> NDArray[np.float64]:
 def _ratio(total: NDArray[Any], count: NDArray[Any]) -> NDArray[np.float64]:
     mean: NDArray[np.float64] = np.divide(total, count, np.full(total.shape, np.nan), where=count > 0)
     return mean
-
-
-def _known(values: NDArray[np.float64]) -> list[list[float | None]]:
-    return [[None if np.isnan(value) else value for value in row] for row in values.tolist()]
 
 
 def _work_table(by_work: dict[str, list[Interval]]) -> Table:

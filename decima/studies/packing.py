@@ -20,6 +20,7 @@ import pandas as pd
 
 from decima.evaluation.intervals import Interval, mean_interval
 from decima.evaluation.workers import make_workers
+from decima.outputs import json_text
 from decima.schedulers.graphene import Plan, Project, critical_path_first, graphene, random_order, tetris
 from decima.schedulers.graphene.online import project_of
 from decima.studies.projects import ProjectFileError, read_best, read_projects
@@ -104,7 +105,7 @@ class Packing:
                 for instance, plans in self.plans.groupby("instance", sort=False)
             },
         }
-        return json.dumps(content, indent=1) + "\n"
+        return json_text(content)
 
 
 def packing(

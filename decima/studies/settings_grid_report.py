@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from functools import partial
@@ -15,6 +14,7 @@ from matplotlib.figure import Figure
 from rich.table import Table
 
 from decima.evaluation.tuning import HINDSIGHT
+from decima.outputs import json_text
 from decima.show.shown import Shown
 from decima.show.style import BLACK, BLUE, GREY, RED, new_axes
 from decima.show.tables import interval_text, new_table
@@ -135,7 +135,7 @@ def grid_json(grid: SettingsGrid, **provenance: Any) -> str:
         else {"holds": _better(grid), "change": average.mean, "change_ci95": average.half_width},
         "left_out": list(grid.left_out),
     }
-    return json.dumps(content, indent=1) + "\n"
+    return json_text(content)
 
 
 def _entry(each: MeasuredCell) -> dict[str, Any]:

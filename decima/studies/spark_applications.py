@@ -6,7 +6,6 @@ start. Applications are submitted at once, in their order; their tasks sleep (``
 
 from __future__ import annotations
 
-import json
 import sys
 import tempfile
 import time
@@ -21,7 +20,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from decima.evaluation.intervals import Interval, mean_interval
-from decima.outputs import atomic_path
+from decima.outputs import atomic_path, json_text
 from decima.registry import LEARNED
 from decima.studies.fig9_spark import Setting, sleeping_jobs
 from decima.studies.live_spark import LiveSparkError, serving
@@ -85,7 +84,7 @@ class ApplicationsComparison:
             },
             "runs": self.runs.to_dict("records"),
         }
-        return json.dumps(content, indent=1).replace("NaN", "null") + "\n"
+        return json_text(content)
 
 
 def compare_applications(

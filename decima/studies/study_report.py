@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import platform
@@ -23,6 +22,7 @@ import decima
 from decima.evaluation.comparison import Comparison
 from decima.evaluation.intervals import Interval, mean_interval
 from decima.evaluation.tuning import HINDSIGHT
+from decima.outputs import json_text
 from decima.policy.files import policy_path, read_about
 from decima.registry import policy_named
 from decima.show.shown import Shown
@@ -235,9 +235,9 @@ def study_json(outcome: Outcome, **provenance: Any) -> str:
             runs = comparison.runs(name)
             schedulers[name] = {
                 "scheduler": spec,
-                **{key: _finite(value) for key, value in table[condition, name].items()},
+                **table[condition, name],
                 "paper": outcome.paper.get((condition, name)),
-                "per_seed": {str(column): [_finite(value) for value in runs[column]] for column in runs},
+                "per_seed": {str(column): runs[column].tolist() for column in runs},
             }
         entries.append(
             {
@@ -268,7 +268,7 @@ def study_json(outcome: Outcome, **provenance: Any) -> str:
         "notes": list(outcome.notes),
         **outcome.extra,
     }
-    return json.dumps(content, indent=1) + "\n"
+    return json_text(content)
 
 
 def machine() -> dict[str, Any]:
@@ -302,13 +302,6 @@ def _policies(comparisons: Mapping[str, Comparison]) -> dict[str, dict[str, Any]
                 if name not in known:
                     known.append(name)
     return {file: {"schedulers": known, **read_about(policy_path(file))} for file, known in names.items()}
-
-
-def _finite(value: Any) -> float | str | None:
-    if isinstance(value, str):
-        return value
-    number = float(value)
-    return number if math.isfinite(number) else None
 
 
 # ---- pictures ----------------------------------------------------------------------------------------------

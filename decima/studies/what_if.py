@@ -8,7 +8,6 @@ meet the same draws, so that what is uncertain for all of them alike does not bl
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,6 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 from decima.evaluation.conditions import CompareError, Conditions
 from decima.evaluation.fit import misfits
 from decima.evaluation.run import run_scheduler
+from decima.outputs import json_text
 from decima.registry import LEARNED, policy_named
 from decima.studies.held_out import HeldOut
 from decima.studies.spark_schedulers import SPARKS_OWN, TRAINING_SEEDS, WEIGHTED_FAIR, as_simulated, tuned
@@ -118,8 +118,8 @@ class WhatIf:
             "draws": len(next(iter(self.jct_ms.values()))),
             "held_out": {
                 "runs": len(self.held_out.runs),
-                "error": _number(error.mean),
-                "bias": _number(bias.mean),
+                "error": error.mean,
+                "bias": bias.mean,
             },
             "sparks_own": self.sparks_own,
             "weighted_fair": self.setting,
@@ -137,7 +137,7 @@ class WhatIf:
                 {
                     "query": query,
                     "arrival_s": arrival_ms / 1000,
-                    "measured_s": _number(measured_ms / 1000),
+                    "measured_s": measured_ms / 1000,
                     "predicted_s": {
                         name: float(jct[:, job].mean()) / 1000 for name, jct in self.jct_ms.items()
                     },
@@ -147,7 +147,7 @@ class WhatIf:
                 )
             ],
         }
-        return json.dumps(content, indent=1) + "\n"
+        return json_text(content)
 
 
 def cluster_of_logs(
@@ -277,8 +277,3 @@ def _as_measured(imported: SparkImport) -> pd.DataFrame:
     return pd.DataFrame(
         {"query": names, "arrival_ms": sequence.arrival_ms, "measured_ms": imported.measured_ms}
     )
-
-
-def _number(value: float) -> float | None:
-    """JSON has no NaN."""
-    return None if math.isnan(value) else float(value)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -13,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from decima.evaluation.grid import Evaluation, best_of, relative_change
+from decima.outputs import json_text
 from decima.policy.grid.files import read_about
 from decima.show.grid_report import HEADINGS, measure_text, table_by_row
 from decima.show.shown import Shown
@@ -137,7 +137,7 @@ def shown(outcome: GridOutcome, command: str) -> Shown:
     return Shown(
         tables=[*(part.table() for part in outcome.parts), *outcome.tables, claims_table(outcome.claims)],
         notes=notes,
-        json=json.dumps(content, indent=1) + "\n",
+        json=json_text(content),
         pictures=outcome.pictures,
     )
 

@@ -131,8 +131,8 @@ def test_as_many_sequences_are_looked_at_as_have_jobs_enough() -> None:
 def test_every_policy_that_ships_says_what_it_was_trained_on(name: str) -> None:
     trained = read_trained_on(SHIPPED[name])
     assert trained is not None
-    kinds = {"general": "both", "packing-tpch": "stream", "packing-trace": "stream"}
-    assert trained.arrivals == kinds.get(name, "batch")
+    kinds = {"general": "both", "tpch-batch": "batch", "embedded-batch": "batch"}
+    assert trained.arrivals == kinds.get(name, "stream")
     assert (trained.executors.high > 20 * trained.executors.low) == (name == "general")
 
 
@@ -153,9 +153,15 @@ def test_a_specialist_is_meant_where_all_is_as_in_its_training(
     assert best_fit(here(open_workload(shared("tpch")), seed=seed, **changed)) == ("tpch-batch", [])
 
 
+@pytest.mark.parametrize("seed", range(0, 1000, 250))
+@pytest.mark.parametrize("changed", [{}, {"executors": 45}, {"every_s": 4.8}, {"delay_s": 1.6}, {"jobs": 200}])
+def test_a_specialist_for_busy_streams(changed: dict[str, Any], seed: int) -> None:
+    assert best_fit(here(**{"seed": seed, "jobs": 60, "every_s": 4.0, **changed})) == ("embedded-stream", [])
+
+
 @pytest.mark.parametrize(
     "changed",
-    [{"executors": 100}, {"executors": 25}, {"jobs": 5}, {"jobs": 100}, {"delay_s": 0}, {"every_s": 4}],
+    [{"executors": 100}, {"executors": 25}, {"jobs": 5}, {"jobs": 100}, {"delay_s": 0}, {"every_s": 1.5}, {"every_s": 10}],
 )
 def test_a_specialist_is_not_meant_elsewhere(changed: dict[str, Any]) -> None:
     assert best_fit(here(**changed)) == ("general", [])
