@@ -154,14 +154,24 @@ def test_a_specialist_is_meant_where_all_is_as_in_its_training(
 
 
 @pytest.mark.parametrize("seed", range(0, 1000, 250))
-@pytest.mark.parametrize("changed", [{}, {"executors": 45}, {"every_s": 4.8}, {"delay_s": 1.6}, {"jobs": 200}])
+@pytest.mark.parametrize(
+    "changed", [{}, {"executors": 45}, {"every_s": 4.8}, {"delay_s": 1.6}, {"jobs": 200}]
+)
 def test_a_specialist_for_busy_streams(changed: dict[str, Any], seed: int) -> None:
     assert best_fit(here(**{"seed": seed, "jobs": 60, "every_s": 4.0, **changed})) == ("embedded-stream", [])
 
 
 @pytest.mark.parametrize(
     "changed",
-    [{"executors": 100}, {"executors": 25}, {"jobs": 5}, {"jobs": 100}, {"delay_s": 0}, {"every_s": 1.5}, {"every_s": 10}],
+    [
+        {"executors": 100},
+        {"executors": 25},
+        {"jobs": 5},
+        {"jobs": 100},
+        {"delay_s": 0},
+        {"every_s": 1.5},
+        {"every_s": 10},
+    ],
 )
 def test_a_specialist_is_not_meant_elsewhere(changed: dict[str, Any]) -> None:
     assert best_fit(here(**changed)) == ("general", [])

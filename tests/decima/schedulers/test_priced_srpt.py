@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from decima.schedulers.priced_srpt import (
     MEASURED,
     PRICES,
     STEEPNESS,
+    USED_WELL,
     PricedSrpt,
 )
 from decima.schedulers.rule import AWAY_BY_RANK, FARTHEST_AWAY
@@ -74,14 +76,32 @@ def test_where_jobs_keep_coming_executors_are_dear_at_once() -> None:
     assert scheduler.ask(cluster.observe()).price == PRICES[LOWEST_OF_STREAM]
 
 
-@pytest.mark.parametrize(("others", "executors"), [(0, 7), (3, 2)])
-def test_shorter_work_is_worth_a_move_of_executors_that_nobody_wants(others: int, executors: int) -> None:
-    """Seven tasks of a moving delay each: alone the job gets an executor for each, else one for three delays."""
-    long = job(stage(1000, 100 * DELAY_MS))
-    sequence = jobs(job(stage(7, DELAY_MS)), *[long] * others)
-    cluster, scheduler = asked(ClusterConfig(20, moving_delay_ms=DELAY_MS), sequence)
-    assert int(7 / WORTH_MOVING) == 2
-    assert scheduler.decide(cluster.observe()) == Decision(0, executors)
+@pytest.mark.parametrize("claimed", [10, 20, 30, 35, 38])
+def test_executors_go_where_a_job_uses_them_well_even_if_each_finds_little_there(claimed: int) -> None:
+    """Tasks of a moving delay each: three of them would be worth a move."""
+    profile, long = job(stage(40, DELAY_MS)), job(stage(1000, 100 * DELAY_MS))
+    config = ClusterConfig(80, moving_delay_ms=DELAY_MS)
+    cluster, scheduler = asked(config, jobs(profile, *[long] * 3))
+    cluster.decide(Decision(0, claimed))
+    seen = cluster.observe()
+    rule, left = scheduler.ask(seen), 40 - claimed
+    used_well = useful_executors(seen.profiles[0], config, rule.price)
+    assert 40 / used_well / USED_WELL < WORTH_MOVING  # else moves are worth it as it is
+    at_most = max(80 // 4, used_well) if claimed < used_well else 80
+    assert rule.limits[0] == max(1, min(at_most, int(USED_WELL * used_well * left / 40)))
+
+
+def test_where_many_executors_are_free_shorter_work_is_worth_a_move() -> None:
+    """Of a stream that has few jobs only what it keeps back stays where it is."""
+    profile = job(stage(40, DELAY_MS))
+    limits = []
+    for executors in (100, 400):
+        config = ClusterConfig(executors, moving_delay_ms=DELAY_MS)
+        cluster, scheduler = asked(config, replace(jobs(profile, profile), arrival_ms=np.array([0.0, 1.0])))
+        while len(cluster.observe().jobs) < 2:
+            cluster.decide(Decision(0, 20) if cluster.observe().num_schedulable else None)
+        limits.append(int(scheduler.ask(cluster.observe()).limits[0]))
+    assert limits == [10, 20]  # half of what is left of the 40 tasks, and all of it
 
 
 def test_the_shortest_jobs_come_first() -> None:
