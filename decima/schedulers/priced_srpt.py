@@ -109,9 +109,9 @@ def _useful(profile: JobProfile, config: ClusterConfig) -> list[int]:
 
 
 @compiled
-def _choose(
+def _choose(  # type: ignore[no-untyped-def]
     jobs, stages, classes, source, offered, executor_class, num_executors, useful, total, delay_ms, factors
-):  # type: ignore[no-untyped-def]
+):
     """The attributes of :class:`Rule`."""
     num_jobs, most, own = len(jobs), num_executors, classes[executor_class]
     work, fitting, unclaimed = np.zeros(num_jobs), np.zeros(num_jobs), np.zeros(num_jobs)
