@@ -77,9 +77,19 @@ def test_an_executor_leaves_its_job_for_eight_moving_delays_of_work(left: int, l
     observation = cluster.observe()
     assert (cluster.turn, observation.source, observation.unclaimed_tasks.tolist()) == ([0], 0, [0, 10, left])
     assert CappedSrpt().decide(observation) == (Decision(2, 2) if leaves else Decision(1, 2))
-    priced = PricedSrpt().decide(observation)
-    assert priced is not None
-    assert priced.stage == (2 if leaves else 1)
+
+
+@pytest.mark.parametrize(("left", "executors"), [(8, 1), (15, 1), (16, 2)])
+def test_with_a_price_it_does_so_where_most_of_the_work_is_claimed(left: int, executors: int) -> None:
+    """A long task of the other job runs, so that what is left does not call for what that job uses well."""
+    long, other = chain(stage(1, 50), stage(10, 10_000)), job(stage(1, 100_000), stage(left, DELAY_MS))
+    cluster = Cluster(ClusterConfig(4, moving_delay_ms=DELAY_MS), jobs(long, other))
+    cluster.decide(Decision(0, 1))
+    cluster.decide(Decision(2, 1))
+    while cluster.observe().source < 0:
+        cluster.decide(None)
+    assert cluster.observe().unclaimed_tasks.tolist() == [0, 10, 0, left]
+    assert PricedSrpt().ask(cluster.observe()).limits[1] == executors
 
 
 @pytest.mark.parametrize(("tasks", "executors"), [(5, 1), (6, 2), (8, 2), (9, 3)])
