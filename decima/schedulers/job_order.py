@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decima.schedulers.base import Scheduler
-from decima.schedulers.sjf_cp import on_critical_path
+from decima.schedulers.sjf_cp import first_job, on_critical_path
 from simulator.cluster.observation import Decision, Observation
 
 __all__ = ["JobOrder"]
@@ -45,12 +45,5 @@ class JobOrder(Scheduler):
         numbers = observation.job_id
         if numbers[0] < 0 or numbers[-1] >= self._rank.size:
             raise ValueError(f"an order of {self._rank.size} jobs has not all of the jobs {numbers.tolist()}")
-        stages = observation.next_stage
-        usable = stages >= 0
-        if not self.ahead:
-            # A job's next stage is one that can start at once, if there is any.
-            usable &= observation.ready_rank[stages] >= 0
-        jobs = np.flatnonzero(usable)
-        if not jobs.size:
-            return None
-        return on_critical_path(observation, int(jobs[np.argmin(self._rank[numbers[jobs]])]))
+        job = first_job(observation.jobs, observation.stages, self._rank[numbers], self.ahead)
+        return on_critical_path(observation, job) if job >= 0 else None

@@ -8,9 +8,10 @@ from numpy.typing import NDArray
 from decima.schedulers.base import Scheduler, all_offered
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.observation import Decision, Observation, PerJob
+from simulator.compiled import compiled
 from workloads.job import JobProfile
 
-__all__ = ["SjfCp", "on_critical_path"]
+__all__ = ["SjfCp", "first_job", "on_critical_path"]
 
 
 class SjfCp(Scheduler):
@@ -25,8 +26,8 @@ class SjfCp(Scheduler):
 
     def decide(self, observation: Observation) -> Decision | None:
         """The smallest job's stage on its critical path, with all executors offered."""
-        jobs = np.flatnonzero(observation.next_stage >= 0)
-        return on_critical_path(observation, int(jobs[np.argmin(self._work_ms(observation)[jobs])]))
+        job = first_job(observation.jobs, observation.stages, self._work_ms(observation), True)
+        return on_critical_path(observation, job)
 
 
 def _work_ms(profile: JobProfile, _: ClusterConfig) -> float:
@@ -43,7 +44,32 @@ def on_critical_path(observation: Observation, job: int) -> Decision:
         job: a live job (place in the job arrays) with a schedulable stage.
     """
     stages, critical_path_ms = observation.stages_of(job), observation.profiles[job].critical_path_ms
-    candidates = np.flatnonzero(observation.schedulable[stages])
-    ready = observation.ready_rank[stages][candidates] >= 0
-    best = candidates[np.lexsort((-candidates, critical_path_ms[candidates], ready))[-1]]
-    return all_offered(observation, stages.start + int(best))
+    return all_offered(
+        observation, stages.start + _longest_path(observation.stages[stages], critical_path_ms)
+    )
+
+
+@compiled
+def first_job(jobs, stages, key, ahead):  # type: ignore[no-untyped-def]
+    """The live job (place in the job arrays) with the least key, [J], that has a schedulable stage; -1 if none has.
+
+    Unless ``ahead``, that stage must be one that can start at once.
+    """
+    first = -1
+    for job in range(len(jobs)):
+        # A job's next stage is one that can start at once, if there is any.
+        stage = jobs[job].next_stage
+        if stage >= 0 and (ahead or stages[stage].ready_rank >= 0) and (first < 0 or key[job] < key[first]):
+            first = job
+    return first
+
+
+@compiled
+def _longest_path(stages, critical_path_ms):  # type: ignore[no-untyped-def]
+    """Of a job's stages the schedulable one that can start at once, if there is any, with the longest path."""
+    best, best_key = -1, (False, 0.0)
+    for stage in range(len(stages)):
+        key = (stages[stage].ready_rank >= 0, critical_path_ms[stage])
+        if stages[stage].schedulable and (best < 0 or key > best_key):
+            best, best_key = stage, key
+    return best
