@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from decima.evaluation.tuning import HINDSIGHT, MAKESPAN_HINDSIGHT
 from decima.show.style import LEGEND, new_figure
 from decima.studies.study import Study, Variant
-from decima.studies.study_report import Outcome
+from decima.studies.study_report import RULE, Outcome
 from simulator.cluster.picture import draw_schedule
 
 __all__ = ["fig13", "plot_fig13"]
@@ -30,6 +30,7 @@ def fig13(study: Study) -> Outcome:
         "fair": "fair",
         HINDSIGHT: HINDSIGHT,
         "weighted fair for makespan": MAKESPAN_HINDSIGHT,
+        RULE: RULE,
     }
     learned = {
         FOR_JCT: jct_policy,

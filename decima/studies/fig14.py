@@ -11,7 +11,7 @@ from decima.evaluation.tuning import HINDSIGHT
 from decima.show.style import finish_axes, legend_beside, new_axes, styles
 from decima.studies.anchors import NOTE, anchors
 from decima.studies.study import Study, Variant
-from decima.studies.study_report import FULL, Outcome, summary
+from decima.studies.study_report import FULL, RULE, Outcome, summary
 
 __all__ = ["LOADS", "fig14", "plot_fig14"]
 
@@ -56,7 +56,7 @@ def fig14(study: Study, loads: Sequence[float] = LOADS) -> Outcome:
         },
     }
     # Of equal training, so the policy that comes with the project does not stand for the full one.
-    schedulers = {HINDSIGHT: HINDSIGHT, FULL: study.full_policy(full)}
+    schedulers = {HINDSIGHT: HINDSIGHT, RULE: RULE, FULL: study.full_policy(full)}
     trained = study.train(*variants.values())
     schedulers |= {name: trained[variant.name] for name, variant in variants.items()}
     conditions = {

@@ -20,7 +20,7 @@ from decima.evaluation.workers import make_workers
 from decima.outputs import make_folder
 from decima.studies.order_search import OrderSearch, search_orders, simplified_cluster
 from decima.studies.study import Study, Variant
-from decima.studies.study_report import FULL, Outcome
+from decima.studies.study_report import FULL, RULE, Outcome
 from workloads.simplify import simplified
 from workloads.sources.workload_file import Workload, write_workload
 
@@ -39,7 +39,7 @@ def fig21(study: Study) -> Outcome:
     jobs = study.num_jobs or 10
     variant = Variant("simplified", study.config("batch", workload__jobs=jobs, cluster__moving_delay=0.0))
     schedulers = {
-        **{name: name for name in ("fifo", "sjf-cp", "fair", HINDSIGHT)},
+        **{name: name for name in ("fifo", "sjf-cp", "fair", HINDSIGHT, RULE)},
         FULL: study.full_policy(variant),
     }
     conditions = replace(

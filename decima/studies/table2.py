@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from decima.evaluation.tuning import HINDSIGHT
 from decima.studies.study import Study
-from decima.studies.study_report import Outcome
+from decima.studies.study_report import RULE, Outcome
 
 __all__ = ["FEWER_ARRIVALS", "HERE", "table2"]
 
@@ -25,7 +25,8 @@ def table2(study: Study, load: float = 0.85) -> Outcome:
     sparse = study.stream_variant(float(f"{interval_s * SPARSE:.3g}"))
     trained = study.train(dense, sparse)
     conditions = study.conditions(num_experiments=10, num_jobs=400, interval_s=interval_s)
-    schedulers = {HINDSIGHT: HINDSIGHT, HERE: trained[dense.name], FEWER_ARRIVALS: trained[sparse.name]}
+    schedulers = {HINDSIGHT: HINDSIGHT, RULE: RULE}
+    schedulers |= {HERE: trained[dense.name], FEWER_ARRIVALS: trained[sparse.name]}
     return Outcome(
         "table2",
         f"{conditions.num_jobs} {study.workload.name} jobs {interval_s:g} s apart, {study.executors} executors",

@@ -74,7 +74,7 @@ def test_fig9b_and_fig10(study: Study) -> None:
 
 def test_fig13(study: Study) -> None:
     outcome = fig13.fig13(study)
-    assert len(rows(outcome)) == 12
+    assert len(rows(outcome)) == 14
     console = Console(width=200, record=True)
     console.print(study_table(outcome))
     assert "Makespan" in console.export_text()
@@ -105,7 +105,7 @@ def test_fig14(study: Study) -> None:
     outcome = fig14.fig14(study, loads=(0.7, 0.5))
     assert [condition for condition, name in rows(outcome) if name == "decima"] == ["load 50%", "load 70%"]
     others = [fig14.NO_LIMITS, fig14.NO_GRAPH, fig14.UNFIXED, fig14.BATCH]
-    assert names(outcome)[:8] == [HINDSIGHT, "decima", *others, *ANCHORS]
+    assert names(outcome)[:9] == [HINDSIGHT, RULE, "decima", *others, *ANCHORS]
     policies = {
         entry["schedulers"][0]: entry["config"]
         for entry in json.loads(study_json(outcome))["policies"].values()
@@ -115,13 +115,13 @@ def test_fig14(study: Study) -> None:
     assert policies[fig14.UNFIXED]["episodes"]["fixed_sequences"] is False
     assert policies[fig14.BATCH]["workload"]["arrivals"] == "batch"
     assert_anchors({name: policies[name] for name in ANCHORS})
-    assert len(fig14.plot_fig14(outcome).axes[0].lines) == 8
+    assert len(fig14.plot_fig14(outcome).axes[0].lines) == 9
 
 
 def test_fig15a(study: Study) -> None:
     outcome = fig15.fig15a(study, load=0.7)
     learned = ["decima", fig15.OUTPUTS, fig15.STAGES, *ANCHORS]
-    assert names(outcome) == [HINDSIGHT, *learned]
+    assert names(outcome) == [HINDSIGHT, RULE, *learned]
     assert list(outcome.curves) == learned
     assert not any(note.startswith("Training begins") for note in study_notes(outcome))
     for curve in outcome.curves.values():
@@ -130,12 +130,13 @@ def test_fig15a(study: Study) -> None:
     entries = json.loads(study_json(outcome))["policies"].values()
     configs = {entry["schedulers"][0]: entry["config"] for entry in entries}
     assert_anchors({name: configs[name] for name in ANCHORS})
+    assert all(config["curriculum"]["start"] < config["curriculum"]["end"] for config in configs.values())
     assert len(fig15.plot_fig15a(outcome).axes[0].lines) == 6
 
 
 def test_fig21(study: Study) -> None:
     outcome = fig21.fig21(study)
-    assert names(outcome) == ["fifo", "sjf-cp", "fair", HINDSIGHT, "decima", fig21.SEARCH]
+    assert names(outcome) == ["fifo", "sjf-cp", "fair", HINDSIGHT, RULE, "decima", fig21.SEARCH]
     comparison = outcome.comparisons[""]
     best = comparison.runs(fig21.SEARCH)["mean_jct_s"]
     assert (best <= comparison.runs("sjf-cp")["mean_jct_s"] + 1e-9).all()
@@ -171,7 +172,7 @@ def sees_durations(shape: PolicyConfig) -> bool:
 
 def test_table2(study: Study) -> None:
     outcome = table2.table2(study, load=0.7)
-    assert names(outcome) == [HINDSIGHT, table2.HERE, table2.FEWER_ARRIVALS]
+    assert names(outcome) == [HINDSIGHT, RULE, table2.HERE, table2.FEWER_ARRIVALS]
     assert outcome.paper["", HINDSIGHT] == "91.2 ± 23.5"
     content = json.loads(study_json(outcome, command="decima"))
     here, fewer = (policy["config"]["workload"]["interval"] for policy in content["policies"].values())
