@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -57,7 +58,7 @@ def _fig18(
             click.get_current_context(),
             dict.fromkeys(("recordings", "seeds"), "with --live, Spark runs now and durations are measured"),
         )
-        return _fig18_live(name, command, tell, executors or 8, batches or 3)
+        return _fig18_live(name, command, tell, executors=executors, batches=batches)
     refuse_without_effect(click.get_current_context(), {"batches": "it is for --live"})
     executors = executors or 2
     if not recordings:
@@ -73,13 +74,11 @@ def _fig18(
     return shown(measure_fidelity(read, executors, seeds, on_step=on_step), command)
 
 
-def _fig18_live(name: str, command: str, tell: Tell, executors: int, batches: int) -> Shown:
-    from decima.studies.fig9_spark import Setting
-    from decima.studies.fig18_live import measure_live_fidelity, shown
+def _fig18_live(name: str, command: str, tell: Tell, **values: Any) -> Shown:
+    from decima.studies.fig18_live import SETTING, measure_live_fidelity, shown
     from workloads.sources.open import open_workload
 
-    # A stage of a few tasks ends with its longest one, which is a matter of luck that no simulator knows.
-    setting = Setting(executors=executors, batches=batches, tasks=0.2)
+    setting = replace(SETTING, **{key: value for key, value in values.items() if value is not None})
     try:
         found = measure_live_fidelity(open_workload("tpch").profiles, setting, partial(tell, "running"))
     except ModuleNotFoundError as error:

@@ -37,7 +37,7 @@ from workloads.job import JobProfile, StageProfile, TaskDurations, Wave, Workloa
 from workloads.scaling import scaled
 from workloads.sources.workload_file import Workload, write_workload
 
-__all__ = ["SCHEDULERS", "LiveComparison", "Setting", "compare_live", "sleeping", "sleeping_jobs"]
+__all__ = ["SCHEDULERS", "LiveComparison", "LiveRuns", "Setting", "compare_live", "sleeping", "sleeping_jobs"]
 
 #: Shown name -> scheduler; all but Spark's own come through the plugin.
 SCHEDULERS = {**SPARKS_OWN, **WEIGHTED_FAIR, LEARNED: LEARNED}
@@ -99,19 +99,16 @@ class Setting:
 
 
 @dataclass(frozen=True, eq=False)
-class LiveComparison:
-    """What came out.
+class LiveRuns:
+    """Runs of the same batches on a real Spark, by who scheduled them.
 
     Attributes:
         setting: what ran.
-        tuned: setting of weighted fair sharing.
-        runs: a row for each batch and scheduler, columns ``batch`` (int64), ``scheduler`` (str), ``real_ms`` and
-            ``predicted_ms`` (float64, mean JCT), ``task_ms`` and ``stage_ms`` (float64, see ``Overhead``) and
-            ``jct_ms`` (lists of float, of each job in order of arrival).
+        runs: a row for each batch and scheduler, columns ``batch`` (int64), ``scheduler`` (str), ``real_ms`` (float64,
+            mean JCT) and ``jct_ms`` (lists of float, of each job in order of arrival).
     """
 
     setting: Setting
-    tuned: str
     runs: pd.DataFrame
 
     @property
@@ -119,23 +116,36 @@ class LiveComparison:
         """In their order."""
         return list(dict.fromkeys(self.runs["scheduler"]))
 
-    def column(self, scheduler: str, name: str) -> NDArray[np.float64]:
+    def column(self, scheduler: str, name: str = "real_ms") -> NDArray[np.float64]:
         """A figure of each batch, float64 [batches]."""
         rows = self.runs[self.runs["scheduler"] == scheduler].sort_values("batch")
         return rows[name].to_numpy(dtype=np.float64)
 
     def mean_jct_ms(self, scheduler: str, name: str = "real_ms") -> Interval:
-        """Mean over the batches; ``name`` is ``real_ms`` or ``predicted_ms``."""
+        """Mean over the batches, of another column if need be."""
         return mean_interval(self.column(scheduler, name))
+
+    def change(self, scheduler: str, other: str) -> Interval:
+        """By what fraction its mean JCT differs from another's; paired by batches, which count by their size."""
+        base = self.column(other)
+        return mean_interval(self.column(scheduler) / base - 1, base)
+
+
+@dataclass(frozen=True, eq=False)
+class LiveComparison(LiveRuns):
+    """What came out.
+
+    Attributes:
+        runs: with columns ``predicted_ms`` (float64, mean JCT), ``task_ms`` and ``stage_ms`` (float64, see
+            ``Overhead``), too.
+        tuned: setting of weighted fair sharing.
+    """
+
+    tuned: str
 
     def error(self, scheduler: str) -> float:
         """By what fraction the predicted mean JCT differs from the real one."""
         return self.mean_jct_ms(scheduler, "predicted_ms").mean / self.mean_jct_ms(scheduler).mean - 1
-
-    def change(self, scheduler: str, other: str) -> Interval:
-        """By what fraction its mean JCT differs from another's; paired by batches, which count by their size."""
-        base = self.column(other, "real_ms")
-        return mean_interval(self.column(scheduler, "real_ms") / base - 1, base)
 
     def to_json(self, **extra: Any) -> str:
         """All of it; ``extra`` is added as it is."""
@@ -245,7 +255,7 @@ def compare_live(
                 }
             )
             tell(len(rows), total)
-    return LiveComparison(setting, alpha, pd.DataFrame(rows))
+    return LiveComparison(setting, pd.DataFrame(rows), alpha)
 
 
 def _longer(profile: JobProfile, overhead: Overhead) -> JobProfile:

@@ -17,12 +17,10 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
-from decima.evaluation.intervals import Interval, mean_interval
 from decima.outputs import atomic_path, json_text
 from decima.registry import LEARNED
-from decima.studies.fig9_spark import Setting, sleeping_jobs
+from decima.studies.fig9_spark import LiveRuns, Setting, sleeping_jobs
 from decima.studies.live_spark import LiveSparkError, serving
 from decima.studies.standalone_spark import Standalone
 from workloads.arrivals import JobSequence
@@ -44,31 +42,8 @@ PATIENCE, PATIENCE_S = 1.0, 300.0
 
 
 @dataclass(frozen=True, eq=False)
-class ApplicationsComparison:
-    """What came out.
-
-    Attributes:
-        setting: what ran; an application for each job.
-        runs: a row for each batch and way, columns ``batch`` (int64), ``scheduler`` (str), ``mean_ms`` (float64, mean
-            completion time) and ``completion_ms`` (lists of float, of each application in order of arrival).
-    """
-
-    setting: Setting
-    runs: pd.DataFrame
-
-    def column(self, scheduler: str) -> NDArray[np.float64]:
-        """Mean completion time of each batch, float64 [batches], ms."""
-        rows = self.runs[self.runs["scheduler"] == scheduler].sort_values("batch")
-        return rows["mean_ms"].to_numpy(dtype=np.float64)
-
-    def mean_ms(self, scheduler: str) -> Interval:
-        """Mean over the batches, ms."""
-        return mean_interval(self.column(scheduler))
-
-    def change(self, scheduler: str, other: str) -> Interval:
-        """By what fraction its mean differs from another's; paired by batches, which count by their size."""
-        base = self.column(other)
-        return mean_interval(self.column(scheduler) / base - 1, base)
+class ApplicationsComparison(LiveRuns):
+    """What came out; an application for each job."""
 
     def to_json(self, **extra: Any) -> str:
         """All of it; ``extra`` is added as it is."""
@@ -77,7 +52,7 @@ class ApplicationsComparison:
             "setting": vars(self.setting),
             "schedulers": {
                 name: {
-                    "mean_ms": self.mean_ms(name)._asdict(),
+                    "mean_jct_ms": self.mean_jct_ms(name)._asdict(),
                     "change": {other: self.change(name, other)._asdict() for other in (FIFO, SHARES)},
                 }
                 for name in WAYS
@@ -116,11 +91,9 @@ def compare_applications(
             jobs = setting.sequence(naps, setting.seed + batch)
             for way in WAYS:
                 where = folder / f"{batch} {way}".replace(" ", "-")
-                completion_ms = _run(jobs, way, setting.executors, history, where)
-                mean_ms = float(np.mean(completion_ms))
-                rows.append(
-                    {"batch": batch, "scheduler": way, "mean_ms": mean_ms, "completion_ms": completion_ms}
-                )
+                jct_ms = _run(jobs, way, setting.executors, history, where)
+                real_ms = float(np.mean(jct_ms))
+                rows.append({"batch": batch, "scheduler": way, "real_ms": real_ms, "jct_ms": jct_ms})
                 tell(len(rows), setting.batches * len(WAYS))
     return ApplicationsComparison(setting, pd.DataFrame(rows))
 

@@ -37,12 +37,12 @@ def _schedulers(found: ApplicationsComparison) -> Table:
     title = f"{setting.batches} batches of {setting.jobs} applications on Spark, {setting.executors} slots"
     table = new_table(title, "Scheduler", "Mean completion time", *(f"vs {name}" for name in (FIFO, SHARES)))
     for name in WAYS:
-        seconds = (value / 1000 for value in found.mean_ms(name))
+        seconds = (value / 1000 for value in found.mean_jct_ms(name))
         changes = (
             "" if name == other else interval_text(found.change(name, other), "+.1%")
             for other in (FIFO, SHARES)
         )
-        table.add_row(name, interval_text(type(found.mean_ms(name))(*seconds)), *changes)
+        table.add_row(name, interval_text(type(found.mean_jct_ms(name))(*seconds)), *changes)
     return table
 
 

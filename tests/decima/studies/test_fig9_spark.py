@@ -70,7 +70,7 @@ def found() -> LiveComparison:
         for name, both in {"Spark FIFO": (2e4, 4e4), "Spark FAIR": (1e4, 3e4), "decima": (1e4, 2e4)}.items()
         for batch, real_ms in enumerate(both)
     ]
-    return LiveComparison(Setting(batches=2, jobs=2), "", pd.DataFrame(rows))
+    return LiveComparison(Setting(batches=2, jobs=2), pd.DataFrame(rows), "")
 
 
 def test_changes_are_paired_and_count_by_size() -> None:

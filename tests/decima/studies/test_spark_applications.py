@@ -19,7 +19,7 @@ from tests.spark.harness import why_not
 def found() -> ApplicationsComparison:
     """Made up."""
     rows = [
-        {"batch": batch, "scheduler": name, "mean_ms": mean_ms, "completion_ms": [mean_ms] * 4}
+        {"batch": batch, "scheduler": name, "real_ms": mean_ms, "jct_ms": [mean_ms] * 4}
         for batch, means in enumerate([(40_000, 20_000, 10_000), (80_000, 40_000, 50_000)])
         for name, mean_ms in zip((FIFO, SHARES, "decima"), map(float, means), strict=True)
     ]
@@ -30,7 +30,7 @@ def test_changes_are_paired_and_count_by_size() -> None:
     assert found().change("decima", FIFO).mean == pytest.approx(-0.5)
     assert found().change("decima", SHARES).mean == pytest.approx(0)
     content = json.loads(shown(found(), "decima").json)
-    assert content["schedulers"]["decima"]["mean_ms"]["mean"] == 30_000
+    assert content["schedulers"]["decima"]["mean_jct_ms"]["mean"] == 30_000
     assert len(content["runs"]) == 6
     [axes] = plot_applications(found()).axes
     assert [line.get_ydata().tolist() for line in axes.lines] == [[40, 80], [20, 40], [10, 50]]
