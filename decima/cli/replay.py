@@ -31,8 +31,8 @@ def replay(weights: Path | None, files: tuple[Path, ...]) -> int:
 
     agent = None
     if weights is not None:
+        from decima.policy.loading import load_policy
         from decima.policy.parity import AgentReplay
-        from decima.policy.policy import load_policy
 
         agent = AgentReplay(load_policy(weights))
     matching = 0

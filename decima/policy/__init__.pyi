@@ -6,10 +6,10 @@ from .features import Featurizer
 from .files import read_about, read_trained_on, save_policy
 from .graphs import Graphs
 from .heads import LimitHead, StageHead
-from .loading import load_actor
+from .loading import load_actor, load_policy
 from .own_features import JobFeature, StageFeature
 from .parts import PartError, allow_parts
-from .policy import Policy, load_policy
+from .policy import Policy
 from .scheduler import NeuralScheduler
 from .surroundings import Surroundings
 

@@ -13,7 +13,7 @@ from decima.policy.files import read_policy
 if TYPE_CHECKING:
     from decima.policy.policy import Policy
 
-__all__ = ["load_actor"]
+__all__ = ["load_actor", "load_policy"]
 
 
 def load_actor(path: Path) -> Actor | Policy:
@@ -27,4 +27,17 @@ def load_actor(path: Path) -> Actor | Policy:
     config, arrays = read_policy(path)
     if config.is_compiled:
         return Actor(config, checked_weights(path, arrays, array_shapes(config)))
-    return policy.load_policy(path)  # the package imports PyTorch only now
+    return load_policy(path)
+
+
+def load_policy(path: Path) -> Policy:
+    """Read a policy, to train it or to look at its probabilities; to decide, an ``Actor`` is enough.
+
+    Raises:
+        PolicyFileError: as ``load_actor``.
+        PartError: a part of the user's own cannot be loaded.
+    """
+    config, arrays = read_policy(path)
+    network = policy.Policy(config)  # the package imports PyTorch only now
+    network.take(checked_weights(path, arrays, {name: each.shape for name, each in network.arrays.items()}))
+    return network

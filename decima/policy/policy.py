@@ -6,9 +6,8 @@ over the stages that may be chosen, then over the limits that the chosen stage's
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,17 +17,15 @@ from torch import Tensor, nn
 from torch_geometric.utils import scatter, softmax
 
 from decima.policy.actor import Actor, Choices
-from decima.policy.archive import checked_weights
 from decima.policy.compiled.network import pick
 from decima.policy.config import PolicyConfig
 from decima.policy.encoder import Embeddings, Encoder, GraphTensors, SumEncoder, make_network
-from decima.policy.files import read_policy
 from decima.policy.graphs import Graphs
 from decima.policy.heads import LimitHead, StageHead
 from decima.policy.parts import PartError, build_part, is_own
 from decima.policy.threads import one_thread
 
-__all__ = ["Evaluation", "Policy", "load_policy"]
+__all__ = ["Evaluation", "Policy"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -302,6 +299,16 @@ class Policy(nn.Module):
                 arrays[f"{key}.{name}"] = array.detach().float().cpu().numpy()
         return arrays
 
+    @torch.no_grad()
+    def take(self, arrays: Mapping[str, NDArray[np.float32]]) -> None:
+        """Take these weights, which are named and shaped as those of ``arrays``."""
+        for name, number, layer in self.layers():
+            layer.weight.copy_(torch.from_numpy(arrays[f"{name}.{number}.weight"]))
+            layer.bias.copy_(torch.from_numpy(arrays[f"{name}.{number}.bias"]))
+        for key, part in self.own_parts.items():
+            for name, array in part.state_dict().items():
+                array.copy_(torch.from_numpy(arrays[f"{key}.{name}"]))
+
     def act(self, graphs: Graphs, uniforms: NDArray[np.float64] | None = None) -> Choices:
         """Decide in each observation, as ``Actor.act`` does; by compiled code, if there is some for these networks."""
         if not self.config.is_compiled:
@@ -343,26 +350,6 @@ class Policy(nn.Module):
             place, more = pick(scores.float().cpu().numpy(), of_limit, likeliest)
             count, log_probability = place + 1, log_probability + more
         return int(stage[0]), count, log_probability
-
-
-def load_policy(path: Path) -> Policy:
-    """Read a policy, to train it or to look at its probabilities; to decide, an ``Actor`` is enough.
-
-    Raises:
-        PolicyFileError: as ``load_actor``.
-        PartError: a part of the user's own cannot be loaded.
-    """
-    config, arrays = read_policy(path)
-    policy = Policy(config)
-    weights = checked_weights(path, arrays, {name: each.shape for name, each in policy.arrays.items()})
-    with torch.no_grad():
-        for name, number, layer in policy.layers():
-            layer.weight.copy_(torch.from_numpy(weights[f"{name}.{number}.weight"]))
-            layer.bias.copy_(torch.from_numpy(weights[f"{name}.{number}.bias"]))
-        for key, part in policy.own_parts.items():
-            for name, array in part.state_dict().items():
-                array.copy_(torch.from_numpy(weights[f"{key}.{name}"]))
-    return policy
 
 
 def _of_jobs(batch: GraphTensors, embeddings: Embeddings, jobs: Tensor) -> tuple[Tensor, Tensor]:

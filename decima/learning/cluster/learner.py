@@ -28,8 +28,9 @@ from decima.learning.cluster.rollout import Trajectories, roll_out_scheduler
 from decima.learning.part import wrong_part
 from decima.learning.updates import UpdateReport, clone_behaviour, parts_of
 from decima.policy.errors import PolicyFileError
+from decima.policy.loading import load_policy
 from decima.policy.parts import build_part, is_own
-from decima.policy.policy import Policy, load_policy
+from decima.policy.policy import Policy
 from decima.registry import make_scheduler
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from decima.policy.config import DECIMA_SIM_POLICY
 from decima.policy.errors import PolicyFileError
 from decima.policy.files import read_about, read_trained_on, save_policy
 from decima.policy.graphs import Graphs
-from decima.policy.loading import load_actor
-from decima.policy.policy import Policy, load_policy
+from decima.policy.loading import load_actor, load_policy
+from decima.policy.policy import Policy
 from tests.decima.policy.examples import VARIANTS, changed, episode, graphs_of, policy_of
 from tests.refusal import Malicious, refusal
 

@@ -15,8 +15,9 @@ import torch
 from decima.policy.config import DECIMA_SIM_POLICY, PolicyConfig
 from decima.policy.features import Featurizer, message_order, published_message_order
 from decima.policy.files import save_policy
+from decima.policy.loading import load_policy
 from decima.policy.parity import AgentReplay
-from decima.policy.policy import Policy, load_policy
+from decima.policy.policy import Policy
 from decima.policy.scheduler import NeuralScheduler
 from simulator import DECIMA_SIM, Cluster, ClusterConfig, Decision, run_episode
 from simulator.parity.cluster import Recording, stage_names

@@ -22,9 +22,9 @@ from decima.policy.errors import PolicyFileError
 from decima.policy.features import Featurizer
 from decima.policy.files import read_about, save_policy
 from decima.policy.graphs import Graphs
-from decima.policy.loading import load_actor
+from decima.policy.loading import load_actor, load_policy
 from decima.policy.parts import ALLOWED, allow_parts, is_own, load_part
-from decima.policy.policy import Policy, load_policy
+from decima.policy.policy import Policy
 from simulator import Cluster, ClusterConfig, Observation
 from tests.decima.policy.examples import changed, episode, graphs_of, policy_of
 from tests.example_parts import LeftToStart, ShortestFirst
