@@ -100,7 +100,7 @@ ON_CLUSTERS: Studies = {
         """Compare policies learned for different objectives.
 
         The average JCT with the moving delay, the same with moves that take no time, and the makespan (Decima,
-        Figure 13). Some 50 minutes of CPU time, nearly all of it two trainings.""",
+        Figure 13). Some 100 minutes of CPU time, nearly all of it two trainings.""",
         CHECKPOINT,
     ),
     "fig14": (
@@ -125,14 +125,14 @@ ON_CLUSTERS: Studies = {
         """Compare how parallelism limits are encoded, by how fast they are learned.
 
         As an input of one function, as separate outputs, and for single stages (Decima, Figure 15a); and networks as
-        public re-implementations have them. Some 3 hours of CPU time, nearly all of it five trainings.""",
+        public re-implementations have them. Some 2 hours of CPU time, nearly all of it five trainings.""",
         LOAD,
     ),
     "fig21": (
         """Compare Decima with the best order of jobs.
 
         Executors move at once and tasks do not vary, so that order is all that matters; of all orders of 10 jobs the
-        best is searched (Decima, Figure 21). Some 30 minutes of CPU time, of which 20 are a training.""",
+        best is searched (Decima, Figure 21). Some 90 minutes of CPU time, of which 20 to 30 are a training.""",
         CHECKPOINT,
     ),
     "fig22": (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -132,3 +133,10 @@ def test_durations_that_vary_are_refused() -> None:
     with pytest.raises(ValueError, match="varied: expected a simplified profile, in which tasks do not vary"):
         search_orders(jobs(varied))
     assert search_orders(jobs(simplified(varied))).proven
+
+
+def test_simplified_tasks_know_no_warm_up() -> None:
+    sequence = batch_arrivals([simplified(profile) for profile in synthetic_profiles(3, seed=1)], 3, 0)
+    clusters = [replace(simplified_cluster(4), warmup_delay_ms=warmup_ms) for warmup_ms in (0.0, 5000.0)]
+    ends_ms = [run_episode(cluster, sequence, SjfCp()).completion_ms for cluster in clusters]
+    np.testing.assert_array_equal(*ends_ms)
