@@ -83,7 +83,11 @@ class OrderSearch:
 
 
 def simplified_cluster(num_executors: int = 50) -> ClusterConfig:
-    """The cluster of the simplified setting: executors move in no time; simplified tasks know no warm-up."""
+    """The cluster of the simplified setting: executors move in no time.
+
+    The usual warm-up stays. Simplified tasks do not know it, but it is what a policy's guard measures its patience in,
+    and a policy is trained with it.
+    """
     return ClusterConfig(num_executors=num_executors, moving_delay_ms=0.0)
 
 
