@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decima.policy.compiled.graphs import LIMIT_KINDS, Jobs, Recipe, Seen, build
-from decima.policy.compiled.guard import Patience, has_work
+from decima.policy.compiled.guard import Patience
 from decima.policy.config import PolicyConfig
 from decima.policy.feature_config import FEATURE_NAMES
 from decima.policy.graphs import Graphs
@@ -91,7 +91,7 @@ class Featurizer:
         return self._order(profile), [useful_executors(profile, cluster, each) for each in THRIFT]
 
     def _seen(self, observation: Observation) -> Seen:
-        """What is read of an observation, and whether the guard has cause to act."""
+        """What is read of an observation."""
         config = observation.config
         rule = NO_RULE if self._rule is None else self._rule.ask(observation)
         rule_rests = self._rule is not None and rule.stage < 0
@@ -100,7 +100,7 @@ class Featurizer:
         patience = Patience(
             WORTH_WAITING * (config.moving_delay_ms + config.warmup_delay_ms), worth * config.moving_delay_ms
         )
-        seen = Seen(
+        return Seen(
             observation.jobs,
             observation.stages,
             observation.classes,
@@ -115,44 +115,46 @@ class Featurizer:
             rule.limits,
             rule.away,
             rule.price,
-            False,
+            # What the rule does is no mistake, even where the guard's measures are a little different.
+            self.guard and asked_again and not rule_rests,
             patience,
         )
-        # What the rule does is no mistake, even where the guard's measures are a little different.
-        if self.guard and asked_again and not rule_rests and has_work(seen, patience):
-            return seen._replace(can_wait=False, is_guarded=True)
-        return seen
 
-    def _can_wait(self, observation: Observation) -> bool:
-        return self.config.wait and self._seen(observation).can_wait
+    def _waiting(self, observation: Observation, graph: Graphs, row: int) -> int:
+        """The count that means to wait: 1 where a stage may be chosen and that is a choice, else 0, which is none."""
+        place, low = int(graph.place[row]), int(graph.low[row])
+        if self.config.limit == "stage":
+            return int(observation.running_executors[place]) - low
+        return observation.held(int(observation.stage_job[place])) - low
 
     def decision(self, observation: Observation, graph: Graphs, row: int, count: int) -> Decision | None:
         """What a choice does, as ``policy.Choices`` has it: a stage's row in the graph, and its limit less ``low``."""
-        place, low = int(graph.place[row]), int(graph.low[row])
-        held = observation.held(int(observation.stage_job[place]))
-        # Limits of jobs begin with what the job holds if waiting is a choice; those of single stages do not tell.
-        more = count - self._can_wait(observation) if self.config.limit == "stage" else low + count - held
-        return Decision(place, held + more) if more else None
+        more = count - self._waiting(observation, graph, row)
+        place = int(graph.place[row])
+        return Decision(place, observation.held(int(observation.stage_job[place])) + more) if more else None
 
-    def choice(self, observation: Observation, decision: Decision | None) -> tuple[int, int] | None:
-        """The choice that does what a decision does: a stage's place, its limit less ``Graphs.low``; if there is one.
+    def choice(
+        self, observation: Observation, graph: Graphs, decision: Decision | None
+    ) -> tuple[int, int] | None:
+        """The choice that does what a decision does: a stage's row, and its limit less ``low``; if there is one.
 
-        To wait is a choice at every stage; it is taken to be one of the job with the least work left.
+        To wait is a choice at every stage; it is taken to be one of the job with the least work left. The largest limit
+        stands for all above it.
         """
-        can_wait = self._can_wait(observation)
-        if decision is not None:
-            held = observation.held(int(observation.stage_job[decision.stage]))
-            return decision.stage, decision.limit - held + can_wait
-        if not can_wait or not observation.num_schedulable:
-            return None
-        return _of_shortest(observation), 1
+        place = _of_shortest(observation) if decision is None else decision.stage
+        row = int(np.searchsorted(graph.place, place))
+        most, waiting = int(graph.high[row] - graph.low[row]), self._waiting(observation, graph, row)
+        if decision is None:
+            return (row, waiting) if most and waiting else None
+        held = observation.held(int(observation.stage_job[place]))
+        return (row, min(decision.limit - held + waiting, most)) if most else None
 
     def allows(self, graph: Graphs, observation: Observation, decision: Decision | None) -> bool:
         """Whether a decision is a choice in the graph of the same observation."""
+        may_choose = graph.high > graph.low
         if decision is None:
-            return self._can_wait(observation)
-        row = int(np.searchsorted(graph.place, decision.stage))
-        return bool(graph.high[row] > graph.low[row])
+            return self._waiting(observation, graph, int(may_choose.argmax())) > 0
+        return bool(may_choose[np.searchsorted(graph.place, decision.stage)])
 
     def graph(self, observation: Observation) -> Graphs:
         """The one graph of an observation."""

@@ -208,12 +208,11 @@ def roll_out_scheduler(
             observation = episode.observation = episode.cluster.observe()
             decision = scheduler.decide(observation) if observation.num_schedulable else None
             graph, num_answers = episode.featurizer.graph_and_answers(observation)
-            choice = episode.featurizer.choice(observation, decision) if num_answers > 1 else None
-            stage = -1 if choice is None else int(np.searchsorted(graph.place, choice[0]))
-            if choice is None or graph.high[stage] <= graph.low[stage]:
+            choice = episode.featurizer.choice(observation, graph, decision) if num_answers > 1 else None
+            if choice is None:
                 episode.decide(decision)
-                continue
-            episode.choose(graph, stage, min(choice[1], int(graph.high[stage] - graph.low[stage])), 0.0)
+            else:
+                episode.choose(graph, *choice, 0.0)
     return _gather(policy.config, episodes)
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from decima.policy.compiled.guard import Patience, held_back
+from decima.policy.compiled.guard import Patience, has_work, held_back
 from simulator.compiled import compiled
 
 __all__ = ["LIMIT_KINDS", "Jobs", "Recipe", "Rows", "Seen", "build", "select"]
@@ -37,7 +37,7 @@ class Seen(NamedTuple):
     source: int
     num_executors: int
     can_wait: bool
-    """Whether leaving the executors idle is a choice."""
+    """Whether leaving the executors idle is a choice, if no guard acts."""
     moving_delay_ms: float
     lasting_ms: float
     """How long an executor must be at work for a move to be worth it."""
@@ -49,8 +49,8 @@ class Seen(NamedTuple):
     """How far each stage is from the one that it would run next, [S]; empty if nobody asked it."""
     price: float
     """What executors cost by the rule."""
-    is_guarded: bool
-    """Whether nobody may be left idle, nor wait for what opens late."""
+    may_guard: bool
+    """Whether nobody may be left idle, nor wait for what opens late, while there is work worth a move."""
     patience: Patience
 
 
@@ -90,10 +90,11 @@ def build(seen, known, recipe):
     Returns:
         :class:`Rows`, the messages, int32 [M, 3], as ``graphs.Graphs`` has them, and the number of different answers.
     """
-    late = held_back(seen, known, seen.patience) if seen.is_guarded else np.zeros(len(seen.stages), np.bool_)
+    is_guarded = seen.may_guard and has_work(seen, seen.patience)
+    late = held_back(seen, known, seen.patience) if is_guarded else np.zeros(len(seen.stages), np.bool_)
     if seen.rule_stage >= 0:
         late[seen.rule_stage] = False
-    rows, num_answers = _rows(seen, known, recipe, late)
+    rows, num_answers = _rows(seen, known, recipe, late, seen.can_wait and not is_guarded)
     return rows, _messages(seen, known, rows.place), num_answers
 
 
@@ -126,7 +127,7 @@ def _make_rows(seen, recipe):
 
 
 @compiled
-def _rows(seen, known, recipe, late):
+def _rows(seen, known, recipe, late, can_wait):
     """What stages and jobs are like, and the number of different answers; ``late`` stages are none."""
     rows = _make_rows(seen, recipe)
     jobs, stages = seen.jobs, seen.stages
@@ -154,6 +155,7 @@ def _rows(seen, known, recipe, late):
         if _covers(kind, own):
             values[AS_LARGE] += kind.executors / most
     largest_cpu, largest_memory = _largest(seen.classes)
+    last, scaled = np.full(recipe.num_stage_features, np.nan), np.empty(recipe.num_stage_features)
     row = 0
     num_answers = 0
     for job in range(num_jobs):
@@ -198,8 +200,11 @@ def _rows(seen, known, recipe, late):
                     values[COVERING] += kind.executors / most
                     values[FREE_COVERING] += kind.free if number != seen.executor_class else 0
             for k in range(recipe.num_stage_features):
-                value = _scaled(values[recipe.names[k]], recipe.scales[k], recipe.logs[k])
-                rows.features[row, k] = value
+                value = values[recipe.names[k]]
+                if value != last[k]:  # most are of the job or of the cluster, and logarithms take long
+                    last[k] = value
+                    scaled[k] = _scaled(value, recipe.scales[k], recipe.logs[k])
+                rows.features[row, k] = scaled[k]
             rows.stage_job[row] = job
             rows.unfinished[row] = not is_finished
             rows.place[row] = place
@@ -210,7 +215,7 @@ def _rows(seen, known, recipe, late):
                 if recipe.limit_kind == OUTPUTS:
                     highest = min(highest, recipe.num_limits)
                 high = max(highest, lowest)
-                low -= seen.can_wait and highest > lowest
+                low -= can_wait and highest > lowest
                 num_answers += min(high - lowest, 1) if recipe.limit_kind == NONE else high - low
             rows.low[row] = low
             rows.high[row] = high

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decima.policy.compiled.graphs import NONE, OUTPUTS, STAGE
+from decima.policy.compiled.layers import apply_layer
 from simulator.compiled import ANY_ORDER, compiled, inner
 
 __all__ = ["PARTS", "SLOPE", "Network", "act", "pick"]
@@ -400,65 +401,12 @@ def _apply(network, part, x, num_rows, out, between):
         matrix = network.weights[offset : offset + (num_in + 1) * num_out].reshape(num_in + 1, num_out)
         source = x if layer == first else between[(layer - first) % 2]
         if layer + 1 < end:
-            _dense(source, num_rows, between[(layer - first + 1) % 2], matrix, network.slope)
+            apply_layer(source, num_rows, between[(layer - first + 1) % 2], matrix, network.slope)
         else:
             is_score = part >= STAGE_HEAD or part == ATTENTION
-            _dense(source, num_rows, out, matrix, np.float32(1.0) if is_score else network.embedding_slope)
-
-
-@inner(fastmath=ANY_ORDER)
-def _dense(x, num_rows, out, weights, slope):
-    """One layer on some rows; ``slope`` 1 is no activation.
-
-    ``weights`` are [inputs + 1, outputs], the last row is the bias. Several rows and inputs at a time spare loads
-    and stores. Plain ``range`` everywhere: where the compiler cannot see that an index is not negative, it does not
-    use vectors.
-    """
-    num_in, num_out = weights.shape[0] - 1, weights.shape[1]
-    blocks = num_rows // 4
-    pairs = num_in // 2
-    for block in range(blocks):
-        x4, out4 = x[4 * block : 4 * block + 4], out[4 * block : 4 * block + 4]
-        for j in range(num_out):
-            value = weights[num_in, j]
-            out4[0, j] = value
-            out4[1, j] = value
-            out4[2, j] = value
-            out4[3, j] = value
-        for pair in range(pairs):
-            k = 2 * pair
-            x0, x1, x2, x3 = x4[0, k], x4[1, k], x4[2, k], x4[3, k]
-            y0, y1, y2, y3 = x4[0, k + 1], x4[1, k + 1], x4[2, k + 1], x4[3, k + 1]
-            for j in range(num_out):
-                v, w = weights[k, j], weights[k + 1, j]
-                out4[0, j] += x0 * v + y0 * w
-                out4[1, j] += x1 * v + y1 * w
-                out4[2, j] += x2 * v + y2 * w
-                out4[3, j] += x3 * v + y3 * w
-        for k in range(2 * pairs, num_in):
-            x0, x1, x2, x3 = x4[0, k], x4[1, k], x4[2, k], x4[3, k]
-            for j in range(num_out):
-                v = weights[k, j]
-                out4[0, j] += x0 * v
-                out4[1, j] += x1 * v
-                out4[2, j] += x2 * v
-                out4[3, j] += x3 * v
-    for row in range(4 * blocks, num_rows):
-        for j in range(num_out):
-            out[row, j] = weights[num_in, j]
-        for pair in range(pairs):
-            k = 2 * pair
-            x0, y0 = x[row, k], x[row, k + 1]
-            for j in range(num_out):
-                out[row, j] += x0 * weights[k, j] + y0 * weights[k + 1, j]
-        for k in range(2 * pairs, num_in):
-            x0 = x[row, k]
-            for j in range(num_out):
-                out[row, j] += x0 * weights[k, j]
-    if slope != 1.0:
-        for row in range(num_rows):
-            for j in range(num_out):
-                out[row, j] = max(out[row, j], np.float32(0.0)) + slope * min(out[row, j], np.float32(0.0))
+            apply_layer(
+                source, num_rows, out, matrix, np.float32(1.0) if is_score else network.embedding_slope
+            )
 
 
 # Rows.
