@@ -129,7 +129,7 @@ class TrainingLoop(ABC, Generic[Config]):
     #: The policy's name beside the classic schedulers.
     NAME: str
 
-    def __init__(self, config: Config, out: Path, resume: bool, command: str) -> None:
+    def __init__(self, config: Config, out: str | Path, resume: bool, command: str) -> None:
         self.config = config
         self.out = Path(out)
         self.command = command

@@ -32,11 +32,11 @@ COMMON: dict[str, str] = {
 }
 
 
-def read_metrics(path: Path) -> list[dict[str, float]]:
+def read_metrics(path: str | Path) -> list[dict[str, float]]:
     """The rows of a ``metrics.jsonl``, without a last one that was cut off."""
     rows = []
     try:
-        text = read_bytes(path).decode()
+        text = read_bytes(Path(path)).decode()
     except (OSError, UnicodeDecodeError) as error:
         raise TrainingError(f"{path}: {getattr(error, 'strerror', 'no text')}, expected metrics") from None
     for number, line in enumerate(text.splitlines(), start=1):

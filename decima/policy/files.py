@@ -35,7 +35,7 @@ VERSION = 1
 TRAINED_ON = "trained_on"
 
 
-def save_policy(path: Path, policy: Actor | Policy, about: Mapping[str, Any] | None = None) -> None:
+def save_policy(path: str | Path, policy: Actor | Policy, about: Mapping[str, Any] | None = None) -> None:
     """Write a policy, in one step.
 
     Args:
@@ -46,7 +46,7 @@ def save_policy(path: Path, policy: Actor | Policy, about: Mapping[str, Any] | N
     text = json.dumps(
         {"version": VERSION, "config": policy.config.model_dump(mode="json"), "about": dict(about or {})}
     )
-    write_archive(path, {"policy": np.array(text), **policy.arrays})
+    write_archive(Path(path), {"policy": np.array(text), **policy.arrays})
 
 
 def read_policy(path: Path) -> tuple[PolicyConfig, dict[str, NDArray[Any]]]:
@@ -69,12 +69,14 @@ def read_policy(path: Path) -> tuple[PolicyConfig, dict[str, NDArray[Any]]]:
     return config, arrays
 
 
-def policy_path(name: str) -> Path:
-    """The file of a policy that ships, or else of that name.
+def policy_path(name: str | Path) -> Path:
+    """The file of a policy that ships, or else of that name; a path is what it is.
 
     Raises:
         PolicyFileError: there is neither.
     """
+    if isinstance(name, Path):
+        return name
     path = SHIPPED.get(name, Path(name))
     if path.is_file():
         return path
@@ -84,18 +86,25 @@ def policy_path(name: str) -> Path:
     )
 
 
-def read_about(path: Path) -> dict[str, Any]:
+def read_about(path: str | Path) -> dict[str, Any]:
     """What a policy's maker says about it.
+
+    Args:
+        path: a file; a text may be the name of a policy that ships.
 
     Raises:
         PolicyFileError: as ``read_policy``, but parts of the user's own need not be allowed.
     """
+    path = policy_path(path)
     arrays = read_archive(path)
     return _head(path, arrays)[1] if "policy" in arrays else {}
 
 
-def read_trained_on(path: Path) -> Surroundings | None:
+def read_trained_on(path: str | Path) -> Surroundings | None:
     """What a policy was trained on; none if its maker does not say, as for the published Decima weights.
+
+    Args:
+        path: as ``read_about``.
 
     Raises:
         PolicyFileError: as ``read_about``, or what is said means nothing.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from decima import policy
 from decima.policy.actor import Actor, array_shapes
 from decima.policy.archive import checked_weights
-from decima.policy.files import read_policy
+from decima.policy.files import policy_path, read_policy
 
 if TYPE_CHECKING:
     from decima.policy.policy import Policy
@@ -16,27 +16,35 @@ if TYPE_CHECKING:
 __all__ = ["load_actor", "load_policy"]
 
 
-def load_actor(path: Path) -> Actor | Policy:
+def load_actor(path: str | Path) -> Actor | Policy:
     """Read a policy, to decide.
+
+    Args:
+        path: a file; a text may be the name of a policy that ships.
 
     Raises:
         PolicyFileError: no archive of arrays, another version, arrays that do not fit the shape it names, or parts of
             the user's own that nobody has allowed, see ``parts.allow_parts``.
         PartError: such a part cannot be loaded.
     """
+    path = policy_path(path)
     config, arrays = read_policy(path)
     if config.is_compiled:
         return Actor(config, checked_weights(path, arrays, array_shapes(config)))
     return load_policy(path)
 
 
-def load_policy(path: Path) -> Policy:
+def load_policy(path: str | Path) -> Policy:
     """Read a policy, to train it or to look at its probabilities; to decide, an ``Actor`` is enough.
+
+    Args:
+        path: as ``load_actor``.
 
     Raises:
         PolicyFileError: as ``load_actor``.
         PartError: a part of the user's own cannot be loaded.
     """
+    path = policy_path(path)
     config, arrays = read_policy(path)
     network = policy.Policy(config)  # the package imports PyTorch only now
     network.take(checked_weights(path, arrays, {name: each.shape for name, each in network.arrays.items()}))

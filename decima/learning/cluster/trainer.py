@@ -65,7 +65,7 @@ class Trainer(TrainingLoop["TrainingConfig"]):
     def __init__(
         self,
         config: TrainingConfig,
-        out: Path,
+        out: str | Path,
         *,
         resume: bool = False,
         device: str = "cpu",

@@ -60,7 +60,7 @@ class DeepRMTrainer(TrainingLoop["DeepRMConfig"]):
     def __init__(
         self,
         config: DeepRMConfig,
-        out: Path,
+        out: str | Path,
         *,
         resume: bool = False,
         device: str = "cpu",

@@ -20,6 +20,7 @@ from decima.policy.files import read_about, read_trained_on, save_policy
 from decima.policy.graphs import Graphs
 from decima.policy.loading import load_actor, load_policy
 from decima.policy.policy import Policy
+from decima.policy.shipped import SHIPPED
 from tests.decima.policy.examples import VARIANTS, changed, episode, graphs_of, policy_of
 from tests.refusal import Malicious, refusal
 
@@ -63,6 +64,17 @@ def test_a_policy_decides_as_it_did_before_it_was_stored(name: str, tmp_path: Pa
         np.testing.assert_array_equal(before.stage, after.stage)
         np.testing.assert_array_equal(before.count, after.count)
         np.testing.assert_array_equal(before.log_probability, after.log_probability)
+
+
+def test_a_text_names_a_file_or_a_policy_that_ships(path: Path) -> None:
+    assert load_policy(str(path)).config == load_actor(str(path)).config == SMALL
+    assert read_about(str(path)) == read_about(path)
+    assert load_actor("general").config == load_actor(SHIPPED["general"]).config
+    assert read_trained_on("general") is not None
+    save_policy(str(path), policy_of(SMALL), {"made by": "somebody else"})
+    assert read_about(path) == {"made by": "somebody else"}
+    with pytest.raises(PolicyFileError, match="the policy 'missing' is no file, nor does it ship"):
+        load_policy("missing")
 
 
 def test_what_its_maker_says_is_kept(path: Path) -> None:
