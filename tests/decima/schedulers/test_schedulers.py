@@ -122,6 +122,11 @@ def test_of_jobs_with_the_same_work_the_first_goes_first() -> None:
     assert grants(SjfCp(), 5, one_stage(3, 3)) == [(0, 0, 3), (1, 0, 2)]
 
 
+def test_of_stages_with_paths_of_the_same_length_the_first_goes_first() -> None:
+    sequence = jobs(job(stage(3, 1000.0), stage(3, 1000.0)))
+    assert grants(SjfCp(), 5, sequence) == [(0, 0, 3), (0, 1, 2)]
+
+
 def test_sjf_cp_runs_the_stage_with_the_longest_path_to_the_end() -> None:
     """Paths: stage 0: 1 + 9, 1: 5, 2: 2 + 3 + 1, 3: 9, 4: 3 + 1, 5: 1 (tasks of 1 s, so many)."""
     sizes = (1, 5, 2, 9, 3, 1)
