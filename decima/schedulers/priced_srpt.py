@@ -26,11 +26,9 @@ MEASURED, LOWEST_OF_STREAM = 6, 7
 #: The price is so many times the root of demand over supply; the second is that of streams.
 STEEPNESS = (1.25, 2.0)
 #: A job of which all work waits for somebody may have so many times what it uses well, however little each executor
-#: finds there; later fewer in proportion. Where tasks are short, hardly a move would be worth it otherwise.
-USED_WELL = 2.0
-#: Free executors that nobody wants move for so many moving delays of work; where jobs keep coming, only those beyond so
-#: many times the largest limit.
-WORTH_SPARING, KEPT_BACK = 1.0, 8.0
+#: finds there; later fewer in proportion. Where tasks are short, hardly a move would be worth it otherwise. The second
+#: number comes on top where nobody wants any executor, and with the square of their share where some are wanted.
+USED_WELL, UNWANTED = 2.0, 4.0
 #: How far away from what a job would run next its other stages are.
 AWAY_IN_JOB = 1.5
 NO_JITTER = np.zeros((0, 0))
@@ -42,8 +40,7 @@ class PricedSrpt(Scheduler):
     As ``ProfiledSrpt``, but how much executors count is no constant. The price rises with the root of what the live
     jobs want over what there is: a single job gets all that makes it much faster, of many jobs each gets few, with
     which it does the most work in executor time. These a job that begins gets even if each of them finds little to do,
-    and twice as many if nobody else wants them. And while more executors are free than anybody wants, shorter work is
-    worth a move.
+    twice as many if the others have theirs, and up to six times as many where most executors are wanted by nobody.
 
     Args:
         jitter: how much the order of jobs and their limits vary by chance: the standard deviation of what is added to
@@ -126,17 +123,14 @@ def _choose(  # type: ignore[no-untyped-def]
         is_stream |= job.arrival_ms != jobs[0].arrival_ms
     price = _price(useful, unclaimed, most, is_stream)
 
-    spare = 0.0
-    if source < 0:
-        for kind in classes:
-            spare += kind.free
-        largest = 0.0
-        for job in range(num_jobs):
-            largest = max(largest, useful[job, price])
-            if unclaimed[job] > 0:
-                spare -= max(useful[job, price] - jobs[job].executors, 0.0)
-        if is_stream:
-            spare -= KEPT_BACK * largest
+    unwanted = float(offered)
+    for number in range(len(classes)):
+        if source >= 0 or number != executor_class:  # else these are offered, but for those committed already
+            unwanted += classes[number].free
+    for job in range(num_jobs):
+        if unclaimed[job] > 0:
+            unwanted -= max(useful[job, price] - jobs[job].executors, 0.0)
+    may_have = USED_WELL + UNWANTED * (max(unwanted, 0.0) / most) ** 2
 
     limits = np.empty(num_jobs, np.int64)
     worth_ms = (WORTH_LEAVING if source >= 0 else WORTH_MOVING) * delay_ms
@@ -149,11 +143,8 @@ def _choose(  # type: ignore[no-untyped-def]
             held -= offered
             order *= STAYING
         elif delay_ms > 0:
-            used_well = USED_WELL * useful[job, price] * fitting[job] / max(total[job], 1.0)
+            used_well = may_have * useful[job, price] * fitting[job] / max(total[job], 1.0)
             lasting = max(fitting[job] / worth_ms, used_well, 1.0)
-            if spare > 0:
-                easily = min(fitting[job] / (WORTH_SPARING * delay_ms), jobs[job].executors + spare)
-                lasting = max(lasting, easily)
         limit = useful[job, price]
         if len(factors):
             order *= factors[0, job]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,6 +13,7 @@ from decima.schedulers.priced_srpt import (
     MEASURED,
     PRICES,
     STEEPNESS,
+    UNWANTED,
     USED_WELL,
     PricedSrpt,
 )
@@ -91,17 +91,21 @@ def test_executors_go_where_a_job_uses_them_well_even_if_each_finds_little_there
     assert rule.limits[0] == max(1, min(at_most, int(USED_WELL * used_well * left / 40)))
 
 
-def test_where_many_executors_are_free_shorter_work_is_worth_a_move() -> None:
-    """Of a stream that has few jobs only what it keeps back stays where it is."""
+@pytest.mark.parametrize("executors", [45, 60, 100, 400])
+def test_the_more_executors_nobody_wants_the_more_of_them_a_job_may_have(executors: int) -> None:
+    """Two jobs with twenty executors each, and twenty tasks for which hardly a move is worth it."""
+    config = ClusterConfig(executors, moving_delay_ms=DELAY_MS)
     profile = job(stage(40, DELAY_MS))
-    limits = []
-    for executors in (100, 400):
-        config = ClusterConfig(executors, moving_delay_ms=DELAY_MS)
-        cluster, scheduler = asked(config, replace(jobs(profile, profile), arrival_ms=np.array([0.0, 1.0])))
-        while len(cluster.observe().jobs) < 2:
-            cluster.decide(Decision(0, 20) if cluster.observe().num_schedulable else None)
-        limits.append(int(scheduler.ask(cluster.observe()).limits[0]))
-    assert limits == [10, 20]  # half of what is left of the 40 tasks, and all of it
+    cluster, scheduler = asked(config, jobs(profile, profile))
+    cluster.decide(Decision(0, 20))
+    cluster.decide(Decision(1, 20))
+    seen = cluster.observe()
+    assert (seen.offered, seen.unclaimed_tasks.tolist()) == (executors - 40, [20, 20])
+    rule = scheduler.ask(seen)
+    used_well = useful_executors(profile, config, rule.price)
+    unwanted = executors - 40 - 2 * max(used_well - 20, 0)
+    may_have = USED_WELL + UNWANTED * max(unwanted / executors, 0) ** 2
+    assert rule.limits[0] == int(max(may_have * used_well * 20 / 40, 20 / WORTH_MOVING))
 
 
 def test_the_shortest_jobs_come_first() -> None:
