@@ -50,6 +50,7 @@ RECIPES = {
     "packing-tpch": "packing",
     "packing-trace": "trace",
     "tpch-batch": "batch",
+    "tpch-stream": "stream",
     "embedded-batch": "batch",
     "embedded-stream": "stream",
 }

@@ -13,8 +13,8 @@ __all__ = ["SHIPPED", "default_policies", "specialists"]
 
 #: Name -> file. The first is for clusters of many sizes and moving delays, batches and streams of TPC-H and of random
 #: DAGs. Those that pack learned from streams on executors of four classes: of published TPC-H profiles, and of the jobs
-#: of an industrial trace. The others, the specialists, know batches of 20 jobs on 50 executors, published profiles or
-#: embedded ones, and busy streams of embedded ones, and are better there than the first.
+#: of an industrial trace. The others, the specialists, know batches of 20 jobs and streams on 50 executors, of
+#: published profiles or embedded ones, and are better there than the first.
 SHIPPED: dict[str, Path] = {
     name: Path(__file__).with_name(f"{name}.npz")
     for name in (
@@ -22,6 +22,7 @@ SHIPPED: dict[str, Path] = {
         "packing-tpch",
         "packing-trace",
         "tpch-batch",
+        "tpch-stream",
         "embedded-batch",
         "embedded-stream",
     )
@@ -35,7 +36,7 @@ def default_policies(num_classes: int = 1) -> tuple[str, ...]:
 
 def specialists() -> tuple[str, ...]:
     """The names of those that are meant only where all is as in their training, and are there."""
-    return _there(("tpch-batch", "embedded-batch", "embedded-stream"))
+    return _there(("tpch-batch", "tpch-stream", "embedded-batch", "embedded-stream"))
 
 
 def _there(names: Iterable[str]) -> tuple[str, ...]:

@@ -161,6 +161,17 @@ def test_a_specialist_for_busy_streams(changed: dict[str, Any], seed: int) -> No
     assert best_fit(here(**{"seed": seed, "jobs": 60, "every_s": 4.0, **changed})) == ("embedded-stream", [])
 
 
+@pytest.mark.parametrize("seed", range(0, 1000, 250))
+@pytest.mark.parametrize("changed", [{}, {"executors": 45}, {"every_s": 28.0}, {"delay_s": 2.2}])
+def test_a_specialist_for_streams_of_the_published_jobs(
+    changed: dict[str, Any], seed: int, shared: Callable[[str], Path]
+) -> None:
+    published = open_workload(shared("tpch"))
+    stream = {"seed": seed, "jobs": 200, "every_s": 25.0, **changed}
+    assert best_fit(here(published, **stream)) == ("tpch-stream", [])
+    assert best_fit(here(published, **stream | {"every_s": 12.0})) == ("general", [])
+
+
 @pytest.mark.parametrize(
     "changed",
     [
