@@ -11,21 +11,16 @@ from pathlib import Path
 
 __all__ = ["SHIPPED", "default_policies", "specialists"]
 
+#: Each is meant only where all is as in its training.
+_SPECIALISTS = ("tpch-batch", "tpch-stream", "embedded-batch", "embedded-stream")
+
 #: Name -> file. The first is for clusters of many sizes and moving delays, batches and streams of TPC-H and of random
 #: DAGs. Those that pack learned from streams on executors of four classes: of published TPC-H profiles, and of the jobs
 #: of an industrial trace. The others, the specialists, know batches of 20 jobs and streams on 50 executors, of
 #: published profiles or embedded ones, and are better there than the first.
 SHIPPED: dict[str, Path] = {
     name: Path(__file__).with_name(f"{name}.npz")
-    for name in (
-        "general",
-        "packing-tpch",
-        "packing-trace",
-        "tpch-batch",
-        "tpch-stream",
-        "embedded-batch",
-        "embedded-stream",
-    )
+    for name in ("general", "packing-tpch", "packing-trace", *_SPECIALISTS)
 }
 
 
@@ -36,7 +31,7 @@ def default_policies(num_classes: int = 1) -> tuple[str, ...]:
 
 def specialists() -> tuple[str, ...]:
     """The names of those that are meant only where all is as in their training, and are there."""
-    return _there(("tpch-batch", "tpch-stream", "embedded-batch", "embedded-stream"))
+    return _there(_SPECIALISTS)
 
 
 def _there(names: Iterable[str]) -> tuple[str, ...]:
