@@ -135,7 +135,7 @@ def test_lock_step(policy: Policy, profiles: tuple[JobProfile, ...]) -> None:
             f"{len(samples)} samples, {np.diff(samples.graphs.first_stage).mean():.0f} unfinished stages",
             end="",
         )
-    assert min(results) <= 0.4
+    assert min(results) <= 0.2
 
 
 def advantages(samples: Trajectories) -> np.ndarray:
