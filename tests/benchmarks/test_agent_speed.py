@@ -123,19 +123,24 @@ def episodes(profiles: tuple[JobProfile, ...], seed: int) -> list[EpisodeSpec]:
 
 
 def test_lock_step(policy: Policy, profiles: tuple[JobProfile, ...]) -> None:
-    results = []
+    ratios = []
     for seed in range(REPEATS):
-        specs = episodes(profiles, seed)
-        started = time.process_time()
-        samples = roll_out(policy, specs)
-        spent = time.process_time() - started
-        results.append(1000 * spent / samples.num_decisions.sum())
+        together_ms, samples = rolling_out_ms(policy, episodes(profiles, seed))
+        alone_ms = np.mean([rolling_out_ms(policy, [spec])[0] for spec in episodes(profiles, seed)[::4]])
+        ratios.append(together_ms / alone_ms)
         print(
-            f"\n{results[-1]:.3f} ms per decision, {1000 * spent / len(samples):.3f} per sample; "
+            f"\n{together_ms:.3f} ms per decision, {ratios[-1]:.2f} of an episode alone; "
             f"{len(samples)} samples, {np.diff(samples.graphs.first_stage).mean():.0f} unfinished stages",
             end="",
         )
-    assert min(results) <= 0.2
+    assert min(ratios) <= 0.9
+
+
+def rolling_out_ms(policy: Policy, specs: list[EpisodeSpec]) -> tuple[float, Trajectories]:
+    """Time per decision, the simulator's included, and the episodes."""
+    started = time.process_time()
+    samples = roll_out(policy, specs)
+    return 1000 * (time.process_time() - started) / samples.num_decisions.sum(), samples
 
 
 def advantages(samples: Trajectories) -> np.ndarray:
