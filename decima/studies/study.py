@@ -24,6 +24,7 @@ from decima.evaluation.tuning import ALPHAS
 from decima.learning.cluster.config import TrainingConfig, read_config
 from decima.learning.cluster.trainer import Trainer
 from decima.learning.trainings import Tell, train_all
+from decima.policy.shipped import specialists
 from decima.registry import LEARNED
 from simulator.cluster.config import ClusterConfig
 from workloads.arrivals import poisson_arrivals
@@ -183,6 +184,16 @@ class Study:
         if fitting is not None:
             return f"{LEARNED}:{fitting[0]}"
         return self.train(variant)[variant.name]
+
+    def specialist(self, conditions: Conditions) -> str | None:
+        """The policy that comes with the project and learned in just these conditions, as a scheduler.
+
+        None where there is none, or where this study does not train at full size: those that ship were.
+        """
+        if self.budget != 1 or "file" in self.source:
+            return None
+        fitting = best_fit(conditions)
+        return f"{LEARNED}:{fitting[0]}" if fitting is not None and fitting[0] in specialists() else None
 
     # What is compared.
 

@@ -107,6 +107,15 @@ def test_a_shipped_policy_that_fits_stands_for_one_that_would_be_trained(
     assert full.full_policy(full.batch_variant()) == trained
 
 
+def test_a_specialist_is_of_just_these_conditions_and_of_full_training(study: Study, tmp_path: Path) -> None:
+    full = replace(study, workload=embedded_workload(), source={}, executors=50, num_jobs=None, budget=1.0)
+    batch = full.conditions(num_experiments=1, num_jobs=20)
+    assert full.specialist(batch) == "decima:embedded-batch"
+    assert full.specialist(full.conditions(num_experiments=1, num_jobs=5)) is None
+    assert replace(full, budget=0.5).specialist(batch) is None
+    assert replace(full, source={"file": tmp_path / "own.json"}).specialist(batch) is None
+
+
 def test_a_training_that_was_cut_off_goes_on(
     study: Study, make_study: Callable[..., Study], tmp_path: Path
 ) -> None:
