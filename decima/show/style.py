@@ -74,10 +74,14 @@ DPI = 120
 
 
 def styles(names: Iterable[str], others: Sequence[tuple[str, str]] = COLOURED) -> dict[str, dict[str, Any]]:
-    """Colour and dashes of lines: as in all pictures for those that are known, what is free for each of the others."""
+    """Colour and dashes of lines: as in all pictures for those that are known, what is free for each of the others.
+
+    Where colours run out, they come again with dots.
+    """
     names = list(names)
     taken = {STYLES[name][0] for name in names if name in STYLES} - {BLACK}
-    free = itertools.cycle([look for look in others if look[0] not in taken] or others)
+    left = [look for look in others if look[0] not in taken] or others
+    free = itertools.cycle([*left, *((colour, ":") for colour, _ in left)])
     looks = {name: STYLES[name] if name in STYLES else next(free) for name in names}
     return {name: {"color": colour, "linestyle": dashes} for name, (colour, dashes) in looks.items()}
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogFormatter
 
 from decima.evaluation.tuning import HINDSIGHT
 from decima.show.style import finish_axes, legend_beside, new_axes, styles
@@ -122,5 +123,6 @@ def plot_fig14(outcome: Outcome) -> Figure:
         axes.plot(places, means, label=name, marker="o", markersize=4, **look)
     axes.set_xticks(places)
     finish_axes(axes, xlabel="Load (%)", ylabel="Average job completion time (s)", yscale="log")
+    axes.yaxis.set_minor_formatter(LogFormatter())
     legend_beside(axes)
     return figure

@@ -16,6 +16,11 @@ def test_no_two_schedulers_look_the_same() -> None:
     assert len(styles(too_many)) == 7
 
 
+def test_where_colours_run_out_dots_tell_lines_apart() -> None:
+    looks = styles(["tuned-weighted-fair", "priced-srpt", "decima", *"abcdefgh"])
+    assert len({(look["color"], look["linestyle"]) for look in looks.values()}) == len(looks)
+
+
 def test_a_scheduler_has_one_colour_and_one_entry_in_the_legend_whatever_the_condition() -> None:
     _, axes = new_axes(4, 4)
     one, other = Interval(2.0, 0.5), Interval(1.0, math.nan)
