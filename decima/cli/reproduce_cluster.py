@@ -107,7 +107,7 @@ ON_CLUSTERS: Studies = {
         """Measure what each idea of Decima is for, as the load grows.
 
         Without parallelism control, without graph embedding, trained on unfixed sequences, trained on batches
-        (Decima, Figure 14); and networks as public re-implementations have them. Some 5 hours of CPU time, nearly all
+        (Decima, Figure 14); and networks as public re-implementations have them. Some 6 hours of CPU time, nearly all
         of it six trainings.""",
         with_options(
             click.option(

@@ -81,7 +81,7 @@ def styles(names: Iterable[str], others: Sequence[tuple[str, str]] = COLOURED) -
     names = list(names)
     taken = {STYLES[name][0] for name in names if name in STYLES} - {BLACK}
     left = [look for look in others if look[0] not in taken] or others
-    free = itertools.cycle([*left, *((colour, ":") for colour, _ in left)])
+    free = itertools.cycle(dict.fromkeys([*left, *((colour, ":") for colour, _ in left)]))
     looks = {name: STYLES[name] if name in STYLES else next(free) for name in names}
     return {name: {"color": colour, "linestyle": dashes} for name, (colour, dashes) in looks.items()}
 

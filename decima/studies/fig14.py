@@ -60,7 +60,8 @@ def fig14(study: Study, loads: Sequence[float] = LOADS) -> Outcome:
     # Of equal training, so the policy that comes with the project does not stand for the full one.
     schedulers = {HINDSIGHT: HINDSIGHT, RULE: RULE, FULL: study.full_policy(full)}
     # The one for batches is of its own recipe anyway, and so is that which ships.
-    specialist = batches.specialist(batches.conditions(num_experiments=1, num_jobs=20))
+    num_jobs = variants[BATCH].config.workload.jobs
+    specialist = batches.specialist(batches.conditions(num_experiments=1, num_jobs=num_jobs))
     ready = {} if specialist is None else {BATCH: specialist}
     trained = study.train(*(variant for name, variant in variants.items() if name not in ready))
     schedulers |= {name: ready.get(name) or trained[variant.name] for name, variant in variants.items()}

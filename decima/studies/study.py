@@ -180,20 +180,21 @@ class Study:
         """
         if self.checkpoint is not None:
             return f"{LEARNED}:{self.checkpoint}"
-        fitting = None if shipped_for is None or "file" in self.source else best_fit(shipped_for)
-        if fitting is not None:
-            return f"{LEARNED}:{fitting[0]}"
-        return self.train(variant)[variant.name]
+        shipped = None if shipped_for is None else self._shipped(shipped_for)
+        return self.train(variant)[variant.name] if shipped is None else f"{LEARNED}:{shipped}"
 
     def specialist(self, conditions: Conditions) -> str | None:
         """The policy that comes with the project and learned in just these conditions, as a scheduler.
 
         None where there is none, or where this study does not train at full size: those that ship were.
         """
-        if self.budget != 1 or "file" in self.source:
-            return None
-        fitting = best_fit(conditions)
-        return f"{LEARNED}:{fitting[0]}" if fitting is not None and fitting[0] in specialists() else None
+        shipped = self._shipped(conditions)
+        return f"{LEARNED}:{shipped}" if self.budget == 1 and shipped in specialists() else None
+
+    def _shipped(self, conditions: Conditions) -> str | None:
+        """The policy that comes with the project and fits best; none for a user's own jobs."""
+        fitting = None if "file" in self.source else best_fit(conditions)
+        return None if fitting is None else fitting[0]
 
     # What is compared.
 

@@ -123,16 +123,18 @@ def episodes(profiles: tuple[JobProfile, ...], seed: int) -> list[EpisodeSpec]:
 
 
 def test_lock_step(policy: Policy, profiles: tuple[JobProfile, ...]) -> None:
-    ratios = []
+    results, ratios = [], []
     for seed in range(REPEATS):
         together_ms, samples = rolling_out_ms(policy, episodes(profiles, seed))
         alone_ms = np.mean([rolling_out_ms(policy, [spec])[0] for spec in episodes(profiles, seed)[::4]])
+        results.append(together_ms)
         ratios.append(together_ms / alone_ms)
         print(
             f"\n{together_ms:.3f} ms per decision, {ratios[-1]:.2f} of an episode alone; "
             f"{len(samples)} samples, {np.diff(samples.graphs.first_stage).mean():.0f} unfinished stages",
             end="",
         )
+    assert min(results) <= 0.2
     assert min(ratios) <= 0.9
 
 
