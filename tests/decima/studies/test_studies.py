@@ -20,7 +20,7 @@ from decima.policy.config import PolicyConfig
 from decima.policy.features import Featurizer
 from decima.studies import fig9, fig13, fig14, fig15, fig21, fig22, table2
 from decima.studies.anchors import ATTENTION, PLAIN
-from decima.studies.study import Study
+from decima.studies.study import Study, Variant
 from decima.studies.study_report import RULE, Outcome, plot_bars, study_json, study_notes, study_table
 from simulator import Cluster, ClusterConfig
 from tests.decima.cli.commands import assert_same_again
@@ -116,6 +116,26 @@ def test_fig14(study: Study) -> None:
     assert policies[fig14.BATCH]["workload"]["arrivals"] == "batch"
     assert_anchors({name: policies[name] for name in ANCHORS})
     assert len(fig14.plot_fig14(outcome).axes[0].lines) == 9
+
+
+def test_fig14_does_not_train_what_a_specialist_stands_for(
+    study: Study, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained: list[str] = []
+
+    def train(_: Study, *variants: Variant) -> dict[str, str]:
+        trained.extend(variant.name for variant in variants)
+        return dict.fromkeys(trained, "fair")
+
+    monkeypatch.setattr(Study, "train", train)
+    monkeypatch.setattr(Study, "specialist", lambda *_: "sjf-cp")
+    outcome = fig14.fig14(study, loads=(0.5,))
+    schedulers = outcome.comparisons["load 50%"].schedulers
+    assert schedulers[fig14.BATCH] == "sjf-cp"
+    assert schedulers[fig14.UNFIXED] == "fair"
+    assert len(trained) == 6
+    assert not any(name.startswith("batch") for name in trained)
+    assert "it comes with the project, " in outcome.notes[0]
 
 
 def test_fig15a(study: Study) -> None:
