@@ -27,7 +27,7 @@ def execute(path: Path) -> nbformat.NotebookNode:
     notebook = nbformat.read(path, as_version=4)
     client = NotebookClient(
         notebook,
-        timeout=60,
+        timeout=600,  # a cell takes seconds, on a busy machine minutes
         kernel_name="python3",
         record_timing=False,
         resources={"metadata": {"path": str(FOLDER.parent)}},

@@ -20,9 +20,26 @@ from decima.policy.shipped import SHIPPED
 from tests.decima.cli.commands import SAVED, Compare, assert_one_line_error, assert_same_again, results
 
 #: Quick, and as unlike what the policies that ship were trained on as can be.
-UNLIKE = ("--executors", "5000", "--jobs", "2", "--seeds", "1", "--training", "1", "--processes", "1")
+UNLIKE = (
+    "--moving-delay",
+    "100",
+    "--executors",
+    "5",
+    "--jobs",
+    "2",
+    "--seeds",
+    "1",
+    "--training",
+    "1",
+    "--processes",
+    "1",
+)
 MET = read_trained_on(SHIPPED["general"])
-WHY = f"5,000 executors, trained on {MET.executors.low:.0f} to {MET.executors.high:.0f}" if MET else ""
+WHY = (
+    f"a moving delay of 100 s, trained on {MET.moving_delay_s.low:.0f} to {MET.moving_delay_s.high:.0f}"
+    if MET
+    else ""
+)
 
 
 def notices(done: Result) -> list[str]:
@@ -37,7 +54,7 @@ def test_by_default_a_policy_that_does_not_fit_is_left_out_and_one_line_says_so(
     assert notices(done) == [
         f"decima is left out, its policy general was trained on something else: {WHY}. To train one that fits: "
         "decima train --config general --set start=general --set behaviour_cloning=null --set iterations=40 "
-        "--set 'settings.sources=[tpch]' --set settings.executors=5000 --set settings.moving_delay=2 "
+        "--set 'settings.sources=[tpch]' --set settings.executors=5 --set settings.moving_delay=100 "
         "--set settings.durations=1 --set settings.tasks=1 --set settings.batches=1 --set settings.batch_jobs=2 "
         "--set validation.cells=1 --set validation.sequences=20 --out DIR. To see it all the same: --schedulers "
         "fair,decima."

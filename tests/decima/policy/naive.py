@@ -7,13 +7,13 @@ enough to be checked by eye against the paper.
 from __future__ import annotations
 
 import math
+from functools import cache
 
 import numpy as np
 
 from decima.policy.config import Feature
 from decima.policy.features import LASTING_MOVES, RULES, THRIFT
 from decima.policy.policy import Policy
-from decima.schedulers.rule import Rule
 from simulator import Observation
 from simulator.cluster.alone import useful_executors
 
@@ -43,7 +43,9 @@ class NaiveNetwork:
         for name, _, layer in policy.layers():
             arrays = (layer.weight.detach().double().numpy(), layer.bias.detach().double().numpy())
             self.weights.setdefault(name, []).append(arrays)
-        self.embeddings: dict[int, Vector] = {}
+        self.rule = RULES[self.config.rule]().ask(observation)
+        self.values = cache(self.values_of)
+        self.embedding = cache(self.embedding_of)
         jobs = range(observation.jobs.size)
         self.y = [self.job_embedding(job) for job in jobs]
         self.z = self.net("global_aggregate", sum(self.net("global_summary", y) for y in self.y))
@@ -55,6 +57,11 @@ class NaiveNetwork:
     # What is seen.
 
     def feature(self, feature: Feature, job: int, place: int | None = None) -> float:
+        value = self.values(job, place)[feature.name] / feature.scale
+        return math.log(1 + value) if feature.log else value
+
+    def values_of(self, job: int, place: int | None) -> dict[str, float]:
+        """All that there is to know, by the names of features."""
         seen = self.seen
         values = {
             "job_executors": float(seen.job_executors[job]),
@@ -79,10 +86,9 @@ class NaiveNetwork:
         profile = seen.profiles[job]
         for name, thrift in zip(("thrifty_executors", "fast_executors"), THRIFT, strict=True):
             values[name] = useful_executors(profile, seen.config, thrift)
-        rule = self.rule()
         held = seen.held(job)
-        values["rule_executors"] = min(max(rule.limits[job], held), held + seen.offered)
-        values["price"] = rule.price
+        values["rule_executors"] = min(max(self.rule.limits[job], held), held + seen.offered)
+        values["price"] = self.rule.price
         values["stream"] = 1.0 if np.ptp(seen.job_arrival_ms) > 0 else -1.0
         if place is not None:
             mean, left, unclaimed = (
@@ -103,15 +109,11 @@ class NaiveNetwork:
             waiting = [seen.classes[kind]["free"] for kind in others if covers(seen.classes[kind], need)]
             values |= {"covering_share": share(seen, need), "free_covering_executors": sum(waiting)}
             values |= {"next": 1.0 if seen.next_stage[job] == place else -1.0}
-        value = values[feature.name] / feature.scale
-        return math.log(1 + value) if feature.log else value
+        return values
 
     def by_the_rule(self, place: int) -> float:
         """1 for what the rule would run next, and less for what it would run later."""
-        return 1.0 - float(self.rule().away[place])
-
-    def rule(self) -> Rule:
-        return RULES[self.config.rule]().ask(self.seen)
+        return 1.0 - float(self.rule.away[place])
 
     def stage_features(self, place: int) -> Vector:
         job = int(self.seen.stage_job[place])
@@ -146,24 +148,21 @@ class NaiveNetwork:
                 x = np.where(x > 0, x, 0.2 * x)
         return x
 
-    def embedding(self, place: int) -> Vector:
+    def embedding_of(self, place: int) -> Vector:
         """e_v = g(sum over children u of f(e_u)) + x_v; a stage without children has none to sum over.
 
         With attention each f(e_u) is weighted: softmax over the children of a(x_v, f(e_u)).
         """
-        if place not in self.embeddings:
-            e = self.net("stage_input", self.stage_features(place))
-            children = self.children(place)
-            if children:
-                said = [self.net("message", self.embedding(child)) for child in children]
-                weights: np.ndarray = np.ones(len(said))
-                if self.config.encoder == "attention":
-                    weights = softmax([self.net("attention", np.concatenate([e, each]))[0] for each in said])
-                e = e + self.net(
-                    "aggregate", sum(weight * each for weight, each in zip(weights, said, strict=True))
-                )
-            self.embeddings[place] = e
-        return self.embeddings[place]
+        e = self.net("stage_input", self.stage_features(place))
+        children = self.children(place)
+        if not children:
+            return e
+        said = [self.net("message", self.embedding(child)) for child in children]
+        weights: np.ndarray = np.ones(len(said))
+        if self.config.encoder == "attention":
+            weights = softmax([self.net("attention", np.concatenate([e, each]))[0] for each in said])
+        heard = sum(weight * each for weight, each in zip(weights, said, strict=True))
+        return e + self.net("aggregate", heard)
 
     def seen_of(self, place: int) -> Vector:
         shortcut = [self.stage_features(place)] if self.config.shortcut else []
