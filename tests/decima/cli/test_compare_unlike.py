@@ -19,21 +19,9 @@ from decima.policy.loading import load_actor, load_policy
 from decima.policy.shipped import SHIPPED
 from tests.decima.cli.commands import SAVED, Compare, assert_one_line_error, assert_same_again, results
 
-#: Quick, and as unlike what the policies that ship were trained on as can be.
-UNLIKE = (
-    "--moving-delay",
-    "100",
-    "--executors",
-    "5",
-    "--jobs",
-    "2",
-    "--seeds",
-    "1",
-    "--training",
-    "1",
-    "--processes",
-    "1",
-)
+QUICK = ("--jobs", "2", "--seeds", "1", "--training", "1", "--processes", "1")
+#: Where no policy that ships was trained.
+UNLIKE = ("--executors", "5", "--moving-delay", "100", *QUICK)
 MET = read_trained_on(SHIPPED["general"])
 WHY = (
     f"a moving delay of 100 s, trained on {MET.moving_delay_s.low:.0f} to {MET.moving_delay_s.high:.0f}"
@@ -84,8 +72,7 @@ def test_a_checkpoint_is_seen_too(run: Compare, tmp_path: Path) -> None:
 
 
 def test_where_it_fits_nothing_is_said(run: Compare) -> None:
-    base = ("--jobs", "2", "--seeds", "1", "--training", "1", "--processes", "1")
-    done = run(*SAVED, base=base)
+    done = run(*SAVED, base=QUICK)
     assert done.exit_code == 0, done.stderr
     assert notices(done) == results()["left_out"] == []
     assert results()["schedulers"]["decima"]["outside_training"] == []
@@ -133,9 +120,7 @@ def test_the_command_that_trains_one_is_of_these_jobs_and_this_cluster(
 
 def test_the_command_that_trains_one_where_executors_differ(run: Compare) -> None:
     classes = ("--workload", "tpch", "--classes", "2x0.5,3x1")
-    [line] = notices(
-        run(base=(*classes, "--jobs", "2", "--seeds", "1", "--training", "1", "--processes", "1"))
-    )
+    [line] = notices(run(base=(*classes, *QUICK)))
     assert "5 executors, trained on 200" in line
     assert "--config packing --set cluster.classes=2x0.5,3x1 " in line
     memory = "--set workload.memory_demand=own --set workload.arrivals=batch --set workload.jobs=2"
