@@ -56,8 +56,6 @@ LINES = {
 OTHERS = [lines for each in PAGES if (lines := [line for line, page in LINES.items() if page == each])]
 #: What takes long even so: a training and several services, several trainings, a sweep; every recorded query.
 LONG = ("my-spark-jobs.json", "my_features", "decima sweep", "reproduce fig18")
-#: A single line that does, and that no other needs; the README has a shorter one.
-LONG_LINE = "what-if recordings/first/eventlogs recordings/second/eventlogs"
 
 
 @pytest.fixture
@@ -124,9 +122,7 @@ def test_the_first_two_lines_install_run_and_test() -> None:
 @pytest.mark.parametrize(
     "lines",
     [
-        pytest.param(lines, marks=pytest.mark.slow)
-        if any(word in lines[0] for word in LONG)
-        else [line for line in lines if LONG_LINE not in line]
+        pytest.param(lines, marks=pytest.mark.slow) if any(word in lines[0] for word in LONG) else lines
         for lines in OTHERS
     ],
     ids=lambda lines: lines[0],
