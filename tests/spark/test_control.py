@@ -57,9 +57,15 @@ def sleeper(way: str, tmp_path_factory, server: PolicyServer) -> Iterator[Sleepe
     assert not server.problems, "what the driver says is not of the protocol"
 
 
+def forget(server: PolicyServer) -> None:
+    """All that was seen, once it is heard that no job is left: that may be after the last one's result."""
+    until(lambda: not server.states or not server.states[-1].jobs)
+    server.states.clear()
+
+
 @pytest.fixture(autouse=True)
 def _forget(server: PolicyServer) -> None:
-    server.states.clear()
+    forget(server)
     server.policy = ordered()
 
 
@@ -265,8 +271,7 @@ def test_states_add_up(sleeper: Sleeper, server: PolicyServer) -> None:
 
 def test_a_job_is_gone_when_it_is_complete(sleeper: Sleeper, server: PolicyServer) -> None:
     sleeper.start("W", (2, 20)).join()
-    sleeper.tasks()  # the listeners have heard of all
-    server.states.clear()
+    forget(server)
     sleeper.start("X", (2, 20)).join()
     names: set[str | None] = {job.name for state in server.states for job in state.jobs}
     assert names == {"X"}
