@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from decima.evaluation.intervals import mean_interval
 from decima.policy.files import TRAINED_ON
 from decima.policy.surroundings import QUANTITIES, Surroundings, number
 
-__all__ = ["SEEDS", "policy_card"]
+__all__ = ["BEFORE", "SEEDS", "policy_card", "trainings_told"]
+
+#: What a policy file says of the trainings that made the policy it began with, the first one first.
+BEFORE = "before"
 
 #: What a policy file says of the same training with several seeds: of each its number, what came of it on its
 #: validation set, and by how much that is better; see ``loop.TrainingLoop``.
@@ -20,6 +25,30 @@ SEEDS = "seeds"
 CURVE_ROWS = 12
 #: Below this, numbers have two digits behind the point.
 SMALL = 20.0
+
+
+class _Training(BaseModel):
+    """What a policy file has to say for its training to be told again in another's card."""
+
+    model_config = ConfigDict(strict=True)
+
+    command: str
+    seed: int
+    iterations_trained: int = Field(ge=0)
+    training_cpu_s: float = Field(ge=0, allow_inf_nan=False)
+
+
+def trainings_told(about: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The trainings that a policy file says it was made by, the first one first; empty if it does not.
+
+    Args:
+        about: what the file says about itself. It may be anybody's.
+    """
+    try:
+        told = [*about.get(BEFORE, []), about]
+        return [_Training.model_validate(each).model_dump() for each in told]
+    except (TypeError, ValidationError):
+        return []
 
 
 def policy_card(name: str, about: Mapping[str, Any]) -> str:
@@ -38,8 +67,12 @@ def policy_card(name: str, about: Mapping[str, Any]) -> str:
     lines = [
         f"# {name}",
         "",
-        f"Trained with `{about['command']}`, seed {about['seed']}:",
-        f"{about['training_cpu_s'] / 60:.0f} minutes of CPU time for {about['iterations_trained']} iterations.",
+        f"Trained with {_code(about['command'])}, seed {about['seed']}:",
+        f"{_effort(about)}.",
+        *(
+            f"It went on from the policy of {_code(each['command'])}, seed {each['seed']}: {_effort(each)}."
+            for each in reversed(about.get(BEFORE, []))
+        ),
         f"This is the policy after iteration {about['iteration']}, the best on the validation set.",
         _curriculum(config.get("curriculum")),
         "",
@@ -76,6 +109,18 @@ def policy_card(name: str, about: Mapping[str, Any]) -> str:
         "",
     ]
     return "\n".join(lines)
+
+
+def _code(command: str) -> str:
+    """In one line, and whatever stands in it is no markup."""
+    text = " ".join(command.split())
+    fence = "`" * (1 + max(map(len, re.findall("`+", text)), default=0))
+    return f"{fence}{text}{fence}" if len(fence) == 1 else f"{fence} {text} {fence}"
+
+
+def _effort(training: Mapping[str, Any]) -> str:
+    minutes, iterations = training["training_cpu_s"] / 60, training["iterations_trained"]
+    return f"{minutes:.0f} minutes of CPU time for {iterations} iterations"
 
 
 def _versus(improvement: float) -> str:

@@ -22,7 +22,7 @@ from workloads.reading import read_bytes
 
 __all__ = ["Best", "Checkpoint", "load_checkpoint", "save_checkpoint"]
 
-FORMAT, VERSION = "decima-checkpoint", 2
+FORMAT, VERSION = "decima-checkpoint", 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +54,7 @@ class Checkpoint:
         best: the best policy so far.
         curve: [iteration, what is to be small, improvement] of each validation.
         cpu_s: CPU time since the training began, s.
+        before: the trainings that made the policy it began with, see ``card.trainings_told``.
     """
 
     config: dict[str, Any]
@@ -63,6 +64,7 @@ class Checkpoint:
     best: Best
     curve: list[list[float]]
     cpu_s: float
+    before: list[dict[str, Any]]
 
 
 def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
@@ -113,6 +115,8 @@ def _check(checkpoint: Checkpoint) -> None:
     for name, entries in (*vars(checkpoint).items(), *vars(best).items()):
         if name in ("config", "learner", "reference", "weights", "results") and not isinstance(entries, dict):
             raise ValueError(f"{name} must be entries by name")
+    if not isinstance(checkpoint.before, list):
+        raise ValueError("before must be a list")
     for iteration in (checkpoint.iteration, best.iteration):
         if not isinstance(iteration, int) or iteration < 0:
             raise ValueError("the iteration must be a number from 0")

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from decima.learning.card import policy_card
+from decima.learning.card import BEFORE, policy_card, trainings_told
 from decima.learning.checkpoint import Best, Checkpoint, load_checkpoint, save_checkpoint
 from decima.learning.learner import Learner, copy_weights, load_weights
 from decima.learning.metrics import MetricsLog
@@ -145,12 +145,13 @@ class TrainingLoop(ABC, Generic[Config]):
         self._best: Best | None = None
         self._curve: list[list[float]] = []
         self._cpu_before_s = 0.0  # before this run was gone on with
+        self._before: list[dict[str, Any]] = []  # the trainings that made the policy it began with
         # Where the run stands after its last whole iteration, whatever has become of all else since.
         self._checkpoint: Checkpoint | None = None
         if is_there:
             self._restore(self._checkpoint_file)
         elif config.start is not None:
-            self._begin_with(config.start)
+            self._before = trainings_told(self._begin_with(config.start))
 
     # What a subclass adds.
 
@@ -159,8 +160,8 @@ class TrainingLoop(ABC, Generic[Config]):
         """What learns; the first thing that is asked for."""
 
     @abstractmethod
-    def _begin_with(self, start: str) -> None:
-        """Take the weights of another policy."""
+    def _begin_with(self, start: str) -> Mapping[str, Any]:
+        """Take the weights of another policy; what its file says about it."""
 
     @abstractmethod
     def _begin(self, say: Callable[[str], None]) -> dict[str, Any]:
@@ -284,6 +285,7 @@ class TrainingLoop(ABC, Generic[Config]):
             best=self._best,
             curve=self._curve,
             cpu_s=metrics["cpu_s"],
+            before=self._before,
         )
         if iteration % self.config.checkpoint_every == 0 or self._best.iteration == iteration:
             self._save()
@@ -329,6 +331,7 @@ class TrainingLoop(ABC, Generic[Config]):
             "iteration": best.iteration,
             "iterations_trained": checkpoint.iteration,
             "training_cpu_s": round(checkpoint.cpu_s, 1),
+            **({BEFORE: checkpoint.before} if checkpoint.before else {}),
             "validation": {**self._describe(best.results), "improvement": best.improvement},
             "curve": {"columns": ["iteration", "validation", "improvement"], "rows": checkpoint.curve},
         }
@@ -350,6 +353,7 @@ class TrainingLoop(ABC, Generic[Config]):
             raise TrainingError(f"{path}: does not fit its own settings: {reason:.200}") from None
         self._reference, self._best = checkpoint.reference, checkpoint.best
         self._curve, self._cpu_before_s = checkpoint.curve, checkpoint.cpu_s
+        self._before = checkpoint.before
         self._checkpoint = replace(checkpoint, config=config)
 
 

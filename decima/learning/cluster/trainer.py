@@ -22,7 +22,7 @@ from decima.learning.cluster.settings import by_cell
 from decima.learning.cluster.simulation import Simulation, fair_ms
 from decima.learning.learner import check_device
 from decima.learning.loop import TrainingLoop, Validation
-from decima.policy.files import TRAINED_ON, policy_path, save_policy
+from decima.policy.files import TRAINED_ON, policy_path, read_about, save_policy
 from decima.settings import TrainingError
 
 if TYPE_CHECKING:
@@ -79,8 +79,9 @@ class Trainer(TrainingLoop["TrainingConfig"]):
         self._conditions = self.config.conditions()
         return Learner(self.config, self._conditions, self._device)
 
-    def _begin_with(self, start: str) -> None:
+    def _begin_with(self, start: str) -> Mapping[str, Any]:
         self._learner.begin_with(policy_path(start))
+        return read_about(start)
 
     def _restore(self, path: Path) -> None:
         super()._restore(path)

@@ -14,7 +14,7 @@ from decima.learning.grid.metrics import METRICS
 from decima.learning.grid.simulation import Simulation
 from decima.learning.learner import check_device
 from decima.learning.loop import TrainingLoop, Validation
-from decima.policy.grid.files import save_network
+from decima.policy.grid.files import read_about, save_network
 from decima.policy.grid.scheduler import VALIDATED, Actor
 from decima.settings import TrainingError
 from workloads.arrivals import RandomStream, random_stream
@@ -83,8 +83,9 @@ class DeepRMTrainer(TrainingLoop["DeepRMConfig"]):
                 raise TrainingError(f"the {name} sets have no jobs: more sets, steps or load are needed")
         return learner
 
-    def _begin_with(self, start: str) -> None:
+    def _begin_with(self, start: str) -> Mapping[str, Any]:
         self._learner.begin_with(Path(start))
+        return read_about(Path(start))
 
     def _iterations(self, say: Callable[[str], None]) -> Generator[dict[str, float], None, None]:
         with Simulation(self.config, self._workers) as self._simulation:

@@ -14,6 +14,8 @@ from decima.learning.cluster.trainer import Trainer
 from decima.learning.grid.trainer import DeepRMTrainer
 from decima.learning.loop import CHECKPOINT, POLICY, IterationReport, TrainingLoop, TrainingResult
 from decima.learning.metrics import read_metrics
+from decima.policy.files import read_about
+from decima.policy.grid.files import read_about as read_about_network
 from tests.decima.learning.cluster.examples import small as small_cluster
 from tests.decima.learning.grid.examples import small as small_grid
 
@@ -70,6 +72,11 @@ class Runs:
 
     def path(self, out: str = "out") -> Path:
         return self.folder / out / CHECKPOINT
+
+    def about(self, out: str = "out") -> dict[str, Any]:
+        """What the policy file says."""
+        read = read_about_network if self.kind == "grid" else read_about
+        return read(self.folder / out / POLICY)
 
     def assert_same(self, one: str, other: str) -> None:
         assert_same_run(self.folder / one, self.folder / other)

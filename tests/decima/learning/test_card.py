@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from decima.learning.card import CURVE_ROWS, policy_card
+from decima.learning.card import CURVE_ROWS, policy_card, trainings_told
 from decima.policy.files import read_about
 from decima.policy.grid.files import read_about as read_about_network
 from decima.policy.shipped import SHIPPED
@@ -42,6 +42,44 @@ def test_a_card_has_command_seed_time_results_and_settings() -> None:
     assert "| decima | 70.0 |" in card
     assert "Its mean JCT is 12.5% better than weighted fair with the best alpha of each sequence." in card
     assert "iterations: 100" in card
+
+
+def test_a_card_tells_how_the_policy_was_made_that_it_began_with() -> None:
+    """The last training first, as the card goes back from its own."""
+    assert "went on" not in policy_card("mine", ABOUT)
+    first = {**ABOUT, "command": "decima train --out FIRST", "seed": 1}
+    second = {**ABOUT, "seed": 2, "before": trainings_told(first)}
+    card = policy_card("mine", {**ABOUT, "before": trainings_told(second)})
+    assert (
+        "10 minutes of CPU time for 100 iterations.\n"
+        "It went on from the policy of `decima train --config batch --out DIR`, seed 2: 10 minutes of CPU time for 100 "
+        "iterations.\n"
+        "It went on from the policy of `decima train --out FIRST`, seed 1: 10 minutes" in card
+    )
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {},
+        {**ABOUT, "command": 3},
+        {**ABOUT, "seed": None},
+        {**ABOUT, "training_cpu_s": float("nan")},
+        {**ABOUT, "before": 3},
+        {**ABOUT, "before": [3]},
+        {**ABOUT, "before": "x"},
+    ],
+)
+def test_a_policy_that_does_not_tell_how_it_was_made_may_be_gone_on_with(said: dict[str, Any]) -> None:
+    assert trainings_told(said) == []
+
+
+@pytest.mark.parametrize(
+    ("command", "shown"),
+    [("a\n# b\n", "`a # b`"), ("a `b`", "`` a `b` ``"), ("``<b>``", "``` ``<b>`` ```")],
+)
+def test_the_command_of_somebody_else_is_no_markup(command: str, shown: str) -> None:
+    assert f"Trained with {shown}, seed 3:\n" in policy_card("mine", {**ABOUT, "command": command})
 
 
 def test_a_card_says_whether_there_was_a_curriculum() -> None:

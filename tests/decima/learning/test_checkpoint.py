@@ -26,6 +26,7 @@ def checkpoint(**changes: Any) -> Checkpoint:
         "best": Best(5, 0.25, {"0": torch.rand(3)}, {"fair": [3.0, 4.0], "decima": [2.0, 2.5]}),
         "curve": [[0.0, 3.5, -0.5], [5.0, 3.0, 0.25]],
         "cpu_s": 12.5,
+        "before": [{"command": "decima train", "seed": 0, "iterations_trained": 4, "training_cpu_s": 3.0}],
     }
     return Checkpoint(**{**given, **changes})
 
@@ -92,7 +93,7 @@ BEST = vars(checkpoint().best)
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"version": 1}, "format version 2 expected, got 1"),
+        ({"version": 1}, "format version 3 expected, got 1"),
         ({"format": "other"}, "not a checkpoint of a training run"),
         ({"more": 1}, "more is missing or unknown"),
         ({"best": {**BEST, "more": 1}}, "more is missing or unknown"),
@@ -108,6 +109,7 @@ BEST = vars(checkpoint().best)
         ({"curve": [[0.0, 3.5]]}, "curve must have three columns"),
         ({"curve": [[0.0, 3.5, 0.1], [1.0]]}, "setting an array element with a sequence"),
         ({"curve": [["a", "b", "c"]]}, "must be real number, not "),
+        ({"before": "nothing"}, "before must be a list"),
     ],
 )
 def test_what_is_not_as_it_should_be_is_refused(path: Path, changes: dict[str, Any], message: str) -> None:

@@ -22,8 +22,6 @@ from decima.learning.grid.config import DeepRMConfig
 from decima.learning.loop import CARD, CONFIG, IterationReport
 from decima.outputs import OutputError
 from decima.policy.errors import NotFiniteError, PolicyFileError
-from decima.policy.files import read_about
-from decima.policy.grid.files import read_about as read_about_network
 from decima.settings import TrainingError, parse_settings
 from tests.decima.learning.examples import Runs, stop_after
 
@@ -154,7 +152,7 @@ def test_the_policy_file_is_the_best_validated_and_says_how_it_was_made(runs: Ru
     rates = {"learning_rate": 0.3, "final_learning_rate": 0.3}
     config = runs.config(iterations=5, validation={"every": 1}, update=rates)
     result = runs.train(config, command="decima train")
-    about = (read_about_network if runs.kind == "grid" else read_about)(result.policy_file)
+    about = runs.about()
     assert (about["command"], about["iterations_trained"]) == ("decima train", 5)
     assert parse_settings(type(config), about["config"], "") == config
     curve = about["curve"]["rows"]
@@ -196,15 +194,26 @@ def test_ctrl_c_before_there_is_anything_to_keep_is_passed_on(runs: Runs) -> Non
 
 
 def test_a_training_begins_with_the_policy_of_another(runs: Runs) -> None:
-    start = runs.train(runs.config(iterations=1), "first").policy_file
+    start = runs.train(
+        runs.config(iterations=1, seed=4), "first", command="decima train --out DIR"
+    ).policy_file
     best = load_checkpoint(runs.path("first")).best.weights
     config = runs.config(iterations=2, start=str(start), behaviour_cloning=None, seed=5)
     trainer = runs.trainer(config)
     begun = trainer._learner.kept.state_dict()
     assert all(torch.equal(begun[name], weight) for name, weight in best.items())
     result = trainer.run()
+    first = runs.about("first")
+    told = {name: first[name] for name in ("command", "seed", "iterations_trained", "training_cpu_s")}
+    assert runs.about()["before"] == [told]
     start.unlink()  # a checkpoint holds all that is needed
     assert runs.train(config, resume=True).results == result.results
+    assert runs.about()["before"] == [told]
+    further = runs.config(iterations=1, start=str(result.policy_file), behaviour_cloning=None)
+    runs.train(further, "third")
+    assert [each["seed"] for each in runs.about("third")["before"]] == [4, 5]
+    card = (runs.folder / "third" / CARD).read_text()
+    assert "It went on from the policy of `decima train --out DIR`, seed 4: " in card
     with pytest.raises(PolicyFileError, match=r"policy\.npz.* No such file|policy\.npz' is no file"):
         runs.trainer(config, "gone")
 
