@@ -45,6 +45,12 @@ def here(
     return Conditions(workload or embedded_workload(), cluster, num_jobs=jobs, **{**arrivals, **changes})
 
 
+@pytest.fixture(scope="module")
+def published(shared: Callable[[str], Path]) -> Workload:
+    """The TPC-H jobs of the published profiles."""
+    return open_workload(shared("tpch"))
+
+
 @pytest.fixture
 def narrow(tmp_path: Path) -> Path:
     """A policy that met batches of 20 embedded TPC-H jobs on 50 executors, and nothing else."""
@@ -53,11 +59,11 @@ def narrow(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("executors", [5, 25, 50, 200, 500])
-@pytest.mark.parametrize("name", ["embedded", "tpch"])
+@pytest.mark.parametrize("name", ["embedded", "published"])
 def test_the_general_one_fits_tpch_on_clusters_of_many_sizes(
-    executors: int, name: str, shared: Callable[[str], Path]
+    executors: int, name: str, request: pytest.FixtureRequest
 ) -> None:
-    workload = embedded_workload() if name == "embedded" else open_workload(shared("tpch"))
+    workload = embedded_workload() if name == "embedded" else request.getfixturevalue("published")
     for jobs in (5, 20, 100):
         assert misfits("general", here(workload, executors=executors, jobs=jobs)) == []
     for every_s in (2, 4, 12) if name == "embedded" else (12, 14.1, 25, 60):
@@ -65,10 +71,9 @@ def test_the_general_one_fits_tpch_on_clusters_of_many_sizes(
         assert misfits("general", stream) == []
 
 
-def test_the_one_that_packs_fits_where_it_was_tried(shared: Callable[[str], Path]) -> None:
+def test_the_one_that_packs_fits_where_it_was_tried(published: Workload) -> None:
     cluster = ClusterConfig(executor_classes=FOUR_SIZES)
-    workload = open_workload(shared("tpch"))
-    stream = here(workload, every_s=4, jobs=200, memory_demand="uniform")
+    stream = here(published, every_s=4, jobs=200, memory_demand="uniform")
     assert misfits("packing-tpch", replace(stream, cluster=cluster)) == []
 
 
@@ -147,10 +152,10 @@ def test_the_policy_that_fits_best_is_found() -> None:
 @pytest.mark.parametrize("seed", range(0, 1000, 250))
 @pytest.mark.parametrize("changed", [{}, {"executors": 40}, {"jobs": 25}, {"delay_s": 1.6}])
 def test_a_specialist_is_meant_where_all_is_as_in_its_training(
-    changed: dict[str, Any], seed: int, shared: Callable[[str], Path]
+    changed: dict[str, Any], seed: int, published: Workload
 ) -> None:
     assert best_fit(here(seed=seed, **changed)) == ("embedded-batch", [])
-    assert best_fit(here(open_workload(shared("tpch")), seed=seed, **changed)) == ("tpch-batch", [])
+    assert best_fit(here(published, seed=seed, **changed)) == ("tpch-batch", [])
 
 
 @pytest.mark.parametrize("seed", range(0, 1000, 250))
@@ -164,9 +169,8 @@ def test_a_specialist_for_busy_streams(changed: dict[str, Any], seed: int) -> No
 @pytest.mark.parametrize("seed", range(0, 1000, 250))
 @pytest.mark.parametrize("changed", [{}, {"executors": 45}, {"every_s": 28.0}, {"delay_s": 2.2}])
 def test_a_specialist_for_streams_of_the_published_jobs(
-    changed: dict[str, Any], seed: int, shared: Callable[[str], Path]
+    changed: dict[str, Any], seed: int, published: Workload
 ) -> None:
-    published = open_workload(shared("tpch"))
     stream = {"seed": seed, "jobs": 200, "every_s": 25.0, **changed}
     assert best_fit(here(published, **stream)) == ("tpch-stream", [])
     assert best_fit(here(published, **stream | {"every_s": 12.0})) == ("general", [])
