@@ -32,25 +32,27 @@ def to_profile(runs: Sequence[SparkQuery], *, name: str | None = None) -> JobPro
     if not runs:
         raise WorkloadError("a job profile needs at least one run of the query")
     matchings = [match_stages(runs[0], run) for run in runs]
+    columns = ("stage", "wave", "level", "duration_ms")
     tasks = pd.concat(
         [
-            run.tasks.assign(stage=run.tasks["stage"].map(places))
+            run.tasks[[*columns]].assign(stage=run.tasks["stage"].map(places))
             for run, places in zip(runs, matchings, strict=True)
         ]
     )
+    places, waves, levels, durations = (tasks[name].to_numpy() for name in columns)
     stages = []
     for place, stage in enumerate(runs[0].stages):
-        rows = tasks[tasks["stage"] == place]
-        if rows.empty:
+        here = places == place
+        if not here.any():
             raise WorkloadError(f"{runs[0].name}: no task of stage {stage.stage_id} ended")
-        tables = (_durations_by_level(rows[rows["wave"] == wave]) for wave in Wave)
+        of_waves = (here & (waves == wave) for wave in Wave)
+        tables = (_by_level(levels[rows], durations[rows]) for rows in of_waves)
         stages.append(StageProfile(stage.num_tasks, TaskDurations.from_tables(*tables), stage.name))
     edges = common_edges(runs, matchings)
     return JobProfile(runs[0].name if name is None else name, tuple(stages), edges)
 
 
-def _durations_by_level(rows: pd.DataFrame) -> dict[int, list[float]]:
-    levels, durations = rows["level"].to_numpy(), rows["duration_ms"].to_numpy()
+def _by_level(levels: NDArray[np.int64], durations: NDArray[np.float64]) -> dict[int, list[float]]:
     return {int(level): durations[levels == level].tolist() for level in np.unique(levels)}
 
 

@@ -25,6 +25,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -54,6 +55,8 @@ _SCATTER = 0.25
 _SHORTEST_MS = 1.0
 _SMALLEST_FACTOR = 0.01
 
+#: Columns of ``stage_measurements``, for one stage.
+_Rows = dict[str, NDArray[Any]]
 _Tables = tuple[dict[int, list[float]], dict[int, list[float]], dict[int, list[float]]]
 
 
@@ -206,63 +209,62 @@ def _stages(model: SparkModel, samples: Sequence[Sample]) -> list[_Stage]:
     """What the samples tell of each stage."""
     tasks = matched_tasks(samples)
     tasks["duration_ms"] /= tasks["level"].map(dict(model.contention)).fillna(1.0)
-    table, spreads = stage_measurements(tasks), _spreads(tasks)
+    measured, spreads = stage_measurements(tasks), _spreads(tasks)
+    table = {str(name): column.to_numpy() for name, column in measured.items()}
     found = []
     for place in range(len(samples[0].run.stages)):
-        rows = table[table["stage"] == place]
-        if rows.empty:
+        here = table["stage"] == place
+        if not here.any():
             raise WorkloadError(f"{samples[0].run.name}: no task of stage {place} ended")
+        rows = {name: column[here] for name, column in table.items()}
         found.append(_stage(model, rows, samples, spreads.get(place, np.ones(1))))
     return found
 
 
-def _stage(
-    model: SparkModel, rows: pd.DataFrame, samples: Sequence[Sample], spread: NDArray[np.float64]
-) -> _Stage:
+def _stage(model: SparkModel, rows: _Rows, samples: Sequence[Sample], spread: NDArray[np.float64]) -> _Stage:
     """One stage, from its measurements."""
     task = rows["input_mb"], rows["shuffle_mb"], rows["reads_shuffle"], rows["level"]
     idle, typical = (model.task_ms(*task, rate).clip(min=_SHORTEST_MS) for rate in (0.0, 1.0))
-    rest = (
-        rows["rest"]
-        .fillna(rows["first"] * typical / (typical + model.first_ms))
-        .fillna(rows["fresh"] * typical / (typical + model.fresh_ms))
-    )
-    sure = rows["rest"].notna() if rows["rest"].notna().any() else rest.notna()
+    known = ~np.isnan(rows["rest"])
+    of_first = rows["first"] * typical / (typical + model.first_ms)
+    of_fresh = rows["fresh"] * typical / (typical + model.fresh_ms)
+    rest = np.where(known, rows["rest"], np.where(np.isnan(of_first), of_fresh, of_first))
+    sure = known if known.any() else ~np.isnan(rest)
     # A ridge: the rate is 1 where the bytes take no longer than stages differ anyway.
     of_bytes, scatter = typical - idle, _SCATTER * idle
     above_typical = of_bytes * (rest - typical) / (of_bytes**2 + scatter**2)
     rate = max(0.0, 1.0 + _mean(above_typical[sure], 0.0))
-    factor = (rest / model.task_ms(*task, rate).clip(min=_SHORTEST_MS))[sure].clip(lower=_SMALLEST_FACTOR)
-    factors = np.exp(np.log(factor).groupby(rows["level"]).mean())
-    first_ms = _mean((rows["first"] - rest).clip(lower=0.0), model.first_ms)
-    largest = rows.iloc[int(rows["size_gb"].to_numpy().argmax())]
-    sample = samples[int(largest["sample"])]
+    factor = (rest / model.task_ms(*task, rate).clip(min=_SHORTEST_MS))[sure].clip(min=_SMALLEST_FACTOR)
+    levels, level = np.unique(rows["level"][sure], return_inverse=True)
+    first_ms = _mean((rows["first"] - rest).clip(min=0.0), model.first_ms)
+    largest = rows["size_gb"].argmax()
+    sample = samples[rows["sample"][largest]]
     return _Stage(
         load=_Load(
-            num_tasks=int(largest["num_tasks"]),
-            input_mb=float(largest["input_mb"]),
-            shuffle_mb=float(largest["shuffle_mb"]),
-            reads_shuffle=bool(largest["reads_shuffle"]),
+            num_tasks=int(rows["num_tasks"][largest]),
+            input_mb=float(rows["input_mb"][largest]),
+            shuffle_mb=float(rows["shuffle_mb"][largest]),
+            reads_shuffle=bool(rows["reads_shuffle"][largest]),
         ),
         size_gb=sample.size_gb,
         split_mb=sample.split_mb,
         partitions=sample.shuffle_partitions,
         growth=_growth(rows),
         rate=rate,
-        levels=factors.index.to_numpy(dtype=float),
-        factors=factors.to_numpy(),
+        levels=levels.astype(float),
+        factors=np.exp(np.bincount(level, np.log(factor)) / np.bincount(level)),
         first_ms=first_ms,
-        fresh_ms=max(_mean((rows["fresh"] - rest).clip(lower=0.0), model.fresh_ms), first_ms),
+        fresh_ms=max(_mean((rows["fresh"] - rest).clip(min=0.0), model.fresh_ms), first_ms),
         spread=spread,
     )
 
 
-def _mean(measured: pd.Series[float], default: float) -> float:
-    mean = float(measured.mean())
-    return default if math.isnan(mean) else mean
+def _mean(measured: NDArray[np.float64], default: float) -> float:
+    known = measured[~np.isnan(measured)]
+    return float(known.mean()) if known.size else default
 
 
-def _growth(rows: pd.DataFrame) -> float:
+def _growth(rows: _Rows) -> float:
     """The exponent with which a stage's bytes grow with the size of the input."""
     read_mb = rows["num_tasks"] * (rows["input_mb"] + rows["shuffle_mb"])
     if not (read_mb > 0).all():
