@@ -2,18 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
 
 from decima import policy
 from decima.policy.actor import Actor, array_shapes
 from decima.policy.archive import checked_weights
+from decima.policy.config import PolicyConfig
 from decima.policy.files import policy_path, read_policy
 
 if TYPE_CHECKING:
     from decima.policy.policy import Policy
 
-__all__ = ["load_actor", "load_policy"]
+__all__ = ["load_actor", "load_policy", "make_actor"]
+
+
+def make_actor(config: PolicyConfig, arrays: Mapping[str, NDArray[np.float32]]) -> Actor | Policy:
+    """What decides as a policy does.
+
+    Args:
+        config: its shape.
+        arrays: its weights, as its ``arrays`` are.
+
+    Raises:
+        PartError: a part of the user's own cannot be loaded.
+    """
+    if config.is_compiled:
+        return Actor(config, arrays)
+    network = policy.Policy(config)  # the package imports PyTorch only now
+    network.take({name: array.copy() for name, array in arrays.items()})  # PyTorch wants no read-only ones
+    return network
 
 
 def load_actor(path: str | Path) -> Actor | Policy:

@@ -15,7 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from decima.learning.cluster.config import read_config
 from decima.learning.cluster.curriculum import plan_iteration
 from decima.learning.cluster.learner import Learner
-from decima.learning.cluster.simulation import Simulation, _weights
+from decima.learning.cluster.simulation import Simulation
 from decima.policy.threads import one_thread
 from tests.decima.evaluation.ray_cluster import NEEDS_RAY
 
@@ -87,7 +87,7 @@ def test_what_travels_and_what_is_serial() -> None:
         samples.evaluate(learner.policy, np.arange(len(samples)))[0].sum().backward()
     sizes = {
         "once": conditions,
-        "weights": _weights(learner.policy),
+        "weights": learner.policy.arrays,
         "plans": plans,
         "samples": samples,
     }

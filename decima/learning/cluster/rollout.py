@@ -13,20 +13,22 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
 from decima.learning.cluster.critic import NUM_SUMS, load_of
 from decima.policy.errors import NotFiniteError
 from decima.policy.features import Featurizer
 from decima.policy.graphs import Graphs
-from decima.policy.policy import Policy
 from simulator.cluster.base import BaseCluster
 from simulator.cluster.episode import make_cluster
 from simulator.cluster.observation import Decision, Observation
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from decima.learning.cluster.curriculum import EpisodeSpec
+    from decima.policy.actor import Actor
     from decima.policy.config import PolicyConfig
+    from decima.policy.policy import Policy
     from simulator.cluster.episode import DecidesStages
 
 __all__ = ["Trajectories", "roll_out", "roll_out_scheduler"]
@@ -158,7 +160,7 @@ class _Episode:
             self.reward[-1] += reward
 
 
-def roll_out(policy: Policy, specs: Sequence[EpisodeSpec]) -> Trajectories:
+def roll_out(policy: Actor | Policy, specs: Sequence[EpisodeSpec]) -> Trajectories:
     """Let a policy run episodes, in lock-step. What happens in one does not depend on which others there are.
 
     Args:

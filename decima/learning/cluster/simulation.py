@@ -1,5 +1,6 @@
 """Whatever is simulated while a policy is trained, by several workers, and the CPU time that it takes.
 
+Workers get an ``Actor`` where there is one for the policy, and need no PyTorch then, which takes seconds to import.
 A policy is validated greedily, on sequences that no training meets, against the classic schedulers.
 """
 
@@ -12,23 +13,23 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from decima.evaluation.run import objective_ms, run_scheduler
 from decima.evaluation.tuning import ALPHAS, HINDSIGHT, best_for_all, sweep_ms, weighted_fair
 from decima.learning.cluster.curriculum import EpisodePlan, episode_specs
 from decima.learning.cluster.rollout import Trajectories, roll_out
-from decima.learning.learner import copy_weights
 from decima.learning.simulation import SharedSimulation
 from decima.policy.errors import NotFiniteError
-from decima.policy.policy import Policy
+from decima.policy.loading import make_actor
 from decima.policy.scheduler import NeuralScheduler
 from simulator.cluster.episode import run_episode
 
 if TYPE_CHECKING:
     from decima.evaluation.conditions import Conditions
+    from decima.policy.actor import Actor
     from decima.policy.config import PolicyConfig
+    from decima.policy.policy import Policy
 
 __all__ = ["Simulation", "fair_ms", "judge"]
 
@@ -70,7 +71,7 @@ class Simulation(SharedSimulation):
             WorkerError: workers died.
         """
         return Trajectories.concatenate(
-            self._in_order(partial(_roll_out, _weights(policy)), self._shares(plans))
+            self._in_order(partial(_roll_out, policy.arrays), self._shares(plans))
         )
 
     def judge(self, policy: Policy, seeds: Sequence[int]) -> NDArray[np.float64]:
@@ -80,7 +81,7 @@ class Simulation(SharedSimulation):
             NotFiniteError: it has weights that are no numbers.
             WorkerError: workers died.
         """
-        return np.concatenate(self._in_order(partial(_judge, _weights(policy)), self._shares(seeds)))
+        return np.concatenate(self._in_order(partial(_judge, policy.arrays), self._shares(seeds)))
 
     def reference(self, seeds: Sequence[int]) -> dict[str, list[float]]:
         """Let the classic schedulers run the sequences of these seeds.
@@ -119,23 +120,12 @@ class Simulation(SharedSimulation):
 _Weights = dict[str, NDArray[np.float32]]
 
 
-def _weights(policy: Policy) -> _Weights:
-    return {name: weight.numpy() for name, weight in copy_weights(policy).items()}
-
-
 def _roll_out(weights: _Weights, shared: _Shared, plans: list[EpisodePlan]) -> Trajectories:
-    return roll_out(_received(shared, weights), episode_specs(shared.conditions, plans))
+    return roll_out(make_actor(shared.policy, weights), episode_specs(shared.conditions, plans))
 
 
 def _judge(weights: _Weights, shared: _Shared, seeds: list[int]) -> NDArray[np.float64]:
-    return judge(shared.conditions, _received(shared, weights), seeds)
-
-
-def _received(shared: _Shared, weights: _Weights) -> Policy:
-    policy = Policy(shared.policy)
-    # From a store of objects they come as arrays that nobody may write to.
-    policy.load_state_dict({name: torch.tensor(array) for name, array in weights.items()})
-    return policy
+    return judge(shared.conditions, make_actor(shared.policy, weights), seeds)
 
 
 def _timed(
@@ -149,13 +139,13 @@ def _timed(
 # Validation.
 
 
-def judge(conditions: Conditions, policy: Policy, seeds: Sequence[int]) -> NDArray[np.float64]:
+def judge(conditions: Conditions, policy: Actor | Policy, seeds: Sequence[int]) -> NDArray[np.float64]:
     """The mean JCT and the makespan of a policy on each of these sequences, float64 [n, 2], ms.
 
     Raises:
         NotFiniteError: it has weights that are no numbers.
     """
-    if not all(bool(weight.isfinite().all()) for weight in policy.parameters()):
+    if not all(np.isfinite(array).all() for array in policy.arrays.values()):
         raise NotFiniteError("the policy has weights that are no numbers")
     scheduler = NeuralScheduler(policy)
     records = [

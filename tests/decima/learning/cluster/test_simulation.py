@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -35,3 +38,21 @@ def test_the_classic_schedulers_are_judged_by_what_is_rewarded(reward: str) -> N
     best = int(sweeps.mean(axis=0).argmin())
     assert results[f"weighted-fair:{ALPHAS[best]:g}"] == sweeps[:, best].tolist()
     assert results["tuned-weighted-fair"] == sweeps.min(axis=1).tolist()
+
+
+def test_who_simulates_waits_for_no_pytorch() -> None:
+    """Two seconds instead of six for each process of a training."""
+    code = """
+import sys
+from decima.evaluation.conditions import Conditions
+from decima.learning.cluster.curriculum import EpisodePlan
+from decima.learning.cluster.simulation import _judge, _roll_out, _Shared
+from decima.policy.loading import load_actor
+from workloads.sources.open import SYNTHETIC, open_workload
+actor = load_actor("general")
+shared = _Shared(Conditions(open_workload(SYNTHETIC), num_jobs=2), actor.config)
+print(len(_roll_out(actor.arrays, shared, [EpisodePlan(0, 1e9, 0, 0, 0)])) > 0, _judge(actor.arrays, shared, [0]).shape)
+print([name for name in ("torch", "torch_geometric") if name in sys.modules])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["True (1, 2)", "[]"]
