@@ -111,7 +111,7 @@ def test_compiled_messages_are_those_of_the_tensors_in_deep_dags(config: PolicyC
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=5, deadline=None)
 @given(seed=seeds)
 def test_without_random_numbers_the_likeliest_stage_and_limit_are_chosen_or_the_median_limit(
     name: str, seed: int
@@ -212,7 +212,8 @@ def test_gradients_are_those_of_finite_differences(name: str) -> None:
         evaluation = torch.func.functional_call(policy, weights, (graphs, choices.stage, choices.count))
         return torch.stack([evaluation.log_probability, evaluation.entropy]).sum(0)
 
-    assert torch.autograd.gradcheck(loss, tuple(policy.parameters()), eps=1e-6, atol=1e-5)
+    # The fast mode compares along random directions, which no wrong gradient is at right angles to by chance.
+    assert torch.autograd.gradcheck(loss, tuple(policy.parameters()), eps=1e-6, atol=1e-5, fast_mode=True)
 
 
 @pytest.mark.parametrize("name", VARIANTS)
@@ -265,7 +266,7 @@ def _by_place(policy: Policy, graph: Graphs, places: np.ndarray) -> tuple[np.nda
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=3, deadline=None)
 @given(seed=seeds, other=seeds)
 def test_whatever_else_is_in_the_batch_changes_nothing(name: str, seed: int, other: int) -> None:
     policy = policy_of(VARIANTS[name], seed % 100).double()  # or sums of other shapes would round differently
