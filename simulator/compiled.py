@@ -28,20 +28,37 @@ def compiled(function: Callable[..., Any] | None = None, /, **options: Any) -> A
     """Compile a function, as ``numba.njit`` does with the same options."""
     if function is None:
         return lambda function: compiled(function, **options)
-    dispatcher = numba.njit(cache=True, **options)(function)
+    # Nobody asks for the address of a function, which would be that of one more wrapper.
+    dispatcher = numba.njit(cache=True, no_cfunc_wrapper=True, **options)(function)
     if dispatcher is not function:  # without NUMBA_DISABLE_JIT
         folder = Path(function.__code__.co_filename).parent
         dispatcher._cache._cache_file._source_stamp = _digest(folder)
     return dispatcher
 
 
-def inner(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
-    """Compile a function that only compiled code calls, and that neither makes nor returns arrays.
+def inner(function: Callable[..., Any] | None = None, /, *, arrays: bool = False, **options: Any) -> Any:
+    """Compile a function that only compiled code calls, which spares what Python would need to call it.
 
-    It does not count that it holds the arrays it is handed. For a tuple of many arrays that would cost more than most
-    functions do with them.
+    Args:
+        arrays: whether it makes or returns arrays. One that does not needs not count that it holds the arrays it is
+            handed. For a tuple of many arrays that would cost more than most functions do with them.
+
+    Raises:
+        TypeError: Python calls what comes out.
     """
-    return compiled(function, _nrt=False, **options)
+    if function is None:
+        return lambda function: inner(function, arrays=arrays, **options)
+    name = function.__name__
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise TypeError(f"only compiled code can call {name}")
+
+    dispatcher = compiled(function, _nrt=arrays, no_cpython_wrapper=True, **options)
+    if dispatcher is not function:
+        # What would be called does not exist: the dispatcher must not know it, nor compile it for Python.
+        dispatcher._insert = lambda *_, **__: None
+        dispatcher._compile_for_args = refuse
+    return dispatcher
 
 
 @cache

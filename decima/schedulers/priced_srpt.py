@@ -12,7 +12,7 @@ from decima.schedulers.srpt import STAYING, WORTH_LEAVING, WORTH_MOVING
 from simulator.cluster.alone import useful_executors
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.observation import Decision, Observation, PerJob
-from simulator.compiled import compiled
+from simulator.compiled import compiled, inner
 from workloads.arrivals import RandomStream, random_stream
 from workloads.job import JobProfile
 
@@ -172,7 +172,7 @@ def _choose(  # type: ignore[no-untyped-def]
     return chosen, limits, price, away
 
 
-@compiled
+@inner(arrays=True)
 def _price(useful, unclaimed, most, is_stream):  # type: ignore[no-untyped-def]
     """The place of what executors cost, of ``PRICES`` the nearest."""
     wanted = 0.0

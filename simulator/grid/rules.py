@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from simulator.compiled import compiled
+from simulator.compiled import compiled, inner
 
 __all__ = ["BOOKED", "EMPTY", "NO_ROOM", "OVER", "VOID", "act", "begin", "bookable"]
 
@@ -62,7 +62,7 @@ def bookable(state, settings, now, mask):
                 mask[episode, machine, slot] = fits
 
 
-@compiled
+@inner(arrays=True)
 def _choose(state, settings, episode, action):
     """Book what was chosen, if that is possible."""
     visible = state.slots.shape[1]
@@ -91,7 +91,7 @@ def _choose(state, settings, episode, action):
     return BOOKED
 
 
-@compiled
+@inner(arrays=True)
 def _find(state, settings, episode, machine, job):
     """The first step from now on at which the job fits until its end; -1 if there is none in the horizon."""
     free, demand = state.free[episode, machine], state.demand[episode, job]
@@ -111,7 +111,7 @@ def _find(state, settings, episode, machine, job):
     return -1
 
 
-@compiled
+@inner(arrays=True)
 def _book(state, settings, episode, machine, job, offset):
     """Take the job's units, and colour them: in each row the leftmost ones that are free."""
     free, picture = state.free[episode, machine], state.picture[episode]
@@ -136,7 +136,7 @@ def _book(state, settings, episode, machine, job, offset):
     state.num_running[episode] += 1
 
 
-@compiled
+@inner(arrays=True)
 def _colour(state, episode, finish):
     """The number, 1 .. 39, of the first shade that no booked job has; the last one if all are taken."""
     until = state.colour_until[episode]
@@ -147,7 +147,7 @@ def _colour(state, episode, finish):
     return colour + 1
 
 
-@compiled
+@inner(arrays=True)
 def _pass_time(state, settings, episode):
     """One step: jobs finish, the episode may end, jobs enter; returns the reward."""
     reward = _reward(state, settings, episode) if settings.reward_passed_step else 0.0
@@ -162,7 +162,7 @@ def _pass_time(state, settings, episode):
     return reward if settings.reward_passed_step else _reward(state, settings, episode)
 
 
-@compiled
+@inner(arrays=True)
 def _shift(state, settings, episode):
     """The first row of each machine is over, and a free one comes in sight."""
     machines, horizon, resources = state.free[episode].shape
@@ -183,7 +183,7 @@ def _shift(state, settings, episode):
             picture[horizon - 1, column] = 0
 
 
-@compiled
+@inner(arrays=True)
 def _leave(state, settings, episode):
     """Finished jobs leave the list of running ones."""
     running, clock = state.running[episode], state.clock[episode]
@@ -202,7 +202,7 @@ def _leave(state, settings, episode):
     state.num_running[episode] = kept
 
 
-@compiled
+@inner(arrays=True)
 def _is_over(state, settings, episode):
     """Whether the episode ends now."""
     late = state.clock[episode] >= settings.steps
@@ -215,13 +215,13 @@ def _is_over(state, settings, episode):
     return not _any_job(state, episode)
 
 
-@compiled
+@inner(arrays=True)
 def _any_job(state, episode):
     """Whether a job runs, is booked or waits; none waits in the backlog behind an empty slot."""
     return state.num_running[episode] > 0 or state.slots[episode].max() >= 0
 
 
-@compiled
+@inner(arrays=True)
 def _let_in(state, settings, episode):
     """Jobs whose step this is take the first empty slot, or a place in the backlog, or are dropped."""
     slots = state.slots[episode]
@@ -245,7 +245,7 @@ def _let_in(state, settings, episode):
     state.next_job[episode] = job
 
 
-@compiled
+@inner(arrays=True)
 def _reward(state, settings, episode):
     """What the step that now begins costs or earns."""
     if settings.objective == _UTILISATION:
@@ -274,7 +274,7 @@ def _reward(state, settings, episode):
     return -(running + settings.queue_weight * queue + settings.backlog_weight * backlog)
 
 
-@compiled
+@inner(arrays=True)
 def _draw_slot(state, settings, episode, slot, job, value):
     """Fill or clear a visible job's rectangles: its duration high, its demand wide."""
     picture = state.picture[episode]
@@ -286,7 +286,7 @@ def _draw_slot(state, settings, episode, slot, job, value):
                 picture[row, column] = value
 
 
-@compiled
+@inner(arrays=True)
 def _draw_backlog(state, settings, episode, place, value):
     """Fill or clear the cell of a place in the backlog; they lie row by row."""
     columns = settings.backlog_columns
@@ -294,7 +294,7 @@ def _draw_backlog(state, settings, episode, place, value):
     state.picture[episode, place // columns, first + place % columns] = value
 
 
-@compiled
+@inner(arrays=True)
 def _set_since_arrival(state, settings, episode, steps):
     state.since_arrival[episode] = steps
     if not settings.arrival_column:

@@ -86,3 +86,21 @@ def compiled_code(module: ModuleType) -> dict[str, Path]:
 def test_compiled_code_calls_its_own_folder_only(name: str) -> None:
     each = importlib.import_module(name)
     assert set(compiled_code(each).values()) == {Path(str(each.__file__)).parent}
+
+
+@module.inner
+def plus_one(number):  # type: ignore[no-untyped-def]
+    return number + 1
+
+
+@module.compiled
+def plus_two(number):  # type: ignore[no-untyped-def]
+    return plus_one(number) + 1
+
+
+def test_python_cannot_call_what_only_compiled_code_can() -> None:
+    """Not before compiled code has called it, and not then."""
+    for _ in range(2):
+        with pytest.raises(TypeError, match="only compiled code can call plus_one"):
+            plus_one(1)
+        assert plus_two(1) == 3

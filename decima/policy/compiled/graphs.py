@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decima.policy.compiled.guard import Patience, has_work, held_back
-from simulator.compiled import compiled
+from simulator.compiled import compiled, inner
 
 __all__ = ["LIMIT_KINDS", "Jobs", "Recipe", "Rows", "Seen", "build", "select"]
 
@@ -110,7 +110,7 @@ class Rows(NamedTuple):
     high: NDArray[np.int32]
 
 
-@compiled
+@inner(arrays=True)
 def _make_rows(seen, recipe):
     size = 0
     for stage in seen.stages:
@@ -126,7 +126,7 @@ def _make_rows(seen, recipe):
     )
 
 
-@compiled
+@inner(arrays=True)
 def _rows(seen, known, recipe, late, can_wait):
     """What stages and jobs are like, and the number of different answers; ``late`` stages are none."""
     rows = _make_rows(seen, recipe)
@@ -223,13 +223,13 @@ def _rows(seen, known, recipe, late, can_wait):
     return rows, num_answers
 
 
-@compiled
+@inner(arrays=True)
 def _covers(kind, need):
     """Whether executors of a class are at least as large as what a stage, or another class, is."""
     return need.cpu <= kind.cpu and need.memory <= kind.memory
 
 
-@compiled
+@inner(arrays=True)
 def _largest(classes):
     """The most cpu and the most memory that an executor has; 1 where none has any."""
     cpu, memory = 0.0, 0.0
@@ -239,12 +239,12 @@ def _largest(classes):
     return cpu if cpu > 0 else 1.0, memory if memory > 0 else 1.0
 
 
-@compiled
+@inner(arrays=True)
 def _scaled(value, scale, log):
     return math.log1p(value / scale) if log else value / scale
 
 
-@compiled
+@inner(arrays=True)
 def _messages(seen, known, places):
     """Between the stages that stand at these places; step by step over all jobs, for many stages at once."""
     row_of = np.full(len(seen.stages), -1, dtype=np.int32)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from simulator.compiled import compiled
+from simulator.compiled import inner
 
 __all__ = ["Patience", "has_work", "held_back"]
 
@@ -20,7 +20,7 @@ class Patience(NamedTuple):
     """How long an executor must find work for a move to be worth it; 0 if moves take no time."""
 
 
-@compiled
+@inner(arrays=True)
 def has_work(seen, patience):
     """Whether a stage that is ready and fits wants executors: of the job that offers them, or worth a move.
 
@@ -42,7 +42,7 @@ def has_work(seen, patience):
     return False
 
 
-@compiled
+@inner(arrays=True)
 def held_back(seen, known, patience):
     """Stages for which nobody may wait now: those that are not ready and will not be soon; bool [S].
 

@@ -34,8 +34,10 @@ PARTS = (
     "stage_head",
     "limit_head",
 )
-STAGE_INPUT, MESSAGE, ATTENTION, AGGREGATE, JOB_SUMMARY, JOB_AGGREGATE = 0, 1, 2, 3, 4, 5
-GLOBAL_SUMMARY, GLOBAL_AGGREGATE, STAGE_HEAD, LIMIT_HEAD = 6, 7, 8, 9
+# NumPy's integers: for each of Python's own ones, ``_apply`` would be compiled anew.
+STAGE_INPUT, MESSAGE, ATTENTION, AGGREGATE, JOB_SUMMARY, JOB_AGGREGATE = np.arange(6)
+GLOBAL_SUMMARY, GLOBAL_AGGREGATE, STAGE_HEAD, LIMIT_HEAD = np.arange(6, len(PARTS))
+ONE = np.int64(1)
 
 
 class Network(NamedTuple):
@@ -126,7 +128,7 @@ def act(graphs, network, uniforms, greedy):
     return stage, count, log_probability
 
 
-@compiled
+@inner(arrays=True)
 def _make_room(graphs, network):
     widest = 1
     for layer in range(network.layers.shape[0]):
@@ -259,7 +261,7 @@ def _weigh(messages, sent, scores, width, means, receivers):
     return count
 
 
-@compiled
+@inner(arrays=True)
 def _embed_jobs(graphs, graph, network, room):
     """Jobs from what is left of their stages, and the cluster from the jobs."""
     stages = slice(graphs.first_stage[graph], graphs.first_stage[graph + 1])
@@ -275,13 +277,13 @@ def _embed_jobs(graphs, graph, network, room):
     _apply(network, GLOBAL_SUMMARY, room.job_embedding, num_jobs, room.result, room.between)
     room.x[0, :width] = 0.0
     _add(room.result, num_jobs, width, room.x, np.zeros(num_jobs, np.int64))
-    _apply(network, GLOBAL_AGGREGATE, room.x, 1, room.cluster, room.between)
+    _apply(network, GLOBAL_AGGREGATE, room.x, ONE, room.cluster, room.between)
 
 
 # Choices.
 
 
-@compiled
+@inner(arrays=True)
 def _choose_stage(graphs, graph, network, room, uniform, greedy):
     """A stage of the graph, -1 if none may be chosen, and the logarithm of its probability."""
     stages = slice(graphs.first_stage[graph], graphs.first_stage[graph + 1])
@@ -298,7 +300,7 @@ def _choose_stage(graphs, graph, network, room, uniform, greedy):
     return rows[choice], log_probability
 
 
-@compiled
+@inner(arrays=True)
 def _describe_stages(graphs, graph, rows, network, room):
     """What is known of these stages, into the rows of ``x``; returns how much of each."""
     stages = slice(graphs.first_stage[graph], graphs.first_stage[graph + 1])
@@ -311,7 +313,7 @@ def _describe_stages(graphs, graph, rows, network, room):
     return _describe_jobs(graphs.stage_job[stages][rows], network, room, filled)
 
 
-@compiled
+@inner(arrays=True)
 def _describe_jobs(jobs, network, room, filled):
     """Behind that the embeddings of these jobs and of the cluster."""
     _take(room.job_embedding, jobs, jobs.size, network.width, room.x, filled)
@@ -319,7 +321,7 @@ def _describe_jobs(jobs, network, room, filled):
     return filled + 2 * network.width
 
 
-@compiled
+@inner(arrays=True)
 def _choose_limit(graphs, graph, stage, network, room, uniform, greedy):
     """One of the limits that a stage may get, from 0, and the logarithm of its probability."""
     row = graphs.first_stage[graph] + stage
@@ -332,7 +334,7 @@ def _choose_limit(graphs, graph, stage, network, room, uniform, greedy):
         _take(graphs.job_features[graphs.first_job[graph] :], job, 1, filled, room.x, 0)
         filled = _describe_jobs(job, network, room, filled)
     if network.limit_kind == OUTPUTS:
-        _apply(network, LIMIT_HEAD, room.x, 1, room.result, room.between)
+        _apply(network, LIMIT_HEAD, room.x, ONE, room.result, room.between)
         scores = room.result[0, lowest : lowest + num_limits]
     else:
         _repeat_with_limits(room.x, filled, lowest, num_limits, network.limit_scale)
@@ -359,7 +361,7 @@ def _repeat_with_limits(x, filled, lowest, num_limits, scale):
         x[k, filled] = np.float32(lowest + k + 1) / scale
 
 
-@inner
+@compiled(_nrt=False)
 def pick(scores, uniform, greedy):
     """A place and its log-probability: the largest score, or by the uniform number."""
     top = scores[0]

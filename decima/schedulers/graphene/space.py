@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.compiled import compiled
+from simulator.compiled import compiled, inner
 
 __all__ = ["ROUNDING", "Dag", "list_schedule", "mirrored", "serial_schedule", "surrounded"]
 
@@ -160,7 +160,7 @@ def list_schedule(dag, priority, aligned):
     return start
 
 
-@compiled
+@inner(arrays=True)
 def _alignment(dag, stage, free):
     """The dot product of what a task needs and what is free, as shares of the capacity."""
     total = 0.0
@@ -169,7 +169,7 @@ def _alignment(dag, stage, free):
     return total
 
 
-@compiled
+@inner(arrays=True)
 def _empty(dag):
     """A space where nothing is placed."""
     count = dag.first[-1]
@@ -182,7 +182,7 @@ def _empty(dag):
     return Space(times, free, size, start, finish, np.zeros(len(dag.durations), np.int64))
 
 
-@compiled
+@inner(arrays=True)
 def _turn(dag, space):
     """Let time run backward."""
     size = space.size[0]
@@ -193,7 +193,7 @@ def _turn(dag, space):
     space.finish[:] = -start
 
 
-@compiled
+@inner(arrays=True)
 def _place_set(dag, space, chosen):
     """Place a set of stages as early as possible: of those that wait for none of the set, the longest task first.
 
@@ -214,7 +214,7 @@ def _place_set(dag, space, chosen):
             _place(dag, space, best, earliest)
 
 
-@compiled
+@inner(arrays=True)
 def _place(dag, space, stage, earliest):
     """Place the next task of a stage in the first gap that it fits in."""
     duration, demand = dag.durations[stage], dag.demands[stage]
@@ -233,7 +233,7 @@ def _place(dag, space, stage, earliest):
     space.placed[stage] += 1
 
 
-@compiled
+@inner(arrays=True)
 def _ready(dag, space, stage, earliest):
     """When a stage may start: when all of its parents that are placed are complete."""
     for parent in dag.parents[dag.parents_from[stage] : dag.parents_from[stage + 1]]:
@@ -242,7 +242,7 @@ def _ready(dag, space, stage, earliest):
     return earliest
 
 
-@compiled
+@inner(arrays=True)
 def _fits(demand, free):
     fits = True
     for resource in range(len(free)):
@@ -250,7 +250,7 @@ def _fits(demand, free):
     return fits
 
 
-@compiled
+@inner(arrays=True)
 def _cut(space, time):
     """Let something begin at a time: the number of what is free from then on."""
     size = space.size[0]

@@ -293,7 +293,7 @@ def waiting_in(memory, number):
     return _members(view(memory), number)
 
 
-@compiled
+@inner(arrays=True)
 def _members(state, number):
     members = np.empty(state.pools[number].members, dtype=np.int64)
     executor = state.pools[number].first

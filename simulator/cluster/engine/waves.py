@@ -11,7 +11,7 @@ import math
 import numpy as np
 
 from simulator.cluster.engine.durations import level_above
-from simulator.compiled import compiled
+from simulator.compiled import compiled, inner
 from workloads.job import Wave
 
 __all__ = ["LEVEL", "STAGE", "estimate", "fill_levels"]
@@ -68,7 +68,7 @@ def fill_levels(levels, cells, values, warmup_ms):
             levels[number].variance[wave] = cell.var()
 
 
-@compiled
+@inner(arrays=True)
 def _task(stage, levels, wave, parallelism, nearest):
     """What a task takes: mean and variance, ms and ms²."""
     above, chance_of_low = level_above(levels, stage.first_level, stage.end_level, parallelism, nearest)
@@ -81,7 +81,7 @@ def _task(stage, levels, wave, parallelism, nearest):
     return mean_ms, variance
 
 
-@compiled
+@inner(arrays=True)
 def _largest_normal(count):
     """The expected largest of so many standard normal numbers, within 0.07."""
     return math.sqrt(2 * math.log(count)) - 0.6 if count > 1 else 0.0
@@ -134,7 +134,7 @@ def estimate(times, limits, stages, children, levels, moving_ms, nearest, keeps_
                     num_ready += 1
 
 
-@compiled
+@inner(arrays=True)
 def _serve(stage, levels, open_ms, crew, groups, executors, nearest, keeps_jvm):
     """Hand out all tasks of a stage; returns the number of groups, and when the stage is complete, ms."""
     rest_ms, rest_variance = _task(stage, levels, _REST, executors, nearest)
@@ -186,7 +186,7 @@ def _serve(stage, levels, open_ms, crew, groups, executors, nearest, keeps_jvm):
     return groups, end_ms - apart_ms * (1 - share) + math.hypot(apart_ms * share, last_ms)
 
 
-@compiled
+@inner(arrays=True)
 def _earliest(crew, groups, open_ms, seats_left):
     """The group that takes the stage's next task: a place in ``crew``."""
     earliest, now = -1, math.inf
@@ -196,7 +196,7 @@ def _earliest(crew, groups, open_ms, seats_left):
     return earliest
 
 
-@compiled
+@inner(arrays=True)
 def _advance(crew, groups, now, open_ms, rest_ms, left, seats_left):
     """Let all who are in step do whole rounds of tasks while nobody else comes; returns the number of tasks."""
     in_step, until_ms = 0, math.inf
@@ -214,7 +214,7 @@ def _advance(crew, groups, now, open_ms, rest_ms, left, seats_left):
     return rounds * in_step
 
 
-@compiled
+@inner(arrays=True)
 def _regroup(crew, groups):
     """Sort the groups, and join the nearest while there are too many; returns their number."""
     for place in range(1, groups):
