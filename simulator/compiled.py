@@ -29,7 +29,8 @@ def compiled(function: Callable[..., Any] | None = None, /, **options: Any) -> A
     if function is None:
         return lambda function: compiled(function, **options)
     # Nobody asks for the address of a function, which would be that of one more wrapper.
-    dispatcher = numba.njit(cache=True, no_cfunc_wrapper=True, **options)(function)
+    options |= {"cache": True, "no_cfunc_wrapper": True}
+    dispatcher = numba.njit(**options)(function)
     if dispatcher is not function:  # without NUMBA_DISABLE_JIT
         folder = Path(function.__code__.co_filename).parent
         dispatcher._cache._cache_file._source_stamp = _digest(folder)
