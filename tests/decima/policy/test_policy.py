@@ -111,7 +111,7 @@ def test_compiled_messages_are_those_of_the_tensors_in_deep_dags(config: PolicyC
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(seed=seeds)
 def test_without_random_numbers_the_likeliest_stage_and_limit_are_chosen_or_the_median_limit(
     name: str, seed: int
@@ -199,9 +199,8 @@ def test_the_extreme_random_numbers_hit_allowed_choices(uniform: float) -> None:
     assert (graphs.low[nodes] + choices.count <= graphs.high[nodes]).all()
 
 
-@pytest.mark.parametrize("along_random_directions", [True, pytest.param(False, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", VARIANTS)
-def test_gradients_are_those_of_finite_differences(name: str, along_random_directions: bool) -> None:
+def test_gradients_are_those_of_finite_differences(name: str) -> None:
     small = {"embedding": 2, "hidden": (3,), "head_hidden": (3,)}
     policy = policy_of(changed(VARIANTS[name], **small), seed=2).double()
     graphs = Graphs.concatenate(some_graphs(policy.config, seed=8, at_most=3))
@@ -213,9 +212,7 @@ def test_gradients_are_those_of_finite_differences(name: str, along_random_direc
         evaluation = torch.func.functional_call(policy, weights, (graphs, choices.stage, choices.count))
         return torch.stack([evaluation.log_probability, evaluation.entropy]).sum(0)
 
-    assert torch.autograd.gradcheck(
-        loss, tuple(policy.parameters()), eps=1e-6, atol=1e-5, fast_mode=along_random_directions
-    )
+    assert torch.autograd.gradcheck(loss, tuple(policy.parameters()), eps=1e-6, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", VARIANTS)
@@ -268,7 +265,7 @@ def _by_place(policy: Policy, graph: Graphs, places: np.ndarray) -> tuple[np.nda
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-@settings(max_examples=3, deadline=None)
+@settings(max_examples=5, deadline=None)
 @given(seed=seeds, other=seeds)
 def test_whatever_else_is_in_the_batch_changes_nothing(name: str, seed: int, other: int) -> None:
     policy = policy_of(VARIANTS[name], seed % 100).double()  # or sums of other shapes would round differently
