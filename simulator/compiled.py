@@ -41,8 +41,8 @@ def inner(function: Callable[..., Any] | None = None, /, *, arrays: bool = False
     """Compile a function that only compiled code calls, which spares what Python would need to call it.
 
     Args:
-        arrays: whether it makes or returns arrays. One that does not needs not count that it holds the arrays it is
-            handed. For a tuple of many arrays that would cost more than most functions do with them.
+        arrays: whether it may make or return arrays. One that may not does not count that it holds the arrays it is
+            handed, which for a tuple of many arrays would cost more than most functions do with them.
 
     Raises:
         TypeError: Python calls what comes out.
