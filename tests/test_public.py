@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import doctest
 import importlib
+import re
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
 
 import pytest
 
@@ -32,6 +36,20 @@ def test_the_example_of_a_docstring(name: str) -> None:
 def test_public_names_are_there_and_documented() -> None:
     for name in workloads.__all__:
         assert getattr(workloads, name).__doc__, name
+
+
+def test_reports_and_pictures_need_no_extra() -> None:
+    """What the README shows works after its first line: what draws is among the dependencies."""
+    root = Path(__file__).parents[1]
+    project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
+    installed = {re.split("[>=]", line)[0] for line in project["dependencies"]}
+    assert "plotly" in installed
+    for file in (root / "decima" / "show").rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [str(node.module)] if isinstance(node, ast.ImportFrom) else []
+            for package in {name.split(".")[0] for name in names} - sys.stdlib_module_names:
+                assert package in installed | {"decima", "simulator", "workloads", "PIL"}, (file, package)
 
 
 @pytest.mark.parametrize(

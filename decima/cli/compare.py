@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shlex
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -166,14 +165,13 @@ def compare(
     """Compare schedulers on the same job sequences with the same task noise.
 
     Shows average job completion time (JCT), its 95 % confidence interval, p95 JCT, slowdown (JCT over what the job
-    needs alone), utilisation, and how much the mean JCT differs from that of the best scheduler that did not learn.
+    needs alone), utilisation, and how much the mean JCT differs from that of the best heuristic, which is
+    the best scheduler that was not learned, your own included.
     Saves pictures of schedules and of the results.
     Ctrl-C ends it early and keeps the experiments that have finished.
     """
     from decima.outputs import atomic_path, prepare_outputs
 
-    if report_file is not None and find_spec("plotly") is None:
-        raise click.ClickException("--report needs the plotly package: pip install 'decima[report]'")
     is_measured = options["moving_delay"] is None
     comparison, left_out = _comparison(options)
     conditions, interrupted = comparison.conditions, False

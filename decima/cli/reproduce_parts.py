@@ -82,7 +82,7 @@ def _fig18_live(name: str, command: str, tell: Tell, **values: Any) -> Shown:
     try:
         found = measure_live_fidelity(open_workload("tpch").profiles, setting, partial(tell, "running"))
     except ModuleNotFoundError as error:
-        raise click.UsageError(f"{name} --live needs {error.name}: pip install 'decima[spark]'") from None
+        raise click.UsageError(f"{name} --live needs {error.name}: pip install -e '.[spark]'") from None
     return shown(found, command)
 
 
@@ -106,7 +106,7 @@ def _on_spark(
         shared = spark_applications.compare_applications(named.profiles, setting, on_run)
         return spark_applications_report.shown(shared, command)
     except ModuleNotFoundError as error:
-        raise click.UsageError(f"{name} needs {error.name}: pip install 'decima[spark]'") from None
+        raise click.UsageError(f"{name} needs {error.name}: pip install -e '.[spark]'") from None
 
 
 def _packing(
@@ -189,7 +189,7 @@ PARTS: dict[str, tuple[str, Option, Callable[..., Shown]]] = {
                 "--live",
                 is_flag=True,
                 help="Run jobs of the embedded TPC-H set, whose tasks sleep, on a real Spark with Decima in charge. "
-                "Needs pip install 'decima[spark]'.",
+                "Needs pip install -e '.[spark]'.",
             ),
             click.option(
                 "--executors",
@@ -211,7 +211,7 @@ PARTS: dict[str, tuple[str, Option, Callable[..., Shown]]] = {
         Starts Spark on this machine and runs jobs on it whose tasks sleep as long as their profiles say: in Spark's
         FIFO and FAIR mode, and under tuned weighted fair sharing and Decima, which take charge through the plugin and
         decima serve. Shows the mean job completion times beside those that the simulator predicts. Needs a Java runtime
-        and pyspark: pip install 'decima[spark]' brings both. About half an hour.""",
+        and pyspark: pip install -e '.[spark]' brings both. About half an hour.""",
         with_options(
             workload_options(),
             click.option("--executors", type=AT_LEAST_ONE, default=8, help="Executors, of one slot each."),
@@ -237,7 +237,7 @@ PARTS: dict[str, tuple[str, Option, Callable[..., Shown]]] = {
         Starts a master and a worker on this machine and several applications on it, each with a job whose tasks sleep
         as long as its profile says: as Spark's master shares executors (first come, first served), with equal static
         shares, and with Decima in charge, which moves executors from one application to another. Needs a Java runtime
-        and pyspark: pip install 'decima[spark]' brings both. About 20 minutes.""",
+        and pyspark: pip install -e '.[spark]' brings both. About 20 minutes.""",
         with_options(
             workload_options(),
             click.option("--executors", type=AT_LEAST_ONE, default=8, help="Slots of the cluster."),
@@ -257,7 +257,7 @@ PARTS: dict[str, tuple[str, Option, Callable[..., Shown]]] = {
         Plans projects of PSPLIB, whose best makespans are known: random order, Tetris, longest critical path first, and
         Graphene (OSDI 2016), as it is and with its plans justified. The table and the JSON tell deviations in percent.
         The 240 projects of j30 take seconds.
-        Needs the package psplib: pip install 'decima[packing]'. Or plans the jobs of a workload, each alone on a
+        Needs the package psplib: pip install -e '.[packing]'. Or plans the jobs of a workload, each alone on a
         cluster, and compares with lower bounds.""",
         with_options(
             click.option("--instances", metavar="DIR", type=FOLDER, help="Folder of .sm files of PSPLIB."),

@@ -150,4 +150,4 @@ def _extra(option: str) -> Iterator[None]:
     try:
         yield
     except ImportError as error:
-        raise click.UsageError(f"{option} needs {error.name}: pip install 'decima[serve]'") from None
+        raise click.UsageError(f"{option} needs {error.name}: pip install -e '.[serve]'") from None

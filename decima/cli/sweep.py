@@ -49,7 +49,7 @@ def sweep(
 
     settings = read_sweep(config, overrides)
     if find_spec("optuna") is None:
-        raise click.ClickException("decima sweep needs the optuna package: pip install 'decima[sweep]'")
+        raise click.ClickException("decima sweep needs the optuna package: pip install -e '.[sweep]'")
 
     from decima.learning.sweep import run_sweep
     from decima.outputs import atomic_path

@@ -237,7 +237,7 @@ def wfcommons(files: Sequence[Path], out: Path, library: bool, executor: str | N
 def show(workload: str, names: Sequence[str], out: Path | None) -> None:
     """Show the job profiles of WORKLOAD.
 
-    That is tpch, the set that was measured on Spark (the default), a folder of the published TPC-H profiles, or a
+    That is tpch, extrapolated from Spark at 1 and 2 GB (the default), a folder of the published TPC-H profiles, or a
     workload file. For each profile: stages, tasks, total work, critical path (both in executor time, at the mean
     durations), the demands of its tasks (from the least to the most), and the numbers of executors for which durations
     are known.

@@ -31,7 +31,7 @@ from decima.evaluation.tuning import (
 )
 from decima.evaluation.workers import available_cpus, make_workers
 from decima.outputs import json_text, versions
-from decima.registry import ANY_POLICY, DEFAULT_POLICY, LEARNED, SCHEDULERS, make_scheduler, policy_named
+from decima.registry import ANY_POLICY, DEFAULT_POLICY, LEARNED, make_scheduler, policy_named
 from simulator.cluster.config import SEMANTICS
 
 if TYPE_CHECKING:
@@ -105,12 +105,14 @@ class Comparison:
             policy = policy or _shipped(conditions)
             with_policy = {spec: spec.replace(LEARNED, f"{LEARNED}:{policy}", 1) for spec in ANY_POLICY}
             given = {name: with_policy.get(spec, spec) for name, spec in given.items()}
-        for spec in given.values():
-            if spec not in TUNED:
-                make_scheduler(spec, conditions.seed)
+        built = {
+            name: make_scheduler(spec, conditions.seed) for name, spec in given.items() if spec not in TUNED
+        }
+        self._learned = {name for name, each in built.items() if getattr(each, "learned", False)}
         self.conditions = conditions
         self.schedulers = dict(given)
         self.policy = policy
+        self._ran_here = set(given)
         learned = {name: named for name, spec in given.items() if (named := policy_named(spec)) is not None}
         self.misfits = {name: misfits(named, conditions) for name, named in learned.items()}
         self.alphas = tuple(alphas)
@@ -225,33 +227,28 @@ class Comparison:
         return self._runs[seed][scheduler].setting or spec
 
     @property
-    def best_classic(self) -> str | None:
-        """The classic scheduler with the lowest average JCT over the finished experiments.
+    def best_heuristic(self) -> str | None:
+        """The heuristic with the lowest mean JCT over the finished experiments; ``None`` if none took part.
 
-        Classic are the schedulers that come with the project, the tuned ones and those with hindsight included; not the
-        user's own or ``decima``. ``None`` if none took part.
+        Heuristics are all schedulers that ran here and were not learned (``Scheduler.learned``): those that come with
+        the project, the tuned ones, those with hindsight included, and the user's own.
         """
-        known = SCHEDULERS.keys() | TUNED.keys()
-        classic = [
-            name
-            for name, spec in self.schedulers.items()
-            if spec in known or spec.split(":")[0] in SCHEDULERS
-        ]
-        if not classic or not self.finished:
+        heuristics = [name for name in self.schedulers if name in self._ran_here - self._learned]
+        if not heuristics or not self.finished:
             return None
-        return min(classic, key=lambda name: float(self.runs(name)["mean_jct_s"].mean()))
+        return min(heuristics, key=lambda name: float(self.runs(name)["mean_jct_s"].mean()))
 
     def summary(self, scheduler: str) -> dict[str, float]:
         """One scheduler in numbers; means over the finished experiments.
 
         ``avg_jct_s`` and half its 95 % confidence interval ``avg_jct_ci95_s`` (Student's t over the
         experiments); ``p95_jct_s``, the 95th percentile of the JCTs inside each experiment; ``makespan_s``;
-        ``utilisation``; ``slowdown``; ``difference_s``, the average JCT minus that of ``best_classic``, paired by
+        ``utilisation``; ``slowdown``; ``difference_s``, the average JCT minus that of ``best_heuristic``, paired by
         experiment, with its own ``difference_ci95_s``, and ``difference`` and ``difference_ci95``, the same as
         fractions of the best's. The best is chosen on these same experiments, so that interval is a little optimistic.
         NaN where a figure is not defined (an interval of one experiment).
         """
-        runs, best = self.runs(scheduler), self.best_classic
+        runs, best = self.runs(scheduler), self.best_heuristic
         jct = mean_interval(runs["mean_jct_s"])
         difference, scale = Interval(math.nan, math.nan), math.nan
         if best is not None:
@@ -330,7 +327,7 @@ class Comparison:
             "seeds": self.finished,
             "training_seeds": list(self.training_seeds),
             "complete": self.complete,
-            "best_classic": self.best_classic,
+            "best_heuristic": self.best_heuristic,
             "versions": versions(),
             **extra,
             "schedulers": {name: self._entry(name) for name in self.schedulers},

@@ -73,7 +73,7 @@ def check_workers(spec: int | str) -> int | str:
     if not re.fullmatch(r"ray(:[1-9]\d*)?|ray://[^/\s]+:\d+", text, re.ASCII):
         raise WorkerError(f"{text!r} are no workers: expected {EXPECTED}")
     if find_spec("ray") is None:
-        raise WorkerError("workers of Ray need the ray package: pip install 'decima[ray]'")
+        raise WorkerError("workers of Ray need the ray package: pip install -e '.[ray]'")
     return text
 
 

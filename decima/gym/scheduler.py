@@ -102,6 +102,8 @@ class PolicyScheduler(Scheduler):
         expected: the observation space that it was trained in, if it is known.
     """
 
+    learned = True
+
     def __init__(self, choose: Choose, view: MakeView, expected: Any = None) -> None:
         self._choose = choose
         self._make_view = view

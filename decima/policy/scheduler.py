@@ -36,6 +36,8 @@ class NeuralScheduler:
         probability: that the policy gave its last choice, stage and limit together; NaN if there was nothing to choose.
     """
 
+    learned = True
+
     def __init__(self, policy: Actor | Policy, sample_seed: int | None = None, guard: bool = True) -> None:
         self.policy = policy
         self.sample_seed = sample_seed

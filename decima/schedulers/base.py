@@ -26,6 +26,8 @@ class Scheduler(ABC):
     #: ``next_stage``, the decision is ``all_offered`` to it. Episodes are faster where that is known. A subclass that
     #: decides differently says so anew.
     keeps_executors = False
+    #: Whether its decisions were learned. A comparison names the best of those that were not: the best heuristic.
+    learned = False
 
     def __init_subclass__(cls) -> None:
         if {"decide", "next_stage"} & vars(cls).keys():

@@ -20,7 +20,7 @@ __all__ = ["comparison_notes", "comparison_table", "query_table", "scheduler_sum
 
 def comparison_table(comparison: Comparison) -> Table:
     """A comparison as a rich table, in seconds; fits 80 columns unless a scheduler's name is long."""
-    best = comparison.best_classic
+    best = comparison.best_heuristic
     headings = ("Mean JCT", "p95 JCT", "Slowdown", "Utilised", "vs best")
     table = new_table(_title(comparison), "Scheduler", *headings)
     for scheduler in comparison.schedulers:
@@ -39,8 +39,8 @@ def comparison_table(comparison: Comparison) -> Table:
 
 
 def query_table(comparison: Comparison) -> Table:
-    """Mean JCT by query: of the best that did not learn, and of the others, with how they differ from it."""
-    best, means = comparison.best_classic, comparison.by_query()
+    """Mean JCT by query: of the best heuristic, and of the others, with how they differ from it."""
+    best, means = comparison.best_heuristic, comparison.by_query()
     others = [name for name in comparison.schedulers if name != best]
     learned = [name for name in others if name in comparison.misfits or name in ANY_POLICY]
     shown = ([] if best is None else [best]) + (learned or others)
@@ -57,11 +57,11 @@ def query_table(comparison: Comparison) -> Table:
 
 def comparison_notes(comparison: Comparison) -> list[str]:
     """What the table does not say by itself, one sentence per line."""
-    schedulers, best = comparison.schedulers, comparison.best_classic
+    schedulers, best = comparison.schedulers, comparison.best_heuristic
     notes = ["Times are seconds; ± is half a 95 % confidence interval (Student's t)."]
     if best is not None:
         notes.append(
-            f"vs best: by how much the mean JCT differs from that of {best}, the best that did not learn; paired by "
+            f"vs best: by how much the mean JCT differs from that of {best}, the best heuristic (not learned); paired by "
             "experiment."
         )
     notes += [_tuning(comparison, name) for name, spec in schedulers.items() if spec in TUNED]

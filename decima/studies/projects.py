@@ -45,7 +45,7 @@ def read_project(path: Path) -> Project:
     try:
         from psplib import parse
     except ImportError:
-        raise ProjectFileError(f"{path}: needs the psplib package: pip install 'decima[packing]'") from None
+        raise ProjectFileError(f"{path}: needs the psplib package: pip install -e '.[packing]'") from None
     try:
         read_bytes(path, _LONGEST)  # is there, and is no pipe
         read = parse(path)

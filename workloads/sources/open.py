@@ -21,9 +21,9 @@ def open_workload(name_or_path: str | Path = EMBEDDED) -> Workload:
     """Read a workload, of whatever kind.
 
     Args:
-        name_or_path: the text ``tpch`` for the embedded TPC-H set, measured on Spark; ``synthetic`` for the first
-            random DAGs of ``synthetic_profiles``; a folder of the published TPC-H profiles; or a workload file. A
-            folder of your own that is called ``tpch`` is ``./tpch``.
+        name_or_path: the text ``tpch`` for the embedded TPC-H set, extrapolated from Spark at 1 and 2 GB;
+            ``synthetic`` for the first random DAGs of ``synthetic_profiles``; a folder of the published TPC-H
+            profiles; or a workload file. A folder of your own that is called ``tpch`` is ``./tpch``.
 
     Raises:
         WorkloadError: there is nothing of that name, or it is malformed.

@@ -96,7 +96,7 @@ def build(
         for size_gb in sizes_gb
         for query, groups in by_query.items()
     ]
-    return Workload(tuple(profiles), None, "tpch (measured on Spark)"), model
+    return Workload(tuple(profiles), None, "tpch (extrapolated from Spark at 1 and 2 GB)"), model
 
 
 def _by_query(applications: Iterable[SparkApplication]) -> dict[int, list[list[Sample]]]:

@@ -1,4 +1,4 @@
-"""The embedded TPC-H set: 22 queries at six sizes of input, measured on real Spark by this project.
+"""The embedded TPC-H set: 22 queries at six sizes of input, extrapolated from real Spark at 1 and 2 GB.
 
 >>> from workloads import embedded_tpch
 >>> jobs = embedded_tpch(sizes=["2g", "100g"])

@@ -214,7 +214,7 @@ def _decompressed(path: Path, file: BinaryIO) -> BinaryIO | io.BufferedIOBase:
         return gzip.GzipFile(fileobj=file)
     if start.startswith(_ZSTD):
         if zstandard is None:
-            raise WorkloadError(f"{path}: zstd logs need the zstandard package: pip install 'decima[spark]'")
+            raise WorkloadError(f"{path}: zstd logs need the zstandard package: pip install -e '.[spark]'")
         # Spark ends a frame at every flush; without read_across_frames only the first would be read.
         reader = zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True)
         return io.BufferedReader(reader)

@@ -90,7 +90,7 @@ def _data(comparison: Comparison) -> dict[str, Any]:
     episodes = comparison.episodes
     names, record = list(episodes), next(iter(episodes.values()))
     numbers = {profile: number for number, profile in enumerate(dict.fromkeys(record.sequence.profiles))}
-    best = comparison.best_classic
+    best = comparison.best_heuristic
     first = names.index(best) if best in names else 0
     return {
         "schedulers": names,

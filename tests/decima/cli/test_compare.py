@@ -450,9 +450,7 @@ def test_by_default_those_that_pack_take_part_where_executors_differ(
     assert "decima: the policy packing-tpch." in done.stdout
 
 
-def test_a_page_to_explore_is_written_only_where_plotly_can_draw_it(
-    run: Compare, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_page_to_explore_is_written(run: Compare, tmp_path: Path) -> None:
     assert run("--schedulers", "fifo,fair", "--report", "page.html").exit_code == 0
     page = (tmp_path / "page.html").read_text()
     assert "decima compare --workload" in page
@@ -464,11 +462,6 @@ def test_a_page_to_explore_is_written_only_where_plotly_can_draw_it(
     assert "priced-srpt: runs stage" in page
     assert "What speaks for that stage, and what against it" in page
     assert_one_line_error(run("--report", "nowhere/page.html"), "cannot write nowhere/page.html")
-    monkeypatch.setattr("decima.cli.compare.find_spec", lambda name: None)
-    (tmp_path / "page.html").unlink()
-    result = run("--report", "page.html", "--out", "pictures")
-    assert_one_line_error(result, "--report needs the plotly package: pip install 'decima[report]'")
-    assert not (tmp_path / "pictures").exists()
 
 
 def test_a_trace_for_perfetto_is_written(run: Compare, tmp_path: Path) -> None:

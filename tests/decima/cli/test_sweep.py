@@ -130,7 +130,7 @@ def test_wrong_options_are_refused(folder: Path) -> None:
 def test_without_optuna_the_extra_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "find_spec", lambda name: None)
     refused = invoke("sweep", "--config", "grid.yaml", "--out", "out")
-    assert_one_line_error(refused, "decima sweep needs the optuna package: pip install 'decima[sweep]'")
+    assert_one_line_error(refused, "decima sweep needs the optuna package: pip install -e '.[sweep]'")
 
 
 # As a program of its own.

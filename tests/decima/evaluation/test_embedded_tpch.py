@@ -32,5 +32,5 @@ def test_speed_up_saturates_and_later_on_larger_inputs(query: int) -> None:
 
 def test_schedulers_are_compared_on_it_by_default() -> None:
     workload = open_workload()
-    assert workload.name == "tpch (measured on Spark)"
+    assert workload.name == "tpch (extrapolated from Spark at 1 and 2 GB)"
     assert workload.profiles == embedded_tpch()

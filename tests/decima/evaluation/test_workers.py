@@ -213,7 +213,7 @@ def test_what_means_no_workers_is_refused(spec: str) -> None:
 
 def test_ray_that_is_missing_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "find_spec", lambda name: None)
-    with pytest.raises(WorkerError, match=r"pip install 'decima\[ray\]'"):
+    with pytest.raises(WorkerError, match=r"pip install -e '\.\[ray\]'"):
         check_workers("ray")
     assert check_workers("3") == 3
 

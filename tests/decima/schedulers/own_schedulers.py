@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from decima.gym import PolicyScheduler, as_scheduler
 from decima.schedulers import Scheduler
 from simulator import Decision, Observation
 
@@ -35,6 +36,11 @@ class Leaving(Scheduler):
 
     def decide(self, observation: Observation) -> Decision | None:
         raise SystemExit(3)
+
+
+def gym_policy() -> PolicyScheduler:
+    """Any Gymnasium policy as a scheduler."""
+    return as_scheduler(lambda observation, mask: (mask.argmax(), 0))
 
 
 class Undecided:

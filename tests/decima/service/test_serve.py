@@ -110,7 +110,7 @@ def test_who_lacks_a_library_is_told_which(
     monkeypatch.delitem(sys.modules, module, raising=False)
     monkeypatch.setitem(sys.modules, library, None)
     result = CliRunner().invoke(cli, ["serve", "--policy", "fifo", "--no-token", "--spark", "0", option, "0"])
-    assert result.stderr == f"decima: error: {option} needs {library}: pip install 'decima[serve]'\n"
+    assert result.stderr == f"decima: error: {option} needs {library}: pip install -e '.[serve]'\n"
 
 
 @pytest.mark.parametrize(

@@ -94,7 +94,7 @@ def test_who_lacks_pyspark_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     monkeypatch.setattr(builtins, "__import__", without)
     result = CliRunner().invoke(cli, ["reproduce", "fig9-spark", "--out", str(tmp_path)])
     assert result.exit_code == 2
-    assert "fig9-spark needs pyspark: pip install 'decima[spark]'" in result.stderr
+    assert "fig9-spark needs pyspark: pip install -e '.[spark]'" in result.stderr
 
 
 @pytest.mark.slow

@@ -118,7 +118,7 @@ def test_projects_that_take_no_time_have_no_deviation(tmp_path: Path) -> None:
 
 def test_the_package_is_missed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "psplib", None)
-    assert "pip install 'decima[packing]'" in refusal(read_project, ProjectFileError, folder / "a.sm")
+    assert "pip install -e '.[packing]'" in refusal(read_project, ProjectFileError, folder / "a.sm")
 
 
 @pytest.mark.parametrize(

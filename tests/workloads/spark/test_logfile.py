@@ -58,7 +58,7 @@ def test_zstd_cut_off(tmp_path):
 def test_zstd_without_the_package(tmp_path, monkeypatch):
     monkeypatch.setattr(spark_logfile, "zstandard", None)
     (tmp_path / "log.zst").write_bytes(b"\x28\xb5\x2f\xfd____")
-    assert "pip install 'decima[spark]'" in refusal(tmp_path / "log.zst")
+    assert "pip install -e '.[spark]'" in refusal(tmp_path / "log.zst")
 
 
 def test_compressions_that_are_not_supported(tmp_path):

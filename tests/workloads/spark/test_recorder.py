@@ -165,7 +165,7 @@ def test_without_pyspark(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(spark_recorder, "java_version", lambda: "17")
     monkeypatch.setattr(spark_cluster.importlib.util, "find_spec", lambda _: None)
     assert main(["--out", str(tmp_path)]) == 1
-    assert capsys.readouterr().err == "error: pyspark is not installed: pip install 'decima[spark]'\n"
+    assert capsys.readouterr().err == "error: pyspark is not installed: pip install -e '.[spark]'\n"
 
 
 def test_without_tpchgen(tmp_path, monkeypatch):

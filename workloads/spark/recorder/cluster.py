@@ -74,7 +74,7 @@ def spark_home() -> Path:
     """
     found = importlib.util.find_spec("pyspark")
     if found is None or found.origin is None:
-        raise RecorderError("pyspark is not installed: pip install 'decima[spark]'")
+        raise RecorderError("pyspark is not installed: pip install -e '.[spark]'")
     return Path(found.origin).parent
 
 

@@ -233,7 +233,7 @@ def _check_programs() -> None:
     spark_home()
     tpchgen_program()
     if importlib.util.find_spec("psutil") is None:
-        raise RecorderError("psutil is not installed: pip install 'decima[spark]'")
+        raise RecorderError("psutil is not installed: pip install -e '.[spark]'")
 
 
 def _read_once(tables: Path) -> None:

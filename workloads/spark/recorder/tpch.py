@@ -83,7 +83,7 @@ def tpchgen_program() -> str:
     beside_python = Path(sys.executable).with_name("tpchgen-cli")
     program = str(beside_python) if beside_python.is_file() else shutil.which("tpchgen-cli")
     if program is None:
-        raise RecorderError("tpchgen-cli is not installed: pip install 'decima[spark]'")
+        raise RecorderError("tpchgen-cli is not installed: pip install -e '.[spark]'")
     return program
 
 
