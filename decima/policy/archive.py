@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from decima.outputs import atomic_path
 from decima.policy.errors import PolicyFileError
 from workloads.reading import open_regular
+from workloads.sources.files import parse_json
 
-__all__ = ["add_about", "checked_weights", "read_archive", "write_archive"]
+__all__ = ["add_about", "checked_weights", "read_archive", "read_head", "write_archive"]
 
 #: Of all arrays together, bytes; a policy has some ten thousand numbers.
 LARGEST = 2**28
@@ -52,6 +53,43 @@ def read_archive(path: Path) -> dict[str, NDArray[Any]]:
         raise PolicyFileError(
             f"{path}: not a policy, or cut off: expected a NumPy archive of arrays"
         ) from None
+
+
+def read_head(
+    path: Path, arrays: Mapping[str, NDArray[Any]], name: str, version: int
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Read the text of a policy file that says what the other arrays are.
+
+    Args:
+        path: named in errors.
+        arrays: of the archive, by name.
+        name: of the array that holds the text.
+        version: of the format.
+
+    Returns:
+        The policy's shape, which is not checked, and what its maker says about it.
+
+    Raises:
+        PolicyFileError: there is no such text, or it is not a JSON object with that version.
+    """
+    text = arrays.get(name, np.zeros(0))
+    expected = f"{path}: the text {name!r} is not what a policy file has"
+    if text.shape or text.dtype.kind != "U":
+        raise PolicyFileError(f"{expected}: expected a single text")
+    try:
+        head = parse_json(str(text))
+    except RecursionError:
+        raise PolicyFileError(f"{expected}: too many levels of brackets") from None
+    except ValueError as error:
+        raise PolicyFileError(f"{expected}: {error}") from None
+    if not isinstance(head, dict):
+        raise PolicyFileError(f"{expected}: expected an object")
+    if (found := head.get("version")) != version or isinstance(found, bool):
+        raise PolicyFileError(f"{path}: format version {version} expected, got {found!r:.60}")
+    for key in ("config", "about"):
+        if not isinstance(head.setdefault(key, {} if key == "about" else None), dict):
+            raise PolicyFileError(f"{expected}: {key}: expected an object")
+    return head["config"], head["about"]
 
 
 def add_about(path: Path, said: Mapping[str, Any]) -> dict[str, Any]:

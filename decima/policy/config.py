@@ -45,7 +45,7 @@ class OwnPart(NamedTuple):
 
 
 #: Units of a layer; more than that no file shall make us allocate.
-_Width = Annotated[int, Field(ge=1, le=1024)]
+_Width = Annotated[int, Field(ge=1, le=1024, strict=True)]
 
 
 class PolicyConfig(BaseModel):
@@ -106,14 +106,14 @@ class PolicyConfig(BaseModel):
     graph: bool = True
     finished_stages: bool = False
     limit: Literal["input", "outputs", "stage", "none"] = "input"
-    limit_scale: float = Field(default=50.0, gt=0, allow_inf_nan=False)
-    num_limits: int = Field(default=50, ge=1, le=10_000)
+    limit_scale: float = Field(default=50.0, gt=0, allow_inf_nan=False, strict=True)
+    num_limits: int = Field(default=50, ge=1, le=10_000, strict=True)
     all_limits: bool = False
     wait: bool = False
     guard: bool = False
     rule: Literal["priced-srpt", "packed-srpt"] = "priced-srpt"
-    rule_stage_weight: float = Field(default=0.0, ge=0, allow_inf_nan=False)
-    rule_limit_weight: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    rule_stage_weight: float = Field(default=0.0, ge=0, allow_inf_nan=False, strict=True)
+    rule_limit_weight: float = Field(default=0.0, ge=0, allow_inf_nan=False, strict=True)
 
     @model_validator(mode="after")
     def _check(self) -> PolicyConfig:

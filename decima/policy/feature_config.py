@@ -95,7 +95,7 @@ class Feature(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: FeatureName
-    scale: float = Field(default=1.0, gt=0, allow_inf_nan=False)
+    scale: float = Field(default=1.0, gt=0, allow_inf_nan=False, strict=True)
     log: bool = False
 
     @model_validator(mode="after")

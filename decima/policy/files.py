@@ -11,24 +11,27 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
-from decima.policy.archive import read_archive, write_archive
+from decima.policy.archive import read_archive, read_head, write_archive
 from decima.policy.config import DECIMA_SIM_POLICY, PolicyConfig
 from decima.policy.errors import PolicyFileError
 from decima.policy.parts import is_allowed
 from decima.policy.shipped import SHIPPED
 from decima.policy.surroundings import Surroundings
+from decima.settings import first_problem
 
 if TYPE_CHECKING:
     from decima.policy.actor import Actor
     from decima.policy.policy import Policy
 
 __all__ = ["TRAINED_ON", "read_about", "read_policy", "read_trained_on", "save_policy"]
+
+Model = TypeVar("Model", bound=BaseModel)
 
 VERSION = 1
 #: Where a policy's maker says what it was trained on.
@@ -107,31 +110,21 @@ def read_trained_on(path: str | Path) -> Surroundings | None:
         path: as ``read_about``.
 
     Raises:
-        PolicyFileError: as ``read_about``, or what is said means nothing.
+        PolicyFileError: as ``read_about``.
     """
     about = read_about(path)
-    if TRAINED_ON not in about:
-        return None
-    try:
-        return Surroundings.model_validate(about[TRAINED_ON])
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, (TRAINED_ON, *first["loc"])))
-        raise PolicyFileError(f"{path}: {place}: {first['msg']}") from None
+    return Surroundings.model_validate(about[TRAINED_ON]) if TRAINED_ON in about else None
 
 
 def _head(path: Path, arrays: Mapping[str, NDArray[Any]]) -> tuple[PolicyConfig, dict[str, Any]]:
+    config, about = read_head(path, arrays, "policy", VERSION)
+    if TRAINED_ON in about:
+        _checked(path, Surroundings, about[TRAINED_ON], f"about.{TRAINED_ON}")
+    return _checked(path, PolicyConfig, config, "policy config"), about
+
+
+def _checked(path: Path, model: type[Model], value: object, place: str) -> Model:
     try:
-        head = json.loads(str(arrays["policy"]))
-        version = head["version"]
-        if version != VERSION:
-            raise PolicyFileError(f"{path}: format version {VERSION} expected, got {version!r}")
-        return PolicyConfig.model_validate(head["config"]), dict(head.get("about", {}))
+        return model.model_validate(value)
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"]))
-        raise PolicyFileError(f"{path}: policy config {place}: {first['msg']}") from None
-    except (json.JSONDecodeError, KeyError, TypeError) as error:
-        if isinstance(error, PolicyFileError):
-            raise
-        raise PolicyFileError(f"{path}: the text 'policy' is not what a policy file has: {error}") from None
+        raise PolicyFileError(f"{path}: {place}: {first_problem(error)}") from None

@@ -11,7 +11,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -128,11 +128,14 @@ def _from_here(name: str) -> Iterator[None]:
     sys.path.insert(0, folder)
     try:
         yield
-    except Exception as error:
+    except BaseException as error:  # sys.exit() would end the program without a word
+        if isinstance(error, KeyboardInterrupt):
+            raise
         reason = str(error).splitlines()[0] if str(error) else ""
         raise PartError(f"{name!r} cannot be loaded: {type(error).__name__}: {reason}") from None
     finally:
-        sys.path.remove(folder)
+        with suppress(ValueError):  # that code may have changed the path
+            sys.path.remove(folder)
 
 
 def _public(base: type) -> str:

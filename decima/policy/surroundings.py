@@ -26,7 +26,7 @@ QUANTILES = (0.05, 0.5, 0.95)
 #: Digits that are kept; they are for people too.
 DIGITS = 4
 
-_Number = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+_Number = Annotated[float, Field(ge=0, allow_inf_nan=False, strict=True)]
 
 
 class Spread(NamedTuple):

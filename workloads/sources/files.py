@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -16,6 +17,10 @@ from workloads.reading import all_of, open_regular
 from workloads.sources.file_format import place_name
 
 __all__ = ["opened", "parse_json", "read_document", "reasons", "unreadable"]
+
+
+#: A surrogate as JSON escapes it; two of them may be one character.
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 @contextmanager
@@ -45,7 +50,12 @@ def unreadable(path: Path, error: OSError, expected: str) -> WorkloadError:
 
 
 def parse_json(text: str) -> object:
-    """What a text of JSON means; an object that has a key twice is a ``ValueError``."""
+    """Return what a text of JSON means.
+
+    Raises:
+        ValueError: it is not JSON, an object has a key twice, or a text holds half a surrogate pair, which no
+            file in UTF-8 could hold.
+    """
     repeated = False
 
     def build(pairs: list[tuple[str, object]]) -> object:
@@ -59,6 +69,8 @@ def parse_json(text: str) -> object:
     document = json.loads(text, object_pairs_hook=build)
     if repeated:
         _refuse_repeated(document, ())
+    if _SURROGATE.search(text):
+        _refuse_surrogates(document, ())
     return document
 
 
@@ -100,3 +112,16 @@ def _refuse_repeated(value: object, place: tuple[str | int, ...]) -> None:
     inner = value.items() if isinstance(value, dict) else enumerate(value if isinstance(value, list) else ())
     for key, item in inner:
         _refuse_repeated(item, (*place, key))
+
+
+def _refuse_surrogates(value: object, place: tuple[str | int, ...]) -> None:
+    if isinstance(value, str) and any("\ud800" <= char <= "\udfff" for char in value):
+        where = f"{place_name(place)}: " if place else ""
+        raise WorkloadError(f"{where}expected characters, got half a surrogate pair in {value!r:.60}")
+    if isinstance(value, dict):
+        for key, item in value.items():
+            _refuse_surrogates(key, place)
+            _refuse_surrogates(item, (*place, key))
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            _refuse_surrogates(item, (*place, index))

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from decima.policy.archive import checked_weights, read_archive, write_archive
+from decima.policy.archive import checked_weights, read_archive, read_head, write_archive
 from decima.policy.errors import PolicyFileError
 from decima.policy.grid.config import GridPolicyConfig
 from decima.settings import TrainingError, parse_settings
@@ -72,13 +72,9 @@ def read_about(path: Path) -> dict[str, Any]:
 
 
 def _head(path: Path, arrays: Mapping[str, Any]) -> tuple[GridPolicyConfig, dict[str, Any]]:
-    try:
-        head = json.loads(str(arrays[HEAD]))
-        version, settings, about = head["version"], head["config"], dict(head["about"])
-    except (KeyError, TypeError, ValueError):
-        raise PolicyFileError(f"{path}: not a network for a grid: expected the text {HEAD!r}") from None
-    if version != VERSION:
-        raise PolicyFileError(f"{path}: format version {VERSION} expected, got {version!r}")
+    if HEAD not in arrays:
+        raise PolicyFileError(f"{path}: not a network for a grid: expected the text {HEAD!r}")
+    settings, about = read_head(path, arrays, HEAD, VERSION)
     try:
         return parse_settings(GridPolicyConfig, settings, f"{path}: config"), about
     except TrainingError as error:

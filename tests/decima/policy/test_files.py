@@ -92,20 +92,29 @@ def test_what_it_was_trained_on_is_read_if_it_is_said(path: Path) -> None:
 @pytest.mark.parametrize(
     ("said", "message"),
     [
-        (TRAINED_ON | {"stages": [1, 2]}, "trained_on.stages.2: Field required"),
-        (TRAINED_ON | {"stages": [1, 2, "many"]}, "trained_on.stages.2: Input should be a valid number"),
-        (TRAINED_ON | {"stages": [3, 2, 1]}, "trained_on: Value error, stages: expected ascending numbers"),
-        (TRAINED_ON | {"colour": "red"}, "trained_on.colour: Extra inputs are not permitted"),
-        (TRAINED_ON | {"jobs": None}, "trained_on: Value error, expected jobs for batches"),
-        ({}, "trained_on.arrivals: Field required"),
-        (None, "trained_on: Input should be a valid dictionary"),
-        ("TPC-H", "trained_on: Input should be a valid dictionary"),
+        (TRAINED_ON | {"stages": [1, 2]}, "stages[2]: this key is required"),
+        (TRAINED_ON | {"stages": [1, 2, "many"]}, "stages[2]: expected a valid number"),
+        (TRAINED_ON | {"stages": [1, 2, "3"]}, "stages[2]: expected a valid number"),
+        (TRAINED_ON | {"stages": [True, 2, 3]}, "stages[0]: expected a valid number"),
+        (TRAINED_ON | {"stages": [3, 2, 1]}, "stages: expected ascending numbers"),
+        (TRAINED_ON | {"executors": [-3, -2, -1]}, "executors[0]: expected greater than or equal to 0"),
+        (TRAINED_ON | {"tasks": [1, 2, float("nan")]}, "tasks[2]: expected "),
+        (TRAINED_ON | {"colour": "red"}, "colour: unknown key"),
+        (TRAINED_ON | {"jobs": None}, "expected jobs for batches"),
+        ({}, "arrivals: this key is required"),
+        (None, "expected an object"),
+        ("TPC-H", "expected an object"),
     ],
-    ids=["too few", "text", "descending", "unknown", "no jobs", "nothing", "null", "a text"],
+    ids=lambda value: f"{value!r:.40}" if isinstance(value, str) else None,
 )
-def test_what_means_nothing_of_its_training_is_refused(path: Path, said: object, message: str) -> None:
+@pytest.mark.parametrize("read", [read_trained_on, read_about, load_actor])
+def test_what_means_nothing_of_its_training_is_refused(
+    path: Path, said: object, message: str, read: Callable[[Path], object]
+) -> None:
+    """Whoever reads the policy, for whatever purpose."""
     save_policy(path, policy_of(SMALL), {"trained_on": said})
-    assert refusal(read_trained_on, PolicyFileError, path).startswith(message)
+    told = refusal(read, PolicyFileError, path)
+    assert told.removeprefix("about.trained_on: ").startswith(message), told
 
 
 def test_double_precision_is_stored_in_single(tmp_path: Path) -> None:
@@ -147,6 +156,7 @@ def test_a_failed_write_leaves_the_old_file_alone(path: Path, monkeypatch: pytes
 
 
 NO_ARCHIVE = "not a policy, or cut off: expected a NumPy archive of arrays"
+WRONG_HEAD = "the text 'policy' is not what a policy file has"
 
 
 def rewrite(path: Path, damage: Callable[[Arrays], object]) -> None:
@@ -182,18 +192,35 @@ def entry(name: str, value: object) -> Callable[[Arrays], object]:
 #: What -> (damage, what is said of it).
 DAMAGES: dict[str, tuple[Callable[[Arrays], object], str]] = {
     "version": (head(version=2), "format version 1 expected, got 2"),
-    "no version": (head(version=None), "the text 'policy' is not what a policy file has"),
-    "no config": (head(config=None), "the text 'policy' is not what a policy file has"),
-    "config of another kind": (head(config=[1]), "policy config "),
-    "about of another kind": (head(about=7), "the text 'policy' is not what a policy file has"),
-    "unknown key": (config(colour="red"), "policy config colour: Extra inputs are not permitted"),
-    "wrong value": (config(embedding="wide"), "policy config embedding: Input should be a valid integer"),
-    "huge": (config(embedding=10**12), "policy config embedding: "),
-    "huge layer": (config(hidden=[10**9, 10**9]), "policy config hidden"),
-    "impossible": (config(finished_stages=False), "policy config : Value error, the order of messages"),
-    "no JSON": (entry("policy", np.array("{")), "the text 'policy' is not what a policy file has"),
-    "no text": (entry("policy", np.zeros(3)), "the text 'policy' is not what a policy file has"),
-    "a list": (entry("policy", np.array("[]")), "the text 'policy' is not what a policy file has"),
+    "version that is true": (head(version=True), "format version 1 expected, got True"),
+    "version of thousands of digits": (
+        entry("policy", np.array('{"version": ' + "9" * 6000 + "}")),
+        f"{WRONG_HEAD}: Exceeds the limit",
+    ),
+    "long version": (head(version="1" * 5000), f"format version 1 expected, got '{'1' * 59}"),
+    "no version": (head(version=None), "format version 1 expected, got None"),
+    "no config": (head(config=None), f"{WRONG_HEAD}: config: expected an object"),
+    "config of another kind": (head(config=[1]), f"{WRONG_HEAD}: config: expected an object"),
+    "about of another kind": (head(about=7), f"{WRONG_HEAD}: about: expected an object"),
+    "about of text": (head(about="by hand"), f"{WRONG_HEAD}: about: expected an object"),
+    "about of half a character": (
+        head(about={"by": "\ud800"}),
+        f"{WRONG_HEAD}: about.by: expected characters, got half a surrogate pair in '\\ud800'",
+    ),
+    "unknown key": (config(colour="red"), "policy config: colour: unknown key"),
+    "wrong value": (config(embedding="wide"), "policy config: embedding: expected a valid integer"),
+    "huge": (config(embedding=10**12), "policy config: embedding: "),
+    "huge layer": (config(hidden=[10**9, 10**9]), "policy config: hidden"),
+    "impossible": (config(finished_stages=False), "policy config: the order of messages"),
+    "no JSON": (entry("policy", np.array("{")), f"{WRONG_HEAD}: "),
+    "brackets": (entry("policy", np.array("[" * 100_000)), f"{WRONG_HEAD}: too many levels of brackets"),
+    "key that is given twice": (
+        entry("policy", np.array('{"version": 1, "version": 2}')),
+        f"{WRONG_HEAD}: version: this key is given more than once",
+    ),
+    "no text": (entry("policy", np.zeros(3)), f"{WRONG_HEAD}: expected a single text"),
+    "texts": (entry("policy", np.array(["{}", "{}"])), f"{WRONG_HEAD}: expected a single text"),
+    "a list": (entry("policy", np.array("[]")), f"{WRONG_HEAD}: expected an object"),
     "no array": (
         lambda arrays: arrays.pop("aggregate.0.bias"),
         "the array aggregate.0.bias is missing or unknown",

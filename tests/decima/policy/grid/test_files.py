@@ -87,16 +87,16 @@ def config(**changes: Any) -> Damage:
 
 
 NO_NETWORK = "not a network for a grid: expected the text 'network'"
+WRONG_HEAD = "the text 'network' is not what a policy file has"
 
 #: What -> (damage, what is said of it).
 DAMAGES: dict[str, tuple[Damage, str]] = {
     "version": (head(version=1), "format version 2 expected, got 1"),
-    "no version": (head(version=None), NO_NETWORK),
-    "no config": (head(config=None), NO_NETWORK),
-    "no about": (head(about=None), NO_NETWORK),
-    "about of another kind": (head(about=7), NO_NETWORK),
-    "about of text": (head(about="by hand"), NO_NETWORK),
-    "config of another kind": (head(config=[1]), "config: expected"),
+    "no version": (head(version=None), "format version 2 expected, got None"),
+    "no config": (head(config=None), f"{WRONG_HEAD}: config: expected an object"),
+    "about of another kind": (head(about=7), f"{WRONG_HEAD}: about: expected an object"),
+    "about of text": (head(about="by hand"), f"{WRONG_HEAD}: about: expected an object"),
+    "config of another kind": (head(config=[1]), f"{WRONG_HEAD}: config: expected an object"),
     "unknown key": (config(colour="red"), "config: colour: unknown key"),
     "wrong value": (config(grid={"units": "many"}), "config: grid.units: expected a valid integer"),
     "impossible grid": (config(grid={"units": 5}), "config: slot_width must be at most the 5 units"),
@@ -106,9 +106,9 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
     "other sizes": (config(network={"hidden": [6]}), "0.bias must be float of shape (6,), got float32 (4,)"),
     "more layers": (config(network={"hidden": [4, 4]}), "2.bias must be float of shape (4,)"),
     "other queue": (config(grid={"visible_jobs": 3}), "0.weight must be float of shape ("),
-    "no JSON": (entry("network", np.array("{")), NO_NETWORK),
-    "no text": (entry("network", np.zeros(3)), NO_NETWORK),
-    "a list": (entry("network", np.array("[]")), NO_NETWORK),
+    "no JSON": (entry("network", np.array("{")), WRONG_HEAD),
+    "no text": (entry("network", np.zeros(3)), f"{WRONG_HEAD}: expected a single text"),
+    "a list": (entry("network", np.array("[]")), f"{WRONG_HEAD}: expected an object"),
     "no head": (lambda arrays: arrays.pop("network"), NO_NETWORK),
     "no array": (lambda arrays: arrays.pop("0.bias"), "the array 0.bias is missing or unknown"),
     "another array": (entry("extra", np.zeros(3)), "the array extra is missing or unknown"),
