@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -74,6 +75,11 @@ SCHEDULERS: dict[str, type[Scheduler]] = {
     "graphene": Graphene,
 }
 
+#: A number as it is written in a name: without underscores, spaces and digits of other scripts.
+_PLAIN = re.compile(r"[-+.0-9eE]+")
+#: No number in a name is larger: beyond it, powers of work overflow.
+LARGEST_PARAMETER = 100
+
 #: What may follow a name, with colons between; numbers.
 PARAMETERS: dict[str, tuple[str, ...]] = {
     "weighted-fair": ("alpha",),
@@ -132,11 +138,14 @@ def signature(name: str) -> str:
 
 def _with_parameters(spec: str, name: str, texts: list[str]) -> Scheduler:
     try:
-        numbers = [float(text) if text.isascii() else math.nan for text in texts]
+        numbers = [float(text) if _PLAIN.fullmatch(text) else math.nan for text in texts]
     except ValueError:
         numbers = [math.nan]
-    if len(numbers) > len(PARAMETERS[name]) or not all(map(math.isfinite, numbers)):
-        raise SchedulerError(f"scheduler {spec!r}: expected {signature(name)}, finite numbers")
+    if len(numbers) > len(PARAMETERS[name]) or not all(abs(each) <= LARGEST_PARAMETER for each in numbers):
+        most = LARGEST_PARAMETER
+        raise SchedulerError(
+            f"scheduler {spec!r}: expected {signature(name)}, numbers from -{most} to {most}"
+        )
     try:
         return SCHEDULERS[name](*numbers)
     except ValueError as error:

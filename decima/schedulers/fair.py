@@ -16,6 +16,10 @@ __all__ = ["Fair", "NaiveWeightedFair", "WeightedFair"]
 
 #: Keeps a share that is a whole number from being rounded up to the next one.
 _ROUNDING = 1e-9
+#: The largest alpha; beyond it, the smallest or the largest job gets everything anyway.
+STEEPEST = 100
+#: Exponents of weights beyond this would make sums of them infinite, or zero.
+OVERFLOW = 300.0
 
 
 class WeightedFair(Scheduler):
@@ -33,15 +37,16 @@ class WeightedFair(Scheduler):
     keeps_executors = True
 
     def __init__(self, alpha: float = 0.0):
-        if not np.isfinite(alpha):
-            raise ValueError(f"alpha must be finite, got {alpha}")
+        if not abs(alpha) <= STEEPEST:
+            raise ValueError(f"alpha must be from -{STEEPEST} to {STEEPEST}, got {alpha:g}")
         self.alpha = alpha
         self._weights = PerJob(_log_work, self._relative)
 
     def _relative(self, log_work: list[float]) -> NDArray[np.float64]:
         """The weights T^alpha of the live jobs, relative to their geometric mean, so that no exponent overflows."""
         logarithm = np.array(log_work)
-        weights: NDArray[np.float64] = np.exp(self.alpha * (logarithm - logarithm.mean()))
+        exponents = np.clip(self.alpha * (logarithm - logarithm.mean()), -OVERFLOW, OVERFLOW)
+        weights: NDArray[np.float64] = np.exp(exponents)
         return weights
 
     def decide(self, observation: Observation) -> Decision | None:

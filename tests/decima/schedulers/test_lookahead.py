@@ -109,7 +109,7 @@ def test_its_rule_is_profiled_srpt_and_it_foretells_how_long_jobs_take() -> None
         ("lookahead:2:-1", "price must not be negative, got -1"),
         ("lookahead:2:0:1.5", "jobs must be a whole number, at least 0, got 1.5"),
         ("lookahead:2:0:-1", "jobs must be a whole number, at least 0, got -1"),
-        ("lookahead:x", "expected lookahead:THRIFT:PRICE:JOBS, finite numbers"),
+        ("lookahead:x", "expected lookahead:THRIFT:PRICE:JOBS, numbers from -100 to 100"),
     ],
 )
 def test_bad_parameters_are_refused(spec: str, complaint: str) -> None:
