@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +31,7 @@ __all__ = [
     "first_problem",
     "is_whole",
     "parse_settings",
+    "parse_yaml",
     "read_settings",
 ]
 
@@ -42,6 +44,9 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 _LONGEST = 2**18
 #: Adam's first step is ten times as long, and has to be a float32.
 LearningRate = Annotated[float, Field(gt=0, le=1e37)]
+
+
+_INT, _FLOAT = "tag:yaml.org,2002:int", "tag:yaml.org,2002:float"
 
 
 class TrainingError(DecimaError, ValueError):
@@ -62,25 +67,35 @@ class Section(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _refuse_old_keys(cls, values: Any) -> Any:
+    def _refuse_wrong_kinds(cls, values: Any) -> Any:
         for old, new in cls.RENAMED.items():
             if isinstance(values, dict) and old in values:
                 raise ValueError(f"{old} is called {new} now")
         if isinstance(values, dict):
             for name, value in values.items():
                 field = cls.model_fields.get(name)
-                own = field is None or any(isinstance(each, BeforeValidator) for each in field.metadata)
-                if (
-                    isinstance(value, bool)
-                    and not own
-                    and bool not in _kinds(cls.model_fields[name].annotation)
-                ):
+                if field is None or any(isinstance(each, BeforeValidator) for each in field.metadata):
+                    continue
+                kinds = _kinds(field.annotation)
+                if isinstance(value, bool) and bool not in kinds:
                     raise ValueError(f"{name}: expected no true or false, got {str(value).lower()}")
+                for each in value if isinstance(value, list | tuple) else (value,):
+                    if isinstance(each, str) and not kinds & {str, Path} and _is_quoted(each, kinds):
+                        raise ValueError(f"{name}: expected no text, got {each!r:.60}")
         return values
 
     def to_yaml(self) -> str:
         """All settings; ``read_settings`` reads them back."""
         return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False)
+
+
+def _is_quoted(text: str, kinds: set[Any]) -> bool:
+    """Whether pydantic would take a text for a number or a truth value, as no file means it."""
+    try:
+        float(text)
+    except ValueError:
+        return bool in kinds
+    return bool({bool, int, float} & kinds)
 
 
 def _kinds(annotation: Any) -> set[Any]:
@@ -168,7 +183,7 @@ def read_settings(
     Raises:
         TrainingError: there is no such file or recipe, it is malformed, or a key is unknown or has a wrong value.
     """
-    document = _parse(_read(recipes, source), str(source))
+    document = parse_yaml(_read(recipes, source), str(source))
     document = {} if document is None else document
     if not isinstance(document, dict):
         raise TrainingError(f"{source}: expected keys and values, such as iterations: 100")
@@ -219,11 +234,19 @@ def _override(document: dict[str, Any], text: str) -> None:
         document[name] = document = {} if inner is None else inner
         if not isinstance(document, dict):
             raise TrainingError(f"{text!r}: {'.'.join(names[: place + 1])} has no keys")
-    document[names[-1]] = _parse(value, repr(text))
+    document[names[-1]] = parse_yaml(value, repr(text))
 
 
-def _parse(text: str, where: str) -> Any:
-    """What YAML means; ``where`` is named in errors."""
+def parse_yaml(text: str, where: str) -> Any:
+    """Return what a text of YAML means. Numbers are those of YAML 1.2: ``1:30`` and ``1_000`` are texts.
+
+    Args:
+        text: YAML.
+        where: named in errors.
+
+    Raises:
+        TrainingError: it is not YAML, or has a key twice or keys that are not names.
+    """
     try:
         return yaml.load(text, Loader=_Loader)
     except RecursionError:
@@ -236,7 +259,13 @@ def _parse(text: str, where: str) -> Any:
 
 
 class _Loader(yaml.SafeLoader):
-    """Plain values only; a key that is given twice is an error."""
+    """Plain values only; a key that is given twice is an error. Numbers are those of YAML 1.2."""
+
+    #: PyYAML reads YAML 1.1, in which 1:30 is 90, 010 is 8, 1_0 is 10, and 1e-4 is a text.
+    yaml_implicit_resolvers = {  # noqa: RUF012  # PyYAML has it like that, too
+        first: [(tag, pattern) for tag, pattern in found if tag not in (_INT, _FLOAT)]
+        for first, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
         try:
@@ -262,3 +291,14 @@ class _Loader(yaml.SafeLoader):
                 )
             seen.add(key.value)
         return super().construct_mapping(node, deep)
+
+
+_Loader.add_implicit_resolver(_INT, re.compile(r"[-+]?(0|[1-9][0-9]*)$", re.ASCII), list("-+0123456789"))
+_Loader.add_implicit_resolver(
+    _FLOAT,
+    re.compile(
+        r"([-+]?(\.[0-9]+|(0|[1-9][0-9]*)(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN))$",
+        re.ASCII,
+    ),
+    list("-+.0123456789"),
+)

@@ -17,7 +17,7 @@ from decima.learning.cluster.config import TrainingConfig
 from decima.learning.config import RunConfig
 from decima.learning.grid.config import RECIPES as GRID_RECIPES
 from decima.learning.grid.config import DeepRMConfig
-from decima.settings import Count, Recipes, Section, TrainingError, Whole, is_whole, read_settings
+from decima.settings import Count, Recipes, Section, TrainingError, Whole, is_whole, parse_yaml, read_settings
 
 __all__ = ["SweepConfig", "read_sweep"]
 
@@ -193,10 +193,7 @@ def read_sweep(source: Path, overrides: Sequence[str] = ()) -> SweepConfig:
         key, equals, value = text.partition("=")
         if not equals:
             raise TrainingError(f"{text!r} is not of the form section.key=value")
-        try:
-            fixed[key.strip()] = yaml.safe_load(value)
-        except yaml.YAMLError:
-            raise TrainingError(f"{text!r}: {value!r} is no YAML") from None
+        fixed[key.strip()] = parse_yaml(value, repr(text))
         if key.strip() in config.vary:
             raise TrainingError(f"{text!r}: {source} varies {key.strip()}")
     config = config.model_copy(update={"fixed": fixed})

@@ -37,6 +37,8 @@ _EXPECTED = "a log in Standard Workload Format"
 #: No number in a log is as large; up to here whole numbers are exact.
 _LIMIT = 2.0**53
 
+#: What numbers consist of: Python would take underscores, too, and the digits of all scripts.
+_PLAIN = re.compile(r"[-+.0-9a-zA-Z]+")
 _HEADER_FIELD = re.compile(r";\s*(\w+):(?:\s+(.*))?$")
 
 
@@ -157,6 +159,8 @@ def _read(path: Path, modified_ns: int, size: int) -> SwfLog:
         if len(fields) < _NUM_FIELDS:
             raise WorkloadError(f"{path}: line {number}: expected {_NUM_FIELDS} fields, got {len(fields)}")
         try:
+            if not _PLAIN.fullmatch("".join(fields)):
+                raise ValueError
             numbers.extend(map(float, fields))
         except ValueError:
             column = next(column for column, text in enumerate(fields) if not _is_number(text))
@@ -266,7 +270,7 @@ def _is_number(text: str) -> bool:
         float(text)
     except ValueError:
         return False
-    return True
+    return _PLAIN.fullmatch(text) is not None
 
 
 def _malformed(path: Path, line: int, column: int, text: str) -> WorkloadError:
