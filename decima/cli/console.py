@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from traceback import extract_tb
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
@@ -39,6 +40,8 @@ Tell = Callable[..., None]
 
 #: Exit status of a command that was interrupted: 128 + SIGINT, as shells have it.
 INTERRUPTED = 130
+#: Characters of an error; what is left out of a longer one.
+LONGEST, CUT = 300, " [..] "
 #: Without a terminal, there is a line at least this often, s.
 QUIET_S = 60.0
 
@@ -64,6 +67,11 @@ class OneLineErrors(click.Group):
             end(f"error: {error.format_message()}{_commands(error)}", error.exit_code)
         except click.Abort:
             end("interrupted", INTERRUPTED)
+        except SystemExit as error:
+            if error.code:
+                raise
+            place = extract_tb(error.__traceback__)[-1]  # of a user's own scheduler
+            end(f"error: {place.filename}, line {place.lineno}: ends the program, SystemExit", 1)
         except BrokenPipeError:  # whoever read what is shown wants no more of it
             sys.stdout = None  # nor what is left
             sys.exit(1)
@@ -76,6 +84,15 @@ class OneLineErrors(click.Group):
                 raise
             end(f"error: {_what(error)}", 1)
         sys.exit(status if isinstance(status, int) else 0)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """As ``click.Group.invoke``; Ctrl-C needs no empty line where there is no terminal that shows ``^C``."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            if sys.stderr.isatty():
+                click.echo(err=True)
+            raise click.Abort from None
 
 
 def _commands(error: click.ClickException) -> str:
@@ -94,8 +111,15 @@ def _what(error: Exception) -> str:
 
 
 def end(message: str, status: int) -> NoReturn:
-    """End the program with a line on stderr."""
-    say(f"decima: {' '.join(message.split())}", err=True)
+    """End the program with a line on stderr; one that is too long for people loses its middle."""
+    line = f"decima: {' '.join(message.split())}"
+    if len(line) > LONGEST:
+        head, tail = (
+            LONGEST * 2 // 3,
+            LONGEST - LONGEST * 2 // 3 - len(CUT),
+        )  # files and places stand in front
+        line = f"{line[:head]}{CUT}{line[-tail:]}"
+    say(line, err=True)
     sys.exit(status)
 
 

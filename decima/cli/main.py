@@ -5,8 +5,10 @@ Modules that take long to import are imported inside the commands, so that ``dec
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
+import threading
 from types import FrameType
 from typing import NoReturn
 
@@ -28,6 +30,9 @@ from decima.cli.train import train
 from decima.cli.workload import workload
 
 __all__ = ["cli", "main"]
+
+#: After this time a signal comes again that came where it could not be heeded, s.
+RETRY_S = 0.02
 
 
 @click.group(cls=OneLineErrors, invoke_without_command=True)
@@ -70,6 +75,8 @@ for _command in (
 def main() -> NoReturn:
     """Entry point of the command ``decima``."""
     signal.signal(signal.SIGTERM, _as_ctrl_c)
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _interrupt)
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]  # a terminal may lack a character
     sys.exit(cli(prog_name="decima"))
@@ -78,6 +85,21 @@ def main() -> NoReturn:
 def _as_ctrl_c(number: int, frame: FrameType | None) -> None:
     """SIGTERM, which cluster managers and ``timeout`` send, is what Ctrl-C is, even where Ctrl-C is ignored."""
     handler = signal.getsignal(signal.SIGINT)
-    if not callable(handler):
-        raise KeyboardInterrupt
-    handler(signal.SIGINT, frame)
+    (handler if callable(handler) else _interrupt)(number, frame)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    """Raise ``KeyboardInterrupt``, but not where it would be lost: then the signal comes once more.
+
+    LLVM calls Python back while it compiles. An exception that is raised in there, or in a finaliser, is printed and
+    forgotten, and the compiler goes on without what it had asked for.
+    """
+    inner = frame
+    while inner is not None:
+        if inner.f_code.co_name == "__del__" or inner.f_globals.get("__name__", "").startswith("llvmlite."):
+            again = threading.Timer(RETRY_S, os.kill, (os.getpid(), number))
+            again.daemon = True
+            again.start()
+            return
+        inner = inner.f_back
+    raise KeyboardInterrupt

@@ -5,16 +5,24 @@ from __future__ import annotations
 import ast
 import importlib
 import io
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
 from click.testing import CliRunner
 
 import decima
-from decima.cli.main import cli
+from decima.cli.console import CUT, INTERRUPTED, LONGEST
+from decima.cli.main import _interrupt, cli
 from tests.decima.cli.commands import assert_one_line_error
 from workloads import DecimaError
 
@@ -169,3 +177,87 @@ def test_every_command_and_option_says_what_it_is() -> None:
         assert command.help, command.name
         for parameter in command.params:
             assert not isinstance(parameter, click.Option) or parameter.help, (command.name, parameter.name)
+
+
+@pytest.mark.parametrize("inside", ["__del__", "called back by the compiler"])
+def test_a_signal_comes_again_where_an_exception_would_be_lost(inside: str) -> None:
+    """LLVM's callbacks and finalisers print what is raised in them, and go on."""
+    module = "__main__" if inside == "__del__" else "llvmlite.binding.executionengine"
+    name = "__del__" if inside == "__del__" else "notify"
+    names: dict[str, Any] = {"__name__": module, "strike": lambda: signal.raise_signal(signal.SIGUSR1)}
+    exec(f"def {name}():\n    strike()\n    return True", names)
+    before = signal.signal(signal.SIGUSR1, _interrupt)
+    try:
+        assert names[name]()
+        with pytest.raises(KeyboardInterrupt):
+            time.sleep(60)
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGUSR1)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("cpu_s", [2, 6, 10])
+def test_a_signal_while_something_is_compiled_is_one_line(
+    number: signal.Signals, cpu_s: int, tmp_path: Path
+) -> None:
+    """With an empty cache the first seconds are the compiler's."""
+    words = [sys.executable, "-m", "decima", *["compare", "--jobs", "2", "--seeds", "1", "--executors", "5"]]
+    process = subprocess.Popen(
+        [*words, "--schedulers", "fair", "--out", str(tmp_path / "out")],
+        env={**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache")},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    ticks = os.sysconf("SC_CLK_TCK")
+    while sum(map(int, Path(f"/proc/{process.pid}/stat").read_text().split()[13:15])) < cpu_s * ticks:
+        time.sleep(0.05)
+    process.send_signal(number)
+    said = process.communicate()[1]
+    assert re.fullmatch(r"decima: interrupted(, 0 of 1 experiments finished)?\n", said), said
+    assert process.returncode == INTERRUPTED
+
+
+def test_long_errors_lose_their_middle() -> None:
+    result = CliRunner().invoke(cli, ["workload", "show", "absent/" + "x" * 5000 + ".json"])
+    assert len(result.stderr.rstrip("\n")) == LONGEST
+    assert result.stderr.startswith("decima: error: absent/xxx")
+    assert CUT in result.stderr
+    assert result.stderr.endswith("xxx.json: File name too long\n")
+
+
+OWN = """
+import sys
+from decima.schedulers import Scheduler
+class Ends(Scheduler):
+    def decide(self, observation):
+        sys.exit(0)
+"""
+
+
+@pytest.mark.parametrize(
+    ("content", "command", "said"),
+    [
+        (
+            "import sys; sys.exit(0)",
+            "compare --schedulers MODULE:Own,fair",
+            "cannot be loaded: SystemExit: 0",
+        ),
+        ("def f(): f()\nf()", "compare --schedulers MODULE:Own,fair", "cannot be loaded: RecursionError"),
+        ("raise BaseException('x')", "explain --rule MODULE:Own", "cannot be loaded: BaseException: x"),
+        ("x = 1 +", "compare --schedulers MODULE:Own", "cannot be loaded: SyntaxError"),
+        (OWN, "explain --jobs 2 --executors 5 --rule MODULE:Ends", "line 6: ends the program"),
+    ],
+    ids=["exits", "recurses", "raises", "syntax", "exits later"],
+)
+def test_code_of_a_user_cannot_end_a_command_without_a_word(
+    content: str, command: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    module = f"own_{abs(hash(content))}"
+    Path(f"{module}.py").write_text(content)
+    result = CliRunner().invoke(cli, command.replace("MODULE", module).split())
+    assert_one_line_error(result, module)
+    assert said in result.stderr
