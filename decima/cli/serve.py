@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager
 from functools import partial
@@ -82,6 +83,7 @@ def serve(
     """
     import asyncio
     import contextlib
+    import faulthandler
 
     from decima.policy.shipped import SHIPPED
     from decima.registry import LEARNED, SchedulerError, make_scheduler
@@ -92,6 +94,8 @@ def serve(
     from decima.service.token import DEFAULT_TOKEN_FILE, read_token
     from workloads.sources.open import open_workload
 
+    if not faulthandler.is_enabled():  # a crash in compiled code leaves a traceback
+        faulthandler.enable(sys.__stderr__ or 2)
     if not (address.startswith("unix:") and len(address) > 5) and not (
         address.isascii() and address.isdigit() and len(address) < 6 and int(address) <= 65535
     ):

@@ -109,16 +109,19 @@ class Applications:
         scheduler: decides.
         slots: of all their executors together.
         clock: s; for tests.
+
+    Attributes:
+        scheduler: may be replaced where it has failed.
     """
 
     def __init__(
         self, scheduler: DecidesStages, slots: int, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._scheduler = scheduler
+        self.scheduler = scheduler
         self._slots = slots
         self._clock = clock
         self._known: dict[str, _Application] = {}
-        self._config: ClusterConfig | None = None
+        self._prepared: tuple[ClusterConfig, DecidesStages] | None = None
         self._delay_ms = UNKNOWN_DELAY_MS
 
     def leave(self, application: str) -> None:
@@ -196,9 +199,9 @@ class Applications:
             if not each.has_work and now_s - each.worked_s > patience_s
         }
         config = cluster_of(self._slots, self._delay_ms, WARMUP_MS)
-        if config is not self._config:
-            self._scheduler.reset(config)
-            self._config = config
+        if (config, self.scheduler) != self._prepared:
+            self.scheduler.reset(config)
+            self._prepared = config, self.scheduler
         common = max(free, 0) + leaving + sum(unused.values())
         waiting, coming = self._placed(jobs, owner)
         board = Board(config, asking.state.time_ms, jobs, common, waiting, coming)
@@ -210,10 +213,10 @@ class Applications:
         ):
             idle = board.common if source < 0 else board.waiting[source]
             if idle and (source < 0 or source in own or idle > board.awaited(source)):
-                board.take(source, idle - board.offer(self._scheduler, source, idle))
+                board.take(source, idle - board.offer(self.scheduler, source, idle))
         if not board.choices and not any(any(job.running) for job in jobs) and not sum(coming):
             # Nothing runs, and nothing would.
-            board.offer(self._scheduler, -1, board.common, last_call=True)
+            board.offer(self.scheduler, -1, board.common, last_call=True)
             if not board.choices and asking.has_work and not asking.reserved and free > 0:
                 return 1, 0
         held = [

@@ -7,6 +7,7 @@ parent has tasks left to hand out, and slots that wait in their job for its next
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from functools import lru_cache
@@ -152,7 +153,7 @@ class Board:
             self.policy_ms += (time.perf_counter() - start_s) * 1000
             if decision is None:
                 break
-            probability = getattr(scheduler, "probability", float("nan"))
+            probability = float(getattr(scheduler, "probability", math.nan))
             offered -= self._commit(source, offered, decision, probability)
         for place in {self._job_of(row) for row in self._chosen}:
             self._chosen -= set(range(self._first[place], self._first[place + 1]))

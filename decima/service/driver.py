@@ -31,6 +31,7 @@ class Decided:
         choices: what the scheduler decided, in order.
         slots: of the driver's executors.
         policy_ms: how long the scheduler took.
+        failure: why the scheduler failed, in one line; the answer is then Spark's own order. Empty if it did not.
     """
 
     answer: Answer
@@ -38,6 +39,7 @@ class Decided:
     choices: Sequence[Choice]
     slots: int
     policy_ms: float = 0.0
+    failure: str = ""
 
 
 class Driver:

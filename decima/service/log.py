@@ -1,7 +1,8 @@
 """What drivers said and what they were answered, as JSON lines: one file, written as it happens.
 
-The first line says who decides; where a service goes on with the log of another, so does its first. A line for a
-question holds what changed since the driver's last one, the decisions and the answer, so that a log can be replayed:
+The first line says who decides; where a service goes on with the log of another, so does its first. A question is
+written before it is decided, so that a crash leaves the question that caused it. Its line holds what changed since the
+driver's last question; the next line of the same driver holds the decisions and the answer. So a log can be replayed:
 ``decima.service.replay``.
 """
 
@@ -21,13 +22,22 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from decima.service.protocol import Answer, Executor, Job
 from decima.service.server import ServeError
-from decima.service.service import Connected, Watcher
+from decima.service.service import Connected, Watcher, one_line
 from workloads.errors import DecimaError
 from workloads.reading import open_regular
 
-__all__ = ["Asked", "DecisionLog", "Left", "LogError", "Refused", "Started", "Welcomed", "read_log"]
-
-VERSION = 1
+__all__ = [
+    "Answered",
+    "DecisionLog",
+    "Left",
+    "Line",
+    "LogError",
+    "Question",
+    "Refused",
+    "Started",
+    "Welcomed",
+    "read_log",
+]
 
 
 class LogError(DecimaError, ValueError):
@@ -35,7 +45,7 @@ class LogError(DecimaError, ValueError):
 
 
 class _Line(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class Started(_Line):
@@ -43,7 +53,7 @@ class Started(_Line):
 
     event: Literal["started"] = "started"
     format: Literal["decima-service-log"] = "decima-service-log"
-    version: Literal[1] = 1
+    version: Literal[1, 2] = 2
     policy: str
     shadow: bool
     time_ms: float
@@ -67,27 +77,59 @@ class Chosen(_Line):
     """
 
     job: str
-    stage: int | None
+    stage: int | None = None
     limit: int
     executors: int
     source: str | None = None
     probability: float | None = None
 
 
-class Asked(_Line):
-    """A question and its answer.
+class Question(_Line):
+    """A driver's question.
 
     Attributes:
-        driver: who asked.
-        time_ms: its clock.
-        executors: if they changed since its last question.
-        jobs: those that changed, or are new.
+        driver: number of the connection.
+        seq: number of the question; none in a log of version 1.
+        time_ms: the driver's clock.
+        move_ms: time that an executor takes to move, as measured by the driver.
+        executors: if they changed since the driver's last question.
+        jobs: jobs that changed, or are new.
         gone: jobs that are live no more.
-        choices: decisions.
-        answer: what it was told.
-        took_ms: how long the answer took.
-        policy_ms: the policy's part of it.
     """
+
+    event: Literal["question"] = "question"
+    driver: int
+    seq: int | None = None
+    time_ms: float
+    move_ms: float | None = None
+    executors: tuple[Executor, ...] | None = None
+    jobs: tuple[Job, ...] = ()
+    gone: tuple[str, ...] = ()
+
+
+class Answered(_Line):
+    """The answer to the driver's last question.
+
+    Attributes:
+        driver: number of the connection.
+        choices: decisions.
+        answer: message to the driver.
+        took_ms: time that the answer took.
+        policy_ms: the policy's part of it.
+        failure: why the policy failed, where it did; the answer is then Spark's own order.
+    """
+
+    event: Literal["answered"] = "answered"
+    driver: int
+    choices: tuple[Chosen, ...] = ()
+    answer: Answer
+    took_ms: float
+    policy_ms: float
+    failure: str | None = None
+
+
+class _Asked(_Line):
+    """A question and its answer, as a log of version 1 has them."""
 
     event: Literal["asked"] = "asked"
     driver: int
@@ -99,6 +141,17 @@ class Asked(_Line):
     answer: Answer
     took_ms: float
     policy_ms: float
+
+    def lines(self) -> tuple[Question, Answered]:
+        """The two lines that a log of version 2 has."""
+        asked, answered = (
+            {
+                name: getattr(self, name)
+                for name in kind.model_fields.keys() & (_Asked.model_fields.keys() - {"event"})
+            }
+            for kind in (Question, Answered)
+        )
+        return Question.model_construct(**asked), Answered.model_construct(**answered)
 
 
 #: Bytes of a line that is read; a question has a few thousand.
@@ -121,9 +174,9 @@ class Refused(_Line):
     time_ms: float
 
 
-_LINE: TypeAdapter[Started | Welcomed | Asked | Left | Refused] = TypeAdapter(
-    Annotated[Started | Welcomed | Asked | Left | Refused, Field(discriminator="event")]
-)
+#: A line of a log.
+Line = Started | Welcomed | Question | Answered | Left | Refused
+_LINE: TypeAdapter[Line | _Asked] = TypeAdapter(Annotated[Line | _Asked, Field(discriminator="event")])
 
 
 class DecisionLog(Watcher):
@@ -149,7 +202,7 @@ class DecisionLog(Watcher):
             raise ServeError(f"cannot write {path}: {error.strerror}") from None
         if cut:
             self._file.write("\n")
-        self._write(Started(policy=policy, shadow=shadow, time_ms=_now_ms()))
+        self.write(Started(policy=one_line(policy), shadow=shadow, time_ms=_now_ms()))
 
     def close(self) -> None:
         """No more is written."""
@@ -161,7 +214,7 @@ class DecisionLog(Watcher):
         """A line."""
         hello = driver.hello
         self._last[driver.number] = ((), {})
-        self._write(
+        self.write(
             Welcomed(
                 driver=driver.number,
                 application=hello.application,
@@ -171,22 +224,33 @@ class DecisionLog(Watcher):
             )
         )
 
-    def answered(self, driver: Connected) -> None:
-        """A line."""
-        state, decided = driver.state, driver.decided
+    def asked(self, driver: Connected) -> None:
+        """Write the question."""
+        state = driver.state
         assert state is not None
-        assert decided is not None
         executors, jobs = self._last[driver.number]
         now = {job.id: job for job in state.jobs}
         self._last[driver.number] = (state.executors, now)
-        ids = [job.message.id for job in decided.jobs]
-        self._write(
-            Asked.model_construct(
+        self.write(
+            Question.model_construct(
                 driver=driver.number,
+                seq=state.seq,
                 time_ms=state.time_ms,
+                move_ms=state.move_ms,
                 executors=None if executors == state.executors else state.executors,
                 jobs=tuple(job for job in state.jobs if jobs.get(job.id) != job),
                 gone=tuple(sorted(jobs.keys() - now)),
+            )
+        )
+
+    def answered(self, driver: Connected) -> None:
+        """Write the decisions and the answer."""
+        decided = driver.decided
+        assert decided is not None
+        ids = [job.message.id for job in decided.jobs]
+        self.write(
+            Answered.model_construct(
+                driver=driver.number,
                 choices=tuple(
                     Chosen.model_construct(
                         job=ids[choice.job],
@@ -194,38 +258,40 @@ class DecisionLog(Watcher):
                         limit=choice.limit,
                         executors=choice.executors,
                         source=ids[choice.source] if choice.source >= 0 else None,
-                        probability=None if math.isnan(choice.probability) else choice.probability,
+                        probability=choice.probability if math.isfinite(choice.probability) else None,
                     )
                     for choice in decided.choices
                 ),
                 answer=decided.answer,
                 took_ms=round(driver.took_ms, 3),
                 policy_ms=round(decided.policy_ms, 3),
+                failure=decided.failure or None,
             )
         )
 
     def left(self, driver: Connected) -> None:
         """A line."""
         del self._last[driver.number]
-        self._write(Left(driver=driver.number, time_ms=_now_ms()))
+        self.write(Left(driver=driver.number, time_ms=_now_ms()))
 
     def refused(self, reason: str) -> None:
         """A line."""
-        self._write(Refused(reason=reason, time_ms=_now_ms()))
+        self.write(Refused(reason=reason, time_ms=_now_ms()))
 
-    def _write(self, line: _Line) -> None:
+    def write(self, line: Line) -> None:
+        """Write a line at once. A disk that is full ends the log, and nothing else."""
         if self._file is None:
             return
         try:
             self._file.write(line.model_dump_json(exclude_none=True) + "\n")
-        except OSError as error:  # a full disk stops the log, and nothing else
+        except OSError as error:
             logging.getLogger("decima.service").error("the log %s ends here: %s", self._path, error.strerror)
             file, self._file = self._file, None
             with suppress(OSError):
                 file.close()
 
 
-def read_log(path: Path) -> Iterator[Started | Welcomed | Asked | Left | Refused]:
+def read_log(path: Path) -> Iterator[Line]:
     """The lines of a log; half a line, where a service was killed, is left out.
 
     Raises:
@@ -249,7 +315,10 @@ def read_log(path: Path) -> Iterator[Started | Welcomed | Asked | Left | Refused
             if not isinstance(line, Started) and (wrong or number == 1):
                 raise LogError(wrong or f"{path}: line 1: {_NO_LOG}")
             wrong = ""
-            yield line
+            if isinstance(line, _Asked):
+                yield from line.lines()
+            else:
+                yield line
     if wrong and ended:
         raise LogError(wrong)
 
@@ -273,7 +342,7 @@ def _is_cut(path: Path) -> bool:
         raise ServeError(f"{path}: {_NO_LOG}, and nothing is written over it") from None
 
 
-_NO_LOG = f"not a log of decima serve of version {VERSION}"
+_NO_LOG = "not a log of decima serve of version 1 or 2"
 
 
 def _what(error: ValidationError) -> str:

@@ -28,6 +28,11 @@ class Metrics(Watcher):
         self._questions = Counter("decima_questions", "Questions that were answered.", registry=told)
         self._decisions = Counter("decima_decisions", "Decisions of the policy.", registry=told)
         self._refused = Counter("decima_refused", "Connections that were closed for a reason.", registry=told)
+        self._failed = Counter(
+            "decima_failed_decisions",
+            "Questions answered by Spark's own order: the policy failed.",
+            registry=told,
+        )
         self._answer = Histogram(
             "decima_answer_seconds",
             "From a question that was read to its answer.",
@@ -72,11 +77,13 @@ class Metrics(Watcher):
     def answered(self, driver: Connected) -> None:
         """One more question."""
         assert driver.decided is not None
+        assert driver.state is not None
+        self._failed.inc(bool(driver.decided.failure))
         self._questions.inc()
         self._decisions.inc(len(driver.decided.choices))
         self._answer.observe(driver.took_ms / 1000)
         self._policy.observe(driver.decided.policy_ms / 1000)
-        self._show(driver.number, (len(driver.decided.jobs), driver.decided.slots))
+        self._show(driver.number, (len(driver.state.jobs), driver.decided.slots))
 
     def left(self, driver: Connected) -> None:
         """One driver less."""

@@ -1,5 +1,8 @@
 """The live page: jobs and their DAGs, executors by job, the last decisions. One HTML file, fed by server-sent events.
 
+The web server has a thread and an event loop of its own, so that no reader, however slow, delays an answer to a driver.
+What it shows of a driver is captured by the loop that answers, between two answers, and only while somebody looks.
+
 Whatever comes from drivers is data: it goes to the page as JSON, and there into text, never into markup.
 """
 
@@ -13,17 +16,19 @@ import math
 import os
 import secrets
 import socket
+import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import uvicorn
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
+from starlette.responses import HTMLResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from decima.outputs import json_in_html
@@ -37,6 +42,8 @@ __all__ = ["Page"]
 MOST_DRIVERS, MOST_JOBS, MOST_STAGES, MOST_EXECUTORS, MOST_DECISIONS = 10, 20, 60, 200, 30
 #: The page hears of changes at most this often, and of nothing new at least this often, s.
 EVERY_S, SIGN_OF_LIFE_S = 0.5, 15.0
+#: The page ends within this time after the service; else its thread goes with the process, s.
+ENOUGH_S = 3.0
 #: Pages that are open at once.
 MOST_READERS = 20
 HEADERS = {
@@ -50,6 +57,7 @@ CONTENT_POLICY = (
     "frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
 )
 _HTML = Path(__file__).with_name("page.html")
+_T = TypeVar("_T")
 
 
 class Page(Watcher):
@@ -64,24 +72,31 @@ class Page(Watcher):
         self._policy, self._shadow = policy, shadow
         self._drivers: dict[int, Connected] = {}
         self._decisions: dict[int, deque[dict[str, Any]]] = {}
-        self._questions = 0
+        self._questions = self._failures = 0
         self._version = 0
+        self._dirty: set[int] = set()
+        # Of the web server's thread alone.
+        self._texts: dict[int, str] = {}
         self._readers = 0
+        self._answering: asyncio.AbstractEventLoop | None = None
         self._ended = False
 
     def welcomed(self, driver: Connected) -> None:
         """One more driver."""
         self._drivers[driver.number] = driver
         self._decisions[driver.number] = deque(maxlen=MOST_DECISIONS)
+        self._dirty.add(driver.number)
         self._version += 1
 
     def answered(self, driver: Connected) -> None:
         """Something has changed."""
         self._questions += 1
+        self._dirty.add(driver.number)
         self._version += 1
         decided, state = driver.decided, driver.state
         assert decided is not None
         assert state is not None
+        self._failures += bool(decided.failure)
         for choice in decided.choices:
             job = decided.jobs[choice.job]
             self._decisions[driver.number].appendleft(
@@ -100,15 +115,43 @@ class Page(Watcher):
         del self._drivers[driver.number], self._decisions[driver.number]
         self._version += 1
 
-    def snapshot(self) -> dict[str, Any]:
-        """What the page shows."""
-        return {
+    def _summary(self) -> tuple[dict[str, Any], list[int], list[int]]:
+        """Return all but the drivers, the numbers of the drivers shown, and those of them that changed since then."""
+        shown = list(self._drivers)[:MOST_DRIVERS]
+        changed = [number for number in shown if number in self._dirty]
+        summary = {
             "policy": one_line(self._policy),
             "shadow": self._shadow,
             "questions": self._questions,
+            "failures": self._failures,
             "num_drivers": len(self._drivers),
-            "drivers": [self._driver(each) for each in list(self._drivers.values())[:MOST_DRIVERS]],
         }
+        return summary, shown, changed
+
+    def _capture(self, number: int) -> dict[str, Any] | None:
+        """Return what is shown of a driver, as plain data that nobody changes; none if it has left."""
+        self._dirty.discard(number)
+        driver = self._drivers.get(number)
+        return None if driver is None else self._driver(driver)
+
+    async def snapshot(self) -> str:
+        """Return what the page shows, as JSON. Runs in the web server's thread."""
+        summary, shown, changed = await self._between_answers(self._summary)
+        for number in changed:  # one at a time, so that answers come in between
+            content = await self._between_answers(partial(self._capture, number))
+            self._texts[number] = json.dumps(content)
+        self._texts = {number: text for number, text in self._texts.items() if number in shown}
+        drivers = [text for text in self._texts.values() if text != "null"]
+        return f'{json.dumps(summary)[:-1]}, "drivers": [{", ".join(drivers)}]}}'
+
+    async def _between_answers(self, capture: Callable[[], _T]) -> _T:
+        """Call a function in the loop that answers drivers, which alone may look at them."""
+        assert self._answering is not None
+
+        async def called() -> _T:
+            return capture()
+
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(called(), self._answering))
 
     def _driver(self, driver: Connected) -> dict[str, Any]:
         state, decided = driver.state, driver.decided
@@ -121,8 +164,10 @@ class Page(Watcher):
             "spark": one_line(driver.hello.spark),
             "took_ms": driver.took_ms,
             "policy_ms": decided.policy_ms if decided is not None else 0.0,
+            "failures": driver.failures,
+            "failure": decided.failure if decided is not None else "",
             "target": decided.answer.executors if decided is not None else None,
-            "num_jobs": len(jobs),
+            "num_jobs": len(state.jobs) if state is not None else 0,
             "jobs": [_job(job) for job in jobs[:MOST_JOBS]],
             "num_executors": len(executors),
             "executors": [
@@ -155,13 +200,13 @@ class Page(Watcher):
 
     async def _show(self, request: Request) -> Response:
         nonce = secrets.token_urlsafe(16)
-        state = json_in_html(json.dumps(self.snapshot()))
+        state = json_in_html(await self.snapshot())
         text = _HTML.read_text(encoding="utf-8").replace("{nonce}", nonce).replace("{state}", state)
         policy = {"Content-Security-Policy": CONTENT_POLICY.format(nonce=nonce)}
         return HTMLResponse(text, headers=HEADERS | policy)
 
     async def _state(self, request: Request) -> Response:
-        return JSONResponse(self.snapshot(), headers=HEADERS)
+        return Response(await self.snapshot(), media_type="application/json", headers=HEADERS)
 
     async def _events(self, request: Request) -> Response:
         if self._readers >= MOST_READERS:
@@ -175,7 +220,7 @@ class Page(Watcher):
             while not self._ended:
                 if seen != self._version:
                     seen, quiet_s = self._version, 0.0
-                    yield f"data: {json.dumps(self.snapshot())}\n\n"
+                    yield f"data: {await self.snapshot()}\n\n"
                 elif quiet_s >= SIGN_OF_LIFE_S:
                     quiet_s = 0.0
                     yield ": nothing new\n\n"
@@ -210,14 +255,17 @@ class Page(Watcher):
             timeout_graceful_shutdown=1,
         )
         server = _Server(config)
-        serving = asyncio.create_task(server.serve(sockets=[taken]))
+        self._answering = asyncio.get_running_loop()
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [taken]}, name="page", daemon=True)
+        thread.start()
         try:
             ready(f"http://{host}:{taken.getsockname()[1]}/")
             yield
         finally:
             self._ended = True
             server.should_exit = True
-            await serving
+            # This loop goes on meanwhile: the page may be waiting for it.
+            await asyncio.to_thread(thread.join, ENOUGH_S)
 
 
 class _Server(uvicorn.Server):

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from decima.service.log import Asked, Left, LogError, Refused, Started, Welcomed
+from decima.service.log import Answered, Line, LogError, Question, Started, Welcomed
 from decima.service.protocol import Answer, Executor, Job, Stage
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.record import EpisodeRecord
@@ -97,9 +97,8 @@ class _Watching:
         self._spans: dict[_Key, list[_Span]] = {}
         self._started: dict[_Key, int] = {}
 
-    def add(self, line: Asked) -> None:
+    def ask(self, line: Question) -> None:
         self.questions += 1
-        self.decisions += len(line.choices)
         self._before_ms, self._time_ms = self._time_ms or line.time_ms, line.time_ms
         for job in line.jobs:
             seen = self._jobs.setdefault(job.id, _Seen(job))
@@ -117,6 +116,9 @@ class _Watching:
         self._follow()
         for job in (*ended, *line.jobs):
             self._add_unseen(self._jobs[job.id])
+
+    def answer(self, line: Answered) -> None:
+        self.decisions += len(line.choices)
         if self._obeys:
             self._expect(line.answer)
 
@@ -305,7 +307,7 @@ class _Watching:
         }
 
 
-def replayed(lines: Iterable[Started | Welcomed | Asked | Left | Refused]) -> list[Replayed]:
+def replayed(lines: Iterable[Line]) -> list[Replayed]:
     """What each driver of a log did, in the order in which they came; those without a job are left out."""
     watching: dict[tuple[int, int], _Watching] = {}
     policy, obeys, service = "", True, 0
@@ -316,8 +318,10 @@ def replayed(lines: Iterable[Started | Welcomed | Asked | Left | Refused]) -> li
             service += 1  # each counts its drivers anew
         elif isinstance(line, Welcomed):
             watching[service, line.driver] = _Watching(line, policy, obeys)
-        elif isinstance(line, Asked) and (service, line.driver) in watching:
-            watching[service, line.driver].add(line)
+        elif isinstance(line, Question) and (service, line.driver) in watching:
+            watching[service, line.driver].ask(line)
+        elif isinstance(line, Answered) and (service, line.driver) in watching:
+            watching[service, line.driver].answer(line)
     found = (each.replayed() for each in watching.values())
     return [each for each in found if each is not None]
 

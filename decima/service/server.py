@@ -104,8 +104,6 @@ class _Connection(asyncio.Protocol):
                 self._say(self._service.answer(self._driver, line))
                 self._service.answered(self._driver)
         except RefusedError as error:
-            if error.__cause__ is not None:
-                log.error("the policy failed", exc_info=error.__cause__)
             self._refuse(str(error))
 
     def _say(self, message: Welcome | Answer | Refusal) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 import itertools
+import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -14,8 +15,8 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from decima.service.applications import Applications
 from decima.service.driver import Decided, Driver
 from decima.service.history import History
+from decima.service.jobs import QuestionError
 from decima.service.protocol import PROTOCOL, Answer, Hello, State, Welcome
-from simulator.cluster.base import SchedulingError
 from simulator.cluster.episode import DecidesStages
 from workloads.errors import DecimaError
 
@@ -24,6 +25,8 @@ __all__ = ["Connected", "RefusedError", "Service", "Watcher", "one_line"]
 _HELLO, _STATE = TypeAdapter(Hello), TypeAdapter(State)
 #: So much is said about what somebody sent: of a place in it, and in a line.
 SHOWN, MOST_SHOWN = 200, 1_000
+
+log = logging.getLogger("decima.service")
 
 
 class _Greeting(BaseModel):
@@ -48,6 +51,7 @@ class Connected:
         state: its last question.
         decided: what came of that.
         took_ms: how long that took.
+        failures: decisions that failed.
     """
 
     number: int
@@ -56,6 +60,7 @@ class Connected:
     state: State | None = None
     decided: Decided | None = None
     took_ms: float = 0.0
+    failures: int = 0
 
 
 class Watcher:
@@ -63,6 +68,9 @@ class Watcher:
 
     def welcomed(self, driver: Connected) -> None:
         """A driver has connected."""
+
+    def asked(self, driver: Connected) -> None:
+        """A question has come; it is not decided yet."""
 
     def answered(self, driver: Connected) -> None:
         """A question was answered."""
@@ -124,17 +132,15 @@ class Service:
             raise RefusedError(other)
         if not hmac.compare_digest(hello.token.encode(errors="replace"), self._token) and self._token:
             raise RefusedError("wrong token: the driver needs the one in the service's token file")
-        driver = Driver(self._make_scheduler(), self._history, self._jobs, self._moving_delay_ms)
-        connected = Connected(next(self._connections), hello, driver)
-        for watcher in self._watchers:
-            watcher.welcomed(connected)
+        connected = Connected(next(self._connections), hello, self._new_driver())
+        self._tell(lambda watcher: watcher.welcomed(connected))
         return connected, Welcome(shadow=self._shadow)
 
     def answer(self, connected: Connected, line: bytes) -> Answer:
-        """A driver asks.
+        """Answer a question of a driver. Where the scheduler fails, the answer is Spark's own order.
 
         Raises:
-            RefusedError: the question makes no sense, or the scheduler failed.
+            RefusedError: the question makes no sense.
         """
         start_s = time.perf_counter()
         try:
@@ -143,37 +149,61 @@ class Service:
             raise RefusedError(f"no question: {_first(error)}") from None
         if connected.state is not None and state.seq <= connected.state.seq:
             raise RefusedError(f"question {state.seq} comes after question {connected.state.seq}")
+        connected.state = state
+        self._tell(lambda watcher: watcher.asked(connected))
         try:
             decided = connected.driver.decide(state)
             if self._applications is not None and connected.hello.moves_executors:
                 target = self._applications.target(connected.hello.application, state, decided.jobs)
                 decided = replace(decided, answer=decided.answer.model_copy(update={"executors": target}))
-        except SchedulingError as error:
-            raise RefusedError(f"the policy failed: {error}") from None
-        except DecimaError as error:
+        except QuestionError as error:
             raise RefusedError(f"question {state.seq}: {error}") from None
-        except Exception as error:  # a scheduler of somebody's own may raise anything; other drivers go on
-            raise RefusedError(f"the policy failed: {type(error).__name__}: {error}") from error
-        connected.state, connected.decided = state, decided
+        except BaseException as error:  # a custom scheduler may raise anything, even SystemExit
+            decided = self._own_order(connected, state, error)
+        connected.decided = decided
         connected.took_ms = (time.perf_counter() - start_s) * 1000
         return decided.answer
 
+    def _own_order(self, connected: Connected, state: State, error: BaseException) -> Decided:
+        """Answer with Spark's own order after a failure. The driver's next question meets a new scheduler."""
+        failure = one_line(f"{type(error).__name__}: {error}")
+        hello = connected.hello
+        log.error(
+            "%s: the policy failed at question %d, Spark's own order is kept: %s",
+            one_line(f"{hello.name} ({hello.application})"), state.seq, failure,
+            exc_info=None if connected.failures else error,  # the traceback once for each connection
+        )  # fmt: skip
+        connected.failures += 1
+        connected.driver = self._new_driver()
+        if self._applications is not None:
+            self._applications.scheduler = self._make_scheduler()
+        slots = sum(executor.slots for executor in state.executors if not executor.leaving)
+        return Decided(Answer(seq=state.seq), (), (), slots, failure=failure)
+
+    def _new_driver(self) -> Driver:
+        return Driver(self._make_scheduler(), self._history, self._jobs, self._moving_delay_ms)
+
     def answered(self, connected: Connected) -> None:
         """The answer is on its way: nobody need wait any longer."""
-        for watcher in self._watchers:
-            watcher.answered(connected)
+        self._tell(lambda watcher: watcher.answered(connected))
 
     def leave(self, connected: Connected) -> None:
         """A driver's connection is gone."""
         if self._applications is not None and connected.hello.moves_executors:
             self._applications.leave(connected.hello.application)
-        for watcher in self._watchers:
-            watcher.left(connected)
+        self._tell(lambda watcher: watcher.left(connected))
 
     def refuse(self, reason: str) -> None:
         """Somebody is refused."""
+        self._tell(lambda watcher: watcher.refused(reason))
+
+    def _tell(self, event: Callable[[Watcher], None]) -> None:
+        """Tell all watchers of an event. A watcher that fails must not cost a driver its answer."""
         for watcher in self._watchers:
-            watcher.refused(reason)
+            try:
+                event(watcher)
+            except Exception:
+                log.exception("%s failed", type(watcher).__name__)
 
 
 def _first(error: ValidationError) -> str:

@@ -4,17 +4,35 @@ from __future__ import annotations
 
 import json
 import logging
+import tempfile
+import types
+import typing
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import BaseModel
 
 from decima.cli.main import cli
 from decima.schedulers.priced_srpt import PricedSrpt
 from decima.service.history import History
-from decima.service.log import DecisionLog, LogError, Started, read_log
+from decima.service.log import (
+    Answered,
+    Chosen,
+    DecisionLog,
+    Left,
+    LogError,
+    Question,
+    Refused,
+    Started,
+    Welcomed,
+    read_log,
+)
+from decima.service.protocol import Answer, Hello, Refusal, State, Welcome
 from decima.service.replay import replayed
 from decima.service.server import ServeError
 from decima.service.service import Service
@@ -73,7 +91,9 @@ def test_no_slot_runs_two_tasks_at_once(written: tuple[Path, ScriptedSpark]) -> 
 
 def test_the_log_says_who_decided_what(written: tuple[Path, ScriptedSpark]) -> None:
     lines = [json.loads(text) for text in written[0].read_text().splitlines()]
-    assert [line["event"] for line in lines[:3]] == ["started", "welcomed", "asked"]
+    events = [line["event"] for line in lines]
+    assert events[:4] == ["started", "welcomed", "question", "answered"]
+    assert events[2:-1] == ["question", "answered"] * written[1].questions  # in turn
     assert lines[-1]["event"] == "left"
     choices = [choice for line in lines[2:-1] for choice in line.get("choices", ())]
     assert choices
@@ -109,7 +129,7 @@ def test_a_service_goes_on_with_the_log_of_one_that_was_killed(tmp_path: Path) -
         ("", None),
         ("{}\n", "line 1: not a log of decima serve"),
         ('{"format":"decima-workload","version":1}\n', "line 1: not a log of decima serve"),
-        (FIRST.replace('"version":1', '"version":2'), "line 1: not a log of decima serve of version 1"),
+        (FIRST.replace('"version":2', '"version":3'), "line 1: not a log of decima serve of version 1 or 2"),
         (FIRST + '{"event":"left","driver":"x","time_ms":1}\n', "line 2: left.driver: "),
         (FIRST + "nonsense\n" * 2 + FIRST, "line 2: Invalid JSON"),
         (FIRST + 'nonsense\n{"event":"left","driver":1,"time_ms":1}\n', "line 2: Invalid JSON"),
@@ -167,3 +187,112 @@ def test_replay_live_draws_it(tmp_path: Path) -> None:
     empty.write_text(FIRST)
     result = CliRunner().invoke(cli, ["replay-live", str(empty)])
     assert result.exit_code == 1
+
+
+def test_a_log_of_version_1_is_read(tmp_path: Path) -> None:
+    """Where a question and its answer were one line."""
+    path = tmp_path / "log.jsonl"
+    driver = {"driver": 1, "time_ms": 5.0}
+    lines = [
+        {"event": "started", "version": 1, "policy": "p", "shadow": False, "time_ms": 0},
+        {"event": "welcomed", "application": "a", "name": "n", "spark": "3.5.9", **driver},
+        {
+            "event": "asked",
+            "executors": [{"id": "0", "slots": 1, "running": 0}],
+            "choices": [{"job": "a", "stage": 7, "limit": 1, "executors": 1}],
+            "jobs": [json.loads(a_job("a", a_stage(7)).model_dump_json())],
+            "answer": {"seq": 3, "stages": [{"id": 7, "slots": 1}]},
+            "took_ms": 1.0,
+            "policy_ms": 0.5,
+            **driver,
+        },
+    ]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    _, _, question, answered = read_log(path)
+    assert isinstance(question, Question)
+    assert isinstance(answered, Answered)
+    assert (question.jobs[0].id, answered.answer.seq, answered.choices[0].stage) == ("a", 3, 7)
+    [replay] = replayed(read_log(path))
+    assert (replay.questions, replay.record.num_decisions) == (1, 1)
+
+
+MESSAGES = (Hello, Welcome, Refusal, State, Answer)
+LINES = (Started, Welcomed, Question, Answered, Left, Refused, Chosen)
+
+
+def values(hint: Any, constraints: tuple[Any, ...] = ()) -> st.SearchStrategy[Any]:
+    """Whatever a field of this type may hold."""
+    kind, inner = typing.get_origin(hint), typing.get_args(hint)
+    if kind is typing.Annotated:
+        return values(inner[0], (*constraints, *inner[1:]))
+    if kind is typing.Literal:
+        return st.sampled_from(inner)
+    if kind in (typing.Union, types.UnionType):
+        return st.one_of(*map(values, inner))
+    if kind is tuple:
+        return st.lists(values(inner[0]), max_size=2).map(tuple)
+    if kind is dict:
+        return st.dictionaries(*map(values, inner), max_size=2)
+    if isinstance(hint, type) and issubclass(hint, BaseModel):
+        fields = {
+            name: values(field.annotation, tuple(field.metadata)) for name, field in hint.model_fields.items()
+        }
+        return st.fixed_dictionaries(fields).map(hint.model_validate)
+    limits: dict[str, Any] = {}
+    for each in constraints:
+        for found in getattr(each, "metadata", [each]):
+            limits |= {name: getattr(found, name) for name in BOUNDS if hasattr(found, name)}
+    bounds = {BOUNDS[name]: value for name, value in limits.items()}
+    if hint is str:
+        return st.text(min_size=bounds.get("min_size", 0), max_size=min(bounds.get("max_size", 9), 9))
+    if hint is float:
+        return st.floats(**bounds, allow_nan=False, allow_infinity=False)
+    return {int: st.integers(**bounds), bool: st.booleans(), type(None): st.none()}[hint]
+
+
+#: Of pydantic -> of hypothesis.
+BOUNDS = {"ge": "min_value", "le": "max_value", "min_length": "min_size", "max_length": "max_size"}
+
+
+@pytest.mark.parametrize("kind", MESSAGES, ids=lambda kind: kind.__name__)
+@settings(max_examples=30, deadline=None)
+@given(data=st.data())
+def test_every_message_can_be_read_as_it_is_sent(kind: Any, data: st.DataObject) -> None:
+    """With what is none and, as the server sends it, without."""
+    message = data.draw(values(kind))
+    assert kind.model_validate_json(message.model_dump_json()) == message
+    assert kind.model_validate_json(message.model_dump_json(exclude_none=True)) == message
+
+
+@pytest.mark.parametrize("kind", LINES, ids=lambda kind: kind.__name__)
+@settings(max_examples=30, deadline=None)
+@given(data=st.data())
+def test_every_line_can_be_read_as_it_is_written(kind: Any, data: st.DataObject) -> None:
+    line = data.draw(values(kind))
+    if kind is Chosen:
+        line = Answered(driver=1, choices=(line,), answer=Answer(seq=1), took_ms=1.0, policy_ms=0.0)
+    with tempfile.TemporaryDirectory() as folder:
+        log = DecisionLog(Path(folder) / "log.jsonl", "p")
+        log.write(line)
+        log.close()
+        assert list(read_log(Path(folder) / "log.jsonl"))[1:] == [line]
+
+
+def test_a_stage_that_is_to_come_is_in_the_log_and_in_what_is_replayed(tmp_path: Path) -> None:
+    """Under adaptive execution, with history: the policy may choose a stage that Spark has still to make."""
+    sequence = SEQUENCES["batch"][0]
+    path = tmp_path / "log.jsonl"
+    log = DecisionLog(path, "priced-srpt")
+    jobs = list(zip(sequence.profiles, sequence.arrival_ms.tolist(), strict=True))
+    with (
+        serving(Service(PricedSrpt, History(PROFILES), watchers=[log])) as where,
+        Client(where) as client,
+    ):
+        ScriptedSpark(jobs, client.ask, SLOTS, hidden=True).run()
+    log.close()
+    choices = [choice for line in read_log(path) if isinstance(line, Answered) for choice in line.choices]
+    assert any(choice.stage is None for choice in choices)
+    result = CliRunner().invoke(cli, ["replay-live", str(path), "--out", str(tmp_path / "out")])
+    assert result.exit_code == 0, result.output
+    [driver] = replayed(read_log(path))
+    assert len(driver.record.sequence) == len(sequence)

@@ -7,7 +7,9 @@ import http.client
 import json
 import re
 import shutil
+import socket
 import subprocess
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,9 +17,11 @@ from typing import Any
 import pytest
 
 from decima.registry import make_scheduler
+from decima.schedulers.priced_srpt import PricedSrpt
 from decima.service.page import Page
 from decima.service.server import ServeError
 from decima.service.service import Service
+from simulator.cluster.observation import Decision, Observation
 from tests.decima.service.serving import Client, a_job, a_stage, a_state, executors, serving
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -88,6 +92,62 @@ def test_it_hears_of_every_change() -> None:
         while not (line := response.readline()).startswith(b"data: ") or b'"num_drivers": 0' not in line:
             pass
         connection.close()
+
+
+def test_a_slow_reader_delays_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page stands still until drivers have been answered: first in what it makes, then in what it sends."""
+    begun, goes_on = threading.Event(), threading.Event()
+    dumps = json.dumps
+
+    def slow(content: Any) -> str:
+        begun.set()
+        assert goes_on.wait(60)
+        return dumps(content)
+
+    with a_page() as (where, page), Client(where) as client:
+        client.ask(STATE)
+        monkeypatch.setattr("decima.service.page.json.dumps", slow)
+        with socket.create_connection(reader_address(page)) as reader:
+            reader.sendall(b"GET /state HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            assert begun.wait(60)
+            for seq in range(2, 20):  # in vain if whoever answers waited for the reader
+                assert client.ask(STATE.model_copy(update={"seq": seq})).seq == seq
+            goes_on.set()
+            assert b'"questions": ' in reader.makefile("rb").read()
+        readers = [socket.create_connection(reader_address(page)) for _ in range(5)]
+        for reader in readers:  # ask for all changes, and read none
+            reader.sendall(b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        for seq in range(20, 40):
+            assert client.ask(STATE.model_copy(update={"seq": seq})).seq == seq
+        for reader in readers:
+            reader.close()
+
+
+def reader_address(page: str) -> tuple[str, int]:
+    return "127.0.0.1", int(page.split(":")[2].rstrip("/"))
+
+
+def test_it_shows_that_the_policy_failed() -> None:
+    class Failing(PricedSrpt):
+        def decide(self, observation: Observation) -> Decision | None:
+            raise KeyError("nothing to be found")
+
+    page = Page("p")
+    at: list[str] = []
+    with (
+        serving(
+            Service(Failing, watchers=[page]), beside=lambda: page.listen(0, "127.0.0.1", at.append)
+        ) as where,
+        Client(where) as client,
+    ):
+        client.ask(STATE)
+        response, connection = get(at[0], "/state")
+        state = json.loads(response.read())
+        connection.close()
+    assert state["failures"] == 1
+    [driver] = state["drivers"]
+    assert (driver["failures"], driver["failure"]) == (1, "KeyError: 'nothing to be found'")
+    assert driver["num_jobs"] == 2
 
 
 def test_nobody_else_may_show_it_or_lead_a_browser_to_it() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import socket
@@ -17,7 +18,7 @@ import pytest
 from click.testing import CliRunner
 
 from decima.cli.main import cli
-from decima.service.log import read_log
+from decima.service.log import Question, read_log
 from decima.service.protocol import Refusal
 from decima.service.replay import replayed
 from tests.decima.service.serving import Client, a_job, a_stage, a_state, executors
@@ -142,3 +143,35 @@ def test_what_is_wrong_is_said_in_one_line(
     assert result.exit_code in (1, 2)
     assert message in result.stderr
     assert result.stderr.count("\n") == 1
+
+
+CRASHING = """
+import faulthandler
+from decima.schedulers.priced_srpt import PricedSrpt
+
+class Crashing(PricedSrpt):
+    def decide(self, observation):
+        if observation.time_ms == 666.0:
+            faulthandler._sigsegv()
+        return super().decide(observation)
+"""
+
+
+def test_a_crash_leaves_a_traceback_and_the_question(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "crashing.py").write_text(CRASHING)
+    log = tmp_path / "log.jsonl"
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    options = ("--no-token", "--policy", "crashing:Crashing", "--log", str(log))
+    with decima_serve(*options) as (process, said), Client(said["spark"]) as client:
+        client.ask(STATE)
+        client.socket.sendall(
+            STATE.model_copy(update={"seq": 2, "time_ms": 666.0}).model_dump_json().encode() + b"\n"
+        )
+        assert client.is_closed()
+        _, text = process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGSEGV
+    assert "Fatal Python error: Segmentation fault" in text
+    assert "in decide" in text
+    *_, last = read_log(log)
+    assert isinstance(last, Question)
+    assert (last.seq, last.time_ms) == (2, 666.0)

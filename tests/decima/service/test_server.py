@@ -25,7 +25,10 @@ from decima.schedulers.base import Scheduler
 from decima.schedulers.priced_srpt import PricedSrpt
 from decima.service import server
 from decima.service.history import History
-from decima.service.protocol import LONGEST_LINE, Refusal, Welcome
+from decima.service.log import Answered, DecisionLog, read_log
+from decima.service.metrics import Metrics
+from decima.service.page import Page
+from decima.service.protocol import LONGEST_LINE, Answer, Refusal, Welcome
 from decima.service.server import ServeError
 from decima.service.service import Connected, Service, Watcher
 from decima.service.token import read_token
@@ -263,14 +266,100 @@ class Failing(Scheduler):
         raise KeyError("nothing to be found")
 
 
-def test_a_scheduler_that_fails_ends_its_own_connection_only() -> None:
-    """Spark goes on by itself, and comes again; the service is still there."""
-    schedulers = iter([Failing(), PricedSrpt()])
-    with serving(service(lambda: next(schedulers))) as where, Client(where) as bad, Client(where) as good:
-        refusal = bad.say(STATE)
-        assert isinstance(refusal, Refusal)
-        assert refusal.reason == "the policy failed: KeyError: 'nothing to be found'"
-        assert good.ask(STATE).stages
+class Leaving(Scheduler):
+    def decide(self, observation: Observation) -> Decision | None:
+        raise SystemExit(0)
+
+
+class Wrong(Scheduler):
+    def decide(self, observation: Observation) -> Decision | None:
+        return 3  # type: ignore[return-value]
+
+
+class TooMuch(Scheduler):
+    def decide(self, observation: Observation) -> Decision | None:
+        return Decision(0, 10**30)
+
+
+class Impossible(Scheduler):
+    def decide(self, observation: Observation) -> Decision | None:
+        return Decision(99, 1)
+
+
+def test_a_decision_that_fails_is_answered_by_sparks_own_order(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whatever fails, the driver stays; its next question meets a new scheduler. It is logged, counted and shown."""
+    caplog.set_level(logging.ERROR)
+    failing = (Failing, Leaving, Wrong, TooMuch, Impossible)
+    schedulers = iter([*(kind() for kind in failing), PricedSrpt(), PricedSrpt()])
+    metrics, page, path = Metrics(), Page("p"), tmp_path / "log.jsonl"
+    log = DecisionLog(path, "p")
+    served = service(lambda: next(schedulers), watchers=[log, metrics, page])
+    with serving(served) as where, Client(where) as bad:
+        for seq in range(1, 1 + len(failing)):
+            answer = bad.ask(STATE.model_copy(update={"seq": seq}))
+            assert answer == Answer(seq=seq, stages=(), limits={}, rest="fill", executors=None)
+        with Client(where) as good:
+            assert good.ask(STATE).stages
+        assert bad.ask(STATE.model_copy(update={"seq": 9})).stages
+    log.close()
+    value = metrics.registry.get_sample_value
+    assert value("decima_failed_decisions_total") == len(failing)
+    assert value("decima_questions_total") == len(failing) + 2
+    messages = [record.getMessage() for record in caplog.records]
+    assert len(messages) == len(failing)
+    assert messages[0] == (
+        "test (app-1): the policy failed at question 1, Spark's own order is kept: KeyError: 'nothing to be found'"
+    )
+    assert [bool(record.exc_info) for record in caplog.records] == [True] + [False] * (len(failing) - 1)
+    answers = [each for each in read_log(path) if isinstance(each, Answered)]
+    failures = [(each.failure or "").partition(":")[0] for each in answers]
+    assert failures == ["KeyError", "SystemExit", *failures[2:4], "SchedulingError", "", ""]
+    assert all(failures[2:4])
+
+
+def test_the_scheduler_that_shares_executors_may_fail_too() -> None:
+    schedulers = iter([Failing(), PricedSrpt(), PricedSrpt(), PricedSrpt()])
+    with (
+        serving(service(lambda: next(schedulers), slots=4)) as where,
+        Client(where, moves_executors=True) as client,
+    ):
+        assert client.ask(STATE) == Answer(seq=1)  # keeps the executors that it has
+        assert client.ask(STATE.model_copy(update={"seq": 2})).executors is not None
+
+
+class AtWork(Watcher):
+    """Fails at everything."""
+
+    def asked(self, driver: Connected) -> None:
+        raise ValueError("no disk")
+
+    welcomed = answered = left = asked
+
+
+def test_a_watcher_that_fails_costs_no_answer(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.ERROR)
+    with serving(service(watchers=[AtWork()])) as where, Client(where) as client:
+        assert client.ask(STATE).stages
+    assert {record.getMessage() for record in caplog.records} == {"AtWork failed"}
+
+
+def test_a_question_is_in_the_log_before_it_is_decided(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    found: list[list[str]] = []
+
+    class Reading(PricedSrpt):
+        def decide(self, observation: Observation) -> Decision | None:
+            found.append([each.event for each in read_log(path)])
+            return super().decide(observation)
+
+    log = DecisionLog(path, "p")
+    with serving(service(Reading, watchers=[log])) as where, Client(where) as client:
+        client.ask(STATE)
+    log.close()
+    assert found[0] == ["started", "welcomed", "question"]
+    assert [each.event for each in read_log(path)] == [*found[0], "answered", "left"]
 
 
 def test_in_the_shadow_drivers_are_told_not_to_obey() -> None:
