@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+import math
 import signal
 import threading
 from pathlib import Path
@@ -10,6 +12,7 @@ from decima.outputs import (
     OutputError,
     atomic_path,
     check_file,
+    json_text,
     make_folder,
     prepare_outputs,
     uninterrupted,
@@ -118,3 +121,23 @@ def test_without_ctrl_c_nothing_happens_even_in_other_threads() -> None:
 )
 def test_control_characters_are_seen_and_do_nothing(text: str, shown: str) -> None:
     assert visible(text) == shown
+
+
+def test_json_has_neither_infinity_nor_nan() -> None:
+    """Both are null, however deep they lie; all that is known stays what it is."""
+    unknown = [math.inf, -math.inf, math.nan]
+    content = {
+        "a": unknown,
+        "b": {"c": (1.5, math.inf), "d": -math.inf},
+        "e": [0.0, 3, True, "Infinity", None],
+    }
+    text = json_text(content)
+
+    def no_number(name: str) -> None:
+        raise AssertionError(f"{name} is no JSON")
+
+    assert json.loads(text, parse_constant=no_number) == {
+        "a": [None] * 3,
+        "b": {"c": [1.5, None], "d": None},
+        "e": [0.0, 3, True, "Infinity", None],
+    }

@@ -140,6 +140,33 @@ def test_a_broken_recording_is_one_line(content: str, tmp_path: Path) -> None:
     assert (summary, result.exit_code) == ("0 of 1 episodes match", 1)
 
 
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("nonsense", "No such command"),
+        ("workload nonsense", "No such command"),
+        ("compare --nonsense", "No such option"),
+        ("compare --executors", "requires an argument"),
+        ("compare --executors many", "'many' is not a valid integer"),
+        ("compare --executors 0", "is not in the range"),
+        ("spark what-if missing", "does not exist"),
+        ("deeprm compare extra", "unexpected extra argument"),
+        ("spark what-if", "Missing argument"),
+    ],
+)
+def test_a_usage_error_ends_with_status_2(command: str, message: str) -> None:
+    result = CliRunner().invoke(cli, command.split())
+    assert_one_line_error(result, message)
+    assert result.exit_code == 2
+
+
+def test_input_that_is_refused_ends_with_status_1(tmp_path: Path) -> None:
+    (tmp_path / "broken.json").write_text("{")
+    result = CliRunner().invoke(cli, ["workload", "show", str(tmp_path / "broken.json")])
+    assert_one_line_error(result, "broken.json")
+    assert result.exit_code == 1
+
+
 def test_what_is_not_refused_is_a_bug_with_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     def bug(*_: object) -> None:
         raise KeyError("forgotten")

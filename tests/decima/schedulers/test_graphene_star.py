@@ -56,6 +56,24 @@ def test_troublesome_stages_wait_until_all_of_them_can_start_and_then_go_first()
     assert scheduler.next_stage(observation) == [2]
 
 
+def test_a_troublesome_stage_whose_tasks_are_all_launched_holds_no_other_back() -> None:
+    """Stage 1 runs with all its tasks, so that it is ready no more; stage 2 goes all the same, and before stage 3."""
+    profile = job(stage(2, 10.0), stage(2, 1000.0), stage(4, 1000.0), stage(8, 10.0), edges=[(0, 2)])
+    cluster = Cluster(ClusterConfig(5, moving_delay_ms=0), jobs(profile))
+    scheduler = GrapheneStar(long=0.9, fragmented=-1)
+    cluster.decide(Decision(0, 2))
+    while cluster.observe().finished_tasks[0] < 2:
+        cluster.decide(None)
+    assert scheduler.decide(cluster.observe()) == Decision(1, 2)
+    cluster.decide(Decision(1, 2))
+    while cluster.observe().remaining_tasks[1]:
+        cluster.decide(None)
+    observation = cluster.observe()
+    assert not observation.finished_tasks[1]
+    assert not observation.schedulable[1]
+    assert scheduler.next_stage(observation).tolist() == [2]
+
+
 def test_they_do_not_wait_where_nothing_else_could_run() -> None:
     profile = job(stage(2, 10.0), stage(4, 1000.0), stage(4, 1000.0), edges=[(0, 2)])
     cluster = Cluster(CONFIG, jobs(profile))

@@ -221,6 +221,37 @@ def test_who_is_refused_is_told_why(lines: tuple[bytes, ...], reason: str) -> No
         assert heard[-1] == {"type": "refusal", "reason": told.refusals[0]}
 
 
+@pytest.mark.parametrize(
+    "token",
+    [None, "", " ", TOKEN[:-1], TOKEN + "x", TOKEN + " ", TOKEN + "\0", TOKEN.upper(), "\u00e9", "x" * 200],
+)
+def test_a_driver_with_no_token_or_another_one_is_refused(token: str | None) -> None:
+    """Where the service has a token; none of its scheduler's work is done for the driver."""
+    hello = json.loads(HELLO) | {"token": token}
+    if token is None:
+        del hello["token"]
+    told, made = Told(), []
+
+    def make() -> Scheduler:
+        made.append(None)
+        return PricedSrpt()
+
+    with serving(service(make, token=TOKEN, watchers=[told])) as where:
+        heard = raw(where, json.dumps(hello).encode() + b"\n", line(STATE))
+    assert [each["type"] for each in heard] == ["refusal"]
+    assert "wrong token" in heard[0]["reason"]
+    assert TOKEN not in heard[0]["reason"]
+    assert told.refusals == [heard[0]["reason"]]
+    assert not told.live
+    assert not made
+
+
+@pytest.mark.parametrize("token", ["", "any"])
+def test_a_service_without_a_token_welcomes_all(token: str) -> None:
+    with serving(service()) as where, Client(where, token=token) as client:
+        assert client.ask(STATE).stages
+
+
 def test_the_right_token_is_welcome() -> None:
     with serving(service(token=TOKEN)) as where, Client(where, token=TOKEN) as client:
         assert client.ask(STATE).stages

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from decima.evaluation.conditions import CompareError
-from decima.studies.held_out import predict_held_out
+from decima.studies.held_out import HeldOut, predict_held_out
 from decima.studies.what_if import WhatIf, cluster_of_logs, simulate_what_if
 from decima.studies.what_if_report import shown
 from tests.decima.show.test_plots import difference
@@ -81,6 +82,41 @@ def test_what_the_model_is_off_by_shows_in_the_range(tmp_path: Path) -> None:
     assert found.held_out.error.mean > 0.3
     mean, low, high = found.mean_jct_ms("Spark FIFO")
     assert low < mean < high
+
+
+@pytest.mark.parametrize(("measured_ms", "factor"), [(3000.0, 3.0), (250.0, 0.25)])
+def test_what_was_predicted_too_short_is_simulated_longer(
+    tmp_path: Path, measured_ms: float, factor: float
+) -> None:
+    """The error is what was measured over what was predicted: each job takes so many times as long."""
+    log = LogBuilder().executor("0")
+    for job in range(3):
+        at = 10_000 + 50_000 * job
+        log.sql(job, at, "q").job(job, [stage_info(job, 4)], at=at, sql=job)
+        log.run(job, at, at + 1000).job_end(job, at + 1000).sql_end(job, at + 1000)
+    imported = import_event_logs([log.end(10**6).write(tmp_path / "log")], arrivals=True)
+    cluster = cluster_of_logs(imported.applications)
+    exact = pd.DataFrame(
+        {"query": ["q"], "application": ["app-1"], "executors": [1], "predicted_ms": [1000.0]}
+    )
+    found = [
+        simulate_what_if(
+            imported, HeldOut(exact.assign(measured_ms=ms)), cluster, {"Spark FIFO": "fifo"}, num_draws=2
+        )
+        for ms in (1000.0, measured_ms)
+    ]
+    right, wrong = (each.mean_jct_ms("Spark FIFO").mean for each in found)
+    assert right == pytest.approx(1000, rel=0.05)
+    assert wrong == pytest.approx(right * factor, rel=0.05)
+
+
+def test_an_executor_that_left_before_another_came_is_no_slot_of_the_cluster(tmp_path: Path) -> None:
+    """Two slots leave at 3 s, when three come, two on one executor; one leaves at 4 s, and another comes at 5 s."""
+    log = LogBuilder().executor("0").executor("1").remove("0", 3000).remove("1", 3000)
+    log.executor("2", at=3000, cores=2).executor("3", at=3000).remove("3", 4000).executor("4", at=5000)
+    log.job(0, [stage_info(0, 2)], at=6000).run(0, 6000, 6200, executor="2").job_end(0, 6200)
+    imported = import_event_logs([log.end(9000).write(tmp_path / "log")], arrivals=True)
+    assert cluster_of_logs(imported.applications).num_executors == 3
 
 
 def test_applications_give_executors_away_at_the_price_of_a_start(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from simulator import (
     Semantics,
     run_episode,
 )
+from simulator.cluster.reward import RewardMeter
 from tests.simulator.cluster.build import chain, finish, give, job, jobs, runs, stage
 from workloads.job import StageProfile, TaskDurations
 
@@ -217,6 +218,19 @@ def test_a_job_that_ends_before_the_second_decision_is_rewarded(semantics: Seman
     assert rewards == [-11.0 if on else 0.0, 0.0]
     _, rewards = finish(Cluster(config, jobs(chain(stage(1, 10_000.0), stage(1, 5000.0)))))
     assert rewards == [-11.0, -5.0, 0.0]
+
+
+@pytest.mark.parametrize(("semantics", "on"), with_and_without("reward_short_jobs"))
+def test_the_reward_of_a_job_that_arrives_and_ends_within_a_step(semantics: Semantics, on: bool) -> None:
+    """Of the step from 100 to 200 ms it was there for 20 ms; another job is there all the time, and counts in full."""
+    meter = RewardMeter(ClusterConfig(semantics=semantics, reward_scale_ms=1.0))
+    meter.add_job(40.0, 0)
+    assert meter.step(100.0) == -60.0
+    meter.add_job(150.0, 1)
+    meter.end_job(170.0, 1, arrival_ms=150.0)
+    assert meter.step(200.0) == -100.0 - (20.0 if on else 0.0)
+    meter.end_job(230.0, 0, arrival_ms=40.0)
+    assert meter.step(250.0) == -30.0
 
 
 @pytest.mark.parametrize(("semantics", "on"), with_and_without("fifo_reuses_grants"))

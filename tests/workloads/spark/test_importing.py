@@ -26,6 +26,24 @@ def test_runs_of_a_query_are_pooled(tmp_path):
     assert about["model"]["first_ms"] > 0
 
 
+@pytest.mark.parametrize("order", [(1, 3), (3, 1), (2, 3, 1)])
+def test_of_an_application_that_is_given_twice_the_fuller_log_counts(tmp_path, order):
+    """As when a log was copied while the application ran, and again at its end; whichever comes first."""
+    for number, queries in enumerate(order):
+        log = LogBuilder(name="nightly").executor("0")
+        for job in range(queries):
+            start = 2000 + 1000 * job
+            log.sql(job, start, f"q{job}").job(job, [stage_info(job, 2)], at=start, sql=job)
+            log.run(job, start, start + 100).job_end(job, start + 110).sql_end(job, start + 120)
+        log.end().write(tmp_path / "logs" / str(number))
+    imported = import_event_logs([tmp_path / "logs"], arrivals=True)
+    assert [profile.name for profile in imported.workload.profiles] == ["q0", "q1", "q2"]
+    assert len(imported.applications) == 1
+    assert imported.measured_ms.tolist() == [120.0] * 3
+    assert imported.workload.about["queries"] == 3
+    assert list(imported.notes) == ["nightly: app-1 is given twice, counted once"] * (len(order) - 1)
+
+
 def test_queries_of_one_name_and_other_dags_are_kept_apart(tmp_path):
     log = LogBuilder().executor("0")
     for job, (tasks, name) in enumerate(((2, "a"), (3, "a"), (2, "a"), (2, "b"))):

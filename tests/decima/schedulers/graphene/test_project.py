@@ -100,7 +100,11 @@ def test_sums_may_be_rounded() -> None:
 
 
 def test_tasks_of_no_duration_hold_nothing() -> None:
-    Plan(project([0.0, 1.0], [1.0, 1.0], 1.0), np.array([0.5, 0.0]))
+    """In the middle of a task that takes all there is; with a duration of its own, the task finds no room there."""
+    start = np.array([0.5, 0.0])
+    assert Plan(project([0.0, 1.0], [1.0, 1.0], 1.0), start).makespan == 1.0
+    with pytest.raises(PlanError, match=r"at 0\.5, tasks hold 2 of resource 0"):
+        Plan(project([0.1, 1.0], [1.0, 1.0], 1.0), start)
 
 
 def test_the_lower_bound_is_the_longest_path_or_the_work() -> None:
