@@ -16,6 +16,7 @@ from .simplify import simplified
 from .sources.alibaba import read_alibaba
 from .sources.open import open_workload
 from .sources.swf import SwfLog, read_swf, swf_jobs
+from .sources.swf_workload import read_swf_workload
 from .sources.synthetic import random_dag, synthetic_profiles
 from .sources.tpch_measured import embedded_tpch, embedded_workload
 from .sources.tpch_published import load_tpch, load_tpch_job
@@ -56,6 +57,7 @@ __all__ = [
     "read_alibaba",
     "read_event_log",
     "read_swf",
+    "read_swf_workload",
     "read_wfcommons",
     "read_workload",
     "scaled",

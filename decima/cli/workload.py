@@ -228,6 +228,36 @@ def wfcommons(files: Sequence[Path], out: Path, library: bool, executor: str | N
     _write_trace(out, library, options, lambda excerpt: read_wfcommons(files, excerpt, executor=size))
 
 
+@import_.command(context_settings={"show_default": True})
+@click.argument("log", type=FILE)
+@trace_options("since the first job was submitted")
+@click.option(
+    "--executor",
+    type=SIZE,
+    metavar="PROCESSORS,GIB",
+    help="Tell demands as shares of an executor with these processors and GiB of memory.  "
+    "[default: in processors, without memory]",
+)
+@click.option(
+    "--gang",
+    is_flag=True,
+    help="A job is one task that needs all its processors at once, on one executor of that size, such as those of "
+    "compare --classes 4x64:1.  [default: a task for each processor, which need not run at once]",
+)
+def swf(log: Path, out: Path, library: bool, executor: str | None, gang: bool, **options: Any) -> None:
+    """Job logs: the jobs in LOG, in Standard Workload Format, as in the Parallel Workloads Archive.
+
+    A job of n processors for t seconds is a stage of n tasks of t seconds. Jobs that did not run, or whose times or
+    sizes are unknown, are dropped and counted.
+    """
+    from workloads.sources.swf_workload import read_swf_workload
+
+    size = None if executor is None else SIZE.parse(executor)
+    _write_trace(
+        out, library, options, lambda excerpt: read_swf_workload(log, excerpt, executor=size, gang=gang)
+    )
+
+
 @workload.command()
 @click.argument("workload", default="tpch")
 @click.option(

@@ -163,8 +163,8 @@ def parse_classes(text: str) -> tuple[ExecutorClass, ...]:
     classes = []
     for part in text.split(","):
         try:
-            if not part.isascii():
-                raise ValueError(part)  # Python takes digits of all scripts
+            if not part.isascii() or "_" in part:
+                raise ValueError(part)  # Python takes underscores, and digits of all scripts
             count, sizes = part.strip().split("x")
             cpu, memory = (float(size) for size in (sizes if ":" in sizes else f"1:{sizes}").split(":"))
             classes.append(ExecutorClass(int(count), cpu, memory))

@@ -121,6 +121,7 @@ KINDS: dict[str, tuple[str, Callable[[], bytes], tuple[str, ...]]] = {
             "deeprm compare --log it.swf",
             "deeprm train --out run --log it.swf",
             "reproduce a2c-tables --log it.swf",
+            "workload import swf it.swf --out new.json",
         ),
     ),
     "log of jobs, gzipped": (
@@ -684,6 +685,9 @@ def test_nonsense_for_an_option(path: tuple[str, ...], command: click.Command, o
         ("workload import spark absent --out new.json", "absent"),
         ("workload import spark results.json --out new.txt", "new.txt"),
         ("workload import alibaba results.json --out new.json --executor 0,1", "executor"),
+        ("workload import swf one.swf --out new.json --executor 0,1", "executor"),
+        ("workload import swf one.swf --out new.json --from 5", "one.swf"),
+        ("workload import swf one.swf --out new.txt", "new.txt"),
         ("workload import alibaba results.json --out new.json --sample 0", "--sample"),
         ("workload import spark results.json --out new.json --set x", "--set"),
         ("workload import spark results.json --out new.json --levels 0", "--levels"),

@@ -1,0 +1,105 @@
+"""Job logs in Standard Workload Format as jobs for a cluster of executors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from decima.schedulers.fifo import Fifo
+from simulator.cluster.config import ClusterConfig, ExecutorClass
+from simulator.cluster.episode import run_episode
+from simulator.errors import ConfigError
+from tests.workloads.sources.test_swf import line, write
+from workloads.excerpt import Excerpt
+from workloads.job import JobProfile, WorkloadError
+from workloads.sources.swf_workload import read_swf_workload
+from workloads.sources.workload_file import read_workload, write_workload
+
+Shared = Callable[[str], Path]
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    """Four processors for 100 s, two for 60.5 s twice, with memory; one job did not run."""
+    return write(
+        tmp_path,
+        line(submit=50, run=100, allocated=4),
+        line(submit=60, run=60.5, allocated=2, used_memory=1024**2),
+        line(submit=90, run=60.5, allocated=2, used_memory=1024**2),
+        line(submit=95, run=0),
+    )
+
+
+def told(profile: JobProfile) -> tuple[int, float, float, float]:
+    """Tasks, their duration in s, and what each demands."""
+    [stage] = profile.stages
+    return stage.num_tasks, stage.durations.mean_ms / 1000, stage.cpu, stage.memory
+
+
+def test_a_job_is_a_task_for_each_of_its_processors(log: Path) -> None:
+    workload = read_swf_workload(log)
+    assert [told(profile) for profile in workload.profiles] == [(4, 100, 1, 0), (2, 60.5, 1, 0)]
+    assert workload.sequence is not None
+    assert workload.sequence.arrival_ms.tolist() == [0, 10_000, 40_000]
+    first, second, third = workload.sequence.profiles
+    assert second is third
+    assert (first.name, second.name, workload.name) == ("1: 4 x 100 s", "2: 2 x 60.5 s", "toy")
+    assert "dropped 1 with run time 0" in workload.about["log"]
+
+
+def test_a_gang_is_one_task_on_all_processors_at_once(log: Path) -> None:
+    workload = read_swf_workload(log, gang=True)
+    assert [told(profile) for profile in workload.profiles] == [(1, 100, 4, 0), (1, 60.5, 2, 0)]
+    assert workload.sequence is not None
+    machines = ClusterConfig(
+        executor_classes=(ExecutorClass(1, 4.0, 1.0), ExecutorClass(1, 2.0, 1.0)), moving_delay_ms=0.0
+    )
+    record = run_episode(machines, workload.sequence, Fifo())
+    assert record.completion_ms.tolist() == [100_000, 70_500, 131_000]
+    small = ClusterConfig(executor_classes=(ExecutorClass(9, 2.0, 1.0),))
+    with pytest.raises(ConfigError, match=r"no executor class can run stage 0 of job 0 \(1: 4 x 100 s\)"):
+        run_episode(small, workload.sequence, Fifo())
+
+
+@pytest.mark.parametrize("gang", [False, True])
+def test_demands_may_be_shares_of_an_executor(log: Path, gang: bool) -> None:
+    _, memorable = read_swf_workload(log, executor=(8, 4), gang=gang).profiles
+    assert told(memorable) == ((1, 60.5, 2 / 8, 2 / 4) if gang else (2, 60.5, 1 / 8, 1 / 4))
+
+
+def test_a_part_of_a_log_faster_and_smaller(log: Path, tmp_path: Path) -> None:
+    excerpt = Excerpt(from_s=10, speed_up=2, scale_tasks=2)
+    workload = read_swf_workload(log, excerpt)
+    assert [told(profile)[0] for profile in workload.profiles] == [1]
+    assert workload.sequence is not None
+    assert workload.sequence.arrival_ms.tolist() == [0, 15_000]
+    write_workload(tmp_path / "it.json", workload)
+    again = read_workload(tmp_path / "it.json")
+    assert again.sequence is not None
+    assert again.sequence.arrival_ms.tolist() == [0, 15_000]
+    assert [told(profile) for profile in again.profiles] == [told(profile) for profile in workload.profiles]
+
+
+def test_what_cannot_be_is_refused(log: Path) -> None:
+    with pytest.raises(
+        WorkloadError, match=r"toy.swf: expected jobs that arrive from 500 to inf s, got none"
+    ):
+        read_swf_workload(log, Excerpt(from_s=500))
+    with pytest.raises(WorkloadError, match="processors and memory must be above 0"):
+        read_swf_workload(log, executor=(0, 1))
+
+
+def test_too_many_jobs_at_once_are_refused(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("workloads.sources.swf_workload._MOST_JOBS", 2)
+    with pytest.raises(WorkloadError, match="3 jobs at once, choose at most 2"):
+        read_swf_workload(log)
+
+
+def test_a_log_of_a_machine(shared: Shared) -> None:
+    workload = read_swf_workload(shared("traces/swf/NASA-iPSC-1993-3.1-cln.swf.gz"))
+    assert workload.sequence is not None
+    assert len(workload.sequence) == 18_066
+    assert len(workload.profiles) < 9_000
+    assert max(profile.num_tasks for profile in workload.profiles) == 128
