@@ -102,4 +102,4 @@ def covering(observation: Observation) -> tuple[NDArray[np.int64], int]:
     covered = ((cpu >= stages["cpu"]) & (memory >= stages["memory"])) * executors
     own = classes[observation.executor_class]
     as_large = ((cpu >= own["cpu"]) & (memory >= own["memory"])) * executors
-    return covered.sum(axis=0), int(as_large.sum())
+    return covered.sum(axis=0), max(int(as_large.sum()), 1)  # all may have left

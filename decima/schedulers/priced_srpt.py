@@ -110,7 +110,7 @@ def _choose(  # type: ignore[no-untyped-def]
     jobs, stages, classes, source, offered, executor_class, num_executors, useful, total, delay_ms, factors
 ):
     """The attributes of :class:`Rule`."""
-    num_jobs, most, own = len(jobs), num_executors, classes[executor_class]
+    num_jobs, most, own = len(jobs), max(num_executors, 1), classes[executor_class]  # all may have left
     work, fitting, unclaimed = np.zeros(num_jobs), np.zeros(num_jobs), np.zeros(num_jobs)
     for stage in stages:
         work[stage.job] += stage.remaining_tasks * stage.mean_task_ms

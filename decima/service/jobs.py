@@ -157,11 +157,10 @@ class LiveJobs:
             for stage, place in zip(made, places, strict=True):
                 job.ids[place] = stage.id
         else:
-            job.recognised = False
             to_come = _stages_to_come(message)
-            job.ids = [*(stage.id for stage in message.stages), *(None for _ in to_come)]
             means = self._estimates(message.stages, len(to_come))
-            job.profile = _estimated(message, to_come, means)
+            job.profile, job.recognised = _estimated(message, to_come, means), False
+            job.ids = [*(stage.id for stage in message.stages), *(None for _ in to_come)]
         job.ranks = [-1 if stage is None else ranks.get(stage, -1) for stage in job.ids]
 
     def _estimates(self, stages: Sequence[Stage], to_come: int) -> list[float]:

@@ -89,13 +89,51 @@ def build(seen, known, recipe):
 
     Returns:
         :class:`Rows`, the messages, int32 [M, 3], as ``graphs.Graphs`` has them, and the number of different answers.
+
+    Raises:
+        ValueError: the observation does not fit together, or not the profiles.
     """
+    _check(seen, known)
     is_guarded = seen.may_guard and has_work(seen, seen.patience)
     late = held_back(seen, known, seen.patience) if is_guarded else np.zeros(len(seen.stages), np.bool_)
     if seen.rule_stage >= 0:
         late[seen.rule_stage] = False
     rows, num_answers = _rows(seen, known, recipe, late, seen.can_wait and not is_guarded)
     return rows, _messages(seen, known, rows.place), num_answers
+
+
+@inner
+def _check(seen, known):
+    """Refuse numbers that point outside of an array: compiled code would follow them."""
+    jobs, stages, first = seen.jobs, seen.stages, known.first_message
+    fits = (
+        len(first) == len(jobs) + 1
+        and len(known.useful_executors) == len(jobs)
+        and known.messages.shape[1] == 3
+        and 0 <= seen.executor_class < len(seen.classes)
+        and -1 <= seen.source < len(jobs)
+        and -1 <= seen.rule_stage < len(stages)
+        and (len(seen.rule_limits) == 0 or len(seen.rule_limits) == len(jobs))
+        and (len(seen.rule_away) == 0 or len(seen.rule_away) == len(stages))
+    )
+    if not fits:
+        raise ValueError("the arrays of an observation do not fit together, or not the profiles")
+    begin, begin_message = 0, 0
+    for job in range(len(jobs)):
+        end = jobs[job + 1].first_stage if job + 1 < len(jobs) else len(stages)
+        if not (jobs[job].first_stage == begin <= end <= len(stages)):
+            raise ValueError("the stages of an observation do not stand job by job")
+        for stage in range(begin, end):
+            fits &= stages[stage].job == job
+        if not (first[job] == begin_message <= first[job + 1] <= len(known.messages)):
+            raise ValueError("the messages of profiles do not stand job by job")
+        for message in range(first[job], first[job + 1]):
+            fits &= known.messages[message, 0] >= 0
+            fits &= 0 <= known.messages[message, 1] < end - begin
+            fits &= 0 <= known.messages[message, 2] < end - begin
+        begin, begin_message = end, first[job + 1]
+    if not (fits and begin == len(stages)):
+        raise ValueError("a stage is of another job, or a profile has other stages than its job")
 
 
 class Rows(NamedTuple):
@@ -132,7 +170,7 @@ def _rows(seen, known, recipe, late, can_wait):
     rows = _make_rows(seen, recipe)
     jobs, stages = seen.jobs, seen.stages
     num_jobs, num_stages = len(jobs), len(stages)
-    most = float(seen.num_executors)
+    most = max(float(seen.num_executors), 1.0)  # all may have left
     own = seen.classes[seen.executor_class]
     job_work, unclaimed_work, fitting_work = np.zeros(num_jobs), np.zeros(num_jobs), np.zeros(num_jobs)
     busy = np.zeros(num_jobs)
@@ -257,7 +295,7 @@ def _messages(seen, known, places):
     next_row = np.zeros(num_steps + 1, dtype=np.int64)
     for job in range(len(jobs)):
         for m in range(first[job], first[job + 1]):
-            if row_of[jobs[job].first_stage + messages[m, 1]] >= 0:
+            if _is_between(row_of, jobs[job].first_stage, messages[m]):
                 next_row[messages[m, 0] + 1] += 1
     for step in range(num_steps):
         next_row[step + 1] += next_row[step]
@@ -265,14 +303,23 @@ def _messages(seen, known, places):
     for job in range(len(jobs)):
         first_stage = jobs[job].first_stage
         for m in range(first[job], first[job + 1]):
-            step, receiver = messages[m, 0], row_of[first_stage + messages[m, 1]]
-            if receiver >= 0:  # then its children are not finished either
+            if _is_between(row_of, first_stage, messages[m]):
+                step = messages[m, 0]
                 row = next_row[step]
                 next_row[step] += 1
                 filled[row, 0] = step
-                filled[row, 1] = receiver
+                filled[row, 1] = row_of[first_stage + messages[m, 1]]
                 filled[row, 2] = row_of[first_stage + messages[m, 2]]
     return filled
+
+
+@inner
+def _is_between(row_of, first_stage, message):
+    """Whether a message is from one stage of the graph to another.
+
+    A stage that is not finished has no finished child, but where Spark runs a stage again whose output was lost.
+    """
+    return row_of[first_stage + message[1]] >= 0 and row_of[first_stage + message[2]] >= 0
 
 
 @compiled

@@ -104,8 +104,15 @@ def apply_layer(x, num_rows, out, weights, slope):
         out: float32 [at least num_rows, at least outputs], in C order.
         weights: float32 [inputs + 1, outputs], in C order; the bias is the last row.
         slope: float32, of the activation below 0; 1 is none.
+
+    Raises:
+        ValueError: an array is too small. The blocks below are written through pointers, which nothing else checks.
     """
     num_in, num_out = weights.shape[0] - 1, weights.shape[1]
+    if num_in < 0 or x.shape[0] < num_rows or x.shape[1] < num_in:
+        raise ValueError("a layer has fewer inputs than its weights and rows need")
+    if out.shape[0] < num_rows or out.shape[1] < num_out:
+        raise ValueError("a layer has no room for its outputs")
     blocks, wide, narrow = num_rows - num_rows % ROWS, num_out - num_out % 16, num_out - num_out % 8
     for column in range(0, wide, 16):
         for row in range(0, blocks, ROWS):

@@ -104,10 +104,14 @@ def act(graphs, network, uniforms, greedy):
 
     Returns:
         The arrays of ``actor.Choices``.
+
+    Raises:
+        ValueError: the graphs do not fit together, or not the network.
     """
     size = graphs.first_stage.size - 1
     stage, count = np.full(size, -1, np.int32), np.zeros(size, np.int32)
     log_probability = np.zeros(size, np.float32)
+    _check(graphs, network, uniforms)
     room = _make_room(graphs, network)
     for graph in range(size):
         if network.width:
@@ -128,8 +132,50 @@ def act(graphs, network, uniforms, greedy):
     return stage, count, log_probability
 
 
+@inner
+def _check(graphs, network, uniforms):
+    """Refuse numbers that point outside of an array: compiled code would follow them."""
+    size, num_stages, num_messages = len(graphs.first_stage) - 1, len(graphs.features), len(graphs.messages)
+    fits = (
+        len(graphs.stage_job) == len(graphs.unfinished) == len(graphs.low) == len(graphs.high) == num_stages
+        and _is_split(graphs.first_stage, size, num_stages)
+        and _is_split(graphs.first_job, size, len(graphs.job_features))
+        and _is_split(graphs.first_message, size, num_messages)
+        and graphs.messages.shape[1] == 3
+        and graphs.features.shape[1] == network.layers[0, 0] > network.rule_column
+        and graphs.job_features.shape[1] > network.rule_limit_column
+        and uniforms.shape[0] >= size
+        and uniforms.shape[1] >= 2
+    )
+    if not fits:
+        raise ValueError("the arrays of graphs do not fit together, or not the network")
+    for graph in range(size):
+        stages = graphs.first_stage[graph + 1] - graphs.first_stage[graph]
+        jobs = graphs.first_job[graph + 1] - graphs.first_job[graph]
+        for stage in range(graphs.first_stage[graph], graphs.first_stage[graph + 1]):
+            fits &= 0 <= graphs.stage_job[stage] < jobs
+            if network.limit_kind == OUTPUTS and graphs.low[stage] < graphs.high[stage]:
+                fits &= graphs.low[stage] >= 0 and graphs.high[stage] <= network.layers[-1, 1]
+        for message in range(graphs.first_message[graph], graphs.first_message[graph + 1]):
+            fits &= 0 <= graphs.messages[message, 1] < stages and 0 <= graphs.messages[message, 2] < stages
+    if not fits:
+        raise ValueError("a graph has a stage of no job, a message of no stage, or a limit without an output")
+
+
+@inner
+def _is_split(first, size, end):
+    """Whether ``end`` rows are split into so many parts, each behind the one before."""
+    if size < 0 or len(first) != size + 1 or first[0] != 0 or first[size] != end:
+        return False
+    for part in range(size):  # noqa: SIM110  # Numba compiles no generator expression
+        if first[part] > first[part + 1]:
+            return False
+    return True
+
+
 @inner(arrays=True)
 def _make_room(graphs, network):
+    """Each part of the network has a row for every stage, job, message or limit, or a single one."""
     widest = 1
     for layer in range(network.layers.shape[0]):
         widest = max(widest, network.layers[layer, 0], network.layers[layer, 1])
@@ -139,7 +185,7 @@ def _make_room(graphs, network):
         stages = max(stages, graphs.first_stage[graph + 1] - graphs.first_stage[graph])
         jobs = max(jobs, graphs.first_job[graph + 1] - graphs.first_job[graph])
         messages = max(messages, graphs.first_message[graph + 1] - graphs.first_message[graph])
-    rows = stages
+    rows = max(stages, jobs)  # a job may have no stage left
     for stage in range(graphs.low.size):
         rows = max(rows, graphs.high[stage] - graphs.low[stage])
     if network.first_layer[ATTENTION] < network.first_layer[ATTENTION + 1]:
@@ -363,7 +409,13 @@ def _repeat_with_limits(x, filled, lowest, num_limits, scale):
 
 @compiled(_nrt=False)
 def pick(scores, uniform, greedy):
-    """A place and its log-probability: the largest score, or by the uniform number."""
+    """A place and its log-probability: the largest score, or by the uniform number.
+
+    Raises:
+        ValueError: there are no scores.
+    """
+    if len(scores) == 0:
+        raise ValueError("there is nothing to choose from")
     top = scores[0]
     best = 0
     for i in range(1, scores.size):
@@ -395,6 +447,7 @@ def _apply(network, part, x, num_rows, out, between):
     """One part of the network, on some rows."""
     first, end = network.first_layer[part], network.first_layer[part + 1]
     if first == end:
+        _check_room(out, num_rows, network.width)
         for row in range(num_rows):
             for place in range(network.width):
                 out[row, place] = x[row, place]
@@ -414,9 +467,16 @@ def _apply(network, part, x, num_rows, out, between):
 # Rows.
 
 
+@inner
+def _check_room(target, num_rows, num_columns):
+    if target.shape[0] < num_rows or target.shape[1] < num_columns:
+        raise ValueError("a buffer has fewer rows or columns than are written")
+
+
 @inner(fastmath=ANY_ORDER)
 def _take(source, rows, count, width, target, column):
     """Copy such rows of the source to the first ones of the target, from a column on."""
+    _check_room(target, count, column + width)
     for k in range(count):
         for place in range(width):
             target[k, column + place] = source[rows[k], place]

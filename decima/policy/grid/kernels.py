@@ -6,7 +6,7 @@ a fraction of the time of a product of matrices.
 
 from __future__ import annotations
 
-from simulator.compiled import ANY_ORDER, compiled
+from simulator.compiled import ANY_ORDER, compiled, inner
 
 __all__ = ["add_outer", "sum_taken"]
 
@@ -21,7 +21,11 @@ def sum_taken(pictures, words, weight, bias, sums):
         weight: float32 [cells, outputs].
         bias: float32 [outputs].
         sums: float32 [n, outputs], filled in.
+
+    Raises:
+        ValueError: the arrays do not fit together.
     """
+    _check(pictures, words, weight, sums)
     for number in range(len(pictures)):
         total = sums[number]
         total[:] = bias
@@ -40,6 +44,7 @@ def sum_taken(pictures, words, weight, bias, sums):
 @compiled(fastmath=ANY_ORDER)
 def add_outer(pictures, words, gradient, weight_gradient):
     """Add to each cell's weight gradient the gradients of the sums that it is part of; arrays as above."""
+    _check(pictures, words, weight_gradient, gradient)
     for number in range(len(pictures)):
         own = gradient[number]
         for word in range(words.shape[1]):
@@ -52,3 +57,12 @@ def add_outer(pictures, words, gradient, weight_gradient):
             if pictures[number, cell] != 0:
                 for output in range(len(own)):
                     weight_gradient[cell, output] += own[output]
+
+
+@inner
+def _check(pictures, words, weight, sums):
+    """Refuse pictures of other cells than there are weights for: compiled code would look for the others."""
+    if pictures.shape[1] != weight.shape[0] or len(pictures) != len(sums) or weight.shape[1] != sums.shape[1]:
+        raise ValueError("pictures, weights and sums are not of the same cells and outputs")
+    if len(words) != len(pictures) or words.shape[1] != pictures.shape[1] // 4:
+        raise ValueError("words are not those of the pictures")

@@ -65,3 +65,16 @@ def test_what_is_no_number_stays_none(num_out: int) -> None:
     layer(x, 5, out, weights, np.float32(SLOPE))
     assert np.isnan(out[1]).all()
     assert np.isfinite(out[[0, 2, 3, 4]]).all()
+
+
+@pytest.mark.parametrize("num_out", [1, 8, 16])
+@pytest.mark.parametrize(
+    ("of", "rows", "columns"), [("x", 4, 7), ("x", 5, 3), ("out", 4, 16), ("out", 5, 0), ("weights", 0, 0)]
+)
+def test_arrays_that_are_too_small_are_refused(num_out: int, of: str, rows: int, columns: int) -> None:
+    """Nothing else would notice: blocks of numbers are written through pointers."""
+    x, weights = drawn(4, num_out)
+    arrays = {"x": x, "out": np.zeros((5, num_out), np.float32), "weights": weights}
+    arrays[of] = np.ascontiguousarray(arrays[of][:rows, : columns or None if of == "weights" else columns])
+    with pytest.raises(ValueError, match="a layer has"):
+        layer(arrays["x"], 5, arrays["out"], arrays["weights"], np.float32(SLOPE))

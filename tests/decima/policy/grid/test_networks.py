@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from decima.policy.grid.kernels import add_outer
 from decima.policy.grid.networks import PictureLinear, Resources, build_network
 from simulator.errors import ConfigError
 from simulator.grid import GridConfig
@@ -131,3 +132,14 @@ def test_filters_that_are_larger_than_the_picture_are_refused(kernel: int, pooli
         ConfigError, match=f"a picture of 5 x 19 is too small for filters of {kernel} x {kernel}"
     ):
         build_network(GridConfig(**TINY), 3, filters=2, kernel=kernel, pooling=pooling)
+
+
+def test_pictures_of_another_size_are_refused() -> None:
+    """Where there are no weights for a cell, compiled code would take what lies behind them."""
+    layer = PictureLinear(6, 2)
+    for shape in ((1, 1, 5), (2, 2, 4)):
+        with pytest.raises(ValueError, match="not of the same cells"):
+            layer(torch.ones(shape, dtype=torch.uint8))
+    kernel = (np.ones((2, 8), np.uint8), np.ones((2, 1), np.uint32), np.ones((8, 3), np.float32))
+    with pytest.raises(ValueError, match="words"):
+        add_outer(kernel[0], kernel[1], np.ones((2, 3), np.float32), kernel[2])
