@@ -4,24 +4,34 @@ Numba keeps what it compiled beside the sources, or in the user's cache where th
 would notice a change of the function's own file only; here of any file of the folder. So compiled code calls, and
 takes constants from, compiled code of its own folder only.
 
+Several processes may begin at once with nothing compiled. In a folder one compiles, and the others wait for it and load
+what it made. A lock is all that this takes: whatever is loaded says which source and which signature it is of, so that
+a process that was killed, or a file system without locks, costs time and nothing else.
+
 With ``NUMBA_DISABLE_JIT=1`` nothing is compiled, and everything runs as plain Python.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numba
+from filelock import FileLock
+from numba.core.caching import IndexDataCacheFile
+from numba.core.compiler_lock import global_compiler_lock
 
 __all__ = ["ANY_ORDER", "compiled", "inner"]
 
 
 #: ``fastmath`` for sums in any order, which lets the compiler use vectors.
 ANY_ORDER = {"reassoc", "contract", "nsz", "arcp"}
+#: How long to wait for another process that compiles, s; it may have been suspended.
+PATIENCE_S = 120.0
 
 
 def compiled(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
@@ -29,11 +39,12 @@ def compiled(function: Callable[..., Any] | None = None, /, **options: Any) -> A
     if function is None:
         return lambda function: compiled(function, **options)
     # Nobody asks for the address of a function, which would be that of one more wrapper.
-    options |= {"cache": True, "no_cfunc_wrapper": True}
+    options |= {"no_cfunc_wrapper": True}
     dispatcher = numba.njit(**options)(function)
     if dispatcher is not function:  # without NUMBA_DISABLE_JIT
-        folder = Path(function.__code__.co_filename).parent
-        dispatcher._cache._cache_file._source_stamp = _digest(folder)
+        with suppress(RuntimeError):  # where no folder can be written, each process compiles anew
+            dispatcher.enable_caching()
+            _keep(dispatcher, _digest(Path(function.__code__.co_filename).parent))
     return dispatcher
 
 
@@ -42,10 +53,11 @@ def inner(function: Callable[..., Any] | None = None, /, *, arrays: bool = False
 
     Args:
         arrays: whether it may make or return arrays. One that may not does not count that it holds the arrays it is
-            handed, which for a tuple of many arrays would cost more than most functions do with them.
+            handed, which for a tuple of many arrays would cost more than most functions do with them. Its caller holds
+            them until it returns, so that it may look at parts of them; but what it returned would be freed twice.
 
     Raises:
-        TypeError: Python calls what comes out.
+        TypeError: Python calls what comes out, or it returns arrays that it may not.
     """
     if function is None:
         return lambda function: inner(function, arrays=arrays, **options)
@@ -59,7 +71,74 @@ def inner(function: Callable[..., Any] | None = None, /, *, arrays: bool = False
         # What would be called does not exist: the dispatcher must not know it, nor compile it for Python.
         dispatcher._insert = lambda *_, **__: None
         dispatcher._compile_for_args = refuse
+        if not arrays:
+            add_overload = dispatcher.add_overload
+
+            def add(result: Any) -> None:
+                if dispatcher.targetctx.data_model_manager[
+                    result.signature.return_type
+                ].contains_nrt_meminfo():
+                    raise TypeError(f"{name} returns an array, which takes arrays=True")
+                add_overload(result)
+
+            dispatcher.add_overload = add
     return dispatcher
+
+
+def _keep(dispatcher: Any, stamp: bytes) -> None:
+    """Keep what a dispatcher compiles, until the stamp of its sources changes."""
+    kept, compile_one = dispatcher._cache, dispatcher.compile
+    kept._cache_file = file = _CacheFile(kept.cache_path, kept._impl.filename_base, stamp)
+    save_overload = kept.save_overload
+
+    def compile_in_turn(signature: Any) -> Any:
+        # Numba's own lock first: so all threads take both in the same order.
+        with global_compiler_lock:
+            if kept._index_key(signature, dispatcher.targetctx.codegen()) in file._load_index():
+                return compile_one(signature)  # loads it
+            with _alone_in(kept.cache_path):
+                return compile_one(signature)
+
+    def save_if_possible(*compiled: Any) -> None:
+        with suppress(OSError):
+            save_overload(*compiled)
+
+    dispatcher.compile, kept.save_overload = compile_in_turn, save_if_possible
+
+
+class _CacheFile(IndexDataCacheFile):
+    """What is kept of a function. Numba's index and data may be of different processes; here data say what they are."""
+
+    def save(self, key: Any, data: Any) -> None:
+        """Keep what was compiled."""
+        super().save(key, (self._source_stamp, key, data))
+
+    def load(self, key: Any) -> Any:
+        """What was compiled; none if it is not kept, or is another's."""
+        found = super().load(key)
+        return found[2] if found is not None and found[:2] == (self._source_stamp, key) else None
+
+
+#: Folders in which this process compiles, as one function needs another; or in which it waits for no process.
+_occupied: set[str] = set()
+
+
+@contextmanager
+def _alone_in(folder: str) -> Iterator[None]:
+    """Wait until no other process compiles in a folder, if that can be known."""
+    if folder in _occupied:
+        yield
+        return
+    lock = FileLock(Path(folder, "compiling.lock"), timeout=PATIENCE_S)
+    with suppress(OSError, NotImplementedError):  # it cannot be written, or it took too long
+        lock.acquire()
+    _occupied.add(folder)
+    try:
+        yield
+    finally:
+        if lock.is_locked:
+            _occupied.discard(folder)
+            lock.release()
 
 
 @cache

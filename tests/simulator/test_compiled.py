@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
+import os
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numba
+import numpy as np
 import pytest
+from filelock import FileLock
+from numba.core.errors import NumbaError
 
 from simulator import compiled as module
+from tests.simulator import cold
 
 pytestmark = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="nothing is compiled")
 
@@ -41,14 +49,19 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def call(monkeypatch: pytest.MonkeyPatch) -> tuple[int, bool]:
-    """What a new process would get, and whether it had been kept."""
+def imported(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """What a new process would import."""
     module._digest.cache_clear()
     with monkeypatch.context() as patch:
         for name in ("caller", "callee"):
             patch.delitem(sys.modules, name, raising=False)
-        twice = importlib.import_module("caller").twice
-        return twice(), bool(twice.stats.cache_hits)
+        return importlib.import_module("caller").twice
+
+
+def call(monkeypatch: pytest.MonkeyPatch) -> tuple[int, bool]:
+    """What a new process would get, and whether it had been kept."""
+    twice = imported(monkeypatch)
+    return twice(), bool(twice.stats.cache_hits)
 
 
 def test_compiled_code_is_kept_until_a_source_in_its_folder_changes(
@@ -61,6 +74,65 @@ def test_compiled_code_is_kept_until_a_source_in_its_folder_changes(
     assert call(monkeypatch) == (42, False)
     assert call(monkeypatch) == (42, True)
     assert set(folder.rglob("*")) == files
+
+
+def test_two_processes_that_begin_at_once_compile_nothing_twice_and_keep_everything(tmp_path: Path) -> None:
+    """Even if one was killed while it compiled."""
+    (tmp_path / "__pycache__").mkdir()
+    program = [sys.executable, "-m", "tests.simulator.cold", str(tmp_path), "2"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "NUMBA_CACHE_DIR": ""}
+    done = subprocess.run(program, env=environment, check=True, capture_output=True, text=True)
+    assert done.stdout.split("\n")[:-1] == [f"{2 * cold.FUNCTIONS} 0 True"] * 2
+
+
+def test_what_is_kept_waits_for_no_process_that_compiles(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor does anything else for ever: the other one may have been suspended."""
+    assert call(monkeypatch) == (2, False)
+    monkeypatch.setattr(module, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(module, "_occupied", set())
+    kept = imported(monkeypatch)._cache.cache_path
+    with FileLock(Path(kept, "compiling.lock")):
+        (folder / "callee.py").write_text(CALLEE.format(21))
+        assert call(monkeypatch) == (42, False)
+        assert module._occupied == {kept}  # it waited, and will not again
+        monkeypatch.setattr(module, "_alone_in", None)
+        assert call(monkeypatch) == (42, True)
+
+
+def test_what_was_kept_half_is_compiled_anew(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Numba writes the index first: a process may be killed before it has written what the index names."""
+    assert call(monkeypatch) == (2, False)
+    kept = imported(monkeypatch)._cache._cache_file
+    overloads = kept._load_index()
+    (folder / "callee.py").write_text(CALLEE.format(21))
+    kept._source_stamp = imported(monkeypatch)._cache._cache_file._source_stamp
+    kept._save_index(overloads)
+    assert call(monkeypatch) == (42, False)
+    assert call(monkeypatch) == (42, True)
+
+
+@pytest.mark.parametrize("error", [PermissionError(errno.EACCES, "no"), OSError(errno.ENOSPC, "full")])
+def test_a_folder_that_cannot_be_written_keeps_nothing(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, error: OSError
+) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(module.FileLock, "acquire", fail)
+    monkeypatch.setattr(module, "_occupied", set())
+    monkeypatch.setattr(module._CacheFile, "save", fail)
+    assert call(monkeypatch) == (2, False)
+    assert call(monkeypatch) == (2, False)
+
+
+def test_where_there_is_no_folder_to_keep_anything_in_everything_is_compiled(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(numba.core.caching.CacheImpl, "_locator_classes", [])
+    assert call(monkeypatch) == (2, False)
+    assert call(monkeypatch) == (2, False)
 
 
 def compiled_code(module: ModuleType) -> dict[str, Path]:
@@ -104,3 +176,20 @@ def test_python_cannot_call_what_only_compiled_code_can() -> None:
         with pytest.raises(TypeError, match="only compiled code can call plus_one"):
             plus_one(1)
         assert plus_two(1) == 3
+
+
+@module.inner
+def with_one(array):  # type: ignore[no-untyped-def]
+    return array, 1
+
+
+@module.compiled
+def sum_and_one(array):  # type: ignore[no-untyped-def]
+    array, one = with_one(array)
+    return array.sum() + one
+
+
+def test_only_with_arrays_may_compiled_code_return_some() -> None:
+    """Who calls it would give up an array that nobody counted, which then is freed twice."""
+    with pytest.raises((TypeError, NumbaError), match="with_one returns an array"):
+        sum_and_one(np.ones(3))

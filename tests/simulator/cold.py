@@ -1,0 +1,79 @@
+"""Two processes that begin at once with nothing compiled; a program, as they are to inherit an imported Numba.
+
+``python -m tests.simulator.cold FOLDER TIMES`` prints a line for each time: how often the two compiled anything, how
+often a third process did after them, and whether all results were right.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import signal
+import sys
+from pathlib import Path
+
+from simulator.compiled import _alone_in
+
+FUNCTIONS = 20
+HEADER = "from simulator.compiled import compiled, inner\n"
+#: Each calls the one before, so that compiling one compiles others.
+FUNCTION = """
+@{kind}
+def function_{number}(value):
+    return {before} + {number}
+"""
+
+
+def write_module(folder: Path, name: str) -> None:
+    """Functions that only compiled code calls, but for the last one and each fifth."""
+    source = HEADER
+    for number in range(FUNCTIONS):
+        kind = "compiled" if number % 5 == 4 else "inner"
+        before = f"function_{number - 1}(value)" if number % 5 else "value"
+        source += FUNCTION.format(kind=kind, number=number, before=before)
+    (folder / f"{name}.py").write_text(source)
+
+
+def use(name: str, values: list[float]) -> tuple[int, bool]:
+    """Call what Python may call; how often something was compiled, and whether results are right."""
+    module = importlib.import_module(name)
+    right = all(
+        getattr(module, f"function_{number}")(value) == value + sum(range(number - 4, number + 1))
+        for number in range(4, FUNCTIONS, 5)
+        for value in values
+    )
+    functions = [getattr(module, f"function_{number}") for number in range(FUNCTIONS)]
+    return sum(sum(each.stats.cache_misses.values()) for each in functions), right
+
+
+def in_child(name: str, values: list[float]) -> int:
+    """A process that uses a module; a descriptor to read from what came of it."""
+    reader, writer = os.pipe()
+    if os.fork() == 0:
+        compiled, right = use(name, values)
+        os.write(writer, bytes([compiled, right]))
+        os._exit(0)
+    os.close(writer)
+    return reader
+
+
+def main(folder: Path, times: int) -> None:
+    sys.path.insert(0, str(folder))
+    if os.fork() == 0:
+        with _alone_in(str(folder / "__pycache__")):
+            os.kill(os.getpid(), signal.SIGKILL)
+    os.wait()
+    for number in range(times):
+        name = f"cold_{number}"
+        write_module(folder, name)
+        both = [in_child(name, values) for values in ([1, 2.5], [2.5, 1])]
+        found = [os.read(reader, 2) for reader in both]
+        for _ in both:
+            os.wait()
+        found.append(os.read(in_child(name, [1, 2.5]), 2))
+        os.wait()
+        print(found[0][0] + found[1][0], found[2][0], all(each[1] for each in found), flush=True)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]))
