@@ -186,11 +186,13 @@ def report(shown: Shown, out: Path | None, json_file: Path | None) -> None:
         say(note)
     if out is None:
         return
+    from decima.show.style import save_figure  # matplotlib takes a moment
+
     files = []
     for name, plot in shown.pictures.items():
         files.append(out / f"{name}.png")
         with atomic_path(files[-1]) as path:
-            plot().savefig(path)
+            save_figure(plot(), path)
     if len(files) > 2:
         say(f"{len(files)} pictures in {out}")
     else:

@@ -36,6 +36,8 @@ __all__ = ["workload"]
 
 
 LEVELS = Numbers("whole numbers from 1, such as 5,10,20", int, least=1)
+#: Profiles that ``show`` prints.
+MOST_ROWS = 500
 SIZE = Numbers("two numbers, such as 4,16", count=2)
 OUT = click.option(
     "--out", required=True, type=Named(".json", ".json.gz"), help="File to write (.json, .json.gz)."
@@ -279,7 +281,9 @@ def show(workload: str, names: Sequence[str], out: Path | None) -> None:
     profiles = _chosen(shown, names)
     if out is not None:
         check_file(out)
-    make_console().print(_profile_table(profiles))
+    make_console().print(_profile_table(profiles[:MOST_ROWS]))
+    if len(profiles) > MOST_ROWS:
+        say(f"the first {MOST_ROWS} of {len(profiles)} profiles; --profile shows others")
     if shown.sequence is not None:
         say(f"{len(shown.sequence)} jobs arrive")
     _tell(shown)
@@ -287,11 +291,13 @@ def show(workload: str, names: Sequence[str], out: Path | None) -> None:
     if isinstance(measured, list) and "model" in shown.about:
         say(f"durations on {_told(measured)} executors were measured, those on others follow the model")
     if out is not None:
-        from decima.show.dags import plot_dags
+        from decima.show.dags import FEW_DAGS, MOST_DAGS, plot_dags
+        from decima.show.style import save_figure
 
         with atomic_path(out) as path:
-            plot_dags(profiles).savefig(path, format="png")
-        say(f"{len(profiles)} DAGs in {out}")
+            save_figure(plot_dags(profiles), path)
+        first = f"the first {FEW_DAGS} of " if len(profiles) > MOST_DAGS else ""
+        say(f"{first}{len(profiles)} DAGs in {out}")
 
 
 def _chosen(shown: Workload, names: Sequence[str]) -> tuple[JobProfile, ...]:

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from decima.outputs import visible
+from simulator.cluster.colours import contrasting_colours
 from simulator.cluster.picture import draw_schedule
 from simulator.cluster.record import EpisodeRecord
 
@@ -32,10 +33,10 @@ def write_animation(path: Path, episodes: Mapping[str, EpisodeRecord]) -> None:
     """
     end_s = max(record.end_ms for record in episodes.values()) / 1000
     figure = Figure(figsize=(WIDTH, HEIGHT * len(episodes)), dpi=DPI, layout="constrained")
-    panels = []
+    panels, colours = [], contrasting_colours(list(episodes.values()))
     for place, (name, record) in enumerate(episodes.items(), start=1):
         axes = figure.add_subplot(len(episodes), 1, place)
-        draw_schedule(axes, record, end_s)
+        draw_schedule(axes, record, end_s, colours)
         for line in axes.lines:
             line.set_clip_on(True)  # nothing shows beside the curtain
         curtain = Rectangle((0, 0), end_s, record.config.num_executors, color="white", zorder=5)

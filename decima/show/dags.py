@@ -9,39 +9,69 @@ from typing import TYPE_CHECKING, Any
 import networkx as nx
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
-from decima.outputs import visible
+from decima.show.names import FONTS, plain, shortened
+from decima.show.style import LEGEND, RED, SKY
 
 if TYPE_CHECKING:
     from workloads.job import JobProfile
 
-__all__ = ["plot_dags", "stage_places"]
+__all__ = ["plot_dag", "plot_dags", "stage_places"]
 
 COLUMNS = 4
-STAGE_COLOUR = "#56B4E9"
-CRITICAL_COLOUR = "#D55E00"
+#: More DAGs than these are not all drawn, but the first few.
+MOST_DAGS, FEW_DAGS = 150, 40
+#: Larger DAGs are drawn as points and lines, without arrows and texts.
+MOST_STAGES = 120
 DPI = 100
-#: Of a stage, in letters.
-LONGEST_NAME = 16
+#: Inches of a DAG's field, and of the legend below all of them.
+WIDTH, HEIGHT, LEGEND_HEIGHT = 4.0, 2.6, 0.4
+#: Letters of a job's name.
+LONGEST_JOB = 48
+
+
+def plot_dag(profile: JobProfile) -> Figure:
+    """Draw the DAG of one job, as `plot_dags` does."""
+    return plot_dags([profile])
 
 
 def plot_dags(profiles: Sequence[JobProfile]) -> Figure:
-    """Every job's DAG in a field of its own, from left to right.
+    """Draw every job's DAG in a field of its own, from left to right.
 
     A circle is a stage: its area grows with its work, the number in it is that of its tasks, and it is orange
-    if it lies on the critical path. Its name stands below it, if it has one.
+    if it lies on the critical path, the path with the most work. Its name stands below it, if it has one. DAGs of more
+    than ``MOST_STAGES`` stages have no texts.
 
     Args:
-        profiles: at least one.
+        profiles: at least one; of more than ``MOST_DAGS`` the first ``FEW_DAGS`` are drawn, and the legend says so.
     """
-    columns = min(COLUMNS, len(profiles))
-    rows = math.ceil(len(profiles) / columns)
-    figure = Figure(figsize=(4 * columns, 2.6 * rows), dpi=DPI)
-    for place, profile in enumerate(profiles, start=1):
-        _draw(figure.add_subplot(rows, columns, place), profile)
-    figure.subplots_adjust(left=0.01, right=0.99, bottom=0.02 / rows, top=1 - 0.1 / rows, hspace=0.15)
+    drawn = profiles if len(profiles) <= MOST_DAGS else profiles[:FEW_DAGS]
+    columns = min(COLUMNS, len(drawn))
+    rows = math.ceil(len(drawn) / columns)
+    size = 2 if len(drawn) == 1 else 1
+    height = size * HEIGHT * rows + LEGEND_HEIGHT
+    figure = Figure(figsize=(max(size, 1.6 / columns) * WIDTH * columns, height), dpi=DPI)
+    titles = shortened([profile.name for profile in drawn], LONGEST_JOB)
+    for place, (profile, title) in enumerate(zip(drawn, titles, strict=True), start=1):
+        _draw(figure.add_subplot(rows, columns, place), profile, title, size)
+    figure.subplots_adjust(
+        left=0.01, right=0.99, bottom=LEGEND_HEIGHT / height, top=1 - 0.45 / height, hspace=0.25, wspace=0.03
+    )
+    point: dict[str, Any] = {"marker": "o", "linestyle": "none", "markersize": 8}
+    figure.legend(
+        handles=[
+            Line2D([], [], color=SKY, label="stage (number: tasks, area: work)", **point),
+            Line2D([], [], color=RED, label="on the path with the most work", **point),
+        ],
+        title="" if len(drawn) == len(profiles) else f"the first {len(drawn)} of {len(profiles):,} DAGs",
+        ncols=2,
+        loc="lower left",
+        **LEGEND,
+    )
     return figure
 
 
@@ -58,37 +88,55 @@ def stage_places(profile: JobProfile) -> NDArray[np.float64]:
     return np.where(size > 0, (places - low) / np.where(size > 0, size, 1), 0.5)
 
 
-def _draw(axes: Axes, profile: JobProfile) -> None:
-    graph = profile.graph()
-    critical = _critical_path(profile)
+def _draw(axes: Axes, profile: JobProfile, title: str, size: int) -> None:
+    """Draw a DAG, with letters and circles of a size."""
+    places, critical = stage_places(profile), _critical_path(profile)
     work = np.array([stage.work_ms for stage in profile.stages])
-    area = 80 + 520 * work / max(work.max(), 1.0)  # in square points
+    colours = [RED if number in critical else SKY for number in range(profile.num_stages)]
+    if profile.num_stages > MOST_STAGES:
+        lines: dict[str, Any] = {"colors": "#777777", "linewidths": 0.4, "zorder": 1}
+        axes.add_collection(LineCollection(list(places[profile.edges]), **lines))
+        axes.scatter(places[:, 0], places[:, 1], s=size * 4 + 26 * work / max(work.max(), 1.0), c=colours)
+    else:
+        _draw_with_texts(axes, profile, places, 80 + 520 * work / max(work.max(), 1.0), colours, size)
+    axes.set_axis_off()
+    stages, tasks = f"{profile.num_stages:,} stages", f"{profile.num_tasks:,} tasks"
+    about = (
+        f"{stages if profile.num_stages > 1 else '1 stage'}, {tasks if profile.num_tasks > 1 else '1 task'}"
+    )
+    about += f", {profile.work_ms / 1000:,.1f} s of work"
+    axes.set_title(f"{plain(title)}\n{about}", fontsize="small", fontfamily=FONTS, loc="left")
+    axes.margins(0.12)
+
+
+def _draw_with_texts(
+    axes: Axes,
+    profile: JobProfile,
+    places: NDArray[np.float64],
+    area: NDArray[np.float64],
+    colours: list[str],
+    size: int,
+) -> None:
+    """Draw circles of an area, in square points, with arrows between them, numbers of tasks, and names."""
     nx.draw_networkx(
-        graph,
-        pos=dict(enumerate(stage_places(profile))),
+        profile.graph(),
+        pos=dict(enumerate(places)),
         ax=axes,
         labels={number: str(stage.num_tasks) for number, stage in enumerate(profile.stages)},
         node_size=area,
-        node_color=[CRITICAL_COLOUR if number in critical else STAGE_COLOUR for number in graph],
-        font_size=6,
+        node_color=colours,
+        font_size=5 + size,
         arrowsize=6,
         width=0.7,
         edge_color="#777777",
     )
-    below = -np.sqrt(area) / 2 - 2
-    for stage, place, points in zip(profile.stages, stage_places(profile), below, strict=True):
-        look: dict[str, Any] = {"ha": "center", "va": "top", "fontsize": 5}
-        axes.annotate(shortened(stage.name), place, (0, points), textcoords="offset points", **look)
-    axes.set_axis_off()
-    title = f"{profile.name}: {profile.num_tasks} tasks, {profile.work_ms / 1000:.0f} s"
-    axes.set_title(title, fontsize="small", loc="left")
-    axes.margins(0.12)
-
-
-def shortened(name: str) -> str:
-    """A name that fits below a circle, and is no mathematics to matplotlib."""
-    short = name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}…"
-    return visible(short).replace("$", r"\$")
+    # Names of neighbours do not touch; a letter is about 3 points wide.
+    columns = np.unique(places[:, 0]).size
+    width = int(np.clip(0.8 * size * 72 * WIDTH / columns / (2.6 + 0.4 * size), 8, 28))
+    names = shortened([stage.name for stage in profile.stages], width)
+    look: dict[str, Any] = {"ha": "center", "va": "top", "fontsize": 4 + size, "fontfamily": FONTS}
+    for name, place, points in zip(names, places, -np.sqrt(area) / 2 - 2, strict=True):
+        axes.annotate(plain(name), place, (0, points), textcoords="offset points", **look)
 
 
 def _critical_path(profile: JobProfile) -> set[int]:

@@ -13,9 +13,10 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator, NullFormatter, StrMethodFormatter
 from numpy.typing import NDArray
 
-from decima.show.dags import shortened
+from decima.show.names import FONTS, plain, shortened
 from decima.show.style import DASHED, LEGEND, finish_axes, new_axes, styles
-from simulator.cluster.picture import draw_schedule, job_colours
+from simulator.cluster.colours import PALETTE, contrasting_colours
+from simulator.cluster.picture import draw_schedule
 
 if TYPE_CHECKING:
     from decima.evaluation.comparison import Comparison
@@ -30,15 +31,20 @@ __all__ = [
 
 #: Where medians differ by more than this factor, times are on a logarithmic axis.
 WIDE = 8.0
-#: Of jobs in the system over time.
-MOST_LINES = 4
 #: Of jobs that are named beside a schedule.
 MOST_NAMES = 30
-#: A schedule shares its time axis with none that would leave so much of it white.
-MOST_WHITE = 0.5
+#: Letters of a job's name beside a schedule, and of the name of a scheduler above it.
+LONGEST_NAME, LONGEST_TITLE = 20, 44
+#: A schedule shares its time axis with none that would leave more of it white than this.
+MOST_WHITE = 1 / 3
 
 
-def plot_schedule(record: EpisodeRecord, title: str = "", end_s: float | None = None) -> Figure:
+def plot_schedule(
+    record: EpisodeRecord,
+    title: str = "",
+    end_s: float | None = None,
+    colours: NDArray[np.float64] | None = None,
+) -> Figure:
     """What every executor did over time, as Decima's Figure 3.
 
     Bars are coloured by job, light grey bars are moves to another job, white is idle. A triangle marks each
@@ -49,20 +55,27 @@ def plot_schedule(record: EpisodeRecord, title: str = "", end_s: float | None = 
         record: the episode.
         title: names the scheduler; the average JCT is added.
         end_s: right end of the time axis, seconds, to compare pictures; the episode's end if omitted.
+        colours: RGBA per job, float64 [num_jobs, 4]; such that neighbours differ if omitted.
     """
     figure, axes = new_axes(8, 4)
-    handles = draw_schedule(axes, record, end_s)
-    axes.legend(handles=handles, ncols=3, loc="lower right", bbox_to_anchor=(1, 1), **LEGEND)
-    profiles = record.sequence.profiles
-    if len(profiles) <= MOST_NAMES:
-        colours = job_colours(len(profiles))
-        jobs = [
-            Patch(color=colour, label=shortened(profile.name))
-            for colour, profile in zip(colours, profiles, strict=True)
-        ]
-        small = {**LEGEND, "fontsize": 6}
+    if colours is None:
+        colours = contrasting_colours([record])
+    handles = draw_schedule(axes, record, end_s, colours)
+    names = [profile.name for profile in record.sequence.profiles]
+    if len(names) <= MOST_NAMES:
+        shown = map(plain, shortened(names, LONGEST_NAME))
+        jobs = [Patch(color=colour, label=name) for colour, name in zip(colours, shown, strict=True)]
+        small = {**LEGEND, "fontsize": None, "prop": {"size": 6, "family": FONTS}}
         figure.legend(handles=jobs, loc="outside right upper", title="jobs", title_fontsize=6, **small)
-    axes.set_title(f"{title}: average JCT {record.mean_jct_ms / 1000:.1f} s".removeprefix(": "), loc="left")
+    else:
+        handles.insert(
+            0, Patch(alpha=0, label=f"{len(names)} jobs in {min(len(names), len(PALETTE))} colours")
+        )
+    figure.legend(handles=handles, ncols=len(handles), loc="outside lower right", **LEGEND)
+    [head] = shortened([title], LONGEST_TITLE)
+    axes.set_title(
+        plain(f"{head}: average JCT {record.mean_jct_ms / 1000:.1f} s".removeprefix(": ")), loc="left"
+    )
     return figure
 
 
@@ -74,9 +87,10 @@ def plot_jct_cdf(per_seed_avg_jct_s: Mapping[str, Sequence[float] | NDArray[np.f
     Args:
         per_seed_avg_jct_s: by scheduler, average JCT in each experiment, float [num_experiments], seconds.
     """
-    figure, axes = new_axes(6, 4)
-    for name, look in styles(per_seed_avg_jct_s, DASHED).items():
-        axes.ecdf(per_seed_avg_jct_s[name], label=name, linewidth=1.6, **look)
+    figure, axes = new_axes(7.5, 4)
+    lines = styles(per_seed_avg_jct_s, DASHED)
+    for width, (name, look) in zip(_widths(len(lines)), lines.items(), strict=True):
+        axes.ecdf(per_seed_avg_jct_s[name], label=_line_name(name), linewidth=width, **look)
     finish_axes(
         axes, xlabel="Average job completion time (s)", ylabel="Fraction of experiments", ylim=(0, 1.02)
     )
@@ -87,7 +101,7 @@ def plot_jct_cdf(per_seed_avg_jct_s: Mapping[str, Sequence[float] | NDArray[np.f
         axes.xaxis.set_minor_formatter(NullFormatter())
     else:
         axes.set_xlim(left=0)
-    axes.legend(**LEGEND)
+    figure.legend(loc="outside right upper", **LEGEND)
     return figure
 
 
@@ -95,19 +109,29 @@ def plot_jobs_in_system(records: Mapping[str, EpisodeRecord]) -> Figure:
     """How many jobs were in the system over time, one line per scheduler, as Decima's Figure 10(a).
 
     Args:
-        records: by scheduler, one episode of the same job sequence. More than ``MOST_LINES`` cannot be told apart:
-            those are drawn whose jobs took least.
+        records: by scheduler, one episode of the same job sequence. The legend has the time average of each.
     """
-    figure, axes = new_axes(8, 4)
-    best = sorted(records, key=lambda name: records[name].mean_jct_ms)[:MOST_LINES]
-    for name, look in styles([name for name in records if name in best], DASHED).items():
+    figure, axes = new_axes(9.5, 4)
+    lines = styles(records, DASHED)
+    for width, (name, look) in zip(_widths(len(lines)), lines.items(), strict=True):
         steps = records[name].jobs_in_system()
         times = steps.index.to_numpy() / 1000
-        axes.step(times, steps.to_numpy(), where="post", label=name, linewidth=1.2, **look)
+        label = f"{_line_name(name)}: {records[name].mean_jobs_in_system:.2g}"
+        axes.step(times, steps.to_numpy(), where="post", label=label, linewidth=width, **look)
     finish_axes(axes, xlabel="Time (s)", ylabel="Jobs in the system", xlim=(0, None), ylim=(0, None))
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.legend(**LEGEND)
+    figure.legend(loc="outside right upper", title="on average", title_fontsize="small", **LEGEND)
     return figure
+
+
+def _widths(lines: int) -> NDArray[np.float64]:
+    """Widths of lines that may lie on each other: those that are drawn first are seen beside the later ones."""
+    return np.linspace(1.2 + 0.25 * (lines - 1), 1.2, lines)
+
+
+def _line_name(scheduler: str) -> str:
+    [name] = shortened([scheduler], 28)
+    return plain(name)
 
 
 def comparison_pictures(comparison: Comparison) -> dict[str, Callable[[], Figure]]:
@@ -120,11 +144,16 @@ def comparison_pictures(comparison: Comparison) -> dict[str, Callable[[], Figure
         comparison: with at least one finished experiment.
     """
     episodes = comparison.episodes
+    colours = contrasting_colours(list(episodes.values()))
     ends_s = [record.end_ms / 1000 for record in episodes.values()]
     jct_s = {name: comparison.runs(name)["mean_jct_s"].to_numpy() for name in episodes}
     pictures: dict[str, Callable[[], Figure]] = {
         f"schedule-{_file_name(name)}": partial(
-            plot_schedule, record, f"{name}, seed {min(comparison.finished)}", _shared_end_s(record, ends_s)
+            plot_schedule,
+            record,
+            f"{name}, seed {min(comparison.finished)}",
+            _shared_end_s(record, ends_s),
+            colours,
         )
         for name, record in episodes.items()
     }

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import math
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from matplotlib.figure import Figure
@@ -31,6 +33,7 @@ __all__ = [
     "legend_beside",
     "new_axes",
     "new_figure",
+    "save_figure",
     "styles",
 ]
 
@@ -95,6 +98,13 @@ def new_axes(width: float, height: float) -> tuple[Figure, Axes]:
     """A figure with one field."""
     figure = new_figure(width, height)
     return figure, figure.add_subplot()
+
+
+def save_figure(figure: Figure, path: Path) -> None:
+    """Write a figure as a PNG. Letters that no font has are boxes in it, and no reason to complain."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", r"Glyph \d+ .* missing from font")
+        figure.savefig(path, format="png")
 
 
 def finish_axes(axes: Axes, **labels: Any) -> None:

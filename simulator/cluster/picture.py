@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from simulator.cluster.colours import busy_spans, contrasting_colours, job_colours
 from simulator.cluster.config import ExecutorClass
 from simulator.cluster.record import EpisodeRecord
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.lines import Line2D
 
-__all__ = ["draw_schedule", "frame", "job_colours"]
+__all__ = ["draw_schedule", "frame"]
 
 BLACK, RED, MOVE_COLOUR = "#000000", "#D55E00", "#d9d9d9"
 #: More completions than this are marked without a line through the schedule.
@@ -32,14 +33,21 @@ def frame(record: EpisodeRecord) -> NDArray[np.uint8]:
 
     figure = Figure(figsize=SIZE, dpi=DPI)
     canvas, axes = FigureCanvasAgg(figure), figure.add_axes((0.08, 0.13, 0.89, 0.77))
-    draw_schedule(axes, record, max(record.end_ms, 1.0) / 1000)
+    # A job keeps its colour from frame to frame.
+    colours = job_colours(len(record.sequence))
+    draw_schedule(axes, record, max(record.end_ms, 1.0) / 1000, colours)
     live = (record.sequence.arrival_ms <= record.end_ms) & np.isnan(record.completion_ms)
     axes.set_title(f"{record.end_ms / 1000:.1f} s, {live.sum()} jobs in the system", loc="left")
     canvas.draw()  # type: ignore[no-untyped-call]
     return np.asarray(canvas.buffer_rgba())[..., :3].copy()  # type: ignore[no-untyped-call]
 
 
-def draw_schedule(axes: Axes, record: EpisodeRecord, end_s: float | None = None) -> list[Artist]:
+def draw_schedule(
+    axes: Axes,
+    record: EpisodeRecord,
+    end_s: float | None = None,
+    colours: NDArray[np.float64] | None = None,
+) -> list[Artist]:
     """Draw what every executor did over time, as Decima's Figure 3, without a title.
 
     Bars are coloured by job, light grey bars are moves to another job, white is idle. A triangle marks each
@@ -50,6 +58,7 @@ def draw_schedule(axes: Axes, record: EpisodeRecord, end_s: float | None = None)
         axes: empty ones.
         record: the episode.
         end_s: right end of the time axis, seconds; the episode's end if omitted.
+        colours: RGBA per job, float64 [num_jobs, 4]; such that neighbours differ if omitted.
 
     Returns:
         What a legend has to explain.
@@ -60,8 +69,8 @@ def draw_schedule(axes: Axes, record: EpisodeRecord, end_s: float | None = None)
     end_ms = record.end_ms if end_s is None else end_s * 1000
     moves = np.column_stack([record.move_depart_ms, np.minimum(record.move_arrive_ms, record.end_ms)])
     _bars(axes, record.move_executor, moves, MOVE_COLOUR)
-    executor, job, span = _busy_spans(record, gap_ms=end_ms / 4000)
-    _bars(axes, executor, span, job_colours(len(record.sequence))[job])
+    executor, job, span = busy_spans(record, gap_ms=end_ms / 4000)
+    _bars(axes, executor, span, (contrasting_colours([record]) if colours is None else colours)[job])
     completed = _mark_completions(axes, record)
     marks: list[Artist] = [Patch(color=MOVE_COLOUR, label="executor moves"), completed]
     if np.ptp(record.sequence.arrival_ms) > 0:
@@ -71,24 +80,6 @@ def draw_schedule(axes: Axes, record: EpisodeRecord, end_s: float | None = None)
     axes.set(xlabel="Time (s)", ylabel="Executor")
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     return marks
-
-
-def _busy_spans(
-    record: EpisodeRecord, gap_ms: float
-) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.float64]]:
-    """Tasks of one job that follow each other on an executor, with no gap that the eye could see, as one bar.
-
-    Returns:
-        executor [num_bars], job [num_bars], and start and end, ms [num_bars, 2].
-    """
-    ran = np.flatnonzero(record.task_executor >= 0)
-    order = ran[np.lexsort((record.task_start_ms[ran], record.task_executor[ran]))]
-    executor, job = record.task_executor[order], record.task_job[order]
-    start, finish = record.task_start_ms[order], np.minimum(record.task_finish_ms[order], record.end_ms)
-    breaks = (np.diff(executor) != 0) | (np.diff(job) != 0) | (start[1:] - finish[:-1] > gap_ms)
-    first = np.flatnonzero(np.concatenate([[True], breaks])[: order.size])
-    last = np.append(first[1:] - 1, order.size - 1)[: first.size]
-    return executor[first], job[first], np.column_stack([start[first], finish[last]])
 
 
 def _bars(
@@ -138,10 +129,3 @@ def _mark_classes(axes: Axes, classes: Sequence[ExecutorClass]) -> None:
         low += kind.count
     what = "memory" if all(kind.cpu == 1 for kind in classes) else "cpu, memory"
     axes.text(1.01, 1.01, what, transform=axes.transAxes, va="bottom", fontsize="small")
-
-
-def job_colours(num_jobs: int) -> NDArray[np.float64]:
-    """RGBA per job, float64 [num_jobs, 4]: viridis in golden-ratio steps, so that neighbours differ."""
-    from matplotlib import colormaps
-
-    return np.asarray(colormaps["viridis"]((np.arange(num_jobs) * 0.618034) % 1.0))

@@ -25,7 +25,7 @@ from decima.show import explanation
 from decima.show.dags import stage_places
 from decima.show.page.packed import TICKS, packed_schedule
 from decima.show.style import DASHED, styles
-from simulator.cluster.picture import job_colours
+from simulator.cluster.colours import contrasting_colours
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -104,7 +104,7 @@ def _data(comparison: Comparison) -> dict[str, Any]:
                 record.sequence.profiles, record.sequence.arrival_ms.tolist(), strict=True
             )
         ],
-        "colours": [to_hex(colour) for colour in job_colours(len(record.sequence))],
+        "colours": [to_hex(colour) for colour in contrasting_colours(list(episodes.values()))],
         "profiles": [_profile(profile) for profile in numbers],
         "records": [_record(each) for each in episodes.values()],
         "figures": {

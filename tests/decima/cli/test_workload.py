@@ -48,7 +48,7 @@ def test_import_makes_a_workload_that_can_be_shown(tmp_path: Path) -> None:
     assert row[-8:-2] == ["2", "4", f"{workload.profiles[0].work_ms / 1000:.1f}", "0.4", "1", "0"]
     assert row[-2:] == ["1", "8"]
     assert "source: Spark event logs" in shown.stdout
-    assert Image.open("dags.png").size == (400, 260)
+    assert Image.open("dags.png").size == (800, 560)
 
 
 def test_real_recordings_are_imported(shared, tmp_path: Path) -> None:
@@ -317,7 +317,15 @@ def test_show_some_profiles_and_draw_them() -> None:
     names = [line.split()[0] for line in result.stdout.splitlines() if line.startswith("synthetic")]
     assert names == ["synthetic-4", "synthetic-0"]
     assert "2 jobs arrive" in result.stdout
-    assert Image.open("two.png").size == (800, 260)
+    assert Image.open("two.png").size == (800, 300)
+
+
+def test_of_very_many_profiles_the_first_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("decima.cli.workload.MOST_ROWS", 2)
+    write_workload("w.json", Workload(synthetic_profiles(3), None))
+    result = run("show", "w.json")
+    assert sum(line.startswith("synthetic-") for line in result.stdout.splitlines()) == 2
+    assert "the first 2 of 3 profiles; --profile shows others" in result.stdout
 
 
 def test_show_tells_errors_in_one_line(tmp_path: Path) -> None:

@@ -64,6 +64,57 @@ def test_jobs_in_system_has_one_line_per_scheduler(tmp_path: Path) -> None:
     assert difference(plot_jobs_in_system(records), "jobs-in-system", tmp_path) is None
 
 
+def test_all_schedulers_are_shown_with_the_mean_number_of_jobs() -> None:
+    records = {f"my:Scheduler{number}": episode(1 + number / 10) for number in range(9)}
+    figure = plot_jobs_in_system(records)
+    assert len(figure.axes[0].lines) == 9
+    names = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert names[3] == f"my:Scheduler3: {episode(1.3).mean_jobs_in_system:.2g}"
+
+
+@pytest.mark.parametrize(
+    "title", ["fifo, seed 0", "my.package.of.schedulers:ShortestJobFirstOrWhatever:0.25"]
+)
+@pytest.mark.parametrize("name", ["job", "a very long name of a job that goes on"])
+def test_nothing_lies_on_a_legend(title: str, name: str) -> None:
+    record = episode()
+    profile = replace(record.sequence.profiles[0], name=name)
+    record = replace(record, sequence=replace(record.sequence, profiles=(profile,) * 4))
+    figures = [
+        plot_schedule(record, title),
+        plot_jct_cdf({**JCT, title: JCT["fair"]}),
+        plot_jobs_in_system({"fifo": record, title: record}),
+    ]
+    for figure in figures:
+        figure.draw_without_rendering()
+        [axes] = figure.axes
+        boxes = [legend.get_window_extent() for legend in figure.legends]
+        boxes += [text.get_window_extent() for text in (axes._left_title, axes.xaxis.label)]
+        boxes.append(axes.get_window_extent())
+        for place, box in enumerate(boxes):
+            assert figure.bbox.x0 <= box.x0
+            assert box.x1 <= figure.bbox.x1
+            for other in boxes[:place]:
+                assert box.width * box.height == 0 or not box.overlaps(other)
+
+
+def test_many_jobs_are_counted_where_they_are_not_named() -> None:
+    record = episode()
+    many = replace(
+        record,
+        sequence=replace(
+            record.sequence, profiles=record.sequence.profiles[:1] * 40, arrival_ms=np.arange(40.0)
+        ),
+        **{
+            field: np.resize(getattr(record, field), 40 * 12)
+            for field in ("task_start_ms", "task_finish_ms", "task_executor", "task_wave", "task_parallelism")
+        },
+        completion_ms=np.resize(record.completion_ms, 40),
+    )
+    [legend] = plot_schedule(many).legends
+    assert legend.get_texts()[0].get_text() == "40 jobs in 20 colours"
+
+
 def test_the_comparison_notices_another_picture(tmp_path: Path) -> None:
     if os.environ.get("DECIMA_NEW_BASELINES"):
         pytest.skip("the baselines are being replaced")
