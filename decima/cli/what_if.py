@@ -32,6 +32,12 @@ __all__ = ["what_if"]
 )
 @click.option("--draws", type=AT_LEAST_ONE, default=20, help="Simulations of each scheduler.")
 @click.option("--seed", type=SEED, default=0, help="Seed of the first one.")
+@click.option(
+    "--keep-warm-up",
+    "keep",
+    is_flag=True,
+    help="Keep the jobs that an application ran one by one before the first two that ran at the same time.",
+)
 @click.option("--partial", "damaged", is_flag=True, help="Keep what can be read of logs that are damaged.")
 @JSON
 @out_option("what-if")
@@ -45,6 +51,7 @@ def what_if(
     policy: str,
     draws: int,
     seed: int,
+    keep: bool,
     damaged: bool,
     json_file: Path | None,
     out: Path,
@@ -53,28 +60,29 @@ def what_if(
 
     Reads Spark's event logs in LOGS (files, folders, rolled logs) and runs their jobs again in the simulator, at the
     times when they really came: under Spark's FIFO and FAIR, under weighted fair sharing, under the rule priced-srpt
-    and under decima. The gain is told with how uncertain it is.
+    and under decima. The gain is told with how uncertain it is. Applications that ran at the same time under one master
+    shared a cluster; all others are predicted by themselves.
     """
     from decima.outputs import prepare_outputs
     from decima.registry import LEARNED, make_scheduler
     from decima.studies.held_out import predict_held_out
-    from decima.studies.what_if import SCHEDULERS, cluster_of_logs, simulate_what_if
+    from decima.studies.logged_jobs import logged_jobs
+    from decima.studies.what_if import SCHEDULERS, simulate_what_if
     from decima.studies.what_if_report import shown
     from workloads.spark.importing import import_event_logs
 
     schedulers = {**SCHEDULERS, LEARNED: f"{LEARNED}:{policy}"}
     make_scheduler(schedulers[LEARNED])  # refused before the logs are read
     prepare_outputs(out, json_file)
-    imported = import_event_logs(logs, partial=damaged, arrivals=True, name="the logs")
+    imported = import_event_logs(logs, partial=damaged, warm_ups=keep, name="the logs")
     for note in imported.notes:
         say(note)
-    delay_ms = None if moving_delay is None else 1000 * moving_delay
-    cluster = cluster_of_logs(imported.applications, executors, delay_ms)
+    logged = logged_jobs(imported, executors, None if moving_delay is None else 1000 * moving_delay)
     try:
         with progress(PATIENCE_S) as tell:
-            held_out = predict_held_out(imported, tell=partial(tell, "predicting runs"))
+            held_out = predict_held_out(imported, tell=partial(tell, "predicting runs")).with_driver()
             found = simulate_what_if(
-                imported, held_out, cluster, schedulers, draws, seed, partial(tell, "simulating")
+                imported, held_out, logged, schedulers, draws, seed, partial(tell, "simulating")
             )
     except KeyboardInterrupt:
         end("interrupted", INTERRUPTED)

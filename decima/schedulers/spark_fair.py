@@ -21,12 +21,16 @@ class SparkFair(Scheduler):
     Source: Spark 3.5, ``FairSchedulingAlgorithm`` (pools of weight 1 without a minimum share).
     """
 
+    def pool(self, job: int) -> str:
+        """The name of a job's pool."""
+        return str(job)
+
     def decide(self, observation: Observation) -> Decision | None:
         """The next stage of the job with the fewest executors, with all that it gets of those that are offered."""
         stages = observation.next_stage
         jobs = np.flatnonzero(stages >= 0).tolist()
         tasks = observation.unclaimed_tasks[stages[jobs]].tolist()
-        name = {job: str(observation.job_id[job]) for job in jobs}
+        name = {job: self.pool(int(observation.job_id[job])) for job in jobs}
         held = {job: observation.held(job) for job in jobs}
         most = {job: held[job] + count for job, count in zip(jobs, tasks, strict=True)}
         first = min(jobs, key=lambda job: (held[job], name[job]))

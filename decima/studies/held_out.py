@@ -13,9 +13,11 @@ from decima.schedulers.fifo import Fifo
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.episode import run_episode
 from workloads.arrivals import JobSequence
+from workloads.job import Wave
 from workloads.spark.application import SparkQuery
 from workloads.spark.importing import SparkImport, runs_by_query
 from workloads.spark.measurements import Sample
+from workloads.spark.profile import on_warm_executors
 from workloads.spark.scaling import modelled_profile
 
 __all__ = ["HeldOut", "predict_held_out"]
@@ -27,7 +29,9 @@ class HeldOut:
 
     Attributes:
         runs: a row for each run that could be predicted, with the columns ``query`` and ``application`` (str),
-            ``executors`` (int64), ``measured_ms`` and ``predicted_ms`` (float64): from the query's start to its end.
+            ``executors`` (int64), and float64: ``measured_ms`` and ``predicted_ms``, from the query's start to its end,
+            and ``driver_ms``, the driver's own time in the other runs, which the prediction lacks: planning, delays
+            between stages, fetching the result.
     """
 
     runs: pd.DataFrame
@@ -41,6 +45,15 @@ class HeldOut:
     def bias(self) -> Interval:
         """The same with its sign: negative where predictions are too short."""
         return mean_interval(self.runs["predicted_ms"] / self.runs["measured_ms"] - 1)
+
+    @property
+    def driver_share(self) -> float:
+        """The driver's own time as a share of what was measured; the mean over the runs."""
+        return float((self.runs["driver_ms"] / self.runs["measured_ms"]).mean())
+
+    def with_driver(self) -> HeldOut:
+        """The same with the driver's own time in the predictions."""
+        return HeldOut(self.runs.assign(predicted_ms=self.runs["predicted_ms"] + self.runs["driver_ms"]))
 
 
 def predict_held_out(
@@ -67,14 +80,20 @@ def predict_held_out(
         profile = modelled_profile(
             imported.model, [Sample(other) for other in others], levels=[executors], name=name
         )
-        cluster = ClusterConfig(executors, moving_delay_ms=0.0)
+        if (run.tasks["wave"] != Wave.FRESH).all():
+            profile = on_warm_executors(profile)
+            cluster = ClusterConfig(executors, moving_delay_ms=0.0, warmup_delay_ms=0.0)
+        else:
+            cluster = ClusterConfig(executors, moving_delay_ms=0.0)
         predicted = [
             run_episode(cluster, JobSequence((profile,), np.zeros(1), seed), Fifo()).mean_jct_ms
             for seed in range(num_seeds)
         ]
         slower = imported.model.contention.get(executors, 1.0)
-        rows.append((name, run.application_id, executors, run.wall_ms, float(np.mean(predicted)) * slower))
-    columns = ["query", "application", "executors", "measured_ms", "predicted_ms"]
+        driver_ms = np.mean([each.planning_ms + each.driver_lag_ms + each.result_ms for each in others])
+        times = (run.wall_ms, float(np.mean(predicted)) * slower, float(driver_ms))
+        rows.append((name, run.application_id, executors, *times))
+    columns = ["query", "application", "executors", "measured_ms", "predicted_ms", "driver_ms"]
     return HeldOut(pd.DataFrame(rows, columns=columns))
 
 

@@ -4,11 +4,13 @@ The jobs of event logs run again in the simulator: under what Spark does by itse
 knows how long they take exactly, so all of it is simulated many times: each time with other task noise, and with the
 durations of each query changed by as much as predictions of the logs' own runs were off (``held_out``). All schedulers
 meet the same draws, so that what is uncertain for all of them alike does not blur how they compare.
+
+A job takes what it takes in the simulator and, around that, what its driver took: the planning before its first Spark
+job, fetching the result, and the delays between its stages as far as no other job was there that used the slots.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -23,23 +25,24 @@ from decima.evaluation.fit import misfits
 from decima.evaluation.run import run_scheduler
 from decima.outputs import json_text
 from decima.registry import LEARNED, policy_named
+from decima.schedulers.base import Scheduler
 from decima.studies.held_out import HeldOut
+from decima.studies.logged_jobs import LoggedJobs
+from decima.studies.spark_order import SparkFifo, SparkPools
 from decima.studies.spark_schedulers import SPARKS_OWN, TRAINING_SEEDS, WEIGHTED_FAIR, as_simulated, tuned
-from simulator.cluster.config import ClusterConfig
-from workloads.arrivals import JobSequence, RandomStream, random_stream
-from workloads.job import JobProfile, StageProfile, TaskDurations, Wave
+from simulator.cluster.episode import run_episode
+from workloads.arrivals import JobSequence, RandomStream, random_stream, trace_arrivals
 from workloads.scaling import scaled
-from workloads.spark.application import SparkApplication
-from workloads.spark.importing import SparkImport, median_startup_ms
+from workloads.sources.workload_file import Workload
+from workloads.spark.application import SparkQuery
+from workloads.spark.importing import SparkImport
 
-__all__ = ["SCHEDULERS", "Range", "WhatIf", "cluster_of_logs", "simulate_what_if"]
+__all__ = ["SCHEDULERS", "Range", "WhatIf", "simulate_what_if"]
 
 #: Shown name -> scheduler; others are compared with the better of Spark's own.
 SCHEDULERS = {**SPARKS_OWN, **WEIGHTED_FAIR, "priced-srpt": "priced-srpt", LEARNED: LEARNED}
 #: Draws that weighted fair sharing is tuned on.
 TRAINING = 3
-#: Seconds that an executor takes to start where no log tells.
-USUAL_STARTUP_MS = 2000.0
 #: The middle of the draws that a range holds, percent.
 MIDDLE = 95.0
 
@@ -64,8 +67,9 @@ class WhatIf:
     """What came out.
 
     Attributes:
-        cluster: on which the jobs ran again.
-        jobs: a row for each job in order of arrival, columns ``query`` (str), ``arrival_ms`` and ``measured_ms``
+        logged: the jobs, cluster by cluster; a job that comes while no other is there begins a period of its own.
+        jobs: a row for each job, cluster by cluster and there in order of arrival, columns ``query`` (str), ``cluster``
+            (int64, place in ``logged``), ``arrival_ms`` (float64, since the first job of all) and ``measured_ms``
             (float64, from its start to its end in the log; NaN if it did not end).
         jct_ms: scheduler -> float64 [draws, jobs].
         held_out: how far predictions of the logs' own runs were off.
@@ -73,7 +77,7 @@ class WhatIf:
         misfits: what here lies outside of the training of decima's policy.
     """
 
-    cluster: ClusterConfig
+    logged: Sequence[LoggedJobs]
     jobs: pd.DataFrame
     jct_ms: Mapping[str, NDArray[np.float64]]
     held_out: HeldOut
@@ -96,6 +100,37 @@ class WhatIf:
         base = self.jct_ms[other or self.sparks_own].mean(axis=1)
         return Range.of(self.jct_ms[scheduler].mean(axis=1) / base - 1)
 
+    def by_cluster(self) -> pd.DataFrame:
+        """A row for each cluster, in order of their first jobs.
+
+        Columns: ``applications`` (str), ``executors`` and ``jobs`` (int64), ``ran_under`` (str), ``measured_s``, and
+        the mean JCT under each scheduler, float64, s.
+        """
+        table = self.jobs.assign(**{name: jct.mean(axis=0) for name, jct in self.jct_ms.items()})
+        groups = table.groupby("cluster")
+        means = groups[["measured_ms", *self.jct_ms]].mean() / 1000
+        result = means.rename(columns={"measured_ms": "measured_s"}).assign(
+            applications=[", ".join(app.name for app in each.applications) for each in self.logged],
+            executors=[each.cluster.num_executors for each in self.logged],
+            jobs=groups.size(),
+            ran_under=[each.ran_under for each in self.logged],
+        )
+        return result[["applications", "executors", "jobs", "ran_under", "measured_s", *self.jct_ms]]
+
+    def as_they_ran(self) -> tuple[float, float] | None:
+        """Mean JCT as measured and as predicted under the scheduler of Spark's that was at work, s.
+
+        Over all jobs that ended and whose logs tell of their scheduler; None if there is none.
+        """
+        measured, predicted = [], []
+        for number, each in enumerate(self.logged):
+            name = f"Spark {each.ran_under}"
+            if name in self.jct_ms:
+                mine = ((self.jobs["cluster"] == number) & self.jobs["measured_ms"].notna()).to_numpy()
+                measured += self.jobs["measured_ms"][mine].tolist()
+                predicted += self.jct_ms[name][:, mine].mean(axis=0).tolist()
+        return (float(np.mean(measured)) / 1000, float(np.mean(predicted)) / 1000) if measured else None
+
     def by_query(self) -> pd.DataFrame:
         """A row for each query, indexed by its name, those with most time in them first.
 
@@ -113,8 +148,10 @@ class WhatIf:
         error, bias = self.held_out.error, self.held_out.bias
         content = {
             **extra,
-            "executors": self.cluster.num_executors,
-            "moving_delay_s": self.cluster.moving_delay_ms / 1000,
+            "clusters": [
+                {"moving_delay_s": each.cluster.moving_delay_ms / 1000, **row}
+                for each, row in zip(self.logged, self.by_cluster().to_dict("records"), strict=True)
+            ],
             "draws": len(next(iter(self.jct_ms.values()))),
             "held_out": {
                 "runs": len(self.held_out.runs),
@@ -136,13 +173,14 @@ class WhatIf:
             "jobs": [
                 {
                     "query": query,
+                    "cluster": cluster,
                     "arrival_s": arrival_ms / 1000,
                     "measured_s": measured_ms / 1000,
                     "predicted_s": {
                         name: float(jct[:, job].mean()) / 1000 for name, jct in self.jct_ms.items()
                     },
                 }
-                for job, (query, arrival_ms, measured_ms) in enumerate(
+                for job, (query, cluster, arrival_ms, measured_ms) in enumerate(
                     zip(*(self.jobs[name].tolist() for name in self.jobs), strict=True)
                 )
             ],
@@ -150,55 +188,10 @@ class WhatIf:
         return json_text(content)
 
 
-def cluster_of_logs(
-    applications: Sequence[SparkApplication],
-    executors: int | None = None,
-    moving_delay_ms: float | None = None,
-) -> ClusterConfig:
-    """The cluster that the applications ran on.
-
-    Args:
-        applications: of one cluster.
-        executors: task slots; by default the most that were there at a time.
-        moving_delay_ms: what it takes to give a slot to another job, ms. By default nothing where one application ran
-            all jobs; else the median of what executors took to start.
-
-    Raises:
-        CompareError: the logs tell of no executor.
-    """
-    count = executors or _most_slots(applications)
-    if count == 0:
-        raise CompareError("the logs tell of no executor: --executors says how many there were")
-    delay_ms = moving_delay_ms
-    if delay_ms is None:
-        startup_ms = median_startup_ms(applications)
-        usual_ms = USUAL_STARTUP_MS if math.isnan(startup_ms) else startup_ms
-        delay_ms = 0.0 if len(applications) == 1 else usual_ms
-    if delay_ms == 0:
-        return ClusterConfig(count, moving_delay_ms=0.0, warmup_delay_ms=0.0)
-    return ClusterConfig(count, moving_delay_ms=delay_ms)
-
-
-def _most_slots(applications: Sequence[SparkApplication]) -> int:
-    changes = []
-    for app in applications:
-        for each in app.executors:
-            begins = each.registered_ms if math.isfinite(each.registered_ms) else app.start_ms
-            ends = each.removed_ms if math.isfinite(each.removed_ms) else app.end_ms
-            changes.append((begins, each.slots))
-            if math.isfinite(ends):
-                changes.append((ends, -each.slots))
-    held = most = 0
-    for _, change in sorted(changes):  # who leaves goes before who comes at the same moment
-        held += change
-        most = max(most, held)
-    return most
-
-
 def simulate_what_if(
     imported: SparkImport,
     held_out: HeldOut,
-    cluster: ClusterConfig,
+    logged: Sequence[LoggedJobs],
     schedulers: Mapping[str, str] = SCHEDULERS,
     num_draws: int = 20,
     seed: int = 0,
@@ -207,73 +200,120 @@ def simulate_what_if(
     """Run the jobs of event logs again.
 
     Args:
-        imported: the logs, with arrivals.
+        imported: the logs.
         held_out: how far predictions of their runs were off.
-        cluster: which they run on.
+        logged: their jobs, see ``logged_jobs``; at least one.
         schedulers: shown name -> scheduler; one of Spark's own at least.
         num_draws: simulations of each, at least 1.
         seed: of the first one.
         tell: told how many simulations are done, and of how many.
 
     Raises:
-        CompareError: the workload lacks arrivals, a scheduler fails, or none is Spark's own.
+        CompareError: there are no jobs, a scheduler fails, or none is Spark's own.
     """
-    sequence = imported.workload.sequence
-    if sequence is None:
-        raise CompareError("the logs were imported without arrivals")
+    if not logged:
+        raise CompareError("the logs hold no jobs")
     if not set(schedulers) & set(SPARKS_OWN):
         raise CompareError(f"one of the schedulers must be {' or '.join(SPARKS_OWN)}")
-    if cluster.moving_delay_ms == 0:
-        sequence = replace(sequence, profiles=tuple(map(_on_warm_executors, sequence.profiles)))
+    # An error is what was measured over what was predicted: durations times an error are as they were.
     errors = (held_out.runs["measured_ms"] / held_out.runs["predicted_ms"]).to_numpy(dtype=np.float64)
-    total, done = num_draws * len(schedulers), 0
-    training = (_drawn(sequence, errors, TRAINING_SEEDS + draw) for draw in range(TRAINING))
-    specs, setting = tuned(schedulers, cluster, training)
-    jct_ms = {name: np.empty((num_draws, len(sequence))) for name in specs}
+    largest = max(logged, key=lambda each: len(each.runs))
+    training = (
+        _sequence(largest, slice(None), _factors(errors, TRAINING_SEEDS + draw), TRAINING_SEEDS + draw)
+        for draw in range(TRAINING)
+    )
+    specs, setting = tuned(schedulers, largest.cluster, training)
+    first = np.cumsum([0, *(len(each.runs) for each in logged)])
+    jct_ms = {name: np.empty((num_draws, first[-1])) for name in specs}
+    total, done = num_draws * len(specs), 0
     for draw in range(num_draws):
-        jobs = _drawn(sequence, errors, seed + draw)
+        factor = _factors(errors, seed + draw)
         for name, spec in specs.items():
-            simulated, of_simulator = as_simulated(cluster, name, spec)
-            jct_ms[name][draw] = run_scheduler(simulated, jobs, of_simulator).jct_ms
+            for begin, each in zip(first[:-1], logged, strict=True):
+                for period in each.periods():
+                    sequence = _sequence(each, period, factor, seed + draw)
+                    jct_ms[name][draw, begin + np.arange(len(each.runs))[period]] = _jct_ms(
+                        each, period, sequence, name, spec
+                    )
             done += 1
             tell(done, total)
-    conditions = Conditions(imported.workload, cluster, num_experiments=1)
+    conditions = Conditions(_as_they_came(imported.workload, largest), largest.cluster, num_experiments=1)
     policies = [policy for spec in specs.values() if (policy := policy_named(spec)) is not None]
     outside = [text for policy in policies for text in misfits(policy, conditions)]
-    return WhatIf(cluster, _as_measured(imported), jct_ms, held_out, setting, outside)
+    return WhatIf(tuple(logged), _as_measured(logged), jct_ms, held_out, setting, outside)
 
 
-@cache
-def _on_warm_executors(profile: JobProfile) -> JobProfile:
-    """The same job where executors need no new JVM for it: none of its tasks is a fresh executor's, if others ran."""
-    return replace(profile, stages=tuple(map(_warm, profile.stages)))
-
-
-def _warm(stage: StageProfile) -> StageProfile:
-    first, rest = (stage.durations.table(wave) for wave in (Wave.FIRST, Wave.REST))
-    if not any(len(durations) for table in (first, rest) for durations in table.values()):
-        return stage
-    known = ({level: each.tolist() for level, each in table.items()} for table in (first, rest))
-    return replace(stage, durations=TaskDurations.from_tables({}, *known, mean_ms=stage.durations.mean_ms))
-
-
-def _drawn(sequence: JobSequence, errors: NDArray[np.float64], seed: int) -> JobSequence:
-    """The jobs as they may have been: each query slower or faster than the model by an error that was seen."""
-    if not len(errors):
-        return replace(sequence, seed=seed)
-    random = random_stream(seed, RandomStream.MODEL_ERRORS)
-    changed: dict[JobProfile, JobProfile] = {}
-    for profile in sequence.profiles:
-        if profile not in changed:
-            changed[profile] = scaled(profile, durations=float(random.choice(errors)))
-    return replace(sequence, profiles=tuple(changed[profile] for profile in sequence.profiles), seed=seed)
-
-
-def _as_measured(imported: SparkImport) -> pd.DataFrame:
-    """The jobs in the order of the sequence."""
-    sequence = imported.workload.sequence
-    assert sequence is not None
-    names = [profile.name for profile in sequence.profiles]
-    return pd.DataFrame(
-        {"query": names, "arrival_ms": sequence.arrival_ms, "measured_ms": imported.measured_ms}
+def _jct_ms(
+    logged: LoggedJobs, period: slice, sequence: JobSequence, name: str, spec: str
+) -> NDArray[np.float64]:
+    """Job completion times of a period, from the job's start to its end, float64 [jobs], ms."""
+    runs = logged.runs[period]
+    cluster, of_simulator = as_simulated(logged.cluster, name, spec)
+    own = _sparks_order(name, runs) if logged.cluster.moving_delay_ms == 0 else None
+    record = (
+        run_scheduler(cluster, sequence, of_simulator) if own is None else run_episode(cluster, sequence, own)
     )
+    lag_ms = np.array([run.driver_lag_ms for run in runs])
+    around_ms = np.array([run.planning_ms + run.result_ms for run in runs])
+    alone = _share_alone(np.asarray(sequence.arrival_ms), record.completion_ms)
+    return np.asarray(record.jct_ms + around_ms + alone * lag_ms)
+
+
+def _sparks_order(name: str, runs: Sequence[SparkQuery]) -> Scheduler | None:
+    """What does inside one application what Spark does there by itself; None for all that is not Spark's own."""
+    if name not in SPARKS_OWN:
+        return None
+    if SPARKS_OWN[name] == "fifo":
+        return SparkFifo([run.num_jobs > 1 for run in runs])
+    # Each job in a pool of its own, also where the log has none, or one for several.
+    return SparkPools(
+        [f"{run.pool} {number}" if run.pool else str(number) for number, run in enumerate(runs)]
+    )
+
+
+def _share_alone(arrival_ms: NDArray[np.float64], completion_ms: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The share of each job's time in the system in which no other job is there, float64 [jobs]."""
+    times = np.unique(np.concatenate([arrival_ms, completion_ms]))
+    live = np.searchsorted(np.sort(arrival_ms), times, "right") - np.searchsorted(
+        np.sort(completion_ms), times, "right"
+    )
+    alone_ms = np.concatenate([[0.0], np.cumsum(np.diff(times) * (live[:-1] == 1))])
+    inside_ms = np.interp(completion_ms, times, alone_ms) - np.interp(arrival_ms, times, alone_ms)
+    return np.asarray(inside_ms / np.maximum(completion_ms - arrival_ms, 1e-9))
+
+
+def _factors(errors: NDArray[np.float64], seed: int) -> Callable[[str], float]:
+    """Draw how much longer all runs of each query take than the model says, from the errors that were seen."""
+    random = random_stream(seed, RandomStream.MODEL_ERRORS)
+    return cache(lambda query: float(random.choice(errors)) if len(errors) else 1.0)
+
+
+def _sequence(logged: LoggedJobs, period: slice, factor: Callable[[str], float], seed: int) -> JobSequence:
+    """The jobs of a period as they may have been."""
+    pairs = zip(logged.names[period], logged.profiles[period], strict=True)
+    profiles = tuple(scaled(profile, durations=factor(name)) for name, profile in pairs)
+    arrival_ms = logged.arrival_ms[period]
+    return trace_arrivals(profiles, arrival_ms - arrival_ms[0], seed)
+
+
+def _as_they_came(workload: Workload, logged: LoggedJobs) -> Workload:
+    """The jobs of a cluster as the workload's file has them."""
+    named = {profile.name: profile for profile in workload.profiles}
+    arrival_ms = logged.arrival_ms - logged.arrival_ms[0]
+    return replace(workload, sequence=trace_arrivals([named[name] for name in logged.names], arrival_ms, 0))
+
+
+def _as_measured(logged: Sequence[LoggedJobs]) -> pd.DataFrame:
+    tables = [
+        pd.DataFrame(
+            {
+                "query": each.names,
+                "cluster": number,
+                "arrival_ms": each.arrival_ms,
+                "measured_ms": each.measured_ms,
+            }
+        )
+        for number, each in enumerate(logged)
+    ]
+    jobs = pd.concat(tables, ignore_index=True)
+    return jobs.assign(arrival_ms=jobs["arrival_ms"] - jobs["arrival_ms"].min())

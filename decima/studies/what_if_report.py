@@ -22,12 +22,14 @@ __all__ = ["plot_what_if", "shown"]
 
 #: Queries in the table; the JSON has all.
 MOST_QUERIES = 25
+#: Clusters in the table; the JSON has all.
+MOST_CLUSTERS = 25
 
 
 def shown(found: WhatIf, command: str) -> Shown:
     """All of it for people and programs; ``command`` is the one that gives it again."""
     return Shown(
-        tables=[_schedulers(found), _queries(found)],
+        tables=[_schedulers(found), *([_clusters(found)] if len(found.logged) > 1 else []), _queries(found)],
         notes=_notes(found),
         json=found.to_json(command=command),
         pictures={"what-if": partial(plot_what_if, found)},
@@ -35,8 +37,11 @@ def shown(found: WhatIf, command: str) -> Shown:
 
 
 def _schedulers(found: WhatIf) -> Table:
-    cluster, own = found.cluster, found.sparks_own
-    title = f"{len(found.jobs)} jobs as they came, {cluster.num_executors} executors"
+    own, slots = found.sparks_own, found.logged[0].cluster.num_executors
+    where = (
+        f"{slots} executors" if len(found.logged) == 1 else f"on {len(found.logged)} clusters, each by itself"
+    )
+    title = f"{len(found.jobs)} job{'s' * (len(found.jobs) > 1)} as they came, {where}"
     table = new_table(title, "Scheduler", "Mean JCT (s)", "95 % of draws", f"vs {own}", "95 % of draws")
     for name in found.jct_ms:
         jct, change = found.mean_jct_ms(name), found.change(name)
@@ -50,28 +55,57 @@ def _between(change: Range) -> str:
     return f"{change.low:+.1%} to {change.high:+.1%}"
 
 
+def _clusters(found: WhatIf) -> Table:
+    table = new_table(
+        "Mean seconds by cluster", "Applications", "Executors", "Jobs", "Ran under", "Measured", *found.jct_ms
+    )
+    for _, row in found.by_cluster().head(MOST_CLUSTERS).iterrows():
+        values = (_seconds(row[name]) for name in ("measured_s", *found.jct_ms))
+        facts = (str(row["executors"]), str(row["jobs"]), row["ran_under"] or "-")
+        table.add_row(row["applications"], *facts, *values)
+    return table
+
+
+def _seconds(value: float) -> str:
+    return "-" if math.isnan(value) else f"{value:.1f}"
+
+
 def _queries(found: WhatIf) -> Table:
     table = new_table(
         "Mean seconds by query, those with most time first", "Query", "Jobs", "Measured", *found.jct_ms
     )
     for query, row in found.by_query().head(MOST_QUERIES).iterrows():
         values = (row["measured_s"], *(row[name] for name in found.jct_ms))
-        texts = ("-" if math.isnan(value) else f"{value:.1f}" for value in values)
-        table.add_row(str(query), f"{row['jobs']:.0f}", *texts)
+        table.add_row(str(query), f"{row['jobs']:.0f}", *map(_seconds, values))
     return table
 
 
 def _notes(found: WhatIf) -> list[str]:
-    delay_s, error, bias = found.cluster.moving_delay_ms / 1000, found.held_out.error, found.held_out.bias
+    error, bias = found.held_out.error, found.held_out.bias
+    delays_s = sorted({round(each.cluster.moving_delay_ms / 1000, 2) for each in found.logged})
+    range_s = " to ".join(f"{delay:.3g}" for delay in (delays_s[:1] + delays_s[1:][-1:]))
     notes = [
         "Each draw has other task noise, and other errors of the model; "
-        f"executors take {delay_s:.3g} s to move to another job."
+        f"executors take {range_s} s to move to another job."
     ]
+    if len(found.logged) > 1:
+        notes.append(
+            "Applications that were not there at the same time, or had executors of their own, shared no cluster: each "
+            "is predicted by itself."
+        )
     measured_s = found.jobs["measured_ms"].mean() / 1000
     if not math.isnan(measured_s):
         notes.append(f"Measured in the logs, whatever scheduled there: {measured_s:.1f} s on average.")
+    if (as_ran := found.as_they_ran()) is not None:
+        measured_s, predicted_s = as_ran
+        notes.append(
+            f"Under Spark's own scheduler as the logs have it: measured {measured_s:.1f} s, predicted "
+            f"{predicted_s:.1f} s ({predicted_s / measured_s - 1:+.0%})."
+        )
     if found.held_out.runs.empty:
-        notes.append("No query ran twice and alone, so nobody knows how far the predictions are off.")
+        notes.append(
+            "No query ran twice and alone: the ranges hold task noise only, not errors of the model."
+        )
     else:
         notes.append(
             f"Predictions of {len(found.held_out.runs)} single runs from the other runs of their query are off by "

@@ -12,6 +12,7 @@ What is measured, and how:
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,6 +25,8 @@ from workloads.spark.dag import StageDag
 
 __all__ = ["TASK_COLUMNS", "LogReport", "SparkApplication", "SparkExecutor", "SparkQuery", "SparkStage"]
 
+#: Kinds of ignored events that are named.
+MOST_IGNORED = 4
 #: Columns of `SparkQuery.tasks`.
 TASK_COLUMNS = (
     "stage", "partition", "executor", "slot", "launch_ms", "duration_ms", "wave", "level", "run_ms", "cpu_ms",
@@ -102,6 +105,7 @@ class SparkQuery:
         num_skipped: stages listed by the jobs that did not run.
         complete: it ended with success; else only what had run of it is here.
         plan: the operators of its physical plan as it was at the start, each before its children; empty outside of SQL.
+        pool: pool of Spark's FAIR scheduler that its first job named; empty if it named none.
     """
 
     name: str
@@ -117,6 +121,7 @@ class SparkQuery:
     num_skipped: int
     complete: bool
     plan: tuple[str, ...] = ()
+    pool: str = ""
 
     @property
     def edges(self) -> NDArray[np.int64]:
@@ -127,6 +132,13 @@ class SparkQuery:
     def wall_ms(self) -> float:
         """How long the query took, with the driver's planning before its first job."""
         return self.end_ms - self.start_ms
+
+    @property
+    def ended_ms(self) -> float:
+        """When it ended, ms since the epoch; of a query that did not end, when the last task did that ended."""
+        if np.isfinite(self.end_ms):
+            return self.end_ms
+        return float((self.tasks["launch_ms"] + self.tasks["duration_ms"]).max())
 
     @property
     def span_ms(self) -> float:
@@ -145,6 +157,25 @@ class SparkQuery:
             ready[child] = max(ready[child], self.stages[parent].completed_ms)
         lag: NDArray[np.float64] = np.array([stage.submitted_ms for stage in self.stages]) - ready
         return lag.clip(min=0.0)
+
+    @property
+    def driver_lag_ms(self) -> float:
+        """The driver's delays between stages, ms: their sum along the path of stages where it is longest."""
+        until = self.submission_lag_ms
+        for parent, child in sorted(self.edges.tolist(), key=lambda edge: edge[1]):  # parents come first
+            until[child] = max(until[child], until[parent] + self.submission_lag_ms[child])
+        known = until[np.isfinite(until)]
+        return float(known.max()) if known.size else 0.0
+
+    @property
+    def planning_ms(self) -> float:
+        """From the query's start to the submission of its first job, ms."""
+        return max(self.submitted_ms - self.start_ms, 0.0)
+
+    @property
+    def result_ms(self) -> float:
+        """From the end of its last job to the query's end, ms; 0 if it did not end."""
+        return max(self.end_ms - self.last_job_end_ms, 0.0) if self.end_ms == self.end_ms else 0.0
 
 
 @dataclass(frozen=True)
@@ -191,8 +222,18 @@ class LogReport:
             if isinstance(value, int) and value
         ]
         if self.ignored_events:
-            counts.append(f"{sum(self.ignored_events.values())} events ignored")
+            kinds = Counter(self.ignored_events).most_common()
+            named = ", ".join(f"{count} {_short(name)}" for name, count in kinds[:MOST_IGNORED])
+            more = f" and {len(kinds) - MOST_IGNORED} other kinds" if len(kinds) > MOST_IGNORED else ""
+            counts.append(
+                f"{sum(count for _, count in kinds)} events that say nothing of durations ({named}{more})"
+            )
         return [*self.problems, *([", ".join(counts)] if counts else [])]
+
+
+def _short(event: str) -> str:
+    """The name of an event without what all names begin with."""
+    return event.rpartition(".")[2].removeprefix("SparkListener")
 
 
 @dataclass(frozen=True, eq=False)
@@ -209,6 +250,8 @@ class SparkApplication:
         queries: its queries that ran tasks, in order of their start.
         report: what was counted, and what is wrong with the log.
         recording: what the recorder of this project noted of the run; empty for other logs.
+        master: Spark's master, such as ``spark://host:7077``; empty where the log does not tell.
+        scheduler: ``FIFO`` or ``FAIR``, or ``decima`` with the plugin; empty where the log does not tell.
     """
 
     name: str
@@ -220,3 +263,5 @@ class SparkApplication:
     queries: tuple[SparkQuery, ...]
     report: LogReport
     recording: Mapping[str, Any] = field(default_factory=dict)
+    master: str = ""
+    scheduler: str = ""

@@ -83,6 +83,12 @@ def _application(log: EventLog, tables: EventTables, problems: Problems) -> Spar
             f"{tally['unfinished_queries']} unfinished)"
         )
     outcomes = runs["outcome"].value_counts()
+    # Where Spark fails to start executors, the log says that they were removed. They were never there.
+    used = set(runs["executor"].tolist())
+    there = {
+        executor.place: executor.place in used or not np.isnan(executor.registered_ms)
+        for executor in tables.executors.values()
+    }
     return SparkApplication(
         name=tables.name,
         application_id=tables.application_id,
@@ -92,7 +98,7 @@ def _application(log: EventLog, tables: EventTables, problems: Problems) -> Spar
         executors=tuple(
             SparkExecutor(
                 name=executor.executor_id,
-                slots=slots(executor, tables),
+                slots=slots(executor, tables) if there[executor.place] else 0,
                 requested_ms=executor.requested_ms,
                 registered_ms=executor.registered_ms,
                 host=executor.host,
@@ -110,12 +116,16 @@ def _application(log: EventLog, tables: EventTables, problems: Problems) -> Spar
             repeated_tasks=int(outcomes.get(TaskOutcome.SUCCESS, 0)) - len(tasks),
             unfinished_tasks=max(tables.tally["started_tasks"] - len(runs), 0),
             stage_retries=sum(max(stage.attempts - 1, 0) for stage in tables.stages.values()),
-            lost_executors=sum(executor.lost for executor in tables.executors.values()),
+            lost_executors=sum(
+                executor.lost and there[executor.place] for executor in tables.executors.values()
+            ),
             ignored_events=dict(tables.ignored),
             problems=problems.lines,
             **tally,
         ),
         recording=tables.recording,
+        master=tables.master,
+        scheduler=tables.scheduler,
     )
 
 
@@ -160,6 +170,7 @@ def _queries(
                 num_skipped=sum(tables.stages[stage].num_tasks > 0 for stage in own - ran),
                 complete=complete,
                 plan=_plan(jobs, tables.executions),
+                pool=jobs[0].pool,
             )
         )
     return tuple(sorted(queries, key=lambda query: query.start_ms)), tally

@@ -77,6 +77,7 @@ class Job:
     submitted_ms: float
     ended_ms: float = NAN
     failed: bool = False
+    pool: str = ""
 
 
 @dataclass
@@ -111,6 +112,8 @@ class EventTables:
     started_ms: float = NAN
     ended_ms: float = NAN
     cores_per_task: int = 1
+    master: str = ""
+    scheduler: str = ""
     recording: dict[str, Any] = field(default_factory=dict)
     executors: dict[str, Executor] = field(default_factory=dict)
     executions: dict[int, Execution] = field(default_factory=dict)
@@ -153,7 +156,13 @@ class EventTables:
         self.spark_version = str(event["Spark Version"])
 
     def _add_environment(self, event: _Event) -> None:
-        self.cores_per_task = int(dict(event.get("Spark Properties", {})).get("spark.task.cpus", 1))
+        properties = dict(event.get("Spark Properties", {}))
+        self.cores_per_task = int(properties.get("spark.task.cpus", 1))
+        self.master = str(properties.get("spark.master", ""))
+        in_charge = "decima" in str(properties.get("spark.plugins", "")).lower()
+        self.scheduler = (
+            "decima" if in_charge else str(properties.get("spark.scheduler.mode", "FIFO")).upper()
+        )
 
     def _add_application_start(self, event: _Event) -> None:
         self.name, self.application_id = str(event["App Name"]), str(event.get("App ID", ""))
@@ -199,6 +208,7 @@ class EventTables:
             name=str(properties.get("spark.job.description") or properties.get("spark.jobGroup.id") or ""),
             stage_ids=tuple(sorted(int(info["Stage ID"]) for info in infos)),
             submitted_ms=_ms(event["Submission Time"]),
+            pool=str(properties.get("spark.scheduler.pool") or ""),
         )
         self.jobs[job.job_id] = job
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -53,6 +53,7 @@ def import_event_logs(
     *,
     partial: bool = False,
     arrivals: bool = False,
+    warm_ups: bool = True,
     shared_machine: bool | None = None,
     levels: Iterable[int] = LEVELS,
     parameters: Mapping[str, float] | None = None,
@@ -68,6 +69,9 @@ def import_event_logs(
         partial: keep what can be read of damaged logs, and queries as far as they ran.
         arrivals: keep when each query came, so that the workload can run again as it was. A query that waited for
             the end of another one comes when it came.
+        warm_ups: keep the jobs that warmed an application up. These are the jobs that ran one by one before the first
+            two that ran at the same time: preparation, and queries that only have code loaded and compiled. Where they
+            are more than half of an application's jobs, its jobs hardly ever met, and all are kept.
         shared_machine: the executors shared the cores of one machine, see `workloads.spark.model`; by default where
             all of an application's were on one host and scans took ``MUCH_SLOWER`` times as long as on the
             smallest number of them.
@@ -79,6 +83,9 @@ def import_event_logs(
         WorkloadError: one line: a log that cannot be used, no queries, an unknown parameter.
     """
     applications, twice = _once([app for path in paths for app in read_event_log(path, partial=partial)])
+    left_out: list[str] = []
+    if not warm_ups:
+        applications, left_out = _without_warm_ups(applications)
     groups = runs_by_query(applications)
     if not groups:
         raise WorkloadError("the logs hold no query of which a task ended")
@@ -93,7 +100,7 @@ def import_event_logs(
     sequence, measured_ms = _as_they_came(groups, profiles) if arrivals else (None, np.zeros(0))
     plans = {name: list(group[0].plan) for name, group in groups.items() if group[0].plan}
     workload = Workload(tuple(profiles), sequence, name, _about(applications, model, plans))
-    notes = (*_notes(applications), *twice, *contention_note)
+    notes = (*_notes(applications), *twice, *left_out, *contention_note)
     return SparkImport(workload, model, applications, measured_ms, notes)
 
 
@@ -110,6 +117,33 @@ def _once(applications: Sequence[SparkApplication]) -> tuple[tuple[SparkApplicat
         if key not in found or len(app.queries) > len(found[key].queries):
             found[key] = app
     return tuple(found.values()), notes
+
+
+def _without_warm_ups(
+    applications: Sequence[SparkApplication],
+) -> tuple[tuple[SparkApplication, ...], list[str]]:
+    """The applications without the jobs that warmed them up, and what is to be said of that."""
+    counts = [_warm_ups(app.queries) for app in applications]
+    notes = [
+        f"{app.name}: {count} jobs left out as warm-up: they ran one by one before the first two that ran at once"
+        for app, count in zip(applications, counts, strict=True)
+        if count
+    ]
+    kept = (
+        replace(app, queries=app.queries[count:]) for app, count in zip(applications, counts, strict=True)
+    )
+    return tuple(kept), notes
+
+
+def _warm_ups(queries: Sequence[SparkQuery]) -> int:
+    """How many of the first queries warmed the application up; queries are in order of their start."""
+    until_ms = -np.inf
+    for count, query in enumerate(queries):
+        if query.start_ms < until_ms:
+            alone = count - 1  # the query before runs together with this one
+            return alone if 2 * alone <= len(queries) else 0
+        until_ms = query.ended_ms
+    return 0
 
 
 def _fitted(

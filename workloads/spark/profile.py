@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import networkx as nx
 import numpy as np
@@ -13,7 +14,7 @@ from workloads.job import JobProfile, StageProfile, TaskDurations, Wave, Workloa
 from workloads.spark.application import SparkQuery
 from workloads.spark.dag import without_implied
 
-__all__ = ["common_edges", "match_stages", "same_dag", "to_profile"]
+__all__ = ["common_edges", "match_stages", "on_warm_executors", "same_dag", "to_profile"]
 
 
 def to_profile(runs: Sequence[SparkQuery], *, name: str | None = None) -> JobProfile:
@@ -50,6 +51,21 @@ def to_profile(runs: Sequence[SparkQuery], *, name: str | None = None) -> JobPro
         stages.append(StageProfile(stage.num_tasks, TaskDurations.from_tables(*tables), stage.name))
     edges = common_edges(runs, matchings)
     return JobProfile(runs[0].name if name is None else name, tuple(stages), edges)
+
+
+def on_warm_executors(profile: JobProfile) -> JobProfile:
+    """Return the same job where its executors need no new JVM: no task takes as long as a fresh executor's.
+
+    At a level where only fresh executors were measured, nothing better is known: these durations stay, as first ones.
+    """
+    return replace(profile, stages=tuple(map(_warm, profile.stages)))
+
+
+def _warm(stage: StageProfile) -> StageProfile:
+    fresh, first, rest = (stage.durations.table(wave) for wave in Wave)
+    first = {level: each if each.size or rest[level].size else fresh[level] for level, each in first.items()}
+    known = ({level: each.tolist() for level, each in table.items() if each.size} for table in (first, rest))
+    return replace(stage, durations=TaskDurations.from_tables({}, *known, mean_ms=stage.durations.mean_ms))
 
 
 def _by_level(levels: NDArray[np.int64], durations: NDArray[np.float64]) -> dict[int, list[float]]:

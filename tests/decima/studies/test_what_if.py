@@ -5,15 +5,22 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from decima.evaluation.conditions import CompareError
 from decima.studies.held_out import HeldOut, predict_held_out
-from decima.studies.what_if import WhatIf, cluster_of_logs, simulate_what_if
+from decima.studies.logged_jobs import cluster_of_logs, logged_jobs
+from decima.studies.spark_order import SparkFifo
+from decima.studies.what_if import WhatIf, simulate_what_if
 from decima.studies.what_if_report import shown
+from simulator.cluster.config import SPARK, ClusterConfig
+from simulator.cluster.episode import run_episode
 from tests.decima.show.test_plots import difference
 from tests.workloads.spark.logs import LogBuilder, stage_info
+from workloads.arrivals import JobSequence
+from workloads.job import JobProfile, StageProfile, TaskDurations
 from workloads.spark.importing import SparkImport, import_event_logs
 
 
@@ -44,14 +51,16 @@ def _run(log: LogBuilder, stage: int, tasks: int, at: int) -> None:
 
 
 def simulated(path: Path, **options: int) -> tuple[SparkImport, WhatIf]:
-    imported = import_event_logs([path], arrivals=True, name="the logs")
-    cluster = cluster_of_logs(imported.applications)
-    return imported, simulate_what_if(imported, predict_held_out(imported), cluster, num_draws=3, **options)
+    imported = import_event_logs([path], warm_ups=False, name="the logs")
+    held_out = predict_held_out(imported).with_driver()
+    return imported, simulate_what_if(imported, held_out, logged_jobs(imported), num_draws=3, **options)
 
 
 def test_a_short_job_need_not_wait_for_a_long_one(tmp_path: Path) -> None:
     _, found = simulated(night(2).write(tmp_path / "log"))
-    assert (found.cluster.num_executors, found.cluster.moving_delay_ms) == (2, 0.0)
+    [logged] = found.logged
+    assert (logged.cluster.num_executors, logged.cluster.moving_delay_ms) == (2, 0.0)
+    assert logged.periods() == [slice(0, 2), slice(2, 4)]
     assert found.jobs["query"].tolist() == ["long", "short"] * 2
     assert found.jobs["measured_ms"].tolist() == [10_000, 10_900] * 2
     assert found.jct_ms["Spark FIFO"].shape == (3, 4)
@@ -95,13 +104,13 @@ def test_what_was_predicted_too_short_is_simulated_longer(
         log.sql(job, at, "q").job(job, [stage_info(job, 4)], at=at, sql=job)
         log.run(job, at, at + 1000).job_end(job, at + 1000).sql_end(job, at + 1000)
     imported = import_event_logs([log.end(10**6).write(tmp_path / "log")], arrivals=True)
-    cluster = cluster_of_logs(imported.applications)
+    logged = logged_jobs(imported)
     exact = pd.DataFrame(
         {"query": ["q"], "application": ["app-1"], "executors": [1], "predicted_ms": [1000.0]}
     )
     found = [
         simulate_what_if(
-            imported, HeldOut(exact.assign(measured_ms=ms)), cluster, {"Spark FIFO": "fifo"}, num_draws=2
+            imported, HeldOut(exact.assign(measured_ms=ms)), logged, {"Spark FIFO": "fifo"}, num_draws=2
         )
         for ms in (1000.0, measured_ms)
     ]
@@ -134,12 +143,12 @@ def test_applications_give_executors_away_at_the_price_of_a_start(tmp_path: Path
 
 def test_what_cannot_be_simulated_is_refused(tmp_path: Path) -> None:
     path = night().write(tmp_path / "log")
-    plain = import_event_logs([path])
-    held_out, cluster = predict_held_out(plain), cluster_of_logs(plain.applications)
-    with pytest.raises(CompareError, match="without arrivals"):
-        simulate_what_if(plain, held_out, cluster)
+    imported = import_event_logs([path])
+    held_out, logged = predict_held_out(imported), logged_jobs(imported)
+    with pytest.raises(CompareError, match="hold no jobs"):
+        simulate_what_if(imported, held_out, [])
     with pytest.raises(CompareError, match="must be Spark FIFO or Spark FAIR"):
-        simulate_what_if(import_event_logs([path], arrivals=True), held_out, cluster, {"decima": "decima"})
+        simulate_what_if(imported, held_out, logged, {"decima": "decima"})
     with pytest.raises(CompareError, match="tell of no executor"):
         cluster_of_logs([])
 
@@ -148,3 +157,129 @@ def test_the_picture(tmp_path: Path) -> None:
     _, found = simulated(night(6).write(tmp_path / "log"))
     [plot] = shown(found, "x").pictures.values()
     assert difference(plot(), "what_if", tmp_path) is None
+
+
+def batches(
+    mode: str, master: str = "local-cluster[2,2,1024]", at: int = 0, app: str = "app-1", warm_ups: int = 2
+) -> LogBuilder:
+    """One after the other, jobs that warm up; then twice four queries at once on four slots, as Spark runs them.
+
+    A query is a scan of eight tasks of a second, and a stage of one task that is a Spark job of its own, as under
+    adaptive execution. Its driver plans for half a second, takes 0.2 s between stages, and 0.1 s to fetch the
+    result. Under FIFO the second stages queue behind all scans.
+    """
+    log = LogBuilder(app=app, name=f"batches {app}")
+    log.events[-1]["Timestamp"] = at + 1000
+    properties = {"spark.master": master, "spark.scheduler.mode": mode}
+    log.add("EnvironmentUpdate", **{"Spark Properties": properties})
+    for executor in ("0", "1"):
+        log.executor(executor, at=at + 1000, cores=2)
+    number = 0
+
+    def query(start: int, scan_at: int, last_at: int, name: str) -> int:
+        nonlocal number
+        scan, last, number = 2 * number, 2 * number + 1, number + 1
+        pool = {"spark.scheduler.pool": name} if mode == "FAIR" else {}
+        log.sql(number, start, "q")
+        log.job(scan, [stage_info(scan, 8, rdd=100)], at=start + 500, sql=number, **pool).submit(
+            scan, start + 500
+        )
+        for task in range(8):
+            begin = scan_at + task // 4 * 1000
+            log.task(scan, task, str(task % 2), begin, begin + 1000, kind="ShuffleMapTask")
+        log.complete(scan, scan_at + 2000).job_end(scan, scan_at + 2000)
+        info = stage_info(last, 1, (scan,), rdd=200)
+        log.job(last, [info], at=scan_at + 2200, sql=number, **pool).submit(last, scan_at + 2200)
+        log.task(last, 0, "0", last_at, last_at + 1000).complete(last, last_at + 1000)
+        log.job_end(last, last_at + 1000).sql_end(number, last_at + 1100)
+        return last_at + 1100
+
+    now = at + 2000
+    for _ in range(warm_ups):
+        now = query(now, now + 500, now + 2700, "") + 300
+    for _ in range(2):
+        ends = [query(now + each, now + 500 + 2000 * each, now + 8500, f"p{each}") for each in range(4)]
+        now = max(ends) + 1000
+    return log.end(now)
+
+
+@pytest.mark.parametrize("mode", ["FIFO", "FAIR"])
+def test_one_application_is_predicted_under_what_it_ran_under(mode: str, tmp_path: Path) -> None:
+    """Queue, order of Spark jobs and the driver's time together."""
+    _, found = simulated(batches(mode).write(tmp_path / "log"))
+    assert len(found.jobs) == 8  # without the two that warmed up
+    assert found.logged[0].ran_under == mode
+    assert [len(found.jobs[each]) for each in found.logged[0].periods()] == [4, 4]
+    measured_s, predicted_s = found.as_they_ran() or (0, 0)
+    assert measured_s == pytest.approx(9.6, rel=0.01)
+    own = found.mean_jct_ms(f"Spark {mode}").mean / 1000
+    assert predicted_s == pytest.approx(own)
+    if mode == "FIFO":  # the log is what Spark does under FIFO
+        assert predicted_s == pytest.approx(9.6, rel=0.02)
+    else:
+        assert 5 < predicted_s < 9.6
+
+
+def test_jobs_that_warm_up_are_kept_if_wanted(tmp_path: Path) -> None:
+    path = batches("FIFO").write(tmp_path / "log")
+    without = import_event_logs([path], warm_ups=False)
+    assert [len(app.queries) for app in without.applications] == [8]
+    assert "2 jobs left out as warm-up: they ran one by one" in "".join(without.notes)
+    assert [len(app.queries) for app in import_event_logs([path]).applications] == [10]
+    # Where most jobs ran alone they are what the application does.
+    path = batches("FIFO", warm_ups=9).write(tmp_path / "other")
+    assert [len(app.queries) for app in import_event_logs([path], warm_ups=False).applications] == [17]
+
+
+def test_applications_on_clusters_of_their_own_are_predicted_one_by_one(tmp_path: Path) -> None:
+    """As alone; whether they ran one after the other, or at the same time each with a master of its own."""
+    alone = simulated(batches("FIFO").write(tmp_path / "alone"))[1]
+    for folder, apart, master in (("later", 10**6, "spark://h:7077"), ("own", 0, "local[4]")):
+        for app in range(3):
+            batches("FIFO", master, at=app * apart, app=f"app-{app}").write(tmp_path / folder / str(app))
+        _, found = simulated(tmp_path / folder)
+        assert [each.cluster.num_executors for each in found.logged] == [4] * 3
+        assert [each.cluster.moving_delay_ms for each in found.logged] == [0] * 3
+        for name in found.jct_ms:
+            assert found.mean_jct_ms(name).mean == pytest.approx(alone.mean_jct_ms(name).mean, rel=0.03)
+        table = found.by_cluster()
+        assert table["applications"].tolist() == [f"batches app-{app}" for app in range(3)]
+        assert table["measured_s"].tolist() == pytest.approx([9.6] * 3, rel=0.01)
+    # At the same time under one master they shared its executors.
+    for app in range(2):
+        batches("FIFO", "spark://h:7077", app=f"app-{app}").write(tmp_path / "shared" / str(app))
+    [shared] = simulated(tmp_path / "shared")[1].logged
+    assert shared.cluster.num_executors == 8
+    assert len(shared.applications) == 2
+
+
+def test_an_executor_that_never_came_has_no_slot(tmp_path: Path) -> None:
+    log = batches("FIFO")
+    for executor in range(2, 50):
+        log.remove(str(executor), 3000, "Command exited with code 1")
+    [logged] = simulated(log.write(tmp_path / "log"))[1].logged
+    assert logged.cluster.num_executors == 4
+
+
+def test_queries_without_adaptive_execution_keep_their_place() -> None:
+    """Under FIFO: two jobs of two stages on one executor, one Spark job each, or one for each stage."""
+    stage = StageProfile(2, TaskDurations.constant(1000.0))
+    job = JobProfile("q", (stage, stage), np.array([(0, 1)]))
+    cluster = ClusterConfig(1, moving_delay_ms=0.0, warmup_delay_ms=0.0, semantics=SPARK)
+    jobs = JobSequence((job, job), np.array([0.0, 500.0]))
+    one = run_episode(cluster, jobs, SparkFifo([False, False]))
+    several = run_episode(cluster, jobs, SparkFifo([True, True]))
+    assert one.completion_ms.tolist() == [4000, 8000]
+    assert several.completion_ms.tolist() == [6000, 8000]
+
+
+def test_the_driver_counts_in_full_where_a_job_is_alone(tmp_path: Path) -> None:
+    log = batches("FIFO", warm_ups=3)  # three and eight: the first ones are few enough to be left out
+    [alone] = [
+        simulate_what_if(
+            imported, predict_held_out(imported).with_driver(), logged_jobs(imported), num_draws=1
+        )
+        for imported in [import_event_logs([log.write(tmp_path / "log")])]
+    ]
+    # 0.5 s planning, 2 s scan, 0.2 s to the next stage, 1 s, and 0.1 s for the result.
+    assert alone.jct_ms["Spark FIFO"][0, :3] == pytest.approx([3800] * 3, rel=0.02)

@@ -60,9 +60,12 @@ class LogBuilder:
         )
         return self
 
-    def job(self, job: int, stages: list[dict[str, Any]], at: int, sql: int | None = None) -> LogBuilder:
+    def job(
+        self, job: int, stages: list[dict[str, Any]], at: int, sql: int | None = None, **named: str
+    ) -> LogBuilder:
+        """``named`` are more properties of the job."""
         self._stages.update({info["Stage ID"]: info for info in stages})
-        properties = {} if sql is None else {"spark.sql.execution.id": str(sql)}
+        properties = named | ({} if sql is None else {"spark.sql.execution.id": str(sql)})
         return self.add(
             "JobStart",
             **{

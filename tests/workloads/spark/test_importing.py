@@ -76,7 +76,7 @@ def test_what_was_counted_is_told(tmp_path):
     log = small_log(name="nightly")
     log.events.insert(-1, {"Event": "SparkListenerUnheardOf"})
     [note] = import_event_logs([log.write(tmp_path / "log")]).notes
-    assert note == "nightly: 1 events ignored"
+    assert note == "nightly: 1 events that say nothing of durations (1 UnheardOf)"
 
 
 def test_parameters_set_by_hand(tmp_path):

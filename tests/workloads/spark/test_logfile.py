@@ -132,7 +132,7 @@ def test_unknown_events_are_ignored_and_counted(tmp_path):
     log = small_log().add("FromTheFuture", x=1).add("FromTheFuture", x=2)
     [application] = read_event_log(log.write(tmp_path / "log"))
     assert application.report.ignored_events == {"SparkListenerFromTheFuture": 2}
-    assert application.report.lines() == ["2 events ignored"]
+    assert application.report.lines() == ["2 events that say nothing of durations (2 FromTheFuture)"]
 
 
 NO_EVENT = 'log:1: not a Spark event log (expected {"Event":...})'

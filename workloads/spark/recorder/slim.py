@@ -39,6 +39,7 @@ _PROPERTIES = (
     "spark.sql.execution.root.id",
     "spark.jobGroup.id",
     "spark.job.description",
+    "spark.scheduler.pool",
 )
 
 

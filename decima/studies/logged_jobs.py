@@ -1,0 +1,203 @@
+"""The jobs of event logs as they ran: which applications shared a cluster, when each job came, what it takes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from decima.evaluation.conditions import CompareError
+from simulator.cluster.config import ClusterConfig
+from workloads.job import JobProfile, StageProfile, TaskDurations, Wave
+from workloads.sources.tpch_published import LEVELS
+from workloads.spark.application import SparkApplication, SparkQuery
+from workloads.spark.importing import SparkImport, median_startup_ms, runs_by_query
+from workloads.spark.measurements import Sample
+from workloads.spark.profile import match_stages, on_warm_executors
+from workloads.spark.scaling import modelled_profile
+
+__all__ = ["LoggedJobs", "cluster_of_logs", "logged_jobs", "sharing_clusters"]
+
+#: Time that an executor takes to start where no log tells, ms.
+USUAL_STARTUP_MS = 2000.0
+
+
+@dataclass(frozen=True, eq=False)
+class LoggedJobs:
+    """Jobs of applications that shared a cluster, in order of the submission of their first Spark job.
+
+    Attributes:
+        applications: the applications.
+        cluster: the cluster that they ran on.
+        runs: what was measured of each job.
+        names: the query that each job is a run of.
+        profiles: each job, with the durations of its own run. Schedulers are shown means over all runs of the query.
+    """
+
+    applications: tuple[SparkApplication, ...]
+    cluster: ClusterConfig
+    runs: tuple[SparkQuery, ...]
+    names: tuple[str, ...]
+    profiles: tuple[JobProfile, ...]
+
+    @property
+    def measured_ms(self) -> NDArray[np.float64]:
+        """Float64 [jobs], from a job's start to its end, ms; NaN where it did not end."""
+        return np.array([run.wall_ms for run in self.runs])
+
+    @property
+    def arrival_ms(self) -> NDArray[np.float64]:
+        """Float64 [jobs], submission of the first Spark job, ms since 1970."""
+        return np.array([run.submitted_ms for run in self.runs])
+
+    @property
+    def ran_under(self) -> str:
+        """Spark's scheduler at that time, ``FIFO`` or ``FAIR``; empty if it was none of them, or several."""
+        if len(self.applications) > 1:
+            return ""
+        mode = self.applications[0].scheduler
+        # Jobs that name no pool are all in one, which is FIFO inside.
+        return "FIFO" if mode == "FAIR" and not any(run.pool for run in self.runs) else mode
+
+    def periods(self) -> list[slice]:
+        """Split the jobs where one comes while no other is there.
+
+        Such a job often waited for the ones before, such as the next of several batches. So each period is simulated by
+        itself, and begins with an empty cluster, as it did.
+        """
+        ends = np.maximum.accumulate([run.ended_ms for run in self.runs])
+        begins = [0, *(1 + np.flatnonzero(self.arrival_ms[1:] > ends[:-1])).tolist(), len(self.runs)]
+        return [slice(first, last) for first, last in pairwise(begins)]
+
+
+def logged_jobs(
+    imported: SparkImport, executors: int | None = None, moving_delay_ms: float | None = None
+) -> list[LoggedJobs]:
+    """Sort the jobs of event logs by the clusters that they ran on.
+
+    Args:
+        imported: the logs.
+        executors: task slots of each cluster; by default the most that were there at a time.
+        moving_delay_ms: see ``cluster_of_logs``.
+
+    Raises:
+        CompareError: the logs of a cluster tell of no executor.
+    """
+    found = runs_by_query(imported.applications)
+    known = {id(run): (name, group[0]) for name, group in found.items() for run in group}
+    means = dict(zip(found, imported.workload.profiles, strict=True))
+    jobs = []
+    for applications in sharing_clusters(imported.applications):
+        runs = sorted((run for app in applications for run in app.queries), key=lambda run: run.submitted_ms)
+        if not runs:
+            continue
+        cluster = cluster_of_logs(applications, executors, moving_delay_ms)
+        # All slots of one application have the same level, whichever of its jobs uses them.
+        levels = () if len(applications) == 1 else LEVELS
+        profiles = []
+        for run in runs:
+            name, first = known[id(run)]
+            # Nothing is taken out of the durations: they are to be as they would be on this cluster.
+            model = replace(imported.model, contention={})
+            profile = modelled_profile(model, [Sample(run)], levels=levels, name=name)
+            profile = _with_means(profile, means[name], match_stages(first, run))
+            profiles.append(on_warm_executors(profile) if cluster.moving_delay_ms == 0 else profile)
+        names = tuple(known[id(run)][0] for run in runs)
+        jobs.append(LoggedJobs(tuple(applications), cluster, tuple(runs), names, tuple(profiles)))
+    return jobs
+
+
+def _with_means(profile: JobProfile, known: JobProfile, places: Mapping[int, int]) -> JobProfile:
+    """The job with the mean durations of another profile, whose places of the stages are given."""
+
+    def with_mean(place: int, stage: StageProfile) -> StageProfile:
+        mean_ms = known.stages[places[place]].durations.mean_ms
+        tables = (
+            {level: values.tolist() for level, values in stage.durations.table(wave).items()} for wave in Wave
+        )
+        return replace(stage, durations=TaskDurations.from_tables(*tables, mean_ms=mean_ms))
+
+    return replace(profile, stages=tuple(with_mean(*each) for each in enumerate(profile.stages)))
+
+
+def sharing_clusters(applications: Sequence[SparkApplication]) -> list[list[SparkApplication]]:
+    """Group applications that shared a cluster: they were there at the same time, under the same master.
+
+    A master of an application's own, such as ``local[4]`` or ``local-cluster[..]``, shares nothing. Applications that
+    ran one after the other could not take executors from each other.
+    """
+    groups: list[list[SparkApplication]] = []
+    open_until: dict[str, tuple[float, list[SparkApplication]]] = {}
+    for app in sorted(applications, key=_began_ms):
+        end_ms = _ended_ms(app)
+        own = app.master.startswith("local")
+        until_ms, group = open_until.get(app.master, (-math.inf, []))
+        if own or not group or _began_ms(app) >= until_ms:
+            until_ms, group = -math.inf, []
+            groups.append(group)
+        group.append(app)
+        if not own:
+            open_until[app.master] = (max(until_ms, end_ms), group)
+    return groups
+
+
+def cluster_of_logs(
+    applications: Sequence[SparkApplication],
+    executors: int | None = None,
+    moving_delay_ms: float | None = None,
+) -> ClusterConfig:
+    """The cluster that the applications ran on.
+
+    Args:
+        applications: of one cluster.
+        executors: task slots; by default the most that were there at a time.
+        moving_delay_ms: what it takes to give a slot to another job, ms. By default nothing where one application ran
+            all jobs; else the median of what executors took to start.
+
+    Raises:
+        CompareError: the logs tell of no executor.
+    """
+    count = executors or _most_slots(applications)
+    if count == 0:
+        raise CompareError("the logs tell of no executor: --executors says how many there were")
+    delay_ms = moving_delay_ms
+    if delay_ms is None:
+        startup_ms = median_startup_ms(applications)
+        usual_ms = USUAL_STARTUP_MS if math.isnan(startup_ms) else startup_ms
+        delay_ms = 0.0 if len(applications) == 1 else usual_ms
+    if delay_ms == 0:
+        return ClusterConfig(count, moving_delay_ms=0.0, warmup_delay_ms=0.0)
+    return ClusterConfig(count, moving_delay_ms=delay_ms)
+
+
+def _most_slots(applications: Sequence[SparkApplication]) -> int:
+    changes = []
+    for app in applications:
+        for each in app.executors:
+            begins = each.registered_ms if math.isfinite(each.registered_ms) else app.start_ms
+            ends = each.removed_ms if math.isfinite(each.removed_ms) else app.end_ms
+            changes.append((begins, each.slots))
+            if math.isfinite(ends):
+                changes.append((ends, -each.slots))
+    held = most = 0
+    for _, change in sorted(changes):  # who leaves goes before who comes at the same moment
+        held += change
+        most = max(most, held)
+    return most
+
+
+def _began_ms(app: SparkApplication) -> float:
+    known = [app.start_ms, *(query.start_ms for query in app.queries)]
+    return min((each for each in known if math.isfinite(each)), default=0.0)
+
+
+def _ended_ms(app: SparkApplication) -> float:
+    return (
+        app.end_ms
+        if math.isfinite(app.end_ms)
+        else max((query.ended_ms for query in app.queries), default=_began_ms(app))
+    )
