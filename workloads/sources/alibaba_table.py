@@ -42,7 +42,7 @@ _BLOCK = 1 << 24
 _LIMIT = 2.0**31
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Table:
     """The table's rows, tasks, in the order of the file.
 
