@@ -7,6 +7,7 @@ and the iteration's number.
 from __future__ import annotations
 
 import io
+import json
 from dataclasses import dataclass, fields
 from math import fsum
 from pathlib import Path
@@ -103,10 +104,33 @@ def load_checkpoint(path: Path) -> Checkpoint:
             raise TrainingError(f"{path}: {wrong} is missing or unknown")
     checkpoint = Checkpoint(**{**document, "best": Best(**document["best"])})
     try:
+        _check_plain(document)
         _check(checkpoint)
-    except (TypeError, ValueError, OverflowError) as error:
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise TrainingError(f"{path}: {error}") from None
     return checkpoint
+
+
+def _check_plain(document: dict[str, Any]) -> None:
+    """Raise if what goes into the policy file and its card is not what JSON can hold, or a result is no number."""
+    best = document["best"]
+    found = {"reference": document["reference"], **({} if best is None else {"results": best["results"]})}
+    for name in ("config", "curve", "before"):
+        json.dumps(document[name], ensure_ascii=False).encode()
+    for name, results in found.items():
+        if not isinstance(results, dict):
+            raise ValueError(f"{name} must be entries by name")
+        measures = {tuple(sorted(values)) if isinstance(values, dict) else () for values in results.values()}
+        if len(measures) > 1 or not all(isinstance(scheduler, str) for scheduler in results):
+            raise ValueError(f"{name} must be the same measures of each scheduler, by name")
+        if not all(map(_are_numbers, results.values())):
+            raise ValueError(f"{name} must be numbers of each scheduler, in lists or by name")
+
+
+def _are_numbers(value: Any) -> bool:
+    if isinstance(value, dict | list):
+        return all(map(_are_numbers, value.values() if isinstance(value, dict) else value))
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _check(checkpoint: Checkpoint) -> None:

@@ -7,6 +7,7 @@ checkpoint ends, on a CPU, with the very bits of one that was not. What is learn
 from __future__ import annotations
 
 import copy
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
@@ -346,9 +347,10 @@ class TrainingLoop(ABC, Generic[Config]):
         config = self.config.model_dump(mode="json")
         _check_same_run(path, checkpoint.config, config, checkpoint.iteration)
         try:
-            load_weights(self._learner.kept, checkpoint.best.weights)  # would they fit?
-            self._learner.restore(checkpoint.learner)
-        except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
+            with warnings.catch_warnings(action="ignore"):  # PyTorch's, of tensors that make no sense
+                load_weights(self._learner.kept, checkpoint.best.weights)  # would they fit?
+                self._learner.restore(checkpoint.learner)
+        except (AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
             reason = " ".join(str(error).split())
             raise TrainingError(f"{path}: does not fit its own settings: {reason:.200}") from None
         self._reference, self._best = checkpoint.reference, checkpoint.best

@@ -110,6 +110,14 @@ BEST = vars(checkpoint().best)
         ({"curve": [[0.0, 3.5, 0.1], [1.0]]}, "setting an array element with a sequence"),
         ({"curve": [["a", "b", "c"]]}, "must be real number, not "),
         ({"before": "nothing"}, "before must be a list"),
+        ({"config": {"seed": torch.ones(3)}}, "Object of type Tensor is not JSON serializable"),
+        ({"before": [{"command": "\ud800"}]}, "'utf-8' codec can't encode character"),
+        ({"reference": {"fair": ["3"]}}, "reference must be numbers of each scheduler"),
+        (
+            {"best": {**BEST, "results": {"fair": {"jct": 1.0}, "decima": {}}}},
+            "results must be the same measures",
+        ),
+        ({"best": {**BEST, "results": {"fair": torch.ones(2)}}}, "results must be numbers of each scheduler"),
     ],
 )
 def test_what_is_not_as_it_should_be_is_refused(path: Path, changes: dict[str, Any], message: str) -> None:
