@@ -7,6 +7,7 @@ import importlib
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -193,3 +194,33 @@ def test_only_with_arrays_may_compiled_code_return_some() -> None:
     """Who calls it would give up an array that nobody counted, which then is freed twice."""
     with pytest.raises((TypeError, NumbaError), match="with_one returns an array"):
         sum_and_one(np.ones(3))
+
+
+#: Runs an episode of a few jobs under each of two rules, and prints when they were done.
+EPISODES = """
+from decima.registry import make_scheduler
+from simulator import ClusterConfig, run_episode
+from workloads import batch_arrivals, embedded_tpch
+
+sequence = batch_arrivals(embedded_tpch()[:3], 3, seed=1)
+for name in ("fair", "priced-srpt"):
+    print(repr(run_episode(ClusterConfig(5), sequence, make_scheduler(name)).completion_ms.tolist()))
+"""
+
+
+@pytest.mark.slow
+def test_fifty_times_two_processes_begin_with_nothing_compiled(tmp_path: Path) -> None:
+    """They and later ones get the same results; some 25 s of processor time each."""
+    root = Path(__file__).parents[2]
+    results = set()
+    for number in range(50):
+        environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / str(number))}
+        program = [sys.executable, "-c", EPISODES]
+        start = partial(
+            subprocess.Popen, program, cwd=root, env=environment, stdout=subprocess.PIPE, text=True
+        )
+        both = [start(), start()]
+        results |= {process.communicate()[0] for process in both}
+        results.add(start().communicate()[0])
+        assert len(results) == 1
+        assert results != {""}
