@@ -28,6 +28,10 @@ from simulator.cluster.record import EpisodeRecord
 
 __all__ = ["Explanation", "explain", "explain_first"]
 
+#: Rules that a policy is compared with, in turn until one decides otherwise.
+RULES = ("priced-srpt", "weighted-fair:-1", "fair")
+RULES_OF_CLASSES = ("packed-srpt", "tetris", "fair")
+
 
 @dataclass(frozen=True, eq=False)
 class Explanation:
@@ -149,8 +153,10 @@ def explain(
     network = load_policy(policy)
     scheduler = NeuralScheduler(network)
     if differing:
-        decision = _first_difference(conditions, network, rule, decision, at_ms)
-        at_ms = 0.0
+        found_there = _differences(conditions, network, rule, decision, at_ms)
+        if not found_there:
+            raise CompareError(f"{rule} decides as the policy does, from there to the end")
+        decision, at_ms = found_there[0][0], 0.0
 
     def episode(at: DecidesStages, after: DecidesStages) -> tuple[EpisodeRecord, _Switched]:
         switched = _Switched(scheduler, at, after, decision, at_ms)
@@ -198,7 +204,10 @@ def explain(
 
 
 def explain_first(conditions: Conditions, policy: Path) -> Explanation:
-    """Explain the first decision where the rule would have done something else; the very first if there is none.
+    """Explain a decision where a rule would have done something else.
+
+    That is the first one where it would have run another stage; if there is none, the first with another limit. Where a
+    rule always decides as the policy does, the next of ``RULES`` is asked; if all do, it is the very first decision.
 
     Args:
         conditions: the first experiment's jobs and cluster are the episode.
@@ -207,17 +216,26 @@ def explain_first(conditions: Conditions, policy: Path) -> Explanation:
     Raises:
         PolicyFileError: the file cannot be read.
     """
-    rule = "priced-srpt" if len(conditions.cluster.executor_classes) == 1 else "packed-srpt"
-    try:
-        return explain(conditions, policy, differing=True, rule=rule)
-    except CompareError:
-        return explain(conditions, policy, rule=rule)
+    rules = RULES if len(conditions.cluster.executor_classes) == 1 else RULES_OF_CLASSES
+    network = load_policy(policy)
+    for rule in rules:
+        found = _differences(conditions, network, rule)
+        if found:
+            number = next((number for number, other_stage in found if other_stage), found[0][0])
+            return explain(conditions, policy, decision=number, rule=rule)
+    return explain(conditions, policy, rule=rules[0])
 
 
-def _first_difference(conditions: Conditions, policy: Policy, rule: str, decision: int, at_ms: float) -> int:
-    """The number of the first decision from there on where the rule would do something else."""
+def _differences(
+    conditions: Conditions, policy: Policy, rule: str, decision: int = 0, at_ms: float = 0.0
+) -> list[tuple[int, bool]]:
+    """List decisions from there on where the rule would do something else.
+
+    Returns:
+        their numbers, and whether the rule would run another stage.
+    """
     scheduler, other = NeuralScheduler(policy), make_scheduler(rule, conditions.seed)
-    found: list[int] = []
+    found: list[tuple[int, bool]] = []
 
     class Both:
         count = 0
@@ -228,19 +246,15 @@ def _first_difference(conditions: Conditions, policy: Policy, rule: str, decisio
 
         def decide(self, seen: Observation) -> Decision | None:
             ours, theirs = scheduler.decide(seen), other.decide(seen)
-            if (
-                self.count >= decision
-                and seen.time_ms >= at_ms
-                and _effect(seen, ours) != _effect(seen, theirs)
-            ):
-                found.append(self.count)
+            if self.count >= decision and seen.time_ms >= at_ms:
+                one, another = _effect(seen, ours), _effect(seen, theirs)
+                if one != another:
+                    found.append((self.count, one is None or another is None or one[0] != another[0]))
             self.count += 1
             return ours
 
     run_episode(conditions.cluster_of(conditions.seed), conditions.sequence(conditions.seed), Both())
-    if not found:
-        raise CompareError(f"{rule} decides as the policy does, from there to the end")
-    return found[0]
+    return found
 
 
 def _effect(seen: Observation, decision: Decision | None) -> tuple[int, int] | None:

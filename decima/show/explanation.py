@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+import pandas as pd
 from rich.table import Table
 
+from decima.show.names import shortened
 from decima.show.shown import Shown
 from decima.show.tables import new_table
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from decima.evaluation.explain import Explanation
 
 __all__ = ["notes", "shown", "tables"]
 
 #: Rows of each table; the JSON has all.
 MOST_ROWS = 8
+#: Letters of the name of a job or stage.
+LONGEST_NAME = 36
 
 
 def shown(found: Explanation, command: str) -> Shown:
@@ -37,33 +40,39 @@ def tables(found: Explanation) -> list[Table]:
 def _jobs(found: Explanation) -> Table:
     title = f"Decision {found.number} at {found.time_ms / 1000:.1f} s: {found.offered} executors offered, "
     title += "free ones" if found.source < 0 else f"those of job {found.source}"
-    table = new_table(title, "Job", "Number", "Executors", "Tasks left", "Work left (s)", "Waited (s)")
-    for row in _first(found.jobs.sort_values("work_left_s", kind="stable")):
-        times = (f"{row[name]:.1f}" for name in ("work_left_s", "waited_s"))
-        table.add_row(
-            str(row["name"]), str(row["job"]), str(row["executors"]), str(row["tasks_left"]), *times
-        )
+    headings = ("Number", "Executors", "Tasks left", "Work left (s)", "Waited (s)", "Chosen by")
+    table = new_table(title, "Job", *headings)
+    jobs = found.jobs.sort_values("work_left_s", kind="stable", ignore_index=True)
+    choices = {who: None if what is None else what[0] for who, what in _choices(found).items()}
+    rivals = found.stages["job"].drop_duplicates().head(2)
+    rows = _first(jobs, jobs["job"].isin([*choices.values(), *rivals]))
+    for row, name in zip(rows, shortened([str(row["name"]) for row in rows], LONGEST_NAME), strict=True):
+        times = (f"{row[each]:.1f}" for each in ("work_left_s", "waited_s"))
+        numbers = (str(row[each]) for each in ("job", "executors", "tasks_left"))
+        by = [who for who, job in choices.items() if job == row["job"]]
+        table.add_row(name, *numbers, *times, ", ".join(by), style="bold" if by else None)
     return table
 
 
 def _stages(found: Explanation) -> Table:
-    table = new_table("What it could run next", "Stage", "Job", "Number", "Tasks", "Mean (s)", "Probability")
-    for row in _first(found.stages):
-        name = str(row["name"]) or f"stage {row['stage']}"
-        table.add_row(
-            name[:40],
-            str(row["job"]),
-            str(row["stage"]),
-            str(row["tasks"]),
-            f"{row['mean_s']:.2f}",
-            f"{row['probability']:.1%}",
-        )
+    headings = ("Job", "Number", "Tasks", "Mean (s)", "Probability", "Chosen by")
+    table = new_table("What it could run next", "Stage", *headings)
+    choices = {who: None if what is None else what[:2] for who, what in _choices(found).items()}
+    of_row = pd.Series(list(zip(found.stages["job"], found.stages["stage"], strict=True)), dtype=object)
+    rows = _first(found.stages, of_row.isin([each for each in choices.values() if each is not None]))
+    names = shortened([str(row["name"]) or f"stage {row['stage']}" for row in rows], LONGEST_NAME)
+    for row, name in zip(rows, names, strict=True):
+        numbers = (str(row[each]) for each in ("job", "stage", "tasks"))
+        by = [who for who, what in choices.items() if what == (row["job"], row["stage"])]
+        texts = (f"{row['mean_s']:.2f}", f"{row['probability']:.1%}", ", ".join(by))
+        table.add_row(name, *numbers, *texts, style="bold" if by else None)
     return table
 
 
 def _limits(found: Explanation) -> Table:
     table = new_table("Executors that its job may then hold", "Limit", "Probability")
-    for row in _first(found.limits):
+    chosen = -1 if found.chosen is None else found.chosen[2]
+    for row in _first(found.limits, found.limits["limit"] == chosen):
         table.add_row(f"{row['limit']:.0f}", f"{row['probability']:.1%}")
     return table
 
@@ -76,10 +85,19 @@ def _influences(found: Explanation) -> Table:
     return table
 
 
-def _first(table: pd.DataFrame) -> list[dict[str, object]]:
+def _first(table: pd.DataFrame, needed: pd.Series[bool] | None = None) -> list[dict[str, object]]:
+    """The first rows of a table, with all that are needed."""
+    if needed is not None:
+        places = np.argsort(~needed.to_numpy(), kind="stable")[:MOST_ROWS]
+        table = table.iloc[np.sort(places)]
     return [
         {str(key): value for key, value in row.items()} for row in table.head(MOST_ROWS).to_dict("records")
     ]
+
+
+def _choices(found: Explanation) -> dict[str, tuple[int, int, int] | None]:
+    """Who decided what."""
+    return {"policy": found.chosen, found.rule: found.by_rule}
 
 
 def notes(found: Explanation) -> list[str]:
@@ -88,6 +106,8 @@ def notes(found: Explanation) -> list[str]:
         f"The policy: {_decision(found, found.chosen)}.",
         f"{found.rule}: {_decision(found, found.by_rule)}.",
     ]
+    if not found.differs:
+        what.append("Policy and rule decide alike here.")
     if found.guarded:
         what.append("The policy's guard changed what the network chose.")
     results = "; ".join(f"{name} {value:.2f} s" for name, value in found.mean_jct_s.items())

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from decima.evaluation.conditions import CompareError
-from decima.evaluation.explain import explain
+from decima.evaluation.explain import explain, explain_first
 from decima.evaluation.run import run_scheduler
 from decima.policy.config import GENERAL_POLICY, PROFILED_POLICY
 from decima.policy.files import save_policy
 from decima.policy.policy import Policy
-from decima.show.explanation import shown
+from decima.show.explanation import notes, shown, tables
 from tests.decima.evaluation.examples import CLUSTER, conditions
 
 SEED = 5
@@ -96,3 +96,46 @@ def test_it_is_told_in_words_and_as_json(policy: Path) -> None:
     assert len(document["stages"]) == len(found.stages)
     assert len(told.tables) == 4
     assert any(note.startswith("priced-srpt: ") for note in told.notes)
+
+
+def test_what_was_chosen_is_in_the_tables_though_they_are_cut(
+    policy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("decima.show.explanation.MOST_ROWS", 4)
+    found = explain(conditions(seed=SEED), policy, differing=True)
+    name = "Scan parquet > WholeStageCodegen ({}) > Exchange hashpartitioning"
+    found.stages["name"] = [name.format(number) for number in range(len(found.stages))]
+    # The jobs and stages that were chosen are the last ones, were nothing else asked for.
+    assert found.chosen is not None
+    assert found.by_rule is not None
+    chosen = [choice[:2] for choice in (found.chosen, found.by_rule)]
+    is_chosen = [pair in chosen for pair in zip(found.stages["job"], found.stages["stage"], strict=True)]
+    stages = found.stages.iloc[np.argsort(is_chosen, kind="stable")].reset_index(drop=True)
+    jobs = found.jobs.assign(work_left_s=found.jobs["job"].isin([job for job, _ in chosen]).astype(float))
+    jobs_table, stages_table, *_ = tables(replace(found, stages=stages, jobs=jobs))
+    for table, places in ((jobs_table, (0,)), (stages_table, (0, 1))):
+        columns = [list(column.cells) for column in table.columns[1:]]
+        shown_there = {tuple(int(columns[place][row]) for place in places) for row in range(table.row_count)}
+        assert {choice[: len(places)] for choice in chosen} <= shown_there
+        by = ", ".join(map(str, columns[-1]))
+        assert "policy" in by
+        assert "priced-srpt" in by
+    assert len(set(stages_table.columns[0].cells)) == stages_table.row_count
+
+
+def test_a_page_explains_a_decision_on_which_policy_and_rule_differ(
+    policy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = explain_first(conditions(seed=SEED), policy)
+    assert found.rule == "priced-srpt"
+    assert found.chosen is None or found.by_rule is None or found.chosen[:2] != found.by_rule[:2]
+    save_policy(tmp_path / "told.npz", Policy(GENERAL_POLICY, 1), {})
+    cluster = replace(CLUSTER, warmup_delay_ms=0.0)
+    alike = conditions(seed=SEED, cluster=cluster)
+    found = explain_first(alike, tmp_path / "told.npz")
+    assert found.differs
+    assert found.rule == "weighted-fair:-1"
+    monkeypatch.setattr("decima.evaluation.explain.RULES", ("priced-srpt",))
+    found = explain_first(alike, tmp_path / "told.npz")
+    assert found.number == 0
+    assert "Policy and rule decide alike here." in notes(found)
