@@ -1,4 +1,8 @@
-"""The token that a driver must know: in a file that only its owner can read."""
+"""The token that a driver must know: in a file that only its owner can read.
+
+The plugin for Spark looks for it in the same place: ``.decima/token`` in ``$HOME``, else in the home of the user.
+Neither side takes a file there that belongs to another user, as where sudo has left ``$HOME`` as it was.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +26,10 @@ def read_token(path: Path) -> str:
     """The token in a file, which is made if it is absent.
 
     Raises:
-        ServeError: the file cannot be read or made, others can read it, or it holds no token.
+        ServeError: the file cannot be read or made, others can read it, the default one is another user's, or it holds
+            no token.
     """
+    default = path == DEFAULT_TOKEN_FILE
     path = path.expanduser()
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -35,7 +41,12 @@ def read_token(path: Path) -> str:
             with os.fdopen(handle, "w") as file:
                 file.write(secrets.token_urlsafe(32) + "\n")
         with TextIOWrapper(open_regular(path), encoding="utf-8") as file:
-            if stat.S_IMODE(os.fstat(file.fileno()).st_mode) & 0o077:
+            found = os.fstat(file.fileno())
+            if default and found.st_uid != os.geteuid():
+                raise ServeError(
+                    f"{path}: this token file belongs to another user; --token-file names another (is HOME right?)"
+                )
+            if stat.S_IMODE(found.st_mode) & 0o077:
                 raise ServeError(f"{path}: others than its owner can read this token file: chmod 600 it")
             token = file.read(MOST_CHARACTERS + 2).strip()
     except UnicodeDecodeError:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
+from decima.service.server import ServeError
+from decima.service.token import DEFAULT_TOKEN_FILE, read_token
 from tests.spark.eventlog import most_at_once
 from tests.spark.harness import application, until, why_not
 from tests.spark.policy import PolicyServer, ordered
@@ -32,14 +35,26 @@ def test_spark_runs_all_the_same(setting: dict[str, object], complaint: str, tmp
         assert complaint in sleeper.log()
 
 
-def test_the_token_is_that_of_the_service_of_this_user(tmp_path: Path) -> None:
-    """If no other file is named."""
-    (tmp_path / ".decima").mkdir()
-    (tmp_path / ".decima" / "token").write_text("secret\n")
-    server = PolicyServer(ordered(), token="secret")
-    home = {"spark__driver__extraJavaOptions": f"-Duser.home={tmp_path}"}
-    with application(tmp_path / "app", server.address, "local[2]", **home) as sleeper:
+def test_the_token_is_that_of_the_service_of_this_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If no other file is named: that in $HOME, as the service has it, if it is this user's."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    token = read_token(DEFAULT_TOKEN_FILE)
+    server = PolicyServer(ordered(), token=token)
+    with application(tmp_path / "app", server.address, "local[2]") as sleeper:
         sleeper.start("job", (4, 50)).join()
         until(lambda: any(state.jobs for state in server.states))
     server.close()
-    assert {hello.token for hello in server.hellos} == {"secret"}
+    assert {hello.token for hello in server.hellos} == {token}
+    if os.geteuid() != 0:
+        return  # only root can give a file away
+    os.chown(tmp_path / ".decima" / "token", 1, -1)
+    with pytest.raises(ServeError, match="belongs to another user"):
+        read_token(DEFAULT_TOKEN_FILE)
+    server = PolicyServer(ordered())
+    with application(tmp_path / "other", server.address, "local[2]") as sleeper:
+        sleeper.start("job", (4, 50)).join()
+        until(lambda: any(state.jobs for state in server.states))
+    server.close()
+    assert {hello.token for hello in server.hellos} == {""}

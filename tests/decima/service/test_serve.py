@@ -22,7 +22,9 @@ from decima.service.log import Question, read_log
 from decima.service.protocol import Refusal
 from decima.service.replay import replayed
 from tests.decima.service.serving import Client, a_job, a_stage, a_state, executors
+from tests.decima.service.test_driver import PROFILES
 from tests.programs import started
+from workloads.sources.workload_file import Workload, write_workload
 
 STATE = a_state(1, a_job("a", a_stage(7)), having=executors(3))
 
@@ -175,3 +177,38 @@ def test_a_crash_leaves_a_traceback_and_the_question(tmp_path: Path, monkeypatch
     *_, last = read_log(log)
     assert isinstance(last, Question)
     assert (last.seq, last.time_ms) == (2, 666.0)
+
+
+def test_the_unit_of_the_guide_keeps_its_token_where_drivers_look(tmp_path: Path) -> None:
+    """With what systemd gives to a service: the home of its user, and what the unit says."""
+    guide = (Path(__file__).parents[3] / "docs" / "guides" / "spark.md").read_text()
+    unit = guide.partition("[Service]")[2].partition("```")[0]
+    program, *options = unit.partition("ExecStart=")[2].partition("\n")[0].split()
+    assert program == "/opt/decima/bin/decima"
+    given = {
+        "/etc/decima/policy.npz": "fifo",
+        "/etc/decima/jobs.json": str(tmp_path / "jobs.json"),
+        "7733": "0",
+    }
+    write_workload(tmp_path / "jobs.json", Workload(tuple(PROFILES[:1]), None, "jobs", {}))
+    settings = dict(
+        line.removeprefix("Environment=").split("=", 1) for line in re.findall(r"Environment=.*", unit)
+    )
+    assert settings == {"NUMBA_CACHE_DIR": "/var/lib/decima/numba"}
+    assert "ProtectSystem=full" in unit  # else it could not make the file
+    environment = {
+        "HOME": str(tmp_path),
+        "PATH": os.environ["PATH"],
+        "PYTHONPATH": str(Path(__file__).parents[3]),
+    }
+    cache = os.environ.get("NUMBA_CACHE_DIR")
+    environment |= {"NUMBA_CACHE_DIR": cache} if cache else {}
+    command = [sys.executable, "-m", "decima", *(given.get(option, option) for option in options)]
+    with started(command, stdout=subprocess.PIPE, env=environment) as process:
+        assert process.stdout is not None
+        where = process.stdout.readline().split()[-1]
+        assert process.stdout.readline().strip() == f"token file: {tmp_path}/.decima/token"
+        with Client(where, token=(tmp_path / ".decima" / "token").read_text().strip()) as client:
+            assert client.ask(STATE).stages
+        status, _ = end(process, signal.SIGTERM)
+    assert status == 0

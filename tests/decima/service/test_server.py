@@ -31,7 +31,7 @@ from decima.service.page import Page
 from decima.service.protocol import LONGEST_LINE, Answer, Refusal, Welcome
 from decima.service.server import ServeError
 from decima.service.service import Connected, Service, Watcher
-from decima.service.token import read_token
+from decima.service.token import DEFAULT_TOKEN_FILE, read_token
 from simulator.cluster.observation import Decision, Observation
 from tests.decima.service.scripted_spark import ScriptedSpark
 from tests.decima.service.serving import Client, a_hello, a_job, a_stage, a_state, connect, executors, serving
@@ -435,6 +435,20 @@ def test_a_token_is_made_for_its_owner_only(tmp_path: Path) -> None:
         assert "\n" not in str(caught.value)
     with pytest.raises(ServeError, match="no token file"):
         read_token(path / "below")
+
+
+def test_the_default_token_is_in_home_and_of_this_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in the plugin for Spark; a file that is named may be another user's, such as root's."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    token = read_token(DEFAULT_TOKEN_FILE)
+    path = tmp_path / ".decima" / "token"
+    assert path.read_text().strip() == token
+    monkeypatch.setattr("decima.service.token.os.geteuid", lambda: path.stat().st_uid + 1)
+    with pytest.raises(ServeError, match="belongs to another user"):
+        read_token(DEFAULT_TOKEN_FILE)
+    assert read_token(path) == token
 
 
 def simulated_hours(client: Client, hours: float, seed: int, first_seq: int) -> int:

@@ -55,19 +55,34 @@ final class Settings {
   }
 
   /**
-   * What the service wants to hear first; empty if no file is named and the usual one is not there. It is read anew for
-   * each connection, since a service that starts again may have made another.
+   * What the service wants to hear first; empty if no file is named and the usual one is not there, or is not of this
+   * user. It is read anew for each connection, since a service that starts again may have made another.
    */
   String token() throws IOException {
-    Path file = tokenFile.isEmpty() ? Paths.get(System.getProperty("user.home"), ".decima", "token")
-        : Paths.get(tokenFile);
-    if (tokenFile.isEmpty() && !Files.isReadable(file)) {
+    Path file = tokenFile.isEmpty() ? home().resolve(".decima").resolve("token") : Paths.get(tokenFile);
+    if (tokenFile.isEmpty() && !(Files.isReadable(file) && isOurs(file))) {
       return "";
     }
     try {
       return new String(Files.readAllBytes(file), StandardCharsets.UTF_8).trim();
     } catch (IOException e) {
       throw new IOException("spark.decima.tokenFile cannot be read: " + e, e);
+    }
+  }
+
+  /** As the service has it: $HOME, else the home of the user; Java's user.home does not ask for $HOME. */
+  private static Path home() {
+    String home = System.getenv("HOME");
+    return Paths.get(home == null || home.isEmpty() ? System.getProperty("user.home") : home);
+  }
+
+  /** Whether the file belongs to the user of this process: $HOME may be that of another, as with sudo. */
+  private static boolean isOurs(Path file) throws IOException {
+    try {
+      Object user = Files.getAttribute(Paths.get("/proc/self"), "unix:uid");
+      return user.equals(Files.getAttribute(file, "unix:uid"));
+    } catch (IOException | UnsupportedOperationException | IllegalArgumentException e) {   // no Linux
+      return Files.getOwner(file).getName().equals(System.getProperty("user.name"));
     }
   }
 
