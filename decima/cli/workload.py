@@ -123,12 +123,27 @@ def spark(logs: Sequence[Path], out: Path, levels: str, parameters: Sequence[str
     say(f"{len(imported.workload.profiles)} profiles from {count} runs of queries{came} in {out}")
 
 
+#: Where predictions are off by more, it is said what that means.
+MUCH_OFF = 0.3
+#: A share of the driver's own time that is told.
+TELLING = 0.05
+
+
 def _trust(told: HeldOut) -> str:
     if told.runs.empty:
         return "no run could be predicted from others: there is none of a query that ran twice and alone"
     error, bias = (f"{value.mean:.1%}" for value in (told.error, told.bias))
     runs = f"{len(told.runs)} runs predicted from the other runs of their query"
-    return f"{runs}: off by {error} on average, bias {bias}"
+    text = f"{runs}: off by {error} on average, bias {bias}"
+    if told.driver_share > TELLING:
+        text += f"; {told.driver_share:.0%} of a run was the driver's own time, which profiles do not hold"
+    if told.error.mean > MUCH_OFF:
+        text += (
+            ". So much means that runs of the same query differed by as much: the machine was loaded, it was their "
+            "first run, or the data had grown. Compare schedulers with these jobs, but do not trust the seconds; "
+            "leave such logs out, or log more runs"
+        )
+    return text
 
 
 def trace_options(clock: str) -> Option:

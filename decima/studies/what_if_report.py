@@ -57,7 +57,7 @@ def _between(change: Range) -> str:
 
 def _clusters(found: WhatIf) -> Table:
     table = new_table(
-        "Mean seconds by cluster", "Applications", "Executors", "Jobs", "Ran under", "Measured", *found.jct_ms
+        "Mean seconds by cluster", "Application", "Executors", "Jobs", "Ran under", "Measured", *found.jct_ms
     )
     for _, row in found.by_cluster().head(MOST_CLUSTERS).iterrows():
         values = (_seconds(row[name]) for name in ("measured_s", *found.jct_ms))

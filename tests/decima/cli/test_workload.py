@@ -59,6 +59,7 @@ def test_real_recordings_are_imported(shared, tmp_path: Path) -> None:
     assert "all executors were on one machine, where scans took" in result.stdout
     assert "s to start (median)" in result.stdout
     assert "8 runs predicted from the other runs of their query: off by" in result.stdout
+    assert "do not trust the seconds" not in result.stdout
     separate = import_spark(*logs, "--out", "separate.json", "--separate-machines")
     assert "contention" not in separate.stdout
     assert "durations on 1; 2; 4 executors were measured" in run("show", "separate.json").stdout
@@ -334,3 +335,16 @@ def test_show_tells_errors_in_one_line(tmp_path: Path) -> None:
     assert_one_line_error(run("show", "missing.json"), "missing.json: no such workload, expected tpch")
     assert_one_line_error(run("show", "--profile", "none"), "no profile named 'none'")
     assert_one_line_error(run("show", "--out", "nowhere/a.png"), "cannot write nowhere/a.png")
+
+
+def test_an_import_that_is_far_off_says_what_that_means(tmp_path: Path) -> None:
+    log = LogBuilder().executor("0")
+    for job, duration in enumerate((1000, 5000, 1000, 5000)):
+        at = 10_000 + 50_000 * job
+        log.sql(job, at - 900, "q").job(job, [stage_info(job, 1)], at=at, sql=job).run(job, at, at + duration)
+        log.job_end(job, at + duration).sql_end(job, at + duration)
+    log.end(10**6).write(tmp_path / "log")
+    result = run("import", "spark", str(tmp_path / "log"), "--out", str(tmp_path / "jobs.json"))
+    text = " ".join(result.stdout.split())
+    assert "do not trust the seconds" in text
+    assert "of a run was the driver's own time" in text

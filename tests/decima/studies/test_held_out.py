@@ -50,3 +50,20 @@ def test_one_run_of_each_query_predicts_nothing(tmp_path: Path) -> None:
     log.run(0, 2000, 2200).job_end(0, 2200).sql_end(0, 2200).end()
     told = predict_held_out(import_event_logs([log.write(tmp_path / "log")]))
     assert told.runs.empty
+
+
+def test_the_drivers_own_time_is_told_apart(tmp_path: Path) -> None:
+    """Half a second of planning, 0.3 s between two stages, 0.2 s for the result; the executor has run other jobs."""
+    log = LogBuilder().executor("0")
+    log.job(90, [stage_info(90, 1)], at=1500).run(90, 1500, 1600).job_end(90, 1600)
+    for job in range(3):
+        at, scan = 10_000 * (job + 1), 2 * job
+        stages = [stage_info(scan, 4, rdd=100), stage_info(scan + 1, 1, (scan,), rdd=200)]
+        log.sql(job, at, "q").job(job, stages, at=at + 500, sql=job).run(scan, at + 500, at + 2500)
+        log.run(scan + 1, at + 2800, at + 3800).job_end(job, at + 3800).sql_end(job, at + 4000)
+    told = predict_held_out(import_event_logs([log.end(99_000).write(tmp_path / "log")]))
+    assert told.runs["measured_ms"].tolist() == [4000] * 3
+    assert told.runs["driver_ms"].tolist() == [1000] * 3
+    assert told.driver_share == pytest.approx(0.25)
+    assert told.runs["predicted_ms"].tolist() == pytest.approx([3000] * 3, rel=0.01)
+    assert told.with_driver().bias.mean == pytest.approx(0, abs=0.01)
