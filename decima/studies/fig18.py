@@ -86,7 +86,7 @@ class Fidelity:
         Columns: ``runs`` (how many were predicted), ``real`` and ``predicted`` (means, ms), and the mean error
         without its sign, a fraction, of ``predicted`` and each other column of ``runs``, as ``NAME error``.
         """
-        return _by_group(self.runs, ["data", "query"])
+        return pd.DataFrame() if self.runs.empty else _by_group(self.runs, ["data", "query"])
 
     def mixtures(self) -> pd.DataFrame:
         """One row per mixture, indexed by its name; columns as in `queries`, ``runs`` being applications.
@@ -104,9 +104,8 @@ class Fidelity:
 
         The index has two levels: ``alone`` or ``sharing``, and the prediction.
         """
-        parts = {"alone": _errors(self.runs)}
-        if not self.applications.empty:
-            parts["sharing"] = _errors(self.applications)
+        kinds = {"alone": self.runs, "sharing": self.applications}
+        parts = {where: _errors(table) for where, table in kinds.items() if not table.empty}
         tables = {
             where: pd.DataFrame({"mean": part.mean(), "p95": part.quantile(0.95), "max": part.max()})
             for where, part in parts.items()
@@ -137,14 +136,14 @@ def measure_fidelity(
     """Predict all runs that have a counterpart, and all mixtures.
 
     Args:
-        recordings: at least two runs of a query with ``executors`` executors, or nothing can be predicted.
+        recordings: two runs of a query with ``executors`` executors, or a mixture, or nothing can be predicted.
         executors: that a query alone had.
         num_seeds: draws of the durations that a prediction is the mean of, at least 1.
         on_step: called with the number of steps done and of all steps.
 
     Raises:
-        WorkloadError: no query has two such runs, or a mixture was recorded once and has a query of which
-            there is no single run.
+        WorkloadError: no query has two such runs and there is no mixture, or a mixture was recorded once and has a
+            query of which there is no single run.
     """
     by_query = recordings.by_query()
     pairs = [
@@ -153,12 +152,12 @@ def measure_fidelity(
         for run, half in _other_halves([run for run in runs if run.executors == executors])
         if half
     ]
-    if not pairs:
+    mixtures = [pair for group in recordings.by_mixture() for pair in _other_halves(group)]
+    if not pairs and not mixtures:
         raise WorkloadError(
             f"nothing to predict: expected two runs of a query with {executors} executors among the "
-            f"{len(recordings.runs)} recorded runs"
+            f"{len(recordings.runs)} recorded runs, or a mixture of applications"
         )
-    mixtures = [pair for group in recordings.by_mixture() for pair in _other_halves(group)]
     total = len(recordings.runs) + len(pairs) + len(mixtures)
     steps = itertools.count()
 

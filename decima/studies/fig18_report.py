@@ -56,10 +56,11 @@ def shown(fidelity: Fidelity, command: str) -> Shown:
 
 def fidelity_tables(fidelity: Fidelity) -> list[Table]:
     """Queries alone on the cluster, and mixtures if there are any; times in seconds, errors in percent."""
-    queries = fidelity.queries()
-    labels = [f"{query}  {data}" for data, query in queries.index]
-    title = f"Queries alone on {fidelity.executors} executors, {len(fidelity.runs)} runs"
-    tables = [_table(title, "Query", labels, queries, _QUERY_ERRORS)]
+    queries, tables = fidelity.queries(), []
+    if not queries.empty:
+        labels = [f"{query}  {data}" for data, query in queries.index]
+        title = f"Queries alone on {fidelity.executors} executors, {len(fidelity.runs)} runs"
+        tables.append(_table(title, "Query", labels, queries, _QUERY_ERRORS))
     mixtures = fidelity.mixtures()
     if not mixtures.empty:
         labels = [f"{name}  {sharing}" for name, sharing in mixtures["sharing"].items()]
@@ -81,11 +82,15 @@ def fidelity_notes(fidelity: Fidelity) -> list[str]:
                 f"{what}: mean error {figures['mean']:.1%} (paper: at most {PAPER_MEAN_ERROR[where]:.0%}), "
                 f"95th percentile {figures['p95']:.1%}."
             )
-    rerun, replays = summary["alone", "rerun"], fidelity.replays
+    if ("alone", "rerun") in summary:
+        mean = summary["alone", "rerun"]["mean"]
+        notes.append(
+            f"Rerun: predicted by the other half's wall time, {mean:.1%}: how much Spark itself varies."
+        )
+    replays = fidelity.replays
     off = (replays["replay"] / replays["real"] - 1).abs()
     return [
         *notes,
-        f"Rerun: predicted by the other half's wall time, {rerun['mean']:.1%}: how much Spark itself varies.",
         f"Replay: simulated from a run's own durations; of all {len(off)} runs alone {off.mean():.1%}, "
         f"at most {off.max():.1%}.",
         *(_sharing_notes(fidelity) if not fidelity.applications.empty else ()),
@@ -96,7 +101,8 @@ def fidelity_notes(fidelity: Fidelity) -> list[str]:
 def _sharing_notes(fidelity: Fidelity) -> list[str]:
     """What mixtures are predicted from, and what runs alone do not tell of them: how loaded the machine is."""
     from_alone = "From alone: from single runs, which do not tell how much applications slow each other down"
-    busy = [table["busy_cores"].mean() for table in (fidelity.runs, fidelity.applications)]
+    tables = (fidelity.runs, fidelity.applications)
+    busy = [math.nan if table.empty else table["busy_cores"].mean() for table in tables]
     if not any(map(math.isnan, busy)):
         from_alone += (
             f" ({busy[0]:.2f} cores of the machine were busy with one, {busy[1]:.2f} when they shared it)"
@@ -113,7 +119,7 @@ def plot_fidelity(fidelity: Fidelity) -> Figure:
     against simulated job completion time, and the mean errors with and without each effect.
     """
     queries, mixed = fidelity.queries(), not fidelity.applications.empty
-    panels = queries.index.unique("data")
+    panels = [] if queries.empty else queries.index.unique("data").tolist()
     heights = [2.6] * len(panels) + [3.8 if mixed else 2.6]
     figure = new_figure(10, sum(heights))
     grid = figure.add_gridspec(len(heights), 2, height_ratios=heights)
@@ -121,7 +127,8 @@ def plot_fidelity(fidelity: Fidelity) -> Figure:
         axes = figure.add_subplot(grid[row, :])
         _plot_queries(axes, queries.loc[data])
         axes.set_title(f"Alone on {fidelity.executors} executors, {data}", loc="left")
-    figure.axes[0].legend(ncols=2, loc="lower right", bbox_to_anchor=(1, 1), **LEGEND)
+    for axes in figure.axes[:1]:
+        axes.legend(ncols=2, loc="lower right", bbox_to_anchor=(1, 1), **LEGEND)
     if mixed:
         _plot_mixtures(figure.add_subplot(grid[-1, 0]), fidelity.applications)
     _plot_effects(figure.add_subplot(grid[-1, 1 if mixed else slice(None)]), fidelity.summary()["mean"])

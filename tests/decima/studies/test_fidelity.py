@@ -150,7 +150,20 @@ def test_recordings_of_a_mixture_predict_each_other(folder: Path) -> None:
 
 def test_nothing_to_predict(recordings: Recordings) -> None:
     with pytest.raises(WorkloadError, match="expected two runs of a query with 1 executors among the 3"):
-        measure_fidelity(recordings, executors=1)
+        measure_fidelity(Recordings(recordings.runs, ()), executors=1)
+
+
+def test_without_a_query_that_ran_twice_there_are_mixtures(folder: Path, tmp_path: Path) -> None:
+    """As in the recordings that come with the project."""
+    again = Path(shutil.copytree(folder, folder / "again"))
+    both = load_recordings([folder, again])
+    fidelity = measure_fidelity(both, executors=7, num_seeds=1)
+    assert fidelity.runs.empty
+    assert len(fidelity.applications) == 8
+    assert len(fidelity_tables(fidelity)) == 1
+    assert not any(note.startswith(("Alone", "Rerun")) for note in fidelity_notes(fidelity))
+    assert len(plot_fidelity(fidelity).axes) == 2
+    assert json.loads(fidelity.to_json())["runs"] == []
 
 
 def test_a_mixture_of_what_never_ran_alone(recordings: Recordings) -> None:
