@@ -204,8 +204,9 @@ def progress(patience_s: float = 0.0) -> Iterator[Tell]:
     """Show how far a command is: a bar on a terminal, elsewhere a line on stderr now and then.
 
     It gives a function of what goes on, how much of it is done and how much there is; further words for a bar
-    (``note``) or instead of a line (``line``); and whether a line is worth telling although one was just told
-    (``now``).
+    (``note``) or instead of a line (``line``); whether a line is worth telling although one was just told (``now``);
+    and whether it interrupts what goes on for moments (``within``), which then has a bar below the other and no line
+    of its own. All of them have an estimate of the time left.
 
     Args:
         patience_s: lines are told only when so much time is over; a command of seconds does without.
@@ -214,7 +215,7 @@ def progress(patience_s: float = 0.0) -> Iterator[Tell]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     console = Console(stderr=True, markup=False, emoji=False)
-    what_now, last_s, began_s = "", 0.0, time.monotonic()
+    phase, began_s = _Phase("", 0), time.monotonic()
     columns = (
         TextColumn("{task.description}", markup=False),
         BarColumn(),
@@ -223,22 +224,59 @@ def progress(patience_s: float = 0.0) -> Iterator[Tell]:
         TextColumn("{task.fields[note]}", markup=False),
     )
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
-        bar = bars.add_task("", note="")
+        bar, below = bars.add_task("", note=""), bars.add_task("", note="", visible=False)
 
         def tell(
-            what: str, done: int, total: int, *, note: str = "", line: str = "", now: bool = False
+            what: str,
+            done: int,
+            total: int,
+            *,
+            note: str = "",
+            line: str = "",
+            now: bool = False,
+            within: bool = False,
         ) -> None:
-            nonlocal what_now, last_s
-            begins = what != what_now
-            what_now = what
+            nonlocal phase
+            begins = what != phase.what and not within
+            if begins:
+                phase = _Phase(what, done)
             if console.is_terminal:
-                if begins:
-                    bars.reset(bar)
-                bars.update(bar, description=what, completed=done, total=total, note=note)
-            elif time.monotonic() - began_s >= patience_s and (
-                begins or now or time.monotonic() - last_s >= QUIET_S
+                this = below if within else bar
+                if begins or (within and done == 0):
+                    bars.reset(this)
+                bars.update(this, description=what, completed=done, total=total, note=note)
+                bars.update(below, visible=within and done < total)
+            elif (
+                not within and time.monotonic() - began_s >= patience_s and (begins or now or phase.is_quiet)
             ):
-                last_s = time.monotonic()
-                click.echo(line or f"{what}: {done} of {total}", err=True)
+                phase.told()
+                click.echo(f"{line or f'{what}: {done} of {total}'}{phase.left(done, total)}", err=True)
 
         yield tell
+
+
+class _Phase:
+    """Something that goes on, without a terminal: when it was last told, and how long it still takes."""
+
+    def __init__(self, what: str, done: int) -> None:
+        self.what, self._first = what, done
+        self._began_s = self._told_s = time.monotonic()
+        self._lines = 0
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing was told for long; the first estimate comes sooner."""
+        return time.monotonic() - self._told_s >= (PATIENCE_S if self._lines == 1 else QUIET_S)
+
+    def told(self) -> None:
+        """A line is told now."""
+        self._told_s = time.monotonic()
+        self._lines += 1
+
+    def left(self, done: int, total: int) -> str:
+        """The estimated time left, in words; empty as long as nothing is known."""
+        elapsed_s = time.monotonic() - self._began_s
+        if not self._first < done < total or elapsed_s < 1:
+            return ""
+        left_s = elapsed_s * (total - done) / (done - self._first)
+        return f"; about {left_s:.0f} s left" if left_s < 100 else f"; about {left_s / 60:.0f} min left"

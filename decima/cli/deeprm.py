@@ -196,17 +196,21 @@ def train(context: click.Context, /, device: str, workers: int | str | None, **o
 
     from decima.learning.grid.trainer import DeepRMTrainer
 
-    command, resume = training_command(context, source), options["resume"]
-    trainer = DeepRMTrainer(
-        config, options["out"], resume=resume, device=device, workers=workers or 1, command=command
-    )
-    result = watch(trainer, "the best heuristic", _describe)
+    def train_this(**callbacks: Any) -> TrainingResult[DeepRMConfig]:
+        command, resume = training_command(context, source), options["resume"]
+        trainer = DeepRMTrainer(
+            config, options["out"], resume=resume, device=device, workers=workers or 1, command=command
+        )
+        return trainer.run(**callbacks)
+
+    result = watch(train_this, context, "the best heuristic", _describe)
     show_training(
         result,
         _table(result),
         ("deeprm is the network", "sets"),
         "tetris* has the knob that is best on the training sets.",
         ["decima", "deeprm", "compare", "--checkpoint", str(result.policy_file)],
+        context,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -13,20 +14,21 @@ from decima.cli.console import INTERRUPTED, command_line, end, make_console, pro
 from decima.cli.options import (
     DEVICE,
     WORKERS,
-    override,
     settings_source,
     training_options,
-    workload_keys,
     workload_named,
     workload_options,
 )
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from matplotlib.figure import Figure
     from rich.table import Table
 
     from decima.learning.cluster.config import TrainingConfig
     from decima.learning.config import RunConfig
-    from decima.learning.loop import IterationReport, TrainingLoop, TrainingResult
+    from decima.learning.loop import IterationReport, TrainingResult
     from decima.settings import Section
 
 __all__ = ["explain", "show_training", "train", "training_command", "watch"]
@@ -38,7 +40,7 @@ Config = TypeVar("Config", bound="RunConfig")
 
 @click.command(context_settings={"show_default": True})
 @training_options(
-    "batch, stream, makespan, paper, general, packing, trace",
+    "quick, batch, stream, makespan, paper, general, packing, trace",
     DEFAULT_RECIPE,
     workload_options("what the settings say"),
 )
@@ -51,16 +53,14 @@ def train(context: click.Context, /, device: str, workers: int | str | None, **o
     The folder gets the policy that is best on sequences that no training meets (policy.npz), all settings
     (config.yaml), metrics (metrics.jsonl, TensorBoard) and a checkpoint to go on from. The same settings give
     the same policy, bit for bit on a CPU, whoever runs the episodes and however often the run was cut off.
-    Ctrl-C ends it early.
+    Ctrl-C ends it early, and --resume goes on. The recipe quick takes two minutes.
     """
-    from decima.learning.cluster.config import read_config
+    from decima.learning.cluster.config import read_config, workload_overrides
 
     workload = workload_named(options["workload"], options["profiles"])
-    keys = workload_keys(workload)
-    named = [] if workload is None else [("workload.profiles", "profiles"), ("workload.file", "file")]
     source = settings_source(options, DEFAULT_RECIPE)
-    overrides = [*options["overrides"], *(override(key, keys.get(name)) for key, name in named)]
-    config = read_config(source, overrides)  # before PyTorch is imported
+    named = [] if workload is None else workload_overrides(workload)
+    config = read_config(source, [*options["overrides"], *named])  # before PyTorch is imported
     if options["explain"]:
         from decima.learning.cluster.metrics import METRICS
 
@@ -68,47 +68,49 @@ def train(context: click.Context, /, device: str, workers: int | str | None, **o
         return
 
     from decima.evaluation.workers import available_cpus
-    from decima.learning.cluster.trainer import Trainer
-
-    def describe(metrics: Mapping[str, float]) -> Sequence[str]:
-        parts = []
-        if "jct_s" in metrics:
-            parts.append(f"training JCT {metrics['jct_s']:.1f} s, entropy {metrics.get('entropy', 0):.2f}")
-        if "validation_change_mean" in metrics:
-            parts.append(f"validation change {metrics['validation_change_mean']:+.1%} on average")
-        elif "improvement" in metrics:
-            reward = config.cluster.reward
-            objective = reward.upper() if reward == "jct" else reward
-            parts.append(f"validation {objective} {metrics[f'validation_{reward}_s']:.1f} s")
-        return parts
+    from decima.learning.cluster.trainer import train_policy
 
     against, knob = (
         "tuned weighted fair",
-        "tuned-weighted-fair has the best alpha of each sequence, known only in hindsight.",
+        "tuned-weighted-fair has the best alpha of each sequence, known only in hindsight; ± is half a 95 % confidence "
+        "interval (Student's t), of differences in pairs.",
     )
     if config.settings is not None:
         against = f"{config.validation.against} over the settings"
         knob = "The policy was kept that is best on average and nowhere worse for certain."
-    command, resume = training_command(context, source), options["resume"]
-    result = watch(
-        Trainer(
-            config,
-            options["out"],
-            resume=resume,
-            device=device,
-            workers=workers or available_cpus(),
-            command=command,
-        ),
-        against,
-        describe,
+    out = options["out"]
+    train_this = partial(
+        train_policy,
+        config,
+        out,
+        resume=options["resume"],
+        device=device,
+        workers=workers or available_cpus(),
+        command=training_command(context, source),
     )
+    result = watch(train_this, context, against, partial(_describe, config))
     show_training(
         result,
         _table(result) if config.settings is None else _grid_table(result),
         ("decima is the policy", "sequences"),
         knob,
         _compare_command(result),
+        context,
     )
+
+
+def _describe(config: TrainingConfig, metrics: Mapping[str, float]) -> Sequence[str]:
+    """An iteration, or an epoch of behaviour cloning, in words."""
+    parts = []
+    if "jct_s" in metrics:
+        parts.append(f"training JCT {metrics['jct_s']:.1f} s, entropy {metrics.get('entropy', 0):.2f}")
+    if "validation_change_mean" in metrics:
+        parts.append(f"validation change {metrics['validation_change_mean']:+.1%} on average")
+    elif "improvement" in metrics:
+        reward = config.cluster.reward
+        objective = reward.upper() if reward == "jct" else reward
+        parts.append(f"validation {objective} {metrics[f'validation_{reward}_s']:.1f} s")
+    return parts
 
 
 def _table(result: TrainingResult[TrainingConfig]) -> Table:
@@ -117,15 +119,32 @@ def _table(result: TrainingResult[TrainingConfig]) -> Table:
     from decima.evaluation.intervals import mean_interval
     from decima.show.tables import interval_text, new_table
 
-    what = "Makespan" if result.config.cluster.reward == "makespan" else "Mean JCT"
+    what = _objective(result)
     title = f"{result.config.validation.sequences} validation sequences, s"
-    table = new_table(title, "Scheduler", what, "decima is shorter by")
-    own = fmean(result.results["decima"])
+    table = new_table(title, "Scheduler", what[0].upper() + what[1:], f"decima's {what} is")
     for name, values in result.results.items():
         mean = interval_text(mean_interval(np.divide(values, 1000)))
-        shorter = "" if name == "decima" else f"{1 - own / fmean(values):.1%}"
-        table.add_row(name, mean, shorter, style="bold" if name == "decima" else None)
+        table.add_row(name, mean, _change_text(result, name), style="bold" if name == "decima" else None)
     return table
+
+
+def _objective(result: TrainingResult[TrainingConfig]) -> str:
+    return "makespan" if result.config.cluster.reward == "makespan" else "mean JCT"
+
+
+def _change_text(result: TrainingResult[TrainingConfig], name: str) -> str:
+    """How much shorter or longer decima's results are than a scheduler's, in pairs; empty for decima itself."""
+    import numpy as np
+
+    from decima.evaluation.intervals import mean_interval
+    from decima.show.tables import interval_text
+
+    if name == "decima":
+        return ""
+    own, theirs = np.array(result.results["decima"]), np.array(result.results[name])
+    change = mean_interval((own - theirs) / theirs.mean())
+    size = interval_text(change._replace(mean=abs(change.mean)), ".1%")
+    return f"{size} {'longer' if change.mean > 0 else 'shorter'}"
 
 
 def _grid_table(result: TrainingResult[TrainingConfig]) -> Table:
@@ -134,7 +153,7 @@ def _grid_table(result: TrainingResult[TrainingConfig]) -> Table:
 
     validation, settings = result.config.validation, result.config.settings
     assert settings is not None
-    what = "makespan" if result.config.cluster.reward == "makespan" else "mean JCT"
+    what = _objective(result)
     title = f"{validation.cells} settings, {validation.sequences} sequences each: {what}, s"
     table = new_table(title, "Setting", validation.against, "decima", "Change")
     reference, own = (
@@ -205,35 +224,75 @@ def explain(settings: Section, source: object, metrics: Mapping[str, str]) -> No
 
 
 def watch(
-    trainer: TrainingLoop[Config], against: str, describe: Callable[[Mapping[str, float]], Sequence[str]]
+    train: Callable[..., TrainingResult[Config]],
+    context: click.Context,
+    against: str,
+    describe: Callable[[Mapping[str, float]], Sequence[str]],
 ) -> TrainingResult[Config]:
-    """Run a training and show how far it is.
+    """Run a training and show how far it is; ends the program on Ctrl-C before the first iteration.
 
     Args:
-        trainer: of the training.
-        against: whom the policy is compared with.
+        train: of the callbacks ``on_iteration`` and ``on_progress``.
+        context: of the command.
+        against: the scheduler that the policy is compared with.
         describe: an iteration's metrics, in words.
     """
+    from decima.learning.loop import CONFIG
+    from decima.learning.progress import TRAINING, VALIDATION
 
     def versus(improvement: float) -> str:
         return f"{abs(improvement):.1%} {'better' if improvement >= 0 else 'worse'} than {against}"
 
-    with progress() as tell:
+    now = ("", 0, 0)  # the phase that goes on
+    try:
+        with progress() as tell:
 
-        def on_iteration(report: IterationReport) -> None:
-            validated, best = "improvement" in report.metrics, f"best: {versus(report.improvement)}"
-            parts = [f"{report.iteration}/{report.iterations}", *describe(report.metrics)]
-            if validated:
-                parts[-1] += f", {versus(report.metrics['improvement'])}"
-            line = "; ".join([*parts, best])
-            tell("training", report.iteration, report.iterations, note=best, line=line, now=validated)
+            def on_iteration(report: IterationReport) -> None:
+                parts, note = [_place(report), *describe(report.metrics)], ""
+                is_validated = "improvement" in report.metrics
+                if is_validated:
+                    parts[-1] += f", {versus(report.metrics['improvement'])}"
+                if report.iteration >= 0:
+                    note = f"best: {versus(report.improvement)}"
+                    parts.append(note)
+                tell(*now, note=note, line="; ".join(parts), now=is_validated)
 
-        total = trainer.config.iterations
-        return trainer.run(on_iteration, lambda words: tell(words, 0, total, line=words, now=True))
+            def on_progress(phase: str, done: int, total: int) -> None:
+                nonlocal now
+                if phase == VALIDATION:
+                    tell(phase, done, total, within=True)
+                    return
+                begins, now = phase != now[0], (phase, done, total)
+                if begins or phase != TRAINING:  # iterations have lines of their own
+                    tell(*now)
+
+            return train(on_iteration=on_iteration, on_progress=on_progress)
+    except KeyboardInterrupt:
+        if not (context.params["out"] / CONFIG).exists():
+            raise
+        end(f"interrupted before the first iteration; {_how_to_go_on(context)}", INTERRUPTED)
+
+
+def _place(report: IterationReport) -> str:
+    if report.iteration >= 0:
+        return f"{report.iteration}/{report.iterations}"
+    return (
+        f"{-report.iteration} {'epoch' if report.iteration == -1 else 'epochs'} of behaviour cloning to come"
+    )
+
+
+def _how_to_go_on(context: click.Context) -> str:
+    words = [*context.command_path.split()[1:], "--resume", "--out", str(context.params["out"])]
+    return f"to go on: {shlex.join(['decima', *words])}"
 
 
 def show_training(
-    result: TrainingResult[Any], table: Table, who: tuple[str, str], knob: str, again: Sequence[str]
+    result: TrainingResult[Any],
+    table: Table,
+    who: tuple[str, str],
+    knob: str,
+    again: Sequence[str],
+    context: click.Context,
 ) -> None:
     """Show what came of a training; ends the program if it was interrupted.
 
@@ -243,7 +302,10 @@ def show_training(
         who: was trained, and on what it was validated.
         knob: what is to be known of a scheduler of the table.
         again: the command that compares on something else.
+        context: of the command.
     """
+    from decima.outputs import atomic_path
+
     make_console().print(table)
     what, judges = who
     say(
@@ -251,7 +313,20 @@ def show_training(
         f"{result.cpu_s / 60:.1f} minutes of CPU time."
     )
     say(knob)
+    curve = context.params["out"] / "learning-curve.png"
+    with atomic_path(curve) as path:
+        _draw_curve(context.params["out"]).savefig(path, format="png")
+    say(f"Learning curve: {curve}")
     say(f"On {judges} that had no say in the choice:\n  {shlex.join(again)}")
     if result.interrupted:
         done = f"{result.iteration} of {result.config.iterations} iterations"
-        end(f"interrupted after {done}; --resume goes on", INTERRUPTED)
+        end(f"interrupted after {done}; {_how_to_go_on(context)}", INTERRUPTED)
+
+
+def _draw_curve(out: Path) -> Figure:
+    from decima.learning.curves import curve_of, objective_metric, read_run, reference_of
+    from decima.show.learning import plot_curves
+
+    run = read_run(out)
+    metric = objective_metric(run)
+    return plot_curves({"policy": curve_of([run], metric)}, metric, reference_of([run], metric))

@@ -1,7 +1,7 @@
 from .algorithms import Algorithm, Batch
 from .baselines import Baseline, Curve
 from .cluster.config import TrainingConfig, read_config
-from .cluster.trainer import Trainer
+from .cluster.trainer import Trainer, train_policy
 from .grid.config import DeepRMConfig
 from .grid.trainer import DeepRMTrainer
 from .loop import IterationReport, TrainingLoop, TrainingResult
@@ -26,4 +26,5 @@ __all__ = [
     "read_config",
     "read_metrics",
     "take_step",
+    "train_policy",
 ]

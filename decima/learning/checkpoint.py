@@ -49,10 +49,10 @@ class Checkpoint:
 
     Attributes:
         config: its settings, as JSON has them.
-        iteration: iterations that are over.
+        iteration: completed iterations; below 0, minus the epochs of behaviour cloning that are left.
         learner: what it learned, see ``Learner.state``.
-        reference: results of the classic schedulers on the validation set.
-        best: the best policy so far.
+        reference: results of the heuristics on the validation set.
+        best: the best policy so far; None before iteration 0.
         curve: [iteration, what is to be small, improvement] of each validation.
         cpu_s: CPU time since the training began, s.
         before: the trainings that made the policy it began with, see ``card.trainings_told``.
@@ -62,7 +62,7 @@ class Checkpoint:
     iteration: int
     learner: dict[str, Any]
     reference: dict[str, Any]
-    best: Best
+    best: Best | None
     curve: list[list[float]]
     cpu_s: float
     before: list[dict[str, Any]]
@@ -71,9 +71,8 @@ class Checkpoint:
 def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
     """Write a checkpoint, in one step."""
     data = io.BytesIO()  # PyTorch's own writer does not say what is wrong with a disk
-    torch.save(
-        {"format": FORMAT, "version": VERSION, **vars(checkpoint), "best": vars(checkpoint.best)}, data
-    )
+    best = None if checkpoint.best is None else vars(checkpoint.best)
+    torch.save({"format": FORMAT, "version": VERSION, **vars(checkpoint), "best": best}, data)
     with atomic_path(path) as partial:
         partial.write_bytes(data.getvalue())
 
@@ -97,12 +96,13 @@ def load_checkpoint(path: Path) -> Checkpoint:
         raise TrainingError(f"{path}: not a checkpoint of a training run")
     if (found := document.pop("version", None)) != VERSION:
         raise TrainingError(f"{path}: format version {VERSION} expected, got {found!r}")
-    for entries, kind in ((document, Checkpoint), (document.get("best"), Best)):
+    best = document.get("best", {})
+    for entries, kind in ((document, Checkpoint), *(() if best is None else ((best, Best),))):
         names = {field.name for field in fields(kind)}
         if not isinstance(entries, dict) or entries.keys() != names:
             wrong = sorted(names ^ (entries.keys() if isinstance(entries, dict) else set()), key=str)[0]
             raise TrainingError(f"{path}: {wrong} is missing or unknown")
-    checkpoint = Checkpoint(**{**document, "best": Best(**document["best"])})
+    checkpoint = Checkpoint(**{**document, "best": None if best is None else Best(**best)})
     try:
         _check_plain(document)
         _check(checkpoint)
@@ -136,14 +136,16 @@ def _are_numbers(value: Any) -> bool:
 def _check(checkpoint: Checkpoint) -> None:
     """Raise if anything but what only the learner knows is wrong."""
     best = checkpoint.best
-    for name, entries in (*vars(checkpoint).items(), *vars(best).items()):
+    for name, entries in (*vars(checkpoint).items(), *(() if best is None else vars(best).items())):
         if name in ("config", "learner", "reference", "weights", "results") and not isinstance(entries, dict):
             raise ValueError(f"{name} must be entries by name")
     if not isinstance(checkpoint.before, list):
         raise ValueError("before must be a list")
-    for iteration in (checkpoint.iteration, best.iteration):
-        if not isinstance(iteration, int) or iteration < 0:
-            raise ValueError("the iteration must be a number from 0")
-    if np.shape(checkpoint.curve)[1:] != (3,):
+    if not isinstance(checkpoint.iteration, int) or (checkpoint.iteration < 0) != (best is None):
+        raise ValueError("the iteration must be a number from 0, or below 0 and without a best policy")
+    if best is not None and (not isinstance(best.iteration, int) or best.iteration < 0):
+        raise ValueError("the iteration of the best policy must be a number from 0")
+    if best is not None and np.shape(checkpoint.curve)[1:] != (3,):
         raise ValueError("curve must have three columns")
-    fsum([checkpoint.cpu_s, best.improvement, *np.ravel(checkpoint.curve)])  # are numbers
+    improvement = 0.0 if best is None else best.improvement
+    fsum([checkpoint.cpu_s, improvement, *np.ravel(checkpoint.curve)])  # are numbers

@@ -7,9 +7,10 @@ checkpoint ends, on a CPU, with the very bits of one that was not. What is learn
 from __future__ import annotations
 
 import copy
+import math
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from decima.learning.card import BEFORE, policy_card, trainings_told
 from decima.learning.checkpoint import Best, Checkpoint, load_checkpoint, save_checkpoint
 from decima.learning.learner import Learner, copy_weights, load_weights
 from decima.learning.metrics import MetricsLog
+from decima.learning.progress import TRAINING, Tell, silent
 from decima.outputs import atomic_path, make_folder, uninterrupted
 from decima.policy.errors import NotFiniteError
 from decima.policy.threads import one_thread
@@ -48,13 +50,13 @@ Config = TypeVar("Config", bound="RunConfig")
 
 @dataclass(frozen=True, eq=False)
 class IterationReport:
-    """One iteration.
+    """One iteration, or one epoch of behaviour cloning before the first iteration.
 
     Attributes:
-        iteration: iterations that are over.
-        iterations: how many there will be.
-        metrics: what was measured, by name.
-        improvement: of the best policy so far over whom it is compared with.
+        iteration: completed iterations; below 0, minus the epochs of behaviour cloning that are left.
+        iterations: number of iterations of the whole training.
+        metrics: measured values, by name.
+        improvement: of the best policy so far over the reference scheduler; NaN before iteration 0.
     """
 
     iteration: int
@@ -69,12 +71,14 @@ class Validation:
 
     Attributes:
         objective: what is to be small.
-        improvement: over whom it is compared with.
-        result: beside those of the classic schedulers; plain numbers, in lists or by name.
-        metrics: what was measured, by name.
+        reference: objective of the scheduler that the policy is compared with.
+        improvement: over that scheduler.
+        result: beside those of the heuristics; plain numbers, in lists or by name.
+        metrics: measured values, by name.
     """
 
     objective: float
+    reference: float
     improvement: float
     result: Any
     metrics: Mapping[str, float]
@@ -147,6 +151,7 @@ class TrainingLoop(ABC, Generic[Config]):
         self._curve: list[list[float]] = []
         self._cpu_before_s = 0.0  # before this run was gone on with
         self._before: list[dict[str, Any]] = []  # the trainings that made the policy it began with
+        self._tell: Tell = silent
         # Where the run stands after its last whole iteration, whatever has become of all else since.
         self._checkpoint: Checkpoint | None = None
         if is_there:
@@ -165,8 +170,12 @@ class TrainingLoop(ABC, Generic[Config]):
         """Take the weights of another policy; what its file says about it."""
 
     @abstractmethod
-    def _begin(self, say: Callable[[str], None]) -> dict[str, Any]:
-        """What comes before the first iteration of a new run; results of the classic schedulers."""
+    def _run_heuristics(self) -> dict[str, Any]:
+        """Run the heuristics on the validation set; results by name."""
+
+    @abstractmethod
+    def _clone(self, epochs_done: int) -> Iterator[dict[str, float]]:
+        """Learn the choices of a heuristic; measured values of each epoch that is left."""
 
     @abstractmethod
     def _learn(self, iteration: int) -> dict[str, float]:
@@ -195,31 +204,33 @@ class TrainingLoop(ABC, Generic[Config]):
     # A run.
 
     @property
-    def iteration(self) -> int:
-        """Iterations that are over, as far as they are kept; -1 if nothing is."""
-        return -1 if self._checkpoint is None else self._checkpoint.iteration
+    def iteration(self) -> float:
+        """Completed iterations of the last checkpoint.
+
+        Below 0, minus the epochs of behaviour cloning that are left; minus infinity without a checkpoint.
+        """
+        return -math.inf if self._checkpoint is None else self._checkpoint.iteration
 
     def run(
-        self,
-        on_iteration: Callable[[IterationReport], None] | None = None,
-        on_phase: Callable[[str], None] | None = None,
+        self, on_iteration: Callable[[IterationReport], None] | None = None, on_progress: Tell = silent
     ) -> TrainingResult[Config]:
         """Train to the end, or until Ctrl-C; once. To go on, make another that resumes.
 
         Args:
-            on_iteration: called after each iteration; the first time for the policy before training.
-            on_phase: told in a few words what begins.
+            on_iteration: called for the initial policy, after each epoch of behaviour cloning and each iteration.
+            on_progress: called in every phase with its name, how much of it is done, and how much there is.
 
         Raises:
+            KeyboardInterrupt: Ctrl-C before the first iteration; the checkpoint keeps what was done, if there is one.
             DivergedError: a loss, gradient or probability is not finite; the last good checkpoint is kept.
             WorkerError: a worker process died.
         """
-        interrupted = False
+        interrupted, self._tell = False, on_progress
         with atomic_path(self.out / CONFIG) as path:
             path.write_text(f"{self._comment()}{self.config.to_yaml()}", encoding="utf-8")
         with one_thread(), MetricsLog(self.out, self.iteration, self.METRICS) as log:
             try:
-                with closing(self._iterations(on_phase or (lambda words: None))) as iterations:
+                with closing(self._iterations()) as iterations:
                     for metrics in iterations:
                         with uninterrupted():
                             self._finish(metrics, log)
@@ -230,18 +241,18 @@ class TrainingLoop(ABC, Generic[Config]):
                     raise
                 interrupted = True
             except NotFiniteError as error:
-                raise DivergedError(
-                    f"iteration {max(self.iteration, 0) + 1}: {error}; {self._kept()}"
-                ) from None
+                where = f"iteration {self.iteration + 1}" if self.iteration >= 0 else "before iteration 1"
+                raise DivergedError(f"{where}: {error}; {self._kept()}") from None
             finally:
-                if self.iteration >= 0:
+                if self._checkpoint is not None:
                     with uninterrupted():
-                        self._save()
+                        self._save(self._checkpoint)
         assert self._checkpoint is not None
         best = self._checkpoint.best
+        assert best is not None
         return TrainingResult(
             config=self.config,
-            iteration=self.iteration,
+            iteration=self._checkpoint.iteration,
             policy_file=self.out / POLICY,
             best_iteration=best.iteration,
             improvement=best.improvement,
@@ -250,33 +261,56 @@ class TrainingLoop(ABC, Generic[Config]):
             cpu_s=self._checkpoint.cpu_s,
         )
 
-    def _iterations(self, say: Callable[[str], None]) -> Generator[dict[str, float], None, None]:
-        """What was measured in each iteration that is not over; first, in a new run, that numbered 0."""
-        start, last = self.iteration, self.config.iterations
-        if start < 0:
-            self._reference = self._begin(say)
-            yield {"iteration": 0, **self._judge(0), "cpu_s": self._cpu_before_s + self._cpu_s()}
-        say("training")
-        for iteration in range(max(start, 0), last):
+    def _iterations(self) -> Generator[dict[str, float], None, None]:
+        """Measured values of each iteration that is not over, and of each epoch of behaviour cloning before them."""
+        cloning, last = self.config.behaviour_cloning, self.config.iterations
+        epochs = 0 if cloning is None else cloning.epochs
+        if self._checkpoint is None:
+            self._reference = self._run_heuristics()
+            yield self._measured(-epochs, {})
+        done = int(self.iteration)
+        if done < 0:
+            for metrics in self._clone(epochs + done):
+                done += 1
+                yield self._measured(done, metrics)
+        self._tell(TRAINING, done, last)
+        for iteration in range(done, last):
             done = iteration + 1
-            metrics = {"iteration": done, **self._learn(iteration)}
-            if done % self.config.validation.every == 0 or done == last:
-                metrics |= self._judge(done)
-            yield metrics | {"cpu_s": self._cpu_before_s + self._cpu_s()}
+            is_validated = done % self.config.validation.every == 0 or done == last
+            metrics = self._measured(done, self._learn(iteration), is_validated)
+            self._tell(TRAINING, done, last)
+            yield metrics
+
+    def _measured(
+        self, iteration: int, metrics: Mapping[str, float], is_validated: bool = True
+    ) -> dict[str, float]:
+        """Add to the values of an iteration those of validation and the CPU time."""
+        judged = self._judge(iteration) if is_validated else {}
+        return {
+            "iteration": iteration,
+            **metrics,
+            **judged,
+            "cpu_s": self._cpu_before_s + self._cpu_s(),
+        }
 
     def _judge(self, iteration: int) -> dict[str, float]:
-        """Judge the policy, and keep it if it is the best."""
+        """Validate the policy, and keep it if it is the best; one that is still being cloned is not kept."""
         found = self._validate()
-        if self._best is None or found.improvement > self._best.improvement:
-            results = {**self._reference, self.NAME: found.result}
-            self._best = Best(iteration, found.improvement, copy_weights(self._learner.kept), results)
-        self._curve = [*self._curve, [float(iteration), found.objective, found.improvement]]
-        return {**found.metrics, "improvement": found.improvement}
+        if iteration >= 0:
+            if self._best is None or found.improvement > self._best.improvement:
+                results = {**self._reference, self.NAME: found.result}
+                self._best = Best(iteration, found.improvement, copy_weights(self._learner.kept), results)
+            self._curve = [*self._curve, [float(iteration), found.objective, found.improvement]]
+        return {
+            **found.metrics,
+            "validation_reference": found.reference,
+            "improvement": found.improvement,
+        }
 
     def _finish(self, metrics: dict[str, float], log: MetricsLog) -> None:
-        assert self._best is not None
         iteration = int(metrics["iteration"])
-        metrics["best_improvement"] = self._best.improvement
+        if self._best is not None:
+            metrics["best_improvement"] = self._best.improvement
         log.write(metrics)
         self._checkpoint = Checkpoint(
             config=self.config.model_dump(mode="json"),
@@ -288,12 +322,16 @@ class TrainingLoop(ABC, Generic[Config]):
             cpu_s=metrics["cpu_s"],
             before=self._before,
         )
-        if iteration % self.config.checkpoint_every == 0 or self._best.iteration == iteration:
-            self._save()
+        is_best = self._best is None or self._best.iteration == iteration
+        if iteration % self.config.checkpoint_every == 0 or is_best:
+            self._save(self._checkpoint)
 
     def _report(self, metrics: Mapping[str, float]) -> IterationReport:
         return IterationReport(
-            int(metrics["iteration"]), self.config.iterations, metrics, metrics["best_improvement"]
+            int(metrics["iteration"]),
+            self.config.iterations,
+            metrics,
+            metrics.get("best_improvement", math.nan),
         )
 
     # What is kept.
@@ -315,15 +353,17 @@ class TrainingLoop(ABC, Generic[Config]):
         return before if settings == self.config.to_yaml() else f"{before} && {self.command}"
 
     def _kept(self) -> str:
-        if self.iteration < 0:
+        if self._checkpoint is None:
             return "nothing was learned yet"
+        if self.iteration < 0:
+            return f"{self._checkpoint_file} keeps what was cloned, {-self.iteration} epochs are left"
         return f"{self._checkpoint_file} keeps iteration {self.iteration}"
 
-    def _save(self) -> None:
-        checkpoint = self._checkpoint
-        assert checkpoint is not None
+    def _save(self, checkpoint: Checkpoint) -> None:
         save_checkpoint(self._checkpoint_file, checkpoint)
         best = checkpoint.best
+        if best is None:
+            return
         about = {
             "command": self.command,
             "seed": self.config.seed,
@@ -347,8 +387,12 @@ class TrainingLoop(ABC, Generic[Config]):
         config = self.config.model_dump(mode="json")
         _check_same_run(path, checkpoint.config, config, checkpoint.iteration)
         try:
+            cloning = self.config.behaviour_cloning
+            if -checkpoint.iteration > (0 if cloning is None else cloning.epochs):
+                raise ValueError(f"{-checkpoint.iteration} epochs of behaviour cloning are left")
             with warnings.catch_warnings(action="ignore"):  # PyTorch's, of tensors that make no sense
-                load_weights(self._learner.kept, checkpoint.best.weights)  # would they fit?
+                if checkpoint.best is not None:
+                    load_weights(self._learner.kept, checkpoint.best.weights)  # would they fit?
                 self._learner.restore(checkpoint.learner)
         except (AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
             reason = " ".join(str(error).split())

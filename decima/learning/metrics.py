@@ -17,17 +17,23 @@ from workloads.reading import read_bytes
 
 __all__ = ["COMMON", "MetricsLog", "read_metrics"]
 
+#: No row is of an iteration before this.
+FIRST = -(2**31)
+
 #: Name -> what it is, of those that all trainings have. Every row of ``metrics.jsonl`` is one iteration; a metric that
 #: was not measured is not there.
 COMMON: dict[str, str] = {
-    "iteration": "iterations that are over; 0 is the policy before the first",
+    "iteration": "completed iterations; 0 is the policy before the first; below 0, minus the epochs of behaviour "
+    "cloning that are left",
     "return": "sum of rewards, averaged over the training episodes",
-    "samples": "decisions with more than one answer: what is learned from",
+    "cloning_loss": "mean negative log-probability of the teacher's choices, nats; in behaviour cloning only",
+    "samples": "decisions with more than one answer that were learned from",
     "steps": "gradient steps",
     "entropy": "of the policy, nats per sample",
     "gradient_norm": "length of the policy's gradient before it is clipped, averaged over the gradient steps",
     "learning_rate": "of the policy",
     "cpu_s": "CPU time since the training began, over all processes, s",
+    "validation_reference": "the objective of the scheduler that the policy is compared with, on the validation set",
     "best_improvement": "the highest improvement so far: that of policy.npz",
 }
 
@@ -54,11 +60,11 @@ class MetricsLog:
 
     Args:
         out: the folder of the training run.
-        iteration: rows after this one, from a run that was cut off, are dropped; -1 for a new run.
+        iteration: rows after this one, from a run that was cut off, are dropped; minus infinity for a new run.
         known: name -> what it is, of all metrics that there may be.
     """
 
-    def __init__(self, out: Path, iteration: int, known: Mapping[str, str]) -> None:
+    def __init__(self, out: Path, iteration: float, known: Mapping[str, str]) -> None:
         self._known = known
         path = out / "metrics.jsonl"
         kept = [row for row in read_metrics(path) if row["iteration"] <= iteration] if path.exists() else []
@@ -68,7 +74,7 @@ class MetricsLog:
         with writing(path):
             self._file = path.open("a", encoding="utf-8")
         with writing(out / "tensorboard"):
-            self._board = SummaryWriter(str(out / "tensorboard"), purge_step=iteration + 1)
+            self._board = SummaryWriter(str(out / "tensorboard"), purge_step=int(max(iteration + 1, FIRST)))
 
     def __enter__(self) -> Self:
         return self

@@ -35,8 +35,9 @@ from decima.learning.cluster.config import RECIPES
 from decima.learning.cluster.trainer import Trainer
 from decima.learning.grid.trainer import DeepRMTrainer
 from decima.learning.loop import CARD, CHECKPOINT, POLICY
+from decima.learning.progress import Tell, silent
 from decima.learning.sweep_config import SweepConfig
-from decima.learning.trainings import Tell, train_all
+from decima.learning.trainings import train_all
 from decima.outputs import atomic_path, make_folder
 from decima.policy.archive import add_about
 from decima.settings import DivergedError, TrainingError, read_settings
@@ -136,7 +137,7 @@ def run_sweep(
     *,
     workers: int | str = 1,
     command: str = "",
-    tell: Tell = lambda what, done, total: None,
+    tell: Tell = silent,
 ) -> SweepResult:
     """Train whatever is not trained yet; to go on with a sweep is to run it again.
 
@@ -253,6 +254,7 @@ def _train(
             return Trial(number, settings, tuple(results), True)
         checkpoint = load_checkpoint(out / name / CHECKPOINT)
         best = checkpoint.best
+        assert best is not None
         objective = {int(row[0]): row[1] for row in checkpoint.curve}[best.iteration]
         results.append(SeedResult(seed, objective, best.improvement, best.iteration, checkpoint.cpu_s))
     if len(results) > 1:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 from decima.learning.checkpoint import load_checkpoint
 from decima.learning.config import RunConfig
 from decima.learning.loop import CHECKPOINT, POLICY, TrainingLoop
+from decima.learning.progress import TRAINING, VALIDATION, Tell, silent
 from decima.settings import TrainingError
 
 __all__ = ["Tell", "train_all"]
-
-#: Told what goes on, how much of it is done, and how much there is.
-Tell = Callable[[str, int, int], None]
 
 Config = TypeVar("Config", bound=RunConfig)
 
@@ -23,7 +22,7 @@ def train_all(
     configs: Mapping[str, Config],
     folder: Path,
     make_trainer: Callable[[Config, Path], TrainingLoop[Config]],
-    tell: Tell = lambda what, done, total: None,
+    tell: Tell = silent,
     elsewhere: str = "another folder for this study: --policies DIR",
 ) -> dict[str, Path]:
     """Train one policy after the other.
@@ -32,7 +31,7 @@ def train_all(
         configs: name -> settings.
         folder: holds a folder of each name.
         make_trainer: of settings and a folder; it goes on with what is there.
-        tell: told how far it is.
+        tell: told how far each training is, phase by phase.
         elsewhere: what to do where a folder holds a policy of other settings.
 
     Returns:
@@ -49,16 +48,20 @@ def train_all(
         files[name] = out / POLICY
         if _complete(config, out):
             continue
-        what = f"training {name}"
         try:
             trainer = make_trainer(config, out)
         except TrainingError as error:
             raise TrainingError(f"{error}; {elsewhere}") from None
-        tell(what, 0, config.iterations)
-        result = trainer.run(lambda report, what=what: tell(what, report.iteration, report.iterations))  # type: ignore[misc]
+        result = trainer.run(on_progress=partial(_tell_phase, tell, f"training {name}"))
         if result.interrupted:
             raise KeyboardInterrupt
     return files
+
+
+def _tell_phase(tell: Tell, what: str, phase: str, done: int, total: int) -> None:
+    """Tell a phase of one of several trainings; validations of seconds between its iterations are left out."""
+    if phase != VALIDATION:
+        tell(what if phase == TRAINING else f"{what}: {phase}", done, total)
 
 
 def _complete(config: RunConfig, out: Path) -> bool:

@@ -186,7 +186,7 @@ class Advantages:
             seed = spec.sequence.seed
             if seed not in runs:
                 scheduler = make_scheduler(heuristic, seed)
-                run = roll_out_scheduler(scheduler, policy, [spec])
+                run = roll_out_scheduler(scheduler, policy.config, [spec])
                 if self._relative:
                     run = _in_units(run, np.array([unit_ms]))
                 runs[seed] = (

@@ -6,6 +6,7 @@ a few such files come with the project, see ``RECIPES``. Times are seconds, as e
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
@@ -31,8 +32,9 @@ from decima.learning.cluster.settings import SettingsConditions, SettingsSection
 from decima.learning.config import RunConfig
 from decima.settings import Recipes, read_settings
 from workloads.arrivals import JobSequence, RandomStream, random_stream
+from workloads.sources.open import EMBEDDED
 
-__all__ = ["RECIPES", "TrainingConfig", "read_config"]
+__all__ = ["RECIPES", "TrainingConfig", "read_config", "workload_overrides"]
 
 #: Those of ``decima train``.
 RECIPES = Recipes(resources.files("decima.learning.cluster") / "recipes")
@@ -124,6 +126,18 @@ class TrainingConfig(RunConfig):
             num_jobs=self.workload.jobs,
             memory_demand=self.workload.memory_demand,
         )
+
+
+def workload_overrides(name: str | Path) -> list[str]:
+    """Settings, as ``read_config`` takes them, that name a workload.
+
+    Args:
+        name: ``tpch``, ``synthetic``, a workload file, or a folder of published TPC-H profiles.
+    """
+    is_folder = Path(name).is_dir()
+    file = None if is_folder or str(name) == EMBEDDED else str(name)
+    profiles = str(name) if is_folder else None
+    return [f"workload.profiles={json.dumps(profiles)}", f"workload.file={json.dumps(file)}"]
 
 
 def read_config(source: str | Path, overrides: Sequence[str] = ()) -> TrainingConfig:

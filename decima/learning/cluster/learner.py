@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import math
 import time
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -17,21 +17,15 @@ from numpy.typing import NDArray
 from decima.learning import learner
 from decima.learning.algorithms import PPO, Algorithm, Batch, Reinforce
 from decima.learning.cluster.advantages import Advantages
-from decima.learning.cluster.curriculum import (
-    EpisodeSpec,
-    cloning_seeds,
-    cloning_shuffling,
-    plan_iteration,
-    shuffling,
-)
-from decima.learning.cluster.rollout import Trajectories, roll_out_scheduler
+from decima.learning.cluster.curriculum import cloning_seeds, cloning_shuffling, plan_iteration, shuffling
+from decima.learning.cluster.rollout import Trajectories
 from decima.learning.part import wrong_part
-from decima.learning.updates import UpdateReport, clone_behaviour, parts_of
+from decima.learning.progress import Tell, silent
+from decima.learning.updates import UpdateReport, parts_of
 from decima.policy.errors import PolicyFileError
 from decima.policy.loading import load_policy
 from decima.policy.parts import build_part, is_own
 from decima.policy.policy import Policy
-from decima.registry import make_scheduler
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -98,37 +92,39 @@ class Learner(learner.Learner):
         for each in (self.policy, self.average):
             each.load_state_dict(policy.state_dict())
 
-    def clone(self, cloning: CloningSection) -> None:
-        """Learn the choices of a classic scheduler. The learning rate falls linearly to a tenth.
+    def clone(
+        self, simulation: Simulation, cloning: CloningSection, epochs_done: int = 0, tell: Tell = silent
+    ) -> Iterator[dict[str, float]]:
+        """Learn the choices of a heuristic. The learning rate falls linearly to a tenth.
+
+        Returns:
+            Measured values of each epoch that is left, see ``clone_epochs``.
 
         Raises:
-            NotFiniteError: a loss or its gradient is no number.
+            NotFiniteError: a loss or its gradient is not finite.
+            WorkerError: a worker process died.
         """
-        begun = time.process_time()
-        conditions = replace(self._conditions, num_jobs=cloning.jobs or self._conditions.num_jobs)
-        share = self.config.episodes.share
-        specs = [
-            EpisodeSpec(conditions.sequence(seed), conditions.cluster_of(seed), share=share)
-            for seed in cloning_seeds(self.config)
-        ]
-        scheduler = make_scheduler(cloning.scheduler, self.config.seed)
-        samples = roll_out_scheduler(scheduler, self.policy, specs)
-        optimiser = torch.optim.Adam(self.policy.parameters())
+        samples = simulation.watch(
+            cloning.scheduler, cloning_seeds(self.config), cloning.jobs, self.config.episodes.share, tell
+        )
         random = cloning_shuffling(self.config)
-        for epoch in range(cloning.epochs if len(samples) else 0):
-            optimiser.param_groups[0]["lr"] = cloning.learning_rate * (
-                1 - 0.9 * epoch / max(1, cloning.epochs - 1)
-            )
-            clone_behaviour(
-                partial(samples.evaluate, self.policy),
-                self.policy,
-                optimiser,
-                parts_of(random.permutation(len(samples)), cloning.minibatch),
-                entropy_weight=cloning.entropy,
-                max_gradient_norm=self.config.update.max_gradient_norm,
-            )
-        self.average.load_state_dict(self.policy.state_dict())
-        self.cpu_s += time.process_time() - begun
+        for metrics in self.clone_epochs(
+            partial(samples.evaluate, self.policy),
+            (
+                parts_of(random.permutation(len(samples)), cloning.minibatch) if len(samples) else []
+                for _ in itertools.count()
+            ),
+            [
+                cloning.learning_rate * (1 - 0.9 * epoch / max(1, cloning.epochs - 1))
+                for epoch in range(cloning.epochs)
+            ],
+            epochs_done,
+            tell,
+            entropy_weight=cloning.entropy,
+            max_gradient_norm=self.config.update.max_gradient_norm,
+        ):
+            self.average.load_state_dict(self.policy.state_dict())
+            yield metrics
 
     def learn(self, simulation: Simulation, iteration: int) -> dict[str, float]:
         """Run an iteration's episodes and follow their advantages.

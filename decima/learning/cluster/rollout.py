@@ -196,14 +196,14 @@ def roll_out(policy: Actor | Policy, specs: Sequence[EpisodeSpec]) -> Trajectori
 
 
 def roll_out_scheduler(
-    scheduler: DecidesStages, policy: Policy, specs: Sequence[EpisodeSpec]
+    scheduler: DecidesStages, policy: PolicyConfig, specs: Sequence[EpisodeSpec]
 ) -> Trajectories:
     """Let any scheduler run episodes, and record what it chose as choices of a policy.
 
     Where it leaves executors idle and the policy cannot, or asks for more than the policy's limits allow, there is no
     such choice: the first is no sample, the second is recorded as the largest limit.
     """
-    episodes = [_Episode(policy.config, spec) for spec in specs]
+    episodes = [_Episode(policy, spec) for spec in specs]
     for episode in episodes:
         scheduler.reset(episode.spec.cluster)
         while not episode.cluster.done:
@@ -215,7 +215,7 @@ def roll_out_scheduler(
                 episode.decide(decision)
             else:
                 episode.choose(graph, *choice, 0.0)
-    return _gather(policy.config, episodes)
+    return _gather(policy, episodes)
 
 
 def _gather(config: PolicyConfig, episodes: Sequence[_Episode]) -> Trajectories:

@@ -7,8 +7,8 @@ A policy is validated greedily, on sequences that no training meets, against the
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -17,12 +17,14 @@ from numpy.typing import NDArray
 
 from decima.evaluation.run import objective_ms, run_scheduler
 from decima.evaluation.tuning import ALPHAS, HINDSIGHT, best_for_all, sweep_ms, weighted_fair
-from decima.learning.cluster.curriculum import EpisodePlan, episode_specs
-from decima.learning.cluster.rollout import Trajectories, roll_out
+from decima.learning.cluster.curriculum import EpisodePlan, EpisodeSpec, episode_specs
+from decima.learning.cluster.rollout import Trajectories, roll_out, roll_out_scheduler
+from decima.learning.progress import VALIDATION, Tell, silent
 from decima.learning.simulation import SharedSimulation
 from decima.policy.errors import NotFiniteError
 from decima.policy.loading import make_actor
 from decima.policy.scheduler import NeuralScheduler
+from decima.registry import make_scheduler
 from simulator.cluster.episode import run_episode
 
 if TYPE_CHECKING:
@@ -36,6 +38,10 @@ __all__ = ["Simulation", "fair_ms", "judge"]
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
+HEURISTICS = "heuristics on the validation sequences"
+#: Sequences that a policy is validated on at once, from one message about progress to the next.
+FEW = 4
+
 
 @dataclass(frozen=True, eq=False)
 class _Shared:
@@ -43,6 +49,7 @@ class _Shared:
 
     conditions: Conditions
     policy: PolicyConfig
+    seed: int
 
 
 class Simulation(SharedSimulation):
@@ -52,6 +59,7 @@ class Simulation(SharedSimulation):
         conditions: the cluster, and how sequences are drawn.
         policy: the shape of the policies.
         workers: see ``check_workers``.
+        seed: of heuristics that choose at random.
 
     Attributes:
         cpu_s: CPU time of all episodes so far, over all workers, s.
@@ -60,8 +68,29 @@ class Simulation(SharedSimulation):
         WorkerError: there are no such workers.
     """
 
-    def __init__(self, conditions: Conditions, policy: PolicyConfig, workers: int | str) -> None:
-        super().__init__(_Shared(conditions, policy), workers)
+    def __init__(
+        self, conditions: Conditions, policy: PolicyConfig, workers: int | str, seed: int = 0
+    ) -> None:
+        super().__init__(_Shared(conditions, policy, seed), workers)
+
+    def watch(
+        self, scheduler: str, seeds: Sequence[int], num_jobs: int | None, share: float, tell: Tell = silent
+    ) -> Trajectories:
+        """Let a heuristic run sequences, and record what it chose as choices of a policy.
+
+        Args:
+            scheduler: the heuristic's name, see ``decima.registry.make_scheduler``.
+            seeds: of the sequences.
+            num_jobs: jobs in each sequence; as many as in training if None.
+            share: of its decisions that become samples.
+            tell: told the episodes.
+
+        Raises:
+            WorkerError: workers died.
+        """
+        watched = partial(_watch, scheduler, num_jobs, share)
+        phase = f"episodes of {scheduler} to clone"
+        return Trajectories.concatenate(self._in_order(watched, seeds, partial(tell, phase)))
 
     def roll_out(self, policy: Policy, plans: Sequence[EpisodePlan]) -> Trajectories:
         """Let a policy sample these episodes.
@@ -74,50 +103,74 @@ class Simulation(SharedSimulation):
             self._in_order(partial(_roll_out, policy.arrays), self._shares(plans))
         )
 
-    def judge(self, policy: Policy, seeds: Sequence[int]) -> NDArray[np.float64]:
+    def judge(self, policy: Policy, seeds: Sequence[int], tell: Tell = silent) -> NDArray[np.float64]:
         """Let a greedy policy run the sequences of these seeds; see ``judge``.
 
         Raises:
             NotFiniteError: it has weights that are no numbers.
             WorkerError: workers died.
         """
-        return np.concatenate(self._in_order(partial(_judge, policy.arrays), self._shares(seeds)))
+        shares = self._shares(seeds, FEW)
+        judged = partial(_judge, policy.arrays)
+        return np.concatenate(self._in_order(judged, shares, partial(tell, VALIDATION), map(len, shares)))
 
-    def reference(self, seeds: Sequence[int]) -> dict[str, list[float]]:
-        """Let the classic schedulers run the sequences of these seeds.
+    def reference(self, seeds: Sequence[int], tell: Tell = silent) -> dict[str, list[float]]:
+        """Let fair sharing and weighted fair sharing with each alpha run the sequences of these seeds.
 
         Raises:
             WorkerError: workers died.
         """
-        return _reference(np.array(self._in_order(_reference_row, seeds)))
+        return _reference(np.array(self._in_order(_reference_row, seeds, partial(tell, HEURISTICS))))
 
-    def schedulers(self, names: Sequence[str], seeds: Sequence[int]) -> dict[str, list[float]]:
+    def schedulers(
+        self, names: Sequence[str], seeds: Sequence[int], tell: Tell = silent
+    ) -> dict[str, list[float]]:
         """Let schedulers run the sequences of these seeds: what is rewarded, by scheduler, [n], ms.
 
         Raises:
             WorkerError: workers died.
         """
         work = [(name, seed) for name in names for seed in seeds]
-        table = np.array(self._in_order(_scheduled, work)).reshape(len(names), len(seeds))
+        results = self._in_order(_scheduled, work, partial(tell, HEURISTICS))
+        table = np.array(results).reshape(len(names), len(seeds))
         return dict(zip(names, table.tolist(), strict=True))
 
-    def _shares(self, items: Sequence[Item]) -> list[list[Item]]:
-        """Each worker's share of the items, in order."""
-        places = np.array_split(np.arange(len(items)), min(self._workers.count, len(items)))
+    def _shares(self, items: Sequence[Item], most: int | None = None) -> list[list[Item]]:
+        """Each worker's share of the items, in order; in parts of at most ``most``."""
+        count = self._workers.count if most is None else max(self._workers.count, -(-len(items) // most))
+        places = np.array_split(np.arange(len(items)), min(count, len(items)))
         return [[items[place] for place in part] for part in places]
 
-    def _in_order(self, function: Callable[[_Shared, Item], Result], items: Sequence[Item]) -> list[Result]:
-        """Results in the order of the items."""
-        done = sorted(
-            self._workers.map(partial(_timed, function), enumerate(items)), key=lambda each: each[0]
-        )
-        self.cpu_s += sum(cpu_s for _, _, cpu_s in done)
-        return [result for _, result, _ in done]
+    def _in_order(
+        self,
+        function: Callable[[_Shared, Item], Result],
+        items: Sequence[Item],
+        tell: Callable[[int, int], None] = lambda done, total: None,
+        sizes: Iterable[int] | None = None,
+    ) -> list[Result]:
+        """Results in the order of the items; how many are done is told, each counted as its size, or as 1."""
+        size = [1] * len(items) if sizes is None else list(sizes)
+        finished: list[tuple[int, Result, float]] = []
+        tell(0, sum(size))
+        for each in self._workers.map(partial(_timed, function), enumerate(items)):
+            finished.append(each)
+            tell(sum(size[number] for number, _, _ in finished), sum(size))
+        finished.sort(key=lambda each: each[0])
+        self.cpu_s += sum(cpu_s for _, _, cpu_s in finished)
+        return [result for _, result, _ in finished]
 
 
 # What the workers do.
 
 _Weights = dict[str, NDArray[np.float32]]
+
+
+def _watch(scheduler: str, num_jobs: int | None, share: float, shared: _Shared, seed: int) -> Trajectories:
+    conditions = shared.conditions
+    if num_jobs is not None:
+        conditions = replace(conditions, num_jobs=num_jobs)
+    spec = EpisodeSpec(conditions.sequence(seed), conditions.cluster_of(seed), share=share)
+    return roll_out_scheduler(make_scheduler(scheduler, shared.seed), shared.policy, [spec])
 
 
 def _roll_out(weights: _Weights, shared: _Shared, plans: list[EpisodePlan]) -> Trajectories:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from statistics import fmean
@@ -15,21 +15,22 @@ from decima.evaluation.fit import surroundings
 from decima.evaluation.intervals import Interval, mean_interval
 from decima.evaluation.tuning import HINDSIGHT
 from decima.evaluation.workers import check_workers
+from decima.learning.cluster.config import TrainingConfig, read_config, workload_overrides
 from decima.learning.cluster.curriculum import training_seeds, validation_seeds
 from decima.learning.cluster.learner import Learner
 from decima.learning.cluster.metrics import METRICS
 from decima.learning.cluster.settings import by_cell
 from decima.learning.cluster.simulation import Simulation, fair_ms
 from decima.learning.learner import check_device
-from decima.learning.loop import TrainingLoop, Validation
+from decima.learning.loop import CONFIG, IterationReport, TrainingLoop, TrainingResult, Validation
+from decima.learning.progress import Tell, silent
 from decima.policy.files import TRAINED_ON, policy_path, read_about, save_policy
 from decima.settings import TrainingError
 
 if TYPE_CHECKING:
-    from decima.learning.cluster.config import TrainingConfig
     from decima.policy.policy import Policy
 
-__all__ = ["Trainer"]
+__all__ = ["Trainer", "train_policy"]
 
 #: Training sequences that say what a policy was trained on; where each has a setting of its own, it takes more.
 MEASURED, MEASURED_SETTINGS = 20, 300
@@ -90,21 +91,21 @@ class Trainer(TrainingLoop["TrainingConfig"]):
                 f"{path}: is of a run on another workload: fair does not do there what it does now"
             )
 
-    def _iterations(self, say: Callable[[str], None]) -> Generator[dict[str, float], None, None]:
-        with Simulation(self._conditions, self._learner.policy.config, self._workers) as self._simulation:
-            yield from super()._iterations(say)
+    def _iterations(self) -> Generator[dict[str, float], None, None]:
+        shape, seed = self._learner.policy.config, self.config.seed
+        with Simulation(self._conditions, shape, self._workers, seed) as self._simulation:
+            yield from super()._iterations()
 
-    def _begin(self, say: Callable[[str], None]) -> dict[str, Any]:
-        say("classic schedulers on the validation sequences")
+    def _run_heuristics(self) -> dict[str, Any]:
         seeds = validation_seeds(self.config)
         if self.config.settings is None:
-            reference = self._simulation.reference(seeds)
-        else:
-            reference = self._simulation.schedulers(self._references, seeds)
-        if self.config.behaviour_cloning is not None:
-            say(f"behaviour cloning of {self.config.behaviour_cloning.scheduler}")
-            self._learner.clone(self.config.behaviour_cloning)
-        return reference
+            return self._simulation.reference(seeds, self._tell)
+        return self._simulation.schedulers(self._references, seeds, self._tell)
+
+    def _clone(self, epochs_done: int) -> Iterator[dict[str, float]]:
+        cloning = self.config.behaviour_cloning
+        assert cloning is not None
+        return self._learner.clone(self._simulation, cloning, epochs_done, self._tell)
 
     def _learn(self, iteration: int) -> dict[str, float]:
         return self._learner.learn(self._simulation, iteration)
@@ -114,7 +115,7 @@ class Trainer(TrainingLoop["TrainingConfig"]):
 
     def _validate(self) -> Validation:
         seeds = validation_seeds(self.config)
-        jct_ms, makespan_ms = self._simulation.judge(self._learner.average, seeds).T.copy()
+        jct_ms, makespan_ms = self._simulation.judge(self._learner.average, seeds, self._tell).T.copy()
         objective = makespan_ms if self.config.cluster.reward == "makespan" else jct_ms
         if self.config.settings is not None:
             return self._over_cells(objective)
@@ -123,8 +124,8 @@ class Trainer(TrainingLoop["TrainingConfig"]):
             "validation_jct_s": float(jct_ms.mean()) / 1000,
             "validation_makespan_s": float(makespan_ms.mean()) / 1000,
         }
-        improvement = float(1 - mean / np.mean(self._reference[HINDSIGHT]))
-        return Validation(mean / 1000, improvement, objective.tolist(), measured)
+        reference = float(np.mean(self._reference[HINDSIGHT]))
+        return Validation(mean / 1000, reference / 1000, 1 - mean / reference, objective.tolist(), measured)
 
     @property
     def _references(self) -> list[str]:
@@ -137,7 +138,7 @@ class Trainer(TrainingLoop["TrainingConfig"]):
         # Of many settings with few sequences each, chance alone makes one worse: only what is beyond it counts.
         worst = max(0.0, *(float(change.mean - np.nan_to_num(change.half_width)) for change in changes))
         measured = {"validation_change_mean": mean, "validation_change_worst": worst}
-        return Validation(mean, -mean - worst, objective_ms.tolist(), measured)
+        return Validation(mean, 0.0, -mean - worst, objective_ms.tolist(), measured)
 
     def _changes(self, own: ArrayLike, results: Mapping[str, Any]) -> list[Interval]:
         """By what fraction the mean of each cell is above that of whom it is compared with, in pairs."""
@@ -187,3 +188,57 @@ class Trainer(TrainingLoop["TrainingConfig"]):
 
     def _write(self, path: Path, network: Policy, about: Mapping[str, Any]) -> None:
         save_policy(path, network, about)
+
+
+def train_policy(
+    config: TrainingConfig | str | Path | None,
+    out: str | Path,
+    *,
+    workload: str | Path | None = None,
+    overrides: Sequence[str] = (),
+    resume: bool = False,
+    device: str = "cpu",
+    workers: int | str = 1,
+    command: str = "",
+    on_iteration: Callable[[IterationReport], None] | None = None,
+    on_progress: Tell = silent,
+) -> TrainingResult[TrainingConfig]:
+    """Train a policy, as ``decima train`` does.
+
+    The folder gets ``policy.npz``, the policy that was best on the validation sequences, its card, all settings,
+    metrics and a checkpoint. The same settings give the same policy, bit for bit on a CPU.
+
+    Args:
+        config: the settings, the name of a recipe such as ``quick``, or a YAML file; None for those in the folder of
+            a run to go on with.
+        out: the folder.
+        workload: the jobs instead of those of ``config``: ``tpch``, ``synthetic``, a workload file, or a folder of
+            published TPC-H profiles.
+        overrides: settings that differ from those of ``config``, such as ``"iterations=20"``.
+        resume: go on from the folder's checkpoint.
+        device: where updates are computed, ``cpu`` or ``cuda``; episodes are always run on CPUs.
+        workers: processes that run episodes, see ``check_workers``; does not change the result.
+        command: the command line, kept in the policy file.
+        on_iteration: called for the initial policy, after each epoch of behaviour cloning and each iteration.
+        on_progress: called in every phase with its name, how much of it is done, and how much there is.
+
+    Raises:
+        TrainingError: the settings are malformed, or see ``Trainer``.
+        KeyboardInterrupt: Ctrl-C before the first iteration; later, the result says ``interrupted``.
+        DivergedError: a loss, gradient or probability is not finite.
+        Exception: those of ``Trainer``.
+
+    Example:
+        >>> from decima.learning import train_policy
+        >>> result = train_policy("quick", "my-policy")  # doctest: +SKIP
+        >>> result.policy_file  # doctest: +SKIP
+        PosixPath('my-policy/policy.npz')
+    """
+    if workload is not None:
+        overrides = [*overrides, *workload_overrides(workload)]
+    if not isinstance(config, TrainingConfig):
+        config = read_config(Path(out) / CONFIG if config is None else config, overrides)
+    elif overrides:
+        raise TrainingError("workload and overrides: expected the name of a recipe or a file beside them")
+    trainer = Trainer(config, out, resume=resume, device=device, workers=workers, command=command)
+    return trainer.run(on_iteration, on_progress)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,8 +18,9 @@ from decima.learning import learner
 from decima.learning.baselines import ActionBaseline, NoBaseline, SequenceBaseline
 from decima.learning.grid.rollout import Episodes, Watched, roll_out
 from decima.learning.grid.simulation import Simulation
+from decima.learning.progress import Tell, silent
 from decima.learning.returns import n_step_returns, returns_to_go
-from decima.learning.updates import add_policy_gradient, clone_behaviour, fit_values, take_step
+from decima.learning.updates import add_policy_gradient, fit_values, take_step
 from decima.policy.errors import PolicyFileError
 from decima.policy.grid.files import load_network
 from decima.policy.grid.scheduler import CLONING, Steps, log_probabilities
@@ -132,25 +135,34 @@ class Learner(learner.Learner):
             raise PolicyFileError(f"{path}: a network for {there}; expected {here}")
         self.networks["actor"].load_state_dict(network.state_dict())
 
-    def clone(self, cloning: CloningSection) -> None:
+    def clone(
+        self, cloning: CloningSection, epochs_done: int = 0, tell: Tell = silent
+    ) -> Iterator[dict[str, float]]:
         """Learn the choices of a heuristic.
 
+        Returns:
+            Measured values of each epoch that is left, see ``clone_epochs``.
+
         Raises:
-            NotFiniteError: a gradient is no number.
+            NotFiniteError: a gradient is not finite.
         """
         begun = time.process_time()
-        actor, samples = self.networks["actor"], self._choices_of(cloning)
-        optimiser = torch.optim.Adam(actor.parameters(), lr=cloning.learning_rate)
+        actor, samples = self.networks["actor"], self._choices_of(cloning, tell)
+        self.cpu_s += time.process_time() - begun
         random = random_stream(self.config.seed, RandomStream.POLICY, CLONING)
+        count = len(samples.action)
 
         def evaluate(part: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
             allowed = None if samples.allowed is None else samples.allowed[part]
             return _evaluate(actor, samples.pictures[part], allowed, samples.action[part])
 
-        for _ in range(cloning.epochs if len(samples.action) else 0):
-            parts = _parts(random, len(samples.action), cloning.minibatch)
-            clone_behaviour(evaluate, actor, optimiser, parts)
-        self.cpu_s += time.process_time() - begun
+        yield from self.clone_epochs(
+            evaluate,
+            (_parts(random, count, cloning.minibatch) if count else [] for _ in itertools.count()),
+            [cloning.learning_rate] * cloning.epochs,
+            epochs_done,
+            tell,
+        )
 
     def _learn_from(self, run: Episodes, random: np.random.Generator, tally: _Tally) -> None:
         """Add up the gradient of a few sets' episodes; a critic follows its own.
@@ -228,12 +240,13 @@ class Learner(learner.Learner):
     def _draw(self, seed: int) -> JobSets:
         return self.config.jobs.draw(self.grid_config, self.config.episodes.sets, seed)
 
-    def _choices_of(self, cloning: CloningSection) -> Steps:
+    def _choices_of(self, cloning: CloningSection, tell: Tell = silent) -> Steps:
         """What a heuristic chose wherever there was a choice."""
         seed = CLONING_SEED + self.config.seed
         grid = Grid(self.grid_config, self.config.jobs.draw(self.grid_config, cloning.sets, seed))
         watched = Watched(make_heuristic(cloning.heuristic), self.config.episodes.mask)
-        seen = roll_out(grid, watched).steps
+        phase = partial(tell, f"sets of jobs, booked by {cloning.heuristic} to clone")
+        seen = roll_out(grid, watched, on_step=phase).steps
         masks = [step.allowed for step in seen if step.allowed is not None]
         return Steps(
             np.concatenate([step.episode for step in seen]),

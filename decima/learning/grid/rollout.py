@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -72,8 +73,20 @@ class Episodes:
     states: list[States]
 
 
-def roll_out(grid: Grid, actor: Actor | Watched, *, keep_states: bool = False) -> Episodes:
+def roll_out(
+    grid: Grid,
+    actor: Actor | Watched,
+    *,
+    keep_states: bool = False,
+    on_step: Callable[[int, int], None] = lambda done, total: None,
+) -> Episodes:
     """Run the grid's episodes to their end.
+
+    Args:
+        grid: the episodes, not begun.
+        actor: decides.
+        keep_states: also keep what came before each step.
+        on_step: called after each step with the number of episodes that are over, and of all.
 
     Raises:
         NotFiniteError: the network gives scores that are no numbers.
@@ -87,4 +100,5 @@ def roll_out(grid: Grid, actor: Actor | Watched, *, keep_states: bool = False) -
         steps.append(chosen)
         rewards.append(grid.step(actions))
         clock.append(grid.clock)
+        on_step(int(grid.done.sum()), len(grid))
     return Episodes(steps, np.array(rewards).reshape(-1, len(grid)), np.array(clock), grid.record(), states)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -87,18 +87,22 @@ class DeepRMTrainer(TrainingLoop["DeepRMConfig"]):
         self._learner.begin_with(Path(start))
         return read_about(Path(start))
 
-    def _iterations(self, say: Callable[[str], None]) -> Generator[dict[str, float], None, None]:
+    def _iterations(self) -> Generator[dict[str, float], None, None]:
         with Simulation(self.config, self._workers) as self._simulation:
-            yield from super()._iterations(say)
+            yield from super()._iterations()
 
-    def _begin(self, say: Callable[[str], None]) -> dict[str, Any]:
-        say("heuristics on the validation sets")
+    def _run_heuristics(self) -> dict[str, Any]:
         grid = self._learner.grid_config
-        heuristics = evaluate(grid, self._sets, heuristics_for(grid, self._learner.jobs))
-        if self.config.behaviour_cloning is not None:
-            say(f"behaviour cloning of {self.config.behaviour_cloning.heuristic}")
-            self._learner.clone(self.config.behaviour_cloning)
-        return {name: _means(evaluation) for name, evaluation in heuristics.items()}
+        heuristics, found = heuristics_for(grid, self._learner.jobs), dict[str, Any]()
+        for name, heuristic in heuristics.items():
+            self._tell("heuristics on the validation sets", len(found), len(heuristics))
+            found[name] = _means(evaluate(grid, self._sets, {name: heuristic})[name])
+        self._tell("heuristics on the validation sets", len(found), len(heuristics))
+        return found
+
+    def _clone(self, epochs_done: int) -> Iterator[dict[str, float]]:
+        assert self.config.behaviour_cloning is not None
+        return self._learner.clone(self.config.behaviour_cloning, epochs_done, self._tell)
 
     def _learn(self, iteration: int) -> dict[str, float]:
         return self._learner.learn(iteration, self._simulation)
@@ -111,7 +115,7 @@ class DeepRMTrainer(TrainingLoop["DeepRMConfig"]):
         objective = self._objective(means)
         best = min(map(self._objective, self._reference.values()))
         measured = {f"validation_{name}": value for name, value in means.items()}
-        return Validation(objective, (best - objective) / abs(best), means, measured)
+        return Validation(objective, abs(best), (best - objective) / abs(best), means, measured)
 
     def _objective(self, means: Mapping[str, float]) -> float:
         """What is to be small: what is rewarded, utilisation with its sign changed."""

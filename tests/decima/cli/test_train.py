@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import os
 import shlex
 import signal
@@ -11,18 +12,25 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from click.testing import CliRunner, Result
+from rich.console import Console
 
 from decima.cli.main import cli
+from decima.cli.train import _table
+from decima.evaluation.intervals import mean_interval
 from decima.learning.cluster import trainer
 from decima.learning.cluster.config import TrainingConfig
 from decima.learning.cluster.metrics import METRICS
 from decima.learning.grid.config import DeepRMConfig
 from decima.learning.grid.metrics import METRICS as GRID_METRICS
+from decima.learning.loop import TrainingResult
 from decima.learning.metrics import read_metrics
+from decima.learning.updates import clone_behaviour
 from decima.policy.files import read_about
 from decima.settings import describe_settings
+from decima.show.tables import interval_text
 from tests.decima.cli.commands import assert_one_line_error
 from tests.decima.evaluation.examples import LIBRARY
 from tests.decima.learning.cluster.examples import small
@@ -60,17 +68,69 @@ def test_train_shows_the_policy_against_the_classic_schedulers(train: Train, tmp
     about = read_about(tmp_path / "out" / "policy.npz")
     for row in rows[place : place + 4]:
         assert row[1] == f"{about['validation']['results'][row[0]]['mean JCT']:.1f}"
-    shown = float(rows[place + 2][-1].rstrip("%")) / 100
-    assert shown == pytest.approx(about["validation"]["improvement"], abs=6e-4)
+    *_, size, _, interval, word = rows[place + 2]
+    improvement = about["validation"]["improvement"]
+    assert float(size.rstrip("%")) / 100 == pytest.approx(abs(improvement), abs=6e-4)
+    assert interval.endswith("%")
+    assert word == ("shorter" if improvement > 0 else "longer")
+    assert (tmp_path / "out" / "learning-curve.png").stat().st_size > 10_000
     command = result.stdout.splitlines()[-1].strip()
     assert command.startswith("decima compare --checkpoint out/policy.npz --executors 4 --workload ")
     assert command.endswith("tiny.json --jobs 4")
     assert about["command"] == "decima train --config small.yaml --set iterations=2 --out DIR"
     lines = result.stderr.splitlines()
-    assert lines[0] == "classic schedulers on the validation sequences"
+    assert lines[0] == "heuristics on the validation sequences: 0 of 2"
     assert lines[1].startswith("0/2; validation JCT ")
     assert lines[-1].startswith("2/2; training JCT ")
     assert "than tuned weighted fair" in lines[-1]
+
+
+@pytest.mark.parametrize(("own", "words"), [(272.2, "longer"), (88.0, "shorter")])
+def test_the_table_says_in_words_what_is_longer(tmp_path: Path, own: float, words: str) -> None:
+    theirs, factors = np.array([90_000.0, 110_000.0]), np.array([1.0, 1.01])
+    results = {"fair": theirs.tolist(), "decima": (theirs * own / 100 * factors).tolist()}
+    config = small(tmp_path, validation={"sequences": 2})
+    result = TrainingResult(config, 1, tmp_path / "policy.npz", 1, 0.1, results, False, 1.0)
+    change = (theirs * own / 100 * factors - theirs) / 100_000
+    size = interval_text(mean_interval(change)._replace(mean=abs(change.mean())), ".1%")
+    console = Console(width=150, record=True, file=io.StringIO())
+    console.print(_table(result))
+    fair, decima = (line for line in console.export_text().splitlines() if " ± " in line)
+    assert fair.strip().endswith(f"{size} {words}")
+    assert "shorter" not in decima
+    assert "longer" not in decima
+
+
+def test_behaviour_cloning_is_shown_and_ctrl_c_in_it_says_how_to_go_on(
+    train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cloning = "behaviour_cloning={scheduler: fair, sequences: 2, epochs: 3, minibatch: 8}"
+    words = ("--config", "small.yaml", "--set", cloning, "--set", "iterations=1")
+    whole = train(*words, "--out", "whole")
+    assert whole.exit_code == 0, whole.stderr
+    lines = whole.stderr.splitlines()
+    for start in ("episodes of fair to clone: 0 of 2", "behaviour cloning, gradient steps: 0 of "):
+        assert any(line.startswith(start) for line in lines)
+    begins = [line.split(";")[0] for line in lines if "validation JCT" in line]
+    left = [f"{count} epochs of behaviour cloning to come" for count in (3, 2)]
+    assert begins == [*left, "1 epoch of behaviour cloning to come", "0/1", "1/1"]
+
+    calls = []
+
+    def interrupt(*given: Any, **options: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return clone_behaviour(*given, **options)
+
+    monkeypatch.setattr("decima.learning.learner.clone_behaviour", interrupt)
+    result = train(*words, "--out", "out")
+    assert result.exit_code == 130
+    assert result.stderr.splitlines()[-1] == (
+        "decima: interrupted before the first iteration; to go on: decima train --resume --out out"
+    )
+    assert train("--resume", "--out", "out").exit_code == 0
+    assert_same_run(tmp_path / "whole", tmp_path / "out")
 
 
 def test_a_training_over_settings_shows_the_policy_in_each(train: Train) -> None:
@@ -226,6 +286,12 @@ def test_every_setting_and_metric_is_explained(
         assert len(meaning) > 3, key
 
 
+def test_every_metric_stands_in_the_guide() -> None:
+    guide = (Path(__file__).parents[3] / "docs" / "guides" / "train.md").read_text()
+    for name, meaning in (*METRICS.items(), *GRID_METRICS.items()):
+        assert f"| `{name}` | {meaning} |\n" in guide
+
+
 def test_a_folder_that_cannot_be_written_is_refused(train: Train, tmp_path: Path) -> None:
     (tmp_path / "out").write_text("a file")
     assert_one_line_error(train("--config", "small.yaml", "--out", "out"), "cannot write into the folder out")
@@ -286,7 +352,7 @@ def test_ctrl_c_and_sigterm_end_in_one_line_and_keep_the_policy(
         assert process.returncode == 130
     assert "Traceback" not in "\n".join(errors)
     assert errors[-1].startswith("decima: interrupted after ")
-    assert errors[-1].endswith(" of 100000 iterations; --resume goes on")
+    assert errors[-1].endswith(" of 100000 iterations; to go on: decima train --resume --out out")
     done = int(errors[-1].split()[3])
     assert done >= 3
     about = read_about(tmp_path / "out" / "policy.npz")

@@ -88,7 +88,11 @@ def test_every_way_of_training_learns_something_and_goes_on(kind: str, way: str,
     assert (result.iteration, result.interrupted) == (3, False)
     trainer = runs.trainer(config)
     rows = runs.measured("whole")
-    assert [row["iteration"] for row in rows] == [0, 1, 2, 3]
+    cloning = 0 if config.behaviour_cloning is None else config.behaviour_cloning.epochs
+    assert [row["iteration"] for row in rows] == [*range(-cloning, 0), 0, 1, 2, 3]
+    assert all(("cloning_loss" in row) == (-cloning < row["iteration"] <= 0) for row in rows)
+    assert len({row["validation_reference"] for row in rows if "improvement" in row}) == 1
+    rows = rows[cloning:]
     assert all(row.keys() <= trainer.METRICS.keys() for row in rows)
     assert ["improvement" in row for row in rows] == [True, config.validation.every == 1, True, True]
     for row in rows[1:]:
@@ -183,14 +187,76 @@ def test_ctrl_c_ends_early_and_keeps_what_was_learned(runs: Runs) -> None:
 
 
 def test_ctrl_c_before_there_is_anything_to_keep_is_passed_on(runs: Runs) -> None:
-    def interrupt(words: str) -> None:
+    def interrupt(phase: str, done: int, total: int) -> None:
         raise KeyboardInterrupt
 
     config = runs.config(iterations=1)
     with pytest.raises(KeyboardInterrupt):
-        runs.trainer(config).run(on_phase=interrupt)
+        runs.trainer(config).run(on_progress=interrupt)
     assert not runs.path().exists()
     assert runs.train(config, resume=True).iteration == 1
+
+
+#: A few epochs of behaviour cloning.
+CLONING: dict[str, dict[str, Any]] = {
+    "cluster": {"scheduler": "fair", "sequences": 2, "epochs": 3, "minibatch": 16},
+    "grid": {"sets": 10, "epochs": 3, "minibatch": 16},
+}
+
+
+@pytest.mark.parametrize("place", ["episodes", "first epoch", "second epoch"])
+def test_a_run_that_was_cut_off_in_behaviour_cloning_ends_with_the_same_bits(runs: Runs, place: str) -> None:
+    config = runs.config(iterations=1, behaviour_cloning=CLONING[runs.kind])
+    runs.train(config, "whole")
+    epochs_left = {"episodes": 3, "first epoch": 3, "second epoch": 2}[place]
+
+    def interrupt(phase: str, done: int, total: int) -> None:
+        in_cloning = phase.startswith("behaviour cloning")
+        if (
+            (place == "episodes" and "to clone" in phase)
+            or (place == "first epoch" and in_cloning and done == 1)
+            or (place == "second epoch" and in_cloning and done == total // 3 + 1)
+        ):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        runs.trainer(config).run(on_progress=interrupt)
+    left = load_checkpoint(runs.path())
+    assert (left.iteration, left.best) == (-epochs_left, None)
+    assert not (runs.folder / "out" / "policy.npz").exists()
+    runs.train(config, resume=True)
+    runs.assert_same("whole", "out")
+    networks = [dict(np.load(runs.folder / out / "policy.npz")) for out in ("whole", "out")]
+    for name in networks[0].keys() - {"policy", "network"}:  # these tell CPU times
+        assert networks[0][name].tobytes() == networks[1][name].tobytes()
+
+
+def test_progress_is_told_in_every_phase(runs: Runs) -> None:
+    told: dict[str, list[tuple[int, int]]] = {}
+    runs.trainer(runs.config(behaviour_cloning=CLONING[runs.kind])).run(
+        on_progress=lambda phase, done, total: told.setdefault(phase, []).append((done, total))
+    )
+    phases = [phase.split()[0] for phase in told if phase != "validation"]
+    teacher = "episodes" if runs.kind == "cluster" else "sets"
+    assert phases == ["heuristics", teacher, "behaviour", "training"]
+    assert ("validation" in told) == (runs.kind == "cluster")
+    for phase, numbers in told.items():
+        assert all(0 <= done <= total for done, total in numbers), phase
+        assert numbers[-1][0] == numbers[-1][1], phase
+
+
+def test_a_checkpoint_of_more_cloning_than_its_settings_have_is_refused(runs: Runs) -> None:
+    config = runs.config(iterations=1)
+    runs.train(config)
+    for changes, message in (
+        ({"best": None}, "the iteration must be"),
+        ({"best": None, "iteration": -2, "curve": []}, "does not fit its own settings: 2 epochs"),
+    ):
+        document = torch.load(runs.path(), weights_only=True)
+        torch.save({**document, **changes}, runs.path())
+        with pytest.raises(TrainingError, match=message):
+            runs.trainer(config, resume=True)
+        torch.save(document, runs.path())
 
 
 def test_a_training_begins_with_the_policy_of_another(runs: Runs) -> None:

@@ -16,10 +16,11 @@ from decima.learning.cluster.config import TrainingConfig
 from decima.learning.cluster.curriculum import training_seeds
 from decima.learning.cluster.learner import Learner
 from decima.learning.cluster.rollout import Trajectories, roll_out_scheduler
-from decima.learning.cluster.simulation import judge
+from decima.learning.cluster.simulation import Simulation, judge
 from decima.learning.cluster.trainer import Trainer
 from decima.learning.loop import CARD, CHECKPOINT, POLICY, IterationReport, TrainingResult
 from decima.learning.metrics import read_metrics
+from decima.learning.updates import UpdateReport
 from decima.policy.errors import PolicyFileError
 from decima.policy.files import read_trained_on
 from decima.policy.loading import load_policy
@@ -35,6 +36,15 @@ from workloads import Workload, trace_arrivals, write_workload
 
 def train(config: TrainingConfig, out: Path, **options: Any) -> TrainingResult[TrainingConfig]:
     return Trainer(config, out, **options).run()
+
+
+def clone(config: TrainingConfig) -> None:
+    """Behaviour cloning, and nothing else."""
+    conditions = config.conditions()
+    learner = Learner(config, conditions, "cpu")
+    assert config.behaviour_cloning is not None
+    with Simulation(conditions, learner.policy.config, 1) as simulation:
+        assert list(learner.clone(simulation, config.behaviour_cloning))
 
 
 @pytest.mark.parametrize("normalise", ["std", "sequence", "none"])
@@ -126,15 +136,14 @@ def test_behaviour_cloning_of_longer_sequences(tmp_path: Path, monkeypatch: pyte
     lengths: dict[int | None, list[int]] = {}
     for jobs in (None, 5):
         config = small(tmp_path, behaviour_cloning={**cloning, "jobs": jobs})
-        learner = Trainer(config, tmp_path / "run")._learner
         lengths[jobs] = []
 
         def noted(scheduler, policy, specs, seen=lengths[jobs]):  # type: ignore[no-untyped-def]
             seen += [len(spec.sequence) for spec in specs]
             return roll_out_scheduler(scheduler, policy, specs)
 
-        monkeypatch.setattr("decima.learning.cluster.learner.roll_out_scheduler", noted)
-        learner.clone(config.behaviour_cloning)
+        monkeypatch.setattr("decima.learning.cluster.simulation.roll_out_scheduler", noted)
+        clone(config)
     assert lengths == {None: 2 * [config.workload.jobs], 5: [5, 5]}
     assert config.workload.jobs != 5
 
@@ -145,11 +154,13 @@ def test_the_rate_of_behaviour_cloning_falls_to_a_tenth(
     cloning = {"scheduler": "fair", "sequences": 1, "epochs": 4, "learning_rate": 0.5}
     config = small(tmp_path, behaviour_cloning=cloning)
     rates: list[float] = []
-    monkeypatch.setattr(
-        "decima.learning.cluster.learner.clone_behaviour",
-        lambda evaluate, policy, optimiser, parts, **options: rates.append(optimiser.param_groups[0]["lr"]),
-    )
-    Trainer(config, tmp_path / "run")._learner.clone(config.behaviour_cloning)
+
+    def noted(evaluate, policy, optimiser, parts, **options):  # type: ignore[no-untyped-def]
+        rates.append(optimiser.param_groups[0]["lr"])
+        return UpdateReport(0.0, 0.0, 0.0, 0.0, 0.0, 1)
+
+    monkeypatch.setattr("decima.learning.learner.clone_behaviour", noted)
+    clone(config)
     np.testing.assert_allclose(rates, [0.5, 0.35, 0.2, 0.05])
 
 

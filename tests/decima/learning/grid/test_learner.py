@@ -330,7 +330,7 @@ def test_behaviour_cloning_makes_the_choices_of_a_heuristic_likely(
         return float(scores.gather(1, samples.action[:, None]).mean())
 
     assert agreement() < 0.6
-    learner.clone(cloning)
+    assert len(list(learner.clone(cloning))) == cloning.epochs
     assert agreement() > 0.9
     best, cloned = slowdowns(learner, ShortestJobFirst(), Actor(learner.networks["actor"], mask=mask))
     assert cloned.mean() < 1.05 * best.mean()
@@ -338,5 +338,5 @@ def test_behaviour_cloning_makes_the_choices_of_a_heuristic_likely(
 
 def test_behaviour_cloning_leaves_no_gradient_behind() -> None:
     learner = Learner(small())
-    learner.clone(CloningSection(sets=5, epochs=1))
+    assert list(learner.clone(CloningSection(sets=5, epochs=1)))
     assert all(parameter.grad is None for parameter in learner.networks["actor"].parameters())
