@@ -27,7 +27,14 @@ def plot(runs: tuple[Path, ...], metric: str | None, out: Path) -> None:
     Each RUN is the folder of a training, or one that holds such folders, as that of decima sweep does. Runs that
     differ only by their seed are one curve, with a 95 % confidence interval.
     """
-    from decima.learning.curves import curve_of, find_runs, objective_metric, read_run, same_but_seed
+    from decima.learning.curves import (
+        curve_of,
+        find_runs,
+        objective_metric,
+        read_run,
+        reference_of,
+        same_but_seed,
+    )
     from decima.outputs import make_folder
     from decima.show.learning import curves_table, plot_curves
     from decima.show.shown import Shown
@@ -40,6 +47,6 @@ def plot(runs: tuple[Path, ...], metric: str | None, out: Path) -> None:
         tables=[curves_table(curves, wanted)],
         notes=["± is half a 95 % confidence interval over seeds (Student's t)."],
         json="",
-        pictures={wanted: lambda: plot_curves(curves, wanted)},
+        pictures={wanted: lambda: plot_curves(curves, wanted, reference_of(found, wanted))},
     )
     report(shown, out, None)

@@ -68,17 +68,18 @@ def sweep(
 
 
 def _shown(result: SweepResult, out: Path, command: str) -> Shown:
-    from decima.learning.curves import curve_of, objective_metric, read_run
+    from decima.learning.curves import curve_of, objective_metric, read_run, reference_of
     from decima.learning.sweep import seed_folder
     from decima.show.learning import plot_curves, setting_text, sweep_json, sweep_table
     from decima.show.shown import Shown
 
-    curves, metric = {}, ""
+    curves, metric, found = {}, "", []
     for trial in result.ranked:
         if trial.diverged:
             continue
         runs = [read_run(out / seed_folder(trial.number, each.seed)) for each in trial.results]
         metric = objective_metric(runs[0])
+        found += runs
         name = ", ".join(f"{key}={setting_text(value)}" for key, value in trial.settings.items())
         curves[name if name not in curves else f"{name} (trial {trial.number})"] = curve_of(runs, metric)
     notes = [
@@ -90,5 +91,7 @@ def _shown(result: SweepResult, out: Path, command: str) -> Shown:
         tables=[sweep_table(result)],
         notes=notes,
         json=sweep_json(result, command),
-        pictures={"learning-curves": lambda: plot_curves(curves, metric)} if curves else {},
+        pictures={"learning-curves": lambda: plot_curves(curves, metric, reference_of(found, metric))}
+        if curves
+        else {},
     )

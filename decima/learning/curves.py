@@ -17,7 +17,16 @@ from decima.learning.loop import CONFIG
 from decima.learning.metrics import read_metrics
 from decima.settings import TrainingError
 
-__all__ = ["Curve", "TrainingRun", "curve_of", "find_runs", "objective_metric", "read_run", "same_but_seed"]
+__all__ = [
+    "Curve",
+    "TrainingRun",
+    "curve_of",
+    "find_runs",
+    "objective_metric",
+    "read_run",
+    "reference_of",
+    "same_but_seed",
+]
 
 METRICS_FILE = "metrics.jsonl"
 
@@ -106,6 +115,25 @@ def objective_metric(run: TrainingRun) -> str:
     if any(name.startswith("settings.") for name in settings):
         return "validation_change_mean"
     return f"validation_{settings.get('cluster.reward', 'jct')}_s"
+
+
+def reference_of(runs: Sequence[TrainingRun], metric: str) -> tuple[str, float] | None:
+    """The scheduler that the policies are compared with, and its mean over the runs.
+
+    Returns:
+        None where the metric is not what the runs chose their policy by, or a run did not measure it.
+    """
+    found = [
+        row["validation_reference"] for run in runs for row in run.rows[:1] if "validation_reference" in row
+    ]
+    if metric != objective_metric(runs[0]) or len(found) < len(runs):
+        return None
+    settings, name = runs[0].settings, "tuned weighted fair, the best alpha of each sequence"
+    if "grid.objective" in settings:
+        name = "the best heuristic"
+    elif any(key.startswith("settings.") for key in settings):
+        name = str(settings["validation.against"])
+    return name, float(np.mean(found))
 
 
 def same_but_seed(runs: Sequence[TrainingRun]) -> dict[str, list[TrainingRun]]:

@@ -12,14 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from rich.table import Table
 
 from decima.evaluation.intervals import Interval
 from decima.outputs import json_text, versions, visible
-from decima.show.style import COLOURED, LEGEND, finish_axes, new_axes
+from decima.show.style import BLACK, COLOURED, LEGEND, finish_axes, new_axes
 from decima.show.tables import interval_text, new_table
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
     from decima.learning.curves import Curve
     from decima.learning.sweep import SweepResult
 
@@ -27,16 +30,70 @@ __all__ = ["curves_table", "plot_curves", "setting_text", "sweep_csv", "sweep_js
 
 #: Curves beyond the palette are grey, thin and without a name.
 _OTHERS: dict[str, Any] = {"color": "0.8", "linewidth": 0.8, "zorder": 1}
+#: Words above the axes, in the middle of a part.
+_ABOVE: dict[str, Any] = {
+    "xycoords": ("data", "axes fraction"),
+    "textcoords": "offset points",
+    "ha": "center",
+    "fontsize": "small",
+    "color": "0.4",
+}
+#: Metric -> what it is on an axis.
+LABELS: dict[str, str] = {
+    "return": "Mean return of training episodes",
+    "samples": "Decisions learned from in an iteration",
+    "steps": "Gradient steps of an iteration",
+    "entropy": "Entropy of the policy, nats per decision",
+    "cloning_loss": "Loss of behaviour cloning, nats per decision",
+    "gradient_norm": "Length of the gradient",
+    "learning_rate": "Learning rate",
+    "cpu_s": "CPU time since the beginning, s",
+    "improvement": "Improvement over the reference, as a fraction",
+    "best_improvement": "Improvement of the best policy so far, as a fraction",
+    "validation_reference": "Validation: objective of the reference",
+    # on clusters
+    "jct_s": "Mean job completion time of training episodes, s",
+    "advantage_std": "Standard deviation of the advantages",
+    "loss": "Loss of the policy",
+    "kl": "Divergence of the policy in an update, nats",
+    "clipped": "Share of decisions whose ratio was clipped",
+    "entropy_weight": "Weight of the entropy bonus",
+    "decisions": "Decisions of an iteration's episodes",
+    "completed_jobs": "Jobs completed in an iteration's episodes",
+    "mean_end_s": "Mean end of training episodes, s",
+    "rollout_cpu_s": "CPU time of an iteration's episodes, s",
+    "update_cpu_s": "CPU time of an update, s",
+    "rollout_ms_per_decision": "CPU time per decision of the episodes, ms",
+    "validation_jct_s": "Mean job completion time on validation, s",
+    "validation_makespan_s": "Mean makespan on validation, s",
+    "validation_change_mean": "Change of the mean JCT on validation, as a fraction",
+    "validation_change_worst": "Certain loss in the worst setting, as a fraction",
+    # on grids
+    "return_best": "Mean return of each set's best episode",
+    "slowdown": "Mean slowdown in training episodes",
+    "completion": "Mean completion time in training episodes, steps",
+    "unfinished": "Jobs that training episodes did not book",
+    "critic_loss": "Mean squared error of the critic",
+    "iteration_cpu_s": "CPU time of an iteration, s",
+    "validation_slowdown": "Mean slowdown on validation",
+    "validation_completion": "Mean completion time on validation, steps",
+    "validation_waiting": "Mean waiting time on validation, steps",
+    "validation_makespan": "Mean makespan on validation, steps",
+    "validation_utilisation": "Mean utilisation on validation, as a fraction",
+}
 #: More of a name than fits beside a picture.
 _LONGEST = 60
 
 
-def plot_curves(curves: Mapping[str, Curve], metric: str) -> Figure:
-    """A metric against iterations: a line for each group of runs, with its interval over seeds.
+def plot_curves(
+    curves: Mapping[str, Curve], metric: str, reference: tuple[str, float] | None = None
+) -> Figure:
+    """Plot a metric against iterations: a line for each group of runs, with its interval over seeds.
 
     Args:
         curves: by name; those first that are to be seen best.
         metric: what is drawn.
+        reference: a scheduler and its value, drawn as a horizontal line; see ``curves.reference_of``.
     """
     figure, axes = new_axes(7, 4.2)
     for (name, curve), colour in zip(
@@ -46,17 +103,56 @@ def plot_curves(curves: Mapping[str, Curve], metric: str) -> Figure:
             axes.plot(curve.iterations, curve.mean, **_OTHERS)
             continue
         marker = "o" if len(curve.iterations) < 30 else None
-        label = visible(name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…").replace("$", r"\$")
-        axes.plot(curve.iterations, curve.mean, color=colour, marker=marker, markersize=3, label=label)
+        axes.plot(curve.iterations, curve.mean, color=colour, marker=marker, markersize=3, label=_short(name))
         half = np.nan_to_num(curve.half_width)
         axes.fill_between(
             curve.iterations, curve.mean - half, curve.mean + half, color=colour, alpha=0.15, linewidth=0
         )
-    finish_axes(axes, xlabel="Iteration", ylabel=metric)
-    figure.legend(
-        loc="outside lower center", ncols=1 if 2 * max(map(len, curves)) > _LONGEST else 2, **LEGEND
-    )
+    if reference is not None:
+        axes.axhline(reference[1], color=BLACK, linestyle="--", linewidth=1, label=_short(reference[0]))
+    first = min(int(curve.iterations[0]) for curve in curves.values())
+    last = max(int(curve.iterations[-1]) for curve in curves.values())
+    xlabel = "Iterations of reinforcement learning"
+    if first < 0:
+        xlabel = f"Epochs of behaviour cloning ({-first}), then iterations of reinforcement learning"
+        axes.axvspan(first, 0, color="0.94", linewidth=0, zorder=0)
+        axes.annotate("behaviour cloning", (first / 2, 1), (0, 2), **_ABOVE)
+        if last > 0:
+            axes.annotate("reinforcement learning", (last / 2, 1), (0, 2), **_ABOVE)
+        _cut_untrained(axes, curves, reference)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.xaxis.set_major_formatter(lambda x, _: f"{x - first:.0f}" if x < 0 else f"{x:.0f}")
+    finish_axes(axes, xlabel=xlabel, ylabel=LABELS.get(metric, metric))
+    names = [*curves, *(() if reference is None else reference[:1])]
+    figure.legend(loc="outside lower center", ncols=1 if 2 * max(map(len, names)) > _LONGEST else 2, **LEGEND)
     return figure
+
+
+def _cut_untrained(axes: Axes, curves: Mapping[str, Curve], reference: tuple[str, float] | None) -> None:
+    """Write the value of the untrained policy beside the axes where it would press all others together."""
+    values = np.concatenate([curve.mean[curve.iterations > curve.iterations[0]] for curve in curves.values()])
+    values = np.append(values, [] if reference is None else reference[1])
+    first = next(iter(curves.values()))
+    if not values.size:
+        return
+    low, high, untrained = float(values.min()), float(values.max()), float(first.mean[0])
+    room = 0.15 * (high - low)
+    if low - 5 * room <= untrained <= high + 5 * room:
+        return
+    axes.set_ylim(low - room, high + 2 * room)
+    above = untrained > high
+    place = (float(first.iterations[1]), 1.0 if above else 0.0)
+    axes.annotate(
+        f"untrained: {untrained:.3g}",
+        place,
+        (6, -14 if above else 8),
+        **{**_ABOVE, "ha": "left"},
+    )
+
+
+def _short(name: str) -> str:
+    """A name that fits beside a picture, in which nothing is mathematics."""
+    return visible(name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…").replace("$", r"\$")
 
 
 def curves_table(curves: Mapping[str, Curve], metric: str) -> Table:

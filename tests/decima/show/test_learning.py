@@ -9,7 +9,9 @@ import pytest
 from rich.console import Console
 
 from decima.learning.curves import Curve
-from decima.show.learning import curves_table, plot_curves
+from decima.learning.cluster.metrics import METRICS
+from decima.learning.grid.metrics import METRICS as GRID_METRICS
+from decima.show.learning import LABELS, curves_table, plot_curves
 from tests.decima.show.test_plots import difference
 
 
@@ -27,7 +29,36 @@ CURVES = {
 
 
 def test_a_learning_curve_has_its_interval(tmp_path: Path) -> None:
-    assert difference(plot_curves(CURVES, "validation_slowdown"), "learning-curves", tmp_path) is None
+    figure = plot_curves(CURVES, "validation_slowdown", ("the best heuristic", 4.5))
+    assert difference(figure, "learning-curves", tmp_path) is None
+    [axes] = figure.axes
+    assert axes.get_xlabel() == "Iterations of reinforcement learning"
+    assert axes.get_ylabel() == "Mean slowdown on validation"
+    assert "the best heuristic" in [text.get_text() for text in figure.legends[0].get_texts()]
+
+
+def test_a_curve_with_behaviour_cloning_has_whole_epochs_and_its_untrained_policy_in_words(
+    tmp_path: Path,
+) -> None:
+    iterations = np.arange(-3, 3)
+    cloned = Curve(iterations, np.array([95.0, 32.0, 31.0, 30.0, 29.5, 29.0]), np.full(6, np.nan), 1)
+    figure = plot_curves({"policy": cloned}, "validation_jct_s", ("tuned weighted fair", 31.5))
+    assert difference(figure, "learning-curve-cloning", tmp_path) is None
+    [axes] = figure.axes
+    assert axes.get_ylim()[1] < 40
+    words = [text.get_text() for text in axes.texts]
+    assert words == ["behaviour cloning", "reinforcement learning", "untrained: 95"]
+    ticks = [axes.xaxis.get_major_formatter()(tick, None) for tick in (-3, -2, -1, 0, 1, 2)]
+    assert ticks == ["0", "1", "2", "0", "1", "2"]
+    assert all(float(tick).is_integer() for tick in axes.get_xticks())
+    near = Curve(iterations, np.array([33.0, 32.0, 31.0, 30.0, 29.5, 29.0]), np.full(6, np.nan), 1)
+    [axes] = plot_curves({"policy": near}, "validation_jct_s").axes
+    assert axes.get_ylim()[1] > 33
+    assert len(axes.texts) == 2
+
+
+def test_every_metric_has_words_on_its_axis() -> None:
+    assert LABELS.keys() | {"iteration"} == METRICS.keys() | GRID_METRICS.keys()
 
 
 def test_only_the_first_of_many_curves_have_names() -> None:
