@@ -142,9 +142,9 @@ def _check(checkpoint: Checkpoint) -> None:
     if not isinstance(checkpoint.before, list):
         raise ValueError("before must be a list")
     if not isinstance(checkpoint.iteration, int) or (checkpoint.iteration < 0) != (best is None):
-        raise ValueError("the iteration must be a number from 0, or below 0 and without a best policy")
+        raise ValueError("the iteration must be a number from 0, or below it and without a best policy")
     if best is not None and (not isinstance(best.iteration, int) or best.iteration < 0):
-        raise ValueError("the iteration of the best policy must be a number from 0")
+        raise ValueError("the iteration must be a number from 0")
     if best is not None and np.shape(checkpoint.curve)[1:] != (3,):
         raise ValueError("curve must have three columns")
     improvement = 0.0 if best is None else best.improvement

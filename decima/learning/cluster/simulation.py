@@ -49,7 +49,7 @@ class _Shared:
 
     conditions: Conditions
     policy: PolicyConfig
-    seed: int
+    seed: int = 0
 
 
 class Simulation(SharedSimulation):

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from decima.learning.curves import Curve
 from decima.learning.cluster.metrics import METRICS
+from decima.learning.curves import Curve
 from decima.learning.grid.metrics import METRICS as GRID_METRICS
 from decima.show.learning import LABELS, curves_table, plot_curves
 from tests.decima.show.test_plots import difference
