@@ -58,23 +58,41 @@ const plain = text => text.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(
 
 // ---- what is chosen -----------------------------------------------------------------------------------------
 
-const last = Math.max(...data.records.map(record => record.end_s));
-const chosen = {above: data.first[0], below: data.first[1], job: 0, moment: 0};
+/** The end of what is shown. */
+const end = () => Math.max(...PLACES.map(place => data.records[chosen[place]].end_s)) || 1;
+const chosen = {above: data.first[0], below: data.first[1], job: null, moment: 0};
+let whole = [0, 1];
 for (const place of PLACES) {
   data.schedulers.forEach((name, number) => $(place).add(new Option(name, number)));
   $(place).value = chosen[place];
   $(place).onchange = () => { chosen[place] = +$(place).value; show(); };
 }
 data.jobs.forEach((_, job) => $("job").add(new Option(jobName(job), job)));
-$("moment").max = last;
 $("job").onchange = () => choose(+$("job").value, middle(+$("job").value));
 $("moment").oninput = () => choose(chosen.job, +$("moment").value);
-$("only").onchange = paint;
+$("colouring").onchange = () => { paint(); drawDags(); };
 
-/** When a job is half through, in the upper schedule. */
+/** When half of a job's tasks are done in the upper schedule; its arrival if none runs. */
 function middle(job) {
-  const {completion_s, end_s} = data.records[chosen.above];
-  return (data.jobs[job].arrival_s + (completion_s[job] ?? end_s)) / 2;
+  const {finish, second, job: jobs, stage} = shown.above, times = [];
+  for (let span = 0; span < jobs.length; span++) if (jobs[span] === job && stage[span]) times.push(finish[span]);
+  return times.length ? times.sort((a, b) => a - b)[Math.floor((times.length - 1) / 2)] * second : data.jobs[job].arrival_s;
+}
+
+/** The job that both schedules run together for the longest time, and the middle of that. */
+function together() {
+  const from = data.jobs.map(() => 0), to = data.jobs.map(() => Infinity);
+  for (const {start, finish, job, stage, second} of Object.values(shown)) {
+    const first = data.jobs.map(() => Infinity), final = data.jobs.map(() => 0);
+    for (let span = 0; span < job.length; span++) if (stage[span]) {
+      first[job[span]] = Math.min(first[job[span]], start[span] * second);
+      final[job[span]] = Math.max(final[job[span]], finish[span] * second);
+    }
+    data.jobs.forEach((_, each) => { from[each] = Math.max(from[each], first[each]); to[each] = Math.min(to[each], final[each]); });
+  }
+  let best = 0;
+  data.jobs.forEach((_, job) => { if (to[job] - from[job] > to[best] - from[best]) best = job; });
+  return to[best] > from[best] ? [best, (from[best] + to[best]) / 2] : [best, middle(best)];
 }
 
 function choose(job, moment) {
@@ -83,6 +101,7 @@ function choose(job, moment) {
   $("moment").value = moment;
   paint();
   drawDags();
+  tabulate();
 }
 
 // ---- schedules ----------------------------------------------------------------------------------------------
@@ -118,7 +137,13 @@ function title(place) {
 async function show() {
   for (const place of PLACES) shown[place] = await schedule(chosen[place]);
   const executors = {title: {text: "Executor"}, range: [0, data.executors], tickformat: "d", dtick: data.executors < 6 ? 1 : undefined, showgrid: false, zeroline: false};
-  const range = graph._fullLayout ? [...graph._fullLayout.xaxis.range] : [0, last];
+  // What is zoomed into stays; all of what is shown stays all.
+  const isZoomed = graph._fullLayout && graph._fullLayout.xaxis.range.some((edge, place) => edge !== whole[place]);
+  const range = isZoomed ? [...graph._fullLayout.xaxis.range] : [0, end()];
+  whole = [0, end()];
+  $("moment").max = end();
+  PLACES.forEach((place, number) => { $("of").options[number].text = data.schedulers[chosen[place]]; });
+  if (chosen.job === null) [chosen.job, chosen.moment] = together();
   await Plotly.react(graph, PLACES.flatMap(marks), {
     margin: {...MARGIN, t: 45}, dragmode: "zoom", hovermode: "closest",
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
@@ -129,8 +154,10 @@ async function show() {
   choose(chosen.job, chosen.moment);
 }
 
-const colours = Uint32Array.from(data.colours, text => 0xff000000 | parseInt(text.slice(5, 7) + text.slice(3, 5) + text.slice(1, 3), 16));
+const COLOUR = text => 0xff000000 | parseInt(text.slice(5, 7) + text.slice(3, 5) + text.slice(1, 3), 16);
+const colours = Uint32Array.from(data.colours, text => COLOUR(text));
 const canvases = Object.fromEntries(PLACES.map(place => [place, document.createElement("canvas")]));
+const stageColour = stage => data.palette[stage % data.palette.length], stageColours = data.palette.map(COLOUR);
 let waiting = false;
 function paint() {
   if (waiting || !graph._fullLayout) return;
@@ -148,7 +175,9 @@ function paintOne(place) {
   const pixels = new Uint32Array(image.data.buffer).fill(WHITE), row = new Uint32Array(width);
   const [left, right] = x.range, [low, high] = y.range;
   const scale = width * all.second / (right - left), origin = left * width / (right - left);
-  const lane = height / (high - low), gap = lane >= 6 ? 1 : 0, only = $("only").checked, labels = [];
+  const lane = height / (high - low), gap = lane >= 6 ? 1 : 0, mode = $("colouring").value, labels = [];
+  const colour = (job, stage) => mode !== "jobs" && job !== chosen.job ? FADED
+    : mode === "stages" ? stageColours[(stage - firstStage[job]) % stageColours.length] : colours[job];
   let before = -1;
   for (let top = 0; top < height;) {
     const executor = Math.floor(high - (top + 0.5) / lane);
@@ -162,7 +191,7 @@ function paintOne(place) {
         if (to < edge) continue;  // it ends in a pixel that is drawn
         const begin = Math.max(0, Math.floor(from)), stop = Math.min(width, Math.max(begin + 1, Math.floor(to)));
         const job = all.job[span];
-        row.fill(!all.stage[span] ? MOVE : only && job !== chosen.job ? FADED : colours[job], begin, stop);
+        row.fill(all.stage[span] ? colour(job, all.stage[span] - 2) : MOVE, begin, stop);
         if (to - from >= 6 && stop < width) row[stop - 1] = WHITE;
         edge = stop;
         if (lane >= 13 * dots && stop - begin > 60 * dots && all.stage[span]) labels.push([span, begin, stop, (top + bottom) / 2]);
@@ -173,19 +202,19 @@ function paintOne(place) {
     top = bottom;
   }
   context.putImageData(image, 0, 0);
-  drawLabels(context, all, labels, dots);
+  drawLabels(context, all, labels, dots, colour);
   const at = chosen.moment / all.second * scale - origin;
   context.fillStyle = "#000";
   context.fillRect(Math.round(at), 0, dots, height);
 }
 
-function drawLabels(context, all, labels, dots) {
+function drawLabels(context, all, labels, dots, colour) {
   context.font = `${11 * dots}px system-ui, sans-serif`;
   context.textBaseline = "middle";
   for (const [span, begin, stop, middle] of labels.slice(0, 400)) {
     const job = all.job[span], text = `${jobName(job)} / ${stageName(job, all.stage[span] - 2 - firstStage[job])}`;
     const fits = Math.floor((stop - begin) / (6.5 * dots));
-    const [red, green, blue] = [1, 3, 5].map(at => parseInt(data.colours[job].slice(at, at + 2), 16));
+    const [red, green, blue] = [0, 8, 16].map(shift => colour(job, all.stage[span] - 2) >> shift & 255);
     context.fillStyle = 0.3 * red + 0.6 * green + 0.1 * blue > 120 ? "#000" : "#fff";
     context.fillText(text.length > fits ? text.slice(0, fits - 1) + "…" : text, begin + 4 * dots, middle);
   }
@@ -266,7 +295,8 @@ function drawDags() {
         `${done[number]} done, ${running[number]} running`), hovertemplate: "%{customdata}<extra></extra>",
       marker: {size: crowded ? 11 : 34, color: stages.map((stage, number) => done[number] / stage.tasks), cmin: 0, cmax: 1,
                colorscale: [[0, "#ffffff"], [1, "#7fb8de"]],
-               line: {width: 2, color: running.map(number => number ? "#E69F00" : "#777")}}});
+               line: $("colouring").value === "stages" ? {width: running.map(number => number ? 6 : 3), color: stages.map((_, stage) => stageColour(stage))}
+                 : {width: 2, color: running.map(number => number ? "#E69F00" : "#777")}}});
     const bare = {visible: false, fixedrange: true};
     layout["xaxis" + suffix] = {...bare, domain: column ? [0.52, 1] : [0, 0.48], range: data.frame, anchor: at.yaxis};
     layout["yaxis" + suffix] = {...bare, range: data.frame, anchor: at.xaxis};
@@ -279,10 +309,71 @@ function drawDags() {
   Plotly.react("dags", traces, layout, {...LOOK, displayModeBar: false});
 }
 
+// ---- stages -----------------------------------------------------------------------------------------------------
+
+const MOST_ROWS = 300, COLUMNS = ["Stage", "Tasks", "Waited (s)", "Started (s)", "Ended (s)", "Task: least (s)", "25 %", "Median", "75 %", "Most (s)", "Skew"];
+const sorting = {column: 3, sign: 1};
+$("of").onchange = $("every").onchange = tabulate;
+$("stages-note").textContent = "Waited: from the end of the last parent, or the job's arrival, to the first task. Skew: the longest task over the " +
+  "median one. A column's name sorts by it.";
+
+/** A row of numbers for each stage that ran, in the order of COLUMNS. */
+function stageRows(all, job) {
+  const durations = new Map(), ends = new Map(), starts = new Map();
+  for (let span = 0; span < all.stage.length; span++) {
+    if (!all.stage[span] || job !== null && all.job[span] !== job) continue;
+    const stage = all.stage[span] - 2, start = all.start[span] * all.second, finish = all.finish[span] * all.second;
+    if (!durations.has(stage)) durations.set(stage, []);
+    durations.get(stage).push(finish - start);
+    starts.set(stage, Math.min(starts.get(stage) ?? Infinity, start));
+    ends.set(stage, Math.max(ends.get(stage) ?? 0, finish));
+  }
+  return [...durations].map(([number, times]) => {
+    let job = 0;
+    while (firstStage[job + 1] <= number) job++;
+    const stage = number - firstStage[job], {arrival_s, profile} = data.jobs[job];
+    const parents = data.profiles[profile].edges.filter(edge => edge[1] === stage).map(edge => ends.get(firstStage[job] + edge[0]) ?? 0);
+    times.sort((a, b) => a - b);
+    const quantile = part => {
+      const place = part * (times.length - 1), low = Math.floor(place);
+      return times[low] + (place - low) * ((times[low + 1] ?? times[low]) - times[low]);
+    };
+    const [least, low, median, high, most] = [0, 0.25, 0.5, 0.75, 1].map(quantile), start = starts.get(number);
+    return {job, stage, cells: [number, times.length, Math.max(0, start - Math.max(arrival_s, ...parents)), start, ends.get(number),
+                                least, low, median, high, most, median > 0 ? most / median : 1]};
+  });
+}
+
+function tabulate() {
+  const every = $("every").checked, rows = stageRows(shown[$("of").value], every ? null : chosen.job);
+  rows.sort((one, other) => sorting.sign * (one.cells[sorting.column] - other.cells[sorting.column]));
+  const caption = document.createElement("caption"), head = document.createElement("tr");
+  caption.textContent = `${data.schedulers[chosen[$("of").value]]}: ${every ? "all jobs" : "job " + jobName(chosen.job)}` +
+    (rows.length > MOST_ROWS ? `; the first ${MOST_ROWS} of ${rows.length} stages` : "");
+  COLUMNS.forEach((name, column) => {
+    const cell = document.createElement("th"), button = document.createElement("button");
+    const up = sorting.column === column;
+    button.textContent = name + (up ? sorting.sign > 0 ? " ▲" : " ▼" : "");
+    button.onclick = () => { Object.assign(sorting, {column, sign: up ? -sorting.sign : column ? -1 : 1}); tabulate(); };
+    cell.ariaSort = up ? sorting.sign > 0 ? "ascending" : "descending" : "none";
+    cell.append(button);
+    head.append(cell);
+  });
+  $("stages").replaceChildren(caption, head, ...rows.slice(0, MOST_ROWS).map(({job, stage, cells}) => {
+    const row = document.createElement("tr"), name = stageName(job, stage);
+    const texts = [`${every ? jobName(job) + " / " : ""}${stage}${name === `stage ${stage}` ? "" : ": " + name}`, cells[1],
+                   ...cells.slice(2).map((value, place) => value.toFixed(place > 2 && place < 8 ? 2 : 1))];
+    row.append(...texts.map(text => Object.assign(document.createElement("td"), {textContent: text})));
+    const swatch = Object.assign(document.createElement("span"), {className: "swatch"});
+    swatch.style.background = every ? data.colours[job] : stageColour(stage);
+    row.firstChild.prepend(swatch);
+    return row;
+  }));
+}
+
 // ---- go -------------------------------------------------------------------------------------------------------
 
 for (const place of PLACES) graph.append(canvases[place]);
-chosen.moment = middle(chosen.job);
 await show();
 for (const event of ["plotly_relayout", "plotly_relayouting", "plotly_afterplot"]) graph.on(event, paint);
 for (const [id, figure] of Object.entries(data.figures)) {

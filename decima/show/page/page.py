@@ -25,7 +25,7 @@ from decima.show import explanation
 from decima.show.dags import stage_places
 from decima.show.page.packed import TICKS, packed_schedule
 from decima.show.style import DASHED, styles
-from simulator.cluster.colours import contrasting_colours
+from simulator.cluster.colours import PALETTE, contrasting_colours
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -105,6 +105,7 @@ def _data(comparison: Comparison) -> dict[str, Any]:
             )
         ],
         "colours": [to_hex(colour) for colour in contrasting_colours(list(episodes.values()))],
+        "palette": PALETTE,
         "profiles": [_profile(profile) for profile in numbers],
         "records": [_record(each) for each in episodes.values()],
         "figures": {
