@@ -120,6 +120,18 @@ def test_the_page_draws_zooms_and_answers_the_mouse(
             "[...document.querySelectorAll('.modebar-btn')].map(each => each.dataset.title)"
         )
         seen["cells"] = await tab.run("[...document.querySelectorAll('td')].map(cell => cell.textContent)")
+        seen["opened"] = await tab.run(
+            "[document.getElementById('schedules')._fullLayout.xaxis.range[1], document.getElementById('job').value, "
+            "+document.getElementById('moment').value]"
+        )
+        seen["table"] = await tab.run(
+            "[...document.querySelectorAll('#stages tr')].map(row => [...row.cells].map(cell => cell.textContent))"
+        )
+        seen["sorted"] = await tab.run(
+            "(() => { document.getElementById('every').click(); "
+            "document.querySelectorAll('#stages button')[1].click(); "
+            "return [...document.querySelectorAll('#stages tr')].slice(1).map(row => row.cells[1].textContent); })()"
+        )
         await tab.run(
             "for (const [id, name] of [['above', 'fair'], ['below', 'fifo']]) { "
             "const menu = document.getElementById(id); "
@@ -171,6 +183,20 @@ def test_the_page_draws_zooms_and_answers_the_mouse(
         assert not tab.errors
 
     visit(page, look, tmp_path)
+    records = list(comparison.episodes.values())
+    end_s, job, moment_s = seen["opened"]
+    assert end_s == pytest.approx(max(record.end_ms for record in records) / 1000)
+    for record_of in records:
+        tasks = record_of.tasks().query(f"job == {job}")
+        assert tasks["start_ms"].min() / 1000 < moment_s < tasks["finish_ms"].max() / 1000
+    tasks = comparison.episodes["fifo"].tasks().query(f"job == {job} and stage == 0")
+    times = (tasks["finish_ms"] - tasks["start_ms"]) / 1000
+    [_, cells, _] = seen["table"]
+    assert cells[:2] == [f"0: {STAGE}", "4"]
+    assert [float(text) for text in cells[5:10]] == pytest.approx(
+        times.quantile([0, 0.25, 0.5, 0.75, 1]).tolist(), abs=0.006
+    )
+    assert seen["sorted"] == ["4"] * 3 + ["2"] * 3
     assert EVIL in seen["title"]
     assert seen["title at the end"] == seen["title"]
     assert seen["images"] == 0
