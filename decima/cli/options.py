@@ -195,8 +195,8 @@ def workload_options(default: str = "tpch") -> Option:
         click.option(
             "--workload",
             metavar="NAME|DIR|FILE",
-            help="Jobs: tpch (extrapolated from Spark at 1 and 2 GB), synthetic (random DAGs), a folder of the published "
-            "TPC-H profiles, "
+            help="Jobs: tpch (extrapolated from Spark at 1 and 2 GB), synthetic (random DAGs), a folder of the "
+            "published TPC-H profiles, "
             "or a workload file; if the file says which jobs arrive when, they do, each time with other task noise.  "
             f"[default: {default}]",
         ),

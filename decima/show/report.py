@@ -61,8 +61,8 @@ def comparison_notes(comparison: Comparison) -> list[str]:
     notes = ["Times are seconds; ± is half a 95 % confidence interval (Student's t)."]
     if best is not None:
         notes.append(
-            f"vs best: by how much the mean JCT differs from that of {best}, the best heuristic (not learned); paired by "
-            "experiment."
+            f"vs best: by how much the mean JCT differs from that of {best}, the best heuristic (not learned); paired "
+            "by experiment."
         )
     notes += [_tuning(comparison, name) for name, spec in schedulers.items() if spec in TUNED]
     notes += [
