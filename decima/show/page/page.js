@@ -145,11 +145,11 @@ async function show() {
   PLACES.forEach((place, number) => { $("of").options[number].text = data.schedulers[chosen[place]]; });
   if (chosen.job === null) [chosen.job, chosen.moment] = together();
   await Plotly.react(graph, PLACES.flatMap(marks), {
-    margin: {...MARGIN, t: 45}, dragmode: "zoom", hovermode: "closest",
+    margin: {...MARGIN, t: 45, b: 85}, dragmode: "zoom", hovermode: "closest",
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
     xaxis: {title: {text: "Time (s)"}, range, anchor: "y2", showgrid: false, zeroline: false},
     yaxis: {...executors, domain: [0.55, 1]}, yaxis2: {...executors, domain: [0, 0.45]},
-    legend: {orientation: "h", x: 1, xanchor: "right", y: -0.06}, modebar: {bgcolor: "rgba(0,0,0,0)", color: "#999", activecolor: "#333"}, annotations: PLACES.map(title),
+    legend: {orientation: "h", x: 1, xanchor: "right", y: -0.11, yanchor: "top"}, modebar: {bgcolor: "rgba(0,0,0,0)", color: "#999", activecolor: "#333"}, annotations: PLACES.map(title),
   }, {...LOOK, scrollZoom: true, modeBarButtons: [BUTTONS]});
   choose(chosen.job, chosen.moment);
 }
