@@ -241,7 +241,7 @@ class Comparison:
     def summary(self, scheduler: str) -> dict[str, float]:
         """One scheduler in numbers; means over the finished experiments.
 
-        ``avg_jct_s`` and half its 95 % confidence interval ``avg_jct_ci95_s`` (Student's t over the
+        ``mean_jct_s`` and half its 95 % confidence interval ``mean_jct_ci95_s`` (Student's t over the
         experiments); ``p95_jct_s``, the 95th percentile of the JCTs inside each experiment; ``makespan_s``;
         ``utilisation``; ``slowdown``; ``difference_s``, the average JCT minus that of ``best_heuristic``, paired by
         experiment, with its own ``difference_ci95_s``, and ``difference`` and ``difference_ci95``, the same as
@@ -255,8 +255,8 @@ class Comparison:
             base = self.runs(best)["mean_jct_s"]
             difference, scale = mean_interval(runs["mean_jct_s"] - base), float(base.mean())
         return {
-            "avg_jct_s": jct.mean,
-            "avg_jct_ci95_s": jct.half_width,
+            "mean_jct_s": jct.mean,
+            "mean_jct_ci95_s": jct.half_width,
             **{
                 name: float(runs[name].mean())
                 for name in ("p95_jct_s", "makespan_s", "utilisation", "slowdown")
@@ -338,7 +338,7 @@ class Comparison:
         """What the JSON says of one scheduler."""
         runs, spec = self.runs(scheduler), self.schedulers[scheduler]
         entry: dict[str, Any] = dict(self.summary(scheduler))
-        entry["per_seed_avg_jct_s"] = runs["mean_jct_s"].tolist()
+        entry["per_seed_mean_jct_s"] = runs["mean_jct_s"].tolist()
         if scheduler in ANY_POLICY:
             entry["policy"] = self.policy
         if scheduler in self.misfits:

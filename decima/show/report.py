@@ -28,7 +28,7 @@ def comparison_table(comparison: Comparison) -> Table:
         difference = Interval(row["difference"], row["difference_ci95"])
         table.add_row(
             scheduler,
-            interval_text(Interval(row["avg_jct_s"], row["avg_jct_ci95_s"])),
+            interval_text(Interval(row["mean_jct_s"], row["mean_jct_ci95_s"])),
             f"{row['p95_jct_s']:.1f}",
             f"{row['slowdown']:.1f}",
             f"{row['utilisation']:.1%}",

@@ -155,12 +155,12 @@ def _entry(each: MeasuredCell) -> dict[str, Any]:
             "moving_delay_s": cell.moving_delay_s,
         },
         "policy": each.policy,
-        "avg_jct_s": {name: float(np.mean(values)) for name, values in jct_s.items()} | missing,
+        "mean_jct_s": {name: float(np.mean(values)) for name, values in jct_s.items()} | missing,
         "best_reference": each.best,
         "change": {name: change.mean for name, change in changes.items()} | missing,
         "change_ci95": {name: change.half_width for name, change in changes.items()} | missing,
         "not_worse": each.not_worse if FULL in names else None,
-        "per_seed_avg_jct_s": jct_s,
+        "per_seed_mean_jct_s": jct_s,
         "per_seed_setting": {HINDSIGHT: each.comparison.runs(HINDSIGHT)["setting"].tolist()},
     }
 

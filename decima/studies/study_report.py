@@ -109,8 +109,8 @@ def summary(
 ) -> dict[tuple[str, str], dict[str, float]]:
     """Means over the seeds, seconds, by condition and scheduler.
 
-    Entries: ``mean_jct_s``, ``makespan_s`` with half of their 95 % confidence intervals ``mean_jct_ci95`` and
-    ``makespan_ci95`` (Student's t; NaN with one seed), ``p95_jct_s``, ``utilisation``, ``load``,
+    Entries: ``mean_jct_s``, ``makespan_s`` with half of their 95 % confidence intervals ``mean_jct_ci95_s`` and
+    ``makespan_ci95_s`` (Student's t; NaN with one seed), ``p95_jct_s``, ``utilisation``, ``load``,
     ``fragmentation``, and ``change``, by what fraction the mean JCT is above that of ``reference`` in the same
     condition, with ``change_ci95`` of the paired differences; NaN where that did not take part.
     """
@@ -126,7 +126,7 @@ def summary(
 def _summary(runs: pd.DataFrame, reference: pd.Series[float] | None) -> dict[str, float]:
     row = {}
     for column in ("mean_jct_s", "makespan_s"):
-        row[column], row[column.removesuffix("_s") + "_ci95"] = mean_interval(runs[column])
+        row[column], row[f"{column.removesuffix('_s')}_ci95_s"] = mean_interval(runs[column])
     for column in ("p95_jct_s", "utilisation", "load", "fragmentation"):
         row[column] = float(runs[column].mean())
     row["change"] = row["change_ci95"] = math.nan
@@ -168,11 +168,11 @@ def study_table(outcome: Outcome) -> Table:
         shown = condition
         cells += [
             scheduler,
-            interval_text(Interval(row["mean_jct_s"], row["mean_jct_ci95"]), unknown=UNKNOWN),
+            interval_text(Interval(row["mean_jct_s"], row["mean_jct_ci95_s"]), unknown=UNKNOWN),
             _number(row["p95_jct_s"], ".1f"),
         ]
         if outcome.makespan:
-            makespan = Interval(row["makespan_s"], row["makespan_ci95"])
+            makespan = Interval(row["makespan_s"], row["makespan_ci95_s"])
             cells.append(interval_text(makespan, unknown=UNKNOWN))
         change = interval_text(Interval(row["change"], row["change_ci95"]), "+.1%", unknown="")
         cells.append(_number(row["utilisation"], ".1%"))
@@ -312,7 +312,7 @@ def plot_bars(outcome: Outcome) -> Figure:
     table = summary(outcome.comparisons)
     groups = {
         condition.replace(", ", ",\n"): {
-            name: Interval(table[condition, name]["mean_jct_s"], table[condition, name]["mean_jct_ci95"])
+            name: Interval(table[condition, name]["mean_jct_s"], table[condition, name]["mean_jct_ci95_s"])
             for name in comparison.schedulers
         }
         for condition, comparison in outcome.comparisons.items()

@@ -163,8 +163,8 @@ class WhatIf:
             "outside_training": list(self.misfits),
             "schedulers": {
                 name: {
-                    "avg_jct_s": self.mean_jct_ms(name).mean / 1000,
-                    "avg_jct_range_s": [value / 1000 for value in self.mean_jct_ms(name)[1:]],
+                    "mean_jct_s": self.mean_jct_ms(name).mean / 1000,
+                    "mean_jct_range_s": [value / 1000 for value in self.mean_jct_ms(name)[1:]],
                     "change": self.change(name).mean,
                     "change_range": list(self.change(name)[1:]),
                 }

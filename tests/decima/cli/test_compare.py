@@ -37,7 +37,7 @@ def test_compare_shows_a_table_and_saves_json_and_pictures(run: Compare, tmp_pat
     document = json.loads((tmp_path / "r.json").read_text())
     for name in ("fifo", "fair"):
         figures = document["schedulers"][name]
-        assert next(row for row in rows if row[:1] == [name])[1] == f"{figures['avg_jct_s']:.1f}"
+        assert next(row for row in rows if row[:1] == [name])[1] == f"{figures['mean_jct_s']:.1f}"
     pictures = {"jct-cdf.png", "jobs-in-system.png", "schedule-fair.png", "schedule-fifo.png"}
     assert {path.name for path in (tmp_path / "compare").iterdir()} == pictures
 
@@ -149,7 +149,7 @@ def test_windows_of_a_workload_file_are_the_experiments(run: Compare, tmp_path: 
     assert "windows of 30 s of exact, 2 executors, 2 experiments" in result.stdout
     document = json.loads((tmp_path / "r.json").read_text())
     assert (document["window_s"], document["jobs"], document["seeds"]) == (30, 2, [0, 1])
-    one, other = document["schedulers"]["fifo"]["per_seed_avg_jct_s"]
+    one, other = document["schedulers"]["fifo"]["per_seed_mean_jct_s"]
     assert one != other
     assert_same_again(tmp_path / "r.json", "--processes", "1")
     assert_one_line_error(
@@ -403,7 +403,7 @@ def test_checkpoint_says_which_policy_decima_follows(
     assert figures["decima"]["policy"] == str(policy)
     assert run(*SAVED, "--schedulers", f"decima:{policy}").exit_code == 0
     alone = results()["schedulers"][f"decima:{policy}"]
-    assert alone["per_seed_avg_jct_s"] == figures["decima"]["per_seed_avg_jct_s"]
+    assert alone["per_seed_mean_jct_s"] == figures["decima"]["per_seed_mean_jct_s"]
 
 
 def test_without_checkpoint_a_fitting_policy_is_taken(run: Compare, shipped: dict[str, Path]) -> None:

@@ -32,7 +32,7 @@ def test_it_tells_the_gain_and_how_uncertain_it_is(tmp_path: Path) -> None:
     assert (tmp_path / "pictures" / "what-if.png").stat().st_size > 5000
     document = json.loads((tmp_path / "found.json").read_text())
     assert document["command"] == "decima spark what-if log --policy general --draws 2 --seed 0"
-    assert document["schedulers"]["decima"]["avg_jct_s"] < document["schedulers"]["Spark FIFO"]["avg_jct_s"]
+    assert document["schedulers"]["decima"]["mean_jct_s"] < document["schedulers"]["Spark FIFO"]["mean_jct_s"]
     assert set(document["schedulers"]) == {
         "Spark FIFO",
         "Spark FAIR",

@@ -65,8 +65,8 @@ def test_intervals_are_students_over_experiments_and_differences_are_paired() ->
     fifo, fair = compared.summary("fifo"), compared.summary("fair")
     assert compared.best_heuristic == "fair"
     t = 4.302653  # two-sided 95 %, 2 degrees of freedom
-    assert fifo["avg_jct_s"] == 20
-    assert fifo["avg_jct_ci95_s"] == pytest.approx(t * 10 / math.sqrt(3))
+    assert fifo["mean_jct_s"] == 20
+    assert fifo["mean_jct_ci95_s"] == pytest.approx(t * 10 / math.sqrt(3))
     # The differences 1, 3, 5 vary much less than the averages themselves.
     assert fifo["difference_s"] == 3
     assert fifo["difference_ci95_s"] == pytest.approx(t * 2 / math.sqrt(3))
@@ -111,8 +111,8 @@ def test_the_best_heuristic_is_the_best_of_all_that_were_not_learned(shipped: di
 
 def test_what_is_not_defined_is_null_in_the_json() -> None:
     document = json.loads(finished({"fair": [5.0]}).to_json())
-    assert document["schedulers"]["fair"]["avg_jct_s"] == 5
-    assert document["schedulers"]["fair"]["avg_jct_ci95_s"] is None
+    assert document["schedulers"]["fair"]["mean_jct_s"] == 5
+    assert document["schedulers"]["fair"]["mean_jct_ci95_s"] is None
     assert document["schedulers"]["fair"]["makespan_s"] is None  # it ran elsewhere
 
 
@@ -125,8 +125,8 @@ def test_json_says_what_was_compared_and_the_results_per_seed() -> None:
     assert document["semantics"] == "decima-sim"
     assert document["command"] == "decima compare"
     fair = document["schedulers"]["fair"]
-    assert fair["avg_jct_s"] == pytest.approx(np.mean(fair["per_seed_avg_jct_s"]))
-    assert len(fair["per_seed_avg_jct_s"]) == 3
+    assert fair["mean_jct_s"] == pytest.approx(np.mean(fair["per_seed_mean_jct_s"]))
+    assert len(fair["per_seed_mean_jct_s"]) == 3
     assert 0 < fair["utilisation"] <= 1
     assert fair["p95_jct_s"] <= fair["makespan_s"]
     mixed = comparison(cluster=replace(CLUSTER, semantics=Semantics(nearest_level=False)))
@@ -216,7 +216,7 @@ def test_an_interruption_keeps_what_finished_and_the_rest_can_follow(
     assert set(compared.episodes) == {"fifo", "fair"}
     assert {record.sequence.seed for record in compared.episodes.values()} == {compared.finished[0]}
     document = json.loads(compared.to_json())
-    assert len(document["seeds"]) == len(document["schedulers"]["fifo"]["per_seed_avg_jct_s"])
+    assert len(document["seeds"]) == len(document["schedulers"]["fifo"]["per_seed_mean_jct_s"])
     compared.run(workers)
     assert compared.complete
     assert set(count_runs.values()) <= {1}, "what has finished does not run again"

@@ -119,7 +119,7 @@ def test_without_any_policy() -> None:
     content = json.loads(grid_json(grid))
     assert content["in_every_cell_not_worse"] is content["on_average_better"] is None
     [cell] = content["cells"]
-    assert cell["avg_jct_s"] == {
+    assert cell["mean_jct_s"] == {
         "fair": 800.0,
         HINDSIGHT: 500.0,
         PLAIN_RULE: pytest.approx(440.0),
@@ -150,8 +150,8 @@ def test_the_json() -> None:
         "executors": 50,
         "moving_delay_s": 2.0,
     }
-    assert cell["avg_jct_s"]["decima"] == pytest.approx(10.5)
-    assert cell["per_seed_avg_jct_s"][RULE] == pytest.approx((11 * LUCK).tolist())
+    assert cell["mean_jct_s"]["decima"] == pytest.approx(10.5)
+    assert cell["per_seed_mean_jct_s"][RULE] == pytest.approx((11 * LUCK).tolist())
 
 
 def test_the_picture(tmp_path: Path) -> None:
