@@ -14,6 +14,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from workloads.checks import check_all, check_instance, check_number, check_whole
+from workloads.display import count_text, html_table
 from workloads.job import LONGEST_MS, MOST_TASKS, JobProfile, WorkloadError
 
 __all__ = [
@@ -54,7 +56,7 @@ def random_stream(seed: int, purpose: RandomStream, *path: int) -> np.random.Gen
     return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(int(purpose), *path)))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class JobSequence:
     """Jobs in order of arrival.
 
@@ -72,7 +74,8 @@ class JobSequence:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        arrival = np.array(self.arrival_ms, dtype=np.float64)
+        object.__setattr__(self, "profiles", check_all(self.profiles, JobProfile, "profiles", WorkloadError))
+        arrival = _times(self.arrival_ms)
         if not self.profiles:
             raise WorkloadError("a job sequence needs at least one job")
         if arrival.shape != (len(self.profiles),):
@@ -88,11 +91,29 @@ class JobSequence:
             raise WorkloadError(f"{tasks:,} tasks in all, expected at most {MOST_TASKS:,}")
         _check_seed(self.seed)
         arrival.setflags(write=False)
-        object.__setattr__(self, "profiles", tuple(self.profiles))
         object.__setattr__(self, "arrival_ms", arrival)
 
     def __len__(self) -> int:
         return len(self.profiles)
+
+    def __repr__(self) -> str:
+        counts = f"{count_text(len(self), 'job')}, {count_text(self.num_tasks, 'task')}"
+        return f"JobSequence({counts}, arrivals 0 to {self.arrival_ms[-1] / 1000:.1f} s, seed {self.seed})"
+
+    def _repr_html_(self) -> str:
+        rows = (
+            (
+                job,
+                profile.name,
+                f"{when / 1000:.1f}",
+                profile.num_stages,
+                profile.num_tasks,
+                f"{profile.work_ms / 1000:.1f}",
+            )
+            for job, (profile, when) in enumerate(zip(self.profiles, self.arrival_ms.tolist(), strict=True))
+        )
+        headings = ("job", "name", "arrival (s)", "stages", "tasks", "work (s)")
+        return html_table(repr(self), headings, rows, len(self))
 
     @property
     def num_tasks(self) -> int:
@@ -107,7 +128,7 @@ class JobSequence:
         Raises:
             WorkloadError: a length that is not positive.
         """
-        if not length_ms > 0:
+        if not check_number(length_ms, "the length of a window", WorkloadError) > 0:
             raise WorkloadError(f"a window must be longer than 0, got {length_ms} ms")
         number = (self.arrival_ms - self.arrival_ms[0]) // length_ms
         borders = [0, *(np.flatnonzero(np.diff(number)) + 1).tolist(), len(self)]
@@ -140,6 +161,7 @@ def poisson_arrivals(
     Raises:
         WorkloadError: no profiles, no jobs, or an interval that is not positive and finite.
     """
+    check_number(mean_interval_ms, "mean_interval_ms", WorkloadError)
     if not np.isfinite(mean_interval_ms) or mean_interval_ms <= 0:
         raise WorkloadError(f"the mean interval between arrivals must be positive, got {mean_interval_ms} ms")
     return _sampled(profiles, num_jobs, seed, mean_interval_ms)
@@ -147,7 +169,7 @@ def poisson_arrivals(
 
 def trace_arrivals(profiles: Sequence[JobProfile], arrival_ms: ArrayLike, seed: int = 0) -> JobSequence:
     """The given jobs at the given times (float [num_jobs], ms), sorted by time, stably."""
-    times = np.asarray(arrival_ms, dtype=np.float64)
+    profiles, times = check_all(profiles, JobProfile, "profiles", WorkloadError), _times(arrival_ms)
     if times.shape != (len(profiles),):
         raise WorkloadError(f"{len(profiles)} jobs need as many arrival times, got shape {times.shape}")
     order = np.argsort(times, kind="stable")
@@ -159,6 +181,7 @@ def uniform_memory(sequence: JobSequence) -> JobSequence:
 
     The sequence's seed names the draws, which every job has of its own.
     """
+    check_instance(sequence, JobSequence, "sequence", WorkloadError)
     random = random_stream(sequence.seed, RandomStream.DEMANDS)
     jobs = []
     for profile in sequence.profiles:
@@ -171,9 +194,10 @@ def uniform_memory(sequence: JobSequence) -> JobSequence:
 def _sampled(
     profiles: Sequence[JobProfile], num_jobs: int, seed: int, mean_interval_ms: float
 ) -> JobSequence:
+    profiles = check_all(profiles, JobProfile, "profiles", WorkloadError)
     if not profiles:
         raise WorkloadError("there are no job profiles to draw from")
-    if num_jobs < 1:
+    if check_whole(num_jobs, "num_jobs", WorkloadError) < 1:
         raise WorkloadError(f"a job sequence needs at least one job, got {num_jobs}")
     if num_jobs > MOST_JOBS:
         raise WorkloadError(f"a job sequence has at most {MOST_JOBS:,} jobs, got {num_jobs:,}")
@@ -182,6 +206,14 @@ def _sampled(
     intervals = random.exponential(mean_interval_ms, size=num_jobs)
     intervals[0] = 0.0
     return JobSequence(tuple(profiles[index] for index in chosen), np.cumsum(intervals), seed)
+
+
+def _times(arrival_ms: ArrayLike) -> NDArray[np.float64]:
+    """A copy as float64."""
+    times = np.array(arrival_ms)
+    if times.dtype.kind not in "iuf":
+        raise WorkloadError(f"arrival_ms must be numbers, got {arrival_ms!r:.60}")
+    return times.astype(np.float64)
 
 
 def _check_seed(seed: int) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from workloads.arrivals import JobSequence, RandomStream, random_stream, trace_arrivals
-from workloads.grid_jobs import check_whole
+from workloads.checks import check_number, check_whole
 from workloads.job import JobProfile, WorkloadError
 
 __all__ = ["Excerpt"]
@@ -40,12 +40,14 @@ class Excerpt:
     scale_tasks: float = 1.0
 
     def __post_init__(self) -> None:
+        for name in ("from_s", "until_s", "speed_up", "scale_tasks"):
+            check_number(getattr(self, name), name, WorkloadError)
         if not self.from_s < self.until_s:
             raise WorkloadError(
                 f"expected a time that begins before it ends, got {self.from_s:g} to {self.until_s:g} s"
             )
         if self.sample is not None:
-            check_whole("sample", self.sample)
+            check_whole(self.sample, "sample", WorkloadError, 1)
         for name in ("speed_up", "scale_tasks"):
             if not 0 < getattr(self, name) < math.inf:
                 raise WorkloadError(f"{name} must be above 0 and finite, got {getattr(self, name)}")

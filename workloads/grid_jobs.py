@@ -16,18 +16,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from workloads.arrivals import RandomStream, random_stream
+from workloads.checks import check_instance, check_number, check_whole
 from workloads.job import WorkloadError
 
 __all__ = ["DISTRIBUTIONS", "JobDistribution", "JobSets", "draw_jobs"]
 
 #: A job for people: the step in which it enters, its duration, its demand of each resource.
 GridJob = tuple[int, int, Sequence[int]]
-
-
-def check_whole(name: str, value: object, least: int = 1) -> None:
-    """Refuse what is not a whole number of at least ``least``, with a ``WorkloadError``."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise WorkloadError(f"{name} must be a whole number of at least {least}, got {value!r}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +50,7 @@ class JobSets:
     steps: int
 
     def __post_init__(self) -> None:
-        check_whole("steps", self.steps)
+        check_whole(self.steps, "steps", WorkloadError, 1)
         for name in ("enter", "duration", "demand", "num_jobs"):
             object.__setattr__(self, name, _whole_numbers(getattr(self, name), name))
         if self.enter.ndim != 2 or not len(self.enter):
@@ -191,16 +186,19 @@ class JobDistribution:
     other: tuple[int, int] = (1, 2)
 
     def __post_init__(self) -> None:
-        check_whole("num_resources", self.num_resources)
-        check_whole("slots", self.slots)
+        check_whole(self.num_resources, "num_resources", WorkloadError, 1)
+        check_whole(self.slots, "slots", WorkloadError, 1)
         for name, least in (("short", 1), ("long", 1), ("dominant", 1), ("other", 0)):
-            low, high = getattr(self, name)
-            check_whole(f"the least of {name}", low, least)
-            check_whole(f"the most of {name}", high, low)
+            given = check_instance(getattr(self, name), tuple, name, WorkloadError)
+            if len(given) != 2:
+                raise WorkloadError(f"{name} must be the least and the most, got {given!r:.60}")
+            low, high = given
+            check_whole(low, f"the least of {name}", WorkloadError, least)
+            check_whole(high, f"the most of {name}", WorkloadError, low)
         if max(self.dominant[1], self.other[1]) > self.slots:
             demands = f"dominant {self.dominant} and other {self.other}"
             raise WorkloadError(f"a job may demand at most the {self.slots} slots, got {demands}")
-        if not 0 <= self.short_share <= 1:
+        if not 0 <= check_number(self.short_share, "short_share", WorkloadError) <= 1:
             raise WorkloadError(f"short_share must be 0 to 1, got {self.short_share}")
 
     @property
@@ -221,7 +219,7 @@ class JobDistribution:
         Raises:
             WorkloadError: the rate is not above 0, or above 1.
         """
-        if not 0 < rate <= 1:
+        if not 0 < check_number(rate, "the rate", WorkloadError) <= 1:
             raise WorkloadError(f"the rate must be above 0 and at most 1, a job in every step, got {rate}")
         return rate * self.mean_duration * self.mean_demand / self.slots
 
@@ -231,7 +229,7 @@ class JobDistribution:
         Raises:
             WorkloadError: the load is not above 0, or more than a job in every step gives.
         """
-        highest = self.load(1.0)
+        highest, load = self.load(1.0), check_number(load, "the load", WorkloadError)
         # Whoever asks for the highest load, in decimals, may mean a number that is a last bit above it.
         if not 0 < load <= highest * (1 + 1e-9):
             possible = f"above 0 and at most {highest:.6g}, that of a job in every step"
@@ -281,8 +279,9 @@ def draw_jobs(
         WorkloadError: a load or rate that is not possible, both or none of them, no steps, no sets, or an
             impossible seed.
     """
-    check_whole("steps", steps)
-    check_whole("sets", sets)
+    check_instance(distribution, JobDistribution, "distribution", WorkloadError)
+    check_whole(steps, "steps", WorkloadError, 1)
+    check_whole(sets, "sets", WorkloadError, 1)
     if load is not None and rate is None:
         rates = [distribution.rate(each) for each in np.atleast_1d(load).tolist()]
     elif rate is not None and load is None:

@@ -16,6 +16,8 @@ import networkx as nx
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from workloads.checks import check_all, check_instance, check_number, check_whole
+from workloads.display import count_text, html_table, plain_text
 from workloads.errors import DecimaError
 
 __all__ = ["JobProfile", "StageProfile", "TaskDurations", "Wave", "WorkloadError"]
@@ -50,7 +52,7 @@ class Wave(IntEnum):
     """A further task of the stage that the executor just worked on."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class TaskDurations:
     """Durations of one stage's tasks, by wave and by the number of executors that the job held.
 
@@ -90,6 +92,7 @@ class TaskDurations:
         empty = (cells[..., 1] == cells[..., 0]).all(axis=0)
         if empty.any():
             raise WorkloadError(f"no durations in any wave at parallelism level {levels[empty][0]}")
+        check_number(self.mean_ms, "the mean task duration", WorkloadError)
         with np.errstate(over="ignore"):  # refused below
             mean = float(self.mean_ms) if self.mean_ms == self.mean_ms else float(values.mean())
         if not 0 <= mean <= LONGEST_MS:
@@ -105,14 +108,15 @@ class TaskDurations:
 
         The mean is that of the three waves.
         """
-        first_ms = rest_ms if first_ms is None else first_ms
-        fresh_ms = first_ms if fresh_ms is None else fresh_ms
+        rest_ms = check_number(rest_ms, "rest_ms", WorkloadError)
+        first_ms = rest_ms if first_ms is None else check_number(first_ms, "first_ms", WorkloadError)
+        fresh_ms = first_ms if fresh_ms is None else check_number(fresh_ms, "fresh_ms", WorkloadError)
         return _constant(fresh_ms, first_ms, rest_ms)
 
     @classmethod
     def sampled(cls, durations_ms: ArrayLike) -> TaskDurations:
         """Each task draws one of ``durations_ms`` (float [n], ms), in every wave and at any parallelism."""
-        values = np.atleast_1d(np.asarray(durations_ms, dtype=float))
+        values = np.atleast_1d(_frozen_array(durations_ms, np.float64, "durations"))
         return cls(np.array([ANY_LEVEL]), values, np.array([[[0, values.size]]] * 3))
 
     @classmethod
@@ -125,15 +129,22 @@ class TaskDurations:
         mean_ms: float = float("nan"),
     ) -> TaskDurations:
         """Build from one ``level -> durations`` table per wave; a level that a table lacks is empty."""
+        for name, table in (("fresh", fresh), ("first", first), ("rest", rest)):
+            check_instance(table, dict, name, WorkloadError)
+            for level in table:
+                check_whole(level, f"a level of {name}", WorkloadError)
         levels = sorted(set(fresh) | set(first) | set(rest))
         values: list[float] = []
         cells = np.zeros((3, len(levels), 2), dtype=np.int64)
         for wave, table in enumerate((fresh, first, rest)):
             for column, level in enumerate(levels):
                 start = len(values)
-                values.extend(table.get(level, ()))
+                try:
+                    values.extend(table.get(level, ()))
+                except TypeError:
+                    raise WorkloadError(f"durations at level {level} must be an array of numbers") from None
                 cells[wave, column] = start, len(values)
-        return cls(np.array(levels), np.array(values, dtype=float), cells, mean_ms)
+        return cls(np.array(levels), np.array(values), cells, mean_ms)
 
     def table(self, wave: Wave) -> dict[int, NDArray[np.float64]]:
         """Durations of one wave as ``level -> float64 [n]``, ms; empty arrays where nothing was measured."""
@@ -141,6 +152,9 @@ class TaskDurations:
             int(level): self.values[start:stop]
             for level, (start, stop) in zip(self.levels, self.cells[wave], strict=True)
         }
+
+    def __repr__(self) -> str:
+        return f"TaskDurations({count_text(self.values.size, 'duration')}, mean {self.mean_ms:g} ms)"
 
     @property
     def spread(self) -> tuple[float, float]:
@@ -155,7 +169,7 @@ def _constant(fresh_ms: float, first_ms: float, rest_ms: float) -> TaskDurations
     return TaskDurations(np.array([ANY_LEVEL]), np.array([fresh_ms, first_ms, rest_ms], float), cells)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class StageProfile:
     """One stage: tasks that run the same code on different partitions, in parallel.
 
@@ -177,16 +191,21 @@ class StageProfile:
     memory: float = 0.0
 
     def __post_init__(self) -> None:
-        if isinstance(self.num_tasks, bool) or not isinstance(self.num_tasks, int | np.integer):
-            raise WorkloadError(f"the number of tasks must be a whole number, got {self.num_tasks!r}")
+        check_whole(self.num_tasks, "the number of tasks", WorkloadError)
+        check_instance(self.durations, TaskDurations, "durations", WorkloadError)
+        check_instance(self.name, str, "name", WorkloadError)
         if self.num_tasks < 1:
             raise WorkloadError(f"a stage needs at least one task, got {self.num_tasks}")
         if self.num_tasks > MOST_TASKS:
             raise WorkloadError(f"a stage has at most {MOST_TASKS:,} tasks, got {self.num_tasks:,}")
         for name in ("cpu", "memory"):
-            demand = getattr(self, name)
+            demand = check_number(getattr(self, name), f"the {name} demand", WorkloadError)
             if not np.isfinite(demand) or demand < 0:
                 raise WorkloadError(f"the {name} demand must be finite and not negative, got {demand}")
+
+    def __repr__(self) -> str:
+        tasks = f"{count_text(self.num_tasks, 'task')} of {self.durations.mean_ms / 1000:.3g} s"
+        return f"StageProfile({plain_text(self.name)!r}, {tasks})"
 
     @property
     def work_ms(self) -> float:
@@ -194,7 +213,7 @@ class StageProfile:
         return float(self.num_tasks * self.durations.mean_ms)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class JobProfile:
     """A job: stages, and edges ``parent -> child``; a child's tasks start when all its parents are complete.
 
@@ -212,10 +231,12 @@ class JobProfile:
     edges: NDArray[np.int64] = field(default_factory=lambda: np.zeros((0, 2), dtype=np.int64))
 
     def __post_init__(self) -> None:
-        stages = tuple(self.stages)
+        check_instance(self.name, str, "name", WorkloadError)
+        stages = check_all(self.stages, StageProfile, "stages", WorkloadError)
         if not stages:
             raise WorkloadError("a job needs at least one stage")
-        edges = _frozen_array(np.zeros((0, 2)) if not len(self.edges) else self.edges, np.int64, "edges")
+        edges = _frozen_array(self.edges, np.int64, "edges")
+        edges = edges if edges.size else np.zeros((0, 2), dtype=np.int64)
         if edges.ndim != 2 or edges.shape[1] != 2:
             raise WorkloadError(f"edges must have shape (number of edges, 2), got {edges.shape}")
         outside = (edges < 0) | (edges >= len(stages))
@@ -230,6 +251,18 @@ class JobProfile:
         if not is_sorted and not nx.is_directed_acyclic_graph(self.graph()):
             cycle = " -> ".join(str(parent) for parent, _ in nx.find_cycle(self.graph()))
             raise WorkloadError(f"the stages form a cycle: {cycle}")
+
+    def __repr__(self) -> str:
+        counts = f"{count_text(self.num_stages, 'stage')}, {count_text(self.num_tasks, 'task')}"
+        return f"JobProfile({plain_text(self.name)!r}, {counts}, {self.work_ms / 1000:.1f} s of work)"
+
+    def _repr_html_(self) -> str:
+        rows = (
+            (number, stage.name, stage.num_tasks, f"{stage.durations.mean_ms / 1000:.3g}", parents)
+            for number, (stage, parents) in enumerate(zip(self.stages, self.parents, strict=True))
+        )
+        headings = ("stage", "name", "tasks", "mean task (s)", "parents")
+        return html_table(repr(self), headings, rows, self.num_stages)
 
     @property
     def num_stages(self) -> int:

@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 from functools import lru_cache
 
+from workloads.checks import check_instance, check_number
 from workloads.job import JobProfile, StageProfile, WorkloadError
 
 __all__ = ["scaled"]
@@ -30,7 +31,9 @@ def scaled(profile: JobProfile, durations: float = 1.0, tasks: float = 1.0) -> J
         >>> round(scaled(job, durations=10).work_ms / job.work_ms)
         10
     """
+    check_instance(profile, JobProfile, "profile", WorkloadError)
     for name, factor in (("durations", durations), ("tasks", tasks)):
+        check_number(factor, f"the factor on {name}", WorkloadError)
         if not (math.isfinite(factor) and factor > 0):
             raise WorkloadError(f"the factor on {name} must be positive and finite, got {factor}")
     if durations == tasks == 1:

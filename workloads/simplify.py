@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from workloads.job import JobProfile, TaskDurations
+from workloads.checks import check_instance
+from workloads.job import JobProfile, TaskDurations, WorkloadError
 
 __all__ = ["simplified"]
 
@@ -18,6 +19,7 @@ def simplified(profile: JobProfile) -> JobProfile:
 
     Source: Decima, appendix "Optimality of Decima" (Figure 21).
     """
+    check_instance(profile, JobProfile, "profile", WorkloadError)
     stages = (
         replace(stage, durations=TaskDurations.constant(stage.durations.mean_ms)) for stage in profile.stages
     )

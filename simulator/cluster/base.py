@@ -114,7 +114,13 @@ class BaseCluster(ABC):
         if decision is None:
             return self._decided(None, self._offered)
         observation = self.observe()
-        place, limit = _whole_numbers("a decision is a stage and a limit", *decision)
+        try:
+            place, limit = decision
+        except (TypeError, ValueError):
+            raise SchedulingError(
+                f"decide must return a Decision of a stage and a limit, or None, got {decision!r:.60}"
+            ) from None
+        place, limit = _whole_numbers("a decision is a stage and a limit", place, limit)
         if not 0 <= place < len(observation.stages):
             raise SchedulingError(f"there is no stage {place}: the observation has {len(observation.stages)}")
         job = int(observation.stage_job[place])
@@ -174,6 +180,8 @@ class BaseCluster(ABC):
 def _whole_numbers(what: str, *values: int) -> tuple[int, ...]:
     """Plain integers; fractions of an executor would spoil the books."""
     try:
+        if any(isinstance(value, bool) for value in values):
+            raise TypeError
         return tuple(index(value) for value in values)
     except TypeError:
         given = ", ".join(str(value) for value in values)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Literal
 
 from simulator.errors import ConfigError
+from workloads.checks import check_all, check_instance, check_number, check_one_of, check_whole
 from workloads.job import LONGEST_MS
 
 if TYPE_CHECKING:
@@ -46,14 +47,12 @@ class ExecutorClass:
     memory: float = 1.0
 
     def __post_init__(self) -> None:
-        if isinstance(self.count, bool) or not isinstance(self.count, int) or self.count < 1:
-            raise ConfigError(
-                f"the number of executors must be a whole number of at least 1, got {self.count!r}"
-            )
+        object.__setattr__(self, "count", check_whole(self.count, "the number of executors", ConfigError, 1))
         if self.count > MOST_EXECUTORS:
             raise ConfigError(f"a cluster has at most {MOST_EXECUTORS:,} executors, got {self.count:,}")
         for name in ("cpu", "memory"):
-            size = getattr(self, name)
+            size = check_number(getattr(self, name), f"an executor's {name}", ConfigError)
+            object.__setattr__(self, name, size)
             if not math.isfinite(size) or size < 0:
                 raise ConfigError(f"an executor's {name} must be finite and not negative, got {size}")
 
@@ -95,6 +94,10 @@ class Semantics:
     """FIFO's head job gets all it can use; else a job stops getting executors from outside after as many
     grants as the cluster has executors, even when it gave them back."""
 
+    def __post_init__(self) -> None:
+        for switch in fields(self):
+            check_instance(getattr(self, switch.name), bool, switch.name, ConfigError)
+
 
 PAPER = Semantics()
 DECIMA_SIM = Semantics(**{switch.name: False for switch in fields(Semantics)})
@@ -104,7 +107,7 @@ SPARK = Semantics(ready_stages_only=True, offer_after_tasks=True)
 SEMANTICS = {"paper": PAPER, "decima-sim": DECIMA_SIM, "trace": TRACE, "spark": SPARK}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ClusterConfig:
     """A Spark cluster and the objective that its rewards express.
 
@@ -135,7 +138,11 @@ class ClusterConfig:
     engine: Literal["compiled", "simpy"] = "compiled"
 
     def __post_init__(self) -> None:
-        classes = tuple(self.executor_classes) or (ExecutorClass(self.num_executors),)
+        classes = check_all(self.executor_classes, ExecutorClass, "executor_classes", ConfigError)
+        classes = classes or (ExecutorClass(self.num_executors),)
+        check_instance(self.semantics, Semantics, "semantics", ConfigError)
+        for name in ("moving_delay_ms", "warmup_delay_ms", "max_time_ms", "reward_scale_ms"):
+            object.__setattr__(self, name, check_number(getattr(self, name), name, ConfigError))
         object.__setattr__(self, "executor_classes", classes)
         object.__setattr__(self, "num_executors", sum(kind.count for kind in classes))
         for name in ("moving_delay_ms", "warmup_delay_ms"):
@@ -148,10 +155,18 @@ class ClusterConfig:
             raise ConfigError(f"max_time_ms must be positive, got {self.max_time_ms}")
         if not (math.isfinite(self.reward_scale_ms) and self.reward_scale_ms > 0):
             raise ConfigError(f"reward_scale_ms must be positive and finite, got {self.reward_scale_ms}")
-        if self.reward not in ("jct", "makespan"):
-            raise ConfigError(f"reward must be 'jct' or 'makespan', got {self.reward!r}")
-        if self.engine not in ("compiled", "simpy"):
-            raise ConfigError(f"engine must be 'compiled' or 'simpy', got {self.engine!r}")
+        check_one_of(self.reward, ("jct", "makespan"), "reward", ConfigError)
+        check_one_of(self.engine, ("compiled", "simpy"), "engine", ConfigError)
+
+    def __repr__(self) -> str:
+        """Tells what differs from the defaults."""
+        classes: dict[str, object] = {"executor_classes": self.executor_classes}
+        if self.executor_classes == (ExecutorClass(self.num_executors),):
+            classes = {"num_executors": self.num_executors}
+        others = {each.name: getattr(self, each.name) for each in fields(self)[2:]}
+        changed = {each.name: each.default for each in fields(self)}
+        given = classes | {name: value for name, value in others.items() if value != changed[name]}
+        return f"ClusterConfig({', '.join(f'{name}={value!r}' for name, value in given.items())})"
 
 
 def parse_classes(text: str) -> tuple[ExecutorClass, ...]:
@@ -161,6 +176,7 @@ def parse_classes(text: str) -> tuple[ExecutorClass, ...]:
         ConfigError: it means nothing; one line.
     """
     classes = []
+    check_instance(text, str, "executor classes", ConfigError)
     for part in text.split(","):
         try:
             if not part.isascii() or "_" in part:

@@ -11,7 +11,9 @@ from simulator.cluster.config import ClusterConfig
 from simulator.cluster.observation import Decision, Observation
 from simulator.cluster.record import EpisodeRecord
 from simulator.cluster.reference import ReferenceCluster
+from simulator.errors import ConfigError
 from workloads.arrivals import JobSequence
+from workloads.checks import check_instance
 
 __all__ = ["DecidesStages", "make_cluster", "run_episode"]
 
@@ -36,8 +38,10 @@ def make_cluster(config: ClusterConfig, sequence: JobSequence) -> BaseCluster:
     """A cluster on the engine that its settings ask for, and the jobs that will arrive.
 
     Raises:
-        ConfigError: a stage that no executor class can run.
+        ConfigError: an argument of a wrong type, or a stage that no executor class can run.
     """
+    check_instance(config, ClusterConfig, "config", ConfigError)
+    check_instance(sequence, JobSequence, "sequence", ConfigError)
     return _ENGINES[config.engine](config, sequence)
 
 
@@ -45,9 +49,15 @@ def run_episode(config: ClusterConfig, sequence: JobSequence, scheduler: Decides
     """Let a scheduler run a sequence of jobs. It is asked only where it has a choice, see ``DecidesStages``.
 
     Raises:
-        ConfigError: a stage that no executor class can run.
+        ConfigError: an argument of a wrong type, or a stage that no executor class can run.
         SchedulingError: the scheduler decides what cannot be done, or leaves everything idle for ever.
     """
+    check_instance(config, ClusterConfig, "config", ConfigError)
+    check_instance(sequence, JobSequence, "sequence", ConfigError)
+    if isinstance(scheduler, type):
+        raise ConfigError(f"scheduler must be an object, got the class {scheduler.__name__}: call it")
+    if not (callable(getattr(scheduler, "decide", None)) and callable(getattr(scheduler, "reset", None))):
+        raise ConfigError(f"scheduler must have the methods decide and reset, got {scheduler!r:.60}")
     scheduler.reset(config)
     cluster = make_cluster(config, sequence)
     cluster.keeps_executors = getattr(scheduler, "keeps_executors", False)

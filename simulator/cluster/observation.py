@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.cluster.config import ClusterConfig
+from workloads.display import count_text, html_table
 from workloads.job import JobProfile
 
 __all__ = ["CLASS", "JOB", "STAGE", "Decision", "Observation", "PerJob"]
@@ -88,7 +89,7 @@ class Decision(NamedTuple):
     limit: int
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Observation:
     """The cluster at one decision. Stages of the live jobs stand job by job, jobs in order of arrival.
 
@@ -123,6 +124,25 @@ class Observation:
     classes: NDArray[np.void]
     profiles: tuple[JobProfile, ...]
     last_call: bool = False
+
+    def __repr__(self) -> str:
+        offered = f"{count_text(self.offered, 'executor')} offered, {self.num_schedulable:,} of "
+        live = (
+            f"{count_text(len(self.stages), 'stage')} schedulable, {count_text(len(self.jobs), 'live job')}"
+        )
+        return f"Observation(at {self.time_ms / 1000:.1f} s, {offered}{live})"
+
+    def _repr_html_(self) -> str:
+        rows = (
+            (job["id"], profile.name, job["executors"], remaining)
+            for job, profile, remaining in zip(
+                self.jobs,
+                self.profiles,
+                np.bincount(self.stage_job, self.remaining_tasks, len(self.jobs)).astype(int),
+                strict=True,
+            )
+        )
+        return html_table(repr(self), ("job", "name", "executors", "tasks left"), rows, len(self.jobs))
 
     def copy(self) -> Observation:
         """The same, with arrays of its own: it does not change when the cluster goes on."""

@@ -16,12 +16,13 @@ from numpy.typing import NDArray
 
 from simulator.cluster.config import ClusterConfig
 from workloads.arrivals import JobSequence
+from workloads.display import count_text, html_table
 from workloads.job import JobProfile
 
 __all__ = ["EpisodeRecord"]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class EpisodeRecord:
     """One episode.
 
@@ -59,6 +60,16 @@ class EpisodeRecord:
     end_ms: float
     num_decisions: int
     num_guarded: int = 0
+
+    def __repr__(self) -> str:
+        jobs = f"{self._completed_jct_ms.size:,} of {count_text(len(self.sequence), 'job')} complete"
+        times = f"mean JCT {self.mean_jct_ms / 1000:.1f} s, end {self.end_ms / 1000:.1f} s"
+        cluster = f"{count_text(self.config.num_executors, 'executor')}, seed {self.sequence.seed}"
+        return f"EpisodeRecord({jobs}, {times}, {cluster})"
+
+    def _repr_html_(self) -> str:
+        rows = ((name, f"{value:.6g}") for name, value in self.metrics().items())
+        return html_table(repr(self), ("metric", "value"), rows)
 
     # ---- who is who ------------------------------------------------------------------------------------
 

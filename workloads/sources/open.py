@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from pathlib import Path
 
+from workloads.checks import did_you_mean
 from workloads.job import WorkloadError
 from workloads.sources.synthetic import synthetic_profiles
 from workloads.sources.tpch_measured import embedded_workload
@@ -37,8 +38,9 @@ def open_workload(name_or_path: str | Path = EMBEDDED) -> Workload:
         return Workload(load_tpch(path), None, path.resolve().name)
     if not path.exists():
         raise WorkloadError(
-            f"{name_or_path}: no such workload, expected {EMBEDDED} (measured on Spark), {SYNTHETIC} (random DAGs), a "
-            "folder of the published TPC-H profiles, or a workload file"
+            f"{name_or_path}: no such workload{did_you_mean(name_or_path, (EMBEDDED, SYNTHETIC))}, expected {EMBEDDED} "
+            f"(extrapolated from Spark at 1 and 2 GB), {SYNTHETIC} (random DAGs), a folder of the published TPC-H "
+            "profiles, or a workload file"
         )
     return read_workload(path)
 

@@ -23,7 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from workloads.arrivals import RandomStream, random_stream
-from workloads.grid_jobs import JobSets, check_whole
+from workloads.checks import check_number, check_whole
+from workloads.grid_jobs import JobSets
 from workloads.job import WorkloadError
 from workloads.sources.files import opened, reasons, unreadable
 
@@ -219,14 +220,14 @@ def swf_jobs(
         WorkloadError: an argument out of range, or a log that is too short for the load.
     """
     for name, count in (("sets", sets), ("steps", steps), ("slots", slots), ("max_duration", max_duration)):
-        check_whole(name, count)
+        check_whole(count, name, WorkloadError, 1)
     if step_s is None:
         step_s = float(np.percentile(log.run_s, 95)) / max_duration
     memory = np.nan_to_num(log.memory_kb, nan=0.0)
     if machine_memory_kb is None:
         machine_memory_kb = float(memory.max()) or 1.0  # any, if no job's memory is known
     for name, value in (("load", load), ("step_s", step_s), ("machine_memory_kb", machine_memory_kb)):
-        if not 0 < value < math.inf:
+        if not 0 < check_number(value, name, WorkloadError) < math.inf:
             raise WorkloadError(f"{name} must be above 0 and finite, got {value}")
 
     duration = _rounded_up(log.run_s / step_s, max_duration)

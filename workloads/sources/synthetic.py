@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from workloads.arrivals import RandomStream, random_stream
+from workloads.checks import check_instance, check_whole
 from workloads.job import JobProfile, StageProfile, TaskDurations, Wave, WorkloadError
 
 __all__ = ["random_dag", "synthetic_profiles"]
@@ -38,7 +39,7 @@ def synthetic_profiles(num_profiles: int = 100, seed: int = 0) -> tuple[JobProfi
     Raises:
         WorkloadError: no profiles are asked for, or the seed is negative.
     """
-    if num_profiles < 1:
+    if check_whole(num_profiles, "num_profiles", WorkloadError) < 1:
         raise WorkloadError(f"expected at least one profile to generate, got {num_profiles}")
     return tuple(_job(index, seed) for index in range(num_profiles))
 
@@ -55,6 +56,8 @@ def random_dag(num_stages: int, random: np.random.Generator) -> NDArray[np.int64
     Returns:
         int64 [num_edges, 2], (parent, child), ascending, none twice.
     """
+    check_whole(num_stages, "num_stages", WorkloadError, 1)
+    check_instance(random, np.random.Generator, "random", WorkloadError)
     # How often a stage reads only input, reads two stages, and reads one that another may have read: a chain
     # in one of ten DAGs, trees where the last is rare, diamonds where it is not.
     limits = (0.0, 0.0, 0.0) if random.random() < 0.1 else (0.5, 0.8, 0.3)

@@ -70,6 +70,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from workloads.arrivals import JobSequence, trace_arrivals
+from workloads.checks import check_all, check_instance
+from workloads.display import count_text, html_table, plain_text
 from workloads.job import JobProfile, WorkloadError
 from workloads.sources.file_format import (
     WorkloadFile,
@@ -84,7 +86,7 @@ __all__ = ["Workload", "read_workload", "write_workload"]
 _SUFFIXES = (".json", ".json.gz", ".toml")
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Workload:
     """Job profiles, and possibly the sequence in which they arrive.
 
@@ -104,7 +106,10 @@ class Workload:
     about: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "profiles", tuple(self.profiles))
+        object.__setattr__(self, "profiles", check_all(self.profiles, JobProfile, "profiles", WorkloadError))
+        if self.sequence is not None:
+            check_instance(self.sequence, JobSequence, "sequence", WorkloadError)
+        check_instance(self.name, str, "name", WorkloadError)
         if not self.profiles:
             raise WorkloadError("a workload needs at least one job profile")
         name, count = Counter(profile.name for profile in self.profiles).most_common(1)[0]
@@ -116,6 +121,18 @@ class Workload:
         for job, profile in enumerate(self.sequence.profiles if self.sequence is not None else ()):
             if profile not in known:
                 raise WorkloadError(f"the profile of job {job}, {profile.name!r}, is not among the profiles")
+
+    def __repr__(self) -> str:
+        jobs = "" if self.sequence is None else f", {count_text(len(self.sequence), 'job')}"
+        return f"Workload({plain_text(self.name)!r}, {count_text(len(self.profiles), 'profile')}{jobs})"
+
+    def _repr_html_(self) -> str:
+        rows = (
+            (each.name, each.num_stages, each.num_tasks, f"{each.work_ms / 1000:.1f}")
+            for each in self.profiles
+        )
+        headings = ("profile", "stages", "tasks", "work (s)")
+        return html_table(repr(self), headings, rows, len(self.profiles))
 
     @property
     def measured_moving_delay_ms(self) -> float | None:

@@ -1,0 +1,185 @@
+"""A value of a wrong type is refused with its field's name, in one line; NumPy's numbers are numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from simulator import (
+    ClusterConfig,
+    ConfigError,
+    ExecutorClass,
+    SchedulingError,
+    Semantics,
+    make_cluster,
+    run_episode,
+)
+from simulator.cluster.config import parse_classes
+from tests.decima.schedulers.own_schedulers import Greedy
+from workloads import (
+    Excerpt,
+    JobDistribution,
+    JobProfile,
+    JobSequence,
+    StageProfile,
+    TaskDurations,
+    Workload,
+    WorkloadError,
+    batch_arrivals,
+    draw_jobs,
+    poisson_arrivals,
+    random_dag,
+    scaled,
+    simplified,
+    synthetic_profiles,
+    trace_arrivals,
+    uniform_memory,
+)
+
+TASKS = TaskDurations.constant(100.0)
+STAGE = StageProfile(2, TASKS)
+JOB = JobProfile("job", (STAGE,))
+JOBS = batch_arrivals([JOB], 2, seed=0)
+
+
+class Decides:
+    """Decides one thing, whatever it is."""
+
+    def __init__(self, decision: Any) -> None:
+        self.decision = decision
+
+    def reset(self, config: ClusterConfig) -> None:
+        """Nothing is remembered."""
+
+    def decide(self, observation: Any) -> Any:
+        return self.decision
+
+
+WORKLOADS: dict[str, Callable[[], Any]] = {
+    "rest_ms must be a number, got '2'": lambda: TaskDurations.constant("2"),
+    "fresh_ms must be a number, got True": lambda: TaskDurations.constant(1, fresh_ms=True),
+    "durations must be an array of float64, got <U1": lambda: TaskDurations.sampled(["1"]),
+    "durations must be an array of float64, got bool": lambda: TaskDurations.sampled([True]),
+    "fresh must be of the type dict, got 3": lambda: TaskDurations.from_tables(3, {}, {}),
+    "a level of rest must be a whole number, got '1'": lambda: TaskDurations.from_tables(
+        {}, {}, {"1": [2.0]}
+    ),
+    "durations at level 1 must be an array of numbers": lambda: TaskDurations.from_tables({}, {}, {1: 2.0}),
+    "the mean task duration must be a number, got '5'": lambda: TaskDurations(
+        TASKS.levels, TASKS.values, TASKS.cells, "5"
+    ),
+    "the number of tasks must be a whole number, got '2'": lambda: StageProfile("2", TASKS),
+    "durations must be of the type TaskDurations, got 100.0": lambda: StageProfile(2, 100.0),
+    "name must be of the type str, got None": lambda: StageProfile(2, TASKS, None),
+    "the cpu demand must be a number, got '1'": lambda: StageProfile(2, TASKS, cpu="1"),
+    "the memory demand must be a number, got False": lambda: StageProfile(2, TASKS, memory=False),
+    "name must be of the type str, got 3": lambda: JobProfile(3, (STAGE,)),
+    "stages must be several of the type StageProfile, got 3": lambda: JobProfile("job", 3),
+    "stages[1] must be of the type StageProfile, got 'map'": lambda: JobProfile("job", (STAGE, "map")),
+    "edges must have shape (number of edges, 2), got ()": lambda: JobProfile("job", (STAGE,), 3),
+    "profiles must be several of the type JobProfile, got JobProfile(": lambda: JobSequence(JOB, [0.0]),
+    "profiles[0] must be of the type JobProfile, got 1": lambda: JobSequence([1], [0.0]),
+    "arrival_ms must be numbers, got ['0']": lambda: JobSequence([JOB], ["0"]),
+    "the seed must be a whole number that is not negative, got '0'": lambda: JobSequence([JOB], [0], "0"),
+    "num_jobs must be a whole number, got '2'": lambda: batch_arrivals([JOB], "2", seed=0),
+    "num_jobs must be a whole number, got 2.0": lambda: batch_arrivals([JOB], 2.0, seed=0),
+    "num_jobs must be a whole number, got True": lambda: batch_arrivals([JOB], True, seed=0),
+    "profiles must be several of the type JobProfile, got 'tpch'": lambda: batch_arrivals("tpch", 2, seed=0),
+    "mean_interval_ms must be a number, got '3'": lambda: poisson_arrivals([JOB], 2, "3", seed=0),
+    "arrival_ms must be numbers, got 'now'": lambda: trace_arrivals([JOB], "now"),
+    "sequence must be of the type JobSequence, got 2": lambda: uniform_memory(2),
+    "the length of a window must be a number, got '2'": lambda: JOBS.windows("2"),
+    "the factor on durations must be a number, got '2'": lambda: scaled(JOB, durations="2"),
+    "profile must be of the type JobProfile, got 5": lambda: scaled(5),
+    "profile must be of the type JobProfile, got 6": lambda: simplified(6),
+    "num_profiles must be a whole number, got '5'": lambda: synthetic_profiles("5"),
+    "num_stages must be a whole number of at least 1, got '5'": lambda: random_dag(
+        "5", np.random.default_rng(0)
+    ),
+    "random must be of the type Generator, got 1": lambda: random_dag(5, 1),
+    "profiles[0] must be of the type JobProfile, got 'x'": lambda: Workload(["x"]),
+    "sequence must be of the type JobSequence, got 3": lambda: Workload((JOB,), 3),
+    "from_s must be a number, got '2'": lambda: Excerpt(from_s="2"),
+    "speed_up must be a number, got True": lambda: Excerpt(speed_up=True),
+    "short must be of the type tuple, got 3": lambda: JobDistribution(short=3),
+    "short_share must be a number, got '0'": lambda: JobDistribution(short_share="0"),
+    "the load must be a number, got '0.5'": lambda: draw_jobs(JobDistribution(), load="0.5", sets=1, seed=0),
+    "distribution must be of the type JobDistribution, got 'code'": lambda: draw_jobs(
+        "code", load=0.5, sets=1, seed=0
+    ),
+}
+CLUSTERS: dict[str, Callable[[], Any]] = {
+    "moving_delay_ms must be a number, got '2'": lambda: ClusterConfig(moving_delay_ms="2"),
+    "warmup_delay_ms must be a number, got None": lambda: ClusterConfig(warmup_delay_ms=None),
+    "max_time_ms must be a number, got True": lambda: ClusterConfig(max_time_ms=True),
+    "reward_scale_ms must be a number, got '1'": lambda: ClusterConfig(reward_scale_ms="1"),
+    "the number of executors must be a whole number of at least 1, got '5'": lambda: ClusterConfig("5"),
+    "executor_classes[0] must be of the type ExecutorClass, got '5'": lambda: ClusterConfig(
+        executor_classes=["5"]
+    ),
+    "semantics must be of the type Semantics, got 'paper'": lambda: ClusterConfig(semantics="paper"),
+    "reward must be 'jct' or 'makespan', got 3": lambda: ClusterConfig(reward=3),
+    "engine must be 'compiled' or 'simpy', got 'simpi' (did you": lambda: ClusterConfig(engine="simpi"),
+    "nearest_level must be of the type bool, got 'no'": lambda: Semantics(nearest_level="no"),
+    "an executor's memory must be a number, got '1'": lambda: ExecutorClass(1, memory="1"),
+    "executor classes must be of the type str, got 3": lambda: parse_classes(3),
+    "config must be of the type ClusterConfig, got 3": lambda: run_episode(3, JOBS, Greedy()),
+    "sequence must be of the type JobSequence, got [1, 2]": lambda: run_episode(
+        ClusterConfig(), [1, 2], Greedy()
+    ),
+    "sequence must be of the type JobSequence, got 4": lambda: make_cluster(ClusterConfig(), 4),
+    "scheduler must have the methods decide and reset, got 'fair'": lambda: run_episode(
+        ClusterConfig(), JOBS, "fair"
+    ),
+    "scheduler must be an object, got the class Greedy: call it": lambda: run_episode(
+        ClusterConfig(), JOBS, Greedy
+    ),
+}
+DECISIONS = {
+    "decide must return a Decision of a stage and a limit, or None, got 3": 3,
+    "decide must return a Decision of a stage and a limit, or None, got (1,)": (1,),
+    "decide must return a Decision of a stage and a limit, or None, got (1, 2, 3)": (1, 2, 3),
+    "a decision is a stage and a limit, all of them whole numbers, got 0, True": (0, True),
+    "a decision is a stage and a limit, all of them whole numbers, got a, b": "ab",
+}
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        *[pytest.param(call, WorkloadError, message, id=message) for message, call in WORKLOADS.items()],
+        *[pytest.param(call, ConfigError, message, id=message) for message, call in CLUSTERS.items()],
+        *[
+            pytest.param(
+                lambda decision=decision: run_episode(ClusterConfig(2), JOBS, Decides(decision)),
+                SchedulingError,
+                message,
+                id=message,
+            )
+            for message, decision in DECISIONS.items()
+        ],
+    ],
+)
+def test_a_wrong_type_is_refused_with_its_field(
+    call: Callable[[], Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error) as refused:
+        call()
+    assert str(refused.value).startswith(message)
+    assert "\n" not in str(refused.value)
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    config = ClusterConfig(np.int64(5), moving_delay_ms=np.float32(2), max_time_ms=np.int32(10**6))
+    assert config == ClusterConfig(5, moving_delay_ms=2.0, max_time_ms=1e6)
+    assert type(config.num_executors) is int
+    assert type(config.moving_delay_ms) is float
+    stage = StageProfile(np.int8(3), TaskDurations.constant(np.float64(5.0)), cpu=np.int64(1))
+    jobs = poisson_arrivals([JobProfile("job", [stage])], np.uint16(2), np.float32(3.0), seed=np.int64(1))
+    assert run_episode(config, jobs, Greedy()).metrics()["completed_jobs"] == 2
+    many = 10**5000
+    with pytest.raises(ConfigError, match="moving_delay_ms must be a number below 1e308, got a int"):
+        ClusterConfig(moving_delay_ms=many)

@@ -1,0 +1,42 @@
+"""How objects show themselves in a notebook: a small table in HTML. Their texts are data, never markup."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from html import escape
+
+__all__ = ["count_text", "html_table", "plain_text"]
+
+#: Rows that are shown of a long table.
+MOST_ROWS = 12
+#: Letters that are shown of a text.
+_LONGEST = 60
+
+
+def plain_text(text: str) -> str:
+    """A text in one line of printable characters, cut where it is long."""
+    shown = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text[: _LONGEST + 1])
+    return shown if len(text) <= _LONGEST else f"{shown[:_LONGEST]}…"
+
+
+def count_text(count: int, thing: str) -> str:
+    """A count with its noun, such as ``1 stage`` or ``1,200 tasks``."""
+    return f"{count:,} {thing}" if count == 1 else f"{count:,} {thing}s"
+
+
+def html_table(title: str, headings: Sequence[str], rows: Iterable[Sequence[object]], count: int = 0) -> str:
+    """Write a table in HTML.
+
+    Args:
+        title: stands above it.
+        headings: of the columns.
+        rows: the first ``MOST_ROWS`` are shown.
+        count: how many rows there are, where more than are shown; for a line below.
+    """
+    head = "".join(f"<th>{escape(plain_text(each))}</th>" for each in headings)
+    body = "".join(
+        "<tr>" + "".join(f"<td>{escape(plain_text(str(each)))}</td>" for each in row) + "</tr>"
+        for row, _ in zip(rows, range(MOST_ROWS), strict=False)
+    )
+    below = f"<p>.. and {count - MOST_ROWS:,} more</p>" if count > MOST_ROWS else ""
+    return f"<p>{escape(plain_text(title))}</p><table><tr>{head}</tr>{body}</table>{below}"
