@@ -6,14 +6,14 @@ import math
 import re
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Union
 
 from decima.policy.errors import PolicyFileError
 from decima.policy.files import policy_path
 from decima.policy.loading import load_actor
-from decima.policy.parts import PartError, build_part
+from decima.policy.parts import PartError, build_part, is_own
 from decima.policy.scheduler import NeuralScheduler
-from decima.schedulers.base import Scheduler, SchedulerError
+from decima.schedulers.base import Decide, FunctionScheduler, Scheduler, SchedulerError
 from decima.schedulers.drf import Drf
 from decima.schedulers.fair import Fair, NaiveWeightedFair, WeightedFair
 from decima.schedulers.fifo import Fifo
@@ -27,6 +27,7 @@ from decima.schedulers.sjf_cp import SjfCp
 from decima.schedulers.spark_fair import SparkFair
 from decima.schedulers.srpt import CappedSrpt, ProfiledSrpt
 from decima.schedulers.tetris import Tetris
+from workloads.checks import did_you_mean
 
 if TYPE_CHECKING:
     from decima.policy.actor import Actor
@@ -41,6 +42,8 @@ __all__ = [
     "SCHEDULERS",
     "UNGUARDED",
     "SchedulerError",
+    "SchedulerLike",
+    "load_policy",
     "make_scheduler",
     "policy_named",
     "signature",
@@ -94,20 +97,27 @@ PARAMETERS: dict[str, tuple[str, ...]] = {
 }
 
 
-def make_scheduler(spec: str, seed: int = 0) -> DecidesStages:
-    """The scheduler of a name.
+#: A scheduler, or what ``make_scheduler`` makes one of.
+SchedulerLike = Union[str, "DecidesStages", "type[DecidesStages]", Decide]
+
+
+def make_scheduler(spec: SchedulerLike, seed: int = 0) -> DecidesStages:
+    """Make a scheduler from its name.
 
     Args:
         spec: a name of ``SCHEDULERS``, with numbers behind it as ``PARAMETERS`` has them; ``decima:POLICY`` for the
             neural one, with the name of a policy that ships (see ``decima.policy.shipped``) or a file, or ``decima``
             for ``general``, and ``,guard=off`` behind it for one without
             its guard, see ``NeuralScheduler``; or ``module:Class`` for a class of your own, which is looked for in the
-            current folder too and built without arguments.
+            current folder too and built without arguments. A scheduler is returned as it is, a class is built, and
+            a function of an observation that returns a decision becomes a scheduler.
         seed: of the schedulers that draw random numbers.
 
     Raises:
         SchedulerError: there is no such scheduler, or it cannot be built.
     """
+    if not isinstance(spec, str):
+        return _own_object(spec)
     guarded = not spec.endswith(UNGUARDED)
     name, colon, argument = spec.removesuffix(UNGUARDED).partition(":")
     if name in SCHEDULERS and not colon and guarded:
@@ -116,13 +126,36 @@ def make_scheduler(spec: str, seed: int = 0) -> DecidesStages:
         return _with_parameters(spec, name, argument.split(":"))
     if name == LEARNED:
         return _learned(spec, argument if colon else DEFAULT_POLICY, guarded)
-    if not (colon and guarded) or name in SCHEDULERS:
+    near = did_you_mean(name, [*SCHEDULERS, LEARNED])
+    if not (colon and guarded) or name in SCHEDULERS or (near and not is_own(spec)):
         known = ", ".join(map(signature, SCHEDULERS))
         raise SchedulerError(
-            f"unknown scheduler {spec!r}: expected one of {known}, decima, decima:POLICY or module:Class; "
-            "decima compare knows tuned-weighted-fair, too"
+            f"unknown scheduler {spec!r}{near}: expected one of {known}, decima, decima:POLICY or module:Class; "
+            "decima compare and decima.compare know tuned-weighted-fair, too, and decima.tune gives its alpha"
         )
     return _own_scheduler(spec)
+
+
+def load_policy(policy: str | Path, guard: bool = True) -> NeuralScheduler:
+    """Load a learned scheduler, ready for ``run_episode``.
+
+    Args:
+        policy: the name of a policy that ships, such as ``tpch-batch`` (see ``decima.policy.shipped``), or a policy
+            file of ``decima train``; a name goes before a file of that name.
+        guard: whether its guard keeps it from leaving executors idle beside work, see ``NeuralScheduler``.
+
+    Raises:
+        PolicyFileError: there is no such policy, or the file cannot be read.
+        PartError: a part of the user's own that the policy names cannot be loaded.
+    """
+    if not isinstance(policy, str | Path):
+        raise PolicyFileError(f"policy must be a name or a path, got {policy!r:.60}")
+    path = policy_path(policy)
+    try:
+        changed_ns = path.stat().st_mtime_ns
+    except OSError as error:
+        raise PolicyFileError(f"{path}: {error.strerror}") from None
+    return NeuralScheduler(_actor(path, changed_ns), guard=guard)
 
 
 def policy_named(spec: str) -> str | None:
@@ -153,10 +186,8 @@ def _with_parameters(spec: str, name: str, texts: list[str]) -> Scheduler:
 
 
 def _learned(spec: str, name: str, guarded: bool) -> NeuralScheduler:
-    """Decima with a policy; a name that ships goes before a file of that name."""
     try:
-        path = policy_path(name)
-        return NeuralScheduler(_actor(path, path.stat().st_mtime_ns), guard=guarded)
+        return load_policy(name, guard=guarded)
     except (PartError, PolicyFileError) as error:
         raise SchedulerError(f"scheduler {spec!r}: {error}") from None
 
@@ -172,8 +203,29 @@ def _own_scheduler(spec: str) -> DecidesStages:
         scheduler = build_part(spec)
     except PartError as error:
         raise SchedulerError(f"scheduler {error}") from None
-    if not (callable(getattr(scheduler, "decide", None)) and callable(getattr(scheduler, "reset", None))):
+    if not _is_scheduler(scheduler):
         raise SchedulerError(
             f"scheduler {spec!r} needs the methods decide and reset of decima.schedulers.Scheduler"
         )
     return scheduler  # type: ignore[no-any-return]
+
+
+def _own_object(spec: Any) -> DecidesStages:
+    if isinstance(spec, type):
+        try:
+            spec = spec()
+        except TypeError as error:
+            raise SchedulerError(
+                f"scheduler {spec.__name__}: {error}; give an object instead of the class"
+            ) from None
+    if _is_scheduler(spec):
+        return spec  # type: ignore[no-any-return]
+    if callable(spec):
+        return FunctionScheduler(spec)
+    raise SchedulerError(
+        f"a scheduler is a name, an object or class with the methods decide and reset, or a function, got {spec!r:.60}"
+    )
+
+
+def _is_scheduler(candidate: Any) -> bool:
+    return callable(getattr(candidate, "decide", None)) and callable(getattr(candidate, "reset", None))

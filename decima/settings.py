@@ -12,6 +12,7 @@ from typing import Annotated, Any, ClassVar, TypeVar, get_args
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
+from workloads.checks import did_you_mean
 from workloads.errors import DecimaError
 from workloads.reading import read_bytes
 from workloads.sources.file_format import first_error, place_name
@@ -214,7 +215,8 @@ def _read(recipes: Recipes, source: str | Path) -> str:
     is_file = isinstance(source, Path) or "/" in source or source.endswith((".yaml", ".yml"))
     if not is_file and source not in recipes.names():
         known = ", ".join(recipes.names())
-        raise TrainingError(f"unknown recipe {source!r}: expected one of {known}, or a YAML file")
+        near = did_you_mean(source, recipes.names())
+        raise TrainingError(f"unknown recipe {source!r}{near}: expected one of {known}, or a YAML file")
     path = Path(source) if is_file else recipes.folder / f"{source}.yaml"
     try:
         return (read_bytes(path, _LONGEST) if is_file else path.read_bytes()).decode("utf-8-sig")

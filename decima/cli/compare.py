@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from functools import partial
 from pathlib import Path
@@ -10,24 +9,26 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from decima.cli.conditions import (
+    conditions_named,
+    conditions_options,
+    options_without_effect,
+)
 from decima.cli.console import INTERRUPTED, PATIENCE_S, command_line, end, progress, report
 from decima.cli.options import (
-    ABOVE_ZERO,
     AT_LEAST_ONE,
     FILE,
     JSON,
-    NOT_NEGATIVE,
     PATH,
     SEED,
+    SEEDS,
     WORKERS,
     Aside,
     Named,
-    drawn_jobs_options,
     out_option,
     refuse_without_effect,
-    workload_named,
-    workload_options,
 )
+from decima.evaluation.defaults import DEFAULT_SCHEDULERS, MOVING_DELAY, SCHEDULERS_THAT_PACK
 
 if TYPE_CHECKING:
     from decima.evaluation.comparison import Comparison
@@ -36,13 +37,6 @@ if TYPE_CHECKING:
 
 __all__ = ["DEFAULT_SCHEDULERS", "SCHEDULERS_THAT_PACK", "compare"]
 
-DEFAULT_SCHEDULERS = (
-    "fifo,sjf-cp,fair,naive-weighted-fair,weighted-fair,tuned-weighted-fair,priced-srpt,decima"
-)
-#: Where executors are of several classes.
-SCHEDULERS_THAT_PACK = "fair,tuned-weighted-fair,tetris,graphene-star,packed-srpt,decima"
-#: Seconds, where nobody measured it.
-MOVING_DELAY = 2.0
 #: Policy that ships -> the recipe that made it.
 RECIPES = {
     "general": "general",
@@ -56,33 +50,7 @@ RECIPES = {
 
 
 @click.command(context_settings={"show_default": True})
-@workload_options()
-@drawn_jobs_options()
-@click.option(
-    "--classes",
-    metavar="COUNTxMEMORY,..",
-    help="Executors of several classes instead, such as 25x0.5,25x1; COUNTxCPU:MEMORY where they have not one core.",
-)
-@click.option(
-    "--memory-demand",
-    type=click.Choice(["own", "uniform"]),
-    default="own",
-    help="Memory that tasks need: what the workload says, or for each stage a number drawn from (0, 1].",
-)
-@click.option(
-    "--moving-delay",
-    type=NOT_NEGATIVE,
-    help="Seconds that an executor needs to move to another job.  [default: what a workload file from event logs says "
-    f"that it took; else {MOVING_DELAY:g}]",
-)
-@click.option(
-    "--semantics",
-    type=click.Choice(["paper", "decima-sim", "trace", "spark"]),
-    default="paper",
-    help="Spark as the Decima paper or as its published simulator models it; trace: as the paper, but "
-    "nobody is sent to wait for a stage that is not ready; spark: besides, executors are offered after each "
-    "task, as Spark itself does.",
-)
+@conditions_options()
 @click.option(
     "--schedulers",
     "scheduler_names",
@@ -95,14 +63,7 @@ RECIPES = {
     type=FILE,
     help="Compare decima too, with the policy in this file.  [default: a policy that ships, by workload and arrivals]",
 )
-@click.option(
-    "--window",
-    type=ABOVE_ZERO,
-    metavar="SECONDS",
-    help="Cut the jobs of a workload file into windows as long as this; each experiment is the next of those with "
-    "jobs.  [default: each experiment has all jobs]",
-)
-@click.option("--seeds", type=AT_LEAST_ONE, default=20, help="Number of experiments.")
+@click.option(*SEEDS, "seeds", type=AT_LEAST_ONE, default=20, help="Number of experiments.")
 @click.option(
     "--seed",
     type=SEED,
@@ -110,13 +71,6 @@ RECIPES = {
     help="Seed of the first experiment, or number of its window.",
 )
 @click.option("--training", type=AT_LEAST_ONE, default=6, help="Sequences to tune weighted-fair on.")
-@click.option(
-    "--engine",
-    cls=Aside,
-    type=click.Choice(["compiled", "simpy"]),
-    default="compiled",
-    help="The compiled simulator, or the readable one: slower, with the same results.",
-)
 @click.option(
     "--by", cls=Aside, type=click.Choice(["query"]), help="Show the mean JCT of the jobs of each query, too."
 )
@@ -175,7 +129,7 @@ def compare(
     is_measured = options["moving_delay"] is None
     comparison, left_out = _comparison(options)
     conditions, interrupted = comparison.conditions, False
-    ignored = _without_effect(conditions, options)
+    ignored = options_without_effect(conditions, options)
     refuse_without_effect(context, ignored)
     prepare_outputs(out, json_file, csv_file, report_file, trace_file, animation_file)
     try:
@@ -248,52 +202,15 @@ def _explained(comparison: Comparison) -> Explanation | None:
 def _comparison(options: dict[str, Any]) -> tuple[Comparison, dict[str, list[str]]]:
     """What is compared; and policy -> why it is not, though it ships for such a workload."""
     from decima.evaluation.comparison import Comparison
-    from decima.evaluation.conditions import Conditions
-    from decima.evaluation.fit import best_fit
-    from decima.registry import LEARNED
-    from simulator.cluster.config import SEMANTICS, ClusterConfig, parse_classes
-    from workloads.sources.open import EMBEDDED, open_workload
+    from decima.evaluation.options import choose_schedulers
 
-    workload = open_workload(workload_named(options["workload"], options["profiles"]) or EMBEDDED)
-    if options["moving_delay"] is None:
-        measured_ms = workload.measured_moving_delay_ms
-        options["moving_delay"] = MOVING_DELAY if measured_ms is None else measured_ms / 1000
-    classes = parse_classes(options["classes"]) if options["classes"] else ()
-    by_default = SCHEDULERS_THAT_PACK if len(classes) > 1 else DEFAULT_SCHEDULERS
-    named = by_default if options["scheduler_names"] is None else options["scheduler_names"]
-    schedulers = [name.strip() for name in re.split(",(?!guard=)", named)]
-    checkpoint: Path | None = options["checkpoint"]
-    if checkpoint is not None and LEARNED not in schedulers:
-        schedulers.append(LEARNED)
-    conditions = Conditions(
-        workload=workload,
-        cluster=ClusterConfig(
-            num_executors=options["executors"],
-            executor_classes=classes,
-            moving_delay_ms=options["moving_delay"] * 1000,
-            semantics=SEMANTICS[options["semantics"]],
-            engine=options["engine"],
-        ),
-        arrivals=options["arrivals"],
-        interval_ms=options["interval"] * 1000,
-        num_jobs=options["jobs"],
-        memory_demand=options["memory_demand"],
-        num_experiments=options["seeds"],
-        seed=options["seed"],
-        window_ms=None if options["window"] is None else options["window"] * 1000,
+    conditions = conditions_named(options, options["seeds"])
+    options["moving_delay"] = conditions.cluster.moving_delay_ms / 1000
+    chosen = choose_schedulers(conditions, options["scheduler_names"], options["checkpoint"])
+    comparison = Comparison(
+        conditions, chosen.schedulers, policy=chosen.policy, num_training=options["training"]
     )
-    left_out: dict[str, list[str]] = {}
-    policy = None if checkpoint is None else str(checkpoint)
-    if checkpoint is None and options["scheduler_names"] is None:
-        # Whoever names nobody gets what there is, and nothing that may collapse here.
-        fitting = best_fit(conditions)
-        if fitting is None or fitting[1]:
-            schedulers.remove(LEARNED)
-            left_out = {} if fitting is None else {fitting[0]: fitting[1]}
-        else:
-            policy = fitting[0]
-    comparison = Comparison(conditions, schedulers, policy=policy, num_training=options["training"])
-    return comparison, left_out
+    return comparison, chosen.left_out
 
 
 def _measured_delay(options: dict[str, Any]) -> str:
@@ -375,15 +292,3 @@ def _packing(recipe: str, conditions: Conditions, options: dict[str, Any]) -> di
         name = "interval" if options["arrivals"] == "poisson" else "jobs"
         wanted.append((f"workload.{name}", getattr(settings.workload, name), options[name]))
     return {key: instead for key, value, instead in wanted if value != instead}
-
-
-def _without_effect(conditions: Conditions, options: dict[str, Any]) -> dict[str, str]:
-    """Options that these experiments ignore, and why."""
-    ignored = {} if options["classes"] is None else {"executors": "--classes says how many there are"}
-    if conditions.workload.sequence is not None:
-        ignored |= dict.fromkeys(
-            ("jobs", "arrivals", "interval"), "the workload file says which jobs arrive when"
-        )
-    elif conditions.arrivals != "poisson":
-        ignored["interval"] = "it is for --arrivals poisson"
-    return ignored

@@ -7,16 +7,9 @@ from typing import Any
 
 import click
 
+from decima.cli.conditions import conditions_named, conditions_options, options_without_effect
 from decima.cli.console import command_line, report
-from decima.cli.options import (
-    JSON,
-    NOT_NEGATIVE,
-    SEED,
-    WholeRange,
-    drawn_jobs_options,
-    workload_named,
-    workload_options,
-)
+from decima.cli.options import JSON, NOT_NEGATIVE, SEED, WholeRange, refuse_without_effect
 
 __all__ = ["explain"]
 
@@ -33,14 +26,7 @@ __all__ = ["explain"]
     "--policy", default="general", metavar="NAME|FILE", help="Policy file of decima train, or one that ships."
 )
 @click.option("--rule", default="priced-srpt", metavar="SCHEDULER", help="What to compare with.")
-@workload_options()
-@drawn_jobs_options()
-@click.option(
-    "--moving-delay",
-    type=NOT_NEGATIVE,
-    default=2.0,
-    help="Seconds that an executor needs to move to another job.",
-)
+@conditions_options()
 @click.option("--seed", type=SEED, default=0, help="Seed of the episode.")
 @JSON
 @click.pass_context
@@ -60,14 +46,11 @@ def explain(
     Tells what the policy saw, how likely each stage and limit was, which features moved it, what a rule would have
     done, and what comes of both. The episode is the first experiment of decima compare with the same options.
     """
-    from decima.evaluation.conditions import Conditions
     from decima.evaluation.explain import explain as explained
     from decima.outputs import check_file
     from decima.policy.files import policy_path
     from decima.registry import make_scheduler
     from decima.show.explanation import shown
-    from simulator.cluster.config import ClusterConfig
-    from workloads.sources.open import EMBEDDED, open_workload
 
     if decision is not None and at is not None:
         raise click.UsageError("--decision and --at exclude each other")
@@ -75,15 +58,8 @@ def explain(
         check_file(json_file)
     file = policy_path(policy)
     make_scheduler(rule)  # refused before the policy runs
-    conditions = Conditions(
-        workload=open_workload(workload_named(options["workload"], options["profiles"]) or EMBEDDED),
-        cluster=ClusterConfig(options["executors"], moving_delay_ms=options["moving_delay"] * 1000),
-        arrivals=options["arrivals"],
-        interval_ms=options["interval"] * 1000,
-        num_jobs=options["jobs"],
-        num_experiments=1,
-        seed=options["seed"],
-    )
+    conditions = conditions_named(options, 1)
+    refuse_without_effect(context, ignored := options_without_effect(conditions, options))
     found = explained(
         conditions,
         file,
@@ -92,4 +68,4 @@ def explain(
         differing=differing,
         rule=rule,
     )
-    report(shown(found, command_line(context)), None, json_file)
+    report(shown(found, command_line(context, **dict.fromkeys(ignored))), None, json_file)

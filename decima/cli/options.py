@@ -24,6 +24,7 @@ __all__ = [
     "PATH",
     "POLICIES",
     "SEED",
+    "SEEDS",
     "WORKERS",
     "Aside",
     "FiniteRange",
@@ -46,6 +47,8 @@ __all__ = [
     "workload_options",
 ]
 
+#: How many experiments there are; two names of one option.
+SEEDS = ("--seeds", "--experiments")
 #: Decorates a command with an option.
 Option = Callable[[Any], Any]
 
@@ -186,7 +189,9 @@ Studies = dict[str, tuple[str, Option]]
 
 def out_option(default: str) -> Option:
     """The folder for pictures."""
-    return click.option("--out", cls=Aside, type=PATH, default=Path(default), help="Folder for pictures.")
+    return click.option(
+        "--out", cls=Aside, type=PATH, metavar="FOLDER", default=Path(default), help="Folder for pictures."
+    )
 
 
 def workload_options(default: str = "tpch") -> Option:
@@ -196,9 +201,8 @@ def workload_options(default: str = "tpch") -> Option:
             "--workload",
             metavar="NAME|DIR|FILE",
             help="Jobs: tpch (extrapolated from Spark at 1 and 2 GB), synthetic (random DAGs), a folder of the "
-            "published TPC-H profiles, "
-            "or a workload file; if the file says which jobs arrive when, they do, each time with other task noise.  "
-            f"[default: {default}]",
+            "published TPC-H profiles, or a workload file; if the file says which jobs arrive when, they do, each time "
+            f"with other task noise.  [default: {default}]",
         ),
         click.option("--profiles", type=FOLDER, help="The same as --workload DIR."),
     )
@@ -322,6 +326,7 @@ def training_options(recipes: str, default: str, *jobs: Option) -> Option:
             "--out",
             cls=Aside,
             type=PATH,
+            metavar="FOLDER",
             callback=_needed_to_train,
             help="Folder for policy, checkpoint, metrics.  [required]",
         ),

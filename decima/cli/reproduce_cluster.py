@@ -16,6 +16,7 @@ from decima.cli.options import (
     FILE,
     POLICIES,
     SEED,
+    SEEDS,
     WORKERS,
     FiniteRange,
     Option,
@@ -55,7 +56,7 @@ def cluster_options(executors: int) -> Option:
         click.option("--executors", type=AT_LEAST_ONE, default=executors, help="Executors of the cluster."),
         BUDGET,
         click.option(
-            "--seeds",
+            *SEEDS,
             "num_experiments",
             type=AT_LEAST_ONE,
             help="Experiments, instead of the study's own number.",

@@ -18,6 +18,7 @@ from decima.cli.options import (
     FILE,
     FOLDER,
     SEED,
+    SEEDS,
     WORKERS,
     Option,
     refuse_without_effect,
@@ -164,7 +165,7 @@ PARTS: dict[str, tuple[str, Option, Callable[..., Shown]]] = {
         minutes of CPU time.""",
         with_options(
             click.option(
-                "--seeds", type=AT_LEAST_ONE, default=5, help="Networks of each kind that are trained."
+                *SEEDS, "seeds", type=AT_LEAST_ONE, default=5, help="Networks of each kind that are trained."
             ),
             BUDGET,
         ),
@@ -196,7 +197,7 @@ PARTS: dict[str, tuple[str, Option, Callable[..., Shown]]] = {
                 type=AT_LEAST_ONE,
                 help="Executors of a query alone; of Spark with --live.  [default: 2; with --live 8]",
             ),
-            click.option("--seeds", type=AT_LEAST_ONE, default=10, help="Draws of the durations."),
+            click.option(*SEEDS, "seeds", type=AT_LEAST_ONE, default=10, help="Draws of the durations."),
             click.option(
                 "--batches",
                 type=AT_LEAST_ONE,

@@ -13,6 +13,7 @@ from decima.cli.options import (
     COMPARISON_SEED,
     FILE,
     FOLDER,
+    SEEDS,
     WORKERS,
     WholeRange,
     refuse_without_effect,
@@ -64,7 +65,9 @@ SETTINGS = with_options(
         default=1.0,
         help=f"Size of the comparison; 1 is full size, {SEQUENCES} sequences in each cell.",
     ),
-    click.option("--seeds", type=WholeRange(FEWEST), help="Sequences in each cell, whatever the budget."),
+    click.option(
+        *SEEDS, "seeds", type=WholeRange(FEWEST), help="Sequences in each cell, whatever the budget."
+    ),
     # Seeds of training begin above.
     click.option("--seed", type=COMPARISON_SEED, default=0, help="Seed of the first sequence."),
     WORKERS,

@@ -40,7 +40,14 @@ def jar() -> None:
     metavar="HOME",
     help="The Spark to compile against: the folder that has jars in it.",
 )
-@click.option("--out", type=PATH, default="decima-spark.jar", show_default=True, help="File to write.")
+@click.option(
+    "--out",
+    type=PATH,
+    metavar="FILE.jar",
+    default="decima-spark.jar",
+    show_default=True,
+    help="File to write.",
+)
 def build_(home: Path, out: Path) -> None:
     """Compile the plugin for a Spark that the one that comes with the project does not serve.
 

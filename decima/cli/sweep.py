@@ -32,6 +32,7 @@ __all__ = ["sweep"]
     cls=Aside,
     required=True,
     type=PATH,
+    metavar="FOLDER",
     help="Folder for trainings, results, picture of learning curves.",
 )
 @workers_option("1")

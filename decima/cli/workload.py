@@ -40,7 +40,11 @@ LEVELS = Numbers("whole numbers from 1, such as 5,10,20", int, least=1)
 MOST_ROWS = 500
 SIZE = Numbers("two numbers, such as 4,16", count=2)
 OUT = click.option(
-    "--out", required=True, type=Named(".json", ".json.gz"), help="File to write (.json, .json.gz)."
+    "--out",
+    required=True,
+    type=Named(".json", ".json.gz"),
+    metavar="FILE.json[.gz]",
+    help="File to write.",
 )
 
 
@@ -280,7 +284,7 @@ def swf(log: Path, out: Path, library: bool, executor: str | None, gang: bool, *
 @click.option(
     "--profile", "names", multiple=True, metavar="NAME", help="Only this one; may be given several times."
 )
-@click.option("--out", type=Named(".png"), help="Draw the DAGs into this PNG file.")
+@click.option("--out", type=Named(".png"), metavar="FILE.png", help="Draw the DAGs into this PNG file.")
 def show(workload: str, names: Sequence[str], out: Path | None) -> None:
     """Show the job profiles of WORKLOAD.
 

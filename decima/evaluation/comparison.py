@@ -33,8 +33,12 @@ from decima.evaluation.workers import available_cpus, make_workers
 from decima.outputs import json_text, versions
 from decima.registry import ANY_POLICY, DEFAULT_POLICY, LEARNED, make_scheduler, policy_named
 from simulator.cluster.config import SEMANTICS
+from workloads.checks import check_whole
+from workloads.display import count_text, html_table
 
 if TYPE_CHECKING:
+    from decima.registry import SchedulerLike
+    from simulator.cluster.episode import DecidesStages
     from simulator.cluster.record import EpisodeRecord
 
 __all__ = ["PAPER_SCHEDULERS", "Comparison", "run_comparisons"]
@@ -54,8 +58,8 @@ class Comparison:
 
     Args:
         conditions: what they are compared on.
-        schedulers: names for ``decima.registry.make_scheduler`` or of the tuned ones of ``alphas``; or such names by
-            those that are shown.
+        schedulers: what ``decima.registry.make_scheduler`` takes (names, schedulers, classes) or names of the tuned
+            ones of ``alphas``; or such by the names that are shown.
         policy: name or file of the policy that plain ``decima`` follows; by default the one that ships and was trained
             on what is most like the conditions.
         alphas: what weighted fair sharing is tuned to, of these.
@@ -64,7 +68,7 @@ class Comparison:
 
     Attributes:
         conditions: as given.
-        schedulers: name that is shown -> scheduler, in order.
+        schedulers: name that is shown -> scheduler's name, in order.
         policy: what plain ``decima`` follows, if it takes part.
         misfits: scheduler that learned -> what here lies outside of its policy's training, see ``fit.misfits``.
         alphas: as given.
@@ -89,31 +93,32 @@ class Comparison:
     def __init__(
         self,
         conditions: Conditions,
-        schedulers: Sequence[str] | Mapping[str, str] = PAPER_SCHEDULERS,
+        schedulers: Sequence[SchedulerLike] | Mapping[str, SchedulerLike] = PAPER_SCHEDULERS,
         *,
         policy: str | None = None,
         alphas: Sequence[float] = ALPHAS,
         num_training: int = 6,
         keep: bool = True,
     ) -> None:
-        given = schedulers if isinstance(schedulers, Mapping) else _by_name(schedulers)
+        named = schedulers if isinstance(schedulers, Mapping) else _by_name(schedulers)
+        #: Schedulers that were given as objects, by the names that stand for them in ``schedulers``.
+        self._objects = {f"{name}()": each for name, each in named.items() if not isinstance(each, str)}
+        given = {name: each if isinstance(each, str) else f"{name}()" for name, each in named.items()}
         if not given:
             raise CompareError("name at least one scheduler")
-        if num_training < 1:
+        if check_whole(num_training, "num_training", CompareError) < 1:
             raise CompareError(f"tuning needs at least one training sequence, got {num_training}")
         if set(ANY_POLICY) & set(given.values()):
             policy = policy or _shipped(conditions)
             with_policy = {spec: spec.replace(LEARNED, f"{LEARNED}:{policy}", 1) for spec in ANY_POLICY}
             given = {name: with_policy.get(spec, spec) for name, spec in given.items()}
-        built = {
-            name: make_scheduler(spec, conditions.seed) for name, spec in given.items() if spec not in TUNED
-        }
+        built = {name: self._make(spec, conditions.seed) for name, spec in given.items() if spec not in TUNED}
         self._learned = {name for name, each in built.items() if getattr(each, "learned", False)}
         self.conditions = conditions
         self.schedulers = dict(given)
         self.policy = policy
         self._ran_here = set(given)
-        learned = {name: named for name, spec in given.items() if (named := policy_named(spec)) is not None}
+        learned = {name: file for name, spec in given.items() if (file := policy_named(spec)) is not None}
         self.misfits = {name: misfits(named, conditions) for name, named in learned.items()}
         self.alphas = tuple(alphas)
         self._grids = GRIDS | {"weighted-fair": tuple(map(weighted_fair, self.alphas))}
@@ -124,6 +129,16 @@ class Comparison:
         self._runs: dict[int, dict[str, Run]] = {}
         self._episodes: dict[int, dict[str, EpisodeRecord]] = {}
         self._jobs: dict[tuple[int, str], JobTimes] = {}
+
+    def __repr__(self) -> str:
+        done = f"{len(self.finished)} of {count_text(self.conditions.num_experiments, 'experiment')}"
+        best = f", best heuristic {self.best_heuristic}" if self.best_heuristic else ""
+        return f"Comparison({count_text(len(self.schedulers), 'scheduler')}, {done} finished{best})"
+
+    def _repr_html_(self) -> str:
+        columns = ("mean_jct_s", "mean_jct_ci95_s", "p95_jct_s", "slowdown", "utilisation")
+        rows = ((name, *(f"{row[each]:.3g}" for each in columns)) for name, row in self.table().iterrows())
+        return html_table(repr(self), ("scheduler", *columns), rows, len(self.schedulers))
 
     # ---- running ---------------------------------------------------------------------------------------
 
@@ -219,12 +234,24 @@ class Comparison:
         table[times] /= 1000
         return table.rename(columns={name: name.replace("_ms", "_s") for name in times})
 
-    def setting(self, scheduler: str, seed: int) -> str:
-        """What ran in a finished experiment, for ``make_scheduler``: of a tuned one, with its numbers."""
-        spec = self.schedulers[scheduler]
+    def scheduler(self, name: str, seed: int) -> DecidesStages:
+        """Make the scheduler that ran in a finished experiment: a tuned one with its numbers."""
+        spec = self.schedulers[name]
         if _once(spec):
-            return self.tuned[TUNED[spec].name]
-        return self._runs[seed][scheduler].setting or spec
+            return make_scheduler(self.tuned[TUNED[spec].name], seed)
+        return self._make(self._runs[seed][name].setting or spec, seed)
+
+    def _make(self, spec: str, seed: int) -> DecidesStages:
+        return make_scheduler(self._objects.get(spec, spec), seed)
+
+    def results(self) -> pd.DataFrame:
+        """What all schedulers did in the finished experiments: a tidy table, a row for each scheduler and seed.
+
+        Columns: ``scheduler`` (str), ``seed`` (int64), and those of ``runs``.
+        """
+        tables = [self.runs(name).reset_index().assign(scheduler=name) for name in self.schedulers]
+        whole = pd.concat(tables, ignore_index=True)
+        return whole[["scheduler", *whole.columns.drop("scheduler")]]
 
     @property
     def best_heuristic(self) -> str | None:
@@ -377,7 +404,7 @@ def run_comparisons(
     ]
     num_pieces = sum(1 for number, each in numbered for _ in each._pieces(number))
     done, total = itertools.count(1), len(training) + num_pieces
-    shared = [(each.conditions, each.schedulers, each._grids) for each in comparisons]
+    shared = [(each.conditions, each.schedulers, each._objects, each._grids) for each in comparisons]
     with make_workers(shared, workers or available_cpus(), max(len(training), num_pieces)) as team:
         for number, seed, family, sweep_of_seed in team.map(_train, training):
             comparisons[number]._sweeps[family, seed] = sweep_of_seed
@@ -405,8 +432,8 @@ class _Piece(NamedTuple):
     keep: bool
 
 
-#: What every worker knows of each comparison: conditions, schedulers by name, grids to tune them on.
-_Shared = list[tuple[Conditions, dict[str, str], dict[str, tuple[str, ...]]]]
+#: What every worker knows of each comparison: conditions, schedulers by name, those that are objects, and grids.
+_Shared = list[tuple[Conditions, dict[str, str], "dict[str, SchedulerLike]", dict[str, tuple[str, ...]]]]
 
 
 def _shipped(conditions: Conditions) -> str:
@@ -422,7 +449,7 @@ def _once(spec: str) -> bool:
 
 def _train(shared: _Shared, item: tuple[int, int, str]) -> tuple[int, int, str, NDArray[np.float64]]:
     number, seed, family = item
-    conditions, _, grids = shared[number]
+    conditions, _, _, grids = shared[number]
     return *item, sweep_ms(conditions.cluster, conditions.sequence(seed), settings=grids[family])
 
 
@@ -430,14 +457,14 @@ def _run(
     tuned: Sequence[Mapping[str, str]], shared: _Shared, piece: _Piece
 ) -> tuple[_Piece, dict[str, Run], dict[str, JobTimes], dict[str, EpisodeRecord]]:
     """What became of a piece; no setting runs twice."""
-    conditions, schedulers, grids = shared[piece.number]
+    conditions, schedulers, objects, grids = shared[piece.number]
     cluster, sequence = conditions.cluster, conditions.sequence(piece.seed)
     specs = {
         name: tuned[piece.number][TUNED[spec].name] if _once(spec := schedulers[name]) else spec
         for name in piece.names
     }
     alone = [spec for spec in dict.fromkeys(specs.values()) if spec not in TUNED]
-    known = {spec: run_scheduler(cluster, sequence, spec) for spec in alone}
+    known = {spec: run_scheduler(cluster, sequence, spec, objects.get(spec)) for spec in alone}
     found = {spec: ("", record) for spec, record in known.items()}
     if hindsight := {spec: TUNED[spec] for spec in specs.values() if spec in TUNED}:
         # All of a piece are of one family.
@@ -451,11 +478,14 @@ def _run(
     return piece, runs, jobs, records if piece.keep else {}
 
 
-def _by_name(schedulers: Sequence[str]) -> dict[str, str]:
-    for place, name in enumerate(schedulers):
-        if name in schedulers[:place]:
+def _by_name(schedulers: Sequence[SchedulerLike]) -> dict[str, SchedulerLike]:
+    found: dict[str, SchedulerLike] = {}
+    for each in schedulers:
+        name = each if isinstance(each, str) else getattr(each, "__name__", type(each).__name__)
+        if name in found:
             raise CompareError(f"the scheduler {name} is named twice")
-    return {name: name for name in schedulers}
+        found[name] = each
+    return found
 
 
 def _semantics(conditions: Conditions) -> str | dict[str, bool]:

@@ -5,16 +5,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 
 from simulator.cluster.config import ClusterConfig, ConfigError, ExecutorClass, check_demands
 from workloads.arrivals import JobSequence, batch_arrivals, poisson_arrivals, uniform_memory
+from workloads.checks import check_instance, check_number, check_one_of, check_whole
 from workloads.errors import DecimaError
-
-if TYPE_CHECKING:
-    from workloads.sources.workload_file import Workload
+from workloads.sources.workload_file import Workload
 
 __all__ = ["TRAINING_OFFSET", "CompareError", "Conditions"]
 
@@ -61,8 +60,14 @@ class Conditions:
     window_ms: float | None = None
 
     def __post_init__(self) -> None:
-        if self.arrivals not in ("batch", "poisson"):
-            raise CompareError(f"arrivals must be 'batch' or 'poisson', got {self.arrivals!r}")
+        check_instance(self.workload, Workload, "workload", CompareError)
+        check_instance(self.cluster, ClusterConfig, "cluster", CompareError)
+        check_one_of(self.arrivals, ("batch", "poisson"), "arrivals", CompareError)
+        check_one_of(self.memory_demand, ("own", "uniform"), "memory_demand", CompareError)
+        for name in ("num_jobs", "num_experiments", "seed"):
+            object.__setattr__(self, name, check_whole(getattr(self, name), name, CompareError))
+        for name in ("interval_ms", *(() if self.window_ms is None else ("window_ms",))):
+            object.__setattr__(self, name, check_number(getattr(self, name), name, CompareError))
         if not 1 <= self.num_experiments <= TRAINING_OFFSET:
             raise CompareError(f"between 1 and {TRAINING_OFFSET} experiments, got {self.num_experiments}")
         if not math.isinf(self.cluster.max_time_ms):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from decima.evaluation.comparison import Comparison
-from decima.registry import make_scheduler
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.episode import DecidesStages, run_episode
 from simulator.cluster.observation import Decision, Observation
@@ -43,7 +42,7 @@ def decisions(comparison: Comparison, scheduler: str) -> list[Decided]:
     """
     conditions, seed = comparison.conditions, min(comparison.finished)
     sequence = conditions.sequence(seed)
-    notes = _Notes(make_scheduler(comparison.setting(scheduler, seed), sequence.seed))
+    notes = _Notes(comparison.scheduler(scheduler, seed))
     run_episode(conditions.cluster_of(seed), sequence, notes)
     return notes.taken
 

@@ -15,6 +15,7 @@ from simulator.cluster.episode import run_episode
 from workloads.errors import DecimaError
 
 if TYPE_CHECKING:
+    from decima.registry import SchedulerLike
     from simulator.cluster.config import ClusterConfig
     from simulator.cluster.record import EpisodeRecord
     from workloads.arrivals import JobSequence
@@ -73,19 +74,22 @@ def objective_ms(run: Run | EpisodeRecord, objective: str) -> float:
     return run.makespan_ms if objective == "makespan" else run.mean_jct_ms
 
 
-def run_scheduler(cluster: ClusterConfig, sequence: JobSequence, scheduler: str) -> EpisodeRecord:
+def run_scheduler(
+    cluster: ClusterConfig, sequence: JobSequence, scheduler: str, instead: SchedulerLike | None = None
+) -> EpisodeRecord:
     """Let a scheduler run a sequence.
 
     Args:
         cluster: the cluster.
         sequence: the jobs; whoever runs it meets the same task noise.
         scheduler: its name, see ``decima.registry.make_scheduler``.
+        instead: what goes by that name, if that is not enough to make it.
 
     Raises:
         CompareError: it failed, with whatever error; one line that names it, the seed and the reason.
     """
     try:
-        return run_episode(cluster, sequence, make_scheduler(scheduler, sequence.seed))
+        return run_episode(cluster, sequence, make_scheduler(instead or scheduler, sequence.seed))
     except DecimaError as error:
         raise CompareError(f"{scheduler} on seed {sequence.seed}: {error}") from error
     except (Exception, SystemExit) as error:

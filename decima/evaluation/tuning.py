@@ -12,17 +12,19 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from decima.evaluation.conditions import CompareError
 from decima.evaluation.run import objective_ms, run_scheduler
+from workloads.arrivals import JobSequence
+from workloads.checks import check_one_of
 
 if TYPE_CHECKING:
     from simulator.cluster.config import ClusterConfig
     from simulator.cluster.record import EpisodeRecord
-    from workloads.arrivals import JobSequence
 
 __all__ = [
     "ALPHAS",
@@ -36,6 +38,7 @@ __all__ = [
     "best_settings",
     "sweep",
     "sweep_ms",
+    "tune",
     "weighted_fair",
 ]
 
@@ -134,6 +137,38 @@ def sweep_ms(
 ) -> NDArray[np.float64]:
     """What each setting makes of a sequence, float64 [len(settings)], ms; see ``run.objective_ms``."""
     return np.array([objective_ms(record, objective) for _, record in sweep(cluster, sequence, settings)])
+
+
+def tune(
+    config: ClusterConfig,
+    sequences: JobSequence | Sequence[JobSequence],
+    scheduler: str = "weighted-fair",
+    objective: Literal["jct", "makespan"] = "jct",
+) -> str:
+    """Return a scheduler's name with the parameters that are best on average over some sequences.
+
+    On the one sequence that it is then judged on, that is ``tuned-weighted-fair``, known only in hindsight; on training
+    sequences it is what ``weighted-fair`` without an alpha stands for in a comparison.
+
+    Args:
+        config: the cluster.
+        sequences: one or several.
+        scheduler: one of ``GRIDS``.
+        objective: what is to be short on average: the mean JCT or the makespan.
+
+    Returns:
+        A name for ``make_scheduler``, such as ``weighted-fair:-0.8``.
+
+    Raises:
+        CompareError: no sequences, no such scheduler or objective, or an episode that failed.
+    """
+    given = [sequences] if isinstance(sequences, JobSequence) else list(sequences)
+    if not given:
+        raise CompareError("tuning needs at least one sequence")
+    settings = GRIDS[check_one_of(scheduler, GRIDS, "scheduler", CompareError)]
+    check_one_of(objective, ("jct", "makespan"), "objective", CompareError)
+    swept = [sweep_ms(config, each, objective, settings) for each in given]
+    return str(best_for_all(np.array(swept), settings))
 
 
 def best_for_all(sweeps_ms: NDArray[np.float64], settings: Sequence[Any] = ALPHAS) -> Any:

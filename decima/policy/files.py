@@ -24,6 +24,7 @@ from decima.policy.parts import is_allowed
 from decima.policy.shipped import SHIPPED
 from decima.policy.surroundings import Surroundings
 from decima.settings import first_problem
+from workloads.checks import did_you_mean
 
 if TYPE_CHECKING:
     from decima.policy.actor import Actor
@@ -85,7 +86,8 @@ def policy_path(name: str | Path) -> Path:
         return path
     what = "does not come with this installation" if name in SHIPPED else "is no file, nor does it ship"
     raise PolicyFileError(
-        f"the policy {name!r} {what}: expected a policy file or one of {', '.join(SHIPPED)}"
+        f"the policy {name!r} {what}{did_you_mean(name, SHIPPED)}: expected a policy file or one of "
+        + ", ".join(SHIPPED)
     )
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.observation import Decision, Observation
 from workloads.errors import DecimaError
 
-__all__ = ["Scheduler", "SchedulerError", "all_offered"]
+__all__ = ["Decide", "FunctionScheduler", "Scheduler", "SchedulerError", "all_offered"]
 
 
 class SchedulerError(DecimaError, ValueError):
@@ -43,6 +44,21 @@ class Scheduler(ABC):
         It is asked while executors are offered and some stage is schedulable; again, until all executors of the
         round are committed.
         """
+
+
+#: Decides as ``Scheduler.decide`` does.
+Decide = Callable[[Observation], Decision | None]
+
+
+class FunctionScheduler(Scheduler):
+    """A scheduler that decides as a function does, which remembers nothing."""
+
+    def __init__(self, function: Decide) -> None:
+        self._function = function
+
+    def decide(self, observation: Observation) -> Decision | None:
+        """Return what the function does."""
+        return self._function(observation)
 
 
 def all_offered(observation: Observation, stage: int) -> Decision:

@@ -61,7 +61,7 @@ def test_a_policy_is_read_once_unless_it_changes(policy: Path, monkeypatch: pyte
         ("decima:no/such.npz", "the policy 'no/such.npz' is no file, nor does it ship"),
         ("decima:.", "the policy '.' is no file, nor does it ship"),
         ("decima:text.npz", "text.npz: not a policy, or cut off: expected a NumPy archive of arrays"),
-        ("Decima", "unknown scheduler 'Decima': expected one of random, fifo"),
+        ("Decima", "unknown scheduler 'Decima' (did you mean 'decima'?): expected one of random, fifo"),
     ],
 )
 @pytest.mark.usefixtures("not_shipped")

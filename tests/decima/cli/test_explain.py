@@ -40,6 +40,41 @@ def test_a_decision_is_explained(policy: Path, tmp_path: Path) -> None:
     assert (tmp_path / "again.json").read_text() == (tmp_path / "why.json").read_text()
 
 
+def test_the_episode_is_the_first_of_a_comparison_with_the_same_options(policy: Path, tmp_path: Path) -> None:
+    given = (
+        *("--classes", "2x0.5,3x1", "--memory-demand", "uniform", "--semantics", "spark"),
+        "--moving-delay",
+        "1",
+    )
+    small = ("--workload", "synthetic", "--jobs", "3", *given)
+    done = CliRunner().invoke(cli, ["explain", *small, "--policy", str(policy), "--json", "why.json"])
+    assert done.exit_code == 0, done.stderr
+    compared = ["compare", *small, "--checkpoint", str(policy), "--schedulers", "decima", "--seeds", "1"]
+    done = CliRunner().invoke(cli, [*compared, "--processes", "1", "--json", "all.json"])
+    assert done.exit_code == 0, done.stderr
+    why, all_of = (json.loads((tmp_path / name).read_text()) for name in ("why.json", "all.json"))
+    assert "--classes 2x0.5,3x1" in why["command"]
+    assert "--executors" not in why["command"]
+    [jct_s] = all_of["schedulers"]["decima"]["per_seed_mean_jct_s"]
+    assert why["mean_jct_s"]["as the policy decided"] == pytest.approx(jct_s)
+
+
+def test_compare_and_explain_have_the_same_options_of_what_runs() -> None:
+    of = {name: {each.name for each in cli.commands[name].params} for name in ("compare", "explain")}
+    say_what_runs = {
+        "workload",
+        "profiles",
+        "arrivals",
+        "interval",
+        "jobs",
+        "executors",
+        "classes",
+        "memory_demand",
+    }
+    say_what_runs |= {"moving_delay", "semantics", "window", "engine", "seed"}
+    assert say_what_runs <= of["compare"] & of["explain"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -47,6 +82,9 @@ def test_a_decision_is_explained(policy: Path, tmp_path: Path) -> None:
         (("--decision", "1000000"), "the episode has"),
         (("--policy", "nobody"), "nobody"),
         (("--rule", "nobody"), "unknown scheduler 'nobody'"),
+        (("--rule", "priced-sprt"), "(did you mean 'priced-srpt'?)"),
+        (("--policy", "tpch-bach"), "(did you mean 'tpch-batch'?)"),
+        (("--interval", "3"), "--interval has no effect: it is for --arrivals poisson"),
         (("--json", "nowhere/x.json"), "cannot write nowhere/x.json"),
     ],
 )

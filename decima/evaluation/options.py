@@ -1,0 +1,226 @@
+"""A comparison by the options of ``decima compare``: its conditions, its schedulers, its results. Times are seconds."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from decima.evaluation.comparison import Comparison
+from decima.evaluation.conditions import CompareError, Conditions
+from decima.evaluation.defaults import DEFAULT_SCHEDULERS, MOVING_DELAY, SCHEDULERS_THAT_PACK
+from decima.evaluation.fit import best_fit
+from decima.registry import LEARNED
+from simulator.cluster.config import SEMANTICS, ClusterConfig, parse_classes
+from workloads.arrivals import JobSequence
+from workloads.checks import check_all, check_number, check_one_of
+from workloads.job import JobProfile
+from workloads.sources.open import EMBEDDED, open_workload
+from workloads.sources.workload_file import Workload
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from decima.registry import SchedulerLike
+
+__all__ = ["Chosen", "Jobs", "choose_schedulers", "compare", "make_conditions"]
+
+#: Anything that names jobs: a name or path for ``open_workload``, or the jobs themselves.
+Jobs = str | Path | Workload | JobSequence | Sequence[JobProfile]
+Arrivals = Literal["batch", "poisson"]
+
+
+def make_conditions(
+    *,
+    workload: Jobs = EMBEDDED,
+    arrivals: Arrivals = "batch",
+    interval: float = 25.0,
+    jobs: int = 20,
+    executors: int = 50,
+    classes: str | None = None,
+    memory_demand: Literal["own", "uniform"] = "own",
+    moving_delay: float | None = None,
+    semantics: str = "paper",
+    engine: Literal["compiled", "simpy"] = "compiled",
+    window: float | None = None,
+    seeds: int = 20,
+    seed: int = 0,
+) -> Conditions:
+    """Build the conditions of a comparison from the options of ``decima compare``, which have the same names.
+
+    Args:
+        workload: a name or path for ``open_workload``; or a workload, profiles, or a sequence of jobs.
+        arrivals: all jobs at time 0, or a Poisson process.
+        interval: mean time between Poisson arrivals, s.
+        jobs: jobs in each experiment.
+        executors: executors of the cluster; has no effect beside ``classes``.
+        classes: executors of several classes, such as ``25x0.5,25x1``; see ``simulator.cluster.config.parse_classes``.
+        memory_demand: memory that tasks need: the workload's ``own``, or ``uniform``, drawn for each stage.
+        moving_delay: time that an executor needs to move to another job, s; by default what the workload says, else 2.
+        semantics: ``paper``, ``decima-sim``, ``trace`` or ``spark``.
+        engine: the compiled simulator, or the readable one.
+        window: length of the windows that an exact sequence of jobs is cut into, s.
+        seeds: number of experiments.
+        seed: seed of the first experiment.
+
+    Raises:
+        CompareError: an option of a wrong type or out of range.
+        ConfigError: a cluster that cannot be, or a stage that no executor can run.
+        WorkloadError: the workload cannot be read.
+    """
+    found = _workload(workload)
+    if moving_delay is None:
+        measured_ms = found.measured_moving_delay_ms
+        moving_delay = MOVING_DELAY if measured_ms is None else measured_ms / 1000
+    return Conditions(
+        workload=found,
+        cluster=ClusterConfig(
+            num_executors=executors,
+            executor_classes=() if classes is None else parse_classes(classes),
+            moving_delay_ms=check_number(moving_delay, "moving_delay", CompareError) * 1000,
+            semantics=SEMANTICS[check_one_of(semantics, SEMANTICS, "semantics", CompareError)],
+            engine=engine,
+        ),
+        arrivals=arrivals,
+        interval_ms=check_number(interval, "interval", CompareError) * 1000,
+        num_jobs=jobs,
+        memory_demand=memory_demand,
+        num_experiments=seeds,
+        seed=seed,
+        window_ms=None if window is None else check_number(window, "window", CompareError) * 1000,
+    )
+
+
+class Chosen(NamedTuple):
+    """The schedulers of a comparison.
+
+    Attributes:
+        schedulers: for ``Comparison``.
+        policy: name or file of the policy that plain ``decima`` follows; None for the one that fits best.
+        left_out: policy that ships for such a workload and does not take part -> what it was not trained on.
+    """
+
+    schedulers: Sequence[SchedulerLike] | Mapping[str, SchedulerLike]
+    policy: str | None
+    left_out: dict[str, list[str]]
+
+
+def choose_schedulers(
+    conditions: Conditions,
+    schedulers: str | Sequence[SchedulerLike] | Mapping[str, SchedulerLike] | None = None,
+    checkpoint: str | Path | None = None,
+) -> Chosen:
+    """Return the schedulers that take part in a comparison.
+
+    Args:
+        conditions: of the comparison.
+        schedulers: names with commas between them; or names, objects and classes; or such by the names that are shown.
+            By default the well-known ones, and ``decima`` where a policy that ships was trained on such conditions.
+        checkpoint: the policy that ``decima`` follows, which then takes part.
+
+    Raises:
+        CompareError: ``schedulers`` is of a wrong type.
+        PolicyFileError: a policy that cannot be read.
+    """
+    packs = len(conditions.cluster.executor_classes) > 1
+    named = schedulers
+    if named is None:
+        named = SCHEDULERS_THAT_PACK if packs else DEFAULT_SCHEDULERS
+    if not isinstance(named, str | Mapping | Sequence):
+        raise CompareError(f"schedulers must be names, schedulers or a dictionary of such, got {named!r:.60}")
+    if isinstance(named, str):
+        named = [name.strip() for name in re.split(",(?!guard=)", named)]
+    policy = None if checkpoint is None else str(checkpoint)
+    if policy is not None and LEARNED not in named:
+        return Chosen(
+            {**named, LEARNED: LEARNED} if isinstance(named, Mapping) else [*named, LEARNED], policy, {}
+        )
+    if policy is not None or schedulers is not None or isinstance(named, Mapping):
+        return Chosen(named, policy, {})
+    # A user who names no scheduler is shown no policy that may collapse here.
+    fitting = best_fit(conditions)
+    if fitting is not None and not fitting[1]:
+        return Chosen(named, fitting[0], {})
+    others = [name for name in named if name != LEARNED]
+    return Chosen(others, None, {} if fitting is None else {fitting[0]: fitting[1]})
+
+
+def compare(
+    schedulers: str | Sequence[SchedulerLike] | Mapping[str, SchedulerLike] | None = None,
+    *,
+    checkpoint: str | Path | None = None,
+    training: int = 6,
+    workers: int | str = 1,
+    workload: Jobs = EMBEDDED,
+    arrivals: Arrivals = "batch",
+    interval: float = 25.0,
+    jobs: int = 20,
+    executors: int = 50,
+    classes: str | None = None,
+    memory_demand: Literal["own", "uniform"] = "own",
+    moving_delay: float | None = None,
+    semantics: str = "paper",
+    engine: Literal["compiled", "simpy"] = "compiled",
+    window: float | None = None,
+    seeds: int = 20,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """Compare schedulers on the same job sequences with the same task noise, as ``decima compare`` does.
+
+    Args:
+        schedulers: what is compared: names of ``decima schedulers`` (a list, or a text with commas); schedulers of your
+            own: objects, classes, or functions of an observation; or a dictionary of such by the names that are shown.
+            By default those of the command.
+        checkpoint: name or file of the policy that ``decima`` follows; it then takes part.
+        training: sequences that ``weighted-fair`` is tuned on.
+        workers: processes, or ``ray`` (see ``decima.evaluation.workers``). More than one process is for names and for
+            what can be imported, and a script then needs ``if __name__ == "__main__":``.
+        workload: and all further ones: see ``make_conditions``.
+
+    Returns:
+        A tidy table, a row for each scheduler and seed. Columns: ``scheduler`` (str), ``seed`` (int64), and those of
+        ``Comparison.runs``: ``mean_jct_s``, ``p95_jct_s``, ``makespan_s``, ``utilisation``, .. Pairs of schedulers can
+        be subtracted seed by seed: ``table.pivot(index="seed", columns="scheduler", values="mean_jct_s")``.
+
+    Raises:
+        CompareError: an option of a wrong type or out of range, or a scheduler that failed.
+        SchedulerError: an unknown scheduler.
+
+    Example:
+        >>> import decima
+        >>> table = decima.compare("fifo,fair", seeds=2, jobs=5, executors=10, workload="synthetic")
+        >>> table.groupby("scheduler").mean_jct_s.mean().idxmin()
+        'fair'
+    """
+    conditions = make_conditions(
+        workload=workload,
+        arrivals=arrivals,
+        interval=interval,
+        jobs=jobs,
+        executors=executors,
+        classes=classes,
+        memory_demand=memory_demand,
+        moving_delay=moving_delay,
+        semantics=semantics,
+        engine=engine,
+        window=window,
+        seeds=seeds,
+        seed=seed,
+    )
+    chosen = choose_schedulers(conditions, schedulers, checkpoint)
+    comparison = Comparison(
+        conditions, chosen.schedulers, policy=chosen.policy, num_training=training, keep=False
+    )
+    comparison.run(workers)
+    return comparison.results()
+
+
+def _workload(jobs: Jobs) -> Workload:
+    if isinstance(jobs, str | Path):
+        return open_workload(jobs)
+    if isinstance(jobs, Workload):
+        return jobs
+    if isinstance(jobs, JobSequence):
+        return Workload(tuple(dict.fromkeys(jobs.profiles)), jobs, "own")
+    return Workload(check_all(jobs, JobProfile, "workload", CompareError), None, "own")

@@ -1,0 +1,175 @@
+"""A comparison from Python, by the options of the command."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import decima
+from decima.cli.main import cli
+from decima.evaluation.conditions import CompareError
+from decima.evaluation.options import choose_schedulers, compare, make_conditions
+from decima.gym import as_scheduler
+from decima.schedulers import Fair
+from decima.schedulers.base import SchedulerError
+from simulator import ClusterConfig, Decision, Observation
+from simulator.errors import ConfigError
+from tests.decima.evaluation.examples import LIBRARY, comparison, conditions
+from tests.decima.schedulers.own_schedulers import Greedy
+from workloads import poisson_arrivals
+
+SMALL: dict[str, Any] = {"workload": LIBRARY, "jobs": 4, "executors": 4, "seeds": 2, "seed": 5}
+
+
+def test_a_table_has_a_row_for_each_scheduler_and_seed() -> None:
+    table = compare(["fifo", "weighted-fair"], training=1, **SMALL)
+    assert list(table)[:3] == ["scheduler", "seed", "mean_jct_s"]
+    assert table[["scheduler", "seed"]].to_numpy().tolist() == [
+        ["fifo", 5],
+        ["fifo", 6],
+        ["weighted-fair", 5],
+        ["weighted-fair", 6],
+    ]
+    same = comparison("fifo", num_experiments=2)
+    same.run(workers=1)
+    assert table["mean_jct_s"][:2].tolist() == same.runs("fifo")["mean_jct_s"].tolist()
+    assert table["makespan_s"][:2].tolist() == same.runs("fifo")["makespan_s"].tolist()
+
+
+def greedy(observation: Observation) -> Decision:
+    return Greedy().decide(observation)
+
+
+def test_schedulers_may_be_objects_classes_and_functions_with_names_or_without() -> None:
+    table = compare(
+        [Greedy, Fair(), greedy, "fair", "tests.decima.schedulers.own_schedulers:Greedy"], **SMALL
+    )
+    jct = table.groupby("scheduler").mean_jct_s.sum()
+    assert jct["Greedy"] == jct["greedy"] == jct["tests.decima.schedulers.own_schedulers:Greedy"]
+    assert jct["Fair"] == jct["fair"]
+    named = compare({"weighted-fair": Greedy(), "plain": "fair"}, **SMALL)
+    assert named["scheduler"].unique().tolist() == ["weighted-fair", "plain"]
+    assert named.groupby("scheduler").mean_jct_s.sum()["weighted-fair"] == jct["Greedy"]
+
+
+def test_several_processes_give_the_same_with_objects_that_can_be_imported() -> None:
+    assert compare([Greedy, greedy], workers=2, **SMALL).equals(compare([Greedy, greedy], **SMALL))
+
+
+def test_an_object_is_a_heuristic_unless_it_was_learned() -> None:
+    learned = as_scheduler(lambda observation, mask: (mask.argmax(), 0))
+    from decima.evaluation.comparison import Comparison
+
+    compared = Comparison(conditions(num_experiments=1), {"mine": Greedy(), "learned": learned})
+    compared.run(1)
+    assert compared.best_heuristic == "mine"
+    assert type(compared.scheduler("learned", 5)) is type(learned)
+
+
+def test_policies_by_name_file_and_checkpoint(policy: Path) -> None:
+    by_file = compare(f"fair,decima:{policy}", **SMALL)
+    by_option = compare("fair", checkpoint=policy, **SMALL)
+    loaded = compare({"fair": "fair", "decima": decima.load_policy(policy)}, **SMALL)
+    jct = [table["mean_jct_s"].tolist() for table in (by_file, by_option, loaded)]
+    assert jct[0] == jct[1] == jct[2]
+    assert by_option["scheduler"].unique().tolist() == ["fair", "decima"]
+
+
+def test_the_default_is_that_of_the_command(shipped: dict[str, Path]) -> None:
+    few = choose_schedulers(make_conditions(seeds=1, jobs=2))
+    assert "priced-srpt" in few.schedulers
+    assert ("decima" in few.schedulers) != bool(few.left_out)
+    packing = choose_schedulers(make_conditions(seeds=1, jobs=2, classes="5x0.5,5x1"))
+    assert "tetris" in packing.schedulers
+    assert choose_schedulers(conditions(), "fair,decima:general,guard=off").schedulers == [
+        "fair",
+        "decima:general,guard=off",
+    ]
+
+
+def test_the_options_are_those_of_the_command() -> None:
+    of_command = {parameter.name for parameter in cli.commands["compare"].params}
+    shown = {"by", "csv_file", "report_file", "trace_file", "animation_file", "json_file", "out", "profiles"}
+    annotated = set(compare.__annotations__) - {"return"}
+    assert annotated == of_command - shown - {"scheduler_names"} | {"schedulers"}
+    assert compare.__kwdefaults__ == {
+        parameter.name: parameter.default
+        for parameter in cli.commands["compare"].params
+        if parameter.name in compare.__kwdefaults__
+    } | {
+        "workers": 1,
+        "workload": "tpch",
+        "checkpoint": None,
+        "classes": None,
+        "moving_delay": None,
+        "window": None,
+    }
+
+
+def test_jobs_may_be_given_themselves() -> None:
+    sequence = poisson_arrivals(LIBRARY.profiles, 6, 1000.0, seed=3)
+    exact = make_conditions(workload=sequence)
+    assert exact.sequence(0).arrival_ms.tolist() == sequence.arrival_ms.tolist()
+    assert make_conditions(workload=LIBRARY.profiles[:2]).workload.profiles == LIBRARY.profiles[:2]
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"workload": 3}, CompareError, "workload must be several of the type JobProfile, got 3"),
+        ({"workload": [1]}, CompareError, r"workload\[0\] must be of the type JobProfile, got 1"),
+        ({"interval": "2"}, CompareError, "interval must be a number, got '2'"),
+        ({"moving_delay": "2"}, CompareError, "moving_delay must be a number, got '2'"),
+        ({"window": True}, CompareError, "window must be a number, got True"),
+        ({"jobs": "2"}, CompareError, "num_jobs must be a whole number, got '2'"),
+        ({"seeds": 2.5}, CompareError, "num_experiments must be a whole number, got 2.5"),
+        ({"seed": "0"}, CompareError, "seed must be a whole number, got '0'"),
+        (
+            {"executors": "5"},
+            ConfigError,
+            "the number of executors must be a whole number of at least 1, got '5'",
+        ),
+        (
+            {"semantics": "papr"},
+            CompareError,
+            r"semantics must be 'paper', .* got 'papr' \(did you mean 'paper'\?\)",
+        ),
+        ({"arrivals": "bach"}, CompareError, r"arrivals must be 'batch' or 'poisson', got 'bach' \(did you"),
+        (
+            {"schedulers": "fiar"},
+            SchedulerError,
+            r"unknown scheduler 'fiar' \(did you mean 'fair'\?\): expected",
+        ),
+        ({"schedulers": ["fair", 3]}, SchedulerError, "a scheduler is a name, an object or class .* got 3"),
+        (
+            {"schedulers": 3},
+            CompareError,
+            "schedulers must be names, schedulers or a dictionary of such, got 3",
+        ),
+        ({"schedulers": []}, CompareError, "name at least one scheduler"),
+        ({"schedulers": [greedy, greedy]}, CompareError, "the scheduler greedy is named twice"),
+        ({"training": "6"}, CompareError, "num_training must be a whole number, got '6'"),
+    ],
+)
+def test_a_wrong_type_is_told_with_its_field(
+    options: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=f"^{message}"):
+        compare(**{"schedulers": "fair", **SMALL, **options})
+
+
+def test_tuned_weighted_fair_from_python() -> None:
+    sequence = conditions().sequence(5)
+    name = decima.tune(ClusterConfig(num_executors=4), sequence)
+    hindsight = compare("tuned-weighted-fair", **{**SMALL, "seeds": 1})
+    assert hindsight["setting"].tolist() == [name]
+    record = decima.run_episode(ClusterConfig(num_executors=4), sequence, decima.make_scheduler(name))
+    assert record.mean_jct_ms / 1000 == hindsight["mean_jct_s"][0]
+    once = decima.tune(ClusterConfig(num_executors=4), [conditions().sequence(seed) for seed in (7, 8)])
+    assert once.startswith("weighted-fair:")
+    with pytest.raises(SchedulerError, match=r"unknown scheduler 'tuned-weighted-fair'.*decima\.tune"):
+        decima.make_scheduler("tuned-weighted-fair")
+    with pytest.raises(CompareError, match=r"scheduler must be .* got 'fair'"):
+        decima.tune(ClusterConfig(), sequence, "fair")
