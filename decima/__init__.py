@@ -1,7 +1,71 @@
-"""Schedulers for clusters that run job DAGs: classic and learned ones, compared on the same experiments."""
+"""Schedulers for clusters that run job DAGs: classic and learned ones, compared on the same experiments.
 
+What a notebook or a script looks for first is here; the packages below have the rest:
+
+>>> import decima
+>>> jobs = decima.batch_arrivals(decima.open_workload("tpch").profiles, num_jobs=5, seed=1)
+>>> record = decima.run_episode(decima.ClusterConfig(num_executors=20), jobs, decima.load_policy("general"))
+>>> int(record.metrics()["completed_jobs"])
+5
+"""
+
+from importlib import import_module
 from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["__version__"]
+if TYPE_CHECKING:
+    from decima.evaluation.options import compare
+    from decima.evaluation.tuning import tune
+    from decima.registry import load_policy, make_scheduler
+    from decima.schedulers import Scheduler
+    from decima.show.dags import plot_dag
+    from decima.show.plots import plot_schedule
+    from simulator import ClusterConfig, Decision, run_episode
+    from workloads import batch_arrivals, open_workload, poisson_arrivals
+
+__all__ = [
+    "ClusterConfig",
+    "Decision",
+    "Scheduler",
+    "__version__",
+    "batch_arrivals",
+    "compare",
+    "load_policy",
+    "make_scheduler",
+    "open_workload",
+    "plot_dag",
+    "plot_schedule",
+    "poisson_arrivals",
+    "run_episode",
+    "tune",
+]
 
 __version__ = version("decima")
+
+#: Name -> where it is; each is imported when it is asked for, as PyTorch, Numba and pandas take seconds.
+_PLACES = {
+    "ClusterConfig": "simulator",
+    "Decision": "simulator",
+    "Scheduler": "decima.schedulers",
+    "batch_arrivals": "workloads",
+    "compare": "decima.evaluation.options",
+    "load_policy": "decima.registry",
+    "make_scheduler": "decima.registry",
+    "open_workload": "workloads",
+    "plot_dag": "decima.show.dags",
+    "plot_schedule": "decima.show.plots",
+    "poisson_arrivals": "workloads",
+    "run_episode": "simulator",
+    "tune": "decima.evaluation.tuning",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PLACES:
+        raise AttributeError(f"module 'decima' has no attribute {name!r}")
+    module, _, instead = _PLACES[name].partition(":")
+    return getattr(import_module(module), instead or name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

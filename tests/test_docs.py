@@ -44,6 +44,14 @@ def blocks(language: str, page: Path) -> list[tuple[str, str]]:
     return re.findall(rf"^```{language}(?: (\S+))?\n(.*?)^```$", page.read_text(), re.M | re.S)
 
 
+#: Settings of a training from Python that is over soon.
+SHORT = (
+    "iterations=1",
+    "behaviour_cloning=null",
+    "episodes.sequences=1",
+    "workload.jobs=2",
+    "validation.sequences=1",
+)
 INSTALL = blocks("sh", README)[0][1].strip().splitlines()
 #: Every line once, wherever it stands; those of a page in their order.
 LINES = {
@@ -146,13 +154,21 @@ def test_commands_run_as_they_stand(lines: list[str], folder: Path) -> None:
         assert done.returncode == 0, done.stderr
 
 
-def test_python_runs(folder: Path) -> None:
-    code = "\n".join(text for name, text in blocks("python", README) if not name)
+WITH_PYTHON = [page for page in PAGES if any(not name for name, _ in blocks("python", page))]
+
+
+@pytest.mark.parametrize("page", WITH_PYTHON, ids=lambda page: page.stem)
+def test_python_runs(page: Path, folder: Path) -> None:
+    """Pieces of a page run one after the other; a training is a short one."""
+    code = "\n".join(text for name, text in blocks("python", page) if not name)
+    code = code.replace('out="my-policy"', f'out="my-policy", overrides={SHORT}').replace(
+        "seeds=10", "seeds=2"
+    )
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stderr
-    assert "utilisation" in done.stdout
+    assert done.stdout
 
 
 def test_the_studies_that_are_shown_are_commands_and_pictures_that_exist() -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+import decima
 import workloads
 
 
@@ -20,6 +21,8 @@ import workloads
     "name",
     [
         "workloads",
+        "decima",
+        "decima.evaluation.options",
         "simulator.cluster.env",
         "simulator.grid.env",
         "decima.gym.scheduler",
@@ -36,6 +39,15 @@ def test_the_example_of_a_docstring(name: str) -> None:
 def test_public_names_are_there_and_documented() -> None:
     for name in workloads.__all__:
         assert getattr(workloads, name).__doc__, name
+
+
+def test_what_decima_offers_is_there_and_documented() -> None:
+    assert decima.__all__ == sorted([*decima._PLACES, "__version__"])
+    for name in decima._PLACES:
+        assert getattr(decima, name).__doc__, name
+        assert name in dir(decima)
+    with pytest.raises(AttributeError, match="module 'decima' has no attribute 'tain'"):
+        decima.tain  # noqa: B018
 
 
 def test_reports_and_pictures_need_no_extra() -> None:
@@ -57,6 +69,7 @@ def test_reports_and_pictures_need_no_extra() -> None:
     [
         ("import workloads, simulator", {"numba", "pandas", "pydantic", "torch", "matplotlib"}),
         ("from simulator import ClusterConfig, run_episode", {"torch", "matplotlib"}),
+        ("import decima", {"numpy", "numba", "pandas", "torch", "matplotlib", "gymnasium"}),
         ("import decima.cli.main", {"numpy", "numba", "pandas", "torch", "matplotlib", "rich"}),
         ("from decima.learning.cluster.config import read_config; read_config('batch')", {"torch"}),
     ],

@@ -15,7 +15,7 @@ from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
 from decima.show.names import FONTS, plain, shortened
-from decima.show.style import LEGEND, RED, SKY
+from decima.show.style import LEGEND, RED, SKY, Picture
 
 if TYPE_CHECKING:
     from workloads.job import JobProfile
@@ -54,7 +54,7 @@ def plot_dags(profiles: Sequence[JobProfile]) -> Figure:
     rows = math.ceil(len(drawn) / columns)
     size = 2 if len(drawn) == 1 else 1
     height = size * HEIGHT * rows + LEGEND_HEIGHT
-    figure = Figure(figsize=(max(size, 1.6 / columns) * WIDTH * columns, height), dpi=DPI)
+    figure = Picture(figsize=(max(size, 1.6 / columns) * WIDTH * columns, height), dpi=DPI)
     titles = shortened([profile.name for profile in drawn], LONGEST_JOB)
     for place, (profile, title) in enumerate(zip(drawn, titles, strict=True), start=1):
         _draw(figure.add_subplot(rows, columns, place), profile, title, size)

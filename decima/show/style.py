@@ -6,7 +6,9 @@ import itertools
 import math
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
+from io import BytesIO
 from pathlib import Path
+
 from typing import TYPE_CHECKING, Any
 
 from matplotlib.figure import Figure
@@ -28,6 +30,7 @@ __all__ = [
     "PINK",
     "RED",
     "SKY",
+    "Picture",
     "draw_bars",
     "finish_axes",
     "legend_beside",
@@ -89,9 +92,18 @@ def styles(names: Iterable[str], others: Sequence[tuple[str, str]] = COLOURED) -
     return {name: {"color": colour, "linestyle": dashes} for name, (colour, dashes) in looks.items()}
 
 
+class Picture(Figure):
+    """A figure that a notebook shows without pyplot, too."""
+
+    def _repr_png_(self) -> bytes:
+        buffer = BytesIO()
+        self.savefig(buffer, format="png")
+        return buffer.getvalue()
+
+
 def new_figure(width: float, height: float) -> Figure:
     """An empty figure, inches."""
-    return Figure(figsize=(width, height), dpi=DPI, layout="constrained")
+    return Picture(figsize=(width, height), dpi=DPI, layout="constrained")
 
 
 def new_axes(width: float, height: float) -> tuple[Figure, Axes]:

@@ -14,9 +14,9 @@ import pytest
 
 from decima.evaluation.comparison import Comparison
 from decima.evaluation.decisions import Decided, decisions
-from decima.evaluation.run import run_scheduler
 from decima.show.trace_events import trace_events, write_trace_events
 from simulator.cluster.config import ClusterConfig
+from simulator.cluster.episode import run_episode
 from tests.decima.episodes import episode
 from tests.decima.evaluation.examples import run
 
@@ -121,10 +121,10 @@ def test_decisions_are_those_of_the_episode(comparison: Comparison) -> None:
             first = record.move_depart_ms[record.move_job == job].min()
             assert (job, first) in sent
         seed = comparison.conditions.seed
-        again = run_scheduler(
+        again = run_episode(
             comparison.conditions.cluster_of(seed),
             comparison.conditions.sequence(seed),
-            comparison.setting(scheduler, seed),
+            comparison.scheduler(scheduler, seed),
         )
         assert again.task_start_ms.tolist() == record.task_start_ms.tolist()
 
