@@ -27,7 +27,7 @@ from decima.schedulers.sjf_cp import SjfCp
 from decima.schedulers.spark_fair import SparkFair
 from decima.schedulers.srpt import CappedSrpt, ProfiledSrpt
 from decima.schedulers.tetris import Tetris
-from workloads.checks import did_you_mean
+from workloads.errors import did_you_mean
 
 if TYPE_CHECKING:
     from decima.policy.actor import Actor

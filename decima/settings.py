@@ -12,8 +12,7 @@ from typing import Annotated, Any, ClassVar, TypeVar, get_args
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-from workloads.checks import did_you_mean
-from workloads.errors import DecimaError
+from workloads.errors import DecimaError, did_you_mean
 from workloads.reading import read_bytes
 from workloads.sources.file_format import first_error, place_name
 

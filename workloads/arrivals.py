@@ -14,8 +14,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from workloads.checks import check_all, check_instance, check_number, check_whole
 from workloads.display import count_text, html_table
+from workloads.errors import check_all, check_instance, check_number, check_whole
 from workloads.job import LONGEST_MS, MOST_TASKS, JobProfile, WorkloadError
 
 __all__ = [

@@ -1,7 +1,100 @@
-"""What can go wrong without a bug: one class, which every error of the project derives from."""
+"""The error that all others derive from, and checks of what callers give.
 
-__all__ = ["DecimaError"]
+A value of a wrong type is refused with its field's name. NumPy's numbers are numbers, booleans are not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+from numbers import Integral, Real
+from typing import Any, TypeVar
+
+__all__ = [
+    "DecimaError",
+    "check_all",
+    "check_instance",
+    "check_number",
+    "check_one_of",
+    "check_whole",
+    "did_you_mean",
+]
 
 
 class DecimaError(Exception):
     """Something that a user gave, or the machine, refuses. The message is one line that says what was expected."""
+
+
+_Kind = TypeVar("_Kind")
+
+#: Longer texts are no slips of a name.
+_LONGEST_NAME = 60
+
+
+def check_whole(value: Any, field: str, error: type[DecimaError], least: int | None = None) -> int:
+    """Return a whole number as ``int``; refuse everything else, booleans too.
+
+    Args:
+        value: what a caller gave.
+        field: its name.
+        error: what is raised.
+        least: smaller numbers are refused, too.
+    """
+    if isinstance(value, bool) or not isinstance(value, Integral) or (least is not None and value < least):
+        bound = "" if least is None else f" of at least {least}"
+        raise error(f"{field} must be a whole number{bound}, got {_told(value)}")
+    return int(value)
+
+
+def check_number(value: Any, field: str, error: type[DecimaError]) -> float:
+    """Return a number as ``float``; refuse everything else, booleans too. NaN and infinity are numbers."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise error(f"{field} must be a number, got {_told(value)}")
+    try:
+        return float(value)
+    except OverflowError:
+        raise error(f"{field} must be a number below 1e308, got {_told(value)}") from None
+
+
+def check_one_of(value: Any, known: Iterable[str], field: str, error: type[DecimaError]) -> str:
+    """Return one of some texts; refuse everything else."""
+    names = list(known)
+    if not isinstance(value, str) or value not in names:
+        expected = " or ".join((", ".join(map(repr, names[:-1])), repr(names[-1])))
+        raise error(f"{field} must be {expected}, got {_told(value)}{did_you_mean(value, names)}")
+    return value
+
+
+def check_instance(value: Any, kind: type[_Kind], field: str, error: type[DecimaError]) -> _Kind:
+    """Return an object of a class; refuse everything else."""
+    if not isinstance(value, kind):
+        raise error(f"{field} must be of the type {kind.__name__}, got {_told(value)}")
+    return value
+
+
+def check_all(values: Any, kind: type[_Kind], field: str, error: type[DecimaError]) -> tuple[_Kind, ...]:
+    """Return objects of a class as a tuple; refuse everything else."""
+    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+        raise error(f"{field} must be several of the type {kind.__name__}, got {_told(values)}")
+    found = tuple(values)
+    for place, each in enumerate(found):
+        if not isinstance(each, kind):
+            check_instance(each, kind, f"{field}[{place}]", error)
+    return found
+
+
+def did_you_mean(name: Any, known: Iterable[str]) -> str:
+    """Return words that suggest the nearest of the known names, beginning with a space; empty if none is near."""
+    if not isinstance(name, str) or len(name) > _LONGEST_NAME:
+        return ""
+    near = get_close_matches(name.lower(), list(known), n=1)
+    return f" (did you mean {near[0]!r}?)" if near else ""
+
+
+def _told(value: Any) -> str:
+    """A value of a wrong type in one short line."""
+    try:
+        text = " ".join(repr(value).split())
+    except Exception:  # as of a whole number of many thousand digits
+        return f"a {type(value).__name__}"
+    return text if len(text) <= _LONGEST_NAME else f"{text[:_LONGEST_NAME]}.. ({type(value).__name__})"

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from workloads.arrivals import JobSequence, RandomStream, random_stream, trace_arrivals
-from workloads.checks import check_number, check_whole
+from workloads.errors import check_number, check_whole
 from workloads.job import JobProfile, WorkloadError
 
 __all__ = ["Excerpt"]

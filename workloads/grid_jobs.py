@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from workloads.arrivals import RandomStream, random_stream
-from workloads.checks import check_instance, check_number, check_whole
+from workloads.errors import check_instance, check_number, check_whole
 from workloads.job import WorkloadError
 
 __all__ = ["DISTRIBUTIONS", "JobDistribution", "JobSets", "draw_jobs"]

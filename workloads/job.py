@@ -16,9 +16,8 @@ import networkx as nx
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from workloads.checks import check_all, check_instance, check_number, check_whole
 from workloads.display import count_text, html_table, plain_text
-from workloads.errors import DecimaError
+from workloads.errors import DecimaError, check_all, check_instance, check_number, check_whole
 
 __all__ = ["JobProfile", "StageProfile", "TaskDurations", "Wave", "WorkloadError"]
 

@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 from functools import lru_cache
 
-from workloads.checks import check_instance, check_number
+from workloads.errors import check_instance, check_number
 from workloads.job import JobProfile, StageProfile, WorkloadError
 
 __all__ = ["scaled"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from workloads.checks import check_instance
+from workloads.errors import check_instance
 from workloads.job import JobProfile, TaskDurations, WorkloadError
 
 __all__ = ["simplified"]

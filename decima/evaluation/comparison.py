@@ -33,8 +33,8 @@ from decima.evaluation.workers import available_cpus, make_workers
 from decima.outputs import json_text, versions
 from decima.registry import ANY_POLICY, DEFAULT_POLICY, LEARNED, make_scheduler, policy_named
 from simulator.cluster.config import SEMANTICS
-from workloads.checks import check_whole
 from workloads.display import count_text, html_table
+from workloads.errors import check_whole
 
 if TYPE_CHECKING:
     from decima.registry import SchedulerLike

@@ -11,8 +11,7 @@ import numpy as np
 
 from simulator.cluster.config import ClusterConfig, ConfigError, ExecutorClass, check_demands
 from workloads.arrivals import JobSequence, batch_arrivals, poisson_arrivals, uniform_memory
-from workloads.checks import check_instance, check_number, check_one_of, check_whole
-from workloads.errors import DecimaError
+from workloads.errors import DecimaError, check_instance, check_number, check_one_of, check_whole
 from workloads.sources.workload_file import Workload
 
 __all__ = ["TRAINING_OFFSET", "CompareError", "Conditions"]

@@ -14,7 +14,7 @@ from decima.evaluation.fit import best_fit
 from decima.registry import LEARNED
 from simulator.cluster.config import SEMANTICS, ClusterConfig, parse_classes
 from workloads.arrivals import JobSequence
-from workloads.checks import check_all, check_number, check_one_of
+from workloads.errors import check_all, check_number, check_one_of
 from workloads.job import JobProfile
 from workloads.sources.open import EMBEDDED, open_workload
 from workloads.sources.workload_file import Workload

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from decima.evaluation.conditions import CompareError
 from decima.evaluation.run import objective_ms, run_scheduler
 from workloads.arrivals import JobSequence
-from workloads.checks import check_one_of
+from workloads.errors import check_one_of
 
 if TYPE_CHECKING:
     from simulator.cluster.config import ClusterConfig

@@ -24,7 +24,7 @@ from decima.policy.parts import is_allowed
 from decima.policy.shipped import SHIPPED
 from decima.policy.surroundings import Surroundings
 from decima.settings import first_problem
-from workloads.checks import did_you_mean
+from workloads.errors import did_you_mean
 
 if TYPE_CHECKING:
     from decima.policy.actor import Actor

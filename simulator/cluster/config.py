@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Literal
 
 from simulator.errors import ConfigError
-from workloads.checks import check_all, check_instance, check_number, check_one_of, check_whole
+from workloads.errors import check_all, check_instance, check_number, check_one_of, check_whole
 from workloads.job import LONGEST_MS
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from simulator.cluster.record import EpisodeRecord
 from simulator.cluster.reference import ReferenceCluster
 from simulator.errors import ConfigError
 from workloads.arrivals import JobSequence
-from workloads.checks import check_instance
+from workloads.errors import check_instance
 
 __all__ = ["DecidesStages", "make_cluster", "run_episode"]
 

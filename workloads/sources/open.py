@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from pathlib import Path
 
-from workloads.checks import did_you_mean
+from workloads.errors import did_you_mean
 from workloads.job import WorkloadError
 from workloads.sources.synthetic import synthetic_profiles
 from workloads.sources.tpch_measured import embedded_workload

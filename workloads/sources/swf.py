@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from workloads.arrivals import RandomStream, random_stream
-from workloads.checks import check_number, check_whole
+from workloads.errors import check_number, check_whole
 from workloads.grid_jobs import JobSets
 from workloads.job import WorkloadError
 from workloads.sources.files import opened, reasons, unreadable

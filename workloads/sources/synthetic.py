@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from workloads.arrivals import RandomStream, random_stream
-from workloads.checks import check_instance, check_whole
+from workloads.errors import check_instance, check_whole
 from workloads.job import JobProfile, StageProfile, TaskDurations, Wave, WorkloadError
 
 __all__ = ["random_dag", "synthetic_profiles"]

@@ -70,8 +70,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from workloads.arrivals import JobSequence, trace_arrivals
-from workloads.checks import check_all, check_instance
 from workloads.display import count_text, html_table, plain_text
+from workloads.errors import check_all, check_instance
 from workloads.job import JobProfile, WorkloadError
 from workloads.sources.file_format import (
     WorkloadFile,
