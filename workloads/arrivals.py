@@ -52,6 +52,7 @@ def random_stream(seed: int, purpose: RandomStream, *path: int) -> np.random.Gen
         WorkloadError: a seed that is not a whole number, or negative.
     """
     _check_seed(seed)
+    check_whole(purpose, "purpose", WorkloadError)
     # A list of numbers as seed would not do: NumPy pads it with zeros and cuts large numbers into several.
     return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(int(purpose), *path)))
 

@@ -8,14 +8,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 from difflib import get_close_matches
 from numbers import Integral, Real
+from os import PathLike
+from pathlib import Path
 from typing import Any, TypeVar
 
 __all__ = [
     "DecimaError",
     "check_all",
+    "check_callable",
     "check_instance",
     "check_number",
     "check_one_of",
+    "check_path",
+    "check_paths",
     "check_whole",
     "did_you_mean",
 ]
@@ -81,6 +86,26 @@ def check_all(values: Any, kind: type[_Kind], field: str, error: type[DecimaErro
         if not isinstance(each, kind):
             check_instance(each, kind, f"{field}[{place}]", error)
     return found
+
+
+def check_callable(value: Any, field: str, error: type[DecimaError]) -> None:
+    """Refuse what cannot be called."""
+    if not callable(value):
+        raise error(f"{field} must be a function, got {_told(value)}")
+
+
+def check_path(value: Any, field: str, error: type[DecimaError]) -> Path:
+    """Return a path; refuse all but texts and paths."""
+    if not isinstance(value, str | PathLike):
+        raise error(f"{field} must be a path, got {_told(value)}")
+    return Path(value)
+
+
+def check_paths(values: Any, field: str, error: type[DecimaError]) -> list[Path]:
+    """Return several paths; refuse everything else, a single one too."""
+    if isinstance(values, str | PathLike) or not isinstance(values, Iterable):
+        raise error(f"{field} must be several paths, got {_told(values)}")
+    return [check_path(each, f"{field}[{place}]", error) for place, each in enumerate(values)]
 
 
 def did_you_mean(name: Any, known: Iterable[str]) -> str:

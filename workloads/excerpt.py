@@ -40,6 +40,7 @@ class Excerpt:
     scale_tasks: float = 1.0
 
     def __post_init__(self) -> None:
+        check_whole(self.seed, "seed", WorkloadError, 0)
         for name in ("from_s", "until_s", "speed_up", "scale_tasks"):
             check_number(getattr(self, name), name, WorkloadError)
         if not self.from_s < self.until_s:

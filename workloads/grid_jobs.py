@@ -320,6 +320,8 @@ def _draw_set(
 def _whole_numbers(value: ArrayLike, name: str) -> NDArray[np.int32]:
     """Copy to a read-only array, refusing what would lose information."""
     array = np.asarray(value)
+    if array.dtype.kind not in "iuf":
+        raise WorkloadError(f"{name} must be an array of int32, got {array.dtype}")
     result = array.astype(np.int32, order="C")
     if array.dtype.kind not in "iu" or not np.array_equal(array, result):
         raise WorkloadError(f"{name} must be an array of int32, got {array.dtype} that it cannot hold")

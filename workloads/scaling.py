@@ -12,8 +12,6 @@ from workloads.job import JobProfile, StageProfile, WorkloadError
 __all__ = ["scaled"]
 
 
-# Simulator and policies keep what they compute from a profile by its identity: whoever asks again gets the same one.
-@lru_cache(maxsize=4096)
 def scaled(profile: JobProfile, durations: float = 1.0, tasks: float = 1.0) -> JobProfile:
     """A job with the same DAG, demands and name.
 
@@ -36,8 +34,12 @@ def scaled(profile: JobProfile, durations: float = 1.0, tasks: float = 1.0) -> J
         check_number(factor, f"the factor on {name}", WorkloadError)
         if not (math.isfinite(factor) and factor > 0):
             raise WorkloadError(f"the factor on {name} must be positive and finite, got {factor}")
-    if durations == tasks == 1:
-        return profile
+    return profile if durations == tasks == 1 else _scaled_job(profile, durations, tasks)
+
+
+# Simulator and policies keep what they compute from a profile by its identity: a second call returns the same one.
+@lru_cache(maxsize=4096)
+def _scaled_job(profile: JobProfile, durations: float, tasks: float) -> JobProfile:
     return replace(profile, stages=tuple(_scaled(stage, durations, tasks) for stage in profile.stages))
 
 

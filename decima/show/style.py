@@ -8,7 +8,6 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
-
 from typing import TYPE_CHECKING, Any
 
 from matplotlib.figure import Figure

@@ -8,11 +8,11 @@ from operator import index
 import numpy as np
 import simpy
 
-from simulator.cluster.config import ClusterConfig
+from simulator.cluster.config import ClusterConfig, ConfigError
 from simulator.cluster.observation import CLASS, Decision, Observation
 from simulator.cluster.record import EpisodeRecord
 from workloads.arrivals import JobSequence
-from workloads.errors import DecimaError
+from workloads.errors import DecimaError, check_instance
 
 __all__ = ["BaseCluster", "SchedulingError"]
 
@@ -41,8 +41,8 @@ class BaseCluster(ABC):
     keeps_executors = False
 
     def __init__(self, config: ClusterConfig, sequence: JobSequence):
-        self.config = config
-        self.sequence = sequence
+        self.config = check_instance(config, ClusterConfig, "config", ConfigError)
+        self.sequence = check_instance(sequence, JobSequence, "sequence", ConfigError)
         self._offered = 0
         self._last_call = False
         self._done = False

@@ -19,6 +19,7 @@ from simulator.cluster.views import MakeView, PaddedView, without_choice
 from simulator.errors import ConfigError
 from simulator.screen import METADATA, Screen
 from workloads.arrivals import JobSequence, batch_arrivals
+from workloads.errors import check_callable
 from workloads.job import JobProfile
 from workloads.sources.synthetic import synthetic_profiles
 
@@ -147,6 +148,9 @@ class ClusterEnv(gymnasium.Env[Any, NDArray[np.int64]]):
         render_mode: str | None = None,
     ):
         self.config = ClusterConfig() if config is None else config
+        check_callable(make_sequence, "make_sequence", ConfigError)
+        if view is not None:
+            check_callable(view, "view", ConfigError)
         self._make_sequence = make_sequence
         self.view = (
             PaddedView(self.config, max_jobs, max_stages, max_edges) if view is None else view(self.config)

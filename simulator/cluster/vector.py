@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from simulator.cluster.env import ClusterEnv
 from simulator.errors import ConfigError
 from simulator.vector import VECTOR_METADATA, each_seed
+from workloads.errors import check_whole
 
 __all__ = ["ClusterVectorEnv"]
 
@@ -43,7 +44,7 @@ class ClusterVectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
     metadata = VECTOR_METADATA
 
     def __init__(self, num_envs: int, *, copy: bool = True, **options: Any) -> None:
-        if num_envs < 1:
+        if check_whole(num_envs, "num_envs", ConfigError) < 1:
             raise ConfigError(f"expected at least one environment, got {num_envs}")
         self.num_envs, self._copy = num_envs, copy
         self.envs = [ClusterEnv(**options) for _ in range(num_envs)]

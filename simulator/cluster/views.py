@@ -15,6 +15,7 @@ from simulator.cluster.config import ClusterConfig
 from simulator.cluster.observation import Decision, Observation
 from simulator.errors import ConfigError
 from workloads.arrivals import JobSequence
+from workloads.errors import check_instance, check_whole
 
 __all__ = ["FlatView", "MakeView", "PaddedView", "Seen", "View", "without_choice"]
 
@@ -128,8 +129,10 @@ class PaddedView(View):
         max_stages: int = 200,
         max_edges: int | None = None,
     ) -> None:
-        self.jobs, self.stages = max_jobs, max_stages
-        self.edges = 2 * max_stages if max_edges is None else max_edges
+        check_instance(config, ClusterConfig, "config", ConfigError)
+        self.jobs = check_whole(max_jobs, "max_jobs", ConfigError)
+        self.stages = check_whole(max_stages, "max_stages", ConfigError)
+        self.edges = 2 * max_stages if max_edges is None else check_whole(max_edges, "max_edges", ConfigError)
         if min(self.jobs, self.stages, self.edges) < 1:
             room = f"max_jobs={self.jobs}, max_stages={self.stages}, max_edges={self.edges}"
             raise ConfigError(f"there must be room for at least one job, stage and edge, got {room}")

@@ -6,7 +6,10 @@ import math
 from dataclasses import dataclass, fields
 from typing import Literal, get_args
 
+import numpy as np
+
 from simulator.errors import ConfigError
+from workloads.errors import check_all, check_instance, check_number
 
 __all__ = ["DEEPRM", "PAPER", "GridConfig", "GridSemantics", "Objective", "Picture"]
 
@@ -92,10 +95,13 @@ class GridConfig:
     def __post_init__(self) -> None:
         for name, least in _LEAST.items():
             size = getattr(self, name)
-            if isinstance(size, bool) or not isinstance(size, int) or not least <= size <= _MOST:
+            if isinstance(size, bool) or not isinstance(size, int | np.integer) or not least <= size <= _MOST:
                 raise ConfigError(f"{name} must be a whole number of {least} to {_MOST}, got {size!r}")
+            object.__setattr__(self, name, int(size))
         most = self.max_steps
-        if most is not None and (isinstance(most, bool) or not isinstance(most, int) or most < 1):
+        if most is not None and (
+            isinstance(most, bool) or not isinstance(most, int | np.integer) or most < 1
+        ):
             raise ConfigError(f"max_steps must be a whole number of at least 1 or None, got {most!r}")
         if self.slot_width > self.units:
             raise ConfigError(
@@ -106,7 +112,14 @@ class GridConfig:
                 raise ConfigError(
                     f"{name} must be one of {', '.join(get_args(kinds))}, got {getattr(self, name)!r}"
                 )
-        object.__setattr__(self, "machine_weights", tuple(self.machine_weights))
+        for name in ("drain", "arrival_column"):
+            check_instance(getattr(self, name), bool, name, ConfigError)
+        check_instance(self.semantics, GridSemantics, "semantics", ConfigError)
+        given = check_all(self.machine_weights, object, "machine_weights", ConfigError)
+        weights = tuple(check_number(each, "machine_weights", ConfigError) for each in given)
+        object.__setattr__(self, "machine_weights", weights)
+        for name in ("queue_weight", "backlog_weight"):
+            check_number(getattr(self, name), name, ConfigError)
         weights = self.weights
         if len(weights) != self.machines:
             raise ConfigError(f"machine_weights must be {self.machines} numbers, got {len(weights)}")

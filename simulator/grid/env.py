@@ -16,6 +16,7 @@ from simulator.grid.config import GridConfig
 from simulator.grid.grid import Grid
 from simulator.grid.rules import BOOKED, EMPTY, NO_ROOM, VOID
 from simulator.screen import METADATA, Screen
+from workloads.errors import check_callable, check_instance
 from workloads.grid_jobs import DISTRIBUTIONS, JobSets, draw_jobs
 from workloads.job import WorkloadError
 
@@ -81,7 +82,10 @@ class GridEnv(gymnasium.Env[Observation, np.int64]):
         *,
         render_mode: str | None = None,
     ) -> None:
-        self.config = GridConfig() if config is None else config
+        check_callable(make_jobs, "make_jobs", ConfigError)
+        self.config = (
+            GridConfig() if config is None else check_instance(config, GridConfig, "config", ConfigError)
+        )
         self._make_jobs = make_jobs
         dtype: Any = np.uint8 if self.config.picture == "binary" else np.float32
         self.observation_space = spaces.Box(0, 1, self.config.picture_shape, dtype)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from simulator.errors import ConfigError
 from simulator.grid import rules
 from simulator.grid.config import GridConfig
 from simulator.grid.record import GridRecord
 from simulator.grid.rules import BOOKED, EMPTY, NO_ROOM, OVER, VOID
 from simulator.grid.state import settings_of, state_of
+from workloads.errors import check_instance
 from workloads.grid_jobs import JobSets
 from workloads.job import WorkloadError
 
@@ -56,6 +58,8 @@ class Grid:
     """
 
     def __init__(self, config: GridConfig, jobs: JobSets) -> None:
+        check_instance(config, GridConfig, "config", ConfigError)
+        check_instance(jobs, JobSets, "jobs", ConfigError)
         check_jobs(config, jobs)
         self.config = config
         self.jobs = jobs

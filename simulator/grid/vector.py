@@ -20,6 +20,7 @@ from simulator.grid.record import GridRecord
 from simulator.grid.rules import BOOKED, EMPTY, NO_ROOM, OVER, VOID
 from simulator.grid.state import GridState, settings_of, state_of
 from simulator.vector import VECTOR_METADATA, each_seed, generators
+from workloads.errors import check_whole
 from workloads.grid_jobs import JobSets
 from workloads.job import WorkloadError
 
@@ -61,7 +62,7 @@ class GridVectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         *,
         copy: bool = True,
     ) -> None:
-        if num_envs < 1:
+        if check_whole(num_envs, "num_envs", ConfigError) < 1:
             raise ConfigError(f"expected at least one environment, got {num_envs}")
         single = GridEnv(make_jobs, config)
         self.num_envs, self.config, self._make_jobs, self._copy = num_envs, single.config, make_jobs, copy

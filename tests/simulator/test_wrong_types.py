@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from simulator import (
+    Cluster,
     ClusterConfig,
+    ClusterEnv,
     ConfigError,
     ExecutorClass,
+    Grid,
+    GridConfig,
+    GridEnv,
+    ReferenceCluster,
     SchedulingError,
     Semantics,
     make_cluster,
@@ -20,25 +28,41 @@ from simulator import (
 from simulator.cluster.config import parse_classes
 from tests.decima.schedulers.own_schedulers import Greedy
 from workloads import (
+    DecimaError,
     Excerpt,
     JobDistribution,
     JobProfile,
     JobSequence,
+    JobSets,
+    RandomStream,
     StageProfile,
     TaskDurations,
     Workload,
     WorkloadError,
     batch_arrivals,
     draw_jobs,
+    embedded_tpch,
+    import_event_logs,
+    load_tpch,
+    load_tpch_job,
+    open_workload,
     poisson_arrivals,
     random_dag,
+    random_stream,
+    read_alibaba,
+    read_event_log,
+    read_swf,
+    read_wfcommons,
+    read_workload,
     scaled,
     simplified,
     synthetic_profiles,
     trace_arrivals,
     uniform_memory,
+    write_workload,
 )
 
+SETS = draw_jobs(JobDistribution(), load=0.5, sets=1, seed=0)
 TASKS = TaskDurations.constant(100.0)
 STAGE = StageProfile(2, TASKS)
 JOB = JobProfile("job", (STAGE,))
@@ -170,6 +194,74 @@ def test_a_wrong_type_is_refused_with_its_field(
         call()
     assert str(refused.value).startswith(message)
     assert "\n" not in str(refused.value)
+
+
+LOG = "tests/no-such-log"
+#: What there is in public, with arguments that are right or lack a file only.
+CALLS: dict[Callable[..., Any], dict[str, Any]] = {
+    batch_arrivals: {"profiles": [JOB], "num_jobs": 2, "seed": 0},
+    poisson_arrivals: {"profiles": [JOB], "num_jobs": 2, "mean_interval_ms": 3.0, "seed": 0},
+    trace_arrivals: {"profiles": [JOB], "arrival_ms": [0.0], "seed": 0},
+    uniform_memory: {"sequence": JOBS},
+    scaled: {"profile": JOB, "durations": 1.0, "tasks": 1.0},
+    simplified: {"profile": JOB},
+    synthetic_profiles: {"num_profiles": 2, "seed": 0},
+    random_dag: {"num_stages": 3, "random": np.random.default_rng(0)},
+    random_stream: {"seed": 0, "purpose": RandomStream.POLICY},
+    embedded_tpch: {"sizes": ["2g"], "queries": [1]},
+    open_workload: {"name_or_path": "synthetic"},
+    read_workload: {"path": LOG},
+    write_workload: {"path": f"{LOG}/x.json", "workload": Workload((JOB,))},
+    read_swf: {"path": LOG},
+    read_wfcommons: {"paths": [LOG]},
+    read_alibaba: {"path": LOG},
+    read_event_log: {"path": LOG},
+    import_event_logs: {"paths": [LOG]},
+    load_tpch: {"directory": LOG, "sizes": ["2g"], "queries": [1]},
+    load_tpch_job: {"directory": LOG, "size": "2g", "query": 1},
+    draw_jobs: {"distribution": JobDistribution(), "load": 0.5, "steps": 5, "sets": 1, "seed": 0},
+    JobDistribution: dict.fromkeys(("num_resources", "slots"), 20) | {"short": (1, 3), "short_share": 0.5},
+    Excerpt: {"from_s": 0.0, "until_s": 1.0, "sample": 2, "seed": 0, "speed_up": 1.0, "scale_tasks": 1.0},
+    Workload: {"profiles": (JOB,), "sequence": JOBS, "name": "x", "about": {}},
+    JobProfile: {"name": "x", "stages": (STAGE,), "edges": np.zeros((0, 2), int)},
+    StageProfile: {"num_tasks": 1, "durations": TASKS, "name": "", "cpu": 1.0, "memory": 0.0},
+    TaskDurations: {"levels": TASKS.levels, "values": TASKS.values, "cells": TASKS.cells, "mean_ms": 1.0},
+    JobSequence: {"profiles": (JOB,), "arrival_ms": [0.0], "seed": 0},
+    JobSets: {name: getattr(SETS, name) for name in ("enter", "duration", "demand", "num_jobs", "steps")},
+    ClusterConfig: {each.name: getattr(ClusterConfig(2), each.name) for each in fields(ClusterConfig)},
+    ExecutorClass: {"count": 1, "cpu": 1.0, "memory": 1.0},
+    Semantics: {"nearest_level": True},
+    run_episode: {"config": ClusterConfig(2), "sequence": JOBS, "scheduler": Greedy()},
+    make_cluster: {"config": ClusterConfig(2), "sequence": JOBS},
+    Cluster: {"config": ClusterConfig(2), "sequence": JOBS},
+    ReferenceCluster: {"config": ClusterConfig(2), "sequence": JOBS},
+    ClusterEnv: {
+        "make_sequence": lambda seed: JOBS,
+        "config": None,
+        "max_jobs": 2,
+        "max_stages": 5,
+        "view": None,
+    },
+    Grid: {"config": GridConfig(), "jobs": SETS},
+    GridConfig: {each.name: getattr(GridConfig(), each.name) for each in fields(GridConfig)},
+    GridEnv: {"make_jobs": lambda seed: SETS, "config": GridConfig()},
+}
+
+
+@pytest.mark.parametrize("call", CALLS, ids=lambda call: call.__name__)
+def test_any_argument_of_any_type_is_taken_or_refused_in_one_line(
+    call: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    messages = []
+    for name in CALLS[call]:
+        for wrong in ("2", True, None, object(), [1], 3, 2.5, {}, {1: 2}):
+            try:
+                call(**{**CALLS[call], name: wrong})
+            except DecimaError as error:
+                messages.append(str(error))
+    assert messages
+    assert not any("\n" in message for message in messages)
 
 
 def test_numbers_of_numpy_are_numbers() -> None:

@@ -43,6 +43,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from workloads.errors import check_path
 from workloads.excerpt import Excerpt
 from workloads.job import JobProfile, StageProfile, TaskDurations, WorkloadError
 from workloads.sources.alibaba_table import Table, read_table
@@ -87,7 +88,7 @@ def read_alibaba(
         WorkloadError: the file is missing, not gzip where it should be, or malformed, with the line; no job is left,
             or more than fit into memory.
     """
-    path, excerpt = Path(path), excerpt or Excerpt()
+    path, excerpt = check_path(path, "path", WorkloadError), excerpt or Excerpt()
     if not all(0 < size < math.inf for size in executor):
         raise WorkloadError(f"an executor's cores and memory must be above 0 and finite, got {executor}")
     tasks = _Tasks(read_table(path, _shortened))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from pathlib import Path
 
-from workloads.errors import did_you_mean
+from workloads.errors import check_path, did_you_mean
 from workloads.job import WorkloadError
 from workloads.sources.synthetic import synthetic_profiles
 from workloads.sources.tpch_measured import embedded_workload
@@ -33,7 +33,7 @@ def open_workload(name_or_path: str | Path = EMBEDDED) -> Workload:
         return embedded_workload()
     if name_or_path == SYNTHETIC:
         return _synthetic()
-    path = Path(name_or_path)
+    path = check_path(name_or_path, "name_or_path", WorkloadError)
     if path.is_dir():
         return Workload(load_tpch(path), None, path.resolve().name)
     if not path.exists():

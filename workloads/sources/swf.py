@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from workloads.arrivals import RandomStream, random_stream
-from workloads.errors import check_number, check_whole
+from workloads.errors import check_number, check_path, check_whole
 from workloads.grid_jobs import JobSets
 from workloads.job import WorkloadError
 from workloads.sources.files import opened, reasons, unreadable
@@ -137,7 +137,7 @@ def read_swf(path: str | Path) -> SwfLog:
         WorkloadError: the file is missing or not gzip where it should be, a line has fewer than 18 fields or
             a field that is not a number, or no job is left. The message names the file and the line.
     """
-    path = Path(path)
+    path = check_path(path, "path", WorkloadError)
     try:
         state = path.stat()
     except OSError as error:

@@ -39,6 +39,7 @@ from collections.abc import Iterable
 from functools import cache
 from importlib.resources import as_file, files
 
+from workloads.errors import check_all
 from workloads.job import JobProfile, WorkloadError
 from workloads.sources.tpch_published import DEFAULT_SIZES, QUERIES
 from workloads.sources.workload_file import Workload, read_workload
@@ -69,7 +70,8 @@ def embedded_tpch(
         WorkloadError: a size or query that is not in the set.
     """
     profiles = {profile.name: profile for profile in embedded_workload().profiles}
-    queries = tuple(queries)
+    sizes = check_all(sizes, str, "sizes", WorkloadError)
+    queries = check_all(queries, int, "queries", WorkloadError)
     names = [f"tpch-q{query}-{size}" for size in sizes for query in queries]
     for name in names:
         if name not in profiles:

@@ -27,6 +27,7 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
+from workloads.errors import check_all, check_instance, check_path, check_whole
 from workloads.job import JobProfile, StageProfile, TaskDurations, WorkloadError
 from workloads.reading import read_bytes
 
@@ -59,9 +60,10 @@ def load_tpch(
     Raises:
         WorkloadError: as ``load_tpch_job``; nothing is returned then.
     """
-    if not Path(directory).is_dir():
+    if not check_path(directory, "directory", WorkloadError).is_dir():
         raise WorkloadError(f"{directory}: no such folder, expected the published TPC-H profiles")
-    queries = tuple(queries)
+    sizes = check_all(sizes, str, "sizes", WorkloadError)
+    queries = check_all(queries, int, "queries", WorkloadError)
     return tuple(load_tpch_job(directory, size, query) for size in sizes for query in queries)
 
 
@@ -74,7 +76,9 @@ def load_tpch_job(directory: str | Path, size: str, query: int) -> JobProfile:
     Raises:
         WorkloadError: a file is missing or holds anything but a profile. The message names file and place.
     """
-    folder = Path(directory) / size
+    check_instance(size, str, "size", WorkloadError)
+    check_whole(query, "query", WorkloadError)
+    folder = check_path(directory, "directory", WorkloadError) / size
     durations_file = folder / f"task_duration_{query}.npy"
     edges_file = folder / f"adj_mat_{query}.npy"
     stages = _read_stages(durations_file)

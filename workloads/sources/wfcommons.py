@@ -36,6 +36,7 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from workloads.errors import check_paths
 from workloads.excerpt import Excerpt
 from workloads.job import JobProfile, StageProfile, TaskDurations, WorkloadError
 from workloads.sources.file_format import first_error
@@ -104,7 +105,7 @@ def read_wfcommons(
     excerpt = excerpt or Excerpt()
     if executor is not None and not all(0 < size < math.inf for size in executor):
         raise WorkloadError(f"an executor's cores and memory must be above 0 and finite, got {executor}")
-    files = [(Path(path), _read(Path(path))) for path in paths]
+    files = [(path, _read(path)) for path in check_paths(paths, "paths", WorkloadError)]
     if not files:
         raise WorkloadError("expected at least one file in WfFormat")
     clock, arrival_s = _arrivals([file for _, file in files])

@@ -71,7 +71,7 @@ from pydantic import ValidationError
 
 from workloads.arrivals import JobSequence, trace_arrivals
 from workloads.display import count_text, html_table, plain_text
-from workloads.errors import check_all, check_instance
+from workloads.errors import check_all, check_instance, check_path
 from workloads.job import JobProfile, WorkloadError
 from workloads.sources.file_format import (
     WorkloadFile,
@@ -110,6 +110,7 @@ class Workload:
         if self.sequence is not None:
             check_instance(self.sequence, JobSequence, "sequence", WorkloadError)
         check_instance(self.name, str, "name", WorkloadError)
+        check_instance(self.about, dict, "about", WorkloadError)
         if not self.profiles:
             raise WorkloadError("a workload needs at least one job profile")
         name, count = Counter(profile.name for profile in self.profiles).most_common(1)[0]
@@ -150,7 +151,7 @@ def read_workload(path: str | Path) -> Workload:
         WorkloadError: the file is missing or malformed. The message names the file, the place in it and what
             was expected.
     """
-    path = Path(path)
+    path = check_path(path, "path", WorkloadError)
     parse = tomllib.loads if _suffix(path) == ".toml" else parse_json
     document = read_document(path, "a workload file", parse)
     try:
@@ -170,7 +171,8 @@ def write_workload(path: str | Path, workload: Workload) -> None:
         WorkloadError: the file cannot be written, or should be TOML, which is only read; ``about`` holds what
             JSON cannot.
     """
-    path = Path(path)
+    path = check_path(path, "path", WorkloadError)
+    check_instance(workload, Workload, "workload", WorkloadError)
     if _suffix(path) == ".toml":
         raise WorkloadError(f"{path}: TOML is only read, expected a name that ends in .json or .json.gz")
     try:

@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from workloads.errors import check_path
 from workloads.job import WorkloadError
 from workloads.spark.application import (
     TASK_COLUMNS,
@@ -45,7 +46,11 @@ def read_event_log(path: str | Path, *, partial: bool = False) -> list[SparkAppl
     Raises:
         WorkloadError: one line that names the file, and the line where there is one.
     """
-    return [application for log in find_event_logs(Path(path)) for application in _read_log(log, partial)]
+    return [
+        application
+        for log in find_event_logs(check_path(path, "path", WorkloadError))
+        for application in _read_log(log, partial)
+    ]
 
 
 def _read_log(log: EventLog, partial: bool) -> Iterator[SparkApplication]:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from workloads.arrivals import JobSequence, trace_arrivals
+from workloads.errors import check_paths
 from workloads.job import JobProfile, WorkloadError
 from workloads.sources.tpch_published import LEVELS
 from workloads.sources.workload_file import Workload
@@ -82,7 +83,8 @@ def import_event_logs(
     Raises:
         WorkloadError: one line: a log that cannot be used, no queries, an unknown parameter.
     """
-    applications, twice = _once([app for path in paths for app in read_event_log(path, partial=partial)])
+    places = check_paths(paths, "paths", WorkloadError)
+    applications, twice = _once([app for path in places for app in read_event_log(path, partial=partial)])
     left_out: list[str] = []
     if not warm_ups:
         applications, left_out = _without_warm_ups(applications)
