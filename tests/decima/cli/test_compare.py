@@ -195,7 +195,7 @@ def test_help_imports_nothing_heavy() -> None:
     [
         (("--executors", "0"), "'--executors': 0 is not in the range"),
         (("--jobs", "-3"), "'--jobs': -3 is not in the range"),
-        (("--seeds", "0"), "'--seeds': 0 is not in the range"),
+        (("--seeds", "0"), "'--seeds' / '--experiments': 0 is not in the range"),
         (("--seed", "-1"), "'--seed': -1 is not in the range"),
         (
             ("--workers", "0"),
