@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from decima.evaluation.options import compare
     from decima.evaluation.tuning import tune
+    from decima.learning import train_policy as train
     from decima.registry import load_policy, make_scheduler
     from decima.schedulers import Scheduler
     from decima.show.dags import plot_dag
@@ -37,6 +38,7 @@ __all__ = [
     "plot_schedule",
     "poisson_arrivals",
     "run_episode",
+    "train",
     "tune",
 ]
 
@@ -56,6 +58,7 @@ _PLACES = {
     "plot_schedule": "decima.show.plots",
     "poisson_arrivals": "workloads",
     "run_episode": "simulator",
+    "train": "decima.learning:train_policy",
     "tune": "decima.evaluation.tuning",
 }
 
