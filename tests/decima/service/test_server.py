@@ -376,6 +376,25 @@ def test_a_watcher_that_fails_costs_no_answer(caplog: pytest.LogCaptureFixture) 
     assert {record.getMessage() for record in caplog.records} == {"AtWork failed"}
 
 
+def test_a_slow_reader_of_the_metrics_delays_no_answer() -> None:
+    """Half of a request is all that comes before drivers have been answered; then it is served, too."""
+    metrics = Metrics()
+    address, end = metrics.listen(0, "127.0.0.1")
+    try:
+        with (
+            serving(service(watchers=[metrics])) as where,
+            Client(where) as client,
+            connect(address.split("/")[2]) as slow,
+        ):
+            slow.sendall(b"GET /metrics HTTP/1.0\r\n")
+            for seq in range(1, 10):
+                assert client.ask(STATE.model_copy(update={"seq": seq})).stages
+            slow.sendall(b"\r\n")
+            assert b"decima_questions_total" in slow.makefile("rb").read()
+    finally:
+        end()
+
+
 def test_a_question_is_in_the_log_before_it_is_decided(tmp_path: Path) -> None:
     path = tmp_path / "log.jsonl"
     found: list[list[str]] = []
