@@ -6,6 +6,7 @@ profiles that a simulator can run. Durations are milliseconds (float64) througho
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -62,7 +63,10 @@ class TaskDurations:
         levels: parallelism levels, int64 [num_levels], ascending, at least 1.
         values: all durations, float64 [num_values], ms, finite and not negative.
         cells: int64 [3, num_levels, 2]; ``values[start:stop]`` of each (wave, level). Cells may overlap.
-        mean_ms: what a scheduler may know about the duration of a task; the mean of ``values`` if omitted.
+        mean_ms: what a scheduler may know about the duration of a task. If omitted, it is the mean of a task of the
+            rest wave, each level counted once, and a cluster does better: there it is what tasks are expected to take
+            on its executors (``simulator.cluster.alone.known_profile``). The published simulator's average, over all
+            that was measured, is given, since its agent's features and the recorded episodes need it.
 
     Raises:
         WorkloadError: wrong shapes, an empty table, or durations that are negative or not finite.
@@ -72,6 +76,8 @@ class TaskDurations:
     values: NDArray[np.float64]
     cells: NDArray[np.int64]
     mean_ms: float = float("nan")
+    #: ``mean_ms`` as it was given; NaN if it was omitted.
+    given_mean_ms: float = field(init=False)
 
     def __post_init__(self) -> None:
         levels = _frozen_array(self.levels, np.int64, "levels")
@@ -92,21 +98,21 @@ class TaskDurations:
         if empty.any():
             raise WorkloadError(f"no durations in any wave at parallelism level {levels[empty][0]}")
         check_number(self.mean_ms, "the mean task duration", WorkloadError)
+        given = float(self.mean_ms)
         with np.errstate(over="ignore"):  # refused below
-            mean = float(self.mean_ms) if self.mean_ms == self.mean_ms else float(values.mean())
+            mean = _mean_of_rest(values, cells) if math.isnan(given) else given
         if not 0 <= mean <= LONGEST_MS:
             raise WorkloadError(f"the mean task duration must be between 0 and {LONGEST_MS:g} ms, got {mean}")
-        for name, value in (("levels", levels), ("values", values), ("cells", cells), ("mean_ms", mean)):
+        for name, value in (("levels", levels), ("values", values), ("cells", cells)):
             object.__setattr__(self, name, value)
+        object.__setattr__(self, "mean_ms", mean)
+        object.__setattr__(self, "given_mean_ms", given)
 
     @classmethod
     def constant(
         cls, rest_ms: float, *, first_ms: float | None = None, fresh_ms: float | None = None
     ) -> TaskDurations:
-        """Every task of a wave takes the same time at any parallelism; a wave left out equals the next.
-
-        The mean is that of the three waves.
-        """
+        """Every task of a wave takes the same time at any parallelism; a wave left out equals the next."""
         rest_ms = check_number(rest_ms, "rest_ms", WorkloadError)
         first_ms = rest_ms if first_ms is None else check_number(first_ms, "first_ms", WorkloadError)
         fresh_ms = first_ms if fresh_ms is None else check_number(fresh_ms, "fresh_ms", WorkloadError)
@@ -155,10 +161,26 @@ class TaskDurations:
     def __repr__(self) -> str:
         return f"TaskDurations({count_text(self.values.size, 'duration')}, mean {self.mean_ms:g} ms)"
 
+    @cached_property
+    def mean_is_known(self) -> bool:
+        """Whether the mean is the same on every cluster: it was given, or waves and levels do not differ."""
+        same_cell = bool((self.cells == self.cells[0, 0]).all())
+        return not math.isnan(self.given_mean_ms) or same_cell or self.spread[0] == self.spread[1]
+
     @property
     def spread(self) -> tuple[float, float]:
         """Shortest and longest duration, ms."""
         return float(self.values.min()), float(self.values.max())
+
+
+def _mean_of_rest(values: NDArray[np.float64], cells: NDArray[np.int64]) -> float:
+    """The mean duration of a task that is not an executor's first of the stage, each level counted once, ms."""
+    if values.min() == values.max():
+        return float(values.mean())
+    sizes = cells[::-1, :, 1] - cells[::-1, :, 0]  # an empty cell falls back: rest, first, fresh
+    found = 2 - np.argmax(sizes > 0, axis=0)
+    means = [values[slice(*cells[wave, level])].mean() for level, wave in enumerate(found)]
+    return float(np.mean(means))
 
 
 @lru_cache(maxsize=4096)
@@ -208,7 +230,7 @@ class StageProfile:
 
     @property
     def work_ms(self) -> float:
-        """Expected executor time of the whole stage: tasks x mean duration."""
+        """Expected executor time of the whole stage: tasks x mean duration, see ``TaskDurations.mean_ms``."""
         return float(self.num_tasks * self.durations.mean_ms)
 
 
@@ -285,13 +307,14 @@ class JobProfile:
 
     @cached_property
     def work_ms(self) -> float:
-        """Total work T_i: expected executor time over all stages, ms."""
+        """Total work T_i: expected executor time over all stages, ms; see ``TaskDurations.mean_ms``."""
         return float(sum(stage.work_ms for stage in self.stages))
 
     @cached_property
     def critical_path_ms(self) -> NDArray[np.float64]:
-        """Critical path from each stage: cp(v) = work(v) + max cp(child); float64 [num_stages], ms.
+        """Critical path of work from each stage: cp(v) = work(v) + max cp(child); float64 [num_stages], ms.
 
+        It is executor time, as if a single executor ran all tasks of a stage; ``height_ms`` is a time on the clock.
         Source: Decima, appendix G.
         """
         return self._longest_path([stage.work_ms for stage in self.stages])

@@ -289,9 +289,10 @@ def show(workload: str, names: Sequence[str], out: Path | None) -> None:
     """Show the job profiles of WORKLOAD.
 
     That is tpch, extrapolated from Spark at 1 and 2 GB (the default), a folder of the published TPC-H profiles, or a
-    workload file. For each profile: stages, tasks, total work, critical path (both in executor time, at the mean
-    durations), the demands of its tasks (from the least to the most), and the numbers of executors for which durations
-    are known.
+    workload file. For each profile: stages, tasks, total work (executor time; on 50 executors, unless the profile gives
+    means), path of work (the paper's critical path: the longest path where a stage counts with all its work, executor
+    time), least time (however many executors: the longest path where a stage counts with one task), the demands of its
+    tasks (from the least to the most), and the numbers of executors for which durations are known.
     """
     from decima.outputs import atomic_path, check_file
     from workloads.sources.open import open_workload
@@ -331,15 +332,19 @@ def _chosen(shown: Workload, names: Sequence[str]) -> tuple[JobProfile, ...]:
 
 
 def _profile_table(profiles: Sequence[JobProfile]) -> Table:
-    numbers = ("stages", "tasks", "work (s)", "critical path (s)", "cpu", "memory")
+    from simulator.cluster.alone import known_profile
+    from simulator.cluster.config import ClusterConfig
+
+    numbers = ("stages", "tasks", "work (s)", "path of work (s)", "least time (s)", "cpu", "memory")
     table = _plain_table("profile", numbers, ("executors",))
-    for profile in profiles:
+    for profile in (known_profile(each, ClusterConfig()) for each in profiles):
         table.add_row(
             profile.name,
             str(profile.num_stages),
             str(profile.num_tasks),
             f"{profile.work_ms / 1000:.1f}",
             f"{profile.critical_path_ms.max() / 1000:.1f}",
+            f"{profile.height_ms.max() / 1000:.1f}",
             _range([stage.cpu for stage in profile.stages]),
             _range([stage.memory for stage in profile.stages]),
             _levels(profile),

@@ -36,7 +36,7 @@ class Run(NamedTuple):
         setting: the scheduler that was chosen of a grid; empty for all others.
         decisions: how many it took, with those for which nobody needed to ask it.
         guarded: of these, decisions of a learned policy that its guard changed.
-        slowdown: mean over the jobs of JCT over what the job would need alone, see ``EpisodeRecord.slowdown``.
+        slowdown: mean over the jobs of JCT over the expected time of the job alone, see ``EpisodeRecord.slowdown``.
     """
 
     mean_jct_ms: float

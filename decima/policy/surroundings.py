@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from simulator.cluster.alone import known_sequence
 from simulator.cluster.config import ClusterConfig
 from workloads.arrivals import JobSequence
 
@@ -152,7 +153,7 @@ def measure(places: Iterable[tuple[ClusterConfig, JobSequence]]) -> Surroundings
         places: sequences, each with the cluster where it runs; at least one, a few of those that can be drawn are
             enough.
     """
-    met = list(places)
+    met = [(cluster, known_sequence(sequence, cluster)) for cluster, sequence in places]
     jobs = [(cluster, profile) for cluster, sequence in met for profile in sequence.profiles]
     tasks = np.array([profile.num_tasks for _, profile in jobs], dtype=np.float64)
     work_ms = np.array([profile.work_ms for _, profile in jobs])

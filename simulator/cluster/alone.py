@@ -1,27 +1,43 @@
-"""How many executors a job uses well: how long it takes alone with more and more of them, estimated from its profile.
+"""A job alone on a cluster, estimated from its profile: how long it takes, and how long executors work for it.
 
 The estimate follows the engine's rules for a job that is alone: its executors move to it at once, stages are served in
-the order in which they become ready, and who is done waits for the next one. But tasks take their mean time, and
-executors are told apart in a few groups only, so that the cost does not grow with the number of tasks. What chance
+the order in which they become ready, and executors that are done wait for the next one. But tasks take their mean time,
+and executors are told apart in a few groups only, so that the cost does not grow with the number of tasks. What chance
 adds (a stage is as slow as its slowest executor) is estimated from the variances.
 
 One thing is left out: in the engine, an executor that was sent to a stage and finds nothing left there may leave for a
-later stage of its own job, and lose the time of a move.
+later stage of its own job, and lose the time of a move. ``simulator.cluster.engine.solo`` simulates the job instead.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.cluster.config import ClusterConfig, ExecutorClass
+from simulator.cluster.config import ClusterConfig, ExecutorClass, Semantics
 from simulator.cluster.engine import waves
 from simulator.cluster.engine.state import pack
-from workloads.job import JobProfile
+from workloads.arrivals import JobSequence
+from workloads.job import LONGEST_MS, JobProfile, StageProfile
 
-__all__ = ["PARALLELISM", "alone_ms", "useful_executors"]
+__all__ = [
+    "PARALLELISM",
+    "ClusterKey",
+    "alone_ms",
+    "cluster_key",
+    "estimate",
+    "known_profile",
+    "known_sequence",
+    "useful_executors",
+    "work_ms",
+]
+
+#: What a job alone depends on: executor classes, moving delay and warm-up delay in ms, semantics.
+ClusterKey = tuple[tuple[ExecutorClass, ...], float, float, Semantics]
 
 #: Limits that a profile is tried with, up to the number of executors.
 PARALLELISM = (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 25, 30, 40, 50, 60, 80, 100)
@@ -44,11 +60,86 @@ def useful_executors(profile: JobProfile, config: ClusterConfig, thrift: float) 
     return limits[int(np.argmin(cost))]
 
 
+def cluster_key(config: ClusterConfig) -> ClusterKey:
+    """What a job alone depends on of a cluster; a key for caches."""
+    return config.executor_classes, config.moving_delay_ms, config.warmup_delay_ms, config.semantics
+
+
 def alone_ms(profile: JobProfile, config: ClusterConfig) -> NDArray[np.float64]:
     """About how long a job takes alone, with each limit of ``PARALLELISM`` that the cluster allows: float64, ms."""
+    most = min(config.num_executors, PARALLELISM[-1])
+    return estimate(profile, config, tuple(limit for limit in PARALLELISM if limit <= most))[0]
+
+
+def work_ms(profile: JobProfile, config: ClusterConfig) -> NDArray[np.float64]:
+    """Executor time that the tasks of each stage are expected to take when the job is alone: float64 [num_stages], ms.
+
+    Each task counts with the mean of its wave, as often as the wave occurs on this cluster: an executor's first task of
+    the job is ``Wave.FRESH``, its first task of another stage ``Wave.FIRST``, every further one ``Wave.REST``. How many
+    executors serve a stage, and which of them are fresh, follows from the estimated course of the job. It runs on all
+    executors if durations do not depend on the parallelism level, else on those that it uses best, which are
+    ``useful_executors(profile, config, 0)``.
+    """
+    levels = max(stage.durations.levels.size for stage in profile.stages)
+    limit = config.num_executors if levels == 1 else useful_executors(profile, config, 0.0)
+    work: NDArray[np.float64]
+    _, [work] = estimate(profile, config, (limit,))
+    return work
+
+
+_known: WeakKeyDictionary[JobProfile, dict[ClusterKey, JobProfile]] = WeakKeyDictionary()
+
+
+def known_profile(profile: JobProfile, config: ClusterConfig) -> JobProfile:
+    """The profile as schedulers of a cluster know it: with the mean task duration of each stage there.
+
+    That is the stage's :func:`work_ms` over its tasks, unless the profile gives a mean (``TaskDurations.mean_ms``).
+    The published and the embedded TPC-H profiles give theirs, so that policies see what they were trained on.
+
+    Returns:
+        ``profile`` itself if its means do not depend on the cluster; else the same object for the same arguments.
+    """
+    if all(stage.durations.mean_is_known for stage in profile.stages):
+        return profile
+    known, key = _known.setdefault(profile, {}), cluster_key(config)
+    if key not in known:
+        work = work_ms(profile, config).tolist()
+        stages = (_known_stage(stage, ms) for stage, ms in zip(profile.stages, work, strict=True))
+        known[key] = replace(profile, stages=tuple(stages))
+    return known[key]
+
+
+def known_sequence(sequence: JobSequence, config: ClusterConfig) -> JobSequence:
+    """The same jobs with the profiles that schedulers of a cluster know, see :func:`known_profile`."""
+    profiles = tuple(known_profile(profile, config) for profile in sequence.profiles)
+    same = all(known is profile for known, profile in zip(profiles, sequence.profiles, strict=True))
+    return sequence if same else replace(sequence, profiles=profiles)
+
+
+def _known_stage(stage: StageProfile, work_ms: float) -> StageProfile:
+    if stage.durations.mean_is_known:
+        return stage
+    mean_ms = min(work_ms / stage.num_tasks, LONGEST_MS)
+    return replace(stage, durations=replace(stage.durations, mean_ms=mean_ms))
+
+
+def estimate(
+    profile: JobProfile, config: ClusterConfig, limits: tuple[int, ...]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Estimate a job alone under each parallelism limit.
+
+    Args:
+        profile: the job.
+        config: the cluster; its objective and its end do not matter.
+        limits: parallelism limits, ascending.
+
+    Returns:
+        When the job is complete, float64 [limits], ms; executor time of each stage, float64 [limits, num_stages], ms.
+    """
     semantics = config.semantics
-    return _alone_ms(
+    return _estimate(
         profile,
+        limits,
         config.executor_classes,
         config.moving_delay_ms,
         config.warmup_delay_ms,
@@ -58,14 +149,15 @@ def alone_ms(profile: JobProfile, config: ClusterConfig) -> NDArray[np.float64]:
 
 
 @lru_cache(maxsize=10_000)
-def _alone_ms(
+def _estimate(
     profile: JobProfile,
+    limits: tuple[int, ...],
     classes: tuple[ExecutorClass, ...],
     moving_delay_ms: float,
     warmup_delay_ms: float,
     nearest_level: bool,
     waiting_keeps_jvm: bool,
-) -> NDArray[np.float64]:
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     job = pack(profile)
     tables, packed = job.durations, job.stages
     stages = np.zeros(profile.num_stages, dtype=waves.STAGE)
@@ -77,11 +169,18 @@ def _alone_ms(
     stages["seats"] = np.maximum(stages["seats"], 1)  # the cluster refuses what fits nowhere
     levels = np.zeros(len(tables.levels), dtype=waves.LEVEL)
     waves.fill_levels(levels, tables.levels, tables.values, float(warmup_delay_ms))
-    most = min(sum(kind.count for kind in classes), PARALLELISM[-1])
-    limits = np.array([limit for limit in PARALLELISM if limit <= most])
-    times = np.zeros(limits.size)
+    times, work = np.zeros(len(limits)), np.zeros((len(limits), len(stages)))
     waves.estimate(
-        times, limits, stages, job.children, levels, float(moving_delay_ms), nearest_level, waiting_keeps_jvm
+        times,
+        work,
+        np.array(limits),
+        stages,
+        job.children,
+        levels,
+        float(moving_delay_ms),
+        nearest_level,
+        waiting_keeps_jvm,
     )
     times.setflags(write=False)
-    return times
+    work.setflags(write=False)
+    return times, work

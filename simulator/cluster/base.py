@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from operator import index
+from typing import TYPE_CHECKING
 
 import numpy as np
 import simpy
 
+from simulator.cluster.alone import known_sequence
 from simulator.cluster.config import ClusterConfig, ConfigError
 from simulator.cluster.observation import CLASS, Decision, Observation
-from simulator.cluster.record import EpisodeRecord
 from workloads.arrivals import JobSequence
 from workloads.errors import DecimaError, check_instance
+
+if TYPE_CHECKING:
+    from simulator.cluster.record import EpisodeRecord
 
 __all__ = ["BaseCluster", "SchedulingError"]
 
@@ -43,6 +47,7 @@ class BaseCluster(ABC):
     def __init__(self, config: ClusterConfig, sequence: JobSequence):
         self.config = check_instance(config, ClusterConfig, "config", ConfigError)
         self.sequence = check_instance(sequence, JobSequence, "sequence", ConfigError)
+        self._known = known_sequence(self.sequence, self.config)
         self._offered = 0
         self._last_call = False
         self._done = False

@@ -44,7 +44,7 @@ class Cluster(BaseCluster):
 
     def __init__(self, config: ClusterConfig, sequence: JobSequence):
         super().__init__(config, sequence)
-        self._memory = allocate(config, sequence)
+        self._memory = allocate(config, self._known)
         self._state = state_of(self._memory)
         self._executor_class = self._state.executors["kind"].tolist()
         self._num_classes = len(config.executor_classes)
@@ -246,7 +246,7 @@ class Cluster(BaseCluster):
         noise = task_noise(self.sequence.seed, job, profile.num_tasks)
         engine.add_job(self._memory, job, *noise, self._seen_stages)
         self._live_jobs.append(job)
-        self._profiles += (profile,)
+        self._profiles += (self._known.profiles[job],)
         self._num_stages += profile.num_stages
         self._reward.add_job(self.clock.now, job)
 

@@ -14,7 +14,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from simulator.cluster.alone import work_ms
 from simulator.cluster.config import ClusterConfig
+from simulator.cluster.engine.solo import time_alone
 from workloads.arrivals import JobSequence
 from workloads.display import count_text, html_table
 from workloads.job import JobProfile
@@ -115,27 +117,25 @@ class EpisodeRecord:
 
     @cached_property
     def slowdown(self) -> NDArray[np.float64]:
-        """JCT over the time that the job would need alone, float64 [num_jobs].
+        """JCT over the job's expected time alone on the same cluster, float64 [num_jobs].
 
-        Alone means on the whole cluster, without delays and with every task at its stage's mean: the longer
-        of the longest path through the DAG (one task per stage) and total work / executors. It is a lower
-        bound in expectation, so a job with lucky tasks may come out slightly below 1. NaN for a job that is
-        unfinished or without work.
+        That is the job's mean JCT where it is the only job and its parallelism limit is the one with the shortest mean,
+        its best limit; delays are included (``simulator.cluster.engine.solo.time_alone``). So a job that runs alone
+        under its best limit has slowdown 1 on average, and less with lucky tasks. NaN for a job that is unfinished, or
+        that takes no time alone.
         """
-        executors = self.config.num_executors
-        alone = self._per_job(lambda profile: max(profile.height_ms.max(), profile.work_ms / executors))
-        return _ratio(self.jct_ms, alone)
+        return _ratio(self.jct_ms, self._per_job(lambda profile: time_alone(profile, self.config).mean_ms))
 
     @cached_property
     def work_inflation(self) -> NDArray[np.float64]:
         """Executor time spent on the job's tasks over what its profile expects, float64 [num_jobs].
 
-        The expectation is the total work: the sum over the stages of tasks x mean duration. That mean is over
-        all measured durations, so cold starts and high parallelism push the ratio above 1, warm executors and
-        low parallelism below. NaN for a job that is unfinished or without work. Source: Decima, Figure 10(e).
+        The expectation is that of the job alone on this cluster (``simulator.cluster.alone.work_ms``): more cold starts
+        or a higher parallelism than it has there push the ratio above 1, fewer below. NaN for a job that is unfinished
+        or without work. Source: Decima, Figure 10(e).
         """
         spent = np.where(np.isnan(self.completion_ms), np.nan, self.busy_ms)
-        return _ratio(spent, self._per_job(lambda profile: profile.work_ms))
+        return _ratio(spent, self._work_ms)
 
     # ---- per episode -----------------------------------------------------------------------------------
 
@@ -222,7 +222,7 @@ class EpisodeRecord:
     def jobs(self) -> pd.DataFrame:
         """One row per job, in order of arrival.
 
-        Columns: ``name``, ``arrival_ms``, ``completion_ms``, ``jct_ms``, ``work_ms`` (expected), ``busy_ms``
+        Columns: ``name``, ``arrival_ms``, ``completion_ms``, ``jct_ms``, ``work_ms`` (expected alone), ``busy_ms``
         and ``moving_ms`` (executor time on it and on the way to it), ``slowdown``, ``work_inflation``.
         """
         return pd.DataFrame(
@@ -231,7 +231,7 @@ class EpisodeRecord:
                 "arrival_ms": self.sequence.arrival_ms,
                 "completion_ms": self.completion_ms,
                 "jct_ms": self.jct_ms,
-                "work_ms": self._per_job(lambda profile: profile.work_ms),
+                "work_ms": self._work_ms,
                 "busy_ms": self.busy_ms,
                 "moving_ms": self.moving_ms,
                 "slowdown": self.slowdown,
@@ -357,6 +357,11 @@ class EpisodeRecord:
         """A number of each job's profile, asked for once per distinct profile; float64 [num_jobs]."""
         known = {profile: value(profile) for profile in set(self.sequence.profiles)}
         return np.array([known[profile] for profile in self.sequence.profiles], dtype=np.float64)
+
+    @cached_property
+    def _work_ms(self) -> NDArray[np.float64]:
+        """Executor time that each job is expected to take alone on this cluster, float64 [num_jobs], ms."""
+        return self._per_job(lambda profile: float(work_ms(profile, self.config).sum()))
 
     def _sum_by_job(self, job: NDArray[np.int64], value: NDArray[np.float64]) -> NDArray[np.float64]:
         return np.bincount(job, weights=value, minlength=len(self.sequence)).astype(np.float64)

@@ -41,7 +41,7 @@ class ReferenceCluster(BaseCluster):
         super().__init__(config, sequence)
         check_demands(config, sequence)
         self.clock = simpy.Environment(initial_time=0.0)
-        self._jobs = jobs_of(sequence)
+        self._jobs = jobs_of(self._known)
         self._live: list[Job] = []
         self._profiles: tuple[JobProfile, ...] = ()  # of the live jobs
         self._num_arrived = 0

@@ -142,15 +142,7 @@ class Recording(BaseModel):
         profiles = [
             JobProfile(
                 f"job {number}",
-                tuple(
-                    StageProfile(
-                        stage.num_tasks,
-                        TaskDurations.constant(
-                            stage.rest_ms, first_ms=stage.first_ms, fresh_ms=stage.fresh_ms
-                        ),
-                    )
-                    for stage in job.stages
-                ),
+                tuple(StageProfile(stage.num_tasks, _durations(stage)) for stage in job.stages),
                 np.array(job.edges, dtype=np.int64).reshape(-1, 2),
             )
             for number, job in enumerate(self.jobs)
@@ -348,3 +340,9 @@ def _events(
         record.move_executor.tolist(), record.move_depart_ms.tolist(), strict=True
     ):
         yield depart_ms + record.config.moving_delay_ms, "executor", executor
+
+
+def _durations(stage: _Stage) -> TaskDurations:
+    """Durations with the published simulator's mean, over all that was measured, which its agent saw."""
+    durations = TaskDurations.constant(stage.rest_ms, first_ms=stage.first_ms, fresh_ms=stage.fresh_ms)
+    return replace(durations, mean_ms=float(durations.values.mean()))

@@ -27,7 +27,9 @@ def tables(durations: TaskDurations) -> list[dict[int, list[float]]]:
 def test_constant_durations_by_wave() -> None:
     durations = TaskDurations.constant(1.0, first_ms=2.0, fresh_ms=6.0)
     assert tables(durations) == [{1: [6.0]}, {1: [2.0]}, {1: [1.0]}]
-    assert durations.mean_ms == 3.0
+    assert durations.mean_ms == 1.0
+    assert not durations.mean_is_known
+    assert TaskDurations.constant(1.0).mean_is_known
     assert durations.spread == (1.0, 6.0)
 
 
@@ -54,7 +56,9 @@ def test_sampled_durations_hold_in_every_wave() -> None:
 def test_tables_leave_holes_where_nothing_was_measured() -> None:
     durations = TaskDurations.from_tables({10: [9]}, {}, {5: [1, 2], 10: [3]})
     assert tables(durations) == [{5: [], 10: [9]}, {5: [], 10: []}, {5: [1, 2], 10: [3]}]
-    assert durations.mean_ms == (9 + 1 + 2 + 3) / 4
+    assert durations.mean_ms == (1.5 + 3) / 2
+    assert TaskDurations.from_tables({10: [9]}, {5: [4], 10: [5]}, {}).mean_ms == (4 + 5) / 2
+    assert TaskDurations.from_tables({10: [9]}, {}, {5: [1, 2] * 3, 10: [3] * 5}).mean_ms == (1.5 + 3) / 2
     assert TaskDurations.from_tables({}, {}, {5: [1]}, mean_ms=7).mean_ms == 7
 
 

@@ -207,8 +207,8 @@ def _describe_durations(durations: TaskDurations) -> float | list[float] | dict[
     described: dict[str, Any] = {name: table for name, table in tables.items() if table}
     if durations.levels.tolist() == [ANY_LEVEL]:
         described = {name: table[str(ANY_LEVEL)] for name, table in described.items()}
-    if _build_durations(_Waves(**described)).mean_ms != durations.mean_ms:
-        described["mean_ms"] = durations.mean_ms
+    if not math.isnan(durations.given_mean_ms):
+        described["mean_ms"] = durations.given_mean_ms
     return described
 
 

@@ -87,11 +87,10 @@ def modelled_profile(
             }
             for wave in Wave
         ]
-        mean_ms = float(np.mean([value for table in tables for cell in table.values() for value in cell]))
         missing = sorted(set(levels) - set(profile.durations.levels.tolist()))
         for table, added in zip(tables, stage.tables(model, stage.load, missing), strict=True):
             table.update(added)
-        durations = TaskDurations.from_tables(*tables, mean_ms=mean_ms)
+        durations = TaskDurations.from_tables(*tables)
         stages.append(StageProfile(profile.num_tasks, durations, profile.name))
     return JobProfile(measured.name, tuple(stages), measured.edges)
 

@@ -88,11 +88,12 @@ def _largest_normal(count):
 
 
 @compiled
-def estimate(times, limits, stages, children, levels, moving_ms, nearest, keeps_jvm):
-    """Estimate how long a job takes alone with each limit.
+def estimate(times, work, limits, stages, children, levels, moving_ms, nearest, keeps_jvm):
+    """Estimate how long a job takes alone with each limit, and how long executors work on each of its stages.
 
     Args:
         times: float64 [limits], ms; filled.
+        work: float64 [limits, stages], executor time, ms; filled.
         limits: int64, executors.
         stages: ``STAGE``.
         children: int64, of all stages.
@@ -118,7 +119,9 @@ def estimate(times, limits, stages, children, levels, moving_ms, nearest, keeps_
         for served in range(num_stages):
             stage = ready[served]
             now = open_ms[stage]
-            groups, end_ms = _serve(stages[stage], levels, now, crew, groups, executors, nearest, keeps_jvm)
+            groups, end_ms, work[number, stage] = _serve(
+                stages[stage], levels, now, crew, groups, executors, nearest, keeps_jvm
+            )
             groups = _regroup(crew, groups)
             times[number] = max(times[number], end_ms)
             for edge in range(stages[stage].first_child, stages[stage].end_child):
@@ -136,10 +139,14 @@ def estimate(times, limits, stages, children, levels, moving_ms, nearest, keeps_
 
 @inner(arrays=True)
 def _serve(stage, levels, open_ms, crew, groups, executors, nearest, keeps_jvm):
-    """Hand out all tasks of a stage; returns the number of groups, and when the stage is complete, ms."""
+    """Hand out all tasks of a stage.
+
+    Returns:
+        The number of groups, when the stage is complete, and what its tasks take together, ms.
+    """
     rest_ms, rest_variance = _task(stage, levels, _REST, executors, nearest)
     first_ms, first_variance = 0.0, 0.0
-    left, working, end_ms = stage.num_tasks, 0, 0.0
+    left, working, end_ms, work_ms = stage.num_tasks, 0, 0.0, 0.0
     cold = 0
     for place in range(groups):
         crew[place].begun = 0
@@ -148,7 +155,9 @@ def _serve(stage, levels, open_ms, crew, groups, executors, nearest, keeps_jvm):
         earliest = _earliest(crew, groups, open_ms, stage.seats > working)
         group = crew[earliest]
         if group.begun:
-            left -= _advance(crew, groups, group.free_ms, open_ms, rest_ms, left, stage.seats > working)
+            done = _advance(crew, groups, group.free_ms, open_ms, rest_ms, left, stage.seats > working)
+            work_ms += done * rest_ms
+            left -= done
         most = left if group.begun else min(left, stage.seats - working)
         if group.count > most:
             other = crew[groups]
@@ -157,6 +166,7 @@ def _serve(stage, levels, open_ms, crew, groups, executors, nearest, keeps_jvm):
             groups += 1
         if group.begun:
             group.free_ms += rest_ms
+            work_ms += group.count * rest_ms
         else:
             waited = group.free_ms < open_ms and not keeps_jvm
             wave = _FRESH if group.cold or waited else _FIRST
@@ -168,6 +178,7 @@ def _serve(stage, levels, open_ms, crew, groups, executors, nearest, keeps_jvm):
                     cold -= 1
                     first_ms += _task(stage, levels, _FRESH, executors - cold, nearest)[0] / group.count
             group.free_ms = max(group.free_ms, open_ms) + first_ms
+            work_ms += group.count * first_ms
             working += group.count
             group.begun, group.cold = 1, 0
         left -= group.count
@@ -183,7 +194,7 @@ def _serve(stage, levels, open_ms, crew, groups, executors, nearest, keeps_jvm):
         apart_ms, last_variance = min(spread * _largest_normal(working), rest_ms / 2), rest_variance
     last_ms = math.sqrt(last_variance) * _largest_normal(late)
     share = late / working
-    return groups, end_ms - apart_ms * (1 - share) + math.hypot(apart_ms * share, last_ms)
+    return groups, end_ms - apart_ms * (1 - share) + math.hypot(apart_ms * share, last_ms), work_ms
 
 
 @inner(arrays=True)

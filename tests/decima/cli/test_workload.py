@@ -10,6 +10,8 @@ from click.testing import CliRunner, Result
 from PIL import Image
 
 from decima.cli.main import cli
+from simulator import ClusterConfig
+from simulator.cluster.alone import known_profile
 from tests.decima.cli.commands import assert_one_line_error
 from tests.workloads.sources.test_wfcommons import document
 from tests.workloads.spark.logs import LogBuilder, small_log, stage_info
@@ -45,7 +47,12 @@ def test_import_makes_a_workload_that_can_be_shown(tmp_path: Path) -> None:
     shown = run("show", "mine.json", "--out", "dags.png")
     assert shown.exit_code == 0, shown.stderr
     row = next(line.split() for line in shown.stdout.splitlines() if workload.profiles[0].name in line)
-    assert row[-8:-2] == ["2", "4", f"{workload.profiles[0].work_ms / 1000:.1f}", "0.4", "1", "0"]
+    known = known_profile(workload.profiles[0], ClusterConfig())
+    times = [
+        f"{ms / 1000:.1f}" for ms in (known.work_ms, known.critical_path_ms.max(), known.height_ms.max())
+    ]
+    assert row[-9:-2] == ["2", "4", *times, "1", "0"]
+    assert "path of work (s)  least time (s)" in shown.stdout
     assert row[-2:] == ["1", "8"]
     assert "source: Spark event logs" in shown.stdout
     assert Image.open("dags.png").size == (800, 560)
@@ -195,7 +202,7 @@ def test_a_trace_of_alibaba_is_imported_shown_and_replayed(trace: str) -> None:
     shown = run("show", "mine.json")
     assert shown.exit_code == 0, shown.stderr
     rows = [line.split() for line in shown.stdout.splitlines()]
-    assert ["j_1", "2", "11", "41.0", "41.0", "0.00521-0.0104", "0.0025-0.005", "any"] in rows
+    assert ["j_1", "2", "11", "41.0", "41.0", "5.0", "0.00521-0.0104", "0.0025-0.005", "any"] in rows
     assert "3 jobs arrive" in shown.stdout
 
     compared = CliRunner().invoke(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +75,11 @@ def test_in_deep_dags_eight_messages_reach_up_from_the_leaves() -> None:
 
 def two_jobs() -> JobSequence:
     """The second one arrives later; stages that can wait for each other."""
-    first = job(stage(4, 100, fresh_ms=150), stage(3, 70), stage(2, 120), edges=[(0, 2), (1, 2)])
+    slow = stage(4, 100, fresh_ms=150)
+    durations = replace(
+        slow.durations, mean_ms=float(slow.durations.values.mean())
+    )  # as the published simulator
+    first = job(replace(slow, durations=durations), stage(3, 70), stage(2, 120), edges=[(0, 2), (1, 2)])
     return jobs(first, chain(stage(2, 50), stage(5, 30)), at=[0, 2500])
 
 

@@ -61,11 +61,11 @@ def test_each_job_has_its_completion_time_work_and_lost_time() -> None:
     assert jobs["work_inflation"].tolist() == [270 / 250, 120 / 100]
 
 
-def test_slowdown_is_against_the_job_alone_on_the_whole_cluster() -> None:
-    # The chain is bound by its longest path (100 + 50), not by its work on two executors (125).
-    assert record().slowdown.tolist() == [190 / 150, 250 / 100]
+def test_slowdown_is_against_the_job_alone_on_the_same_cluster() -> None:
+    """Executors move for 20 ms; then the chain takes 100 + 50 on two of them, and three tasks two waves."""
+    assert record().slowdown.tolist() == [190 / 170, 250 / 120]
     wide = record(sequence=JobSequence((job("wide", (3, 100.0)), SINGLE), np.array([10.0, 40.0])))
-    assert wide.slowdown.tolist() == [190 / 150, 250 / 100]
+    assert wide.slowdown.tolist() == [190 / 220, 250 / 120]
 
 
 def test_an_episode_has_means_percentiles_makespan_and_utilisation() -> None:
@@ -100,7 +100,7 @@ def test_an_unfinished_job_is_nan_and_left_out_of_the_means() -> None:
     episode = unfinished()
     np.testing.assert_array_equal(episode.jct_ms, [190.0, NAN])
     np.testing.assert_array_equal(episode.work_inflation, [270 / 250, NAN])
-    np.testing.assert_array_equal(episode.slowdown, [190 / 150, NAN])
+    np.testing.assert_array_equal(episode.slowdown, [190 / 170, NAN])
     assert episode.mean_jct_ms == 190.0
     assert np.isnan(episode.makespan_ms)
 
@@ -126,10 +126,11 @@ def test_a_task_that_never_started_and_a_move_under_way_count_until_the_end_only
     assert np.isnan(episode.jct_percentile_ms(95))
 
 
-def test_a_job_without_work_has_no_inflation_and_no_slowdown() -> None:
-    episode = record(sequence=JobSequence((CHAIN, job("empty", (1, 0.0))), np.array([10.0, 40.0])))
-    assert np.isnan(episode.work_inflation[1])
-    assert np.isnan(episode.slowdown[1])
+def test_a_job_without_work_has_no_inflation_and_one_without_time_no_slowdown() -> None:
+    sequence = JobSequence((CHAIN, job("empty", (1, 0.0))), np.array([10.0, 40.0]))
+    assert np.isnan(record(sequence=sequence).work_inflation[1])
+    assert record(sequence=sequence).slowdown[1] == 250 / 20
+    assert np.isnan(record(sequence=sequence, config=ClusterConfig(2, moving_delay_ms=0.0)).slowdown[1])
 
 
 def sized(**changes: object) -> EpisodeRecord:

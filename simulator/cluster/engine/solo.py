@@ -1,0 +1,244 @@
+"""The time that a job takes alone on a cluster under its best parallelism limit: what slowdown is measured by.
+
+It is simulated by compiled code that runs a whole episode of one job, without SimPy. That takes the steps that
+``simulator.cluster.cluster.Cluster`` takes, with the same result to the bit, and costs a tenth.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from simulator.cluster.alone import ClusterKey, cluster_key, estimate
+from simulator.cluster.config import ClusterConfig
+from simulator.cluster.durations import task_noise
+from simulator.cluster.engine import executors, tasks
+from simulator.cluster.engine.commands import (
+    IDLE,
+    JOB_COMPLETE,
+    NEEDS_DECISION,
+    OPENED,
+    _commit,
+    _members,
+    _run_tasks,
+    next_free_executors,
+)
+from simulator.cluster.engine.state import allocate, view
+from simulator.compiled import compiled
+from workloads.arrivals import JobSequence
+from workloads.job import JobProfile
+
+__all__ = ["TimeAlone", "run_alone", "time_alone"]
+
+#: Limits up to this are all estimated; beyond, each is a tenth larger than the one before.
+EVERY_LIMIT = 50
+#: Limits are simulated whose estimated time is within this factor of the shortest.
+NEAR = 1.3
+#: Rounds of simulation: runs under each limit that is left, and how many limits go on to the next round.
+ROUNDS = ((1, 12), (4, 4), (16, 1))
+#: The best limit has more runs until the mean has this relative standard error, or until there are so many.
+PRECISION, MOST_RUNS = 0.005, 64
+#: Tasks and pairs of stages that all runs of a profile may have together, about; a larger job keeps the estimate.
+MOST_STEPS = 2_000_000
+#: There are no free executors to be offered after the round.
+_NO_OFFERS = -1
+
+
+class TimeAlone(NamedTuple):
+    """A job alone on a cluster.
+
+    Attributes:
+        limit: its best parallelism limit: the one with the shortest mean completion time.
+        mean_ms: its mean completion time under that limit, ms; delays are included.
+    """
+
+    limit: int
+    mean_ms: float
+
+
+_times: WeakKeyDictionary[JobProfile, dict[ClusterKey, TimeAlone]] = WeakKeyDictionary()
+
+
+def time_alone(profile: JobProfile, config: ClusterConfig) -> TimeAlone:
+    """The expected time of a job alone on a cluster, under the parallelism limit that is best for it.
+
+    Under limit k the job's next stage (``Observation.next_stage``) gets the executors that are offered, until the job
+    holds k. Of the limits from 1 to all executors, those that ``simulator.cluster.alone.estimate`` finds promising are
+    simulated with the task noise of the same seeds, 0, 1, 2 and so on; the better ones with more seeds. Where nothing
+    is left to chance, one run is enough. A job that is too large for a run keeps the estimate.
+
+    The result is kept for each profile and cluster. It is the same in every process, bit for bit.
+
+    Raises:
+        ConfigError: a stage that no executor class can run.
+    """
+    known, key = _times.setdefault(profile, {}), cluster_key(config)
+    if key not in known:
+        known[key] = _time_alone(profile, config)
+    return known[key]
+
+
+def _time_alone(profile: JobProfile, config: ClusterConfig) -> TimeAlone:
+    limits = _limits(config.num_executors)
+    times = estimate(profile, config, limits)[0]
+    chosen = [limit for limit, time in zip(limits, times, strict=True) if time <= NEAR * times.min()]
+    steps = profile.num_tasks + profile.num_stages**2
+    most_runs = min(MOST_RUNS if _has_chance(profile) else 1, MOST_STEPS // (steps * len(chosen)))
+    estimated = TimeAlone(limits[int(np.argmin(times))], float(times.min()))
+    if most_runs < 1:
+        return estimated
+    runs = _Runs(profile, config)
+    for wanted, left in ROUNDS:
+        number = min(wanted, most_runs)
+        means = {limit: float(np.mean(runs.times_ms(limit, number))) for limit in chosen}
+        chosen = sorted(means, key=means.__getitem__)[:left]
+    best = chosen[0]
+    if math.isinf(means[best]):  # it stands still for ever under all limits
+        return estimated
+    found = runs.times_ms(best, number)
+    while len(found) < most_runs and np.std(found) > PRECISION * np.mean(found) * np.sqrt(len(found)):
+        found = runs.times_ms(best, min(2 * len(found), most_runs))
+    return TimeAlone(best, float(np.mean(found)))
+
+
+def _limits(most: int) -> tuple[int, ...]:
+    """Parallelism limits to be estimated, ascending; the last is ``most``."""
+    limits = list(range(1, min(most, EVERY_LIMIT) + 1))
+    while limits[-1] < most:
+        limits.append(min(limits[-1] + limits[-1] // 10, most))
+    return tuple(limits)
+
+
+def _has_chance(profile: JobProfile) -> bool:
+    """Whether the noise of tasks matters: between two levels, or in a cell with several durations."""
+    return any(
+        tables.levels.size > 1
+        or any(np.ptp(tables.values[start:stop]) for start, stop in tables.cells[:, 0] if stop > start)
+        for tables in (stage.durations for stage in profile.stages)
+        if tables.spread[0] < tables.spread[1]
+    )
+
+
+class _Runs:
+    """Runs of a job alone, by parallelism limit, with the noise of the seeds 0, 1, 2 and so on."""
+
+    def __init__(self, profile: JobProfile, config: ClusterConfig) -> None:
+        self._offers_idle = config.semantics.offer_idle_executors
+        self._memory = allocate(config, JobSequence((profile,), np.zeros(1)))
+        self._noise = cache(lambda seed: task_noise(seed, 0, profile.num_tasks))
+        self._times: dict[int, list[float]] = {}
+
+    def times_ms(self, limit: int, number: int) -> list[float]:
+        """Completion times of the first ``number`` runs, ms."""
+        times, (records, values) = self._times.setdefault(limit, []), self._memory
+        for seed in range(len(times), number):
+            times.append(run_alone((records.copy(), values), limit, self._offers_idle, *self._noise(seed)))
+        return times[:number]
+
+
+@compiled
+def run_alone(memory, limit, offers_idle, level_luck, luck):  # type: ignore[no-untyped-def]
+    """Let a job that arrives at time 0 run alone; its next stage gets all executors that the limit leaves.
+
+    Where the job would stand still for ever, as the executors that it holds are too small, the limit does not count.
+
+    Args:
+        memory: a cluster as ``allocate`` made it, with one job; it is used up.
+        limit: parallelism limit of the job.
+        offers_idle: ``Semantics.offer_idle_executors``.
+        level_luck, luck: float32 [tasks], the noise of its tasks.
+
+    Returns:
+        When the job is complete, ms; infinity if all executors were left idle for ever.
+    """
+    state = view(memory)
+    cluster, job, num_classes = state.cluster[0], state.jobs[0], state.cluster[0].num_classes
+    for executor in range(len(state.executors)):
+        executors.go_to_common_pool(state, executor)
+    cluster.num_live, job.moved_on = 1, 1
+    for stage in range(len(state.stages)):
+        if state.stages[stage].incomplete_parents == 0:
+            tasks.make_ready(state, stage)
+    for task in range(len(luck)):
+        state.tasks[task].level_luck = level_luck[task]
+        state.tasks[task].luck = luck[task]
+
+    # Moves in order of arrival, a ring: all take equally long.
+    ring = len(state.executors)
+    moving, arrival_order = np.empty(ring, np.int64), np.empty(ring, np.int64)
+    arrival_ms = np.empty(ring)
+    head, num_moving = 0, 0
+    # Pools to be offered after the open round; free executors are offered from `offer_place` on.
+    own_pools = np.empty(num_classes, np.int64)
+    num_own, next_own, offer_place = num_classes, 0, _NO_OFFERS
+    for kind in range(num_classes):
+        own_pools[kind] = executors.pool_of(state, -1, kind)
+    turn, offered, source_job, last_call, now = np.empty(0, np.int64), 0, -1, False, 0.0
+    while True:
+        # Executors have departed.
+        for number in range(cluster.num_departures):
+            departure, place = state.departures[number], (head + num_moving) % ring
+            moving[place], arrival_order[place] = departure.executor, departure.order
+            arrival_ms[place] = departure.time + cluster.moving_ms
+            num_moving += 1
+        cluster.num_departures = 0
+        while offered == 0 and next_own < num_own:
+            pool = own_pools[next_own]
+            next_own += 1
+            turn = _members(state, pool)
+            offered, source_job = len(turn), 0 if pool < num_classes else -1
+        if offered == 0 and offer_place != _NO_OFFERS:
+            turn, offered, source_job, offer_place, _ = next_free_executors(memory, offer_place, False, now)
+            if offered == 0:
+                offer_place = _NO_OFFERS
+        if offered > 0:
+            target = tasks.next_of_job(state, 0, state.executors[turn[0]].kind)
+            held = job.executors - (offered if source_job == 0 else 0)
+            count = offered if last_call else min(limit - held, offered)
+            if target < 0 or count <= 0:
+                target, count = IDLE, offered
+            else:
+                last_call = False
+            offered = _commit(state, turn, offered, target, count, now)
+            continue
+        if num_moving == 0 and cluster.num_running == 0:
+            if last_call or not offers_idle:
+                return math.inf
+            last_call, num_own, next_own, offer_place = True, 0, 0, 0
+            turn, offered, source_job, offer_place, _ = next_free_executors(memory, 0, False, now)
+            if offered == 0:
+                return math.inf
+            continue
+        limit_ms, limit_order = math.inf, 0
+        if num_moving > 0:
+            limit_ms, limit_order = arrival_ms[head], arrival_order[head]
+        time_ms, happened, executor, stage, running = _run_tasks(state, limit_ms, limit_order)
+        if happened == 0:  # executors come to the end of their moves
+            now = limit_ms
+            cluster.departure_order = -1
+            while num_moving > 0 and arrival_order[head] == limit_order:
+                arriving = moving[head]
+                head, num_moving = (head + 1) % ring, num_moving - 1
+                executors.arrive(state, arriving, now)
+            continue
+        now = time_ms
+        if executor < 0:
+            continue
+        if happened & JOB_COMPLETE:
+            return now
+        kind = state.executors[executor].kind
+        if happened & NEEDS_DECISION:
+            turn, offered, source_job = np.array([executor]), running, 0
+        num_own, next_own = 0, 0
+        if happened & OPENED:
+            own_pools[0] = kind
+            num_own = 1
+            for other in range(num_classes):
+                if other != kind:
+                    own_pools[num_own] = other
+                    num_own += 1
+        offer_place = 0 if offers_idle else _NO_OFFERS

@@ -1,0 +1,231 @@
+"""A job alone: slowdown and work against simulated runs."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from decima.registry import SCHEDULERS, make_scheduler
+from decima.schedulers import Fifo
+from simulator import (
+    DECIMA_SIM,
+    ClusterConfig,
+    Decision,
+    EpisodeRecord,
+    Observation,
+    SchedulingError,
+    run_episode,
+)
+from simulator.cluster.alone import known_profile, useful_executors, work_ms
+from simulator.cluster.config import SEMANTICS
+from simulator.cluster.engine.solo import _Runs, time_alone
+from simulator.cluster.episode import make_cluster
+from tests.simulator.cluster.build import chain, job, stage
+from tests.simulator.cluster.strategies import clusters
+from tests.workloads.strategies import job_profiles
+from workloads import (
+    JobProfile,
+    JobSequence,
+    StageProfile,
+    TaskDurations,
+    batch_arrivals,
+    embedded_tpch,
+    load_tpch,
+    synthetic_profiles,
+)
+from workloads.spark.importing import import_event_logs
+
+SEEDS = 20
+LOGS = Path(__file__).parents[3] / "recordings/first/eventlogs"
+SHARED = Path(os.environ.get("DECIMA_SHARED", Path(__file__).parents[4] / "shared"))
+
+
+class Limited:
+    """Runs the only job with at most so many executors, unless it would stand still for ever."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+
+    def reset(self, config: ClusterConfig) -> None:
+        """Nothing to remember."""
+
+    def decide(self, observation: Observation) -> Decision | None:
+        """All executors that the limit leaves to the next stage."""
+        stage, held = int(observation.next_stage[0]), observation.held(0)
+        if stage < 0 or (held >= self.limit and not observation.last_call):
+            return None
+        return Decision(stage, held + observation.offered if observation.last_call else self.limit)
+
+
+def alone(
+    profile: JobProfile, config: ClusterConfig, limit: int | None = None, seed: int = 0
+) -> EpisodeRecord:
+    """The job alone under a limit, or under FIFO."""
+    scheduler = Fifo() if limit is None else Limited(limit)
+    return run_episode(config, JobSequence((profile,), np.zeros(1), seed), scheduler)
+
+
+def typed(tasks: int, repeats: int = 1) -> StageProfile:
+    """A stage as people type it: the values of a wave, each so many times."""
+    fresh, first, rest = [2600.0], [900.0], [400.0, 450.0, 700.0]
+    tables = ({1: values * repeats} for values in (fresh, first, rest))
+    return StageProfile(tasks, TaskDurations.from_tables(*tables))
+
+
+@settings(max_examples=30, deadline=None)
+@given(job_profiles(max_tasks=12), clusters(), st.integers(1, 20))
+def test_a_compiled_run_is_an_episode_of_the_job_alone(
+    profile: JobProfile, config: ClusterConfig, limit: int
+) -> None:
+    try:
+        expected = alone(profile, config, limit).jct_ms[0]
+    except SchedulingError:
+        expected = np.inf
+    assert _Runs(profile, config).times_ms(limit, 1) == [expected]
+
+
+def check_slowdown(profile: JobProfile, executors: int) -> None:
+    """Alone under its best limit, the mean slowdown is 1; no limit is much better."""
+    config = ClusterConfig(executors)
+    found = time_alone(profile, config)
+    assert 1 <= found.limit <= executors
+    slowdown = [alone(profile, config, found.limit, seed).slowdown[0] for seed in range(SEEDS)]
+    assert 0.95 <= np.mean(slowdown) <= 1.05, (profile.name, executors)
+    others = [alone(profile, config, found.limit, seed).jct_ms[0] for seed in range(1000, 1000 + SEEDS)]
+    assert 0.95 <= np.mean(others) / found.mean_ms <= 1.05, (profile.name, executors)
+    runs = _Runs(profile, config)
+    best_ms = min(np.mean(runs.times_ms(limit, SEEDS)) for limit in range(1, executors + 1))
+    assert best_ms >= 0.95 * found.mean_ms, (profile.name, executors)
+
+
+@pytest.mark.parametrize("executors", [1, 10])
+def test_slowdown_is_1_for_a_job_alone_under_its_best_limit(executors: int) -> None:
+    for profile in embedded_tpch(sizes=("2g", "10g"))[3::20]:
+        check_slowdown(profile, executors)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("executors", [1, 10, 50])
+@pytest.mark.parametrize("source", ["embedded", "published"])
+def test_slowdown_is_1_for_every_job_alone_under_its_best_limit(source: str, executors: int) -> None:
+    if source == "published" and not (SHARED / "tpch").exists():
+        pytest.skip("needs the published profiles")
+    for profile in embedded_tpch() if source == "embedded" else load_tpch(SHARED / "tpch"):
+        check_slowdown(profile, executors)
+
+
+def test_what_a_job_needs_alone_counts_the_delays() -> None:
+    """Eight tasks of a second each: two executors where a move and a fresh JVM are worth it, else all."""
+    short, long = job(stage(8, 10, fresh_ms=900, first_ms=900)), job(stage(8, 1000))
+    assert time_alone(long, ClusterConfig(8)) == (8, 3000.0)
+    assert time_alone(short, ClusterConfig(8)) == (8, 2900.0)
+    # Executors that join for the second stage are fresh.
+    pair = chain(stage(2, 100, fresh_ms=100), stage(20, 1, first_ms=1, fresh_ms=5000))
+    assert time_alone(pair, ClusterConfig(20)) == (2, 2110.0)
+
+
+@pytest.mark.parametrize("name", SEMANTICS)
+@pytest.mark.parametrize("moving_ms", [0.0, 2000.0])
+def test_all_semantics_have_a_time_alone(name: str, moving_ms: float) -> None:
+    config = ClusterConfig(5, semantics=SEMANTICS[name], moving_delay_ms=moving_ms)
+    assert time_alone(job(stage(1, 50)), config) == (1, moving_ms + 50)
+    wide = time_alone(job(typed(40)), config)
+    assert wide.mean_ms == pytest.approx(moving_ms + 2600 + 7 * 517, rel=0.1)
+    assert time_alone(job(typed(40)), config) == wide
+
+
+def test_many_stages_and_many_tasks_cost_little() -> None:
+    assert time_alone(chain(*[stage(1, 7)] * 1500), ClusterConfig(50)).mean_ms == 2000 + 7 * 1500
+    wide = job(StageProfile(5_000_000, TaskDurations.sampled([1.0, 2.0])))
+    assert time_alone(wide, ClusterConfig(50)).mean_ms == pytest.approx(2000 + 150_000, rel=0.01)
+
+
+#: These take a minute each, most of it to compile or to plan.
+COSTLY = ("lookahead", "graphene")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.slow] if name in COSTLY else []) for name in SCHEDULERS],
+)
+def test_no_scheduler_beats_the_job_alone(name: str) -> None:
+    for config in (ClusterConfig(10), ClusterConfig(10, semantics=DECIMA_SIM)):
+        for profiles in (embedded_tpch(sizes=("2g", "5g")), synthetic_profiles(12)):
+            record = run_episode(config, batch_arrivals(profiles, 4, 1), make_scheduler(name, 0))
+            assert record.slowdown.mean() >= 0.95
+
+
+# ---- work --------------------------------------------------------------------------------------------------
+
+
+@st.composite
+def typed_jobs(draw: st.DrawFn) -> JobProfile:
+    """A job as written by hand: waves of one level, fresh tasks the slowest."""
+    stages = []
+    for _ in range(draw(st.integers(1, 5))):
+        rest_ms = draw(st.floats(100, 3000))
+        first_ms = rest_ms * draw(st.floats(1, 2))
+        fresh_ms = first_ms + draw(st.floats(0, 3000))
+        times = [[mean * factor for factor in (0.9, 1.0, 1.1)] for mean in (fresh_ms, first_ms, rest_ms)]
+        stages.append(
+            StageProfile(draw(st.integers(1, 200)), TaskDurations.from_tables(*({1: each} for each in times)))
+        )
+    pairs = [(parent, child) for child in range(len(stages)) for parent in range(child)]
+    edges = draw(st.lists(st.sampled_from(pairs), unique=True)) if pairs else []
+    return job(*stages, edges=edges)
+
+
+def check_work(profile: JobProfile, config: ClusterConfig, limit: int | None = None) -> None:
+    records = [alone(profile, config, limit, seed) for seed in range(6)]
+    expected = work_ms(profile, config).sum()
+    assert expected == pytest.approx(np.mean([record.busy_ms[0] for record in records]), rel=0.15)
+    assert np.mean([record.work_inflation[0] for record in records]) == pytest.approx(1, abs=0.15)
+    assert records[0].jobs()["work_ms"][0] == pytest.approx(expected)
+
+
+@settings(max_examples=15, deadline=None)
+@given(typed_jobs(), st.sampled_from([1, 10, 25]))
+def test_work_is_what_executors_are_busy_for(profile: JobProfile, executors: int) -> None:
+    check_work(profile, ClusterConfig(executors))
+
+
+@pytest.mark.parametrize("executors", [1, 10, 25])
+def test_work_and_slowdown_do_not_depend_on_how_often_values_are_typed(executors: int) -> None:
+    config = ClusterConfig(executors)
+    once, often = (job(typed(400, repeats), typed(7, repeats), edges=[(0, 1)]) for repeats in (1, 6))
+    check_work(once, config)
+    np.testing.assert_allclose(work_ms(once, config), work_ms(often, config), rtol=1e-12)
+    assert once.work_ms == pytest.approx(often.work_ms)
+    assert time_alone(once, config).mean_ms == pytest.approx(time_alone(often, config).mean_ms, rel=0.02)
+    assert known_profile(once, config).work_ms == pytest.approx(work_ms(often, config).sum())
+
+
+def test_schedulers_see_the_means_of_the_cluster_unless_the_profile_gives_them() -> None:
+    """On both engines, in rows and profiles; a mean that is given stays, and so does the profile."""
+    profile, given_ms = job(typed(40)), embedded_tpch()[0]
+    assert known_profile(given_ms, ClusterConfig(10)) is given_ms
+    seen = []
+    for engine in ("compiled", "simpy"):
+        for executors in (1, 10):
+            cluster = make_cluster(
+                ClusterConfig(executors, engine=engine), JobSequence((profile,), np.zeros(1))
+            )
+            observation = cluster.observe()
+            mean_ms = observation.mean_task_ms[0]
+            assert observation.profiles[0].stages[0].durations.mean_ms == mean_ms
+            assert observation.profiles[0] is known_profile(profile, cluster.config)
+            seen.append(mean_ms)
+    alone_ms, shared_ms = (2600 + 39 * 1550 / 3) / 40, (10 * 2600 + 30 * 1550 / 3) / 40
+    assert seen == pytest.approx([alone_ms, shared_ms] * 2)
+
+
+def test_work_of_an_imported_log_is_that_at_its_useful_parallelism() -> None:
+    profiles = import_event_logs([LOGS / "mix1.00_12mx16_n1_a00.json.gz"]).workload.profiles
+    config = ClusterConfig(10)
+    for profile in profiles[::4]:
+        check_work(profile, config, useful_executors(profile, config, 0.0))
