@@ -168,7 +168,7 @@ def test_python_runs(page: Path, folder: Path) -> None:
         [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout
+    assert done.stdout or "print(" not in code
 
 
 def test_the_studies_that_are_shown_are_commands_and_pictures_that_exist() -> None:
