@@ -139,3 +139,25 @@ def test_a_page_explains_a_decision_on_which_policy_and_rule_differ(
     found = explain_first(alike, tmp_path / "told.npz")
     assert found.number == 0
     assert "Policy and rule decide alike here." in notes(found)
+
+
+def test_the_tables_of_a_first_decision_say_what_the_jobs_are(policy: Path) -> None:
+    """In a batch that has just come nothing is done yet, so that all of each job is left."""
+    here = conditions(seed=SEED)
+    found = explain(here, policy, decision=0)
+    profiles = here.sequence(SEED).profiles
+    assert found.jobs["name"].tolist() == [profile.name for profile in profiles]
+    assert found.jobs["tasks_left"].tolist() == [profile.num_tasks for profile in profiles]
+    assert found.jobs["work_left_s"].tolist() == pytest.approx([each.work_ms / 1000 for each in profiles])
+    assert found.jobs["waited_s"].tolist() == [0.0] * len(profiles)
+    assert found.jobs["executors"].tolist() == [0] * len(profiles)
+    for job, stage, tasks, mean_s in found.stages[["job", "stage", "tasks", "mean_s"]].itertuples(
+        index=False
+    ):
+        of = profiles[job].stages[stage]
+        assert tasks == of.num_tasks
+        assert mean_s == pytest.approx(of.durations.mean_ms / 1000)
+    for table in (found.jobs, found.stages, found.limits):
+        assert table.index.tolist() == list(range(len(table)))
+    again = explain(here, policy, decision=0)
+    assert found != again, "explanations hold tables, and are compared by identity"

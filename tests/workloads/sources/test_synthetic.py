@@ -17,6 +17,20 @@ def jobs() -> tuple[JobProfile, ...]:
     return synthetic_profiles(400)
 
 
+def test_a_seed_names_the_same_jobs_in_each_version(jobs: tuple[JobProfile, ...]) -> None:
+    """What is compared on generated jobs today is compared on the same ones tomorrow."""
+    assert LEVELS.tolist() == [5, 10, 20, 40, 50, 60, 80, 100]
+    assert sum(job.num_stages for job in jobs) == 3853
+    assert sum(len(job.edges) for job in jobs) == 3583
+    assert sum(job.num_tasks for job in jobs) == 136612
+    assert sum(job.work_ms for job in jobs) == pytest.approx(473251581.2777777, rel=1e-9)
+    for wave, total_ms in zip(Wave, (1684788238.0, 1315593317.0, 828269029.0), strict=True):
+        cells = [
+            cell for job in jobs for stage in job.stages for cell in stage.durations.table(wave).values()
+        ]
+        assert sum(float(cell.sum()) for cell in cells) == pytest.approx(total_ms, rel=1e-9)
+
+
 def means_ms(job: JobProfile, stage: int) -> np.ndarray:
     """Mean duration by wave and level, float [3, 8]."""
     durations = job.stages[stage].durations
