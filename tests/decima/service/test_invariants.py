@@ -247,3 +247,12 @@ def test_more_pages_than_are_served_are_told_that_it_is_too_busy(monkeypatch: py
 def test_a_port_that_is_none_is_refused(address: str) -> None:
     with pytest.raises(ServeError, match=r"cannot listen on .*: .*port must be"):
         listen_briefly(address)
+
+
+def test_a_driver_of_many_executors_is_answered() -> None:
+    """More than there are small numbers; each stage gets as many as it has tasks."""
+    serving = Driver(make_scheduler("fifo"), History(), itertools.count())
+    job = a_job("a", a_stage(1, tasks=300))
+    decided = serving.decide(a_state(1, job, having=executors(300)))
+    assert decided.slots == 300
+    assert [(order.id, order.slots) for order in decided.answer.stages] == [(1, 300)]
