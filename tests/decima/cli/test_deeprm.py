@@ -40,17 +40,17 @@ def test_train_shows_the_network_against_the_heuristics(train: Train, tmp_path: 
         assert rows[name][:3] == [f"{measures[each]:.2f}" for each in rows["Scheduler"]]
     assert (
         f"deeprm is the network after {about['iteration']} of 2 iterations, the best on these sets;"
-        in lines[-4]
+        in lines[-5]
     )
     assert lines[-1].strip() == "decima deeprm compare --checkpoint out/policy.npz"
     assert about["command"] == "decima deeprm train --config small.yaml --set iterations=2 --out DIR"
     told = result.stderr.splitlines()
-    assert told[0] == "heuristics on the validation sets"
+    assert told[0] == "heuristics on the validation sets: 0 of 4"
     assert told[1].startswith("0/2; validation slowdown ")
     assert told[-1].startswith("2/2; training slowdown ")
     assert "than the best heuristic" in told[-1]
-    files = {"checkpoint.pt", "config.yaml", "metrics.jsonl", "policy.md", "policy.npz", "tensorboard"}
-    assert {path.name for path in (tmp_path / "out").iterdir()} == files
+    files = {"checkpoint.pt", "config.yaml", "learning-curve.png", "metrics.jsonl", "policy.md", "policy.npz"}
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {*files, "tensorboard"}
 
 
 def test_a_run_is_gone_on_with_its_own_settings(train: Train, tmp_path: Path) -> None:
