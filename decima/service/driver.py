@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from decima.service.board import Board, Choice, cluster_of
 from decima.service.history import History
-from decima.service.jobs import LiveJob, LiveJobs
+from decima.service.jobs import LiveJob, LiveJobs, check_question
 from decima.service.protocol import Answer, StageOrder, State
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.episode import DecidesStages
@@ -67,11 +67,12 @@ class Driver:
             QuestionError: it makes no sense.
             SchedulingError: the scheduler decided what cannot be done.
         """
-        jobs = self.live.update(state)
+        check_question(state)
         slots = sum(executor.slots for executor in state.executors if not executor.leaving)
+        config = cluster_of(max(slots, 1), self._moving_delay_ms, 0.0)
+        jobs = self.live.update(state, config)
         if not slots or not jobs:
             return Decided(Answer(seq=state.seq), jobs, (), slots)
-        config = cluster_of(slots, self._moving_delay_ms, 0.0)
         if config is not self._config:
             self.scheduler.reset(config)
             self._config = config

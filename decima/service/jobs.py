@@ -16,10 +16,12 @@ import numpy as np
 
 from decima.service.history import History, is_skipped, match_stages
 from decima.service.protocol import Exchange, Job, Stage, State
+from simulator.cluster.alone import known_profile
+from simulator.cluster.config import ClusterConfig
 from workloads.errors import DecimaError
 from workloads.job import JobProfile, StageProfile, TaskDurations, WorkloadError
 
-__all__ = ["LiveJob", "LiveJobs", "QuestionError"]
+__all__ = ["LiveJob", "LiveJobs", "QuestionError", "check_question"]
 
 #: Jobs that arrive within this time of the first of them arrived together, ms: no two threads submit at once.
 TOGETHER_MS = 1000.0
@@ -91,15 +93,16 @@ class LiveJobs:
         self._next_rank = 0
         self._batch_ms = -math.inf
 
-    def update(self, state: State) -> list[LiveJob]:
-        """The live jobs, in order of arrival.
+    def update(self, state: State, cluster: ClusterConfig | None = None) -> list[LiveJob]:
+        """Bring the live jobs up to date and return them in order of arrival.
 
-        Raises:
-            QuestionError: ids that are not unique, stages that wait for each other, or too much of anything.
+        Args:
+            state: the driver's question, as :func:`check_question` accepts it.
+            cluster: where the jobs run; it says what tasks of recognised jobs are expected to take there. Without it
+                the profiles' own means count.
         """
-        _check(state)
         self._learn(state)
-        live = [self._update_job(job) for job in state.jobs]
+        live = [self._update_job(job, cluster) for job in state.jobs]
         if len(live) < len(self._jobs):
             ids = {job.id for job in state.jobs}
             for gone in self._jobs.keys() - ids:
@@ -118,7 +121,7 @@ class LiveJobs:
         if tasks:
             self._everybody_ms = total_ms / tasks
 
-    def _update_job(self, message: Job) -> LiveJob:
+    def _update_job(self, message: Job, cluster: ClusterConfig | None) -> LiveJob:
         shape = (
             message.plan,
             message.exchanges,
@@ -132,7 +135,7 @@ class LiveJobs:
             self._give_profile(job)
         job.message = message
         self._shapes[message.id] = shape
-        self._count(job)
+        self._count(job, cluster)
         return job
 
     def _add(self, message: Job) -> LiveJob:
@@ -171,13 +174,14 @@ class LiveJobs:
         means = [others_ms if stage.mean_ms is None or not stage.done else stage.mean_ms for stage in stages]
         return means + [others_ms] * to_come
 
-    def _count(self, job: LiveJob) -> None:
+    def _count(self, job: LiveJob, cluster: ClusterConfig | None) -> None:
         """What the driver says now of each stage."""
         message = job.message
         profile = job.profile
         place_of = {stage: place for place, stage in enumerate(job.ids) if stage is not None}
         if job.recognised:
-            means = [stage.durations.mean_ms for stage in profile.stages]
+            there = profile if cluster is None else known_profile(profile, cluster)
+            means = [stage.durations.mean_ms for stage in there.stages]
         else:
             means = self._estimates(message.stages, profile.num_stages - len(message.stages))
             known = zip(means, profile.stages, strict=True)
@@ -209,7 +213,8 @@ class LiveJobs:
                 job.mean_ms[place] = (stage.mean_ms * seen + means[place] * prior) / (seen + prior)
 
 
-def _check(state: State) -> None:
+def check_question(state: State) -> None:
+    """Raise ``QuestionError`` if ids are not unique, stages wait for each other, or there is too much of anything."""
     stages = sum(len(job.stages) + len(job.exchanges) for job in state.jobs)
     if stages > MOST_STAGES:
         raise QuestionError(f"{stages} stages, at most {MOST_STAGES} are served")

@@ -25,6 +25,7 @@ from decima.outputs import json_text
 from decima.registry import LEARNED
 from decima.studies.live_spark import Overhead, live_spark, runs_as_it_is, serving
 from decima.studies.spark_schedulers import SPARKS_OWN, TRAINING_SEEDS, WEIGHTED_FAIR, as_simulated, tuned
+from simulator.cluster.alone import known_profile
 from simulator.cluster.config import ClusterConfig
 from workloads.arrivals import (
     JobSequence,
@@ -94,7 +95,7 @@ class Setting:
         """The jobs of a batch or of a stream."""
         if self.arrivals == "batch":
             return batch_arrivals(profiles, self.jobs, seed)
-        work_ms = float(np.mean([profile.work_ms for profile in profiles]))
+        work_ms = float(np.mean([known_profile(profile, self.cluster).work_ms for profile in profiles]))
         return poisson_arrivals(profiles, self.jobs, work_ms / (LOAD * self.executors), seed)
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decima.evaluation.conditions import CompareError
+from simulator.cluster.alone import known_profile
 from simulator.cluster.config import ClusterConfig
 from workloads.job import JobProfile, StageProfile, TaskDurations, Wave
 from workloads.sources.tpch_published import LEVELS
@@ -104,7 +105,7 @@ def logged_jobs(
             # Nothing is taken out of the durations: they are to be as they would be on this cluster.
             model = replace(imported.model, contention={})
             profile = modelled_profile(model, [Sample(run)], levels=levels, name=name)
-            profile = _with_means(profile, means[name], match_stages(first, run))
+            profile = _with_means(profile, known_profile(means[name], cluster), match_stages(first, run))
             profiles.append(on_warm_executors(profile) if cluster.moving_delay_ms == 0 else profile)
         names = tuple(known[id(run)][0] for run in runs)
         jobs.append(LoggedJobs(tuple(applications), cluster, tuple(runs), names, tuple(profiles)))

@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from decima.service.board import cluster_of
 from decima.service.history import History, is_skipped, match_stages
 from decima.service.jobs import LiveJob, LiveJobs
 from decima.service.protocol import Exchange, Job, Stage
+from simulator.cluster.alone import known_profile
 from tests.decima.service.serving import a_job, a_stage, a_state
 from workloads.job import JobProfile, StageProfile, TaskDurations
 from workloads.sources.workload_file import Workload, read_workload, write_workload
@@ -44,6 +46,23 @@ def chain(*tasks: int, first: int = 10, **changes: Any) -> tuple[Stage, ...]:
 
 def live(history: History, *jobs: Job, time_ms: float = 1000.0) -> list[LiveJob]:
     return LiveJobs(history, itertools.count()).update(a_state(1, *jobs, time_ms=time_ms))
+
+
+def test_tasks_of_a_recognised_job_take_what_its_waves_take_on_this_cluster() -> None:
+    """On eight executors, half of the sixteen tasks are fresh; on one, only the first."""
+    waves = TaskDurations.constant(100.0, first_ms=200.0, fresh_ms=900.0)
+    nightly = JobProfile(
+        "nightly", (StageProfile(16, waves, "scan"), StageProfile(4, waves, "sum")), [[0, 1]]
+    )
+    jobs = LiveJobs(History([nightly]), itertools.count())
+    state = a_state(1, a_job("a", *chain(16, 4), name="nightly"))
+    for slots in (1, 8):
+        cluster = cluster_of(slots, 0.0, 0.0)
+        [job] = jobs.update(state, cluster)
+        assert job.recognised
+        there = known_profile(nightly, cluster)
+        assert job.mean_ms == [stage.durations.mean_ms for stage in there.stages]
+    assert job.mean_ms[0] == pytest.approx((8 * 900 + 8 * 100) / 16)
 
 
 SMALL, LARGE, OTHER = profile("q1", 4, 2, 1), profile("q1 (2)", 40, 20, 1), profile("q2", 4, 9)
