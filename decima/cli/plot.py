@@ -35,12 +35,13 @@ def plot(runs: tuple[Path, ...], metric: str | None, out: Path) -> None:
         reference_of,
         same_but_seed,
     )
+    from decima.learning.metrics import RENAMED
     from decima.outputs import make_folder
     from decima.show.learning import curves_table, plot_curves
     from decima.show.shown import Shown
 
     found = [read_run(folder) for place in runs for folder in find_runs(place)]
-    wanted = metric or objective_metric(found[0])
+    wanted = objective_metric(found[0]) if metric is None else RENAMED.get(metric, metric)
     curves = {name: curve_of(group, wanted) for name, group in same_but_seed(found).items()}
     make_folder(out)
     shown = Shown(

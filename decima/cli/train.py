@@ -102,8 +102,8 @@ def train(context: click.Context, /, device: str, workers: int | str | None, **o
 def _describe(config: TrainingConfig, metrics: Mapping[str, float]) -> Sequence[str]:
     """An iteration, or an epoch of behaviour cloning, in words."""
     parts = []
-    if "jct_s" in metrics:
-        parts.append(f"training JCT {metrics['jct_s']:.1f} s, entropy {metrics.get('entropy', 0):.2f}")
+    if "mean_jct_s" in metrics:
+        parts.append(f"training JCT {metrics['mean_jct_s']:.1f} s, entropy {metrics.get('entropy', 0):.2f}")
     if "validation_change_mean" in metrics:
         parts.append(f"validation change {metrics['validation_change_mean']:+.1%} on average")
     elif "improvement" in metrics:

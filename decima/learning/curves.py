@@ -114,7 +114,8 @@ def objective_metric(run: TrainingRun) -> str:
         return f"validation_{settings['grid.objective']}"
     if any(name.startswith("settings.") for name in settings):
         return "validation_change_mean"
-    return f"validation_{settings.get('cluster.reward', 'jct')}_s"
+    reward = settings.get("cluster.reward", "jct")
+    return "validation_mean_jct_s" if reward == "jct" else f"validation_{reward}_s"
 
 
 def reference_of(runs: Sequence[TrainingRun], metric: str) -> tuple[str, float] | None:

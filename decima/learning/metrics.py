@@ -15,8 +15,10 @@ from decima.outputs import atomic_path, writing
 from decima.settings import TrainingError
 from workloads.reading import read_bytes
 
-__all__ = ["COMMON", "MetricsLog", "read_metrics"]
+__all__ = ["COMMON", "RENAMED", "MetricsLog", "read_metrics"]
 
+#: Metrics of version 0.1.0 and earlier -> the names that they have now.
+RENAMED = {"jct_s": "mean_jct_s", "validation_jct_s": "validation_mean_jct_s"}
 #: No row is of an iteration before this.
 FIRST = -(2**31)
 
@@ -39,7 +41,7 @@ COMMON: dict[str, str] = {
 
 
 def read_metrics(path: str | Path) -> list[dict[str, float]]:
-    """The rows of a ``metrics.jsonl``, without a last one that was cut off."""
+    """Read the rows of a ``metrics.jsonl``, without a last one that was cut off; old names become today's."""
     rows = []
     try:
         text = read_bytes(Path(path)).decode()
@@ -52,7 +54,7 @@ def read_metrics(path: str | Path) -> list[dict[str, float]]:
             break
         if not isinstance(rows[-1], dict) or not isinstance(rows[-1].get("iteration"), int):
             raise TrainingError(f"{path}: line {number}: expected metrics of an iteration")
-    return rows
+    return [{RENAMED.get(name, name): value for name, value in row.items()} for row in rows]
 
 
 class MetricsLog:

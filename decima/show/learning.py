@@ -52,7 +52,7 @@ LABELS: dict[str, str] = {
     "best_improvement": "Improvement of the best policy so far, as a fraction",
     "validation_reference": "Validation: objective of the reference",
     # on clusters
-    "jct_s": "Mean job completion time of training episodes, s",
+    "mean_jct_s": "Mean job completion time of training episodes, s",
     "advantage_std": "Standard deviation of the advantages",
     "loss": "Loss of the policy",
     "kl": "Divergence of the policy in an update, nats",
@@ -64,7 +64,7 @@ LABELS: dict[str, str] = {
     "rollout_cpu_s": "CPU time of an iteration's episodes, s",
     "update_cpu_s": "CPU time of an update, s",
     "rollout_ms_per_decision": "CPU time per decision of the episodes, ms",
-    "validation_jct_s": "Mean job completion time on validation, s",
+    "validation_mean_jct_s": "Mean job completion time on validation, s",
     "validation_makespan_s": "Mean makespan on validation, s",
     "validation_change_mean": "Change of the mean JCT on validation, as a fraction",
     "validation_change_worst": "Certain loss in the worst setting, as a fraction",

@@ -80,12 +80,12 @@ def plot_fig15a(outcome: Outcome) -> Figure:
     figure, axes = new_axes(7, 4)
     looks = styles([*outcome.curves, HINDSIGHT])
     for name, rows in outcome.curves.items():
-        judged = [row for row in rows if "validation_jct_s" in row]
+        judged = [row for row in rows if "validation_mean_jct_s" in row]
         iterations = [row["iteration"] for row in judged]
-        axes.plot(iterations, [row["validation_jct_s"] for row in judged], label=name, **looks[name])
+        axes.plot(iterations, [row["validation_mean_jct_s"] for row in judged], label=name, **looks[name])
     [judged, *_] = [[row for row in rows if "improvement" in row] for rows in outcome.curves.values()]
     # improvement = 1 - JCT / JCT of the tuned weighted fair, which is the same for all: same sequences
-    tuned = judged[0]["validation_jct_s"] / (1 - judged[0]["improvement"])
+    tuned = judged[0]["validation_mean_jct_s"] / (1 - judged[0]["improvement"])
     axes.axhline(tuned, label=HINDSIGHT, linewidth=1, **looks[HINDSIGHT])
     finish_axes(axes, xlabel="Iterations", ylabel="Average job completion time (s)", ylim=(0, None))
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))

@@ -157,7 +157,7 @@ class Learner(learner.Learner):
         completed = samples.mean_jct_ms[samples.num_completed > 0]
         num_decisions = int(samples.num_decisions.sum())
         metrics = {
-            "jct_s": float(completed.mean()) / 1000 if completed.size else math.nan,
+            "mean_jct_s": float(completed.mean()) / 1000 if completed.size else math.nan,
             "return": float(samples.reward.sum()) / samples.num_episodes,
             "advantage_std": spread,
             "learning_rate": config.update.learning_rate_at(progress),

@@ -8,7 +8,7 @@ __all__ = ["METRICS"]
 
 #: Name -> what it is.
 METRICS: dict[str, str] = COMMON | {
-    "jct_s": "mean JCT of the jobs that training episodes completed, averaged over episodes, s",
+    "mean_jct_s": "mean JCT of the jobs that training episodes completed, averaged over episodes, s",
     "advantage_std": "standard deviation of the advantages before they are normalised",
     "loss": "of the policy, without the entropy bonus, averaged over the gradient steps",
     "kl": "divergence of the policy after the update from the one that acted, nats; ppo only",
@@ -20,7 +20,7 @@ METRICS: dict[str, str] = COMMON | {
     "rollout_cpu_s": "CPU time of the episodes, over all processes, s",
     "update_cpu_s": "CPU time of the update, s",
     "rollout_ms_per_decision": "CPU time of the episodes per decision, ms",
-    "validation_jct_s": "mean JCT on the validation sequences, greedy, s; without settings only",
+    "validation_mean_jct_s": "mean JCT on the validation sequences, greedy, s; without settings only",
     "validation_makespan_s": "the same for the makespan, s; without settings only",
     "validation_change_mean": "by what fraction JCT is above that of validation.against, averaged over cells; with "
     "settings only",

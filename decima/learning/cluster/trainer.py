@@ -121,7 +121,7 @@ class Trainer(TrainingLoop["TrainingConfig"]):
             return self._over_cells(objective)
         mean = float(objective.mean())
         measured = {
-            "validation_jct_s": float(jct_ms.mean()) / 1000,
+            "validation_mean_jct_s": float(jct_ms.mean()) / 1000,
             "validation_makespan_s": float(makespan_ms.mean()) / 1000,
         }
         reference = float(np.mean(self._reference[HINDSIGHT]))

@@ -11,12 +11,15 @@ import pytest
 import yaml
 
 from decima.learning.curves import curve_of, find_runs, objective_metric, read_run, same_but_seed
+from decima.learning.metrics import read_metrics
 from decima.settings import TrainingError
 
 SETTINGS = {"seed": 0, "cluster": {"reward": "jct", "executors": 5}, "update": {"learning_rate": 0.1}}
 
 
-def run(folder: Path, values: list[float | None], name: str = "validation_jct_s", **settings: Any) -> Path:
+def run(
+    folder: Path, values: list[float | None], name: str = "validation_mean_jct_s", **settings: Any
+) -> Path:
     """A folder as trainings leave it."""
     folder.mkdir(parents=True)
     (folder / "config.yaml").write_text(yaml.safe_dump(SETTINGS | settings))
@@ -32,12 +35,12 @@ def test_runs_that_differ_only_by_seed_are_one_curve_with_an_interval(tmp_path: 
     runs = [read_run(folder) for folder in find_runs(tmp_path)]
     groups = same_but_seed(runs)
     assert list(groups) == ["update.learning_rate=0.1", "update.learning_rate=0.2"]
-    curve = curve_of(groups["update.learning_rate=0.1"], "validation_jct_s")
+    curve = curve_of(groups["update.learning_rate=0.1"], "validation_mean_jct_s")
     assert curve.runs == 2
     assert curve.iterations.tolist() == [0, 2]
     assert curve.mean.tolist() == [9.0, 6.0]
     assert curve.half_width == pytest.approx([0.0, 12.706], rel=1e-4)  # t of one degree of freedom
-    single = curve_of(groups["update.learning_rate=0.2"], "validation_jct_s")
+    single = curve_of(groups["update.learning_rate=0.2"], "validation_mean_jct_s")
     assert single.mean.tolist() == [3.0, 2.0]
     assert np.isnan(single.half_width).all()
 
@@ -51,7 +54,7 @@ def test_a_single_group_goes_by_its_folder(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "metric"),
     [
-        ({}, "validation_jct_s"),
+        ({}, "validation_mean_jct_s"),
         ({"cluster": {"reward": "makespan"}}, "validation_makespan_s"),
         ({"settings": {"executors": 5}}, "validation_change_mean"),
         ({"grid": {"objective": "slowdown"}}, "validation_slowdown"),
@@ -67,7 +70,7 @@ def test_what_is_no_run_is_refused_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(TrainingError, match="holds no training run"):
         find_runs(tmp_path)
     good = read_run(run(tmp_path / "a", [1.0]))
-    with pytest.raises(TrainingError, match="has no metric entropy; measured were validation_jct_s"):
+    with pytest.raises(TrainingError, match="has no metric entropy; measured were validation_mean_jct_s"):
         curve_of([good], "entropy")
     for name, text, message in (
         ("config.yaml", "- 1", "expected keys and values"),
@@ -85,3 +88,10 @@ def test_what_is_no_run_is_refused_in_one_line(tmp_path: Path) -> None:
     (folder / "config.yaml").unlink()
     with pytest.raises(TrainingError, match=r"config\.yaml: No such file"):
         read_run(folder)
+
+
+def test_metrics_of_earlier_versions_have_the_names_of_today(tmp_path: Path) -> None:
+    before, now = tmp_path / "before.jsonl", tmp_path / "now.jsonl"
+    before.write_text('{"iteration": 0, "jct_s": 30.0, "validation_jct_s": 29.0}\n')
+    now.write_text('{"iteration": 0, "mean_jct_s": 30.0, "validation_mean_jct_s": 29.0}\n')
+    assert read_metrics(before) == read_metrics(now)

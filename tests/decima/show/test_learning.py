@@ -42,7 +42,7 @@ def test_a_curve_with_behaviour_cloning_has_whole_epochs_and_its_untrained_polic
 ) -> None:
     iterations = np.arange(-3, 3)
     cloned = Curve(iterations, np.array([95.0, 32.0, 31.0, 30.0, 29.5, 29.0]), np.full(6, np.nan), 1)
-    figure = plot_curves({"policy": cloned}, "validation_jct_s", ("tuned weighted fair", 31.5))
+    figure = plot_curves({"policy": cloned}, "validation_mean_jct_s", ("tuned weighted fair", 31.5))
     assert difference(figure, "learning-curve-cloning", tmp_path) is None
     [axes] = figure.axes
     assert axes.get_ylim()[1] < 40
@@ -52,7 +52,7 @@ def test_a_curve_with_behaviour_cloning_has_whole_epochs_and_its_untrained_polic
     assert ticks == ["0", "1", "2", "0", "1", "2"]
     assert all(float(tick).is_integer() for tick in axes.get_xticks())
     near = Curve(iterations, np.array([33.0, 32.0, 31.0, 30.0, 29.5, 29.0]), np.full(6, np.nan), 1)
-    [axes] = plot_curves({"policy": near}, "validation_jct_s").axes
+    [axes] = plot_curves({"policy": near}, "validation_mean_jct_s").axes
     assert axes.get_ylim()[1] > 33
     assert len(axes.texts) == 2
 

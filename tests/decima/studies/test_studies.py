@@ -146,7 +146,7 @@ def test_fig15a(study: Study) -> None:
     assert not any(note.startswith("Training begins") for note in study_notes(outcome))
     for curve in outcome.curves.values():
         assert [row["iteration"] for row in curve] == list(range(len(curve)))
-        assert "validation_jct_s" in curve[-1]
+        assert "validation_mean_jct_s" in curve[-1]
     entries = json.loads(study_json(outcome))["policies"].values()
     configs = {entry["schedulers"][0]: entry["config"] for entry in entries}
     assert_anchors({name: configs[name] for name in ANCHORS})

@@ -150,9 +150,9 @@ def test_figure_15a(tmp_path: Path) -> None:
     for place, name in enumerate(("decima", fig15.OUTPUTS, fig15.STAGES)):
         judged = {10 * step: 20 + (40 + 10 * place) * math.exp(-step / (2 + place)) for step in range(11)}
         curves[name] = [
-            {"iteration": float(iteration), "jct_s": 1.0}
+            {"iteration": float(iteration), "mean_jct_s": 1.0}
             | (
-                {"validation_jct_s": judged[iteration], "improvement": 1 - judged[iteration] / 30}
+                {"validation_mean_jct_s": judged[iteration], "improvement": 1 - judged[iteration] / 30}
                 if iteration in judged
                 else {}
             )

@@ -101,7 +101,9 @@ def test_seconds_of_training_beat_the_untrained_policy_by_far(tmp_path: Path) ->
     assert gained.mean() / (gained.std(ddof=1) / np.sqrt(50)) > 8
     assert trained.mean() < 0.9 * untrained.mean()
     assert result.improvement > -0.05
-    jct_s = [row["jct_s"] for row in read_metrics(tmp_path / "out" / "metrics.jsonl") if row["iteration"] > 0]
+    jct_s = [
+        row["mean_jct_s"] for row in read_metrics(tmp_path / "out" / "metrics.jsonl") if row["iteration"] > 0
+    ]
     assert np.mean(jct_s[-5:]) < np.mean(jct_s[:5])
 
 
@@ -204,7 +206,7 @@ def test_an_episode_may_end_before_anything_was_decided(tmp_path: Path) -> None:
     config = small(tmp_path, iterations=2, curriculum={"start": 0.001, "end": 0.001})
     train(config, tmp_path / "out")
     rows = read_metrics(tmp_path / "out" / "metrics.jsonl")
-    assert "jct_s" not in rows[1]
+    assert "mean_jct_s" not in rows[1]
     assert rows[1]["completed_jobs"] == 0
 
 
