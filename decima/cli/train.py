@@ -101,6 +101,8 @@ def train(context: click.Context, /, device: str, workers: int | str | None, **o
 
 def _describe(config: TrainingConfig, metrics: Mapping[str, float]) -> Sequence[str]:
     """An iteration, or an epoch of behaviour cloning, in words."""
+    from decima.learning.cluster.metrics import OBJECTIVES
+
     parts = []
     if "mean_jct_s" in metrics:
         parts.append(f"training JCT {metrics['mean_jct_s']:.1f} s, entropy {metrics.get('entropy', 0):.2f}")
@@ -109,7 +111,7 @@ def _describe(config: TrainingConfig, metrics: Mapping[str, float]) -> Sequence[
     elif "improvement" in metrics:
         reward = config.cluster.reward
         objective = reward.upper() if reward == "jct" else reward
-        parts.append(f"validation {objective} {metrics[f'validation_{reward}_s']:.1f} s")
+        parts.append(f"validation {objective} {metrics[OBJECTIVES[reward]]:.1f} s")
     return parts
 
 

@@ -13,6 +13,7 @@ import yaml
 from numpy.typing import NDArray
 
 from decima.evaluation.intervals import mean_interval
+from decima.learning.cluster.metrics import OBJECTIVES
 from decima.learning.loop import CONFIG
 from decima.learning.metrics import read_metrics
 from decima.settings import TrainingError
@@ -114,8 +115,7 @@ def objective_metric(run: TrainingRun) -> str:
         return f"validation_{settings['grid.objective']}"
     if any(name.startswith("settings.") for name in settings):
         return "validation_change_mean"
-    reward = settings.get("cluster.reward", "jct")
-    return "validation_mean_jct_s" if reward == "jct" else f"validation_{reward}_s"
+    return OBJECTIVES[settings.get("cluster.reward", "jct")]
 
 
 def reference_of(runs: Sequence[TrainingRun], metric: str) -> tuple[str, float] | None:

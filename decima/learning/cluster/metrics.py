@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from decima.learning.metrics import COMMON
 
-__all__ = ["METRICS"]
+__all__ = ["METRICS", "OBJECTIVES"]
+
+#: What rewards add up to -> the metric that measures it on the validation sequences.
+OBJECTIVES = {"jct": "validation_mean_jct_s", "makespan": "validation_makespan_s"}
 
 #: Name -> what it is.
 METRICS: dict[str, str] = COMMON | {

@@ -122,7 +122,7 @@ def test_wrong_options_are_refused(folder: Path) -> None:
     for words, message in (
         (("--set", "iterations"), "not of the form section.key=value"),
         (("--set", "update.learning_rate=1"), "grid.yaml varies update.learning_rate"),
-        (("--set", "iterations={"), "is no YAML"),
+        (("--set", "iterations={"), "line 1, column 2: expected the node content"),
     ):
         assert_one_line_error(invoke("sweep", "--config", "grid.yaml", "--out", "out", *words), message)
 
