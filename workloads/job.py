@@ -353,11 +353,18 @@ def _frozen_array(value: ArrayLike, dtype: type[_Number], what: str) -> NDArray[
     """Copy to a read-only array of ``dtype``, refusing what would lose information."""
     try:
         array = np.asarray(value)
-        with np.errstate(invalid="ignore"):  # NaN becomes some integer, which the comparison below refuses
-            result = array.astype(dtype)
+        if array.dtype == dtype:
+            result = array.copy()
+        else:
+            with np.errstate(
+                invalid="ignore"
+            ):  # NaN becomes some integer, which the comparison below refuses
+                result = array.astype(dtype)
     except (TypeError, ValueError):
         raise WorkloadError(f"{what} must be an array of numbers") from None
-    if array.dtype.kind not in "iuf" or not np.array_equal(array, result, equal_nan=True):
+    if array.dtype != dtype and (
+        array.dtype.kind not in "iuf" or not np.array_equal(array, result, equal_nan=True)
+    ):
         raise WorkloadError(f"{what} must be an array of {np.dtype(dtype).name}, got {array.dtype}")
     result.setflags(write=False)
     return result

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -26,6 +27,9 @@ from pydantic import (
 from workloads.job import ANY_LEVEL, JobProfile, StageProfile, TaskDurations, Wave, WorkloadError
 
 __all__ = ["WorkloadFile", "build_profile", "describe_stages", "first_error", "place_name"]
+
+#: Lists of so many durations or fewer are often the same in many stages.
+FEW = 16
 
 
 class _Model(BaseModel):
@@ -145,8 +149,14 @@ def _build_durations(durations: float | list[float] | _Waves) -> TaskDurations:
         fresh, first, rest = (_wave_table(wave, levels) for wave in waves)
         return TaskDurations.from_tables(fresh, first, rest, mean_ms=durations.mean_ms)
     if isinstance(durations, list):
-        return TaskDurations.sampled(durations)
+        return _sampled(tuple(durations)) if len(durations) <= FEW else TaskDurations.sampled(durations)
     return TaskDurations.constant(durations)
+
+
+@lru_cache(maxsize=4096)
+def _sampled(durations_ms: tuple[float, ...]) -> TaskDurations:
+    """Files of many jobs repeat short lists."""
+    return TaskDurations.sampled(durations_ms)
 
 
 def _wave_table(
