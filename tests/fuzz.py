@@ -257,7 +257,10 @@ def _torch(rng: random.Random, data: bytes) -> bytes:
     else:
         document = damaged_value(rng, document)
     changed = io.BytesIO()
-    torch.save(document, changed)
+    try:
+        torch.save(document, changed)
+    except RecursionError:  # too deep to be written at all
+        return _cut(rng, data)
     return changed.getvalue()
 
 

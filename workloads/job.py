@@ -212,7 +212,8 @@ class StageProfile:
     memory: float = 0.0
 
     def __post_init__(self) -> None:
-        check_whole(self.num_tasks, "the number of tasks", WorkloadError)
+        num_tasks = check_whole(self.num_tasks, "the number of tasks", WorkloadError)
+        object.__setattr__(self, "num_tasks", num_tasks)
         check_instance(self.durations, TaskDurations, "durations", WorkloadError)
         check_instance(self.name, str, "name", WorkloadError)
         if self.num_tasks < 1:

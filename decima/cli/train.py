@@ -307,6 +307,7 @@ def show_training(
         context: of the command.
     """
     from decima.outputs import atomic_path
+    from decima.settings import TrainingError
 
     make_console().print(table)
     what, judges = who
@@ -316,9 +317,14 @@ def show_training(
     )
     say(knob)
     curve = context.params["out"] / "learning-curve.png"
-    with atomic_path(curve) as path:
-        _draw_curve(context.params["out"]).savefig(path, format="png")
-    say(f"Learning curve: {curve}")
+    try:
+        figure = _draw_curve(context.params["out"])
+    except TrainingError as error:  # metrics of earlier iterations are lost, the policy is not
+        say(f"No learning curve: {error}")
+    else:
+        with atomic_path(curve) as path:
+            figure.savefig(path, format="png")
+        say(f"Learning curve: {curve}")
     say(f"On {judges} that had no say in the choice:\n  {shlex.join(again)}")
     if result.interrupted:
         done = f"{result.iteration} of {result.config.iterations} iterations"

@@ -262,8 +262,8 @@ def wfcommons(files: Sequence[Path], out: Path, library: bool, executor: str | N
 @click.option(
     "--gang",
     is_flag=True,
-    help="A job is one task that needs all its processors at once, on one executor of that size, such as those of "
-    "compare --classes 4x64:1.  [default: a task for each processor, which need not run at once]",
+    help="A job is one task that needs all its processors at once, on one executor of that size.  [default: a task for "
+    "each processor, which need not run at once]",
 )
 def swf(log: Path, out: Path, library: bool, executor: str | None, gang: bool, **options: Any) -> None:
     """Job logs: the jobs in LOG, in Standard Workload Format, as in the Parallel Workloads Archive.

@@ -94,9 +94,6 @@ def read_run(folder: Path) -> TrainingRun:
         raise TrainingError(f"{folder}: {CONFIG} or {METRICS_FILE} is not that of a training") from None
     if not isinstance(document, dict):
         raise TrainingError(f"{config}: expected keys and values")
-    for number, row in enumerate(rows, 1):
-        if not {type(each) for each in row.values()} <= {int, float}:
-            raise TrainingError(f"{folder / METRICS_FILE}: line {number}: expected numbers by name")
     return TrainingRun(folder, dict(_flat(document)), rows)
 
 

@@ -278,8 +278,8 @@ class TrainingLoop(ABC, Generic[Config]):
             done = iteration + 1
             is_validated = done % self.config.validation.every == 0 or done == last
             metrics = self._measured(done, self._learn(iteration), is_validated)
-            self._tell(TRAINING, done, last)
             yield metrics
+            self._tell(TRAINING, done, last)
 
     def _measured(
         self, iteration: int, metrics: Mapping[str, float], is_validated: bool = True

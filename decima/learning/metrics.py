@@ -54,6 +54,8 @@ def read_metrics(path: str | Path) -> list[dict[str, float]]:
             break
         if not isinstance(rows[-1], dict) or not isinstance(rows[-1].get("iteration"), int):
             raise TrainingError(f"{path}: line {number}: expected metrics of an iteration")
+        if not {type(each) for each in rows[-1].values()} <= {int, float}:
+            raise TrainingError(f"{path}: line {number}: expected numbers by name")
     return [{RENAMED.get(name, name): value for name, value in row.items()} for row in rows]
 
 

@@ -58,7 +58,7 @@ def trained(preset: str, profiles: tuple[JobProfile, ...]) -> Policy:
     """Chooses about as the weighted fair scheduler does."""
     policy = Policy(PRESETS[preset])
     specs = [EpisodeSpec(batch_arrivals(profiles, 20, seed), CONFIG) for seed in range(100, 104)]
-    samples = roll_out_scheduler(WeightedFair(), policy, specs)
+    samples = roll_out_scheduler(WeightedFair(), policy.config, specs)
     optimiser = torch.optim.Adam(policy.parameters(), lr=2e-3)
     random = np.random.default_rng(0)
     for _ in range(4):

@@ -91,7 +91,8 @@ def test_a_policy_that_says_what_means_nothing_is_told_in_one_line(run: Compare,
     save_policy(policy, load_policy(policy), {"trained_on": {"arrivals": "trickle"}})
     for options in (("--checkpoint", str(policy)), ("--schedulers", f"decima:{policy}")):
         assert_one_line_error(
-            run(*options), f"{policy}: trained_on.arrivals: Input should be 'batch', 'stream' or 'both'"
+            run(*options),
+            f"{policy}: about.trained_on: arrivals: expected 'batch', 'stream' or 'both', got 'trickle'",
         )
 
 

@@ -196,7 +196,7 @@ def test_behaviour_cloning_reaches_the_choices_of_a_scheduler() -> None:
     policy = Policy(SHORTCUT_POLICY, seed=2)
     sequences = [batch_arrivals(LIBRARY.profiles, 5, seed) for seed in range(40)]
     shown, kept = ([EpisodeSpec(each, CLUSTER) for each in part] for part in (sequences[:30], sequences[30:]))
-    samples = roll_out_scheduler(make_scheduler(name), policy, shown)
+    samples = roll_out_scheduler(make_scheduler(name), policy.config, shown)
     optimiser, random = torch.optim.Adam(policy.parameters(), lr=4e-3), np.random.default_rng(0)
     reports = [
         clone_behaviour(
@@ -210,7 +210,7 @@ def test_behaviour_cloning_reaches_the_choices_of_a_scheduler() -> None:
     ]
     assert reports[0].steps == math.ceil(len(samples) / 32)
     assert reports[-1].loss < reports[0].loss / 2
-    unseen = roll_out_scheduler(make_scheduler(name), policy, kept)
+    unseen = roll_out_scheduler(make_scheduler(name), policy.config, kept)
     choices = policy.act(unseen.graphs)
     agrees = (choices.stage == unseen.stage) & (choices.count == unseen.count)
     untrained = Policy(SHORTCUT_POLICY, seed=2).act(unseen.graphs)

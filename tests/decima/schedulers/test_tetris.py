@@ -89,11 +89,17 @@ def test_every_job_completes_on_classes_that_fit() -> None:
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("tetris:x", "scheduler 'tetris:x': expected tetris:REMAINING:FAIRNESS, finite numbers"),
-        ("tetris:1:inf", "scheduler 'tetris:1:inf': expected tetris:REMAINING:FAIRNESS, finite numbers"),
+        ("tetris:x", "scheduler 'tetris:x': expected tetris:REMAINING:FAIRNESS, numbers from -100 to 100"),
+        (
+            "tetris:1:inf",
+            "scheduler 'tetris:1:inf': expected tetris:REMAINING:FAIRNESS, numbers from -100 to 100",
+        ),
         ("tetris:-1", "scheduler 'tetris:-1': the weight of remaining work must not be negative, got -1"),
         ("tetris:1:1", "scheduler 'tetris:1:1': the fairness must be at least 0 and below 1, got 1"),
-        ("tetris:1:0:0", "scheduler 'tetris:1:0:0': expected tetris:REMAINING:FAIRNESS, finite numbers"),
+        (
+            "tetris:1:0:0",
+            "scheduler 'tetris:1:0:0': expected tetris:REMAINING:FAIRNESS, numbers from -100 to 100",
+        ),
     ],
 )
 def test_parameters_that_mean_nothing_are_refused(spec: str, message: str) -> None:

@@ -113,5 +113,5 @@ def test_a_heuristic_earns_exactly_what_is_expected_of_itself(
     specs = [spec for group in groups for spec in episode_specs(conditions, group)]
     advantages = Advantages(config, conditions)
     assert np.std(advantages(policy, roll_out(policy, specs), groups)) > 0.001
-    its_own = roll_out_scheduler(Fair(), policy, specs)
+    its_own = roll_out_scheduler(Fair(), policy.config, specs)
     np.testing.assert_allclose(advantages(policy, its_own, groups), 0.0, atol=1e-12)

@@ -210,7 +210,8 @@ def test_missing_and_unreadable_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(TrainingError, match=r"nowhere\.yaml: No such file or directory"):
         read_config(tmp_path / "nowhere.yaml")
     with pytest.raises(
-        TrainingError, match="unknown recipe 'bach': expected one of batch, general, makespan"
+        TrainingError,
+        match=r"unknown recipe 'bach' \(did you mean 'batch'\?\): expected one of batch, general, makespan",
     ):
         read_config("bach")
     with pytest.raises(TrainingError, match="Is a directory"):

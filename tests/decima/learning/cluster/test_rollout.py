@@ -104,7 +104,7 @@ def test_greedy_choices_are_those_of_the_scheduler() -> None:
 
 @pytest.mark.parametrize("name", ["fair", "weighted-fair:-1", "sjf-cp"])
 def test_a_scheduler_does_the_same_whether_it_is_recorded_or_not(name: str) -> None:
-    samples = roll_out_scheduler(make_scheduler(name), POLICY, specs(3))
+    samples = roll_out_scheduler(make_scheduler(name), POLICY.config, specs(3))
     for episode, spec in enumerate(specs(3)):
         alone = run_episode(CLUSTER, spec.sequence, make_scheduler(name))
         assert samples.mean_jct_ms[episode] == pytest.approx(alone.mean_jct_ms)

@@ -193,7 +193,7 @@ def runs(policy: Policy, factor: float, names: tuple[str, ...], *, whole: bool) 
     cluster = ClusterConfig(4, moving_delay_ms=500.0 * factor, warmup_delay_ms=300.0 * factor)
     end_ms = np.inf if whole else 9000.0 * factor
     parts = [
-        roll_out_scheduler(make_scheduler(name), policy, [EpisodeSpec(sequence, cluster, end_ms)])
+        roll_out_scheduler(make_scheduler(name), policy.config, [EpisodeSpec(sequence, cluster, end_ms)])
         for seed in range(2)
         for sequence in [slowed(poisson_arrivals(LIBRARY.profiles, 8, 1500.0, seed), factor)]
         for name in names
@@ -227,7 +227,7 @@ def test_a_heuristic_earns_what_is_expected_of_itself_in_relative_units(tmp_path
     config = small(tmp_path, baseline={"kind": "heuristic", "scheduler": "fair"})
     policy, chosen, groups = Policy(config.policy.build()), config.conditions(), plan_iteration(config, 0)
     specs = [spec for group in groups for spec in episode_specs(chosen, group)]
-    its_own = roll_out_scheduler(make_scheduler("fair"), policy, specs)
+    its_own = roll_out_scheduler(make_scheduler("fair"), policy.config, specs)
     np.testing.assert_allclose(Advantages(config, chosen)(policy, its_own, groups), 0.0, atol=1e-9)
 
 
@@ -292,7 +292,7 @@ def test_a_policy_that_loses_a_setting_for_certain_is_not_kept(
     factors = iter([[1.01, 1.01, 1.01], [0.95, 0.95, 1.07]])
     trainer = Trainer(config, tmp_path / "out")
 
-    def judge(self: Any, policy: Policy, seeds: range) -> np.ndarray:
+    def judge(self: Any, policy: Policy, seeds: range, tell: Any) -> np.ndarray:
         reference = np.reshape(trainer._reference["profiled-srpt"], (3, 2))
         change = (
             np.reshape(next(factors), (3, 1)) - 1
