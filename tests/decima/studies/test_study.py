@@ -133,7 +133,7 @@ def test_a_training_that_was_cut_off_goes_on(
     told.clear()
     again = make_study(tmp_path, tell=lambda *what: told.append(what))
     assert again.train(variant) == {"batch-4-jobs": f"decima:{tmp_path}/batch-4-jobs/policy.npz"}
-    assert min(done for what, done, _ in told if what == "training batch-4-jobs" and done) == 2
+    assert [done for what, done, _ in told if what == "training batch-4-jobs"][:2] == [1, 2]
     whole = Path(study.train(variant)["batch-4-jobs"].removeprefix("decima:"))
     for one, other in zip(
         load_policy(whole).parameters(),
