@@ -107,14 +107,14 @@ def _keep(dispatcher: Any, stamp: bytes) -> None:
 
 
 class _CacheFile(IndexDataCacheFile):
-    """What is kept of a function. Numba's index and data may be of different processes; here data say what they are."""
+    """On-disk cache of one function, whose data name their sources: index and data may be of different processes."""
 
     def save(self, key: Any, data: Any) -> None:
         """Keep what was compiled."""
         super().save(key, (self._source_stamp, key, data))
 
     def load(self, key: Any) -> Any:
-        """What was compiled; none if it is not kept, or is another's."""
+        """Return the compiled code; None if the cache has none, or one of other sources."""
         found = super().load(key)
         return found[2] if found is not None and found[:2] == (self._source_stamp, key) else None
 

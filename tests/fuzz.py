@@ -410,7 +410,7 @@ def _spec(rng: random.Random) -> list[str]:
 
 @dataclass(frozen=True)
 class Case:
-    """What was run, and what is wrong with how it ended: nothing, if all is well."""
+    """A command line and its defect; the defect is empty if the command ended well."""
 
     number: int
     kind: str

@@ -1,4 +1,4 @@
-"""What users get who say nothing: each option of a command, and each default of a public name, as it is recorded.
+"""Defaults of all command options and public functions equal the recorded ones.
 
 Results depend on defaults, so that a change of one is a change for users, to be made on purpose and told in the
 changelog. After such a change, or a new option: ``python -m tests.test_defaults`` records them anew.
@@ -94,7 +94,7 @@ def options(group: click.Group, words: str = "decima") -> Iterator[str]:
 
 
 def public() -> Iterator[tuple[str, Any]]:
-    """What modules offer, each name where it is defined."""
+    """Return the public names of all modules, each at the place of its definition."""
     for package in (workloads, simulator, decima):
         for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             if found.name.startswith(LEFT_OUT):

@@ -51,7 +51,7 @@ def test_malformed_inputs_of_a_process(tmp_path: Path) -> None:
 
 
 def test_a_command_that_goes_wrong_is_noticed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Whoever raises, says nothing, or writes what it should not."""
+    """A command that raises, is silent, or writes a forbidden file is reported."""
     monkeypatch.chdir(tmp_path)
     Path("new.json").write_text("kept")
     assert fuzz._wrong([], 1, "decima: error: x\n") == ""

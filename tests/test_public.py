@@ -51,7 +51,7 @@ def test_what_decima_offers_is_there_and_documented() -> None:
 
 
 def test_reports_and_pictures_need_no_extra() -> None:
-    """What the README shows works after its first line: what draws is among the dependencies."""
+    """The commands of the README work after its first line, as plotly is a dependency."""
     root = Path(__file__).parents[1]
     project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
     installed = {re.split("[>=]", line)[0] for line in project["dependencies"]}

@@ -245,7 +245,7 @@ class Comparison:
         return make_scheduler(self._objects.get(spec, spec), seed)
 
     def results(self) -> pd.DataFrame:
-        """What all schedulers did in the finished experiments: a tidy table, a row for each scheduler and seed.
+        """Return the results of the finished experiments as a tidy table, a row for each scheduler and seed.
 
         Columns: ``scheduler`` (str), ``seed`` (int64), and those of ``runs``.
         """

@@ -1,4 +1,4 @@
-"""What ``decima compare`` compares, and on what cluster, unless told otherwise. Imports nothing that takes long."""
+"""Default schedulers, cluster and jobs of ``decima compare``. This module imports quickly."""
 
 from __future__ import annotations
 

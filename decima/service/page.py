@@ -1,7 +1,7 @@
 """The live page: jobs and their DAGs, executors by job, the last decisions. One HTML file, fed by server-sent events.
 
 The web server has a thread and an event loop of its own, so that no reader, however slow, delays an answer to a driver.
-What it shows of a driver is captured by the loop that answers, between two answers, and only while somebody looks.
+The loop that answers drivers takes a snapshot of each between two answers, and only while a page is open.
 
 Whatever comes from drivers is data: it goes to the page as JSON, and there into text, never into markup.
 """
@@ -129,7 +129,7 @@ class Page(Watcher):
         return summary, shown, changed
 
     def _capture(self, number: int) -> dict[str, Any] | None:
-        """Return what is shown of a driver, as plain data that nobody changes; none if it has left."""
+        """Return the snapshot of a driver as plain, immutable data; None if the driver has left."""
         self._dirty.discard(number)
         driver = self._drivers.get(number)
         return None if driver is None else self._driver(driver)

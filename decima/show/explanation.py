@@ -96,7 +96,7 @@ def _first(table: pd.DataFrame, needed: pd.Series[bool] | None = None) -> list[d
 
 
 def _choices(found: Explanation) -> dict[str, tuple[int, int, int] | None]:
-    """Who decided what."""
+    """Return the table of decisions by scheduler."""
     return {"policy": found.chosen, found.rule: found.by_rule}
 
 

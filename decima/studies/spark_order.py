@@ -1,4 +1,4 @@
-"""What Spark itself does inside one application, as its event log shows it: the order of FIFO, the pools of FAIR."""
+"""Spark's own scheduling inside one application, from its event log: FIFO's order of stages, FAIR's pools."""
 
 from __future__ import annotations
 

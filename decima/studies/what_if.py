@@ -260,7 +260,7 @@ def _jct_ms(
 
 
 def _sparks_order(name: str, runs: Sequence[SparkQuery]) -> Scheduler | None:
-    """What does inside one application what Spark does there by itself; None for all that is not Spark's own."""
+    """Return the scheduler that reproduces Spark's own mode inside one application; None for other schedulers."""
     if name not in SPARKS_OWN:
         return None
     if SPARKS_OWN[name] == "fifo":

@@ -20,7 +20,7 @@ PALETTE = (
 #: From linear RGB to the responses of the eye's cones, and from their cube roots to OKLab (Björn Ottosson, 2020).
 TO_CONES = ((0.4122, 0.5363, 0.0514), (0.2119, 0.6807, 0.1074), (0.0883, 0.2817, 0.6300))
 TO_OKLAB = ((0.2105, 0.7936, -0.0041), (1.9780, -2.4286, 0.4506), (0.0259, 0.7828, -0.8087))
-#: What is left of the red-green axis of OKLab to readers who are red-green blind.
+#: Share of the red-green axis of OKLab that red-green colour-blind readers perceive.
 RED_GREEN = 0.35
 #: Colours that are nearer than this are easily confused.
 NEAR = 0.15

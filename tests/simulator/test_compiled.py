@@ -51,7 +51,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def imported(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """What a new process would import."""
+    """The module as a new process imports it."""
     module._digest.cache_clear()
     with monkeypatch.context() as patch:
         for name in ("caller", "callee"):
@@ -60,7 +60,7 @@ def imported(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def call(monkeypatch: pytest.MonkeyPatch) -> tuple[int, bool]:
-    """What a new process would get, and whether it had been kept."""
+    """The result in a new process, and whether it came from the cache."""
     twice = imported(monkeypatch)
     return twice(), bool(twice.stats.cache_hits)
 
@@ -191,7 +191,7 @@ def sum_and_one(array):  # type: ignore[no-untyped-def]
 
 
 def test_only_with_arrays_may_compiled_code_return_some() -> None:
-    """Who calls it would give up an array that nobody counted, which then is freed twice."""
+    """A caller would release an array without a reference count, which is then freed twice."""
     with pytest.raises((TypeError, NumbaError), match="with_one returns an array"):
         sum_and_one(np.ones(3))
 

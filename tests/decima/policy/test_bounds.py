@@ -1,4 +1,4 @@
-"""What compiled code writes and reads stays inside of its arrays, whatever a live cluster looks like.
+"""Compiled code reads and writes inside its arrays for every state of a live cluster.
 
 A simulator completes a job with its last stage. On a live Spark a job may go on for a while without an unfinished
 stage, run a stage again that was complete, or have lost all executors.

@@ -111,7 +111,7 @@ def test_what_it_was_trained_on_is_read_if_it_is_said(path: Path) -> None:
 def test_what_means_nothing_of_its_training_is_refused(
     path: Path, said: object, message: str, read: Callable[[Path], object]
 ) -> None:
-    """Whoever reads the policy, for whatever purpose."""
+    """All functions that read a policy refuse it."""
     save_policy(path, policy_of(SMALL), {"trained_on": said})
     told = refusal(read, PolicyFileError, path)
     assert told.removeprefix("about.trained_on: ").startswith(message), told

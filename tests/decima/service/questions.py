@@ -184,7 +184,7 @@ def _profile(random: np.random.Generator) -> JobProfile:
 
 
 def asked(scheduler: DecidesStages, seed: int, count: int) -> Iterator[object]:
-    """What becomes of questions: decisions, and errors that are no crash."""
+    """Return the outcome of each question: decisions, or an error that is not a crash."""
     for number in range(-(-count // A_DRIVER)):
         random = np.random.default_rng((seed, number))
         delay_ms = float(random.choice([0.0, 2000.0]))
@@ -197,7 +197,7 @@ def asked(scheduler: DecidesStages, seed: int, count: int) -> Iterator[object]:
 
 
 def shown(scheduler: DecidesStages, seed: int, count: int) -> Iterator[object]:
-    """What is decided on observations in which something may be chosen."""
+    """Return the decisions on observations with a schedulable stage."""
     for number in range(count):
         seen = observation(np.random.default_rng((seed, number)))
         if seen.num_schedulable:

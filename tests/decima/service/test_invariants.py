@@ -1,4 +1,4 @@
-"""What holds in every question that a scheduler is asked, in every replay, and at the limits of what is served."""
+"""Invariants of every question to a scheduler and of every replay, and limits of the service."""
 
 from __future__ import annotations
 

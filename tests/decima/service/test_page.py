@@ -110,7 +110,7 @@ def test_a_slow_reader_delays_no_answer(monkeypatch: pytest.MonkeyPatch) -> None
         with socket.create_connection(reader_address(page)) as reader:
             reader.sendall(b"GET /state HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
             assert begun.wait(60)
-            for seq in range(2, 20):  # in vain if whoever answers waited for the reader
+            for seq in range(2, 20):  # without an answer if the answering loop waited for the reader
                 assert client.ask(STATE.model_copy(update={"seq": seq})).seq == seq
             goes_on.set()
             assert b'"questions": ' in reader.makefile("rb").read()

@@ -49,7 +49,7 @@ def child(*program: str, **environment: str) -> subprocess.CompletedProcess[str]
 
 
 def decided(seed: int, count: int, *names: str, **environment: str) -> str:
-    """What a child process prints of random questions; see ``questions.py``."""
+    """Return the output of a child process that decides random questions; see ``questions.py``."""
     done = child("-m", "tests.decima.service.questions", str(seed), str(count), *names, **environment)
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stdout

@@ -18,7 +18,7 @@ def jobs() -> tuple[JobProfile, ...]:
 
 
 def test_a_seed_names_the_same_jobs_in_each_version(jobs: tuple[JobProfile, ...]) -> None:
-    """What is compared on generated jobs today is compared on the same ones tomorrow."""
+    """A seed names the same generated jobs in every version."""
     assert LEVELS.tolist() == [5, 10, 20, 40, 50, 60, 80, 100]
     assert sum(job.num_stages for job in jobs) == 3853
     assert sum(len(job.edges) for job in jobs) == 3583
