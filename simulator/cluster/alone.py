@@ -36,7 +36,7 @@ __all__ = [
     "work_ms",
 ]
 
-#: Part of a cluster that the time of a job alone depends on: executor classes, moving and warm-up delay in ms, semantics.
+#: Quantities that the time of a job alone depends on: executor classes, moving and warm-up delay in ms, semantics.
 ClusterKey = tuple[tuple[ExecutorClass, ...], float, float, Semantics]
 
 #: Limits that a profile is tried with, up to the number of executors.
