@@ -128,8 +128,10 @@ def _check_plain(document: dict[str, Any]) -> None:
 
 
 def _are_numbers(value: Any) -> bool:
-    if isinstance(value, dict | list):
-        return all(map(_are_numbers, value.values() if isinstance(value, dict) else value))
+    if isinstance(value, list):
+        return all(map(_are_numbers, value))
+    if isinstance(value, dict):
+        return all(not isinstance(each, list | dict) and _are_numbers(each) for each in value.values())
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
