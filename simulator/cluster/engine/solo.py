@@ -39,7 +39,7 @@ EVERY_LIMIT = 50
 #: Limits are simulated whose estimated time is within this factor of the shortest.
 NEAR = 1.3
 #: Rounds of simulation: runs under each limit that is left, and how many limits go on to the next round.
-ROUNDS = ((2, 12), (6, 4), (16, 1))
+ROUNDS = ((4, 12), (12, 4), (24, 1))
 #: The best limit has more runs until the mean has this relative standard error, or until there are so many.
 PRECISION, MOST_RUNS = 0.005, 64
 #: Tasks and pairs of stages that all runs of a profile may have together, about; a larger job keeps the estimate.
