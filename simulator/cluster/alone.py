@@ -61,7 +61,7 @@ def useful_executors(profile: JobProfile, config: ClusterConfig, thrift: float) 
 
 
 def cluster_key(config: ClusterConfig) -> ClusterKey:
-    """What a job alone depends on of a cluster; a key for caches."""
+    """Return the part of a cluster that determines how long a job takes alone, as a key for caches."""
     return config.executor_classes, config.moving_delay_ms, config.warmup_delay_ms, config.semantics
 
 
