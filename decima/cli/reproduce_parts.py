@@ -67,9 +67,9 @@ def _fig18(
             "fig18 needs runs on real Spark: --recordings DIR; python -m workloads.spark.recorder makes them, "
             "or --live runs jobs now"
         )
+    from decima.evaluation.spark.recordings import load_recordings
     from decima.studies.fig18 import measure_fidelity
     from decima.studies.fig18_report import shown
-    from decima.studies.recordings import load_recordings
 
     read, on_step = load_recordings(recordings), partial(tell, "predicting")
     return shown(measure_fidelity(read, executors, seeds, on_step=on_step), command)

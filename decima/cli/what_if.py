@@ -63,12 +63,12 @@ def what_if(
     and under decima. The gain is told with how uncertain it is. Applications that ran at the same time under one master
     shared a cluster; all others are predicted by themselves.
     """
+    from decima.evaluation.spark.held_out import predict_held_out
+    from decima.evaluation.spark.logged_jobs import logged_jobs
+    from decima.evaluation.spark.what_if import SCHEDULERS, simulate_what_if
     from decima.outputs import prepare_outputs
     from decima.registry import LEARNED, make_scheduler
-    from decima.studies.held_out import predict_held_out
-    from decima.studies.logged_jobs import logged_jobs
-    from decima.studies.what_if import SCHEDULERS, simulate_what_if
-    from decima.studies.what_if_report import shown
+    from decima.show.what_if import shown
     from workloads.spark.importing import import_event_logs
 
     schedulers = {**SCHEDULERS, LEARNED: f"{LEARNED}:{policy}"}

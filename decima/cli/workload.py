@@ -26,7 +26,7 @@ from decima.cli.options import (
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from decima.studies.held_out import HeldOut
+    from decima.evaluation.spark.held_out import HeldOut
     from workloads.excerpt import Excerpt
     from workloads.job import JobProfile
     from workloads.sources.workload_file import Workload
@@ -107,8 +107,8 @@ def spark(logs: Sequence[Path], out: Path, levels: str, parameters: Sequence[str
     durations, whose parameters are fitted to the logs and shown. How far it can be trusted is told by runs that are
     predicted from the other runs of their query.
     """
+    from decima.evaluation.spark.held_out import predict_held_out
     from decima.outputs import check_file
-    from decima.studies.held_out import predict_held_out
     from workloads.sources.workload_file import write_workload
     from workloads.spark.importing import import_event_logs
 

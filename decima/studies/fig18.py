@@ -23,9 +23,16 @@ from typing import Any, TypeVar
 import numpy as np
 import pandas as pd
 
+from decima.evaluation.spark.prediction import (
+    Effects,
+    Source,
+    predict_mixture,
+    predict_run,
+    replay,
+    replay_mixture,
+)
+from decima.evaluation.spark.recordings import Mixture, QueryKey, Recordings, Run
 from decima.outputs import json_text
-from decima.studies.prediction import Effects, Source, predict_mixture, predict_run, replay, replay_mixture
-from decima.studies.recordings import Mixture, QueryKey, Recordings, Run
 from workloads.job import WorkloadError
 
 __all__ = ["ALL", "FROM_ALONE", "PAPER_MEAN_ERROR", "VARIANTS", "Fidelity", "measure_fidelity"]

@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 
 from decima.evaluation.intervals import Interval, mean_interval
 from decima.evaluation.run import run_scheduler
+from decima.evaluation.spark.schedulers import SPARKS_OWN, TRAINING_SEEDS, WEIGHTED_FAIR, as_simulated, tuned
 from decima.outputs import json_text
 from decima.registry import LEARNED
 from decima.studies.live_spark import Overhead, live_spark, runs_as_it_is, serving
-from decima.studies.spark_schedulers import SPARKS_OWN, TRAINING_SEEDS, WEIGHTED_FAIR, as_simulated, tuned
 from simulator.cluster.alone import known_profile
 from simulator.cluster.config import ClusterConfig
 from workloads.arrivals import (

@@ -8,11 +8,11 @@ import pandas as pd
 from matplotlib.figure import Figure
 from rich.table import Table
 
+from decima.evaluation.spark.schedulers import LOOKS, SPARKS_OWN
 from decima.show.shown import Shown
 from decima.show.style import LEGEND, finish_axes, new_figure, styles
 from decima.show.tables import interval_text, new_table
 from decima.studies.fig9_spark import LiveComparison
-from decima.studies.spark_schedulers import LOOKS, SPARKS_OWN
 
 __all__ = ["plot_live", "shown"]
 

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from decima.evaluation.grid import TUNED, Evaluation
 from decima.evaluation.grid_comparison import LEARNED
+from decima.evaluation.withholding import Withholding
 from decima.policy.threads import one_thread
 from decima.schedulers.grid import play
 from decima.show.grid_report import load_name
@@ -20,7 +21,6 @@ from decima.show.tables import new_table
 from decima.studies.grid.figures import network_at
 from decima.studies.grid.report import Claim, GridOutcome, Part
 from decima.studies.grid.study import GridStudy
-from decima.studies.grid.withholding import Withholding
 from simulator.grid.grid import Grid
 
 __all__ = ["by_length", "fig7"]

@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 
 from decima.cli.main import cli
 from tests.decima.cli.commands import assert_one_line_error
-from tests.decima.studies.test_what_if import night
+from tests.decima.evaluation.spark.test_what_if import night
 from tests.workloads.spark.logs import LogBuilder, stage_info
 
 

@@ -18,9 +18,9 @@ from decima.evaluation.grid import (
     relative_change,
 )
 from decima.evaluation.intervals import mean_interval
+from decima.evaluation.withholding import Withholding
 from decima.schedulers.base import SchedulerError
 from decima.schedulers.grid import KNOBS, Packer, ShortestJobFirst, Tetris
-from decima.studies.grid.withholding import Withholding
 from simulator.grid import Grid, GridConfig
 from tests.simulator.grid.build import SMALL
 from workloads import DISTRIBUTIONS, draw_jobs

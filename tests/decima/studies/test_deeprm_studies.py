@@ -14,13 +14,13 @@ from click.testing import CliRunner, Result
 
 from decima.cli.main import cli
 from decima.evaluation.grid import Evaluation, evaluate
+from decima.evaluation.withholding import Withholding
 from decima.schedulers.grid import Packer, ShortestJobFirst
 from decima.studies.grid import a2c
 from decima.studies.grid.figures import _learning_claims
 from decima.studies.grid.report import Part, better
 from decima.studies.grid.study import GridStudy
 from decima.studies.grid.withheld import by_length
-from decima.studies.grid.withholding import Withholding
 from simulator.grid import Grid, GridConfig
 from tests.decima.cli.commands import assert_same_again
 from workloads import DISTRIBUTIONS, draw_jobs

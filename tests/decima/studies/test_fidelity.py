@@ -16,10 +16,17 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from decima.cli.main import cli
+from decima.evaluation.spark.prediction import (
+    Effects,
+    Source,
+    predict_mixture,
+    predict_run,
+    replay,
+    replay_mixture,
+)
+from decima.evaluation.spark.recordings import Mixture, QueryKey, Recordings, load_recordings
 from decima.studies.fig18 import ALL, VARIANTS, Fidelity, measure_fidelity
 from decima.studies.fig18_report import fidelity_notes, fidelity_tables, plot_fidelity
-from decima.studies.prediction import Effects, Source, predict_mixture, predict_run, replay, replay_mixture
-from decima.studies.recordings import Mixture, QueryKey, Recordings, load_recordings
 from tests.decima.cli.commands import assert_same_again
 from tests.decima.show.test_plots import difference
 from tests.workloads.spark.recordings import WALL_MS, recording, write_recordings

@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
+from decima.evaluation.spark.recordings import Mixture, Run
 from decima.schedulers.standalone import SparkStandalone
-from decima.studies.recordings import Mixture, Run
 from simulator.cluster.config import ClusterConfig, ExecutorClass, Semantics
 from simulator.cluster.episode import run_episode
 from workloads.arrivals import JobSequence

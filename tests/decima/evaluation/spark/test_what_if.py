@@ -10,11 +10,11 @@ import pandas as pd
 import pytest
 
 from decima.evaluation.conditions import CompareError
-from decima.studies.held_out import HeldOut, predict_held_out
-from decima.studies.logged_jobs import cluster_of_logs, logged_jobs
-from decima.studies.spark_order import SparkFifo
-from decima.studies.what_if import WhatIf, simulate_what_if
-from decima.studies.what_if_report import shown
+from decima.evaluation.spark.held_out import HeldOut, predict_held_out
+from decima.evaluation.spark.logged_jobs import cluster_of_logs, logged_jobs
+from decima.evaluation.spark.what_if import WhatIf, simulate_what_if
+from decima.schedulers.spark_order import SparkFifo
+from decima.show.what_if import shown
 from simulator.cluster.config import SPARK, ClusterConfig
 from simulator.cluster.episode import run_episode
 from tests.decima.show.test_plots import difference
