@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Union
 
 from decima.policy.errors import PolicyFileError
-from decima.policy.files import policy_path
-from decima.policy.loading import load_actor
+from decima.policy.files import load_actor, policy_path
 from decima.policy.parts import PartError, build_part, is_own
 from decima.policy.scheduler import NeuralScheduler
 from decima.schedulers.base import Decide, FunctionScheduler, Scheduler, SchedulerError

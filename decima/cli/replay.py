@@ -31,7 +31,7 @@ def replay(weights: Path | None, files: tuple[Path, ...]) -> int:
 
     agent = None
     if weights is not None:
-        from decima.policy.loading import load_policy
+        from decima.policy.files import load_policy
         from decima.policy.parity import AgentReplay
 
         agent = AgentReplay(load_policy(weights))

@@ -220,7 +220,7 @@ def on_cluster(name: str, command: str, tell: Tell, **values: Any) -> Shown:
         values: of all options.
     """
     from decima.evaluation.workers import available_cpus
-    from decima.policy.loading import load_actor
+    from decima.policy.files import load_actor
     from decima.studies import (
         fig9,
         fig11,

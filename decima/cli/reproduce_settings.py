@@ -89,7 +89,7 @@ def on_settings(
 ) -> Shown:
     """Measure the cells; what is not an option is as in ``reproduce_cluster.on_cluster``."""
     from decima.evaluation.workers import available_cpus
-    from decima.policy.loading import load_actor
+    from decima.policy.files import load_actor
     from decima.studies.settings_grid import settings_grid, workloads
     from decima.studies.settings_grid_report import shown
 

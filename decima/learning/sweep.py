@@ -39,7 +39,7 @@ from decima.learning.progress import Tell, silent
 from decima.learning.sweep_config import SweepConfig
 from decima.learning.trainings import train_all
 from decima.outputs import atomic_path, make_folder
-from decima.policy.archive import add_about
+from decima.policy.files import add_about
 from decima.settings import DivergedError, TrainingError, read_settings
 
 __all__ = [

@@ -3,10 +3,9 @@ from .config import PRESETS, Feature, PolicyConfig
 from .encoder import Embeddings, Encoder, GraphTensors
 from .errors import NotFiniteError, PolicyFileError
 from .features import Featurizer
-from .files import read_about, read_trained_on, save_policy
+from .files import load_actor, load_policy, read_about, read_trained_on, save_policy
 from .graphs import Graphs
 from .heads import LimitHead, StageHead
-from .loading import load_actor, load_policy
 from .own_features import JobFeature, StageFeature
 from .parts import PartError, allow_parts
 from .policy import Policy

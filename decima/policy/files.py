@@ -1,14 +1,16 @@
-"""Policies as files: plain arrays in a NumPy archive, which never executes code.
+"""Policy files: NumPy archives of plain float32 arrays, so that reading one never executes code.
 
-Each layer is ``NETWORK.LAYER.weight`` (float32, outputs x inputs) and ``NETWORK.LAYER.bias``, each array of a part of
-the user's own ``encoder.NAME``, ``stage_head.NAME`` or ``limit_head.NAME``; ``policy`` is a text,
-JSON, with the version of the format, the policy's shape and whatever its maker says about it. An archive without
-that text has the layout of the published Decima weights.
+The array ``policy`` is a JSON text with the format version, the policy's configuration (``config``) and free
+information about its training (``about``). The other arrays are the weights: ``NETWORK.LAYER.weight`` (float32,
+[outputs, inputs]) and ``NETWORK.LAYER.bias``; arrays of custom parts are ``encoder.NAME``, ``stage_head.NAME`` or
+``limit_head.NAME``. An archive without the text has the layout of the published Decima weights.
 """
 
 from __future__ import annotations
 
+import io
 import json
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -17,7 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ValidationError
 
-from decima.policy.archive import read_archive, read_head, write_archive
+from decima import policy
+from decima.outputs import atomic_path
+from decima.policy.actor import Actor, array_shapes
 from decima.policy.config import DECIMA_SIM_POLICY, PolicyConfig
 from decima.policy.errors import PolicyFileError
 from decima.policy.parts import is_allowed
@@ -25,59 +29,46 @@ from decima.policy.shipped import SHIPPED
 from decima.policy.surroundings import Surroundings
 from decima.settings import first_problem
 from workloads.errors import did_you_mean
+from workloads.reading import open_regular
+from workloads.sources.files import parse_json
 
 if TYPE_CHECKING:
-    from decima.policy.actor import Actor
     from decima.policy.policy import Policy
 
-__all__ = ["TRAINED_ON", "read_about", "read_policy", "read_trained_on", "save_policy"]
+__all__ = [
+    "TRAINED_ON",
+    "add_about",
+    "checked_weights",
+    "load_actor",
+    "load_policy",
+    "make_actor",
+    "policy_path",
+    "read_about",
+    "read_archive",
+    "read_head",
+    "read_trained_on",
+    "save_policy",
+    "write_archive",
+]
 
 Model = TypeVar("Model", bound=BaseModel)
 
 VERSION = 1
-#: Where a policy's maker says what it was trained on.
+HEAD = "policy"
+#: Key of ``about`` that holds the training distribution.
 TRAINED_ON = "trained_on"
-
-
-def save_policy(path: str | Path, policy: Actor | Policy, about: Mapping[str, Any] | None = None) -> None:
-    """Write a policy, in one step.
-
-    Args:
-        path: where; by custom it ends in ``.npz``.
-        policy: what.
-        about: anything that JSON can hold, such as the command that made it and its results.
-    """
-    text = json.dumps(
-        {"version": VERSION, "config": policy.config.model_dump(mode="json"), "about": dict(about or {})}
-    )
-    write_archive(Path(path), {"policy": np.array(text), **policy.arrays})
-
-
-def read_policy(path: Path) -> tuple[PolicyConfig, dict[str, NDArray[Any]]]:
-    """The shape of a policy and its arrays, which are not looked at.
-
-    Raises:
-        PolicyFileError: no archive of arrays, another version, or a shape with parts of the user's own that nobody
-            has allowed.
-    """
-    arrays = read_archive(path)
-    config = _head(path, arrays)[0] if "policy" in arrays else DECIMA_SIM_POLICY
-    arrays.pop("policy", None)
-    for part in config.own_parts:
-        if not is_allowed(part.name):
-            module = part.name.partition(":")[0]
-            raise PolicyFileError(
-                f"{path}: {part.key}: {part.name!r} is code that does not come with decima; if you trust it: "
-                f"decima --allow-parts {module} .., or import {module} first"
-            )
-    return config, arrays
+#: Maximum size of all arrays together, bytes; a policy has about ten thousand weights.
+LARGEST = 2**28
 
 
 def policy_path(name: str | Path) -> Path:
-    """The file of a policy that ships, or else of that name; a path is what it is.
+    """Return the path of a policy file.
+
+    Args:
+        name: name of a shipped policy, or a file name; a ``Path`` is returned unchanged.
 
     Raises:
-        PolicyFileError: there is neither.
+        PolicyFileError: no shipped policy and no file has this name.
     """
     if isinstance(name, Path):
         return name
@@ -91,35 +82,105 @@ def policy_path(name: str | Path) -> Path:
     )
 
 
-def read_about(path: str | Path) -> dict[str, Any]:
-    """What a policy's maker says about it.
+# From a file to a policy.
+
+
+def load_actor(path: str | Path) -> Actor | Policy:
+    """Read a policy for decisions: compiled code, or PyTorch if the policy has custom networks.
 
     Args:
-        path: a file; a text may be the name of a policy that ships.
+        path: file, or name of a shipped policy.
 
     Raises:
-        PolicyFileError: as ``read_policy``, but parts of the user's own need not be allowed.
+        PolicyFileError: the file is no archive of arrays, has another format version, arrays that do not fit its
+            configuration, or custom parts that are not allowed (see ``parts.allow_parts``).
+        PartError: a custom part cannot be loaded.
+    """
+    path = policy_path(path)
+    config, arrays = _read(path)
+    if config.is_compiled:
+        return Actor(config, checked_weights(path, arrays, array_shapes(config)))
+    return load_policy(path)
+
+
+def load_policy(path: str | Path) -> Policy:
+    """Read a policy as PyTorch networks, for training or for its probabilities; ``load_actor`` decides faster.
+
+    Args:
+        path: file, or name of a shipped policy.
+
+    Raises:
+        PolicyFileError: see ``load_actor``.
+        PartError: a custom part cannot be loaded.
+    """
+    path = policy_path(path)
+    config, arrays = _read(path)
+    network = policy.Policy(config)  # imports PyTorch only now
+    network.take(checked_weights(path, arrays, {name: each.shape for name, each in network.arrays.items()}))
+    return network
+
+
+def make_actor(config: PolicyConfig, arrays: Mapping[str, NDArray[np.float32]]) -> Actor | Policy:
+    """Build a policy for decisions from its configuration and weights.
+
+    Args:
+        config: configuration of the policy.
+        arrays: weights, named and shaped as ``Policy.arrays``.
+
+    Raises:
+        PartError: a custom part cannot be loaded.
+    """
+    if config.is_compiled:
+        return Actor(config, arrays)
+    network = policy.Policy(config)  # imports PyTorch only now
+    network.take({name: array.copy() for name, array in arrays.items()})  # PyTorch refuses read-only arrays
+    return network
+
+
+def read_about(path: str | Path) -> dict[str, Any]:
+    """Return what a policy file says about the policy's training; empty for the published Decima weights.
+
+    Args:
+        path: file, or name of a shipped policy.
+
+    Raises:
+        PolicyFileError: see ``load_actor``; custom parts need not be allowed.
     """
     path = policy_path(path)
     arrays = read_archive(path)
-    return _head(path, arrays)[1] if "policy" in arrays else {}
+    return _head(path, arrays)[1] if HEAD in arrays else {}
 
 
 def read_trained_on(path: str | Path) -> Surroundings | None:
-    """What a policy was trained on; none if its maker does not say, as for the published Decima weights.
+    """Return the training distribution of a policy; None if its file does not have one.
 
     Args:
-        path: as ``read_about``.
+        path: file, or name of a shipped policy.
 
     Raises:
-        PolicyFileError: as ``read_about``.
+        PolicyFileError: see ``read_about``.
     """
     about = read_about(path)
     return Surroundings.model_validate(about[TRAINED_ON]) if TRAINED_ON in about else None
 
 
+def _read(path: Path) -> tuple[PolicyConfig, dict[str, NDArray[Any]]]:
+    """Return the configuration of a policy and its arrays, which are not checked."""
+    arrays = read_archive(path)
+    config = _head(path, arrays)[0] if HEAD in arrays else DECIMA_SIM_POLICY
+    arrays.pop(HEAD, None)
+    for part in config.own_parts:
+        if not is_allowed(part.name):
+            module = part.name.partition(":")[0]
+            raise PolicyFileError(
+                f"{path}: {part.key}: {part.name!r} is code that does not come with decima; if you trust it: "
+                f"decima --allow-parts {module} .., or import {module} first"
+            )
+    return config, arrays
+
+
 def _head(path: Path, arrays: Mapping[str, NDArray[Any]]) -> tuple[PolicyConfig, dict[str, Any]]:
-    config, about = read_head(path, arrays, "policy", VERSION)
+    config, about = read_head(path, arrays, HEAD, VERSION)
     if TRAINED_ON in about:
         _checked(path, Surroundings, about[TRAINED_ON], f"about.{TRAINED_ON}")
     return _checked(path, PolicyConfig, config, "policy config"), about
@@ -130,3 +191,142 @@ def _checked(path: Path, model: type[Model], value: object, place: str) -> Model
         return model.model_validate(value)
     except ValidationError as error:
         raise PolicyFileError(f"{path}: {place}: {first_problem(error)}") from None
+
+
+# From a policy to a file.
+
+
+def save_policy(path: str | Path, policy: Actor | Policy, about: Mapping[str, Any] | None = None) -> None:
+    """Write a policy file atomically.
+
+    Args:
+        path: file; by convention it ends in ``.npz``.
+        policy: the policy.
+        about: JSON-compatible information about the training, such as its command and its results.
+    """
+    text = json.dumps(
+        {"version": VERSION, "config": policy.config.model_dump(mode="json"), "about": dict(about or {})}
+    )
+    write_archive(Path(path), {HEAD: np.array(text), **policy.arrays})
+
+
+def add_about(path: Path, more: Mapping[str, Any]) -> dict[str, Any]:
+    """Add information about the training to a policy file, of a cluster or of a grid.
+
+    Args:
+        path: file, which is rewritten.
+        more: JSON-compatible information by key.
+
+    Returns:
+        All information in the file afterwards.
+
+    Raises:
+        PolicyFileError: see ``read_archive``.
+    """
+    arrays = read_archive(path)
+    [name] = [name for name, array in arrays.items() if array.dtype.kind == "U"]
+    head = json.loads(str(arrays[name]))
+    head["about"] |= more
+    write_archive(path, arrays | {name: np.array(json.dumps(head))})
+    return dict(head["about"])
+
+
+# Archives, also those of networks for grids.
+
+
+def write_archive(path: Path, arrays: Mapping[str, Any]) -> None:
+    """Write named arrays atomically."""
+    with atomic_path(path) as partial, partial.open("wb") as file:
+        np.savez_compressed(file, **arrays)
+
+
+def read_archive(path: Path) -> dict[str, NDArray[Any]]:
+    """Read named arrays, as ``numpy.load`` does, and refuse any other content.
+
+    Raises:
+        PolicyFileError: the file cannot be read or holds something else.
+    """
+    try:
+        with open_regular(path) as file, zipfile.ZipFile(file) as archive:
+            members = archive.infolist()
+            if sum(member.file_size for member in members) > LARGEST:
+                raise ValueError("larger than any policy")
+            if any(not member.filename.endswith(".npy") for member in members):
+                raise ValueError("something is no array")
+            contents = {member.filename.removesuffix(".npy"): archive.read(member) for member in members}
+        return {
+            name: np.lib.format.read_array(io.BytesIO(content), allow_pickle=False)
+            for name, content in contents.items()
+        }
+    except Exception as error:  # damaged archives and arrays raise errors of any type
+        if isinstance(error, OSError) and error.strerror:
+            raise PolicyFileError(f"{path}: {error.strerror}") from None
+        raise PolicyFileError(
+            f"{path}: not a policy, or cut off: expected a NumPy archive of arrays"
+        ) from None
+
+
+def read_head(
+    path: Path, arrays: Mapping[str, NDArray[Any]], name: str, version: int
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Read the JSON text of a policy file.
+
+    Args:
+        path: file, for error messages.
+        arrays: arrays of the file by name.
+        name: array that holds the text.
+        version: expected format version.
+
+    Returns:
+        The configuration, not validated, and the information about the training.
+
+    Raises:
+        PolicyFileError: the text is missing, or no JSON object of that version.
+    """
+    text = arrays.get(name, np.zeros(0))
+    expected = f"{path}: the text {name!r} is not what a policy file has"
+    if text.shape or text.dtype.kind != "U":
+        raise PolicyFileError(f"{expected}: expected a single text")
+    try:
+        head = parse_json(str(text))
+    except RecursionError:
+        raise PolicyFileError(f"{expected}: too many levels of brackets") from None
+    except ValueError as error:
+        raise PolicyFileError(f"{expected}: {error}") from None
+    if not isinstance(head, dict):
+        raise PolicyFileError(f"{expected}: expected an object")
+    if (found := head.get("version")) != version or isinstance(found, bool):
+        raise PolicyFileError(f"{path}: format version {version} expected, got {found!r:.60}")
+    for key in ("config", "about"):
+        if not isinstance(head.setdefault(key, {} if key == "about" else None), dict):
+            raise PolicyFileError(f"{expected}: {key}: expected an object")
+    return head["config"], head["about"]
+
+
+def checked_weights(
+    path: Path, arrays: Mapping[str, NDArray[Any]], shapes: Mapping[str, tuple[int, ...]]
+) -> dict[str, NDArray[np.float32]]:
+    """Return the arrays as float32 if they have the expected names and shapes.
+
+    Args:
+        path: file, for error messages.
+        arrays: arrays by name.
+        shapes: expected shapes by name.
+
+    Raises:
+        PolicyFileError: an array is missing, unknown, of another shape or type, or not finite.
+    """
+    weights = {}
+    for name in sorted(arrays.keys() | shapes.keys()):
+        if name not in arrays or name not in shapes:
+            raise PolicyFileError(f"{path}: the array {name} is missing or unknown")
+        array = arrays[name]
+        if array.shape != shapes[name] or array.dtype.kind != "f":
+            raise PolicyFileError(
+                f"{path}: {name} must be float of shape {shapes[name]}, got {array.dtype} {array.shape}"
+            )
+        with np.errstate(over="ignore"):
+            weights[name] = array.astype(np.float32, order="C")
+        if not np.isfinite(weights[name]).all():
+            raise PolicyFileError(f"{path}: {name} has weights that are not finite")
+    return weights

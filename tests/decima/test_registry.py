@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from decima.policy.loading import load_actor, load_policy
+from decima.policy.files import load_actor, load_policy
 from decima.policy.scheduler import NeuralScheduler
 from decima.registry import make_scheduler
 from decima.schedulers.base import SchedulerError

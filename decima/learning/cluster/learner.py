@@ -23,7 +23,7 @@ from decima.learning.part import wrong_part
 from decima.learning.progress import Tell, silent
 from decima.learning.updates import UpdateReport, parts_of
 from decima.policy.errors import PolicyFileError
-from decima.policy.loading import load_policy
+from decima.policy.files import load_policy
 from decima.policy.parts import build_part, is_own
 from decima.policy.policy import Policy
 

@@ -22,7 +22,7 @@ from decima.learning.cluster.rollout import Trajectories, roll_out, roll_out_sch
 from decima.learning.progress import VALIDATION, Tell, silent
 from decima.learning.simulation import SharedSimulation
 from decima.policy.errors import NotFiniteError
-from decima.policy.loading import make_actor
+from decima.policy.files import make_actor
 from decima.policy.scheduler import NeuralScheduler
 from decima.registry import make_scheduler
 from simulator.cluster.episode import run_episode

@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from decima.policy.archive import checked_weights, read_archive, read_head, write_archive
 from decima.policy.errors import PolicyFileError
+from decima.policy.files import checked_weights, read_archive, read_head, write_archive
 from decima.policy.grid.config import GridPolicyConfig
 from decima.settings import TrainingError, parse_settings
 from simulator.errors import ConfigError

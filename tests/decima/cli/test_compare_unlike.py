@@ -14,8 +14,7 @@ from decima.cli.compare import RECIPES
 from decima.cli.main import cli
 from decima.evaluation.comparison import PAPER_SCHEDULERS
 from decima.learning.cluster.config import read_config
-from decima.policy.files import read_trained_on, save_policy
-from decima.policy.loading import load_actor, load_policy
+from decima.policy.files import load_actor, load_policy, read_trained_on, save_policy
 from decima.policy.shipped import SHIPPED
 from tests.decima.cli.commands import SAVED, Compare, assert_one_line_error, assert_same_again, results
 

@@ -16,9 +16,8 @@ import torch
 
 from decima.policy.config import DECIMA_SIM_POLICY
 from decima.policy.errors import PolicyFileError
-from decima.policy.files import read_about, read_trained_on, save_policy
+from decima.policy.files import load_actor, load_policy, read_about, read_trained_on, save_policy
 from decima.policy.graphs import Graphs
-from decima.policy.loading import load_actor, load_policy
 from decima.policy.policy import Policy
 from decima.policy.shipped import SHIPPED
 from tests.decima.policy.examples import VARIANTS, changed, episode, graphs_of, policy_of
@@ -308,7 +307,7 @@ def test_other_files_are_refused(tmp_path: Path, name: str) -> None:
 
 
 def test_archives_that_would_fill_the_memory_are_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("decima.policy.archive.LARGEST", 1000)
+    monkeypatch.setattr("decima.policy.files.LARGEST", 1000)
     assert refused(path) == NO_ARCHIVE
 
 

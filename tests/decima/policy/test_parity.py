@@ -15,8 +15,7 @@ import torch
 
 from decima.policy.config import DECIMA_SIM_POLICY, PolicyConfig
 from decima.policy.features import Featurizer, message_order, published_message_order
-from decima.policy.files import save_policy
-from decima.policy.loading import load_policy
+from decima.policy.files import load_policy, save_policy
 from decima.policy.parity import AgentReplay
 from decima.policy.policy import Policy
 from decima.policy.scheduler import NeuralScheduler

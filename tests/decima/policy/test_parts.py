@@ -20,9 +20,8 @@ from decima.policy.config import PAPER_POLICY, SHORTCUT_POLICY, Feature, PolicyC
 from decima.policy.encoder import GraphTensors
 from decima.policy.errors import PolicyFileError
 from decima.policy.features import Featurizer
-from decima.policy.files import read_about, save_policy
+from decima.policy.files import load_actor, load_policy, read_about, save_policy
 from decima.policy.graphs import Graphs
-from decima.policy.loading import load_actor, load_policy
 from decima.policy.parts import ALLOWED, allow_parts, is_own, load_part
 from decima.policy.policy import Policy
 from simulator import Cluster, ClusterConfig, Observation

@@ -3,7 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from decima.policy import shipped as policies
-from decima.policy.loading import load_actor
+from decima.policy.files import load_actor
 from decima.policy.shipped import SHIPPED, default_policies
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from decima.learning.cluster.config import read_config
-from decima.policy.loading import load_policy
+from decima.policy.files import load_policy
 from decima.policy.scheduler import NeuralScheduler
 from decima.registry import make_scheduler
 from decima.settings import TrainingError

@@ -20,7 +20,7 @@ from decima.learning import Algorithm, Baseline, Batch, Curve, Returns, UpdateRe
 from decima.learning.checkpoint import load_checkpoint
 from decima.learning.cluster.config import read_config
 from decima.learning.cluster.trainer import Trainer
-from decima.policy.loading import load_actor, load_policy
+from decima.policy.files import load_actor, load_policy
 from decima.policy.parts import ALLOWED
 from decima.settings import TrainingError
 from tests.decima.cli.commands import assert_one_line_error

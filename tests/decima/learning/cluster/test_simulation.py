@@ -47,7 +47,7 @@ import sys
 from decima.evaluation.conditions import Conditions
 from decima.learning.cluster.curriculum import EpisodePlan
 from decima.learning.cluster.simulation import _judge, _roll_out, _Shared
-from decima.policy.loading import load_actor
+from decima.policy.files import load_actor
 from workloads.sources.open import SYNTHETIC, open_workload
 actor = load_actor("general")
 shared = _Shared(Conditions(open_workload(SYNTHETIC), num_jobs=2), actor.config)

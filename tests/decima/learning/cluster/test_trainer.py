@@ -22,8 +22,7 @@ from decima.learning.loop import CARD, CHECKPOINT, POLICY, IterationReport, Trai
 from decima.learning.metrics import read_metrics
 from decima.learning.updates import UpdateReport
 from decima.policy.errors import PolicyFileError
-from decima.policy.files import read_trained_on
-from decima.policy.loading import load_policy
+from decima.policy.files import load_policy, read_trained_on
 from decima.policy.policy import Policy
 from decima.settings import TrainingError
 from simulator.cluster.config import ClusterConfig
