@@ -19,6 +19,7 @@ ROAD = (
     "decima.schedulers",
     "decima.gym",
     "decima.policy",
+    "decima.workers",
     "decima.registry",
     "decima.evaluation",
     "decima.learning",
@@ -31,7 +32,7 @@ ROAD = (
 #: Nor do these know each other.
 APART = (("simulator.cluster", "simulator.grid"),)
 MOST_IN_A_CHAIN = 17
-MOST_IN_DECIMA = 14
+MOST_IN_DECIMA = 15
 
 
 @cache

@@ -129,7 +129,7 @@ JSON = click.option("--json", "json_file", cls=Aside, type=PATH, help="Write the
 
 
 class WhoWorks(click.ParamType):  # type: ignore[type-arg]  # generic in newer releases only
-    """Workers, see ``decima.evaluation.workers.check_workers``; refused before any work begins."""
+    """Workers, see ``decima.workers.pool.check_workers``; refused before any work begins."""
 
     name = "workers"
 
@@ -137,7 +137,7 @@ class WhoWorks(click.ParamType):  # type: ignore[type-arg]  # generic in newer r
         self, value: int | str, param: click.Parameter | None, ctx: click.Context | None
     ) -> int | str:
         """A number of processes, or a text that means actors of Ray."""
-        from decima.evaluation.workers import WorkerError, check_workers
+        from decima.workers.pool import WorkerError, check_workers
 
         try:
             return check_workers(value)

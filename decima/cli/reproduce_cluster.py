@@ -219,7 +219,6 @@ def on_cluster(name: str, command: str, tell: Tell, **values: Any) -> Shown:
         tell: told how far it is.
         values: of all options.
     """
-    from decima.evaluation.workers import available_cpus
     from decima.policy.files import load_actor
     from decima.studies import (
         fig9,
@@ -237,6 +236,7 @@ def on_cluster(name: str, command: str, tell: Tell, **values: Any) -> Shown:
     )
     from decima.studies.study import Study
     from decima.studies.study_report import shown
+    from decima.workers.pool import available_cpus
     from workloads.sources.open import EMBEDDED, open_workload
 
     studies: dict[str, Callable[..., Any]] = {

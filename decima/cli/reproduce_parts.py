@@ -124,9 +124,9 @@ def _packing(
     seed: int,
     workers: int | str | None,
 ) -> Shown:
-    from decima.evaluation.workers import available_cpus
     from decima.studies.packing import job_packing, packing
     from decima.studies.packing_report import shown
+    from decima.workers.pool import available_cpus
 
     named = workload_named(workload, profiles)
     if (instances is None) == (named is None):

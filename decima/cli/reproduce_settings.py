@@ -88,10 +88,10 @@ def on_settings(
     workers: int | str | None,
 ) -> Shown:
     """Measure the cells; what is not an option is as in ``reproduce_cluster.on_cluster``."""
-    from decima.evaluation.workers import available_cpus
     from decima.policy.files import load_actor
     from decima.studies.settings_grid import settings_grid, workloads
     from decima.studies.settings_grid_report import shown
+    from decima.workers.pool import available_cpus
 
     sources = {CELLS[each].source for each in cells or CELLS}
     unused = {

@@ -67,8 +67,8 @@ def train(context: click.Context, /, device: str, workers: int | str | None, **o
         explain(config, source, METRICS)
         return
 
-    from decima.evaluation.workers import available_cpus
     from decima.learning.cluster.trainer import train_policy
+    from decima.workers.pool import available_cpus
 
     against, knob = (
         "tuned weighted fair",

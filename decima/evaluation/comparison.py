@@ -29,9 +29,9 @@ from decima.evaluation.tuning import (
     sweep_ms,
     weighted_fair,
 )
-from decima.evaluation.workers import available_cpus, make_workers
 from decima.outputs import json_text, versions
 from decima.registry import ANY_POLICY, DEFAULT_POLICY, LEARNED, make_scheduler, policy_named
+from decima.workers.pool import available_cpus, make_workers
 from simulator.cluster.config import SEMANTICS
 from workloads.display import count_text, html_table
 from workloads.errors import check_whole

@@ -174,7 +174,7 @@ def compare(
             By default those of the command.
         checkpoint: name or file of the policy that ``decima`` follows; it then takes part.
         training: sequences that ``weighted-fair`` is tuned on.
-        workers: processes, or ``ray`` (see ``decima.evaluation.workers``). More than one process is for names and for
+        workers: processes, or ``ray`` (see ``decima.workers.pool``). More than one process is for names and for
             what can be imported, and a script then needs ``if __name__ == "__main__":``.
         workload: and all further ones: see ``make_conditions``.
 

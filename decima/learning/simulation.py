@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Any, Self
 
-from decima.evaluation.workers import make_workers
+from decima.workers.pool import make_workers
 
 __all__ = ["SharedSimulation"]
 

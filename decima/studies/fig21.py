@@ -16,11 +16,11 @@ from decima.evaluation.comparison import Comparison
 from decima.evaluation.conditions import Conditions
 from decima.evaluation.run import Run
 from decima.evaluation.tuning import HINDSIGHT
-from decima.evaluation.workers import make_workers
 from decima.outputs import make_folder
 from decima.studies.order_search import OrderSearch, search_orders, simplified_cluster
 from decima.studies.study import Study, Variant
 from decima.studies.study_report import FULL, RULE, Outcome
+from decima.workers.pool import make_workers
 from workloads.simplify import simplified
 from workloads.sources.workload_file import Workload, write_workload
 

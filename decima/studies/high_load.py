@@ -19,7 +19,6 @@ from decima.evaluation.comparison import Comparison
 from decima.evaluation.conditions import Conditions
 from decima.evaluation.intervals import Interval
 from decima.evaluation.run import run_scheduler
-from decima.evaluation.workers import make_workers
 from decima.policy.shipped import specialists
 from decima.registry import LEARNED
 from decima.show.style import GREY, LEGEND, finish_axes, new_figure, styles
@@ -27,6 +26,7 @@ from decima.show.tables import interval_text, new_table
 from decima.studies.multi_resource import GROUPS, jobs_by_work
 from decima.studies.study import Study
 from decima.studies.study_report import RULE, UNKNOWN, Outcome, paired_change
+from decima.workers.pool import make_workers
 from simulator.cluster.record import EpisodeRecord
 
 __all__ = ["LEVELS", "executors_by_load", "high_load", "plot_high_load"]

@@ -12,12 +12,12 @@ from decima.evaluation.comparison import Comparison
 from decima.evaluation.conditions import CompareError, Conditions
 from decima.evaluation.run import run_scheduler
 from decima.evaluation.tuning import HINDSIGHT
-from decima.evaluation.workers import make_workers
 from decima.policy.shipped import SHIPPED
 from decima.registry import LEARNED
 from decima.studies.claims import Claim
 from decima.studies.study import Study, Variant
 from decima.studies.study_report import FULL
+from decima.workers.pool import make_workers
 from simulator.cluster.config import TRACE, ExecutorClass
 from simulator.cluster.record import EpisodeRecord
 from workloads.arrivals import JobSequence

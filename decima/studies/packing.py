@@ -19,11 +19,11 @@ import numpy as np
 import pandas as pd
 
 from decima.evaluation.intervals import Interval, mean_interval
-from decima.evaluation.workers import make_workers
 from decima.outputs import json_text
 from decima.schedulers.graphene import Plan, Project, critical_path_first, graphene, random_order, tetris
 from decima.schedulers.graphene.online import project_of
 from decima.studies.projects import ProjectFileError, read_best, read_projects
+from decima.workers.pool import make_workers
 from simulator.cluster.config import ClusterConfig, check_demands
 from workloads.arrivals import JobSequence
 

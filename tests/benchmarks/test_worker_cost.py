@@ -17,7 +17,7 @@ from decima.learning.cluster.curriculum import plan_iteration
 from decima.learning.cluster.learner import Learner
 from decima.learning.cluster.simulation import Simulation
 from decima.policy.threads import one_thread
-from tests.decima.evaluation.ray_cluster import NEEDS_RAY
+from tests.decima.workers.ray_cluster import NEEDS_RAY
 
 pytestmark = pytest.mark.benchmark
 

@@ -14,7 +14,6 @@ from numpy.typing import ArrayLike, NDArray
 from decima.evaluation.fit import surroundings
 from decima.evaluation.intervals import Interval, mean_interval
 from decima.evaluation.tuning import HINDSIGHT
-from decima.evaluation.workers import check_workers
 from decima.learning.cluster.config import TrainingConfig, read_config, workload_overrides
 from decima.learning.cluster.curriculum import training_seeds, validation_seeds
 from decima.learning.cluster.learner import Learner
@@ -26,6 +25,7 @@ from decima.learning.loop import CONFIG, IterationReport, TrainingLoop, Training
 from decima.learning.progress import Tell, silent
 from decima.policy.files import TRAINED_ON, policy_path, read_about, save_policy
 from decima.settings import TrainingError
+from decima.workers.pool import check_workers
 
 if TYPE_CHECKING:
     from decima.policy.policy import Policy

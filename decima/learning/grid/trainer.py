@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from decima.evaluation.grid import MEASURES, Evaluation, evaluate, heuristics_for
-from decima.evaluation.workers import check_workers
 from decima.learning.grid.learner import VALIDATION_SEED, Learner
 from decima.learning.grid.metrics import METRICS
 from decima.learning.grid.simulation import Simulation
@@ -17,6 +16,7 @@ from decima.learning.loop import TrainingLoop, Validation
 from decima.policy.grid.files import read_about, save_network
 from decima.policy.grid.scheduler import VALIDATED, Actor
 from decima.settings import TrainingError
+from decima.workers.pool import check_workers
 from workloads.arrivals import RandomStream, random_stream
 from workloads.grid_jobs import JobSets
 

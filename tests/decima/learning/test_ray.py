@@ -21,8 +21,8 @@ from decima.learning.grid.trainer import DeepRMTrainer
 from decima.learning.loop import POLICY, IterationReport, TrainingLoop
 from decima.settings import read_settings
 from tests.decima.evaluation.examples import comparison
-from tests.decima.evaluation.ray_cluster import NEEDS_RAY, client_server, ray_cluster
 from tests.decima.learning.examples import assert_same_run
+from tests.decima.workers.ray_cluster import NEEDS_RAY, client_server, ray_cluster
 from tests.programs import PATIENCE_S
 
 pytestmark = [pytest.mark.slow, NEEDS_RAY]

@@ -1,4 +1,4 @@
-"""Workers that are processes of this machine, with clean ends: Ctrl-C, errors, a lost parent."""
+"""Workers in processes of this machine, which end cleanly after Ctrl-C, errors and the death of the parent."""
 
 from __future__ import annotations
 
@@ -20,32 +20,31 @@ __all__ = ["Processes", "WorkerError", "available_cpus"]
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-#: What every piece of work needs; sent to a worker once, when it starts.
+#: First argument of every call; sent to a worker once, when it starts.
 _shared: Any = None
 
 
 class WorkerError(DecimaError, RuntimeError):
-    """A worker ended without an answer, or none can be had."""
+    """Workers died or are not available."""
 
 
 def available_cpus() -> int:
-    """Number of CPUs that this process may use."""
+    """Return the number of CPUs that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 class Processes:
-    """See ``workers.Workers``.
+    """Worker pool of processes, see ``pool.Workers``.
 
-    With one process everything happens in the caller's own. More processes are spawned, which is the same on
-    every platform and safe beside threads; a script that uses them therefore needs the customary
-    ``if __name__ == "__main__":``. Workers leave Ctrl-C and SIGTERM to the caller: an exception inside the ``with``
-    block ends them at once.
+    A pool of one runs everything in the calling process. More processes are spawned, which works alike on every
+    platform and is safe beside threads; a script that uses them needs ``if __name__ == "__main__":``. Workers leave
+    Ctrl-C and SIGTERM to the caller: an exception inside the ``with`` block ends them at once.
 
     Args:
-        shared: handed to every call; picklable if there are several processes.
-        count: at least 1.
+        shared: first argument of every call; picklable if ``count`` is more than 1.
+        count: number of processes, at least 1.
     """
 
     def __init__(self, shared: Any, count: int) -> None:
@@ -72,17 +71,17 @@ class Processes:
         if error is not None:
             for process in set(multiprocessing.active_children()) - self._others:
                 process.kill()
-            # Whoever died in the middle of a result leaves the pool waiting for the rest, as this process could still
-            # write it; there is no public way to say that it will not.
+            # A worker that died while it sent a result leaves the pool waiting for the rest, because this process
+            # holds the other end open too; there is no public way to close it.
             self._pool._result_queue._writer.close()  # type: ignore[attr-defined]
         self._pool.shutdown(cancel_futures=True)
 
     def map(self, function: Callable[[Any, Item], Result], items: Iterable[Item]) -> Iterator[Result]:
-        """See ``workers.Workers``; a process that dies is an error.
+        """Yield results as they are ready, see ``pool.Workers``; the death of a process is an error.
 
         Raises:
             WorkerError: a worker process died.
-            Exception: whatever ``function`` raises first.
+            Exception: the first exception that ``function`` raises.
         """
         if self._pool is None:
             for item in items:
@@ -101,9 +100,9 @@ class Processes:
 
 @contextmanager
 def _children_leave_signals() -> Iterator[None]:
-    """Processes started here do not hear Ctrl-C or SIGTERM, from their first instruction on; here they wait meanwhile.
+    """Block Ctrl-C and SIGTERM in processes that are started inside, from their first instruction on.
 
-    Windows has no such masks; there, workers ignore them once they have begun.
+    In this process the signals wait. Windows has no signal masks; there, workers ignore the signals once they run.
     """
     if not hasattr(signal, "pthread_sigmask"):
         yield
@@ -118,7 +117,7 @@ def _children_leave_signals() -> Iterator[None]:
 def _start_worker(shared: Any) -> None:
     global _shared
     _shared = shared
-    # A process is one CPU's work. PyTorch, if it is imported here, would start as many threads as there are CPUs.
+    # One process uses one CPU; PyTorch would start a thread for each CPU of the machine.
     os.environ["OMP_NUM_THREADS"] = "1"
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
@@ -126,7 +125,7 @@ def _start_worker(shared: Any) -> None:
 
 
 def _end_with_parent() -> None:
-    """A killed parent cannot end its workers, and they would wait for work for ever."""
+    """End this worker when its parent dies: a killed parent cannot end its workers, which would wait for ever."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()

@@ -1,8 +1,8 @@
-"""Workers that are actors of a Ray cluster; needs the extra ``ray``.
+"""Workers in actors of a Ray cluster; needs the extra ``ray``.
 
-What all pieces of work need lies in Ray's object store, and travels once to each node. When an actor or its node dies,
-the piece of work that it had is done again by another, and a new actor is asked for, which begins wherever there is a
-CPU. The caller's process must stay alive.
+Data that all work items need lies in Ray's object store and is sent once to each node. When an actor or its node dies,
+another actor repeats its work item, and a replacement is requested, which starts wherever a CPU is free. The calling
+process must stay alive.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
 
-from decima.evaluation.processes import WorkerError, available_cpus
+from decima.workers.processes import WorkerError, available_cpus
 from workloads.errors import DecimaError
 
 __all__ = ["RayWorkers"]
@@ -28,28 +28,28 @@ __all__ = ["RayWorkers"]
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-#: How often a piece of work is begun at most.
+#: Maximum number of attempts for a work item.
 MOST_TRIES = 4
-#: Seconds in which at least one actor must have begun.
+#: Time within which an actor must have started, s.
 PATIENCE_S = 300.0
-#: Seconds in which a cluster must answer.
+#: Time within which a cluster must answer, s.
 CONNECT_S = 10.0
 
 
 class _Running(NamedTuple):
-    """What an actor is at: a piece of work, or its own beginning, which has no number."""
+    """An actor and the number of its work item; None while the actor starts."""
 
     actor: Any
     number: int | None
 
 
 class RayWorkers:
-    """See ``workers.Workers``.
+    """Worker pool of Ray actors, see ``pool.Workers``.
 
     Args:
-        shared: handed to every call; picklable.
-        spec: ``ray``, ``ray:N`` or ``ray://HOST:PORT``, see ``workers.check_workers``.
-        most: there is no use for more actors than this; any number if omitted.
+        shared: first argument of every call; picklable.
+        spec: ``ray``, ``ray:N`` or ``ray://HOST:PORT``, see ``pool.check_workers``.
+        most: maximum number of actors that have work; unlimited if None.
 
     Raises:
         WorkerError: the cluster cannot be reached, or has no CPUs.
@@ -81,11 +81,11 @@ class RayWorkers:
         self._idle, self._running = [], {}
 
     def map(self, function: Callable[[Any, Item], Result], items: Iterable[Item]) -> Iterator[Result]:
-        """See ``workers.Workers``.
+        """Yield results as they are ready, see ``pool.Workers``.
 
         Raises:
-            WorkerError: the actors died that had one and the same piece of work, or none begins.
-            Exception: whatever ``function`` raises first.
+            WorkerError: every attempt at one work item ended with the death of its actor, or no actor starts.
+            Exception: the first exception that ``function`` raises.
         """
         work = list(items)
         tries = [0] * len(work)
@@ -97,7 +97,7 @@ class RayWorkers:
                 while self._idle and waiting:
                     actor, number = self._idle.pop(), waiting.popleft()
                     tries[number] += 1
-                    # In a list, an actor fetches it by itself, and once.
+                    # Ray resolves references in arguments, but not in lists: so an actor fetches the function once.
                     self._running[actor.work.remote([common], work[number])] = _Running(actor, number)
                 ready, (actor, done) = self._next()
                 try:
@@ -118,7 +118,7 @@ class RayWorkers:
                     left -= 1
                     yield result
         finally:
-            # Where nobody waits for results any more, actors begin anew.
+            # Results are no longer wanted: replace the busy actors.
             for ready, each in list(self._running.items()):
                 if each.number is not None:
                     del self._running[ready]
@@ -126,12 +126,12 @@ class RayWorkers:
                     self._start_one()
 
     def _start_one(self) -> None:
-        """Ask for an actor. That it began is its first answer; it may have to wait for a CPU, and others work on."""
+        """Request an actor. Its first answer says that it started; until then it may wait for a CPU."""
         actor = self._make.remote([self._shared])
         self._running[actor.begun.remote()] = _Running(actor, None)
 
     def _next(self) -> tuple[Any, _Running]:
-        """The next answer that is there, and who gives it to which piece of work."""
+        """Wait for the next answer; return it with its actor and work item."""
         works = any(each.number is not None for each in self._running.values())
         ready, _ = self._ray.wait(list(self._running), timeout=None if works else PATIENCE_S)
         if not ready:
@@ -144,7 +144,7 @@ class RayWorkers:
             return self._ray.get(ready)
         except errors.RayTaskError as error:
             cause = error.cause
-            if isinstance(cause, errors.RayError):  # what it needed was lost
+            if isinstance(cause, errors.RayError):  # data that it needed was lost
                 raise _LostError(_first_line(cause)) from None
             raise (cause if isinstance(cause, Exception) else WorkerError(_first_line(error))) from None
         except errors.RayError as error:
@@ -152,16 +152,16 @@ class RayWorkers:
 
 
 class _LostError(DecimaError):
-    """A worker died, or its answer was lost."""
+    """An actor died, or its answer was lost."""
 
 
 class _Actor:
-    """Does one piece of work after the other, in a process of its own."""
+    """Actor that runs work items one after the other, in a process of its own."""
 
     def __init__(self, shared: list[Any]) -> None:
         import ray
 
-        # As in local processes; before PyTorch is imported, which what is shared may do.
+        # As in local processes; before PyTorch is imported, which unpickling may do.
         os.environ["OMP_NUM_THREADS"] = "1"
         self._get = ray.get
         self._shared = ray.get(shared[0])
@@ -169,7 +169,7 @@ class _Actor:
         self._function: Any = None
 
     def begun(self) -> None:
-        """Answers as soon as there is somebody to."""
+        """Answer as soon as the actor runs."""
 
     def work(self, function: list[Any], item: Any) -> Any:
         if self._known != function[0]:
@@ -177,22 +177,22 @@ class _Actor:
         return self._function(self._shared, item)
 
 
-#: What Ray reads when it is imported. It is to report nothing to its makers, and not to print on the caller's stdout
-#: what workers and nodes have to say; what concerns the work is raised here.
+#: Environment variables that Ray reads at import: no usage statistics, and no output of workers and nodes on the
+#: caller's stdout; errors of work items are raised here.
 QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_DEDUP_LOGS_SKIP_REGEX": ".*",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
-#: Also read then: without it, even a Ray of one machine listens on all addresses of the machine, to whoever comes, and
+#: Also read at import: without it, even a local Ray listens on all addresses of the machine, and
 #: ``_node_ip_address`` does not change that.
 LOOPBACK_ONLY = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
-#: Where Ray is started here: its workers are as important as any other process of the caller.
+#: Where Ray is started here: its workers get the priority of the caller's other processes.
 NOT_NICE = {"RAY_worker_niceness": "0"}
 
 
 def _connect(spec: str, cpus: int) -> Any:
-    """Join a cluster, or start one that only this machine can reach, unless this process has one already.
+    """Connect to a cluster, or start one that only this machine can reach; keep an existing connection.
 
     Returns:
         The module ``ray``.
@@ -225,10 +225,10 @@ def _connect(spec: str, cpus: int) -> Any:
 
 
 def _reach(address: str) -> None:
-    """Refuse at once an address where nobody listens; Ray would try for minutes.
+    """Refuse an unreachable address at once; Ray would try for minutes.
 
     Raises:
-        OSError: nobody does.
+        OSError: the address does not accept connections.
     """
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if port.isdecimal():
@@ -236,19 +236,19 @@ def _reach(address: str) -> None:
 
 
 def _token() -> dict[str, str]:
-    """What a caller must be told who has the token of a cluster: without it, a client does not show it."""
+    """Return the variable that makes a client send the cluster's token, if the caller has a token."""
     here = [os.environ.get(name) for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")]
     return {"RAY_AUTH_MODE": "token"} if any(here) or Path("~/.ray/auth_token").expanduser().is_file() else {}
 
 
 def _only_here(ray: Any) -> bool:
-    """Whether no node has an address that other machines can reach."""
+    """Return whether all nodes have loopback addresses only."""
     return all(ip_address(node["NodeManagerAddress"]).is_loopback for node in ray.nodes())
 
 
 @contextmanager
 def _same_signals() -> Iterator[None]:
-    """Ray takes SIGTERM for itself; it is the caller's."""
+    """Give SIGTERM back to the caller after Ray has taken it."""
     before = signal.getsignal(signal.SIGTERM)
     try:
         yield
@@ -258,6 +258,6 @@ def _same_signals() -> Iterator[None]:
 
 
 def _first_line(error: BaseException) -> str:
-    """What it says; the reason too, where that is below."""
+    """Return the first line of an error message, with the last line if the first ends in a colon."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
     return f"{lines[0]} {lines[-1]}" if lines[0].endswith(":") and len(lines) > 1 else lines[0]

@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from decima.evaluation import workers as module
-from decima.evaluation.workers import WorkerError, check_workers, make_workers
-from tests.decima.evaluation.ray_cluster import NEEDS_RAY, ray_cluster
+from decima.workers import pool as module
+from decima.workers.pool import WorkerError, check_workers, make_workers, map_in_order
+from tests.decima.workers.ray_cluster import NEEDS_RAY, ray_cluster
 from tests.programs import started
 
 #: What is asked of all workers, is asked of these.
@@ -37,6 +37,13 @@ def _shut_down() -> None:
 
 def scaled(factor: int, item: int) -> tuple[int, int]:
     return item, factor * item
+
+
+def busy(factor: int, item: int) -> int:
+    begun = time.process_time()
+    while time.process_time() == begun:
+        pass
+    return factor * item
 
 
 def failing(shared: str, item: int) -> int:
@@ -102,8 +109,8 @@ def test_an_interruption_ends_a_worker_in_the_middle_of_an_answer(tmp_path: Path
     path = tmp_path / "written"
     code = f"""
 import os, pathlib, signal, threading, time
-from decima.evaluation.workers import make_workers
-from tests.decima.evaluation.test_workers import cut_off
+from decima.workers.pool import make_workers
+from tests.decima.workers.test_workers import cut_off
 
 path = pathlib.Path({str(path)!r})
 
@@ -232,3 +239,17 @@ def test_a_cluster_that_is_not_there_is_told_at_once(by_name: bool, monkeypatch:
 def test_there_are_no_more_processes_than_work() -> None:
     with make_workers(None, 5, most=1) as workers:
         assert workers.count == 1
+
+
+@pytest.mark.parametrize("count", WORKERS)
+def test_results_come_in_the_order_of_the_items_with_the_time_of_other_processes(count: int | str) -> None:
+    seen: list[tuple[int, int]] = []
+    with make_workers(3, count) as workers:
+        results, elsewhere_s = map_in_order(
+            workers, busy, [2, 1, 4], lambda done, total: seen.append((done, total)), [1, 2, 3]
+        )
+    assert results == [6, 3, 12]
+    assert (elsewhere_s > 0) == (count != 1)
+    assert len(seen) == 4
+    assert (seen[0], seen[-1]) == ((0, 6), (6, 6))
+    assert seen == sorted(seen)

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from decima.evaluation.ray_workers import LOOPBACK_ONLY, NOT_NICE, QUIET
+from decima.workers.ray import LOOPBACK_ONLY, NOT_NICE, QUIET
 from tests.programs import PATIENCE_S, started
 
 #: For tests that start Ray, which takes about 10 s.

@@ -1,0 +1,137 @@
+"""Worker pools: which one a specification such as ``4`` or ``ray:8`` means, and how work items are mapped over it.
+
+Results arrive as they are ready and must not depend on where, or in what order, work items were run.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from importlib.util import find_spec
+from types import TracebackType
+from typing import Any, Protocol, Self, TypeVar
+
+from decima.workers.processes import Processes, WorkerError, available_cpus
+from decima.workers.ray import RayWorkers
+
+__all__ = ["WorkerError", "Workers", "available_cpus", "check_workers", "make_workers", "map_in_order"]
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+#: Maximum number of processes; all of them start with the first work item.
+MOST = 1024
+EXPECTED = f"a number from 1 to {MOST}, ray, ray:N or ray://HOST:PORT"
+
+
+class Workers(Protocol):
+    """Worker pool that calls ``function(shared, item)`` for many items; a context manager.
+
+    An exception inside the ``with`` block stops all work at once.
+
+    Attributes:
+        count: number of workers.
+    """
+
+    count: int
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    def map(self, function: Callable[[Any, Item], Result], items: Iterable[Item]) -> Iterator[Result]:
+        """Yield results in the order of completion; items start in the given order.
+
+        Data that all items need belongs to the function (``functools.partial``), which is sent once to each place.
+
+        Raises:
+            WorkerError: workers died, after the last retry.
+            Exception: the first exception that ``function`` raises.
+        """
+
+
+def check_workers(spec: int | str) -> int | str:
+    """Validate a specification of workers.
+
+    Args:
+        spec: number of processes; ``ray`` or ``ray:N`` for actors of the Ray cluster that ``RAY_ADDRESS`` names, or of
+            a cluster started here; ``ray://HOST:PORT`` for a remote cluster. Without N, one worker per CPU.
+
+    Returns:
+        The specification; a number as ``int``.
+
+    Raises:
+        WorkerError: the specification is malformed, or Ray is not installed.
+    """
+    text = str(spec)
+    if re.fullmatch(r"[1-9]\d{,3}", text, re.ASCII) and int(text) <= MOST:
+        return int(text)
+    if not re.fullmatch(r"ray(:[1-9]\d*)?|ray://[^/\s]+:\d+", text, re.ASCII):
+        raise WorkerError(f"{text!r} are no workers: expected {EXPECTED}")
+    if find_spec("ray") is None:
+        raise WorkerError("workers of Ray need the ray package: pip install -e '.[ray]'")
+    return text
+
+
+def make_workers(shared: Any, spec: int | str, most: int | None = None) -> Workers:
+    """Create the worker pool of a specification.
+
+    Args:
+        shared: first argument of every call; picklable unless the work stays in this process.
+        spec: see ``check_workers``.
+        most: maximum number of workers that have work; unlimited if None.
+
+    Raises:
+        WorkerError: the workers are not available.
+    """
+    spec = check_workers(spec)
+    if isinstance(spec, str):
+        return RayWorkers(shared, spec, most)
+    return Processes(shared, spec if most is None else max(1, min(spec, most)))
+
+
+def map_in_order(
+    workers: Workers,
+    function: Callable[[Any, Item], Result],
+    items: Sequence[Item],
+    progress: Callable[[int, int], None] = lambda done, total: None,
+    sizes: Iterable[int] | None = None,
+) -> tuple[list[Result], float]:
+    """Run work items and return their results in the order of the items.
+
+    Args:
+        workers: the pool.
+        function: called as ``function(shared, item)``.
+        items: the work items.
+        progress: progress callback, called with the size of the finished items and of all items.
+        sizes: size of each item; 1 if omitted.
+
+    Returns:
+        The results, and the CPU time that other processes spent on them, s.
+
+    Raises:
+        WorkerError: workers died.
+        Exception: the first exception that ``function`` raises.
+    """
+    size = [1] * len(items) if sizes is None else list(sizes)
+    results: dict[int, Result] = {}
+    elsewhere_s = 0.0
+    progress(0, sum(size))
+    for number, result, process, cpu_s in workers.map(partial(_timed, function), list(enumerate(items))):
+        results[number] = result
+        elsewhere_s += cpu_s if process != os.getpid() else 0.0
+        progress(sum(size[each] for each in results), sum(size))
+    return [results[number] for number in range(len(items))], elsewhere_s
+
+
+def _timed(
+    function: Callable[[Any, Item], Result], shared: Any, work: tuple[int, Item]
+) -> tuple[int, Result, int, float]:
+    number, item = work
+    begun = time.process_time()
+    return number, function(shared, item), os.getpid(), time.process_time() - begun
