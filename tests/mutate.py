@@ -3,6 +3,8 @@
     pip install -c constraints.txt -e '.[dev]'
     python -m tests.mutate simulator/cluster --tests tests/simulator --no-jit --out survivors.diff
 
+The tests run once as they are, and coverage tells which test runs which line: of a change, only those tests are run
+that reach it, the shortest first.
 Cosmic Ray says what can be changed; of all that it would do in one place, one change is drawn. Each process works in
 a copy of the checkout of its own and forks for each change, so that libraries are imported once. A change that makes
 the tests fail, or hang, is killed; the others are shown. ``--save`` and ``--load`` take the changes to another
@@ -28,9 +30,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import click
+import coverage
+import hypothesis
+import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 #: Changes that are none: decorators compile or register, and small numbers that are equal are the same.
@@ -139,14 +144,87 @@ def prepare() -> None:
         importlib.import_module(name)
 
 
+class Reached(NamedTuple):
+    """The tests that run each line of the changed packages, and how long each test takes.
+
+    Attributes:
+        tests: By file and line, names (node ids) of tests.
+        seconds: By name of a test, wall-clock seconds; its keys are all tests.
+    """
+
+    tests: dict[str, dict[int, list[str]]]
+    seconds: dict[str, float]
+
+    def by(self, mutant: Mutant, most_s: float) -> list[str]:
+        """Names of the tests that reach a change, shortest first, of at most ``most_s`` seconds together.
+
+        A line that runs at import only (a default, a constant) is reached by the tests of the function or class
+        around it, or else of the file.
+        """
+        lines = self.tests.get(mutant.file, {})
+        around = [
+            (node.lineno, node.end_lineno or node.lineno)
+            for node in ast.walk(ast.parse((ROOT / mutant.file).read_text()))
+            if isinstance(node, ast.stmt) and node.lineno <= mutant.line <= (node.end_lineno or node.lineno)
+        ]
+        found: set[str] = set(lines.get(mutant.line, ()))
+        for first, last in [*sorted(around, key=lambda each: each[1] - each[0]), (1, 1 << 30)]:
+            if not found:
+                found = {name for line, names in lines.items() if first <= line <= last for name in names}
+        chosen, total_s = [], 0.0
+        for name in sorted(found or self.seconds, key=lambda each: self.seconds.get(each, 0.0)):
+            total_s += self.seconds.get(name, 0.0)
+            if chosen and total_s > most_s:
+                break
+            chosen.append(name)
+        return chosen
+
+
+class _Watch:
+    """A plugin of pytest: which test runs which line (by contexts of coverage), and the seconds of each test."""
+
+    def __init__(self, coverage: Any) -> None:
+        self.coverage = coverage
+        self.seconds: Counter[str] = Counter()
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+        self.coverage.switch_context(item.nodeid)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self.seconds[report.nodeid] += report.duration
+
+
+class _Choice:
+    """A plugin of pytest that keeps the chosen tests only, in this order."""
+
+    def __init__(self, names: list[str]) -> None:
+        self.place = {name: place for place, name in enumerate(names)}
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        items[:] = sorted(
+            (item for item in items if item.nodeid in self.place), key=lambda item: self.place[item.nodeid]
+        )
+
+
+def reached(folders: list[str], tests: list[str], limit_s: float) -> Reached | None:
+    """Run the tests as they are and say which test reaches which line; None if they fail."""
+    with tempfile.NamedTemporaryFile() as answer:
+        if not _pass(tests, limit_s, watch=(folders, answer.name)):
+            return None
+        lines, seconds = json.loads(Path(answer.name).read_text())
+    return Reached(
+        {file: {int(at): names for at, names in of.items()} for file, of in lines.items()}, seconds
+    )
+
+
 def survives(mutant: Mutant, tests: list[str], limit_s: float) -> bool:
-    """Whether the tests pass with this change; those that are named like the changed file are tried first."""
+    """Whether the tests with these names pass with this change."""
     file = Path(mutant.file)
     before = file.read_text()
-    own = Path("tests", *file.parent.parts, f"test_{file.name}")
     file.write_text(mutant.text)
     try:
-        return _pass([*([str(own)] if own.exists() else []), *tests], limit_s)
+        return _pass(list(dict.fromkeys(name.partition("::")[0] for name in tests)), limit_s, choice=tests)
     finally:
         file.write_text(before)
 
@@ -161,29 +239,57 @@ class _Limit:
         signal.setitimer(signal.ITIMER_VIRTUAL, self.limit_s)
 
 
-def _pass(tests: list[str], limit_s: float) -> bool:
+def _run(tests: list[str], plugins: list[Any], watch: tuple[list[str], str] | None) -> int:
+    """Run pytest in this process and return its exit status."""
+    # That an example fails is enough; a simpler one that fails would take minutes to find.
+    phases = (hypothesis.Phase.explicit, hypothesis.Phase.generate)
+    hypothesis.settings.register_profile("mutation", phases=phases, derandomize=True, database=None)
+    options = ["-x", "-q", "-n0", "-p", "no:cacheprovider", "-m", "not slow and not benchmark"]
+    # Libraries are imported already.
+    options += ["--hypothesis-profile=mutation", "-W", "ignore::pytest.PytestAssertRewriteWarning"]
+    if watch is None:
+        return int(pytest.main([*options, *tests], plugins=plugins))
+    folders, answer = watch
+    measured = coverage.Coverage(data_file=None, include=[f"{folder}/*" for folder in folders])
+    watched = _Watch(measured)
+    measured.start()
+    status = int(pytest.main([*options, *tests], plugins=[*plugins, watched]))
+    measured.stop()
+    data = measured.get_data()
+    lines = {
+        os.path.relpath(file): {
+            at: [name for name in names if name] for at, names in data.contexts_by_lineno(file).items()
+        }
+        for file in data.measured_files()
+    }
+    Path(answer).write_text(json.dumps([lines, watched.seconds]))
+    return status
+
+
+def _pass(
+    tests: list[str],
+    limit_s: float,
+    choice: list[str] | None = None,
+    watch: tuple[list[str], str] | None = None,
+) -> bool:
     """Whether the tests pass here, in a process of their own that begins as this one."""
     child = os.fork()
     if child == 0:
         os.setsid()
-        null = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null, 1)
-        os.dup2(null, 2)
-        import hypothesis
-        import pytest
-
-        # That an example fails is enough; a simpler one that fails would take minutes to find.
-        phases = (hypothesis.Phase.explicit, hypothesis.Phase.generate)
-        hypothesis.settings.register_profile("mutation", phases=phases, derandomize=True, database=None)
-        options = ["-x", "-q", "-n0", "-p", "no:cacheprovider", "-m", "not slow and not benchmark"]
-        # Libraries are imported already.
-        options += ["--hypothesis-profile=mutation", "-W", "ignore::pytest.PytestAssertRewriteWarning"]
-        os._exit(int(pytest.main([*options, *tests], plugins=[_Limit(limit_s)])))
-    until = time.monotonic() + 30 * limit_s  # for what waits
+        if watch is None:  # a test that fails on the code as it is, is shown
+            null = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(null, 1)
+            os.dup2(null, 2)
+        plugins: list[Any] = [] if watch else [_Limit(limit_s)]
+        if choice is not None:
+            plugins.append(_Choice(choice))
+        os._exit(_run(tests, plugins, watch))
+    until = time.monotonic() + (3600 if watch else 30 * limit_s)  # for what waits
     while time.monotonic() < until:
         pid, status = os.waitpid(child, os.WNOHANG)
         if pid:
-            return os.waitstatus_to_exitcode(status) == 0
+            # 5: the change gives other names to all chosen tests, which proves nothing.
+            return os.waitstatus_to_exitcode(status) in (0, 5)
         time.sleep(0.05)
     os.killpg(child, signal.SIGKILL)
     os.waitpid(child, 0)
@@ -217,6 +323,7 @@ def _write(path: Path, found: list[Mutant]) -> None:
 @click.option("--seed", default=0)
 @click.option("--processes", default=os.cpu_count() or 1)
 @click.option("--limit", "limit_s", default=40.0, help="Seconds of CPU time after which a test hangs.")
+@click.option("--within", "within_s", default=60.0, help="Seconds of tests that are run for one change.")
 @click.option("--until", "until_s", type=float, help="Seconds after which no more changes are tried.")
 @click.option("--out", type=click.Path(path_type=Path), default=Path("survivors.diff"))
 @click.option("--save", type=click.Path(path_type=Path), help="Write the changes to this file, and end.")
@@ -224,7 +331,9 @@ def _write(path: Path, found: list[Mutant]) -> None:
     "--alive", type=click.Path(path_type=Path), help="Write what survives to this file, for --load."
 )
 @click.option("--load", type=click.Path(exists=True, path_type=Path), help="Take the changes from this file.")
-def main(folders, tests, no_jit, most, seed, processes, limit_s, until_s, out, save, alive, load) -> None:
+def main(
+    folders, tests, no_jit, most, seed, processes, limit_s, within_s, until_s, out, save, alive, load
+) -> None:
     """Try changes of the code in FOLDERS and print what share of them the tests notice."""
     if load is not None:
         found = [Mutant(*each) for each in json.loads(gzip.decompress(load.read_bytes()))]
@@ -241,17 +350,20 @@ def main(folders, tests, no_jit, most, seed, processes, limit_s, until_s, out, s
     if no_jit:
         os.environ["NUMBA_DISABLE_JIT"] = "1"
     tried, survivors = Counter[str](), []
-    unchanged = Mutant(found[0].file, 0, (ROOT / found[0].file).read_text())
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(processes, context, initializer=prepare) as pool:
-        if not pool.submit(survives, unchanged, list(tests), limit_s).result():
+        watched = pool.submit(reached, [str(folder) for folder in folders], list(tests), limit_s).result()
+        if watched is None:
             raise click.ClickException("the tests fail as it is")
-        runs = {pool.submit(survives, mutant, list(tests), limit_s): mutant for mutant in found}
+        runs = {
+            pool.submit(survives, mutant, watched.by(mutant, within_s), limit_s): mutant for mutant in found
+        }
         try:
             for run in as_completed(runs, timeout=until_s):
                 tried[runs[run].file] += 1
                 if run.result():
                     survivors.append(runs[run])
+                    click.echo(f"survives: {runs[run].file}:{runs[run].line}", err=True)
                 if sum(tried.values()) % 50 == 0:
                     click.echo(f"{sum(tried.values())} tried, {len(survivors)} survive", err=True)
         except TimeoutError:
