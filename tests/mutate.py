@@ -243,7 +243,14 @@ def _run(tests: list[str], plugins: list[Any], watch: tuple[list[str], str] | No
     """Run pytest in this process and return its exit status."""
     # That an example fails is enough; a simpler one that fails would take minutes to find.
     phases = (hypothesis.Phase.explicit, hypothesis.Phase.generate)
-    hypothesis.settings.register_profile("mutation", phases=phases, derandomize=True, database=None)
+    hypothesis.settings.register_profile(
+        "mutation",
+        phases=phases,
+        derandomize=True,
+        database=None,
+        deadline=None,
+        suppress_health_check=list(hypothesis.HealthCheck),
+    )
     options = ["-x", "-q", "-n0", "-p", "no:cacheprovider", "-m", "not slow and not benchmark"]
     # Libraries are imported already.
     options += ["--hypothesis-profile=mutation", "-W", "ignore::pytest.PytestAssertRewriteWarning"]

@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from decima.schedulers import JobOrder, SjfCp
@@ -50,7 +50,7 @@ def test_executors_wait_for_the_next_stage_of_an_urgent_job_only_if_they_are_sen
     assert busy.completion_ms.tolist() == [5000.0, 15_000.0]
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow], max_examples=25)
+@settings(max_examples=25)
 @given(job_sequences(), st.integers(1, 12))
 def test_by_total_work_it_is_sjf_cp(sequence: JobSequence, executors: int) -> None:
     config = ClusterConfig(executor_classes=(ExecutorClass(executors, **LARGE),))

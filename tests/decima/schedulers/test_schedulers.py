@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from decima.registry import SCHEDULERS, make_scheduler
@@ -242,7 +242,7 @@ def dynamic_partition(observation: Observation) -> list[tuple[int, int]] | None:
 
 
 @pytest.mark.parametrize("name", SCHEDULERS)
-@settings(deadline=None, max_examples=15, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=15, derandomize=True)
 @given(job_sequences(), executor_classes(), st.sampled_from([0.0, 20.0, 2000.0]))
 def test_every_job_ends_whatever_the_executors_are(
     name: str, sequence: JobSequence, classes: tuple[ExecutorClass, ...], moving_delay_ms: float
@@ -252,7 +252,7 @@ def test_every_job_ends_whatever_the_executors_are(
     assert not np.isnan(record.completion_ms).any()
 
 
-@settings(deadline=None, max_examples=60, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=60, derandomize=True)
 @given(job_sequences(), st.integers(1, 12), st.sampled_from([PAPER, DECIMA_SIM]))
 def test_fair_decides_as_the_published_rule_but_idles_nobody(
     sequence: JobSequence, executors: int, semantics: Semantics

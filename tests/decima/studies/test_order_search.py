@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from decima.schedulers import JobOrder, SjfCp
@@ -48,7 +48,7 @@ def small_jobs(draw: st.DrawFn) -> JobProfile:
     return job(*stages, edges=edges)
 
 
-@settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=30)
 @given(st.lists(small_jobs(), min_size=1, max_size=4), st.integers(1, 8), st.booleans())
 def test_no_order_is_better_than_the_one_found(
     profiles: list[JobProfile], executors: int, ahead: bool
@@ -60,7 +60,7 @@ def test_no_order_is_better_than_the_one_found(
     check_account(found, sequence, executors)
 
 
-@settings(deadline=None, max_examples=20, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=20)
 @given(st.lists(small_jobs(), min_size=2, max_size=4), st.integers(1, 8), st.booleans(), st.integers(1, 10))
 def test_the_lower_bound_holds_whenever_the_search_stops(
     profiles: list[JobProfile], executors: int, ahead: bool, max_evaluations: int

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import fields
 
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import Phase, settings
 from hypothesis import strategies as st
 
 from simulator import DECIMA_SIM, PAPER, ClusterConfig, ExecutorClass, Semantics
@@ -16,7 +16,6 @@ MANY = settings(
     deadline=None,
     derandomize=True,
     phases=[Phase.explicit, Phase.generate, Phase.shrink],
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 
 #: Of decisions, and how likely executors are left idle although there is work.

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from gymnasium.error import InvalidAction, ResetNeeded
 from gymnasium.utils.env_checker import check_env, data_equivalence
-from hypothesis import HealthCheck, event, given, settings
+from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -155,7 +155,7 @@ def test_a_sequence_can_be_given() -> None:
     assert env.cluster.sequence is sequence
 
 
-@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60, deadline=None, derandomize=True)
 @given(
     clusters(max_time=True),
     job_sequences(),

@@ -10,7 +10,7 @@ from heapq import heapify, heapreplace
 import numba
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from numpy.typing import NDArray
 
 from decima.schedulers import Fair, Fifo, RandomChoice, Scheduler, SjfCp
@@ -133,7 +133,7 @@ def test_every_single_customer_of_a_fifo_queue_waits_exactly_as_long_as_it_must(
     assert record.jct_ms.tolist() == (expected + service_ms).tolist()
 
 
-@settings(deadline=None, max_examples=40, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=40, derandomize=True)
 @given(job_sequences())
 def test_littles_law_holds_in_every_episode(sequence: JobSequence) -> None:
     """The area below the number of jobs in the system is the sum of their times in the system."""

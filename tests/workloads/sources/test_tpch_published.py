@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workloads.job import Wave, WorkloadError
@@ -445,7 +445,7 @@ json_like = st.recursive(
 )
 
 
-@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=100)
 @given(
     stages=json_like | st.dictionaries(st.just(0), st.fixed_dictionaries(dict.fromkeys(tables(), json_like)))
 )

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import workloads.sources.workload_file
@@ -157,7 +157,7 @@ def test_the_name_is_the_files_or_that_of_the_file(tmp_path: Path) -> None:
 # There and back
 
 
-@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=50)
 @given(
     sequence=job_sequences(),
     name=st.text(st.characters(exclude_categories=["Cs"])),
@@ -177,7 +177,7 @@ def test_round_trip(tmp_path: Path, sequence: JobSequence, name: str, suffix: st
         assert_same(left, right)
 
 
-@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=50)
 @given(profile=job_profiles())
 def test_round_trip_of_a_library_and_its_bytes(tmp_path: Path, profile: JobProfile) -> None:
     path = tmp_path / "w.json"
@@ -481,7 +481,6 @@ json_like = st.recursive(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     key=st.sampled_from(sorted(minimal())),
     top=json_like,
