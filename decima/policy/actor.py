@@ -15,24 +15,26 @@ from numpy.typing import NDArray
 from decima.policy.compiled import network
 from decima.policy.compiled.graphs import LIMIT_KINDS
 from decima.policy.config import PolicyConfig
-from decima.policy.graphs import Graphs
+from decima.policy.graphs import NO_GUARD, Graphs, Guard
 
 __all__ = ["Actor", "Choices", "array_shapes"]
 
 
 @dataclass(frozen=True, eq=False)
 class Choices:
-    """What was chosen in each of B observations.
+    """Choices of a policy in B observations.
 
     Attributes:
-        stage: int32 [B]; number in the observation's graph, -1 where none may be chosen.
-        count: int32 [B]; the limit less the stage's ``Graphs.low``.
+        stage: int32 [B]; place in the observation's stage arrays, -1 where no stage may be chosen.
+        limit: int32 [B]; parallelism limit, above ``Graphs.low`` and at most ``Graphs.high`` of the stage.
         log_probability: float32 [B]; of stage and limit together.
+        guarded: bool [B]; the policy chose again, among what its guard leaves.
     """
 
     stage: NDArray[np.int32]
-    count: NDArray[np.int32]
+    limit: NDArray[np.int32]
     log_probability: NDArray[np.float32]
+    guarded: NDArray[np.bool_]
 
 
 def array_shapes(config: PolicyConfig) -> dict[str, tuple[int, ...]]:
@@ -85,16 +87,21 @@ class Actor:
             median_limit=config.wait,
         )
 
-    def act(self, graphs: Graphs, uniforms: NDArray[np.float64] | None = None) -> Choices:
+    def act(
+        self, graphs: Graphs, uniforms: NDArray[np.float64] | None = None, guard: Guard = NO_GUARD
+    ) -> Choices:
         """Decide in each observation.
 
         Args:
             graphs: B observations.
-            uniforms: float64 [B, 2] in [0, 1), to sample with; without them the likeliest stage, and its
-                likeliest limit, are chosen. Where waiting is a choice, it is the median limit: many limits that do
-                much the same share their probability, and no single one may be as likely as waiting.
+            uniforms: float64 [B, 2] in [0, 1), or [B, 4] with a guard: the random numbers to sample with. Without
+                them the likeliest stage, and its likeliest limit, are chosen. Where waiting is a choice, it is the
+                median limit: many limits that do much the same share their probability, and no single one may be as
+                likely as waiting.
+            guard: ``low`` and ``high`` of the choices that a guard leaves. Where the policy's choice is not among
+                them, it chooses again among these, with the second pair of random numbers.
         """
         greedy = uniforms is None
         if uniforms is None:
-            uniforms = np.empty((graphs.num_graphs, 2))
-        return Choices(*network.act(graphs, self._network, uniforms, greedy))
+            uniforms = np.empty((graphs.num_graphs, 4))
+        return Choices(*network.act(graphs, self._network, uniforms, greedy, *guard))

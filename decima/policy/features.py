@@ -17,7 +17,7 @@ from decima.policy.compiled.graphs import LIMIT_KINDS, Jobs, Recipe, Seen, build
 from decima.policy.compiled.guard import Patience
 from decima.policy.config import PolicyConfig
 from decima.policy.feature_config import FEATURE_NAMES
-from decima.policy.graphs import Graphs
+from decima.policy.graphs import Graphs, Guard
 from decima.policy.own_features import Columns
 from decima.schedulers.packed_srpt import PackedSrpt
 from decima.schedulers.priced_srpt import PricedSrpt
@@ -53,18 +53,17 @@ class Featurizer:
     Args:
         config: which features.
         messages: those of a job, as :func:`message_order` gives them; by default in the order that ``config`` names.
-        guard: whether it is no choice to leave executors idle, or to have them wait for a stage that opens late, while
-            a stage that is ready is worth a move; by default as ``config`` says.
+        guard: whether to tell, too, what a guard leaves of the choices of a policy that was not trained with it.
     """
 
     def __init__(
         self,
         config: PolicyConfig,
         messages: Callable[[JobProfile], NDArray[np.int32]] | None = None,
-        guard: bool | None = None,
+        guard: bool = False,
     ) -> None:
         self.config = config
-        self.guard = config.guard if guard is None else guard
+        self.guard = guard or config.guard
         published = config.message_order == "decima-sim"
         self._order = messages or (published_message_order if published else message_order)
         self._known = PerJob(self._of_profile, _joined)
@@ -77,6 +76,7 @@ class Featurizer:
             np.array([feature.log for feature in features], dtype=np.bool_),
             len(self._of_stages.known),
             config.finished_stages,
+            config.guard,
             LIMIT_KINDS[config.limit],
             config.all_limits,
             config.num_limits,
@@ -120,49 +120,54 @@ class Featurizer:
             patience,
         )
 
-    def _waiting(self, observation: Observation, graph: Graphs, row: int) -> int:
-        """The count that means to wait: 1 where a stage may be chosen and that is a choice, else 0, which is none."""
-        place, low = int(graph.place[row]), int(graph.low[row])
-        if self.config.limit == "stage":
-            return int(observation.running_executors[place]) - low
-        return observation.held(int(observation.stage_job[place])) - low
+    def decision(self, observation: Observation, stage: int, limit: int) -> Decision | None:
+        """Return the decision that a choice of the policy stands for; None leaves the executors idle.
 
-    def decision(self, observation: Observation, graph: Graphs, row: int, count: int) -> Decision | None:
-        """What a choice does, as ``policy.Choices`` has it: a stage's row in the graph, and its limit less ``low``."""
-        more = count - self._waiting(observation, graph, row)
-        place = int(graph.place[row])
-        return Decision(place, observation.held(int(observation.stage_job[place])) + more) if more else None
+        Args:
+            observation: where it was made.
+            stage: place in the observation's stage arrays.
+            limit: of the stage's job, or of the stage where the policy's limits are those of stages.
+        """
+        held = observation.held(int(observation.stage_job[stage]))
+        if self.config.limit == "stage":
+            limit += held - int(observation.running_executors[stage])
+        return Decision(stage, limit) if limit > held else None
 
     def choice(
         self, observation: Observation, graph: Graphs, decision: Decision | None
     ) -> tuple[int, int] | None:
-        """The choice that does what a decision does: a stage's row, and its limit less ``low``; if there is one.
+        """Return the choice of the policy that stands for a decision; None if there is none. See :meth:`decision`.
 
-        To wait is a choice at every stage; it is taken to be one of the job with the least work left. The largest limit
-        stands for all above it.
+        Leaving the executors idle is a choice at every stage; the one of the job with the least work left is taken.
+        The largest limit stands for all above it.
         """
-        place = _of_shortest(observation) if decision is None else decision.stage
-        row = int(np.searchsorted(graph.place, place))
-        most, waiting = int(graph.high[row] - graph.low[row]), self._waiting(observation, graph, row)
-        if decision is None:
-            return (row, waiting) if most and waiting else None
-        held = observation.held(int(observation.stage_job[place]))
-        return (row, min(decision.limit - held + waiting, most)) if most else None
-
-    def allows(self, graph: Graphs, observation: Observation, decision: Decision | None) -> bool:
-        """Whether a decision is a choice in the graph of the same observation."""
-        may_choose = graph.high > graph.low
-        if decision is None:
-            return self._waiting(observation, graph, int(may_choose.argmax())) > 0
-        return bool(may_choose[np.searchsorted(graph.place, decision.stage)])
+        stage = _of_shortest(observation) if decision is None else decision.stage
+        row = int(np.searchsorted(graph.place, stage))
+        low, high = int(graph.low[row]), int(graph.high[row])
+        held = observation.held(int(observation.stage_job[stage]))
+        limit = held if decision is None else decision.limit
+        if self.config.limit == "stage":
+            limit += int(observation.running_executors[stage]) - held
+        return (stage, min(limit, high)) if low < limit and low < high else None
 
     def graph(self, observation: Observation) -> Graphs:
-        """The one graph of an observation."""
+        """Return the graph of an observation."""
         return self.graph_and_answers(observation)[0]
 
     def graph_and_answers(self, observation: Observation) -> tuple[Graphs, int]:
-        """The one graph of an observation, and how many different decisions the policy has there."""
-        rows, messages, num_answers = build(self._seen(observation), self._known(observation), self._recipe)
+        """Return the graph of an observation, and the number of different decisions that the policy has there."""
+        graph, num_answers, _ = self._build(observation)
+        return graph, num_answers
+
+    def graph_and_guard(self, observation: Observation) -> tuple[Graphs, Guard]:
+        """Return the graph of an observation, and what a guard leaves of its choices; see ``Actor.act``."""
+        graph, _, guard = self._build(observation)
+        return graph, guard
+
+    def _build(self, observation: Observation) -> tuple[Graphs, int, Guard]:
+        rows, messages, num_answers, *guard = build(
+            self._seen(observation), self._known(observation), self._recipe
+        )
         rows = rows._replace(
             features=self._of_stages.filled(rows.features, observation, rows.place),
             job_features=self._of_jobs.filled(rows.job_features, observation),
@@ -173,7 +178,7 @@ class Featurizer:
             np.array([0, len(messages)]),
             *(*rows, messages),
         )
-        return graph, num_answers
+        return graph, num_answers, (guard[0], guard[1])
 
 
 def _of_shortest(observation: Observation) -> int:

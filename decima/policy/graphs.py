@@ -10,7 +10,11 @@ from numpy.typing import NDArray
 
 from decima.policy.compiled.graphs import select
 
-__all__ = ["Graphs"]
+__all__ = ["NO_GUARD", "Graphs", "Guard"]
+
+#: ``low`` and ``high``, int32 [S], of the choices that a guard leaves; both are empty where no guard acts.
+Guard = tuple[NDArray[np.int32], NDArray[np.int32]]
+NO_GUARD: Guard = (np.zeros(0, np.int32), np.zeros(0, np.int32))
 
 
 class Graphs(NamedTuple):
@@ -50,6 +54,19 @@ class Graphs(NamedTuple):
     def num_graphs(self) -> int:
         """B."""
         return self.first_stage.size - 1
+
+    def rows_of(self, stage: NDArray[np.int32]) -> NDArray[np.int64]:
+        """Return the rows of one stage of each observation, int64 [B].
+
+        Args:
+            stage: int [B]; where the stages stand in the observations' arrays.
+        """
+        spread = int(self.place.max(initial=0)) + 1
+        owner = np.repeat(np.arange(self.num_graphs), np.diff(self.first_stage))
+        found: NDArray[np.int64] = np.searchsorted(
+            owner * spread + self.place, np.arange(self.num_graphs) * spread + stage
+        )
+        return found
 
     @staticmethod
     def concatenate(parts: Sequence[Graphs]) -> Graphs:

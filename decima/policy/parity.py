@@ -75,8 +75,8 @@ class AgentReplay:
         names = stage_names(observation)
         graphs = featurizer.graph(observation)
         choices = self.policy.act(graphs)
-        node = int(choices.stage[0])
-        ours = None if node < 0 else names[graphs.place[node]]
+        chosen = int(choices.stage[0])
+        ours = None if chosen < 0 else names[chosen]
         theirs = None if recorded.job is None or recorded.stage is None else (recorded.job, recorded.stage)
         if ours is None or theirs is None:
             if ours != theirs:
@@ -103,11 +103,8 @@ class AgentReplay:
         )
 
         # Among stages that are as likely, the recorded one is as good as ours.
-        if ours != theirs:
-            node = int(np.flatnonzero(graphs.place == place)[0])
-            limit = recorded.limit
-        else:
-            limit = int(graphs.low[node] + choices.count[0])
+        limit = recorded.limit if ours != theirs else int(choices.limit[0])
+        node = int(np.flatnonzero(graphs.place == place)[0])
         low, high = int(graphs.low[node]), int(graphs.high[node])
         candidate = np.count_nonzero(graphs.high[:node] > graphs.low[:node])
         limits = np.zeros(max(observation.num_executors, high))

@@ -20,7 +20,7 @@ from decima.policy.actor import Actor, Choices
 from decima.policy.compiled.network import pick
 from decima.policy.config import PolicyConfig
 from decima.policy.encoder import Embeddings, Encoder, GraphTensors, SumEncoder, make_network
-from decima.policy.graphs import Graphs
+from decima.policy.graphs import NO_GUARD, Graphs, Guard
 from decima.policy.heads import LimitHead, StageHead
 from decima.policy.parts import PartError, build_part, is_own
 from decima.policy.threads import one_thread
@@ -158,13 +158,13 @@ class Policy(nn.Module):
             )
         self._check(key, isinstance(found, Tensor), "tensors", found)
 
-    def forward(self, graphs: Graphs, stage: NDArray[np.int32], count: NDArray[np.int32]) -> Evaluation:
+    def forward(self, graphs: Graphs, stage: NDArray[np.int32], limit: NDArray[np.int32]) -> Evaluation:
         """Log-probability and entropy of choices, as :class:`Choices` has them; every observation has a choice."""
         batch = self.tensors(graphs)
         embeddings = self._embed(batch)
         candidates = np.flatnonzero(graphs.high > graphs.low)
         owner = np.repeat(np.arange(graphs.num_graphs), np.diff(graphs.first_stage))[candidates]
-        chosen = graphs.first_stage[:-1] + stage
+        chosen = graphs.rows_of(stage)
         places = np.searchsorted(candidates, chosen)
 
         scores = self._stage_scores(batch, embeddings, candidates)
@@ -176,10 +176,10 @@ class Policy(nn.Module):
         low, num_limits = graphs.low[chosen], graphs.high[chosen] - graphs.low[chosen]
         open_ = np.flatnonzero(num_limits > 1)
         if open_.size:
-            row, limit = _limits(low[open_], num_limits[open_])
-            scores = self._limit_scores(batch, embeddings, chosen[open_], row, limit)
+            row, limits = _limits(low[open_], num_limits[open_])
+            scores = self._limit_scores(batch, embeddings, chosen[open_], row, limits)
             ends = np.cumsum(num_limits[open_])
-            places = ends - num_limits[open_] + count[open_] - 1
+            places = ends - num_limits[open_] + (limit - low)[open_] - 1
             limit_log_probability, limit_entropy = _choose(
                 scores, self._move(row), self._move(places), open_.size
             )
@@ -309,47 +309,69 @@ class Policy(nn.Module):
             for name, array in part.state_dict().items():
                 array.copy_(torch.from_numpy(arrays[f"{key}.{name}"]))
 
-    def act(self, graphs: Graphs, uniforms: NDArray[np.float64] | None = None) -> Choices:
+    def act(
+        self, graphs: Graphs, uniforms: NDArray[np.float64] | None = None, guard: Guard = NO_GUARD
+    ) -> Choices:
         """Decide in each observation, as ``Actor.act`` does; by compiled code, if there is some for these networks."""
         if not self.config.is_compiled:
-            return self._act(graphs, uniforms)
+            return self._act(graphs, uniforms, guard)
         version = tuple(parameter._version for parameter in self._weights)
         if self._actor is None or version != self._actor_version:
             self._actor, self._actor_version = Actor(self.config, self.arrays), version
-        return self._actor.act(graphs, uniforms)
+        return self._actor.act(graphs, uniforms, guard)
 
     @torch.no_grad()
-    def _act(self, graphs: Graphs, uniforms: NDArray[np.float64] | None) -> Choices:
+    def _act(self, graphs: Graphs, uniforms: NDArray[np.float64] | None, guard: Guard) -> Choices:
         """One observation after the other: how sums round must not depend on which others there are."""
         size = graphs.num_graphs
-        choices = Choices(np.full(size, -1, np.int32), np.zeros(size, np.int32), np.zeros(size, np.float32))
+        choices = Choices(
+            np.full(size, -1, np.int32),
+            np.zeros(size, np.int32),
+            np.zeros(size, np.float32),
+            np.zeros(size, np.bool_),
+        )
         with one_thread():
-            for place in range(size):
-                graph = graphs.select(np.array([place])) if size > 1 else graphs
-                found = self._choose(graph, None if uniforms is None else uniforms[place])
-                choices.stage[place], choices.count[place], choices.log_probability[place] = found
+            for number in range(size):
+                graph = graphs.select(np.array([number])) if size > 1 else graphs
+                if not (graph.high > graph.low).any():
+                    continue
+                low, high = (
+                    each[graphs.first_stage[number] : graphs.first_stage[number + 1]] for each in guard
+                )
+                batch = self.tensors(graph)
+                seen = batch, self._embed(batch)
+                mine = None if uniforms is None else uniforms[number]
+                found = self._choose(graph, *seen, None if mine is None else mine[:2])
+                row = int(graph.rows_of(np.array([found[0]]))[0])
+                if (high > low).any() and not low[row] < found[1] <= high[row]:
+                    choices.guarded[number] = True
+                    graph = graph._replace(low=low, high=high)
+                    found = self._choose(graph, *seen, None if mine is None else mine[2:4])
+                choices.stage[number], choices.limit[number], choices.log_probability[number] = found
         return choices
 
-    def _choose(self, graph: Graphs, uniforms: NDArray[np.float64] | None) -> tuple[int, int, float]:
-        """Stage, limit less ``low``, and log-probability in one observation."""
+    def _choose(
+        self,
+        graph: Graphs,
+        batch: GraphTensors,
+        embeddings: Embeddings | None,
+        uniforms: NDArray[np.float64] | None,
+    ) -> tuple[int, int, float]:
+        """Stage, limit and log-probability in one observation."""
         candidates = np.flatnonzero(graph.high > graph.low)
-        if not candidates.size:
-            return -1, 0, 0.0
         greedy = uniforms is None
         of_stage, of_limit = (0.5, 0.5) if uniforms is None else uniforms
-        batch = self.tensors(graph)
-        embeddings = self._embed(batch)
         scores = self._stage_scores(batch, embeddings, candidates)
-        place, log_probability = pick(scores.float().cpu().numpy(), of_stage, greedy)
-        stage = candidates[[place]]
-        count = int(graph.high[stage[0]] - graph.low[stage[0]])
-        if self.config.limit != "none" and count > 1:
-            row, limit = _limits(graph.low[stage], np.array([count]))
-            scores = self._limit_scores(batch, embeddings, stage, row, limit)
+        choice, log_probability = pick(scores.float().cpu().numpy(), of_stage, greedy)
+        row = candidates[[choice]]
+        limit, num_limits = int(graph.high[row[0]]), int(graph.high[row[0]] - graph.low[row[0]])
+        if self.config.limit != "none" and num_limits > 1:
+            owner, limits = _limits(graph.low[row], np.array([num_limits]))
+            scores = self._limit_scores(batch, embeddings, row, owner, limits)
             likeliest = greedy and not self.config.wait  # else the median, see ``Actor.act``
-            place, more = pick(scores.float().cpu().numpy(), of_limit, likeliest)
-            count, log_probability = place + 1, log_probability + more
-        return int(stage[0]), count, log_probability
+            choice, more = pick(scores.float().cpu().numpy(), of_limit, likeliest)
+            limit, log_probability = int(limits[choice]), log_probability + more
+        return int(graph.place[row[0]]), limit, log_probability
 
 
 def _of_jobs(batch: GraphTensors, embeddings: Embeddings, jobs: Tensor) -> tuple[Tensor, Tensor]:

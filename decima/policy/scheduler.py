@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from decima.policy.features import Featurizer
 from simulator.cluster.config import ClusterConfig
@@ -14,7 +15,6 @@ from workloads.arrivals import RandomStream, random_stream
 
 if TYPE_CHECKING:
     from decima.policy.actor import Actor
-    from decima.policy.graphs import Graphs
     from decima.policy.policy import Policy
 
 __all__ = ["NeuralScheduler"]
@@ -41,8 +41,7 @@ class NeuralScheduler:
     def __init__(self, policy: Actor | Policy, sample_seed: int | None = None, guard: bool = True) -> None:
         self.policy = policy
         self.sample_seed = sample_seed
-        self._featurizer = Featurizer(policy.config)
-        self._guarded = Featurizer(policy.config, guard=True) if guard and not policy.config.guard else None
+        self._featurizer = Featurizer(policy.config, guard=guard)
         self._begin()
 
     def reset(self, config: ClusterConfig) -> None:
@@ -52,26 +51,28 @@ class NeuralScheduler:
     def _begin(self) -> None:
         self.num_guarded = 0
         self.probability = math.nan
-        self._random: np.random.Generator | None = None
-        if self.sample_seed is not None:
-            self._random = random_stream(self.sample_seed, RandomStream.POLICY)
+        self._random = (
+            None if self.sample_seed is None else random_stream(self.sample_seed, RandomStream.POLICY)
+        )
+        self._uniforms = np.zeros(0)
 
     def decide(self, observation: Observation) -> Decision | None:
-        """One pass through the network, two where the guard acts; none if every job holds all executors."""
-        decision = self._choose(self._featurizer.graph(observation), self._featurizer, observation)
-        if self._guarded is None or (decision is not None and observation.ready_rank[decision.stage] >= 0):
-            return decision
-        graph, num_answers = self._guarded.graph_and_answers(observation)
-        if not num_answers or self._guarded.allows(graph, observation, decision):
-            return decision
-        self.num_guarded += 1
-        return self._choose(graph, self._guarded, observation)
-
-    def _choose(self, graph: Graphs, featurizer: Featurizer, observation: Observation) -> Decision | None:
-        uniforms = None if self._random is None else self._random.random((1, 2))
-        choices = self.policy.act(graph, uniforms)
+        """Decide in one pass through the network; None if no stage may be chosen, or the executors are left idle."""
+        graph, guard = self._featurizer.graph_and_guard(observation)
+        uniforms = self._next_uniforms()
+        choices = self.policy.act(graph, uniforms, guard)
+        if uniforms is not None:
+            self._uniforms = uniforms[0, 4 if choices.guarded[0] else 2 :]
+        self.num_guarded += int(choices.guarded[0])
         if choices.stage[0] < 0:
             self.probability = math.nan
             return None
         self.probability = math.exp(choices.log_probability[0])
-        return featurizer.decision(observation, graph, int(choices.stage[0]), int(choices.count[0]))
+        return self._featurizer.decision(observation, int(choices.stage[0]), int(choices.limit[0]))
+
+    def _next_uniforms(self) -> NDArray[np.float64] | None:
+        """The next four random numbers of the stream, float64 [1, 4], of which a decision uses two or all."""
+        if self._random is None:
+            return None
+        drawn = self._random.random(4 - self._uniforms.size)
+        return np.concatenate([self._uniforms, drawn])[None]

@@ -24,12 +24,15 @@ from decima.learning.cluster.rollout import Trajectories, roll_out, roll_out_sch
 from decima.learning.returns import TotalReturns
 from decima.learning.updates import clone_behaviour, parts_of, ppo, reinforce
 from decima.policy.config import PRESETS
+from decima.policy.loading import load_actor
 from decima.policy.policy import Policy
 from decima.policy.scheduler import NeuralScheduler
+from decima.policy.shipped import SHIPPED
 from decima.policy.threads import one_thread
 from decima.schedulers import WeightedFair
-from simulator import Cluster, ClusterConfig
-from workloads import JobProfile, JobSequence, batch_arrivals, load_tpch
+from simulator import Cluster, ClusterConfig, Observation
+from workloads import JobProfile, JobSequence, batch_arrivals, load_tpch, poisson_arrivals
+from workloads.sources.tpch_measured import embedded_tpch
 
 pytestmark = pytest.mark.benchmark
 
@@ -110,6 +113,42 @@ def test_a_decision(
     best, stages = min(results)
     print(f"\n{best:.3f} ms per decision, {stages:.0f} unfinished stages", end="")
     assert best <= most_ms
+
+
+def deciding_s(scheduler: NeuralScheduler, observation: Observation, times: int = 20) -> float:
+    """CPU time of a decision."""
+    started = time.process_time()
+    for _ in range(times):
+        scheduler.decide(observation)
+    return (time.process_time() - started) / times
+
+
+@pytest.mark.parametrize("name", ["tpch-stream", "packing-tpch"])
+def test_a_guard(name: str) -> None:
+    """Policies that were trained without a guard, on a stream where it acts: with it and without it, in turn."""
+    policy = load_actor(SHIPPED[name])
+    plain, guarded = NeuralScheduler(policy, guard=False), NeuralScheduler(policy)
+    cluster = Cluster(CONFIG, poisson_arrivals(embedded_tpch(), 60, 2000.0, seed=6))
+    seen: dict[bool, list[Observation]] = {False: [], True: []}
+    while not cluster.done:
+        observation, before = cluster.observe(), guarded.num_guarded
+        decision = guarded.decide(observation) if observation.num_schedulable else None
+        if decision is not None:
+            seen[guarded.num_guarded > before].append(observation.copy())
+        cluster.decide(decision)
+    for acts, most in ((True, 1.1), (False, 1.05)):
+        costs = [
+            [min(deciding_s(each, observation) for _ in range(REPEATS)) for each in (guarded, plain)]
+            for observation in seen[acts][-40:]
+        ]
+        with_guard, without = np.sum(costs, axis=0)
+        print(
+            f"\n{name}: {with_guard / without:.3f} times an unguarded decision of {1e6 * without / len(costs):.0f} us"
+            f" where the guard {'acts' if acts else 'does not act'}",
+            end="",
+        )
+        assert len(costs) > 5
+        assert with_guard <= most * without
 
 
 def episodes(profiles: tuple[JobProfile, ...], seed: int) -> list[EpisodeSpec]:

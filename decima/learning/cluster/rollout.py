@@ -40,8 +40,8 @@ class Trajectories:
 
     Attributes:
         graphs: what was seen, n observations.
-        stage: int32 [n]; the stage chosen, a number in its graph.
-        count: int32 [n]; the limit chosen, less ``graphs.low`` of the stage.
+        stage: int32 [n]; the stage chosen, as ``Choices`` has it.
+        limit: int32 [n]; the limit chosen.
         log_probability: float32 [n]; with which it was chosen.
         time_ms: float64 [n].
         reward: float64 [n]; from this sample to the next one of the episode, or to its end.
@@ -58,7 +58,7 @@ class Trajectories:
 
     graphs: Graphs
     stage: NDArray[np.int32]
-    count: NDArray[np.int32]
+    limit: NDArray[np.int32]
     log_probability: NDArray[np.float32]
     time_ms: NDArray[np.float64]
     reward: NDArray[np.float64]
@@ -86,7 +86,7 @@ class Trajectories:
 
     def evaluate(self, policy: Policy, part: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
         """Log-probability and entropy of a policy for some of the samples, float [len(part)]; with gradients."""
-        seen = policy(self.graphs.select(part), self.stage[part], self.count[part])
+        seen = policy(self.graphs.select(part), self.stage[part], self.limit[part])
         return seen.log_probability, seen.entropy
 
     @staticmethod
@@ -113,7 +113,7 @@ class _Episode:
         self.observation: Observation | None = None
         self.graphs: list[Graphs] = []
         self.stage: list[int] = []
-        self.count: list[int] = []
+        self.limit: list[int] = []
         self.log_probability: list[float] = []
         self.time_ms: list[float] = []
         self.reward: list[float] = []
@@ -132,7 +132,7 @@ class _Episode:
             self.decide(self._only_decision(observation, graph) if num_answers else None)
         return None
 
-    def choose(self, graph: Graphs, stage: int, count: int, log_probability: float) -> None:
+    def choose(self, graph: Graphs, stage: int, limit: int, log_probability: float) -> None:
         """Carry out this choice; if its turn has come, it is a sample."""
         assert self.observation is not None
         share, number = self.spec.share, self._num_choices
@@ -140,17 +140,16 @@ class _Episode:
         if math.ceil((number + 1) * share) > math.ceil(number * share):
             self.graphs.append(graph)
             self.stage.append(stage)
-            self.count.append(count)
+            self.limit.append(limit)
             self.log_probability.append(log_probability)
             self.time_ms.append(self.observation.time_ms)
             self.reward.append(0.0)
             self.load.append(load_of(self.observation))
-        self.decide(self.featurizer.decision(self.observation, graph, stage, count))
+        self.decide(self.featurizer.decision(self.observation, stage, limit))
 
     def _only_decision(self, observation: Observation, graph: Graphs) -> Decision | None:
-        stage = int(np.argmax(graph.high > graph.low))
-        count = int(graph.high[stage] - graph.low[stage])
-        return self.featurizer.decision(observation, graph, stage, count)
+        row = int(np.argmax(graph.high > graph.low))
+        return self.featurizer.decision(observation, int(graph.place[row]), int(graph.high[row]))
 
     def decide(self, decision: Decision | None) -> None:
         """Carry out a decision; its reward belongs to the sample before."""
@@ -185,14 +184,14 @@ def roll_out(policy: Actor | Policy, specs: Sequence[EpisodeSpec]) -> Trajectori
         choices = policy.act(Graphs.concatenate([graph for _, graph in seen]), None if greedy else uniforms)
         if not np.isfinite(choices.log_probability).all():
             raise NotFiniteError("the policy gives probabilities that are no numbers")
-        for (episode, graph), stage, count, log_probability in zip(
+        for (episode, graph), stage, limit, log_probability in zip(
             seen,
             choices.stage.tolist(),
-            choices.count.tolist(),
+            choices.limit.tolist(),
             choices.log_probability.tolist(),
             strict=True,
         ):
-            episode.choose(graph, stage, count, log_probability)
+            episode.choose(graph, stage, limit, log_probability)
 
 
 def roll_out_scheduler(
@@ -229,7 +228,7 @@ def _gather(config: PolicyConfig, episodes: Sequence[_Episode]) -> Trajectories:
     return Trajectories(
         graphs=Graphs.concatenate(graphs or [_no_graphs(config)]),
         stage=joined("stage", np.int32),
-        count=joined("count", np.int32),
+        limit=joined("limit", np.int32),
         log_probability=joined("log_probability", np.float32),
         time_ms=joined("time_ms", np.float64),
         reward=joined("reward", np.float64),

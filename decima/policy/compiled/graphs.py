@@ -73,6 +73,8 @@ class Recipe(NamedTuple):
     logs: NDArray[np.bool_]
     num_stage_features: int
     keep_finished: bool
+    guard: bool
+    """Whether the policy is never offered what its guard forbids; else a guard acts on its choices."""
     limit_kind: int
     all_limits: bool
     num_limits: int
@@ -80,7 +82,7 @@ class Recipe(NamedTuple):
 
 @compiled
 def build(seen, known, recipe):
-    """One graph.
+    """Make the graph of an observation.
 
     Args:
         seen: the observation, :class:`Seen`.
@@ -88,18 +90,31 @@ def build(seen, known, recipe):
         recipe: what to tell of them, :class:`Recipe`.
 
     Returns:
-        :class:`Rows`, the messages, int32 [M, 3], as ``graphs.Graphs`` has them, and the number of different answers.
+        :class:`Rows`; the messages, int32 [M, 3], as ``graphs.Graphs`` has them; the number of different decisions
+        among which the policy chooses; and ``low`` and ``high`` of the decisions that a guard leaves, which are empty
+        where it leaves all of them or none.
 
     Raises:
-        ValueError: the observation does not fit together, or not the profiles.
+        ValueError: arrays of the observation and the profiles have other lengths than they should.
     """
     _check(seen, known)
-    is_guarded = seen.may_guard and has_work(seen, seen.patience)
-    late = held_back(seen, known, seen.patience) if is_guarded else np.zeros(len(seen.stages), np.bool_)
+    rows = _rows(seen, known, recipe)
+    messages = _messages(seen, known, rows.place)
+    nothing, no_mask = np.empty(0, np.int32), np.zeros(len(seen.stages), np.bool_)
+    num_answers = _limit(seen, recipe, rows.place, no_mask, seen.can_wait, rows.low, rows.high)
+    if not (seen.may_guard and has_work(seen, seen.patience)):
+        return rows, messages, num_answers, nothing, nothing
+    masked = held_back(seen, known, seen.patience)
     if seen.rule_stage >= 0:
-        late[seen.rule_stage] = False
-    rows, num_answers = _rows(seen, known, recipe, late, seen.can_wait and not is_guarded)
-    return rows, _messages(seen, known, rows.place), num_answers
+        masked[seen.rule_stage] = False
+    if recipe.guard:
+        num_answers = _limit(seen, recipe, rows.place, masked, False, rows.low, rows.high)
+        return rows, messages, num_answers, nothing, nothing
+    low, high = np.empty_like(rows.low), np.empty_like(rows.high)
+    num_guarded = _limit(seen, recipe, rows.place, masked, False, low, high)
+    if num_guarded == 0:
+        return rows, messages, num_answers, nothing, nothing
+    return rows, messages, num_answers, low, high
 
 
 @inner
@@ -165,8 +180,8 @@ def _make_rows(seen, recipe):
 
 
 @inner(arrays=True)
-def _rows(seen, known, recipe, late, can_wait):
-    """What stages and jobs are like, and the number of different answers; ``late`` stages are none."""
+def _rows(seen, known, recipe):
+    """What stages and jobs are like; ``low`` and ``high`` are not filled in."""
     rows = _make_rows(seen, recipe)
     jobs, stages = seen.jobs, seen.stages
     num_jobs, num_stages = len(jobs), len(stages)
@@ -195,11 +210,9 @@ def _rows(seen, known, recipe, late, can_wait):
     largest_cpu, largest_memory = _largest(seen.classes)
     last, scaled = np.full(recipe.num_stage_features, np.nan), np.empty(recipe.num_stage_features)
     row = 0
-    num_answers = 0
     for job in range(num_jobs):
-        executors = jobs[job].executors
-        held = max(executors - seen.offered if job == seen.source else executors, 0)
-        values[EXECUTORS] = executors
+        held = _held(seen, job)
+        values[EXECUTORS] = jobs[job].executors
         values[LOCAL] = 1.0 if job == seen.source else -1.0
         values[JOB_WORK_MS] = job_work[job]
         values[LASTING] = min(fitting_work[job] / seen.lasting_ms, most) if seen.lasting_ms > 0 else most
@@ -246,19 +259,42 @@ def _rows(seen, known, recipe, late, can_wait):
             rows.stage_job[row] = job
             rows.unfinished[row] = not is_finished
             rows.place[row] = place
-            lowest = stage.running_executors if recipe.limit_kind == STAGE else held
-            low = high = lowest
-            if stage.schedulable and not late[place]:
-                highest = seen.num_executors if recipe.all_limits else lowest + min(seen.offered, unclaimed)
-                if recipe.limit_kind == OUTPUTS:
-                    highest = min(highest, recipe.num_limits)
-                high = max(highest, lowest)
-                low -= can_wait and highest > lowest
-                num_answers += min(high - lowest, 1) if recipe.limit_kind == NONE else high - low
-            rows.low[row] = low
-            rows.high[row] = high
             row += 1
-    return rows, num_answers
+    return rows
+
+
+@inner(arrays=True)
+def _held(seen, job):
+    """Executors that a job holds without those offered."""
+    executors = seen.jobs[job].executors
+    return max(executors - seen.offered if job == seen.source else executors, 0)
+
+
+@inner(arrays=True)
+def _limit(seen, recipe, places, masked, can_wait, low, high):
+    """Fill in ``low`` and ``high`` of the stages at these places, and return the number of different decisions.
+
+    Args:
+        masked: bool [S], stages of the observation that must not be chosen.
+        can_wait: whether leaving the executors idle is a choice.
+    """
+    num_answers = 0
+    for row in range(places.size):
+        stage = seen.stages[places[row]]
+        lowest = stage.running_executors if recipe.limit_kind == STAGE else _held(seen, stage.job)
+        low[row] = high[row] = lowest
+        if stage.schedulable == 0 or masked[places[row]]:
+            continue
+        highest = (
+            seen.num_executors if recipe.all_limits else lowest + min(seen.offered, stage.unclaimed_tasks)
+        )
+        if recipe.limit_kind == OUTPUTS:
+            highest = min(highest, recipe.num_limits)
+        high[row] = max(highest, lowest)
+        low[row] -= can_wait and highest > lowest
+        num = high[row] - low[row]
+        num_answers += min(num, 1) if recipe.limit_kind == NONE else num
+    return num_answers
 
 
 @inner(arrays=True)

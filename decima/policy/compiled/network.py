@@ -90,17 +90,21 @@ class _Room(NamedTuple):
     is_sent: NDArray[np.bool_]
     rows: NDArray[np.int32]
     """The stage that a row of ``x`` is about, as messages go."""
+    score: NDArray[np.float32]
+    """Of each stage that may be chosen."""
 
 
 @compiled
-def act(graphs, network, uniforms, greedy):
+def act(graphs, network, uniforms, greedy, guarded_low, guarded_high):
     """Decide in each of B graphs.
 
     Args:
         graphs: ``features.Graphs``.
         network: :class:`Network`.
-        uniforms: float64 [B, 2], to draw stage and limit with.
+        uniforms: float64 [B, 2], to draw stage and limit with; [B, 4] with a guard.
         greedy: draw nothing.
+        guarded_low: int32 [S]; as ``graphs.low``, where a guard acts; empty without one.
+        guarded_high: int32 [S]; likewise.
 
     Returns:
         The arrays of ``actor.Choices``.
@@ -109,35 +113,41 @@ def act(graphs, network, uniforms, greedy):
         ValueError: the graphs do not fit together, or not the network.
     """
     size = graphs.first_stage.size - 1
-    stage, count = np.full(size, -1, np.int32), np.zeros(size, np.int32)
-    log_probability = np.zeros(size, np.float32)
-    _check(graphs, network, uniforms)
+    stage, limit = np.full(size, -1, np.int32), np.zeros(size, np.int32)
+    log_probability, guarded = np.zeros(size, np.float32), np.zeros(size, np.bool_)
+    _check(graphs, network, uniforms, guarded_low, guarded_high)
     room = _make_room(graphs, network)
     for graph in range(size):
         if network.width:
             _embed_stages(graphs, graph, network, room)
             _embed_jobs(graphs, graph, network, room)
-        chosen, log_of_stage = _choose_stage(graphs, graph, network, room, uniforms[graph, 0], greedy)
-        if chosen >= 0:
-            stage[graph] = chosen
-            row = graphs.first_stage[graph] + chosen
-            count[graph] = graphs.high[row] - graphs.low[row]
-            log_of_limit = 0.0
-            if network.limit_kind != NONE and count[graph] > 1:
-                place, log_of_limit = _choose_limit(
-                    graphs, graph, chosen, network, room, uniforms[graph, 1], greedy
-                )
-                count[graph] = place + 1
-            log_probability[graph] = log_of_stage + log_of_limit
-    return stage, count, log_probability
+        _score_stages(graphs, graph, network, room)
+        row, chosen, log_of_both = _choose(
+            graphs, graph, graphs.low, graphs.high, network, room, uniforms[graph, :2], greedy
+        )
+        if row >= 0 and guarded_low.size and not guarded_low[row] < chosen <= guarded_high[row]:
+            own_row, own_chosen, own_log = row, chosen, log_of_both
+            row, chosen, log_of_both = _choose(
+                graphs, graph, guarded_low, guarded_high, network, room, uniforms[graph, 2:4], greedy
+            )
+            guarded[graph] = row >= 0
+            if row < 0:  # the guard leaves nothing
+                row, chosen, log_of_both = own_row, own_chosen, own_log
+        if row >= 0:
+            stage[graph], limit[graph], log_probability[graph] = graphs.place[row], chosen, log_of_both
+    return stage, limit, log_probability, guarded
 
 
 @inner
-def _check(graphs, network, uniforms):
+def _check(graphs, network, uniforms, guarded_low, guarded_high):
     """Refuse numbers that point outside of an array: compiled code would follow them."""
     size, num_stages, num_messages = len(graphs.first_stage) - 1, len(graphs.features), len(graphs.messages)
+    num_guarded = len(guarded_low)
     fits = (
         len(graphs.stage_job) == len(graphs.unfinished) == len(graphs.low) == len(graphs.high) == num_stages
+        and len(graphs.place) == num_stages
+        and len(guarded_high) == num_guarded
+        and (num_guarded == 0 or num_guarded == num_stages)
         and _is_split(graphs.first_stage, size, num_stages)
         and _is_split(graphs.first_job, size, len(graphs.job_features))
         and _is_split(graphs.first_message, size, num_messages)
@@ -145,7 +155,7 @@ def _check(graphs, network, uniforms):
         and graphs.features.shape[1] == network.layers[0, 0] > network.rule_column
         and graphs.job_features.shape[1] > network.rule_limit_column
         and uniforms.shape[0] >= size
-        and uniforms.shape[1] >= 2
+        and uniforms.shape[1] >= (4 if num_guarded else 2)
     )
     if not fits:
         raise ValueError("the arrays of graphs do not fit together, or not the network")
@@ -158,6 +168,9 @@ def _check(graphs, network, uniforms):
                 fits &= graphs.low[stage] >= 0 and graphs.high[stage] <= network.layers[-1, 1]
         for message in range(graphs.first_message[graph], graphs.first_message[graph + 1]):
             fits &= 0 <= graphs.messages[message, 1] < stages and 0 <= graphs.messages[message, 2] < stages
+    for stage in range(num_guarded):
+        if guarded_low[stage] < guarded_high[stage]:
+            fits &= graphs.low[stage] <= guarded_low[stage] and guarded_high[stage] <= graphs.high[stage]
     if not fits:
         raise ValueError("a graph has a stage of no job, a message of no stage, or a limit without an output")
 
@@ -201,6 +214,7 @@ def _make_room(graphs, network):
         np.empty((stages, width), np.float32),
         np.empty(stages, np.bool_),
         np.empty(max(stages, messages), np.int32),
+        np.empty(stages, np.float32),
     )
 
 
@@ -330,20 +344,39 @@ def _embed_jobs(graphs, graph, network, room):
 
 
 @inner(arrays=True)
-def _choose_stage(graphs, graph, network, room, uniform, greedy):
-    """A stage of the graph, -1 if none may be chosen, and the logarithm of its probability."""
+def _score_stages(graphs, graph, network, room):
+    """Fill in the scores of the stages of the graph that may be chosen."""
     stages = slice(graphs.first_stage[graph], graphs.first_stage[graph + 1])
     rows = np.flatnonzero(graphs.high[stages] > graphs.low[stages])
-    if rows.size == 0:
-        return -1, 0.0
     _describe_stages(graphs, graph, rows, network, room)
     _apply(network, STAGE_HEAD, room.x, rows.size, room.result, room.between)
-    if network.rule_weight:
-        base = graphs.first_stage[graph]
-        for k in range(rows.size):
-            room.result[k, 0] += network.rule_weight * graphs.features[base + rows[k], network.rule_column]
-    choice, log_probability = pick(room.result[: rows.size, 0], uniform, greedy)
-    return rows[choice], log_probability
+    for k in range(rows.size):
+        score = room.result[k, 0]
+        if network.rule_weight:
+            score += network.rule_weight * graphs.features[stages][rows[k], network.rule_column]
+        room.score[rows[k]] = score
+
+
+@inner(arrays=True)
+def _choose(graphs, graph, low, high, network, room, uniforms, greedy):
+    """Choose a stage and its limit, of those that ``low`` and ``high`` allow.
+
+    Returns:
+        The stage's row in all graphs, -1 if none may be chosen; the limit; the logarithm of their probability.
+    """
+    first = graphs.first_stage[graph]
+    stages = slice(first, graphs.first_stage[graph + 1])
+    rows = np.flatnonzero(high[stages] > low[stages])
+    if rows.size == 0:
+        return -1, 0, 0.0
+    choice, log_probability = pick(room.score[rows], uniforms[0], greedy)
+    row = first + rows[choice]
+    limit, log_of_limit = high[row], 0.0
+    if network.limit_kind != NONE and high[row] - low[row] > 1:
+        limit, log_of_limit = _choose_limit(
+            graphs, graph, row, low[row], high[row], network, room, uniforms[1], greedy
+        )
+    return row, limit, log_probability + log_of_limit
 
 
 @inner(arrays=True)
@@ -368,33 +401,36 @@ def _describe_jobs(jobs, network, room, filled):
 
 
 @inner(arrays=True)
-def _choose_limit(graphs, graph, stage, network, room, uniform, greedy):
-    """One of the limits that a stage may get, from 0, and the logarithm of its probability."""
-    row = graphs.first_stage[graph] + stage
-    lowest, num_limits = graphs.low[row], graphs.high[row] - graphs.low[row]
+def _choose_limit(graphs, graph, row, lowest, highest, network, room, uniform, greedy):
+    """One of the limits ``lowest + 1 .. highest`` of a stage, and the logarithm of its probability."""
+    num_limits = highest - lowest
     if network.limit_kind == STAGE:
-        filled = _describe_stages(graphs, graph, np.array([stage]), network, room)
+        only = np.array([row - graphs.first_stage[graph]])
+        filled = _describe_stages(graphs, graph, only, network, room)
     else:
         filled = graphs.job_features.shape[1] if network.shortcut else 0
         job = graphs.stage_job[row : row + 1]
         _take(graphs.job_features[graphs.first_job[graph] :], job, 1, filled, room.x, 0)
         filled = _describe_jobs(job, network, room, filled)
+    scores = np.empty(num_limits, np.float32)
     if network.limit_kind == OUTPUTS:
         _apply(network, LIMIT_HEAD, room.x, ONE, room.result, room.between)
-        scores = room.result[0, lowest : lowest + num_limits]
+        for k in range(num_limits):
+            scores[k] = room.result[0, lowest + k]
     else:
         _repeat_with_limits(room.x, filled, lowest, num_limits, network.limit_scale)
         _apply(network, LIMIT_HEAD, room.x, num_limits, room.result, room.between)
-        scores = room.result[:num_limits, 0]
+        for k in range(num_limits):
+            scores[k] = room.result[k, 0]
     if network.rule_limit_weight:
         own = graphs.job_features[graphs.first_job[graph] + graphs.stage_job[row]]
         ruled = own[network.rule_limit_column] * network.rule_limit_scale
         for k in range(num_limits):
             away = abs(np.float32(lowest + k + 1) - ruled) / network.limit_scale
             scores[k] -= network.rule_limit_weight * away
-    if greedy and network.median_limit:
-        return pick(scores, 0.5, False)
-    return pick(scores, uniform, greedy)
+    is_median = greedy and network.median_limit
+    choice, log_probability = pick(scores, 0.5 if is_median else uniform, greedy and not is_median)
+    return lowest + choice + 1, log_probability
 
 
 @inner(fastmath=ANY_ORDER)

@@ -52,7 +52,7 @@ def linear_samples(features: NDArray[np.float32], chosen: list[int]) -> Trajecto
     return Trajectories(
         graphs=graphs,
         stage=np.array(chosen, np.int32),
-        count=np.ones(size, np.int32),
+        limit=np.ones(size, np.int32),
         log_probability=np.zeros(size, np.float32),
         time_ms=np.arange(float(size)),
         reward=np.zeros(size),
@@ -212,9 +212,9 @@ def test_behaviour_cloning_reaches_the_choices_of_a_scheduler() -> None:
     assert reports[-1].loss < reports[0].loss / 2
     unseen = roll_out_scheduler(make_scheduler(name), policy.config, kept)
     choices = policy.act(unseen.graphs)
-    agrees = (choices.stage == unseen.stage) & (choices.count == unseen.count)
+    agrees = (choices.stage == unseen.stage) & (choices.limit == unseen.limit)
     untrained = Policy(SHORTCUT_POLICY, seed=2).act(unseen.graphs)
-    agreed = (untrained.stage == unseen.stage) & (untrained.count == unseen.count)
+    agreed = (untrained.stage == unseen.stage) & (untrained.limit == unseen.limit)
     assert agrees.mean() > 0.95
     assert 1 - agrees.mean() < (1 - agreed.mean()) / 4
     own = roll_out(policy, kept).mean_jct_ms.mean()

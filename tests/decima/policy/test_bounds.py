@@ -14,7 +14,7 @@ import torch
 
 from decima.policy.config import GENERAL_POLICY, PACKING_POLICY, PAPER_POLICY, TOLD_PACKING_POLICY
 from decima.policy.features import Featurizer
-from decima.policy.graphs import Graphs
+from decima.policy.graphs import NO_GUARD, Graphs
 from decima.policy.scheduler import NeuralScheduler
 from decima.schedulers.packed_srpt import PackedSrpt
 from decima.schedulers.priced_srpt import PricedSrpt
@@ -64,7 +64,7 @@ def test_both_networks_agree_on_jobs_without_unfinished_stages(name: str, observ
     graphs = Graphs.concatenate([graph] * 5)
     choices = policy.act(graphs, np.random.default_rng(1).random((5, 2)))
     with torch.no_grad():
-        evaluation = policy(graphs, choices.stage, choices.count)
+        evaluation = policy(graphs, choices.stage, choices.limit)
     np.testing.assert_allclose(choices.log_probability, evaluation.log_probability, atol=1e-5)
     stages, _ = probabilities(policy, graph)
     assert (stages > 0).tolist() == (graph.high > graph.low).tolist()
@@ -115,6 +115,7 @@ def test_rules_and_the_guard_pass_over_jobs_without_unfinished_stages(
         ("stage_job", lambda it: it + 40),
         ("stage_job", lambda it: it - 41),
         ("low", lambda it: it[1:]),
+        ("place", lambda it: it[1:]),
         ("messages", lambda it: it + np.array([0, 0, 2], np.int32)),
         ("messages", lambda it: it - np.array([0, 1, 0], np.int32)),
     ],
@@ -135,11 +136,19 @@ def test_limits_without_an_output_are_refused() -> None:
             policy_of(config).act(wrong)
 
 
-def test_each_graph_takes_two_random_numbers() -> None:
+def test_each_graph_takes_two_random_numbers_and_four_with_a_guard() -> None:
     [graph] = graphs_of(PAPER_POLICY, [MOSTLY_COMPLETE])
-    for shape in ((0, 2), (1, 1)):
+    for shape, guard in (((0, 2), NO_GUARD), ((1, 1), NO_GUARD), ((1, 3), (graph.low, graph.high))):
         with pytest.raises(ValueError, match="do not fit together"):
-            policy_of(PAPER_POLICY).act(graph, np.zeros(shape))
+            policy_of(PAPER_POLICY).act(graph, np.zeros(shape), guard)
+
+
+def test_guards_that_allow_other_limits_than_the_graph_are_refused() -> None:
+    [graph] = graphs_of(PAPER_POLICY, [MOSTLY_COMPLETE])
+    low, high = graph.low, graph.high
+    for guard in ((low - 1, high), (low, high + 1), (low[1:], high[1:]), (low, high[1:])):
+        with pytest.raises(ValueError, match="graph"):
+            policy_of(PAPER_POLICY).act(graph, None, guard)
 
 
 @pytest.mark.parametrize(

@@ -168,13 +168,14 @@ def test_a_policy_may_wait_but_not_for_ever() -> None:
     seen = cluster.observe()
     assert not seen.last_call
     assert featurizer.graph_and_answers(seen)[1] == 3
-    assert featurizer.decision(seen, featurizer.graph(seen), 0, 1) is None
-    assert featurizer.choice(seen, featurizer.graph(seen), None) == (0, 1)
+    assert featurizer.decision(seen, 0, 0) is None
+    assert featurizer.choice(seen, featurizer.graph(seen), None) == (0, 0)
     cluster.decide(None)
     seen = cluster.observe()
     assert seen.last_call
     assert featurizer.graph_and_answers(seen)[1] == 2
-    assert featurizer.decision(seen, featurizer.graph(seen), 0, 1) == Decision(0, 1)
+    assert featurizer.graph(seen).low.tolist() == [0]
+    assert featurizer.decision(seen, 0, 1) == Decision(0, 1)
     assert featurizer.choice(seen, featurizer.graph(seen), None) is None
 
 
@@ -186,22 +187,20 @@ def test_a_choice_and_its_decision_are_the_same(seed: int, name: str) -> None:
     for observation in seen:
         graph = featurizer.graph(observation)
         for node in np.flatnonzero(graph.high > graph.low).tolist():
-            for count in range(1, graph.high[node] - graph.low[node] + 1):
-                decision = featurizer.decision(observation, graph, node, count)
+            stage = int(graph.place[node])
+            for limit in range(int(graph.low[node]) + 1, int(graph.high[node]) + 1):
+                decision = featurizer.decision(observation, stage, limit)
                 if decision is None:
-                    assert (count, int(graph.low[node] + 1)) == (
-                        1,
-                        observation.held(int(graph.stage_job[node])),
-                    )
+                    assert limit == graph.low[node] + 1 == observation.held(int(graph.stage_job[node]))
                 else:
-                    assert featurizer.choice(observation, graph, decision) == (node, count)
+                    assert featurizer.choice(observation, graph, decision) == (stage, limit)
 
 
 def test_idleness_is_a_choice_of_the_job_with_the_least_work() -> None:
     config = changed(PAPER_POLICY, all_limits=False, wait=True)
     sequence = jobs(job(stage(4, 5)), job(stage(1, 9)), job(stage(9, 5)))
     featurizer, seen = Featurizer(config), Cluster(ClusterConfig(3), sequence).observe()
-    assert featurizer.choice(seen, featurizer.graph(seen), None) == (1, 1)
+    assert featurizer.choice(seen, featurizer.graph(seen), None) == (1, 0)
 
 
 def test_a_stage_hears_in_the_step_of_its_longest_path() -> None:

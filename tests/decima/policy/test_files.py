@@ -61,7 +61,7 @@ def test_a_policy_decides_as_it_did_before_it_was_stored(name: str, tmp_path: Pa
     for stored in (again, load_actor(tmp_path / "policy.npz")):
         after = stored.act(graphs)
         np.testing.assert_array_equal(before.stage, after.stage)
-        np.testing.assert_array_equal(before.count, after.count)
+        np.testing.assert_array_equal(before.limit, after.limit)
         np.testing.assert_array_equal(before.log_probability, after.log_probability)
 
 

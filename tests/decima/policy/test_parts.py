@@ -83,7 +83,7 @@ def test_a_policy_of_own_features_only_decides_by_compiled_code() -> None:
     graphs = Graphs.concatenate(graphs_of(config, SEEN))
     choices = policy.act(graphs)
     with torch.no_grad():
-        seen = policy(graphs, choices.stage, choices.count)
+        seen = policy(graphs, choices.stage, choices.limit)
     np.testing.assert_allclose(choices.log_probability, seen.log_probability, atol=1e-5)
 
 
@@ -103,7 +103,7 @@ def test_pytorch_decides_as_compiled_code_does(limit: str, greedy: bool) -> None
     uniforms = None if greedy else np.random.default_rng(0).random((graphs.num_graphs, 2))
     one, other = ours.act(graphs, uniforms), own.act(graphs, uniforms)
     np.testing.assert_array_equal(one.stage, other.stage)
-    np.testing.assert_array_equal(one.count, other.count)
+    np.testing.assert_array_equal(one.limit, other.limit)
     np.testing.assert_allclose(one.log_probability, other.log_probability, atol=1e-5)
 
 
@@ -113,10 +113,12 @@ def test_without_random_numbers_pytorch_takes_the_median_limit_where_waiting_is_
         choices = policy.act(graph)
         with torch.no_grad():
             stages, limits = policy.probabilities(graph)
-        stage = int(stages.argmax())
-        assert choices.stage[0] == stage
-        own = limits[int(np.flatnonzero(np.flatnonzero(graph.high > graph.low) == stage)[0])]
-        assert choices.count[0] == 1 + int(np.searchsorted(own.double().cumsum(0).numpy(), 0.5))
+        row = int(stages.argmax())
+        assert choices.stage[0] == graph.place[row]
+        own = limits[int(np.flatnonzero(np.flatnonzero(graph.high > graph.low) == row)[0])]
+        assert choices.limit[0] == graph.low[row] + 1 + int(
+            np.searchsorted(own.double().cumsum(0).numpy(), 0.5)
+        )
 
 
 def test_what_pytorch_decides_does_not_depend_on_who_else_asks() -> None:
@@ -127,10 +129,10 @@ def test_what_pytorch_decides_does_not_depend_on_who_else_asks() -> None:
     together = policy.act(Graphs.concatenate(graphs), uniforms)
     for number, graph in enumerate(graphs):
         alone = policy.act(graph, uniforms[[number]])
-        for name in ("stage", "count", "log_probability"):
+        for name in ("stage", "limit", "log_probability"):
             assert getattr(alone, name)[0] == getattr(together, name)[number]
     with torch.no_grad():
-        seen = policy(Graphs.concatenate(graphs), together.stage, together.count)
+        seen = policy(Graphs.concatenate(graphs), together.stage, together.limit)
     np.testing.assert_allclose(together.log_probability, seen.log_probability, atol=1e-5)
 
 
@@ -143,7 +145,7 @@ def test_an_own_network_survives_the_way_to_a_file_and_back(tmp_path: Path) -> N
         assert again.config == policy.config
         assert again.arrays.keys() == policy.arrays.keys()
         assert "encoder.lift.weight" in again.arrays
-        for name in ("stage", "count", "log_probability"):
+        for name in ("stage", "limit", "log_probability"):
             np.testing.assert_array_equal(getattr(again.act(graphs), name), getattr(policy.act(graphs), name))
 
 

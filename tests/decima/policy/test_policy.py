@@ -80,7 +80,7 @@ def test_compiled_decisions_have_the_probability_of_the_tensors(name: str, seed:
     uniforms = None if greedy else np.random.default_rng(seed).random((graphs.num_graphs, 2))
     choices = policy.act(graphs, uniforms)
     with torch.no_grad():
-        evaluation = policy(graphs, choices.stage, choices.count)
+        evaluation = policy(graphs, choices.stage, choices.limit)
     np.testing.assert_allclose(choices.log_probability, evaluation.log_probability, atol=1e-5)
 
 
@@ -106,7 +106,7 @@ def test_compiled_messages_are_those_of_the_tensors_in_deep_dags(config: PolicyC
     choices = policy.act(graphs, np.random.default_rng(0).random((9, 2)))
     assert len(set(choices.stage.tolist())) > 1
     with torch.no_grad():
-        evaluation = policy(graphs, choices.stage, choices.count)
+        evaluation = policy(graphs, choices.stage, choices.limit)
     np.testing.assert_allclose(choices.log_probability, evaluation.log_probability, atol=1e-5)
 
 
@@ -120,7 +120,8 @@ def test_without_random_numbers_the_likeliest_stage_and_limit_are_chosen_or_the_
     for graph in some_graphs(policy.config, seed):
         stages, limits = probabilities(policy, graph)
         choices = policy.act(graph)
-        node, count = int(choices.stage[0]), int(choices.count[0])
+        node = int(graph.rows_of(choices.stage)[0])
+        count = int(choices.limit[0] - graph.low[node])
         of_limits = limits[np.flatnonzero(graph.high > graph.low).tolist().index(node)]
         assert stages[node] >= stages.max() - 1e-6
         if policy.config.wait:
@@ -155,9 +156,9 @@ def test_entropy_is_that_of_the_stage_and_of_the_chosen_ones_limit(name: str, se
     for graph in some_graphs(policy.config, seed, at_most=4):
         stages, limits = probabilities(policy, graph)
         choices = policy.act(graph)
-        chosen = np.flatnonzero(graph.high > graph.low).tolist().index(int(choices.stage[0]))
+        chosen = np.flatnonzero(graph.high > graph.low).tolist().index(int(graph.rows_of(choices.stage)[0]))
         with torch.no_grad():
-            evaluation = policy(graph, choices.stage, choices.count)
+            evaluation = policy(graph, choices.stage, choices.limit)
         expected = _entropy(stages) + _entropy(limits[chosen])
         assert float(evaluation.entropy) == pytest.approx(expected, abs=1e-9)
 
@@ -176,7 +177,7 @@ def test_samples_follow_the_probabilities(name: str) -> None:
     size = 4_000
     even, many = (np.arange(size) + 0.5) / size, Graphs.concatenate([graph] * size)
     choices = policy.act(many, np.stack([even, np.random.default_rng(0).random(size)], axis=1))
-    frequencies = np.bincount(choices.stage, minlength=stages.size) / size
+    frequencies = np.bincount(np.searchsorted(graph.place, choices.stage), minlength=stages.size) / size
     assert np.count_nonzero(stages) > 1
     np.testing.assert_allclose(frequencies, stages, atol=1.01 / size)
     assert frequencies[stages == 0].sum() == 0
@@ -184,8 +185,8 @@ def test_samples_follow_the_probabilities(name: str) -> None:
         # The same random number for every stage but one, so that this one's limits are drawn evenly.
         begin = stages[:node].sum() + stages[node] / 2
         choices = policy.act(many, np.stack([np.full(size, begin), even], axis=1))
-        assert (choices.stage == node).all()
-        frequencies = np.bincount(choices.count, minlength=of_limits.size + 1)[1:] / size
+        assert (choices.stage == graph.place[node]).all()
+        frequencies = np.bincount(choices.limit - graph.low[node], minlength=of_limits.size + 1)[1:] / size
         np.testing.assert_allclose(frequencies, of_limits, atol=1.01 / size)
 
 
@@ -194,9 +195,9 @@ def test_the_extreme_random_numbers_hit_allowed_choices(uniform: float) -> None:
     policy = policy_of(PAPER_POLICY)
     graphs = Graphs.concatenate(some_graphs(PAPER_POLICY, seed=3))
     choices = policy.act(graphs, np.full((graphs.num_graphs, 2), uniform))
-    nodes = graphs.first_stage[:-1] + choices.stage
-    assert (choices.count >= 1).all()
-    assert (graphs.low[nodes] + choices.count <= graphs.high[nodes]).all()
+    nodes = graphs.rows_of(choices.stage)
+    assert (graphs.low[nodes] < choices.limit).all()
+    assert (choices.limit <= graphs.high[nodes]).all()
 
 
 @pytest.mark.parametrize("name", VARIANTS)
@@ -209,7 +210,7 @@ def test_gradients_are_those_of_finite_differences(name: str) -> None:
 
     def loss(*parameters: torch.Tensor) -> torch.Tensor:
         weights = dict(zip(names, parameters, strict=True))
-        evaluation = torch.func.functional_call(policy, weights, (graphs, choices.stage, choices.count))
+        evaluation = torch.func.functional_call(policy, weights, (graphs, choices.stage, choices.limit))
         return torch.stack([evaluation.log_probability, evaluation.entropy]).sum(0)
 
     assert torch.autograd.gradcheck(loss, tuple(policy.parameters()), eps=1e-6, atol=1e-5)
@@ -220,7 +221,7 @@ def test_every_parameter_learns(name: str) -> None:
     policy = policy_of(VARIANTS[name], seed=2)
     graphs = Graphs.concatenate(some_graphs(policy.config, seed=8, at_most=40))
     choices = policy.act(graphs, np.random.default_rng(0).random((graphs.num_graphs, 2)))
-    evaluation = policy(graphs, choices.stage, choices.count)
+    evaluation = policy(graphs, choices.stage, choices.limit)
     weights = torch.linspace(-1, 1, graphs.num_graphs)
     (evaluation.log_probability @ weights + evaluation.entropy.sum()).backward()
     dead = {each for each, it in policy.named_parameters() if it.grad is None or not it.grad.abs().sum() > 0}
@@ -278,7 +279,7 @@ def test_whatever_else_is_in_the_batch_changes_nothing(name: str, seed: int, oth
     for at, graph in enumerate(graphs):
         alone = policy.act(graph, uniforms[at : at + 1])
         assert alone.stage[0] == together.stage[at]
-        assert alone.count[0] == together.count[at]
+        assert alone.limit[0] == together.limit[at]
         assert alone.log_probability[0] == together.log_probability[at]
         stages_alone, limits_alone = probabilities(policy, graph)
         first, last = batch.first_stage[at : at + 2]
@@ -306,7 +307,7 @@ def test_weights_that_changed_are_noticed() -> None:
     before = policy.act(graphs).log_probability.copy()
     optimiser = torch.optim.Adam(policy.parameters(), lr=0.1)
     choices = policy.act(graphs)
-    policy(graphs, choices.stage, choices.count).log_probability.sum().backward()
+    policy(graphs, choices.stage, choices.limit).log_probability.sum().backward()
     optimiser.step()
     assert (policy.act(graphs).log_probability != before).any()
     policy.load_state_dict(other.state_dict())
@@ -338,4 +339,4 @@ def test_many_executors_and_a_job_of_one_stage() -> None:
     assert only == 1
     assert limits.size == 1000
     choices = policy.act(graph)
-    assert limits[choices.count[0] - 1] == pytest.approx(limits.max(), abs=1e-6)
+    assert limits[choices.limit[0] - 1] == pytest.approx(limits.max(), abs=1e-6)

@@ -47,7 +47,7 @@ def made_up(
     return Trajectories(
         graphs=Graphs.concatenate([graph] * size),
         stage=numbers,
-        count=numbers,
+        limit=numbers,
         log_probability=numbers.astype(np.float32),
         time_ms=np.tile(10.0 * np.arange(NUM_SAMPLES), episodes),
         reward=returns - following,

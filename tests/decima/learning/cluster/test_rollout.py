@@ -89,7 +89,7 @@ def test_a_sample_knows_how_many_jobs_had_arrived() -> None:
 
 def test_samples_are_drawn_with_the_probabilities_they_state() -> None:
     samples = roll_out(POLICY, specs(4))
-    seen = POLICY(samples.graphs, samples.stage, samples.count)
+    seen = POLICY(samples.graphs, samples.stage, samples.limit)
     np.testing.assert_allclose(
         seen.log_probability.detach().numpy(), samples.log_probability, rtol=1e-3, atol=1e-4
     )
@@ -109,9 +109,9 @@ def test_a_scheduler_does_the_same_whether_it_is_recorded_or_not(name: str) -> N
         alone = run_episode(CLUSTER, spec.sequence, make_scheduler(name))
         assert samples.mean_jct_ms[episode] == pytest.approx(alone.mean_jct_ms)
     graphs = samples.graphs
-    chosen = graphs.first_stage[:-1] + samples.stage
-    assert (samples.count >= 1).all()
-    assert (samples.count <= graphs.high[chosen] - graphs.low[chosen]).all()
+    chosen = graphs.rows_of(samples.stage)
+    assert (samples.limit > graphs.low[chosen]).all()
+    assert (samples.limit <= graphs.high[chosen]).all()
 
 
 def test_episodes_end_in_time_and_say_what_was_left() -> None:
