@@ -24,7 +24,7 @@ from decima.learning.cluster.rollout import Trajectories, roll_out, roll_out_sch
 from decima.learning.returns import TotalReturns
 from decima.learning.updates import clone_behaviour, parts_of, ppo, reinforce
 from decima.policy.config import PRESETS
-from decima.policy.loading import load_actor
+from decima.policy.files import load_actor
 from decima.policy.policy import Policy
 from decima.policy.scheduler import NeuralScheduler
 from decima.policy.shipped import SHIPPED
