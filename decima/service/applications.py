@@ -1,12 +1,12 @@
-"""Several applications on the slots of one standalone cluster: how many executors each of them shall have.
+"""Share the slots of one standalone cluster among several Spark applications: how many executors each shall have.
 
-All their jobs are live jobs of one cluster, as in the paper, and the policy decides who gets the executors that are
-free. A question changes the target of the application that asks and of no other, for of this one all is known. What
-another shall have it hears when it asks; so each must ask now and then, even if nothing happens.
+The jobs of all applications are live jobs of one cluster, as in the paper, and the scheduler decides which job gets
+free executors. A question changes the target of the application that asks and of no other, because only its state is
+up to date. Other applications learn their target with their own next question, so each asks at least once a second.
 
-An executor leaves an application only for another that has work for it that is worth the move, and when it is idle. So
-nobody shrinks for nothing. An application may start executors only once the slots are there: those of another are gone
-before their successors are asked for. So there are never more than there are slots.
+An executor leaves an application only when it is idle and another application has work worth the move. An application
+starts new executors only once the slots are free: the executors of the other application are gone before new ones are
+requested. So there are never more executors than slots.
 """
 
 from __future__ import annotations
@@ -17,40 +17,40 @@ from dataclasses import dataclass
 from statistics import median
 
 from decima.schedulers.srpt import WORTH_LEAVING, WORTH_MOVING
-from decima.service.board import Board, Choice, cluster_of
 from decima.service.jobs import LiveJob
 from decima.service.protocol import State
+from decima.service.snapshot import Choice, Snapshot, cluster_of
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.episode import DecidesStages
 
 __all__ = ["Applications"]
 
-#: How long it takes to move an executor, until it was measured, ms.
+#: Moving delay until it has been measured, ms.
 UNKNOWN_DELAY_MS = 3000.0
-#: It is taken to be as before unless it differs by more than this factor.
+#: The moving delay in use changes when the measured one differs from it by more than this factor.
 OTHER_DELAY = 1.25
-#: What is added to a task on a JVM that has just started, where nobody measured it, ms.
+#: Extra duration of a task on a newly started JVM, ms.
 WARMUP_MS = 1000.0
-#: Who comes waits so long for its first executors, s: others may come with it, and be more urgent.
+#: A new application waits this long for its first executors, s: more urgent ones may arrive with it.
 TOGETHER_S = 1.0
-#: Whoever is gone in the middle of something may come back for so long, s; then its slots are free.
+#: The slots of a disconnected application stay reserved for this long, s: it may connect again.
 GRACE_S = 3.0
-#: Executors that have not come after so many delays do not come.
+#: Executors that have not started after this many moving delays are no longer expected.
 MOST_DELAYS = 10.0
 
 
 @dataclass(eq=False)
 class _Application:
-    """One of them, as it was when it asked last.
+    """State of one application at its last question. Times are seconds of the clock.
 
     Attributes:
-        state: its question.
-        jobs: its live jobs.
-        target: executors that it was told to have.
-        came_s: when it asked first.
-        raised_s: when its target rose last.
-        worked_s: when it had tasks to start last.
-        gone_s: when its connection went; none if it is there.
+        state: the question.
+        jobs: live jobs of the application.
+        target: number of slots that the application was told to have.
+        came_s: time of its first question.
+        raised_s: last time that the target rose.
+        worked_s: last time that it had pending tasks.
+        gone_s: time at which it disconnected; None while it is connected.
     """
 
     state: State
@@ -63,37 +63,37 @@ class _Application:
 
     @property
     def has_work(self) -> bool:
-        """Whether it has tasks to start, now or later."""
+        """Whether a job of the application has pending tasks."""
         return any(any(job.pending) for job in self.jobs)
 
     @property
     def present(self) -> int:
-        """Slots that its executors take up, those that leave included."""
+        """Number of slots of its executors, leaving ones included."""
         return sum(executor.slots for executor in self.state.executors)
 
     @property
     def staying(self) -> int:
-        """Of these, those that do not leave."""
+        """Number of slots of executors that are not leaving."""
         return sum(executor.slots for executor in self.state.executors if not executor.leaving)
 
     @property
     def reserved(self) -> int:
-        """Slots that it takes up, or may take up any moment."""
+        """Number of slots that it occupies or may occupy at any moment."""
         return max(self.present, self.target)
 
     @property
     def coming(self) -> int:
-        """Slots of executors that are on their way to it."""
+        """Number of slots of executors that have been requested and have not started."""
         return max(self.target - self.staying, 0)
 
     @property
     def told_to_leave(self) -> int:
-        """Slots of executors that will leave as soon as it has heard of it."""
+        """Number of slots above the target: they leave with the next answer."""
         return max(self.staying - self.target, 0)
 
     @property
     def idle(self) -> int:
-        """Slots of executors that stay and run nothing."""
+        """Number of slots that stay and run no task."""
         free = sum(
             max(executor.slots - executor.running, 0)
             for executor in self.state.executors
@@ -106,12 +106,12 @@ class Applications:
     """Shares slots among applications.
 
     Args:
-        scheduler: decides.
-        slots: of all their executors together.
-        clock: s; for tests.
+        scheduler: the scheduler.
+        slots: number of slots of all executors together.
+        clock: returns the time, s; replaced in tests.
 
     Attributes:
-        scheduler: may be replaced where it has failed.
+        scheduler: the scheduler; the service replaces it after a failure.
     """
 
     def __init__(
@@ -125,27 +125,27 @@ class Applications:
         self._delay_ms = UNKNOWN_DELAY_MS
 
     def leave(self, application: str) -> None:
-        """An application's connection is gone; unless it comes back soon, so are its executors."""
+        """Note that an application disconnected; its slots are free unless it connects again within the grace time."""
         if known := self._known.get(application):
             known.gone_s = self._clock()
 
     def target(self, application: str, state: State, jobs: Sequence[LiveJob]) -> int:
-        """How many executors an application that asks shall have.
+        """Return the number of executors that the asking application shall have.
 
         Args:
-            application: Spark's id of it.
-            state: its question.
-            jobs: its live jobs.
+            application: Spark's application id.
+            state: the question.
+            jobs: live jobs of the application.
 
         Raises:
-            SchedulingError: the scheduler decided what cannot be done.
+            SchedulingError: a decision of the scheduler cannot be carried out.
         """
         now_s = self._clock()
         self._forget(now_s)
         known = self._known.get(application)
         if known is None:
             known = self._known[application] = _Application(state, jobs, 0, now_s)
-            known.target = known.staying  # it goes on with what it has
+            known.target = known.staying  # it keeps the executors that it has
         known.state, known.jobs, known.gone_s = state, jobs, None
         if known.has_work:
             known.worked_s = now_s
@@ -153,7 +153,7 @@ class Applications:
         if known.coming and now_s - known.raised_s > MOST_DELAYS * self._delay_ms / 1000:
             known.target = known.staying
         gain, loss = self._decide(known, now_s)
-        # While executors are on their way nobody knows how many there are, so none is taken.
+        # The number of executors is uncertain until all requested ones have started; none is taken before.
         may_lose = not known.coming and (
             not known.has_work or now_s - known.raised_s > WORTH_MOVING * self._delay_ms / 1000
         )
@@ -168,12 +168,12 @@ class Applications:
 
     def _forget(self, now_s: float) -> None:
         for name, each in list(self._known.items()):
-            # Who had no job left has ended.
+            # A disconnected application without live jobs has ended.
             if each.gone_s is not None and (not each.jobs or now_s - each.gone_s > GRACE_S):
                 del self._known[name]
 
     def _measure(self) -> None:
-        """How long a move takes."""
+        """Update the moving delay from the applications' measurements."""
         measured = [each.state.move_ms for each in self._known.values() if each.state.move_ms]
         if measured:
             now_ms = median(measured)
@@ -181,7 +181,7 @@ class Applications:
                 self._delay_ms = now_ms
 
     def _decide(self, asking: _Application, now_s: float) -> tuple[int, int]:
-        """By how many executors the application that asks shall have more, or less."""
+        """Return how many executors the asking application gains and loses."""
         owners = [(job, each) for each in self._known.values() for job in each.jobs]
         owners.sort(key=lambda pair: pair[0].number)
         if not owners:
@@ -190,8 +190,8 @@ class Applications:
         owner = [each for _, each in owners]
         free = self._slots - sum(each.reserved for each in self._known.values())
         leaving = sum(each.reserved - each.target for each in self._known.values())
-        # Executors of those without anything to do are as free as slots are. But who has just become so is given the
-        # time of a move: as a rule it has its next job soon.
+        # Executors of applications without work are as free as empty slots. An application that has just become idle
+        # keeps its executors for the time of a move: as a rule its next job comes soon.
         patience_s = self._delay_ms / 1000
         unused = {
             id(each): each.idle
@@ -204,28 +204,20 @@ class Applications:
             self._prepared = config, self.scheduler
         common = max(free, 0) + leaving + sum(unused.values())
         waiting, coming = self._placed(jobs, owner)
-        board = Board(config, asking.state.time_ms, jobs, common, waiting, coming)
-        own = [place for place in range(len(jobs)) if waiting[place] and board.has_open_stage(place)]
-        for source in (
-            *own,
-            -1,
-            *(place for place in range(len(jobs)) if waiting[place] and place not in own),
-        ):
-            idle = board.common if source < 0 else board.waiting[source]
-            if idle and (source < 0 or source in own or idle > board.awaited(source)):
-                board.take(source, idle - board.offer(self.scheduler, source, idle))
-        if not board.choices and not any(any(job.running) for job in jobs) and not sum(coming):
-            # Nothing runs, and nothing would.
-            board.offer(self.scheduler, -1, board.common, last_call=True)
-            if not board.choices and asking.has_work and not asking.reserved and free > 0:
+        snapshot = Snapshot(config, asking.state.time_ms, jobs, common, waiting, coming)
+        snapshot.offer_all(self.scheduler)
+        if not snapshot.choices and not any(any(job.running) for job in jobs) and not sum(coming):
+            # No task runs and none would start.
+            snapshot.offer_free(self.scheduler, -1, last_call=True)
+            if not snapshot.choices and asking.has_work and not asking.reserved and free > 0:
                 return 1, 0
         held = [
             sum(job.running) + waits + comes for job, waits, comes in zip(jobs, waiting, coming, strict=True)
         ]
-        return self._shares(board.choices, owner, jobs, held, asking, max(free, 0), leaving, unused)
+        return self._shares(snapshot.choices, owner, jobs, held, asking, max(free, 0), leaving, unused)
 
     def _placed(self, jobs: Sequence[LiveJob], owner: Sequence[_Application]) -> tuple[list[int], list[int]]:
-        """Of each job, the executors of its application that wait for something to do, and those on their way."""
+        """Return, by job, the idle executors of its application that it held last, and the executors moving to it."""
         waiting, coming = [0] * len(jobs), [0] * len(jobs)
         for each in self._known.values():
             places = [place for place, of in enumerate(owner) if of is each and any(jobs[place].pending)]
@@ -256,7 +248,7 @@ class Applications:
         leaving: int,
         unused: dict[int, int],
     ) -> tuple[int, int]:
-        """What decisions mean for the application that asks: executors that it gets, and that others get from it."""
+        """Return the executors that decisions give to the asking application, and those they take from it."""
         gain = loss = 0
         for choice in choices:
             to = owner[choice.job]
@@ -282,7 +274,7 @@ class Applications:
         return gain, loss
 
     def _worth(self, choice: Choice, to: _Application, job: LiveJob, held: int) -> int:
-        """How many executors find so much work at a job that it is worth a move; one where there are none."""
+        """Return how many executors find enough work at a job to be worth moving; at least one if it holds none."""
         work_ms = sum(pending * mean_ms for pending, mean_ms in zip(job.pending, job.mean_ms, strict=True))
         worth = WORTH_LEAVING if choice.source >= 0 else WORTH_MOVING
         lasting = int(min(work_ms / (worth * self._delay_ms), self._slots)) - held

@@ -1,8 +1,8 @@
-"""The live jobs of one driver: what its messages say of each, beside a profile that is known or estimated.
+"""Live jobs of one driver: the state of each from the driver's messages, and a profile from history or estimated.
 
-A profile stays the same object while nothing important changes, so that what a scheduler works out of it is worked out
-once. What is known from history is looked up; else a stage's tasks take as long as those of it that are done, else as
-those of its job, else as everybody's.
+A profile stays the same object until a task duration changes by more than a step, as schedulers keep caches by profile.
+A job that history does not know gets estimates: the mean duration of the stage's finished tasks, else of the job's,
+else of all jobs' of the driver.
 """
 
 from __future__ import annotations
@@ -23,41 +23,41 @@ from workloads.job import JobProfile, StageProfile, TaskDurations, WorkloadError
 
 __all__ = ["LiveJob", "LiveJobs", "QuestionError", "check_question"]
 
-#: Jobs that arrive within this time of the first of them arrived together, ms: no two threads submit at once.
+#: Jobs that arrive within this time of the first of them count as one batch, ms: threads submit one after another.
 TOGETHER_MS = 1000.0
-#: A task's duration where nothing is known of any, ms.
+#: Mean task duration before the first task has finished, ms.
 UNKNOWN_MS = 1000.0
-#: What is known from history counts as much as so many tasks that were seen.
+#: Weight of a mean from history, as a number of observed tasks.
 PRIOR_TASKS = 5
-#: A profile is estimated anew when a duration is off by this factor; durations in it are powers of this.
+#: A profile is estimated anew when a mean duration is off by this factor; its durations are powers of the factor.
 STEP = 1.25
-#: Stages of all live jobs, and task slots: more than that is taken for a mistake.
+#: Largest number of stages over all live jobs, and of task slots, that a question may have.
 MOST_STAGES, MOST_SLOTS = 5_000, 20_000
 
 
 class QuestionError(DecimaError, ValueError):
-    """A question that is well-formed and makes no sense. The message is one line."""
+    """A well-formed question that contradicts itself or is too large. The message is one line."""
 
 
 @dataclass(eq=False, slots=True)
 class LiveJob:
-    """A job that is not complete. Lists have an entry for each stage of the profile, in its order.
+    """A job that is not complete. Each list has one entry per stage of the profile, in its order.
 
     Attributes:
-        message: what the driver said of it last.
+        message: the driver's last message on the job.
         number: ascending in order of arrival over all drivers.
-        arrival_ms: when it arrived; those that arrive together have the same.
-        profile: known or estimated.
-        recognised: whether it is known from history.
-        ids: Spark's ids of the stages; null for those that are still to come.
-        tasks: in all, as far as is known now.
-        pending: tasks that have not started.
-        running: tasks that run.
-        done: tasks that are done.
-        mean_ms: mean duration of a task, as far as is known now.
-        ready: whether the parents are complete.
-        complete: whether the stage is.
-        ranks: in which order the stages became ready; -1 if they did not.
+        arrival_ms: arrival time, ms; the same for all jobs of a batch.
+        profile: profile from history, or an estimate.
+        recognised: whether history knows the job.
+        ids: Spark's ids of the stages; None for stages that Spark has not made yet.
+        tasks: number of tasks, as far as is known now.
+        pending: number of tasks that have not started.
+        running: number of running tasks.
+        done: number of finished tasks.
+        mean_ms: mean task duration, as far as is known now, ms.
+        ready: whether all parents are complete.
+        complete: whether the stage is complete.
+        ranks: position in the order in which stages became ready; -1 if the stage did not.
     """
 
     message: Job
@@ -80,26 +80,27 @@ class LiveJobs:
     """Keeps the live jobs of a driver up to date.
 
     Args:
-        history: what is known of earlier jobs.
-        numbers: gives each new job its number.
+        history: profiles of earlier jobs.
+        numbers: the number of each new job.
+        ready_ranks: the rank of each stage that becomes ready.
     """
 
-    def __init__(self, history: History, numbers: Iterator[int]) -> None:
+    def __init__(self, history: History, numbers: Iterator[int], ready_ranks: Iterator[int]) -> None:
         self._history = history
         self._numbers = numbers
+        self._ready_ranks = ready_ranks
         self._jobs: dict[str, LiveJob] = {}
         self._shapes: dict[str, tuple[object, ...]] = {}
-        self._everybody_ms = UNKNOWN_MS
-        self._next_rank = 0
+        self._overall_ms = UNKNOWN_MS
         self._batch_ms = -math.inf
 
     def update(self, state: State, cluster: ClusterConfig | None = None) -> list[LiveJob]:
         """Bring the live jobs up to date and return them in order of arrival.
 
         Args:
-            state: the driver's question, as :func:`check_question` accepts it.
-            cluster: where the jobs run; it says what tasks of recognised jobs are expected to take there. Without it
-                the profiles' own means count.
+            state: the driver's question, checked by :func:`check_question`.
+            cluster: the cluster, for the expected task durations of recognised jobs there; by default the profiles'
+                own means.
         """
         self._learn(state)
         live = [self._update_job(job, cluster) for job in state.jobs]
@@ -111,7 +112,7 @@ class LiveJobs:
         return live
 
     def _learn(self, state: State) -> None:
-        """How long anybody's tasks take, if any has ended."""
+        """Update the mean task duration over all jobs, if a task has finished."""
         tasks, total_ms = 0, 0.0
         for job in state.jobs:
             for stage in job.stages:
@@ -119,7 +120,7 @@ class LiveJobs:
                     tasks += stage.done
                     total_ms += stage.mean_ms * stage.done
         if tasks:
-            self._everybody_ms = total_ms / tasks
+            self._overall_ms = total_ms / tasks
 
     def _update_job(self, message: Job, cluster: ClusterConfig | None) -> LiveJob:
         shape = (
@@ -148,7 +149,7 @@ class LiveJobs:
         return job
 
     def _give_profile(self, job: LiveJob) -> None:
-        """A profile, and which of its stages are which of Spark's; both change when Spark makes more stages."""
+        """Set a job's profile and Spark's ids of its stages; both change when Spark makes more stages."""
         ranks = {stage: rank for stage, rank in zip(job.ids, job.ranks, strict=True) if stage is not None}
         message = job.message
         known = self._history.find(message)
@@ -167,15 +168,15 @@ class LiveJobs:
         job.ranks = [-1 if stage is None else ranks.get(stage, -1) for stage in job.ids]
 
     def _estimates(self, stages: Sequence[Stage], to_come: int) -> list[float]:
-        """Mean duration of each stage's tasks, as far as is known."""
+        """Estimate the mean task duration of each stage, ms."""
         known = [(stage.mean_ms, stage.done) for stage in stages if stage.mean_ms is not None and stage.done]
         total = sum(done for _, done in known)
-        others_ms = sum(mean * done for mean, done in known) / total if total else self._everybody_ms
+        others_ms = sum(mean * done for mean, done in known) / total if total else self._overall_ms
         means = [others_ms if stage.mean_ms is None or not stage.done else stage.mean_ms for stage in stages]
         return means + [others_ms] * to_come
 
     def _count(self, job: LiveJob, cluster: ClusterConfig | None) -> None:
-        """What the driver says now of each stage."""
+        """Update a job's lists from the driver's message."""
         message = job.message
         profile = job.profile
         place_of = {stage: place for place, stage in enumerate(job.ids) if stage is not None}
@@ -206,8 +207,7 @@ class LiveJobs:
             job.ready[place] = stage.state == "ready"
             job.complete[place] = complete
             if stage.state == "ready" and job.ranks[place] < 0:
-                job.ranks[place] = self._next_rank
-                self._next_rank += 1
+                job.ranks[place] = next(self._ready_ranks)
             if job.recognised and stage.mean_ms is not None:
                 seen, prior = stage.done, PRIOR_TASKS
                 job.mean_ms[place] = (stage.mean_ms * seen + means[place] * prior) / (seen + prior)
@@ -232,17 +232,17 @@ def check_question(state: State) -> None:
 
 @dataclass(frozen=True)
 class _ToCome:
-    """A stage that Spark has still to make: its tasks, and its parents as places in the job's profile."""
+    """A stage that Spark has not made yet: its number of tasks, and its parents' indices in the job's profile."""
 
     tasks: int
     parents: tuple[int, ...]
 
 
 def _stages_to_come(job: Job) -> list[_ToCome]:
-    """What the plan of a query says of stages that adaptive execution is still to make.
+    """List the stages of a query plan that adaptive execution has not made yet.
 
-    Each exchange is written by a stage, and one more gives the result. Which exchange a stage of Spark's writes is not
-    told; they are taken to be made in the order of the plan, parents first.
+    One stage writes each exchange, and one more returns the result. Spark does not tell which exchange a stage writes;
+    stages are assumed to be made in the order of the plan, parents first.
     """
     known, total = len(job.stages), len(job.exchanges) + 1
     if not known and not job.exchanges:
@@ -270,7 +270,7 @@ def _partitions(exchange: Exchange) -> int:
 
 
 def _step(mean_ms: float) -> float:
-    """The nearest of few durations, so that like jobs have the same profile."""
+    """Round a duration to the nearest power of the step, so that similar jobs have the same profile."""
     return round(STEP ** round(math.log(max(mean_ms, 1.0), STEP)), 3)
 
 
@@ -279,7 +279,7 @@ def _is_off(mean_ms: float, profile_ms: float) -> bool:
 
 
 def _estimated(job: Job, to_come: Sequence[_ToCome], means_ms: Sequence[float]) -> JobProfile:
-    """A profile of what Spark tells."""
+    """Return a profile estimated from the driver's message."""
     place = {stage.id: number for number, stage in enumerate(job.stages)}
     edges = {
         (place[parent], number)
@@ -301,7 +301,7 @@ def _estimated(job: Job, to_come: Sequence[_ToCome], means_ms: Sequence[float]) 
 
 @lru_cache(maxsize=2_000)
 def _profile(stages: tuple[tuple[int, float], ...], edges: tuple[tuple[int, int], ...]) -> JobProfile:
-    """The same object for like jobs."""
+    """Return one profile object for equal stages and edges."""
     return JobProfile(
         "estimated",
         tuple(StageProfile(tasks, TaskDurations.constant(mean_ms)) for tasks, mean_ms in stages),
@@ -309,5 +309,5 @@ def _profile(stages: tuple[tuple[int, float], ...], edges: tuple[tuple[int, int]
     )
 
 
-#: Until it has one.
+#: Placeholder of a job that has no profile yet.
 _NO_PROFILE = _profile(((1, UNKNOWN_MS),), ())

@@ -77,7 +77,7 @@ def warm_up(make_scheduler: Callable[[], DecidesStages]) -> None:
     )
     executors = tuple(Executor(id=str(number), slots=1, running=number % 2, job="0") for number in range(4))
     state = State(type="state", seq=0, time_ms=1e5, executors=executors, jobs=jobs)
-    Driver(make_scheduler(), History(), itertools.count()).decide(state)
+    Driver(make_scheduler(), History(), itertools.count(), itertools.count()).decide(state)
 
 
 async def run(

@@ -116,7 +116,7 @@ class Service:
         self._watchers = watchers
         self._applications = None if slots is None else Applications(make_scheduler(), slots, clock)
         self._connections = itertools.count(1)
-        self._jobs = itertools.count()
+        self._jobs, self._ready_ranks = itertools.count(), itertools.count()
 
     def welcome(self, line: bytes) -> tuple[Connected, Welcome]:
         """A driver says who it is.
@@ -181,7 +181,8 @@ class Service:
         return Decided(Answer(seq=state.seq), (), (), slots, failure=failure)
 
     def _new_driver(self) -> Driver:
-        return Driver(self._make_scheduler(), self._history, self._jobs, self._moving_delay_ms)
+        scheduler = self._make_scheduler()
+        return Driver(scheduler, self._history, self._jobs, self._ready_ranks, self._moving_delay_ms)
 
     def answered(self, connected: Connected) -> None:
         """The answer is on its way: nobody need wait any longer."""

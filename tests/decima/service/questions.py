@@ -188,7 +188,7 @@ def asked(scheduler: DecidesStages, seed: int, count: int) -> Iterator[object]:
     for number in range(-(-count // A_DRIVER)):
         random = np.random.default_rng((seed, number))
         delay_ms = float(random.choice([0.0, 2000.0]))
-        driver = Driver(scheduler, History(), itertools.count(), delay_ms)
+        driver = Driver(scheduler, History(), itertools.count(), itertools.count(), delay_ms)
         for state in states(random, min(A_DRIVER, count - number * A_DRIVER)):
             try:
                 yield [(choice.job, choice.stage, choice.limit) for choice in driver.decide(state).choices]

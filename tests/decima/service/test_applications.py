@@ -315,3 +315,21 @@ def test_many_applications_with_many_jobs(policy: str) -> None:
     )
     assert max(most) == SLOTS
     assert cluster.tasks == sum(profile.num_tasks for each in applications for profile in each.profiles)
+
+
+def test_ready_stages_are_ranked_over_all_applications() -> None:
+    """The scheduler of the shared slots sees the order in which stages of different applications became ready."""
+    seen: list[list[int]] = []
+
+    class Watched(Fair):
+        def decide(self, observation: Observation) -> Decision | None:
+            seen.append(observation.ready_rank.tolist())
+            return super().decide(observation)
+
+    service = Service(Watched, slots=4)
+    for number in range(2):
+        hello = a_hello(application=f"app-{number}", moves_executors=True)
+        connected, _ = service.welcome(hello.model_dump_json().encode())
+        question = a_state(1, a_job(f"job {number}", a_stage(0, "ready", 3)))
+        service.answer(connected, question.model_dump_json().encode())
+    assert seen[-1] == [0, 1]

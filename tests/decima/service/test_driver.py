@@ -45,7 +45,7 @@ SEQUENCES = {
 
 def driver(scheduler: str | Scheduler = "priced-srpt", *profiles: JobProfile) -> Driver:
     made = make_scheduler(scheduler) if isinstance(scheduler, str) else scheduler
-    return Driver(made, History(profiles), itertools.count())
+    return Driver(made, History(profiles), itertools.count(), itertools.count())
 
 
 def served_jct_ms(

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from decima.service.board import cluster_of
 from decima.service.history import History, is_skipped, match_stages
 from decima.service.jobs import LiveJob, LiveJobs
 from decima.service.protocol import Exchange, Job, Stage
+from decima.service.snapshot import cluster_of
 from simulator.cluster.alone import known_profile
 from tests.decima.service.serving import a_job, a_stage, a_state
 from workloads.job import JobProfile, StageProfile, TaskDurations
@@ -45,7 +45,7 @@ def chain(*tasks: int, first: int = 10, **changes: Any) -> tuple[Stage, ...]:
 
 
 def live(history: History, *jobs: Job, time_ms: float = 1000.0) -> list[LiveJob]:
-    return LiveJobs(history, itertools.count()).update(a_state(1, *jobs, time_ms=time_ms))
+    return LiveJobs(history, itertools.count(), itertools.count()).update(a_state(1, *jobs, time_ms=time_ms))
 
 
 def test_tasks_of_a_recognised_job_take_what_its_waves_take_on_this_cluster() -> None:
@@ -54,7 +54,7 @@ def test_tasks_of_a_recognised_job_take_what_its_waves_take_on_this_cluster() ->
     nightly = JobProfile(
         "nightly", (StageProfile(16, waves, "scan"), StageProfile(4, waves, "sum")), [[0, 1]]
     )
-    jobs = LiveJobs(History([nightly]), itertools.count())
+    jobs = LiveJobs(History([nightly]), itertools.count(), itertools.count())
     state = a_state(1, a_job("a", *chain(16, 4), name="nightly"))
     for slots in (1, 8):
         cluster = cluster_of(slots, 0.0, 0.0)
@@ -144,7 +144,7 @@ def test_an_unknown_stage_takes_as_long_as_others_of_its_job_and_then_as_everybo
 
 
 def test_a_profile_stays_the_same_object_while_little_changes() -> None:
-    jobs = LiveJobs(History(), itertools.count())
+    jobs = LiveJobs(History(), itertools.count(), itertools.count())
 
     def at(done: int, mean_ms: float) -> LiveJob:
         stage = a_stage(1, tasks=100, done=done, running=2, mean_ms=mean_ms)

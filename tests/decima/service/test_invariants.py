@@ -69,7 +69,7 @@ class Checked(Scheduler):
 @pytest.mark.parametrize("hidden", [False, True])
 def test_a_scheduler_is_shown_each_executor_once(policy: str, hidden: bool) -> None:
     sequence, checked = SEQUENCES["stream"][1], Checked(policy)
-    serving = Driver(checked, History(PROFILES if hidden else ()), itertools.count())
+    serving = Driver(checked, History(PROFILES if hidden else ()), itertools.count(), itertools.count())
     jobs = list(zip(sequence.profiles, sequence.arrival_ms.tolist(), strict=True))
     ScriptedSpark(jobs, lambda state: serving.decide(state).answer, SLOTS, hidden=hidden).run()
     assert checked.asked > 50
@@ -99,7 +99,7 @@ def test_where_applications_share_slots_each_is_shown_once_too(
 
 def test_stages_are_ranked_in_the_order_in_which_they_became_ready() -> None:
     """Not in that of their numbers, over all jobs; a stage that is not ready, or still to come, has no rank."""
-    live = LiveJobs(History(), itertools.count())
+    live = LiveJobs(History(), itertools.count(), itertools.count())
 
     def ranks(seq: int, *states: str) -> list[list[int]]:
         stages = [a_stage(number, state) for number, state in enumerate(states)]
@@ -251,7 +251,7 @@ def test_a_port_that_is_none_is_refused(address: str) -> None:
 
 def test_a_driver_of_many_executors_is_answered() -> None:
     """More than there are small numbers; each stage gets as many as it has tasks."""
-    serving = Driver(make_scheduler("fifo"), History(), itertools.count())
+    serving = Driver(make_scheduler("fifo"), History(), itertools.count(), itertools.count())
     job = a_job("a", a_stage(1, tasks=300))
     decided = serving.decide(a_state(1, job, having=executors(300)))
     assert decided.slots == 300

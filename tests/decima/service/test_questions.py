@@ -84,7 +84,7 @@ def ask_of_finished_jobs() -> None:
         jobs=(*(job(number, "done") for number in range(3)), job(3, "ready")),
     )
     for name in ("tpch-batch", "general", "embedded-stream"):
-        driver = Driver(make_scheduler(f"decima:{name}"), History(), itertools.count())
+        driver = Driver(make_scheduler(f"decima:{name}"), History(), itertools.count(), itertools.count())
         for _ in range(50):
             assert driver.decide(question).choices[0].job == 3
 
@@ -101,7 +101,9 @@ def test_random_questions_are_decided_as_by_plain_python(checked: dict[str, str]
 def test_random_questions_are_answered_or_refused(seed: int, name: str) -> None:
     random = np.random.default_rng(seed)
     scheduler = make_scheduler(f"decima:{name}" if name in SHIPPED else name)
-    driver = Driver(scheduler, History(), itertools.count(), float(random.choice([0.0, 2000.0])))
+    driver = Driver(
+        scheduler, History(), itertools.count(), itertools.count(), float(random.choice([0.0, 2000.0]))
+    )
     for state in states(random, 4):
         with suppress(QuestionError):
             assert driver.decide(state).answer.seq == state.seq

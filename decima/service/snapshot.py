@@ -1,8 +1,8 @@
-"""The cluster as a scheduler is shown it, and what changes while a question is being decided.
+"""Cluster snapshot: a live cluster as an observation of the scheduler, and the commitments made for one question.
 
-Free slots are executors here, as an executor of ``simulator.cluster`` runs one task. Everything comes from messages:
-who is live, what runs, whose slots are free. The rules are those of ``simulator.cluster``: a stage may be chosen if no
-parent has tasks left to hand out, and slots that wait in their job for its next stage are not free.
+A task slot of Spark is an executor here, as an executor of ``simulator.cluster`` runs one task at a time. The snapshot
+is built from protocol messages only. Its rules are those of ``simulator.cluster``: a stage is schedulable if no parent
+has unclaimed tasks, and slots that wait in their job for its next stage are not free.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from simulator.cluster.config import ClusterConfig
 from simulator.cluster.episode import DecidesStages
 from simulator.cluster.observation import CLASS, JOB, STAGE, Decision, Observation
 
-__all__ = ["Board", "Choice", "cluster_of"]
+__all__ = ["Choice", "Snapshot", "cluster_of"]
 
 
 class Choice(NamedTuple):
-    """A decision that was carried out.
+    """A decision and its commitment.
 
     Attributes:
-        job: place among the live jobs.
-        stage: place in the job's profile.
-        limit: the job's parallelism limit.
-        executors: that were committed.
-        source: the live job whose executors they were; -1 for free ones.
-        probability: of the decision, where the policy knows it, else NaN.
+        job: index among the live jobs.
+        stage: index in the job's profile.
+        limit: parallelism limit of the job.
+        executors: number of executors committed to the stage.
+        source: index of the live job that held these executors; -1 if no live job did.
+        probability: probability of the decision under the policy; NaN if the scheduler reports none.
     """
 
     job: int
@@ -47,20 +47,25 @@ class Choice(NamedTuple):
 
 @lru_cache(maxsize=256)
 def cluster_of(num_executors: int, moving_delay_ms: float, warmup_delay_ms: float) -> ClusterConfig:
-    """The same object for the same cluster: what schedulers work out of profiles they keep as long as it stays."""
+    """Return one config object per cluster, as schedulers keep caches of profiles for as long as the config stays."""
     return ClusterConfig(num_executors, moving_delay_ms=moving_delay_ms, warmup_delay_ms=warmup_delay_ms)
 
 
-class Board:
-    """The live jobs and the executors at one question.
+class Snapshot:
+    """Live jobs and executors of a cluster while one question is decided.
 
     Args:
         config: the cluster.
-        time_ms: the clock.
-        jobs: in order of arrival.
-        common: free executors of no live job.
-        waiting: of each live job, its free executors.
-        coming: of each live job, executors that are on their way to it.
+        time_ms: the driver's clock, ms.
+        jobs: live jobs in order of arrival.
+        common: number of free executors that belong to no live job.
+        waiting: number of free executors of each live job.
+        coming: number of executors that are moving to each live job; by default none.
+
+    Attributes:
+        committed: by job and stage, executors of other jobs (or of none) committed to the stage.
+        choices: decisions in the order in which they were made.
+        policy_ms: time that the scheduler took, ms.
     """
 
     def __init__(
@@ -75,10 +80,8 @@ class Board:
         self.config, self.time_ms, self.jobs = config, time_ms, jobs
         self.common, self.waiting = common, list(waiting)
         self._coming = list(coming) if coming is not None else [0] * len(jobs)
-        #: Of each live job, executors of others (or of nobody) that were committed to each of its stages.
         self.committed = [[0] * job.profile.num_stages for job in jobs]
         self.choices: list[Choice] = []
-        #: How long the scheduler took.
         self.policy_ms = 0.0
         self._first = np.cumsum([0, *(job.profile.num_stages for job in jobs)]).tolist()
         self._held = [
@@ -98,26 +101,41 @@ class Board:
 
     @property
     def num_schedulable(self) -> int:
-        """Stages that may be chosen."""
+        """Number of schedulable stages."""
         return sum(self._num_schedulable)
 
-    def crew(self, place: int) -> int:
-        """Executors of a live job that run the last tasks of their stage."""
+    @property
+    def launched(self) -> int:
+        """Number of tasks that begin at once under the commitments made so far."""
+        return sum(
+            committed
+            for job, stages in zip(self.jobs, self.committed, strict=True)
+            for ready, committed in zip(job.ready, stages, strict=True)
+            if ready
+        )
+
+    @property
+    def stands_still(self) -> bool:
+        """Whether no task runs, no task begins and no stage is about to be submitted."""
+        return not (
+            self.launched
+            or any(any(job.running) for job in self.jobs)
+            or any(map(self._is_about_to_open, range(len(self.jobs))))
+        )
+
+    def finishing(self, place: int) -> int:
+        """Number of executors of a live job on stages without pending tasks: they become idle next."""
         job = self.jobs[place]
         return sum(running for running, pending in zip(job.running, job.pending, strict=True) if not pending)
 
-    def awaited(self, place: int) -> int:
-        """Tasks of a live job's stages that may be chosen but are not ready; executors wait for them in the job."""
+    def _awaited(self, place: int) -> int:
+        """Number of tasks of a live job in schedulable stages that are not ready: its idle executors wait for them."""
         rows = self._stage_rows[self._first[place] : self._first[place + 1]]
         found = rows["unclaimed_tasks"][(rows["schedulable"] == 1) & (rows["ready_rank"] < 0)]
         return int(found.sum())
 
-    def could_use(self, place: int) -> bool:
-        """Whether a live job has tasks to start, now or later."""
-        return any(self.jobs[place].pending)
-
-    def is_about_to_open(self, place: int) -> bool:
-        """Whether a stage of a live job is next that Spark has made: all tasks of its parents have begun."""
+    def _is_about_to_open(self, place: int) -> bool:
+        """Whether Spark has made a stage of a live job that waits only for tasks of its parents that run."""
         job = self.jobs[place]
         return any(
             pending
@@ -129,22 +147,54 @@ class Board:
             )
         )
 
-    def has_open_stage(self, place: int) -> bool:
-        """Whether a live job has a stage that is ready and has tasks for more executors."""
+    def _has_open_stage(self, place: int) -> bool:
+        """Whether a live job has a ready stage with tasks for more executors."""
         job = self.jobs[place]
         return any(
             ready and pending > committed
             for ready, pending, committed in zip(job.ready, job.pending, self.committed[place], strict=True)
         )
 
-    def offer(self, scheduler: DecidesStages, source: int, offered: int, last_call: bool = False) -> int:
-        """A round: the scheduler commits executors of one source until none is left, or it leaves the rest idle.
+    def offer_all(self, scheduler: DecidesStages) -> None:
+        """Offer all free executors to a scheduler, source by source.
 
-        Returns:
-            How many were left idle.
+        The order is: idle executors of jobs that have an open stage, executors of no job, then idle executors of other
+        jobs, as far as their job has no unclaimed tasks that they wait for.
 
         Raises:
-            SchedulingError: it decided what cannot be done.
+            SchedulingError: a decision cannot be carried out.
+        """
+        idle = [place for place, count in enumerate(self.waiting) if count]
+        own = [place for place in idle if self._has_open_stage(place)]
+        others = [place for place in idle if place not in own]
+        for source in (*own, -1, *others):
+            if source not in others or self._free(source) > self._awaited(source):
+                self.offer_free(scheduler, source)
+
+    def offer_free(self, scheduler: DecidesStages, source: int, last_call: bool = False) -> None:
+        """Offer the free executors of one source (-1: of no job) to a scheduler; committed executors are free no more.
+
+        Raises:
+            SchedulingError: a decision cannot be carried out.
+        """
+        free = self._free(source)
+        used = free - self.offer(scheduler, source, free, last_call)
+        if source < 0:
+            self.common -= used
+        else:
+            self.waiting[source] -= used
+
+    def _free(self, source: int) -> int:
+        return self.common if source < 0 else self.waiting[source]
+
+    def offer(self, scheduler: DecidesStages, source: int, offered: int, last_call: bool = False) -> int:
+        """Run one round: the scheduler commits executors of one source until none is left or it leaves the rest idle.
+
+        Returns:
+            Number of executors left idle.
+
+        Raises:
+            SchedulingError: a decision cannot be carried out.
         """
         while offered and self.num_schedulable:
             observation = self.observation(source, offered, last_call)
@@ -161,7 +211,7 @@ class Board:
         return offered
 
     def observation(self, source: int, offered: int, last_call: bool = False) -> Observation:
-        """What a scheduler sees while executors of a source are offered; valid until they are committed."""
+        """Return the observation while executors of a source are offered; it is valid until the next commitment."""
         executors = self.config.num_executors
         free = self.common + sum(self.waiting)
         return Observation(
@@ -201,15 +251,8 @@ class Board:
         self.choices.append(Choice(place, stage, limit, count, source, probability))
         return count
 
-    def take(self, source: int, count: int) -> None:
-        """Free executors of a source are free no more."""
-        if source < 0:
-            self.common -= count
-        else:
-            self.waiting[source] -= count
-
     def _claim(self, place: int, count: int) -> None:
-        """Executors on their way to a job are for its first stages with tasks left, those first that are ready."""
+        """Commit executors that are moving to a job to its stages with pending tasks, ready stages first."""
         job = self.jobs[place]
         stages = sorted(range(len(job.pending)), key=lambda stage: not job.ready[stage])
         for stage in stages:
@@ -221,7 +264,7 @@ class Board:
         return int(self._stage_rows["job"][row])
 
     def _fill(self) -> None:
-        """What does not change while the question is decided."""
+        """Fill in the rows, with the columns that stay the same while the question is decided."""
         rows = []
         for place, job in enumerate(self.jobs):
             rows += [
@@ -250,10 +293,10 @@ class Board:
         self._job_rows = np.array(jobs, dtype=JOB)
 
     def _refresh(self, place: int) -> None:
-        """What may be chosen of a live job."""
+        """Update the columns of a live job that depend on commitments: schedulable stages and executors held."""
         job, first, committed = self.jobs[place], self._first[place], self.committed[place]
-        # Slots wait in a job for its next stage, which comes when its parents end. For one that Spark has still to make
-        # they wait only while tasks of the job run, or are about to: nobody knows when it comes.
+        # Slots wait in a job for its next stage, which is ready when its parents end. For a stage that Spark has not
+        # made yet they wait only while tasks of the job run or begin, as the time of the stage is unknown.
         busy = any(job.running) or any(map(mul, job.ready, committed))
         unclaimed = [
             left - claimed if left > claimed else 0
