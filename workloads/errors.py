@@ -45,6 +45,8 @@ def check_whole(value: Any, field: str, error: type[DecimaError], least: int | N
         error: what is raised.
         least: smaller numbers are refused, too.
     """
+    if type(value) is int and (least is None or value >= least):
+        return value
     if isinstance(value, bool) or not isinstance(value, Integral) or (least is not None and value < least):
         bound = "" if least is None else f" of at least {least}"
         raise error(f"{field} must be a whole number{bound}, got {_told(value)}")
@@ -53,6 +55,8 @@ def check_whole(value: Any, field: str, error: type[DecimaError], least: int | N
 
 def check_number(value: Any, field: str, error: type[DecimaError]) -> float:
     """Return a number as ``float``; refuse everything else, booleans too. NaN and infinity are numbers."""
+    if type(value) is float:  # by far the most frequent; the general test takes ten times as long
+        return value
     if isinstance(value, bool) or not isinstance(value, Real):
         raise error(f"{field} must be a number, got {_told(value)}")
     try:

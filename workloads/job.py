@@ -222,7 +222,7 @@ class StageProfile:
             raise WorkloadError(f"a stage has at most {MOST_TASKS:,} tasks, got {self.num_tasks:,}")
         for name in ("cpu", "memory"):
             demand = check_number(getattr(self, name), f"the {name} demand", WorkloadError)
-            if not np.isfinite(demand) or demand < 0:
+            if not math.isfinite(demand) or demand < 0:
                 raise WorkloadError(f"the {name} demand must be finite and not negative, got {demand}")
 
     def __repr__(self) -> str:

@@ -36,16 +36,18 @@ class _Model(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
 
 
+_TAGS: dict[type, str] = {
+    int: "<number>",
+    float: "<number>",
+    str: "<name>",
+    list: "<list>",
+    dict: "<object>",
+}
+
+
 def _kind(value: object) -> str | None:
-    """Tag of a value whose type tells its meaning; None for a type that has none."""
-    tags: dict[type, str] = {
-        int: "<number>",
-        float: "<number>",
-        str: "<name>",
-        list: "<list>",
-        dict: "<object>",
-    }
-    return tags.get(type(value))
+    """Return the tag of a value whose type tells its meaning; None for other types."""
+    return _TAGS.get(type(value))
 
 
 def _one_of(expected: str) -> Discriminator:
@@ -125,19 +127,19 @@ def build_profile(name: str, profile: _Profile) -> JobProfile:
     Raises:
         WorkloadError: the job is impossible; the message names the place in the file.
     """
-    place = place_name(("profiles", name))
     stages = []
     for number, stage in enumerate(profile.stages):
         try:
             durations = _build_durations(stage.duration_ms)
         except WorkloadError as error:
-            raise WorkloadError(f"{place}.stages[{number}].duration_ms: {error}") from None
+            place = place_name(("profiles", name, "stages", number, "duration_ms"))
+            raise WorkloadError(f"{place}: {error}") from None
         stages.append(StageProfile(stage.tasks, durations, stage.name, stage.cpu, stage.memory))
-    edges = _build_edges(place, profile.stages)
+    edges = _build_edges(name, profile.stages)
     try:
         return JobProfile(name, tuple(stages), edges)
     except WorkloadError as error:
-        raise WorkloadError(f"{place}: {error}") from None
+        raise WorkloadError(f"{place_name(('profiles', name))}: {error}") from None
 
 
 def _build_durations(durations: float | list[float] | _Waves) -> TaskDurations:
@@ -167,8 +169,8 @@ def _wave_table(
     return dict.fromkeys(levels, wave if isinstance(wave, list) else [wave])
 
 
-def _build_edges(place: str, stages: list[_Stage]) -> NDArray[np.int64]:
-    """The (parent, child) pairs, int64 [num_edges, 2], ascending."""
+def _build_edges(name: str, stages: list[_Stage]) -> NDArray[np.int64]:
+    """Return the (parent, child) pairs of the job with this name, int64 [num_edges, 2], ascending."""
     numbers: dict[int | str, list[int]] = {number: [number] for number in range(len(stages))}
     for number, stage in enumerate(stages):
         numbers.setdefault(stage.name, []).append(number)
@@ -177,7 +179,7 @@ def _build_edges(place: str, stages: list[_Stage]) -> NDArray[np.int64]:
         for index, parent in enumerate(stage.parents):
             found = numbers.get(parent, [])
             if len(found) != 1:
-                where = f"{place}.stages[{child}].parents[{index}]"
+                where = place_name(("profiles", name, "stages", child, "parents", index))
                 raise WorkloadError(f"{where}: {_expected_parent(parent, found, stages)}")
             edges.append((found[0], child))
     return np.array(sorted(edges), dtype=np.int64).reshape(-1, 2)

@@ -79,7 +79,7 @@ from workloads.sources.file_format import (
     describe_stages,
     first_error,
 )
-from workloads.sources.files import parse_json, read_document
+from workloads.sources.files import garbage_collection_paused, parse_json, read_document
 
 __all__ = ["Workload", "read_workload", "write_workload"]
 
@@ -144,6 +144,7 @@ class Workload:
         return float(startup_ms) if 0 <= startup_ms < math.inf else None
 
 
+@garbage_collection_paused()
 def read_workload(path: str | Path) -> Workload:
     """Read a workload file, see the module's text.
 

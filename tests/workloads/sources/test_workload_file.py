@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import gzip
 import json
 import tomllib
@@ -498,3 +499,18 @@ def test_whatever_json_holds_is_read_or_refused_in_one_line(
             read_workload(path)
         except WorkloadError:
             refused(path)
+
+
+def test_garbage_collection_goes_on_after_a_file_was_read_or_refused(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.json"
+    path.write_text('{"format": "decima-workload", "version": 1, "profiles": {"a": {"stages": []}}}')
+    with pytest.raises(WorkloadError, match="stages"):
+        read_workload(path)
+    assert gc.isenabled()
+    path.write_text(path.read_text().replace("[]", '[{"tasks": 1, "duration_ms": 5}]'))
+    gc.disable()
+    try:
+        read_workload(path)
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
