@@ -100,10 +100,11 @@ class RayWorkers:
                     # Ray resolves references in arguments, but not in lists: so an actor fetches the function once.
                     self._running[actor.work.remote([common], work[number])] = _Running(actor, number)
                 ready, (actor, done) = self._next()
+                self._idle.append(actor)
                 try:
                     result = self._answer(ready)
                 except _LostError as error:
-                    self._ray.kill(actor)
+                    self._ray.kill(self._idle.pop())
                     self._start_one()
                     if done is not None:
                         if tries[done] == MOST_TRIES:
@@ -113,7 +114,6 @@ class RayWorkers:
                             ) from None
                         waiting.appendleft(done)
                     continue
-                self._idle.append(actor)
                 if done is not None:
                     left -= 1
                     yield result
