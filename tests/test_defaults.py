@@ -139,6 +139,32 @@ def test_defaults_are_those_recorded() -> None:
     assert not list(changes), "if this is on purpose: python -m tests.test_defaults"
 
 
+#: Dataclasses that are written to: states of a simulation or of a service, and what a reader gathers.
+WRITTEN_TO = {
+    "workloads.spark.events.EventTables",
+    "workloads.spark.events.Execution",
+    "workloads.spark.events.Executor",
+    "workloads.spark.events.Job",
+    "workloads.spark.events.Stage",
+    "workloads.spark.logfile.Problems",
+    "simulator.cluster.observation.Observation",
+    "simulator.cluster.reference_state.Executor",
+    "simulator.cluster.reference_state.Job",
+    "simulator.cluster.reference_state.Stage",
+    "decima.service.jobs.LiveJob",
+    "decima.service.service.Connected",
+}
+
+
+def test_dataclasses_cannot_be_changed_but_those_that_are_states() -> None:
+    changeable = {
+        name
+        for name, value in public()
+        if isinstance(value, type) and is_dataclass(value) and not value.__dataclass_params__.frozen
+    }
+    assert changeable == WRITTEN_TO
+
+
 def test_what_holds_arrays_is_compared_by_identity() -> None:
     """``==`` of arrays and tables has no truth value: two records that are equal would raise an error."""
     for name, value in public():

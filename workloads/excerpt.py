@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,7 +14,10 @@ from workloads.arrivals import JobSequence, RandomStream, random_stream, trace_a
 from workloads.errors import check_number, check_whole
 from workloads.job import JobProfile, WorkloadError
 
-__all__ = ["Excerpt"]
+__all__ = ["Excerpt", "choose_jobs"]
+
+#: Maximum number of jobs at once. Their profiles take some hundred megabytes, and as much again when they are written.
+MOST_JOBS = 100_000
 
 
 @dataclass(frozen=True)
@@ -88,3 +92,20 @@ class Excerpt:
     def num_tasks(self, recorded: int) -> int:
         """How many tasks a stage has that had ``recorded``."""
         return math.ceil(recorded / self.scale_tasks)
+
+
+def choose_jobs(path: Path, excerpt: Excerpt, arrival_s: ArrayLike) -> NDArray[np.int64]:
+    """Return the numbers of a file's jobs that are in an excerpt, see ``Excerpt.choose``.
+
+    Raises:
+        WorkloadError: no jobs, or more than ``MOST_JOBS``. The message names the file.
+    """
+    try:
+        chosen = excerpt.choose(arrival_s)
+    except WorkloadError as error:
+        raise WorkloadError(f"{path}: {error}") from None
+    if len(chosen) > MOST_JOBS:
+        raise WorkloadError(
+            f"{path}: {len(chosen)} jobs at once, choose at most {MOST_JOBS} by time or sample"
+        )
+    return chosen

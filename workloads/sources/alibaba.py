@@ -44,7 +44,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from workloads.errors import check_path
-from workloads.excerpt import Excerpt
+from workloads.excerpt import Excerpt, choose_jobs
 from workloads.job import JobProfile, StageProfile, TaskDurations, WorkloadError
 from workloads.sources.alibaba_table import Table, read_table
 from workloads.sources.files import reasons
@@ -55,8 +55,6 @@ __all__ = ["MACHINE", "read_alibaba"]
 #: Cores of a machine of the trace, and its memory in percent.
 MACHINE = (96.0, 100.0)
 
-#: So many profiles take some hundred megabytes, as much again when they are written.
-_MOST_JOBS = 100_000
 _CUT_AT = 50
 _SHORTEST_MS = 500.0
 
@@ -98,14 +96,7 @@ def read_alibaba(
     if not kept.size:
         raise WorkloadError(f"{path}: expected at least one job that can be run again, got {reasons(counts)}")
     arrival_s = tasks.arrival_s[kept]
-    try:
-        chosen = excerpt.choose(arrival_s)
-    except WorkloadError as error:
-        raise WorkloadError(f"{path}: {error}") from None
-    if len(chosen) > _MOST_JOBS:
-        raise WorkloadError(
-            f"{path}: {len(chosen)} jobs at once, choose at most {_MOST_JOBS} by time or sample"
-        )
+    chosen = choose_jobs(path, excerpt, arrival_s)
     profiles = tuple(tasks.profile(job, excerpt, executor) for job in kept[chosen].tolist())
     about = {
         "source": "batch_task of Alibaba's cluster trace of 2018",

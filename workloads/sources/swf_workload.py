@@ -25,7 +25,8 @@ from typing import Any
 
 import numpy as np
 
-from workloads.excerpt import Excerpt
+from workloads.errors import check_path
+from workloads.excerpt import Excerpt, choose_jobs
 from workloads.job import JobProfile, StageProfile, TaskDurations, WorkloadError
 from workloads.sources.swf import read_swf
 from workloads.sources.workload_file import Workload
@@ -33,8 +34,6 @@ from workloads.sources.workload_file import Workload
 __all__ = ["read_swf_workload"]
 
 _KB_IN_GIB = 2**20
-#: So many jobs fit into memory, as of other traces.
-_MOST_JOBS = 100_000
 
 
 def read_swf_workload(
@@ -59,19 +58,12 @@ def read_swf_workload(
     Raises:
         WorkloadError: as ``read_swf``; or no job is left, or more than fit into memory.
     """
-    path, excerpt = Path(path), excerpt or Excerpt()
+    path, excerpt = check_path(path, "path", WorkloadError), excerpt or Excerpt()
     if executor is not None and not all(0 < size < math.inf for size in executor):
         raise WorkloadError(f"an executor's processors and memory must be above 0 and finite, got {executor}")
     log = read_swf(path)
     arrival_s = log.submit_s - log.submit_s[0]
-    try:
-        chosen = excerpt.choose(arrival_s)
-    except WorkloadError as error:
-        raise WorkloadError(f"{path}: {error}") from None
-    if len(chosen) > _MOST_JOBS:
-        raise WorkloadError(
-            f"{path}: {len(chosen)} jobs at once, choose at most {_MOST_JOBS} by time or sample"
-        )
+    chosen = choose_jobs(path, excerpt, arrival_s)
     memory_kb = np.nan_to_num(log.memory_kb / log.processors, nan=0.0)
     profiles: dict[tuple[Any, ...], JobProfile] = {}
     sequence = []

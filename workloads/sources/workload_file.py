@@ -265,5 +265,5 @@ def _replace(path: Path, data: bytes) -> None:
         raise WorkloadError(f"{path}: cannot be written: {error.strerror}") from None
     finally:
         if not is_device:
-            with contextlib.suppress(OSError):  # it is there only if something went wrong
-                temporary.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # the file exists only after a failure
+                temporary.unlink()

@@ -154,6 +154,10 @@ def test_a_piece_of_a_number_is_no_parent(tmp_path: Path) -> None:
         tmp_path, *(row(f"M{number}") for number in (*range(100, 111), 25)), row(ascending)
     ).profiles
     assert ("M25", ascending) in edges(job)
+    ascending = f"J9_{'_'.join(map(str, range(100, 112)))}"
+    assert len(ascending) == 50  # and its last parent need not be cut: it stays
+    (job,) = read(tmp_path, *(row(f"M{number}") for number in range(100, 112)), row(ascending)).profiles
+    assert ("M111", ascending) in edges(job)
 
 
 @st.composite
@@ -234,6 +238,26 @@ def test_jobs_that_cannot_be_run_again_are_dropped_and_counted(
     assert refused(tmp_path, *rows) == f"expected at least one job that can be run again, got 1 with {why}"
 
 
+def test_a_parent_of_no_number_is_not_the_task_of_another_job(tmp_path: Path) -> None:
+    others = [row(f"M{number}", job) for job in "abc" for number in (0, 2**29)]
+    workload = read(tmp_path, row("M0", "bad"), row("R1_0_12345678901", "bad"), *others)
+    assert workload.about["dropped"] == {"a parent that is not there": 1}
+    assert [job.name for job in workload.profiles] == ["a", "b", "c"]
+
+
+def test_what_was_assumed_is_told(tmp_path: Path) -> None:
+    about = read_alibaba(write(tmp_path, row()), executor=(4, 12.5)).about
+    assert about == {
+        "source": "batch_task of Alibaba's cluster trace of 2018",
+        "jobs in the table": 1,
+        "dropped": {},
+        "task names cut at 50 characters": 0,
+        "durations": "instances are taken to last as long as their task",
+        "demands": "shares of 4 cores and 12.5 % of a machine's memory",
+        "excerpt": {},
+    }
+
+
 def test_a_job_is_counted_once_and_under_the_first_reason(tmp_path: Path) -> None:
     workload = read(
         tmp_path,
@@ -282,7 +306,7 @@ def test_an_excerpt(tmp_path: Path) -> None:
 
 
 def test_more_jobs_than_memory_holds_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("workloads.sources.alibaba._MOST_JOBS", 2)
+    monkeypatch.setattr("workloads.excerpt.MOST_JOBS", 2)
     rows = [row(job=f"j_{number}") for number in range(3)]
     assert refused(tmp_path, *rows) == "3 jobs at once, choose at most 2 by time or sample"
     assert len(read(tmp_path, *rows, excerpt=Excerpt(sample=2)).profiles) == 2

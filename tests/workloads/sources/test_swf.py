@@ -232,6 +232,21 @@ def test_malformed_logs(tmp_path: Path, lines: tuple[str, ...], message: str) ->
     assert "\n" not in str(error.value)
 
 
+def test_a_line_that_never_ends_and_a_log_of_blank_lines_are_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("workloads.sources.swf._LONGEST_LINE", 80)
+    monkeypatch.setattr("workloads.sources.swf._MOST_BLANK", 3)
+    whole = line().ljust(77) + "."
+    assert len(read_swf(write(tmp_path, whole, "", " ", "\t", line()))) == 2
+    with pytest.raises(WorkloadError, match=r"toy.swf: line 2: expected 18 fields, got 80 characters$"):
+        read_swf(write(tmp_path, line(), whole + "."))
+    with pytest.raises(
+        WorkloadError, match=r"toy.swf: line 5: expected 18 fields, got nothing but blank lines$"
+    ):
+        read_swf(write(tmp_path, line(), "", " ", "", "", line()))
+
+
 def test_a_log_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(WorkloadError, match=r"none.swf: No such file or directory, expected a log"):
         read_swf(tmp_path / "none.swf")
@@ -301,6 +316,9 @@ def test_the_arrays_of_a_log_cannot_be_changed() -> None:
         ({"run_s": np.arange(10)}, "toy: job 0: expected a run time above 0"),
         ({"processors": np.arange(10)}, "toy: job 0: expected at least one processor"),
         ({"memory_kb": np.arange(-3, 7)}, "toy: job 0: expected memory of at least 0 or NaN"),
+        ({"memory_kb": np.array([*range(9), np.inf])}, "toy: job 9: expected memory of at least 0 or NaN"),
+        ({"run_s": np.array([1, np.inf, *range(1, 9)])}, "toy: job 1: expected a run time above 0"),
+        ({"processors": np.ones((10, 1))}, r"toy: expected processors of 10 jobs, got shape \(10, 1\)"),
     ],
 )
 def test_impossible_logs(changes: dict[str, Any], message: str) -> None:

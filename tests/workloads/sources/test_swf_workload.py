@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -46,7 +47,13 @@ def test_a_job_is_a_task_for_each_of_its_processors(log: Path) -> None:
     first, second, third = workload.sequence.profiles
     assert second is third
     assert (first.name, second.name, workload.name) == ("1: 4 x 100 s", "2: 2 x 60.5 s", "toy")
-    assert "dropped 1 with run time 0" in workload.about["log"]
+    assert workload.about == {
+        "source": "a job log in Standard Workload Format",
+        "log": "toy.swf: 3 jobs on 4 processors; dropped 1 with run time 0",
+        "jobs": "a task for each processor",
+        "demands": "in processors, memory left out",
+        "excerpt": {},
+    }
 
 
 def test_a_gang_is_one_task_on_all_processors_at_once(log: Path) -> None:
@@ -69,6 +76,13 @@ def test_demands_may_be_shares_of_an_executor(log: Path, gang: bool) -> None:
     assert told(memorable) == ((1, 60.5, 2 / 8, 2 / 4) if gang else (2, 60.5, 1 / 8, 1 / 4))
 
 
+def test_how_jobs_and_demands_are_taken_is_told(log: Path) -> None:
+    about = read_swf_workload(log, Excerpt(until_s=35), (8, 2.5), gang=True).about
+    assert about["jobs"] == "one task on all processors at once"
+    assert about["demands"] == "shares of 8 processors and 2.5 GiB"
+    assert about["excerpt"] == {"until_s": 35}
+
+
 def test_a_part_of_a_log_faster_and_smaller(log: Path, tmp_path: Path) -> None:
     excerpt = Excerpt(from_s=10, speed_up=2, scale_tasks=2)
     workload = read_swf_workload(log, excerpt)
@@ -89,12 +103,17 @@ def test_what_cannot_be_is_refused(log: Path) -> None:
         read_swf_workload(log, Excerpt(from_s=500))
     with pytest.raises(WorkloadError, match="processors and memory must be above 0"):
         read_swf_workload(log, executor=(0, 1))
+    with pytest.raises(WorkloadError, match=r"above 0 and finite, got \(1, inf\)$"):
+        read_swf_workload(log, executor=(1, math.inf))
+    with pytest.raises(WorkloadError, match="path must be a path, got 3"):
+        read_swf_workload(3)  # type: ignore[arg-type]
 
 
 def test_too_many_jobs_at_once_are_refused(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("workloads.sources.swf_workload._MOST_JOBS", 2)
+    monkeypatch.setattr("workloads.excerpt.MOST_JOBS", 2)
     with pytest.raises(WorkloadError, match="3 jobs at once, choose at most 2"):
         read_swf_workload(log)
+    assert len(read_swf_workload(log, Excerpt(until_s=40)).profiles) == 2
 
 
 def test_a_log_of_a_machine(shared: Shared) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import networkx as nx
 import numpy as np
 import pytest
@@ -126,7 +128,24 @@ def test_durations_are_whole_and_positive(jobs: tuple[JobProfile, ...]) -> None:
             assert (stage.durations.values % 1 == 0).all()
 
 
-@pytest.mark.parametrize("arguments", [{"num_profiles": 0}, {"seed": -1}])
-def test_what_cannot_be_generated(arguments: dict[str, int]) -> None:
-    with pytest.raises(WorkloadError):
+def test_there_are_a_hundred_unless_told_otherwise() -> None:
+    assert len(synthetic_profiles()) == 100
+    assert len(synthetic_profiles(1)) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"num_profiles": 0}, "expected at least one profile to generate, got 0"),
+        ({"num_profiles": -1}, "expected at least one profile to generate, got -1"),
+        ({"num_profiles": 2.5}, "num_profiles must be a whole number, got 2.5"),
+        ({"seed": -1}, "the seed must be a whole number that is not negative, got -1"),
+    ],
+)
+def test_what_cannot_be_generated(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(WorkloadError, match=message):
         synthetic_profiles(**arguments)
+    with pytest.raises(WorkloadError, match="num_stages must be a whole number of at least 1, got 0"):
+        random_dag(0, np.random.default_rng(0))
+    with pytest.raises(WorkloadError, match="random must be of the type Generator, got 0"):
+        random_dag(1, 0)  # type: ignore[arg-type]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import runpy
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 
@@ -11,7 +13,17 @@ import numpy as np
 import pytest
 
 from workloads import Wave, WorkloadError, embedded_tpch, load_tpch, read_workload
-from workloads.sources.tpch_build import build, main, read_recordings
+from workloads.sources import tpch_build
+from workloads.sources.tpch_build import (
+    _command,
+    _megabytes,
+    _parser,
+    _provenance,
+    _sample,
+    build,
+    main,
+    read_recordings,
+)
 from workloads.sources.tpch_measured import embedded_workload
 from workloads.sources.tpch_published import DEFAULT_SIZES
 
@@ -107,10 +119,61 @@ def test_the_same_recordings_give_the_same_file(few_recordings, tmp_path, capsys
     assert "6 profiles" in capsys.readouterr().out
     built = read_workload(tmp_path / "one.json.gz")
     assert [profile.name for profile in built.profiles[:2]] == ["tpch-q1-2g", "tpch-q9-2g"]
+    assert built.name == "tpch (extrapolated from Spark at 1 and 2 GB)"
+    assert [profile.num_tasks for profile in built.profiles] == [418, 1625, 617, 751, 2125, 770]
     assert built.about["model"]["fresh_ms"] == 900
     assert built.about["notes"] == ["a test"]
-    assert built.about["recordings"][0]["runs"] == 12
-    assert "--set fresh_ms=900" in built.about["built_by"]
+    assert "with 1 executor(s)" in built.about["measured"]
+    assert built.about["recordings"] == [
+        {
+            "runs": 12,
+            "scale_factors": [1.0],
+            "executors": [1, 2, 4],
+            "layouts": ["12m/16"],
+            "dates": ["2026-11-20"],
+            "spark": ["3.5.9"],
+            "executor_startup_ms": 2889,
+        }
+    ]
+    assert built.about["built_by"] == (
+        "python -m workloads.sources.tpch_build DIR --out FILE --sizes 2,50 --split 32m --partitions 200 "
+        "--most-executors 1 --set fresh_ms=900"
+    )
+
+
+def test_the_options_that_built_the_embedded_set_are_the_default() -> None:
+    options = _parser().parse_args(["one", "other", "--out", "file.json"])
+    built_by = (
+        embedded_workload().about["built_by"].replace("workloads.tpch_build", "workloads.sources.tpch_build")
+    )
+    assert " ".join(_command(options)) == built_by
+    defaults = build.__kwdefaults__
+    assert options.sizes == list(defaults["sizes_gb"])
+    assert (options.split, options.partitions) == (defaults["split"], defaults["shuffle_partitions"])
+    assert options.most_executors == defaults["most_executors"]
+
+
+def test_the_program_takes_its_arguments_and_ends_with_its_status(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["tpch_build", str(tmp_path / "none"), "--out", str(tmp_path / "o.json")])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(tpch_build.__file__, run_name="__main__")
+    assert ended.value.code == 1
+    assert capsys.readouterr().err.startswith(f"error: {tmp_path / 'none'}")
+
+
+@pytest.mark.parametrize(
+    ("size", "megabytes"), [("32m", 33.554432), ("3k", 0.003072), ("2g", 2147.483648), ("0m", 0)]
+)
+def test_sizes_are_written_as_spark_does(size: str, megabytes: float) -> None:
+    assert _megabytes(size) == pytest.approx(megabytes)
+
+
+@pytest.mark.parametrize("size", ["32", "m", "32M", "1.5m", "32mb", ""])
+def test_what_is_no_size_is_refused(size: str) -> None:
+    with pytest.raises(WorkloadError, match=f"^a size is written as in 32m, not {size!r}$"):
+        _megabytes(size)
 
 
 def test_applications_of_mixtures_are_left_out(few_recordings, tmp_path):
@@ -120,6 +183,36 @@ def test_applications_of_mixtures_are_left_out(few_recordings, tmp_path):
     names = [application.name for application in read_recordings(tmp_path)]
     assert len(names) == 11
     assert "q01_sf1_n1_r1" not in names
+
+
+def test_what_the_manifest_tells_of_campaigns_is_kept_without_places(few_recordings, tmp_path):
+    (tmp_path / "eventlogs").symlink_to(few_recordings / "eventlogs")
+    command = "recorder --out=/home/me/x --tables /srv/y --runs 1 --outer z"
+    campaigns = [{"command": command, "date": "2026-11-20"}]
+    (tmp_path / "manifest.json").write_text(json.dumps({"format": 1, "campaigns": campaigns}))
+    [one, *_] = read_recordings(tmp_path)
+    assert _provenance(tmp_path, [one])["campaigns"] == [
+        {"command": "recorder --out=DIR --tables DIR --runs 1 --outer z", "date": "2026-11-20"}
+    ]
+    (tmp_path / "manifest.json").write_text(json.dumps({"format": 2}))
+    with pytest.raises(WorkloadError, match=r"manifest.json: not a manifest of recordings"):
+        read_recordings(tmp_path)
+
+
+def test_a_recording_tells_its_query_or_that_of_its_only_run(few_recordings):
+    application = read_recordings(few_recordings)[0]
+    listed = application.recording
+    flat = {"query": 5, "sf": 1.0, "layout": "12m/16"}
+    for recording, expected in ((listed, int(listed["runs"][0]["query"])), (flat, 5)):
+        query, sample = _sample(replace(application, recording=recording))
+        assert query == expected
+        assert (sample.size_gb, sample.shuffle_partitions) == (1.0, 16)
+        assert sample.split_mb == pytest.approx(12 * 1.048576)
+    for wrong in ({}, {"runs": []}, {**flat, "layout": "12m"}, {**flat, "sf": None}, {**flat, "query": "q5"}):
+        with pytest.raises(WorkloadError, match="not a recording of one TPC-H query"):
+            _sample(replace(application, recording=wrong))
+    with pytest.raises(WorkloadError, match="not a recording of one TPC-H query"):
+        _sample(replace(application, queries=application.queries * 2))
 
 
 def test_runs_with_more_executors_tell_of_inflation_only(few_recordings):

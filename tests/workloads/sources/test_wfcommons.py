@@ -13,7 +13,7 @@ import pytest
 
 from tests.refusal import refusal
 from workloads.excerpt import Excerpt
-from workloads.job import JobProfile, WorkloadError
+from workloads.job import JobProfile, Wave, WorkloadError
 from workloads.sources.wfcommons import read_wfcommons
 
 Shared = Callable[[str], Path]
@@ -90,6 +90,8 @@ def test_tasks_of_a_program_with_the_same_neighbours_are_a_stage(tmp_path: Path,
     assert job.stages[1].durations.values.tolist() == [2500, 3000, 0]
     assert job.stages[0].durations.spread == (1000, 1000)
     assert job.work_ms == pytest.approx(7500)
+    (alike,) = read_wfcommons([write(tmp_path, document(DIAMOND), name)]).profiles
+    assert alike.stages[1].durations.table(Wave.REST)[1].tolist() == [1000]
     assert {(stage.cpu, stage.memory) for stage in job.stages} == {(1, 0)}
 
 

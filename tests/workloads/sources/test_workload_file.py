@@ -155,6 +155,36 @@ def test_the_name_is_the_files_or_that_of_the_file(tmp_path: Path) -> None:
     assert read(tmp_path, minimal(name="")).name == ""
 
 
+def test_a_workload_is_told_in_a_line_and_as_a_table() -> None:
+    job = JobProfile("<j>", (StageProfile(3, TaskDurations.constant(1500.0)),) * 2)
+    library = Workload((job,), None, "a name")
+    assert repr(library) == "Workload('a name', 1 profile)"
+    assert repr(Workload((job,), batch_arrivals([job], 2, seed=1))) == "Workload('', 1 profile, 2 jobs)"
+    html = library._repr_html_()
+    for cell in ("Workload(&#x27;a name&#x27;, 1 profile)", "work (s)", "&lt;j&gt;", ">2<", ">6<", ">9.0<"):
+        assert cell in html
+
+
+@pytest.mark.parametrize(
+    ("startup_ms", "delay_ms"),
+    [
+        (0, 0.0),
+        (2978, 2978.0),
+        (2.5, 2.5),
+        (-1, None),
+        (float("inf"), None),
+        (float("nan"), None),
+        (True, None),
+        ("2978", None),
+        (None, None),
+    ],
+)
+def test_the_moving_delay_is_the_measured_time_to_start(startup_ms: Any, delay_ms: float | None) -> None:
+    profiles = (JobProfile("j", (StageProfile(1, TASK),)),)
+    assert Workload(profiles, about={"executor_startup_ms": startup_ms}).measured_moving_delay_ms == delay_ms
+    assert Workload(profiles).measured_moving_delay_ms is None
+
+
 # There and back
 
 
