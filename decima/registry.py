@@ -54,7 +54,7 @@ LEARNED = "decima"
 UNGUARDED = ",guard=off"
 #: The names of one that leave it open which policy it follows.
 ANY_POLICY = (LEARNED, LEARNED + UNGUARDED)
-#: The policy that it follows where nobody says which, nor what for.
+#: The shipped policy that it follows by default where the evaluation setting is unknown.
 DEFAULT_POLICY = "general"
 
 #: Name on the command line -> class, of the classic schedulers.

@@ -38,7 +38,7 @@ def compiled(function: Callable[..., Any] | None = None, /, **options: Any) -> A
     """Compile a function, as ``numba.njit`` does with the same options."""
     if function is None:
         return lambda function: compiled(function, **options)
-    # Nobody asks for the address of a function, which would be that of one more wrapper.
+    # No caller needs the address of a function as C code has it, which would compile one more wrapper.
     options |= {"no_cfunc_wrapper": True}
     dispatcher = numba.njit(**options)(function)
     if dispatcher is not function:  # without NUMBA_DISABLE_JIT

@@ -230,7 +230,7 @@ class JobDistribution:
             WorkloadError: the load is not above 0, or more than a job in every step gives.
         """
         highest, load = self.load(1.0), check_number(load, "the load", WorkloadError)
-        # Whoever asks for the highest load, in decimals, may mean a number that is a last bit above it.
+        # The highest load, given in decimals, may be rounded to a number just above it.
         if not 0 < load <= highest * (1 + 1e-9):
             possible = f"above 0 and at most {highest:.6g}, that of a job in every step"
             raise WorkloadError(f"the load must be {possible}, got {load}")

@@ -14,10 +14,10 @@ LARGEST = 2**29
 
 
 def open_regular(path: Path) -> BinaryIO:
-    """Open a file to read. A pipe would wait for somebody who writes, a device may have no end: they are refused.
+    """Open a regular file for reading. Pipes, which may block, and devices, which may have no end, are refused.
 
     Raises:
-        OSError: it cannot be read, or is no regular file; ``strerror`` says so.
+        OSError: the file cannot be read or is not regular; ``strerror`` says why.
     """
     try:
         mode = path.stat().st_mode

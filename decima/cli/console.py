@@ -72,13 +72,13 @@ class OneLineErrors(click.Group):
                 raise
             place = extract_tb(error.__traceback__)[-1]  # of a user's own scheduler
             end(f"error: {place.filename}, line {place.lineno}: ends the program, SystemExit", 1)
-        except BrokenPipeError:  # whoever read what is shown wants no more of it
-            sys.stdout = None  # nor what is left
+        except BrokenPipeError:  # the reader of the output has closed it
+            sys.stdout = None  # so that Python writes no rest
             sys.exit(1)
         except MemoryError:
             end("error: this needs more memory than there is", 1)
         except Exception as error:
-            from workloads.errors import DecimaError  # whoever raises one has imported it already
+            from workloads.errors import DecimaError  # loaded already if one was raised
 
             if not isinstance(error, DecimaError | OSError):
                 raise

@@ -106,7 +106,7 @@ def compare(
 ) -> None:
     """Compare schedulers on DeepRM's grid as the load grows.
 
-    Shows the mean slowdown (completion time over duration) of jobs in sets that nobody trained on, with its 95 %
+    Shows the mean slowdown (completion time over duration) of jobs in held-out sets, with its 95 %
     confidence interval, as DeepRM's Figure 4, and draws it.
     """
     from decima.evaluation.grid_comparison import GridComparison
@@ -176,7 +176,7 @@ def train(context: click.Context, /, device: str, workers: int | str | None, **o
 
     The folder gets the network that is best on job sets that no training meets (policy.npz), all settings
     (config.yaml), metrics (metrics.jsonl, TensorBoard) and a checkpoint to go on from. The same settings give
-    the same network, bit for bit on a CPU, whoever runs the episodes and however often the run was cut off.
+    the same network, bit for bit on a CPU, with any number of workers and after any number of interruptions.
     Ctrl-C ends it early.
     """
     from decima.learning.grid.config import RECIPES, DeepRMConfig

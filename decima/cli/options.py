@@ -81,7 +81,7 @@ class WholeRange(click.IntRange):
         return super().convert(value, param, ctx)
 
 
-#: Some three hundred years in seconds: nobody needs more, and a sum of them is still exact to the millisecond.
+#: Some three hundred years in seconds: enough, and a sum of them is still exact to the millisecond.
 MOST_S = 10**10
 AT_LEAST_ONE = WholeRange(1)
 #: Of what is drawn. Seeds of what trainings draw begin above the others.
@@ -242,7 +242,7 @@ class Numbers(click.ParamType):  # type: ignore[type-arg]  # generic in newer re
     """Numbers with commas between them. The value stays a text, so that the command can be told again.
 
     Args:
-        expected: what is said to whoever gives something else.
+        expected: description of a valid value, for the error message.
         kind: of numbers.
         count: how many there have to be; any if it is 0.
         least: that they may be.

@@ -16,7 +16,7 @@ __all__ = ["replay_live"]
 @out_option("live")
 @JSON
 def replay_live(log: Path, out: Path, json_file: Path | None) -> None:
-    """Show what drivers did whom decima serve answered.
+    """Show what the drivers of decima serve did.
 
     LOG is what decima serve --log wrote. Each driver that had jobs is shown as an episode: a line of the table, its
     schedule, and how many of its jobs were live.

@@ -51,7 +51,7 @@ PORT = WholeRange(0, 65535)
     type=PATH,
     help="Token that drivers must know; made if it is not there.  [default: ~/.decima/token]",
 )
-@click.option("--no-token", is_flag=True, help="Serve whoever connects.")
+@click.option("--no-token", is_flag=True, help="Serve every driver that connects.")
 @click.option(
     "--log",
     "log_file",

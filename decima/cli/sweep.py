@@ -86,7 +86,7 @@ def _shown(result: SweepResult, out: Path, command: str) -> Shown:
     notes = [
         "Objective: of the policy that was kept, on the validation set; small is good. "
         "± is half a 95 % confidence interval over seeds (Student's t).",
-        "Better by: than whom the training compares with, on the same set.",
+        "Better by: relative to the reference scheduler of the training, on the same set.",
     ]
     return Shown(
         tables=[sweep_table(result)],

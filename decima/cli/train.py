@@ -52,7 +52,7 @@ def train(context: click.Context, /, device: str, workers: int | str | None, **o
 
     The folder gets the policy that is best on sequences that no training meets (policy.npz), all settings
     (config.yaml), metrics (metrics.jsonl, TensorBoard) and a checkpoint to go on from. The same settings give
-    the same policy, bit for bit on a CPU, whoever runs the episodes and however often the run was cut off.
+    the same policy, bit for bit on a CPU, with any number of workers and after any number of interruptions.
     Ctrl-C ends it early, and --resume goes on. The recipe quick takes two minutes.
     """
     from decima.learning.cluster.config import read_config, workload_overrides

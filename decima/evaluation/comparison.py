@@ -437,13 +437,13 @@ _Shared = list[tuple[Conditions, dict[str, str], "dict[str, SchedulerLike]", dic
 
 
 def _shipped(conditions: Conditions) -> str:
-    """The policy to follow where nobody names one; if none ships, the one that is missed."""
+    """Return the default policy for ``conditions``; ``DEFAULT_POLICY`` if no shipped policy fits."""
     fitting = best_fit(conditions)
     return DEFAULT_POLICY if fitting is None else fitting[0]
 
 
 def _once(spec: str) -> bool:
-    """Whether this scheduler is tuned on training sequences."""
+    """Whether a scheduler is tuned once, on training sequences."""
     return spec in TUNED and TUNED[spec].once
 
 
@@ -456,7 +456,7 @@ def _train(shared: _Shared, item: tuple[int, int, str]) -> tuple[int, int, str, 
 def _run(
     tuned: Sequence[Mapping[str, str]], shared: _Shared, piece: _Piece
 ) -> tuple[_Piece, dict[str, Run], dict[str, JobTimes], dict[str, EpisodeRecord]]:
-    """What became of a piece; no setting runs twice."""
+    """Run one work item and return its episode results; each setting runs once."""
     conditions, schedulers, objects, grids = shared[piece.number]
     cluster, sequence = conditions.cluster, conditions.sequence(piece.seed)
     specs = {

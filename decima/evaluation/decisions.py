@@ -1,4 +1,4 @@
-"""The decisions of an episode: it runs again, and somebody takes notes."""
+"""Re-run an episode of a comparison and record its decisions."""
 
 from __future__ import annotations
 
@@ -31,24 +31,24 @@ class Decided(NamedTuple):
 
 
 def decisions(comparison: Comparison, scheduler: str) -> list[Decided]:
-    """What a scheduler decided in the experiment whose episodes the comparison kept, in order.
+    """Return the decisions of a scheduler, in order, in the experiment whose episodes the comparison kept.
 
-    It is asked once more, with the setting that it had. Those that keep executors with their job are not asked where
-    they would say so again, see ``DecidesStages``.
+    The episode runs again, with the scheduler's setting. Decisions to keep executors with their job, which the engine
+    takes for such a scheduler, are not among them, see ``DecidesStages``.
 
     Args:
         comparison: with at least one finished experiment.
-        scheduler: one of those that are shown.
+        scheduler: name of a scheduler of the comparison.
     """
     conditions, seed = comparison.conditions, min(comparison.finished)
     sequence = conditions.sequence(seed)
-    notes = _Notes(comparison.scheduler(scheduler, seed))
-    run_episode(conditions.cluster_of(seed), sequence, notes)
-    return notes.taken
+    recorder = _Recorder(comparison.scheduler(scheduler, seed))
+    run_episode(conditions.cluster_of(seed), sequence, recorder)
+    return recorder.taken
 
 
-class _Notes:
-    """Asks a scheduler, and takes notes."""
+class _Recorder:
+    """Scheduler that records the decisions of another scheduler."""
 
     def __init__(self, scheduler: DecidesStages) -> None:
         self._scheduler = scheduler

@@ -45,7 +45,7 @@ class Explanation:
         jobs: the live jobs, a row each: ``job`` (its number), ``name``, ``executors`` that it holds, ``tasks_left``,
             ``work_left_s`` and ``waited_s``.
         stages: those that could be chosen, the likeliest first: ``job``, ``stage`` (its number in the job), ``name``,
-            ``tasks`` that nobody claims, ``mean_s`` and ``probability``.
+            ``tasks`` that are unclaimed, ``mean_s`` and ``probability``.
         limits: of the job of the chosen stage (of the likeliest one, if the executors are left idle), the likeliest
             first: ``limit`` and ``probability``. To leave the executors idle is the limit that the job has already.
         influences: ``feature``, and ``effect``: by how much the logarithm of the chosen stage's probability falls where

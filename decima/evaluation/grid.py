@@ -39,7 +39,7 @@ __all__ = [
 TRAINING_SEED = 1_000_000
 #: Tetris* with the knob that is best on training sets.
 TUNED = "tetris*"
-#: Whom the papers compare with.
+#: Heuristics that the papers compare with.
 HEURISTIC_NAMES = ("sjf", "packer", TUNED, "random")
 
 #: What is measured of each set of jobs, and what it is.

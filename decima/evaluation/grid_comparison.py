@@ -41,7 +41,7 @@ SHIPPED_NETWORK = Path(__file__).parents[1] / "policy" / "shipped" / "deeprm.npz
 MAX_STEPS = 1000
 #: Units of each resource that a log's machine is divided into.
 LOG_UNITS = 10
-#: Loads that are looked at if nobody says, as shares; those of DeepRM's Figure 4.
+#: Default loads, as shares: those of DeepRM's Figure 4.
 LOADS = tuple(percent / 100 for percent in range(10, 200, 20))
 
 

@@ -24,7 +24,7 @@ __all__ = ["Run", "objective_ms", "run_scheduler"]
 
 
 class Run(NamedTuple):
-    """One scheduler on one sequence, in numbers; NaN for what is not known.
+    """Measures of one episode: one scheduler on one sequence. Unknown values are NaN.
 
     Attributes:
         mean_jct_ms: average job completion time, ms.
@@ -33,9 +33,9 @@ class Run(NamedTuple):
         utilisation: busy executor time over executors x makespan.
         load: share of the time until the last arrival in which executors ran tasks; NaN in a batch.
         fragmentation: share of the memory of busy executors that their tasks did not demand.
-        setting: the scheduler that was chosen of a grid; empty for all others.
-        decisions: how many it took, with those for which nobody needed to ask it.
-        guarded: of these, decisions of a learned policy that its guard changed.
+        setting: the chosen setting of a tuned scheduler; empty for other schedulers.
+        decisions: number of decisions, including those the engine took on the scheduler's behalf.
+        guarded: number of decisions that the guard of a learned policy changed.
         slowdown: mean over the jobs of JCT over the expected time of the job alone, see ``EpisodeRecord.slowdown``.
     """
 
@@ -52,7 +52,7 @@ class Run(NamedTuple):
 
     @staticmethod
     def of(record: EpisodeRecord, setting: str = "") -> Run:
-        """A whole episode in numbers."""
+        """Measure a whole episode."""
         last_ms = float(record.sequence.arrival_ms[-1])
         slowdown = record.slowdown[~np.isnan(record.slowdown)]
         return Run(
@@ -70,23 +70,23 @@ class Run(NamedTuple):
 
 
 def objective_ms(run: Run | EpisodeRecord, objective: str) -> float:
-    """What is to be short, ms: the ``makespan``, or the mean ``jct``."""
+    """Return the quantity to minimise, ms: the ``makespan``, or the mean ``jct``."""
     return run.makespan_ms if objective == "makespan" else run.mean_jct_ms
 
 
 def run_scheduler(
     cluster: ClusterConfig, sequence: JobSequence, scheduler: str, instead: SchedulerLike | None = None
 ) -> EpisodeRecord:
-    """Let a scheduler run a sequence.
+    """Run a job sequence under a scheduler.
 
     Args:
         cluster: the cluster.
-        sequence: the jobs; whoever runs it meets the same task noise.
+        sequence: the jobs; all schedulers meet the same task noise.
         scheduler: its name, see ``decima.registry.make_scheduler``.
-        instead: what goes by that name, if that is not enough to make it.
+        instead: the scheduler object or factory, if the name is not enough to make one.
 
     Raises:
-        CompareError: it failed, with whatever error; one line that names it, the seed and the reason.
+        CompareError: the scheduler failed with any error; one line that names it, the seed and the reason.
     """
     try:
         return run_episode(cluster, sequence, make_scheduler(instead or scheduler, sequence.seed))

@@ -42,7 +42,7 @@ __all__ = [
     "weighted_fair",
 ]
 
-#: What alpha is chosen from, unless somebody says otherwise: -2, -1.9, .., 2.
+#: Default candidate values of alpha: -2, -1.9, .., 2.
 ALPHAS: tuple[float, ...] = tuple(tenths / 10 for tenths in range(-20, 21))
 TUNED_ONCE = "weighted-fair"
 HINDSIGHT = "tuned-weighted-fair"

@@ -35,7 +35,7 @@ class Scheduler(ABC):
             cls.keeps_executors = vars(cls).get("keeps_executors", False)
 
     def reset(self, config: ClusterConfig) -> None:  # noqa: B027
-        """An episode on this cluster begins; whoever remembers anything of the last one forgets it here."""
+        """Begin an episode on this cluster and drop all state of the last episode."""
 
     @abstractmethod
     def decide(self, observation: Observation) -> Decision | None:

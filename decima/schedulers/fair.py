@@ -26,8 +26,8 @@ class WeightedFair(Scheduler):
     """Job i may hold the share T_i^alpha / sum of T_j^alpha of the executors, T_i being its total work.
 
     Shares are rounded up and taken over the jobs in the system that still have unclaimed tasks. Executors that
-    run dry stay with their job while it has work; otherwise the first job in order of arrival that is below
-    its share gets them. What nobody may claim goes to the job furthest below its share, rather than idle.
+    become idle stay with their job while it has work; otherwise the first job in order of arrival that is below
+    its share gets them. Executors that no job may claim go to the job furthest below its share, rather than idle.
     With alpha = 0 this is the published simulator's ``dynamic_partition``, with alpha = 1 naive weighted fair.
 
     Args:

@@ -1,4 +1,4 @@
-"""Shortest remaining work first on executors of several classes: large executors go to whom only they can serve."""
+"""Shortest remaining work first on executors of several classes: large executors go to stages that need them."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class PackedSrpt(ProfiledSrpt):
 
     An executor that is larger than a stage needs is dear: the fewer others could run what it can, the more the work of
     the stage's job counts. Only executors at work, or on their way to it, count towards a job's limit; those that wait
-    in a job may be too small for what is left of it. Nobody moves to another job to wait there. Inside a job, stages
-    that are ready come first; of those the ones that fewest executors can run, and then those farthest from its end.
+    in a job may be too small for what is left of it. No executor moves to another job to wait there. Inside a job,
+    ready stages come first; of those the ones that fewest executors can run, and then those farthest from its end.
 
     Args:
         thrift: how much the executors that a job occupies count, beside the time that it takes.

@@ -25,9 +25,9 @@ PRICES = (1.0, 1.25, 1.5, 1.75, 2.0, 2.25, 2.5, 3.0, 3.5, 4.0, 5.0, 6.0)
 MEASURED, LOWEST_OF_STREAM = 6, 7
 #: The price is so many times the root of demand over supply; the second is that of streams.
 STEEPNESS = (1.25, 2.0)
-#: A job of which all work waits for somebody may have so many times what it uses well, however little each executor
-#: finds there; later fewer in proportion. Where tasks are short, hardly a move would be worth it otherwise. The second
-#: number comes on top where nobody wants any executor, and with the square of their share where some are wanted.
+#: A job with no work claimed may hold this many times its useful parallelism, however little work each executor finds
+#: there; later fewer in proportion. Where tasks are short, hardly a move would be worth it otherwise. The second number
+#: is added times the square of the share of executors that no job wants.
 USED_WELL, UNWANTED = 2.0, 4.0
 #: How far away from what a job would run next its other stages are.
 AWAY_IN_JOB = 1.5
@@ -40,11 +40,11 @@ class PricedSrpt(Scheduler):
     As ``ProfiledSrpt``, but how much executors count is no constant. The price rises with the root of what the live
     jobs want over what there is: a single job gets all that makes it much faster, of many jobs each gets few, with
     which it does the most work in executor time. These a job that begins gets even if each of them finds little to do,
-    twice as many if the others have theirs, and up to six times as many where most executors are wanted by nobody.
+    twice as many if the others have theirs, and up to six times as many where most executors are unwanted.
 
     Args:
         jitter: how much the order of jobs and their limits vary by chance: the standard deviation of what is added to
-            their logarithms, anew at each decision. Who learns its choices sees which matter little.
+            their logarithms, anew at each decision. A policy that clones the choices sees which of them matter little.
 
     Raises:
         ValueError: the jitter is negative.
@@ -63,7 +63,7 @@ class PricedSrpt(Scheduler):
         rule = self._ask(observation, self.jitter)
         if rule.stage >= 0:
             return Decision(rule.stage, int(rule.limits[observation.stage_job[rule.stage]]))
-        # Whom nothing else is left to wait for: executors of a class too small for their job count in its limit.
+        # The last offer before a standstill: executors of a class too small for their job count in its limit.
         return (
             all_offered(observation, int(observation.schedulable.argmax())) if observation.last_call else None
         )
@@ -82,7 +82,7 @@ class PricedSrpt(Scheduler):
         if jitter:
             factors = np.exp(jitter * self._random.standard_normal((2, len(observation.jobs))))
         delay_ms = observation.config.moving_delay_ms
-        # Whoever rests must be asked again, which the published simulator does not do.
+        # Idle executors must be offered again later, which the published simulator does not do.
         if not observation.config.semantics.offer_idle_executors:
             delay_ms = 0.0
         stage, limits, price, away = _choose(

@@ -29,5 +29,5 @@ class Rule(NamedTuple):
     away: NDArray[np.float64]
 
 
-#: Where nobody asks one.
+#: Value where no rule is asked.
 NO_RULE = Rule(-1, np.zeros(0, np.int64), 0.0, np.zeros(0))

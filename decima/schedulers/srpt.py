@@ -48,7 +48,7 @@ class _LimitedSrpt(Scheduler):
             if chosen.size:
                 job = chosen[np.argmin(order[chosen])]
                 return Decision(int(observation.next_stage[job]), int(bound[job]))
-        # Whom nothing else is left to wait for: executors of a class too small for their job count in its limit.
+        # The last offer before a standstill: executors of a class too small for their job count in its limit.
         return (
             all_offered(observation, int(observation.schedulable.argmax())) if observation.last_call else None
         )
@@ -59,9 +59,9 @@ class _LimitedSrpt(Scheduler):
 
 
 def lasting_executors(observation: Observation) -> NDArray[np.float64]:
-    """How many of those offered would find enough work at each live job to be worth a move, at least 1, float64 [J]."""
+    """Return how many offered executors find work worth a move at each live job, at least 1, float64 [J]."""
     lasting = np.full(observation.job_executors.size, float(observation.num_executors))
-    # Whoever rests must be asked again, which the published simulator does not do.
+    # Idle executors must be offered again later, which the published simulator does not do.
     if not observation.config.semantics.offer_idle_executors or not observation.config.moving_delay_ms:
         return lasting
     from_job = observation.source >= 0

@@ -80,10 +80,10 @@ def is_skipped(stage: Stage) -> bool:
 
 
 def match_stages(stages: Sequence[Stage], profile: JobProfile) -> list[int] | None:
-    """The place in a profile of each stage that Spark has made so far; none if they are not of this job.
+    """Match the stages that Spark has made so far to stages of a profile; None if they do not fit.
 
-    Stages stand behind their parents. Each goes to a place whose parents are its own, as far as these are told: under
-    adaptive execution a stage is made when its parents are complete, and nobody says so.
+    Parents stand before their children. A stage is matched to one whose parents are its own, as far as Spark reports
+    them: under adaptive execution a stage is made when its parents are complete, and Spark does not report them.
     """
     if len(stages) > profile.num_stages:
         return None

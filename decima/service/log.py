@@ -167,7 +167,7 @@ class Left(_Line):
 
 
 class Refused(_Line):
-    """Somebody was refused."""
+    """A connection was refused."""
 
     event: Literal["refused"] = "refused"
     reason: str

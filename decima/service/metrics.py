@@ -48,10 +48,10 @@ class Metrics(Watcher):
         self._live: dict[int, tuple[int, int]] = {}
 
     def listen(self, port: int, host: str) -> tuple[str, Callable[[], None]]:
-        """Serve them on a port, 0 for any that is free, to whoever asks.
+        """Serve the metrics over HTTP on a port, 0 for any that is free.
 
         Returns:
-            The address, and what ends it.
+            The address, and a function that ends the server.
 
         Raises:
             ServeError: the port is in use.

@@ -187,7 +187,7 @@ class Page(Watcher):
 
     def application(self, host: str) -> Starlette:
         """The page (``/``), what it shows now (``/state``), and whenever that changes (``/events``)."""
-        # A page of somebody else's that a browser was led to has another name, even if its address is this one.
+        # DNS rebinding: a foreign page has another host name, even if the name resolves to this address.
         hosts = ["localhost", "127.0.0.1", "[::1]", host] if _is_loopback(host) else ["*"]
         return Starlette(
             routes=[

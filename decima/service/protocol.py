@@ -36,7 +36,7 @@ __all__ = [
 
 #: Version of the protocol; both sides must speak the same.
 PROTOCOL = 1
-#: Bytes of a line, its end included. Whoever sends more is hung up on.
+#: Longest line, bytes, its end included; the service closes a connection that sends more.
 LONGEST_LINE = 4 << 20
 
 Count = Annotated[int, Field(ge=0, le=10**9)]

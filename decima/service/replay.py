@@ -61,7 +61,7 @@ class _Span:
 
 @dataclass(eq=False)
 class _Slot:
-    """A slot of an executor: what it runs, whether nobody has said so yet, and since when it does not."""
+    """A slot of an executor: the stage it runs, whether that is only assumed, and the time since which it is idle."""
 
     key: _Key | None = None
     assumed: bool = False
@@ -162,7 +162,7 @@ class _Watching:
         self._started.clear()
 
     def _add_unseen(self, seen: _Seen) -> None:
-        """Stages that ran from one question to the next, and that nobody saw running."""
+        """Add stages that began and ended between two questions."""
         for stage in seen.stages.values():
             key = (seen.message.id, stage.id)
             if not stage.done or self._spans.get(key) or (stage.state == "done" and stage.mean_ms is None):
@@ -344,7 +344,7 @@ def _shared(spans: list[_Span], tasks: int) -> list[tuple[_Span, int, int]]:
 
 
 def _completion_ms(seen: _Seen) -> float:
-    """When a job was complete; nobody need have asked after the end of the last one. NaN if it was not."""
+    """Return a job's completion time, ms: an estimate if no question follows its end, NaN if it was not complete."""
     if seen.gone_ms == seen.gone_ms or any(stage.pending for stage in seen.stages.values()):
         return seen.gone_ms
     left_ms = [stage.mean_ms or 0.0 for stage in seen.stages.values() if stage.running]

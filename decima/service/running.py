@@ -102,7 +102,7 @@ async def run(
     loop, ended = asyncio.get_running_loop(), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, ended.set)
-    # What was imported and compiled stays: nobody need look at it again in the middle of an answer.
+    # Imported and compiled objects stay: no garbage collection shall visit them in the middle of an answer.
     gc.collect()
     gc.freeze()
     async with beside(), listen(service, address, host) as where:

@@ -17,9 +17,9 @@ from workloads.errors import DecimaError
 
 __all__ = ["ServeError", "listen"]
 
-#: Whoever has begun a line, or has just connected, must have ended it after this time, s.
+#: A driver must end a line that it has begun, or its first one, within this time, s.
 PATIENCE_S = 10.0
-#: Who is refused has so long to read why, s.
+#: A refused driver has this long to read the reason, s.
 LINGER_S = 1.0
 #: Questions that may wait for their answers, and answers (bytes) that may wait to be read.
 MOST_WAITING, MOST_UNREAD = 4, 1 << 20
@@ -123,7 +123,7 @@ class _Connection(asyncio.Protocol):
         asyncio.get_running_loop().call_later(LINGER_S, self._transport.abort)
 
     def pause_writing(self) -> None:
-        """Somebody asks and does not read the answers."""
+        """Refuse a driver that does not read its answers."""
         log.warning("%s does not read its answers", self._name)
         self._service.refuse("does not read its answers")
         self._closing = True
@@ -177,7 +177,7 @@ async def listen(service: Service, address: str, host: str = "127.0.0.1"):  # ty
     try:
         if path is not None:
             _remove_unused(path)
-            mask = os.umask(0o177)  # nobody else may connect
+            mask = os.umask(0o177)  # only the owner may connect
             try:
                 server = await loop.create_unix_server(connect, str(path))
             finally:

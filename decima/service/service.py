@@ -1,4 +1,4 @@
-"""What serves: a scheduler for each driver, and who is told of what happens. It knows nothing of sockets."""
+"""The service: a scheduler for each driver, and watchers of its events. It is independent of sockets."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ from workloads.errors import DecimaError
 __all__ = ["Connected", "RefusedError", "Service", "Watcher", "one_line"]
 
 _HELLO, _STATE = TypeAdapter(Hello), TypeAdapter(State)
-#: So much is said about what somebody sent: of a place in it, and in a line.
+#: Longest place in a message, and longest line, that is quoted in a reason, characters.
 SHOWN, MOST_SHOWN = 200, 1_000
 
 log = logging.getLogger("decima.service")
 
 
 class _Greeting(BaseModel):
-    """What a hello of any version has."""
+    """Fields that a hello of every protocol version has."""
 
     type: Literal["hello"]
     protocol: int
 
 
 class RefusedError(DecimaError, ValueError):
-    """What a driver said is not answered. The message is one line."""
+    """A message of a driver is refused. The text is one line."""
 
 
 @dataclass(eq=False)
@@ -45,13 +45,13 @@ class Connected:
     """A driver that was welcomed.
 
     Attributes:
-        number: of the connection, ascending.
-        hello: what it said.
-        driver: decides for it.
+        number: number of the connection, ascending.
+        hello: its first message.
+        driver: decides its questions.
         state: its last question.
-        decided: what came of that.
-        took_ms: how long that took.
-        failures: decisions that failed.
+        decided: result of that question.
+        took_ms: time from the question to the answer, ms.
+        failures: number of decisions that failed.
     """
 
     number: int
@@ -64,13 +64,13 @@ class Connected:
 
 
 class Watcher:
-    """Is told what happens; by default it does nothing about it."""
+    """Receives the events of the service; by default it ignores them."""
 
     def welcomed(self, driver: Connected) -> None:
         """A driver has connected."""
 
     def asked(self, driver: Connected) -> None:
-        """A question has come; it is not decided yet."""
+        """A question has arrived and is not decided yet."""
 
     def answered(self, driver: Connected) -> None:
         """A question was answered."""
@@ -79,21 +79,21 @@ class Watcher:
         """A driver's connection is gone."""
 
     def refused(self, reason: str) -> None:
-        """Somebody was refused, and the connection closed."""
+        """A connection was refused and closed."""
 
 
 class Service:
     """Welcomes drivers and answers their questions.
 
     Args:
-        make_scheduler: a new scheduler for each driver.
-        history: what is known of earlier jobs.
-        token: that drivers have to know; any if it is empty.
-        shadow: drivers shall not obey.
-        moving_delay_ms: what it costs an executor to change jobs inside an application.
-        slots: that applications share whose executors may be moved; none: they keep what they have.
-        watchers: are told what happens.
-        clock: s; for tests.
+        make_scheduler: makes a scheduler for each driver.
+        history: profiles of earlier jobs.
+        token: secret that drivers must send; empty: every driver is welcome.
+        shadow: whether drivers ignore the answers and keep Spark's own order.
+        moving_delay_ms: delay of an executor that changes jobs inside an application, ms.
+        slots: number of slots shared by applications whose executors may be moved; None: executors stay.
+        watchers: receivers of events.
+        clock: returns the time, s; replaced in tests.
     """
 
     def __init__(
@@ -119,10 +119,10 @@ class Service:
         self._jobs, self._ready_ranks = itertools.count(), itertools.count()
 
     def welcome(self, line: bytes) -> tuple[Connected, Welcome]:
-        """A driver says who it is.
+        """Welcome a driver by its first message.
 
         Raises:
-            RefusedError: it is not welcome.
+            RefusedError: the message is malformed, of another protocol, or has a wrong token.
         """
         try:
             hello = _HELLO.validate_json(line)
@@ -140,7 +140,7 @@ class Service:
         """Answer a question of a driver. Where the scheduler fails, the answer is Spark's own order.
 
         Raises:
-            RefusedError: the question makes no sense.
+            RefusedError: the question is malformed, out of order, or contradicts itself.
         """
         start_s = time.perf_counter()
         try:
@@ -185,7 +185,7 @@ class Service:
         return Driver(scheduler, self._history, self._jobs, self._ready_ranks, self._moving_delay_ms)
 
     def answered(self, connected: Connected) -> None:
-        """The answer is on its way: nobody need wait any longer."""
+        """Tell the watchers of an answer, after it has been sent."""
         self._tell(lambda watcher: watcher.answered(connected))
 
     def leave(self, connected: Connected) -> None:
@@ -195,7 +195,7 @@ class Service:
         self._tell(lambda watcher: watcher.left(connected))
 
     def refuse(self, reason: str) -> None:
-        """Somebody is refused."""
+        """Tell the watchers of a refusal."""
         self._tell(lambda watcher: watcher.refused(reason))
 
     def _tell(self, event: Callable[[Watcher], None]) -> None:
@@ -208,14 +208,14 @@ class Service:
 
 
 def _first(error: ValidationError) -> str:
-    """The first thing that is wrong, in one line."""
+    """Return the first validation error in one line."""
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     place = ".".join(str(part) for part in first["loc"])[:SHOWN]
     return f"{place}: {first['msg']}" if place else str(first["msg"])
 
 
 def _other_protocol(line: bytes) -> str:
-    """Why a hello of another protocol, which may have other fields, is refused; empty if it is none."""
+    """Return why a hello of another protocol version is refused; empty if the version is right or missing."""
     try:
         version = _Greeting.model_validate_json(line).protocol
     except ValidationError:
@@ -227,5 +227,5 @@ def _other_protocol(line: bytes) -> str:
 
 
 def one_line(text: str) -> str:
-    """Without anything that could be taken for another line, or for a command to a terminal."""
+    """Replace control characters, which could start another line or command a terminal, by spaces."""
     return "".join(each if each.isprintable() else " " for each in text)[:MOST_SHOWN]

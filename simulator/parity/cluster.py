@@ -34,7 +34,7 @@ __all__ = [
 
 
 class DepartureError(DecimaError, RuntimeError):
-    """Whoever decides in a replay decides otherwise than was recorded. The message is one line that says how."""
+    """A decision in a replay differs from the recorded one. The message is one line that says how."""
 
 
 #: Whole numbers that a replay could still hold in memory.

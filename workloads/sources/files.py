@@ -30,7 +30,7 @@ def opened(path: Path, expected: str) -> Iterator[BinaryIO]:
 
     Args:
         path: the file.
-        expected: what it should be, for whoever has no such file.
+        expected: description of the expected file, for the error message.
 
     Raises:
         WorkloadError: it cannot be read, or is not gzip where it should be.

@@ -1,4 +1,4 @@
-"""The workload that somebody names: one that comes with the project, a folder, or a file."""
+"""Open a workload by name: a workload that comes with the project, a folder, or a file."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ What is read of a file::
          "tasks": [{"id": "split_1", "runtimeInSeconds": 2.87, "coreCount": 1, "memoryInBytes": 9000000}, ..]}}}
 
 A workflow becomes a job. Tasks of it that run the same program, by their names without what numbers them, and have
-the same parents and the same children become the tasks of one stage: whoever waits for one of them waits for all, so
+the same parents and the same children become the tasks of one stage: tasks that wait for one of them wait for all, so
 nothing starts earlier or later than in the workflow. Every other task is a stage of its own. The tasks of a stage draw
 their durations from what was measured of all of them.
 

@@ -26,7 +26,7 @@ except ImportError:  # an optional extra: only zstd logs need it
 
 __all__ = ["EventLog", "Problems", "events", "find_event_logs"]
 
-#: Longest line that is read whole, bytes. Spark writes plans of many megabytes, which nobody here needs.
+#: Longest line that is read whole, bytes. Spark writes plans of many megabytes, which are not used.
 MAX_LINE = 64 * 2**20
 #: A longer line is none, but what a small file unpacks to that means harm, bytes.
 MOST_OF_A_LINE = 2**30
@@ -122,7 +122,7 @@ def find_event_logs(path: Path) -> list[EventLog]:
 def events(log: EventLog, wanted: frozenset[str], problems: Problems) -> Iterator[tuple[str, str, Any]]:
     """The log's events in order, as (place, name, event); the event is None where ``wanted`` lacks its name.
 
-    ``place`` is ``FILE:LINE``. Events that nobody wants are not parsed, only named.
+    ``place`` is ``FILE:LINE``. Events with other names are not parsed.
 
     Raises:
         WorkloadError: a line that is no event, data that are damaged, or a missing part of a rolled log (unless

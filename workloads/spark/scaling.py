@@ -179,7 +179,7 @@ class _Stage:
         load, larger = self.load, (size_gb / self.size_gb) ** self.growth
         num_tasks = load.num_tasks
         if not load.reads_shuffle:
-            # What a task reads is less than its split: columns and row groups that nobody needs are skipped.
+            # What a task reads is less than its split: unused columns and row groups are skipped.
             # The last split is half full on average.
             several = num_tasks > 1 and math.isfinite(self.split_mb)
             table_mb = (num_tasks - 0.5) * self.split_mb if several else num_tasks * load.input_mb

@@ -85,7 +85,7 @@ def predict_run(source: Source, executors: int, effects: Effects, num_seeds: int
     Args:
         source: other runs of the query.
         executors: at least 1.
-        effects: what is taken into account; nobody moves here.
+        effects: the effects to model; executors do not move here.
         num_seeds: the mean is over so many draws of the durations.
     """
     setting = _Setting(executors, executors, warmup_ms=_warmup_ms(source.same))

@@ -44,10 +44,10 @@ def tuned(
     Args:
         schedulers: shown name -> scheduler.
         cluster: the cluster.
-        training: the sequences; not looked at where nobody is to be tuned.
+        training: the sequences; not used if no scheduler is tuned.
 
     Returns:
-        The same with that alpha; and the setting, empty where nobody is tuned.
+        The schedulers with that alpha; and the setting, empty if no scheduler is tuned.
     """
     if TUNED_ONCE not in schedulers.values():
         return dict(schedulers), ""

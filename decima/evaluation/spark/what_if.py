@@ -1,9 +1,9 @@
 """What a Spark cluster's own jobs, at the times when they really came, would have taken under other schedulers.
 
-The jobs of event logs run again in the simulator: under what Spark does by itself, and under what it could do. Nobody
-knows how long they take exactly, so all of it is simulated many times: each time with other task noise, and with the
+The jobs of event logs run again in the simulator: under Spark's own scheduling and under other schedulers.
+Durations are uncertain, so each scheduler is simulated many times: each time with other task noise, and with the
 durations of each query changed by as much as predictions of the logs' own runs were off (``held_out``). All schedulers
-meet the same draws, so that what is uncertain for all of them alike does not blur how they compare.
+meet the same draws (common random numbers), so that shared uncertainty does not blur the comparison.
 
 A job takes what it takes in the simulator and, around that, what its driver took: the planning before its first Spark
 job, fetching the result, and the delays between its stages as far as no other job was there that used the slots.

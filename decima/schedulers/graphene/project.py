@@ -87,7 +87,7 @@ class Project:
         if self.order.size < n:
             left = set(range(n)) - set(self.order.tolist())
             stage = min(left)
-            for _ in range(n):  # whoever asks long enough what it waits for comes round
+            for _ in range(n):  # a walk from parent to parent comes back to where it was
                 stage = next(parent for parent in parents[stage] if parent in left)
             raise PlanError(f"stages wait for each other in a circle, among them stage {stage}")
 

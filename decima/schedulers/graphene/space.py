@@ -1,7 +1,7 @@
 """Compiled: tasks in a space of resources and time.
 
 A space knows what is free when: ``free[i]`` from ``times[i]`` on, until ``times[i + 1]``; there is no first and no
-last time. Tasks are placed forward only; whoever wants them placed backward mirrors the DAG and the space.
+last time. Tasks are placed forward only; to place them backward, mirror the DAG and the space.
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ def spark_home() -> Path:
 
 
 def free_port() -> int:
-    """Nobody listens there now."""
+    """Return a TCP port on which no server listens now."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port: int = probe.getsockname()[1]
         return port
