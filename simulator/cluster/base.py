@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from operator import index
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 import simpy
+from numpy.typing import NDArray
 
 from simulator.cluster.alone import known_sequence
 from simulator.cluster.config import ClusterConfig, ConfigError
@@ -82,9 +83,39 @@ class BaseCluster(ABC):
     def source(self) -> tuple[int | None, int | None]:
         """(job, stage in that job) whose executors are offered; no stage for a pool, no job for the common pool."""
 
+    @property
+    @abstractmethod
+    def completion_ms(self) -> NDArray[np.float64]:
+        """When each job of the sequence completed: float64 [jobs], ms; NaN for one that is not complete."""
+
     @abstractmethod
     def record(self) -> EpisodeRecord:
-        """What happened so far."""
+        """Return what happened so far.
+
+        Raises:
+            SchedulingError: the cluster was forked without the log.
+        """
+
+    @abstractmethod
+    def fork(self, futures: int | None = None, *, arrivals: bool = True, log: bool = True) -> Self:
+        """Return a cluster in the same state. What happens in one of them does not change the other.
+
+        With the same decisions both have the same future, bit for bit, unless ``futures`` names another one, which has
+        only what a scheduler can know in common with the true one: tasks that have not started get the noise that the
+        jobs have in a sequence of the seed ``futures``, and of each running task it is only kept for how long it has
+        run already. Forks with the same ``futures`` meet the same noise, whatever is decided on them (common random
+        numbers).
+
+        Args:
+            futures: seed of another future; the true future by default.
+            arrivals: whether the jobs that have not arrived will do so, at their times. A sequence does not tell by
+                which process jobs arrive; with False, what a scheduler does not know is left out: no job arrives.
+            log: keep what happened before the fork for :meth:`record`; the fork costs more.
+
+        Raises:
+            SchedulingError: processes of your own wait on the cluster's clock.
+            WorkloadError: ``futures`` is not a whole number, or negative.
+        """
 
     def observe(self) -> Observation:
         """What the scheduler may see now. Between two decisions it is the same object.

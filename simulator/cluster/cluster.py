@@ -12,19 +12,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from copy import copy
 from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
-from simpy.events import Event
 
 from simulator.cluster.base import BaseCluster, SchedulingError
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.durations import task_noise
 from simulator.cluster.engine import commands as engine
 from simulator.cluster.engine.clock import Clock
-from simulator.cluster.engine.state import allocate, state_of
-from simulator.cluster.observation import JOB, STAGE, Observation
+from simulator.cluster.engine.state import Memory, allocate, state_of
+from simulator.cluster.observation import Observation
 from simulator.cluster.record import EpisodeRecord
 from simulator.cluster.reward import RewardMeter
 from workloads.arrivals import JobSequence
@@ -40,12 +40,16 @@ class Cluster(BaseCluster):
     """One episode on the compiled engine.
 
     ``cluster.clock`` is a SimPy environment; processes of your own may run in it.
+
+    What changes during an episode is in ``_memory``, in the clock's queue, in the list of moves, or is an attribute
+    that is replaced and never changed in place: so a fork is a shallow copy with these three of its own.
     """
+
+    clock: Clock
 
     def __init__(self, config: ClusterConfig, sequence: JobSequence):
         super().__init__(config, sequence)
-        self._memory = allocate(config, self._known)
-        self._state = state_of(self._memory)
+        self._use(allocate(config, self._known))
         self._executor_class = self._state.executors["kind"].tolist()
         self._num_classes = len(config.executor_classes)
         self._stage_job = self._state.stages["job"].tolist()
@@ -57,31 +61,63 @@ class Cluster(BaseCluster):
         self._turn: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
         self._kind = 0
         self._source_job: int | None = None
-        self._own_pools: list[int] = []
+        self._own_pools: tuple[int, ...] = ()
         self._offer_place = NO_OFFERS
 
         # Of the live jobs, in order of arrival.
-        self._live_jobs: list[int] = []
         self._profiles: tuple[JobProfile, ...] = ()
         self._num_stages = 0
-        # Of each class, what is seen of them. Memory that is not written to takes no room.
-        num_rows = (len(sequence), len(self._stage_job))
-        self._seen_jobs = np.zeros(self._num_classes * num_rows[0], dtype=JOB)
-        self._seen_stages = np.zeros(self._num_classes * num_rows[1], dtype=STAGE)
-        self._first_rows = [(kind * num_rows[0], kind * num_rows[1]) for kind in range(self._num_classes)]
-        self._num_departures = self._state.cluster["num_departures"].data
-        self._num_running = self._state.cluster["num_running"].data
         # Arrivals of jobs and executors to come. Processes beside the cluster do not keep an episode going.
         self._num_pending = 0
         self._has_end = math.isfinite(config.max_time_ms) and config.semantics.honour_max_time
         self._moves: list[tuple[NDArray[np.int64], NDArray[np.float64]]] = []
-        self._completion_ms = np.full(len(sequence), math.nan)
-        self._num_completed = 0
-
-        counter = self._state.cluster["next_order"].data
-        self.clock: Clock = Clock(counter, partial(engine.run_tasks, self._memory), self._executor_ran_dry)
+        self._has_log = True
+        self._noise_seed = sequence.seed
         self._reward = RewardMeter(config)
         self._reset()
+
+    def _use(self, memory: Memory) -> None:
+        """Run on this memory, with a clock of its own."""
+        self._memory, self._state = memory, state_of(memory)
+        cluster = self._state.cluster
+        self._num_departures, self._num_running = cluster["num_departures"].data, cluster["num_running"].data
+        self.clock = Clock(
+            self, cluster["next_order"].data, partial(engine.run_tasks, memory), Cluster._executor_ran_dry
+        )
+
+    def fork(self, futures: int | None = None, *, arrivals: bool = True, log: bool = True) -> Cluster:
+        """See ``BaseCluster.fork``."""
+        if self.clock.has_company:
+            raise SchedulingError("processes of your own wait on the cluster's clock: it cannot be forked")
+        records, values = self._memory
+        if log:
+            records = records.copy()
+        else:
+            records = np.empty_like(records)
+            engine.copy_without_log(self._memory, records)
+        fork = copy(self)
+        fork._use((records, values))
+        fork.clock.follow(self.clock)
+        fork._moves = self._moves.copy()
+        fork._reward = copy(self._reward)
+        fork._observation = None
+        fork._has_log = self._has_log and log
+        if not arrivals:
+            fork._num_pending -= fork.clock.cancel(Cluster._job_arrives)
+        if futures is not None:
+            fork._redraw(futures)
+        return fork
+
+    def _redraw(self, seed: int) -> None:
+        """Draw the noise of tasks that have not started, and what is left of running ones, with another seed."""
+        self._noise_seed = seed
+        state = self._state
+        for job in state.live[: len(self._profiles)].tolist():
+            first = state.stages["first_task"][self._first_stage[job]]
+            profile = self.sequence.profiles[job]
+            noise = state.noise[first : first + profile.num_tasks]
+            noise["level"], noise["duration"] = task_noise(seed, job, profile.num_tasks)
+        engine.redraw_running(self._memory, self.clock.now)
 
     # What the scheduler is told.
 
@@ -101,9 +137,9 @@ class Cluster(BaseCluster):
 
     def _look(self) -> Observation:
         source_job = -1 if self._source_job is None else self._source_job
-        jobs, stages, classes = self._seen_jobs, self._seen_stages, self._classes.copy()
-        source, num_schedulable = engine.observe(self._memory, self._kind, source_job, classes, jobs, stages)
-        first_job, first_stage = self._first_rows[self._kind]
+        classes = self._classes.copy()
+        source, num_schedulable = engine.observe(self._memory, self._kind, source_job, classes)
+        first_job, first_stage = self._kind * len(self.sequence), self._kind * len(self._stage_job)
         return Observation(
             self.config,
             self.clock.now,
@@ -111,15 +147,22 @@ class Cluster(BaseCluster):
             self._kind,
             source,
             num_schedulable,
-            jobs[first_job : first_job + len(self._live_jobs)],
-            stages[first_stage : first_stage + self._num_stages],
+            self._state.seen_jobs[first_job : first_job + len(self._profiles)],
+            self._state.seen_stages[first_stage : first_stage + self._num_stages],
             classes,
             self._profiles,
             self._last_call,
         )
 
+    @property
+    def completion_ms(self) -> NDArray[np.float64]:
+        """See ``BaseCluster.completion_ms``."""
+        return self._state.jobs["completion_ms"].copy()
+
     def record(self) -> EpisodeRecord:
-        """What happened so far."""
+        """See ``BaseCluster.record``."""
+        if not self._has_log:
+            raise SchedulingError("the cluster was forked without the log of its tasks: there is no record")
         tasks = self._state.tasks
         moves = np.concatenate(
             [np.zeros((3, 0), dtype=np.int64), *(moves for moves, _ in self._moves)], axis=1
@@ -133,7 +176,7 @@ class Cluster(BaseCluster):
             task_executor=tasks["executor"].copy(),
             task_wave=tasks["wave"].astype(np.int8),
             task_parallelism=tasks["parallelism"].copy(),
-            completion_ms=self._completion_ms.copy(),
+            completion_ms=self.completion_ms,
             move_executor=moves[0].astype(np.int32),
             move_job=self._state.stages["job"][moves[1]],
             move_depart_ms=left_ms,
@@ -161,7 +204,7 @@ class Cluster(BaseCluster):
                 self._nothing_pending()
 
     def _nothing_pending(self) -> None:
-        if self._num_completed == len(self.sequence):
+        if not self._profiles:
             self._done = True
             return
         if self.config.semantics.offer_idle_executors and not self._last_call:
@@ -175,9 +218,8 @@ class Cluster(BaseCluster):
                 self.clock.step()
         elif not self._offered:
             self._done = True
-            waiting = len(self.sequence) - self._num_completed
             raise SchedulingError(
-                f"all executors are idle and nothing is pending, but {waiting} jobs are not complete"
+                f"all executors are idle and nothing is pending, but {len(self._profiles)} jobs are not complete"
             )
 
     def _open_round(self, turn: NDArray[np.int64], budget: int, source_job: int | None) -> None:
@@ -207,7 +249,7 @@ class Cluster(BaseCluster):
 
     def _offer_next(self, own_pools: Iterable[int] = ()) -> None:
         """After the open round, offer the pools that an event concerns and, as the paper has it, all free executors."""
-        self._own_pools = list(own_pools)
+        self._own_pools = tuple(own_pools)
         self._offer_place = 0 if self.config.semantics.offer_idle_executors else NO_OFFERS
         if not self._offered:
             self._open_next_offer()
@@ -215,7 +257,8 @@ class Cluster(BaseCluster):
     def _open_next_offer(self) -> None:
         """Open a round of the next free executors, if there are any."""
         while self._own_pools and not self._offered:
-            self._open_pool(self._own_pools.pop(0))
+            pool, self._own_pools = self._own_pools[0], self._own_pools[1:]
+            self._open_pool(pool)
         if not self._offered and self._offer_place != NO_OFFERS:
             turn, budget, job, self._offer_place, decisions = engine.next_free_executors(
                 self._memory, self._offer_place, self.keeps_executors, self.clock.now
@@ -231,27 +274,25 @@ class Cluster(BaseCluster):
     def _reset(self) -> None:
         engine.fill_common_pools(self._memory)
         if self._has_end:
-            self.clock.timeout(self.config.max_time_ms).callbacks.append(self._time_is_up)
+            self.clock.at(self.config.max_time_ms, Cluster._time_is_up, None)
         for job, arrival_ms in enumerate(self.sequence.arrival_ms.tolist()):
             if arrival_ms == 0:
                 self._add_job(job)
             else:
                 self._num_pending += 1
-                self.clock.timeout(arrival_ms, job).callbacks.append(self._job_arrives)
-        self._own_pools = list(self._common_pools)
+                self.clock.at(arrival_ms, Cluster._job_arrives, job)
+        self._own_pools = tuple(self._common_pools)
         self._open_next_offer()
 
     def _add_job(self, job: int) -> None:
         profile = self.sequence.profiles[job]
-        noise = task_noise(self.sequence.seed, job, profile.num_tasks)
-        engine.add_job(self._memory, job, *noise, self._seen_stages)
-        self._live_jobs.append(job)
+        noise = task_noise(self._noise_seed, job, profile.num_tasks)
+        engine.add_job(self._memory, job, *noise)
         self._profiles += (self._known.profiles[job],)
         self._num_stages += profile.num_stages
         self._reward.add_job(self.clock.now, job)
 
-    def _job_arrives(self, event: Event) -> None:
-        job: int = event.value  # type: ignore[assignment]
+    def _job_arrives(self, job: int) -> None:
         self._num_pending -= 1
         self._add_job(job)
         self._offer_next(self._common_pools)
@@ -269,12 +310,12 @@ class Cluster(BaseCluster):
             if end == len(order) or order[end] != order[start]:
                 self._num_pending += 1
                 arrival_ms = times[start] + self.config.moving_delay_ms
-                self.clock.at(arrival_ms, order[start], self._executors_arrive, moves[0, start:end])
+                self.clock.at(arrival_ms, Cluster._executors_arrive, moves[0, start:end], order[start])
                 start = end
 
-    def _executors_arrive(self, event: Event) -> None:
+    def _executors_arrive(self, executors: NDArray[np.int64]) -> None:
         self._num_pending -= 1
-        engine.end_moves(self._memory, event.value, self.clock.now)
+        engine.end_moves(self._memory, executors, self.clock.now)
         self._schedule_arrivals()
 
     def _executor_ran_dry(self, happened: int, executor: int, stage: int, running: int) -> None:
@@ -290,16 +331,12 @@ class Cluster(BaseCluster):
             first, kind = job * self._num_classes, self._executor_class[executor]
             pools = (first + kind, *(first + other for other in range(self._num_classes) if other != kind))
         if happened & engine.JOB_COMPLETE:
-            engine.end_job(self._memory, job, executor, self._seen_jobs, self._seen_stages)
+            place = engine.end_job(self._memory, job, executor, self.clock.now)
             self._reward.end_job(self.clock.now, job, self.sequence.arrival_ms[job])
-            place = self._live_jobs.index(job)
-            del self._live_jobs[place]
             self._num_stages -= self._profiles[place].num_stages
             self._profiles = self._profiles[:place] + self._profiles[place + 1 :]
-            self._completion_ms[job] = self.clock.now
-            self._num_completed += 1
         self._stay()
         self._offer_next(pools)
 
-    def _time_is_up(self, _: Event) -> None:
+    def _time_is_up(self, _: None) -> None:
         self._done = True

@@ -16,7 +16,7 @@ from simulator.cluster.config import ClusterConfig
 from workloads.arrivals import RandomStream, random_stream
 from workloads.job import TaskDurations, Wave
 
-__all__ = ["duration_ms", "task_noise"]
+__all__ = ["duration_ms", "longer_ms", "task_noise"]
 
 
 def task_noise(seed: int, job: int, num_tasks: int) -> NDArray[np.float32]:
@@ -35,19 +35,55 @@ def duration_ms(
     level_luck: float,
     luck: float,
 ) -> float:
-    """How long a task takes, ms, that starts while its job has ``parallelism`` executors."""
+    """Return how long a task takes, ms, that starts while its job has ``parallelism`` executors."""
+    column, chance_of_low = _level(config, durations, parallelism)
+    cell = _cell(config, durations, wave, column - (level_luck < chance_of_low))
+    return float(cell[int(luck * len(cell))])
+
+
+def longer_ms(
+    config: ClusterConfig,
+    durations: TaskDurations,
+    wave: Wave,
+    parallelism: int,
+    noise: tuple[float, float],
+    start_ms: float,
+    now_ms: float,
+) -> float | None:
+    """Return how long a task takes that started at ``start_ms``, given that it ends after ``now_ms``.
+
+    None if no duration is that long.
+    """
+    level_luck, luck = noise
+    column, chance_of_low = _level(config, durations, parallelism)
+    high, low = (_cell(config, durations, wave, each) for each in (column, max(column - 1, 0)))
+    long_high, long_low = (cell[start_ms + cell > now_ms] for cell in (high, low))
+    weight_low = chance_of_low * len(long_low) / len(low)
+    weight = weight_low + (1.0 - chance_of_low) * len(long_high) / len(high)
+    if weight == 0:
+        return None
+    cell = long_low if level_luck * weight < weight_low else long_high
+    return float(cell[int(luck * len(cell))])
+
+
+def _level(config: ClusterConfig, durations: TaskDurations, parallelism: int) -> tuple[int, float]:
+    """Return the level for ``parallelism`` executors, and the chance that the one below it is used instead."""
     levels: list[int] = durations.levels.tolist()
     column = min(bisect_left(levels, parallelism), len(levels) - 1)
-    if column > 0 and levels[column] > parallelism:
-        low, high = levels[column - 1], levels[column]
-        # The published simulator has this probability upside-down.
-        distance = high - parallelism if config.semantics.nearest_level else parallelism - low
-        column -= level_luck < distance / (high - low)
+    if column == 0 or levels[column] <= parallelism:
+        return column, 0.0
+    low, high = levels[column - 1], levels[column]
+    # The published simulator has this probability upside-down.
+    distance = high - parallelism if config.semantics.nearest_level else parallelism - low
+    return column, distance / (high - low)
+
+
+def _cell(config: ClusterConfig, durations: TaskDurations, wave: Wave, column: int) -> NDArray[np.float64]:
+    """Return the durations of a wave at a level, ms."""
     cells = durations.cells[:, column].tolist()
     # An empty cell takes its durations from the nearest wave, of two the earlier one.
     source = min(
         (each for each in Wave if cells[each][0] < cells[each][1]), key=lambda each: abs(each - wave)
     )
-    start, stop = cells[source]
     warmup_ms = config.warmup_delay_ms if wave == Wave.FRESH != source else 0.0
-    return float(durations.values[start + int(luck * (stop - start))]) + warmup_ms
+    return durations.values[slice(*cells[source])] + warmup_ms

@@ -9,14 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.cluster.config import ClusterConfig
 from workloads.display import count_text, html_table
-from workloads.job import JobProfile
+
+if TYPE_CHECKING:
+    from simulator.cluster.config import ClusterConfig
+    from workloads.job import JobProfile
 
 __all__ = ["CLASS", "JOB", "STAGE", "Decision", "Observation", "PerJob"]
 

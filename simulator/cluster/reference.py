@@ -15,10 +15,13 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from itertools import count
+from typing import Any, Self
 
 import numpy as np
 import simpy
+from numpy.typing import NDArray
 from simpy.events import ProcessGenerator
 
 from simulator.cluster.base import BaseCluster, SchedulingError
@@ -26,7 +29,17 @@ from simulator.cluster.config import ClusterConfig, check_demands
 from simulator.cluster.durations import duration_ms
 from simulator.cluster.observation import JOB, STAGE, Observation
 from simulator.cluster.record import EpisodeRecord
-from simulator.cluster.reference_state import NEVER_STARTED, Commitment, Executor, Job, Source, Stage, jobs_of
+from simulator.cluster.reference_state import (
+    Commitment,
+    Executor,
+    GivenDurations,
+    Job,
+    Source,
+    Stage,
+    jobs_of,
+    log_of,
+    redrawn_ms,
+)
 from simulator.cluster.reward import RewardMeter
 from workloads.arrivals import JobSequence
 from workloads.job import JobProfile, Wave
@@ -53,6 +66,9 @@ class ReferenceCluster(BaseCluster):
         self._moving: dict[Executor, Stage | None] = {}  # None: the job has ended meanwhile
         self._commitments: list[Commitment] = []  # oldest first
         self._moves: list[tuple[int, int, float]] = []
+        self._arrivals = True
+        self._history: list[tuple[Any, ...]] = []  # methods called by decisions and forks, with arguments
+        self._given_ms: GivenDurations = {}
         self._reward = RewardMeter(config)
 
         # The open round, and the pools to be offered after it.
@@ -73,6 +89,30 @@ class ReferenceCluster(BaseCluster):
                 self._join(job)
         self._open_next_round()
 
+    def fork(self, futures: int | None = None, *, arrivals: bool = True, log: bool = True) -> Self:
+        """Return a cluster that has replayed all decisions, with the log, see ``BaseCluster.fork``.
+
+        A running task that is drawn anew has its new duration from its start: either way it is still running.
+        """
+        fork = type(self)(self.config, self.sequence)
+        fork._given_ms = self._given_ms
+        if futures is not None:
+            fork._given_ms = self._given_ms | redrawn_ms(self.config, self._jobs, futures, self.clock.now)
+        with suppress(SchedulingError):  # it stands still for ever
+            for method, *arguments in self._history:
+                method(fork, *arguments)
+        fork._change_future(futures, arrivals)
+        fork.keeps_executors = self.keeps_executors
+        return fork
+
+    def _change_future(self, seed: int | None, arrivals: bool) -> None:
+        """Give tasks that have not started the noise of a seed, if there is one, and perhaps let no more job arrive."""
+        self._history.append((ReferenceCluster._change_future, seed, arrivals))
+        self._arrivals &= arrivals
+        if seed is not None:
+            for job in self._jobs:
+                job.draw_noise(seed)
+
     # Processes.
 
     def _end_of_time(self) -> ProcessGenerator:
@@ -82,6 +122,8 @@ class ReferenceCluster(BaseCluster):
     def _arrival(self, job: Job) -> ProcessGenerator:
         """A job arrives: all executors of the common pools are offered."""
         yield self.clock.timeout(job.arrival_ms)
+        if not self._arrivals:
+            return
         self._join(job)
         self._offer((None, kind) for kind in self._kinds)
 
@@ -216,8 +258,10 @@ class ReferenceCluster(BaseCluster):
         """Hand out the next task of a stage; returns how long it takes."""
         wave = Wave.FRESH if executor.warm is None else Wave.REST if executor.warm is stage else Wave.FIRST
         parallelism = sum(other.job is stage.job for other in self._executors)
-        luck = stage.luck[len(stage.runs)]
-        task_ms = duration_ms(self.config, stage.profile.durations, wave, parallelism, *luck)
+        task = len(stage.runs)
+        task_ms = self._given_ms.get((stage.job.number, stage.number, task))
+        if task_ms is None:
+            task_ms = duration_ms(self.config, stage.profile.durations, wave, parallelism, *stage.luck[task])
         stage.runs.append((self.clock.now, self.clock.now + task_ms, executor.number, wave, parallelism))
         executor.warm = stage
         return task_ms
@@ -253,6 +297,7 @@ class ReferenceCluster(BaseCluster):
         return job.number if job else None, stage.number if stage else None
 
     def _commit(self, target: tuple[int, int] | None, count: int) -> float:
+        self._history.append((ReferenceCluster._decided, target, count))
         source, stage = self._turn[0].source, None
         if target is not None:
             stage = self._jobs[target[0]].stages[target[1]]
@@ -271,7 +316,7 @@ class ReferenceCluster(BaseCluster):
     def _run(self) -> None:
         """Let time pass until a round opens or the episode is over."""
         while not self._offered and not self._done:
-            to_come = self._num_arrived < len(self._jobs)
+            to_come = self._arrivals and self._num_arrived < len(self._jobs)
             if to_come or self._moving or any(executor.stage for executor in self._executors):
                 self.clock.step()
             elif not self._live:
@@ -403,24 +448,14 @@ class ReferenceCluster(BaseCluster):
             self._last_call,
         )
 
+    @property
+    def completion_ms(self) -> NDArray[np.float64]:
+        """See ``BaseCluster.completion_ms``."""
+        return np.array([job.completion_ms for job in self._jobs])
+
     def record(self) -> EpisodeRecord:
-        """What happened so far."""
-        stages = [stage for job in self._jobs for stage in job.stages]
-        runs = [run for stage in stages for run in stage.runs + [NEVER_STARTED] * stage.unstarted]
-        start_ms, finish_ms, executor, wave, parallelism = zip(*runs, strict=True)
-        moves = np.array(self._moves, dtype="i4, i8, f8")
+        """See ``BaseCluster.record``."""
+        log = log_of(self._jobs, self._moves)
         return EpisodeRecord(
-            self.config,
-            self.sequence,
-            task_start_ms=np.array(start_ms),
-            task_finish_ms=np.array(finish_ms),
-            task_executor=np.array(executor, dtype=np.int32),
-            task_wave=np.array(wave, dtype=np.int8),
-            task_parallelism=np.array(parallelism, dtype=np.int32),
-            completion_ms=np.array([job.completion_ms for job in self._jobs]),
-            move_executor=moves["f0"],
-            move_job=moves["f1"],
-            move_depart_ms=moves["f2"],
-            end_ms=self.clock.now,
-            num_decisions=self._num_decisions,
+            self.config, self.sequence, **log, end_ms=self.clock.now, num_decisions=self._num_decisions
         )

@@ -4,16 +4,33 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import Any
 
-from simulator.cluster.durations import task_noise
+import numpy as np
+
+from simulator.cluster.config import ClusterConfig
+from simulator.cluster.durations import longer_ms, task_noise
 from workloads.arrivals import JobSequence
-from workloads.job import JobProfile, StageProfile
+from workloads.job import JobProfile, StageProfile, Wave
 
-__all__ = ["NEVER_STARTED", "Commitment", "Executor", "Job", "Source", "Stage", "jobs_of"]
+__all__ = [
+    "Commitment",
+    "Executor",
+    "GivenDurations",
+    "Job",
+    "Source",
+    "Stage",
+    "jobs_of",
+    "log_of",
+    "redrawn_ms",
+]
 
 #: What a record says of a task: start and finish in ms, executor, wave, parallelism.
 TaskRun = tuple[float, float, int, int, int]
-NEVER_STARTED: TaskRun = (math.nan, math.nan, -1, -1, 0)
+_NEVER_STARTED: TaskRun = (math.nan, math.nan, -1, -1, 0)
+
+#: Durations of tasks that were drawn anew while they ran, ms, by (job, stage, task).
+GivenDurations = dict[tuple[int, int, int], float]
 
 
 @dataclass(eq=False)
@@ -26,6 +43,16 @@ class Job:
     stages: list[Stage] = field(default_factory=list)
     completion_ms: float = math.nan
 
+    def noise(self, seed: int) -> list[list[tuple[float, float]]]:
+        """Draw the noise of all tasks, see ``task_noise``: of each stage a list of pairs."""
+        noise = iter(task_noise(seed, self.number, self.profile.num_tasks).T.tolist())
+        return [[tuple(next(noise)) for _ in range(stage.num_tasks)] for stage in self.profile.stages]
+
+    def draw_noise(self, seed: int) -> None:
+        """Draw the noise of tasks that have not started."""
+        for stage, luck in zip(self.stages, self.noise(seed), strict=True):
+            stage.luck = luck
+
 
 @dataclass(eq=False)
 class Stage:
@@ -34,7 +61,7 @@ class Stage:
     job: Job
     number: int
     profile: StageProfile
-    luck: list[list[float]]  # of its tasks
+    luck: list[tuple[float, float]] = field(default_factory=list)  # of its tasks, see `task_noise`
     rank: float = math.inf  # ascending in the order in which stages become ready; infinite before
     parents: list[Stage] = field(default_factory=list)
     children: list[Stage] = field(default_factory=list)
@@ -89,13 +116,44 @@ def jobs_of(sequence: JobSequence) -> list[Job]:
     jobs: list[Job] = []
     for profile, arrival_ms in zip(sequence.profiles, sequence.arrival_ms.tolist(), strict=True):
         job = Job(len(jobs), profile, arrival_ms)
-        luck = iter(task_noise(sequence.seed, job.number, profile.num_tasks).T.tolist())
-        for number, stage in enumerate(profile.stages):
-            tasks = [next(luck) for _ in range(stage.num_tasks)]
-            job.stages.append(Stage(job, number, stage, tasks))
+        job.stages = [Stage(job, number, stage) for number, stage in enumerate(profile.stages)]
+        job.draw_noise(sequence.seed)
         for child, parents in zip(job.stages, profile.parents, strict=True):
             child.parents = [job.stages[parent] for parent in parents]
         for parent, children in zip(job.stages, profile.children, strict=True):
             parent.children = [job.stages[child] for child in children]
         jobs.append(job)
     return jobs
+
+
+def log_of(jobs: list[Job], moves: list[tuple[int, int, float]]) -> dict[str, Any]:
+    """Return the arrays of an ``EpisodeRecord``; ``moves``: executor, job, and departure in ms."""
+    stages = [stage for job in jobs for stage in job.stages]
+    runs = [run for stage in stages for run in stage.runs + [_NEVER_STARTED] * stage.unstarted]
+    start_ms, finish_ms, executor, wave, parallelism = zip(*runs, strict=True)
+    departures = np.array(moves, dtype="i4, i8, f8")
+    return {
+        "task_start_ms": np.array(start_ms),
+        "task_finish_ms": np.array(finish_ms),
+        "task_executor": np.array(executor, dtype=np.int32),
+        "task_wave": np.array(wave, dtype=np.int8),
+        "task_parallelism": np.array(parallelism, dtype=np.int32),
+        "completion_ms": np.array([job.completion_ms for job in jobs]),
+        "move_executor": departures["f0"],
+        "move_job": departures["f1"],
+        "move_depart_ms": departures["f2"],
+    }
+
+
+def redrawn_ms(config: ClusterConfig, jobs: list[Job], seed: int, now_ms: float) -> GivenDurations:
+    """Draw the durations of running tasks anew, given that they are longer than the tasks have run."""
+    given: GivenDurations = {}
+    for job in jobs:
+        for stage, noise in zip(job.stages, job.noise(seed), strict=True):
+            for task, (start_ms, finish_ms, _, wave, parallelism) in enumerate(stage.runs):
+                if finish_ms > now_ms:
+                    run = Wave(wave), parallelism, noise[task], start_ms, now_ms
+                    task_ms = longer_ms(config, stage.profile.durations, *run)
+                    if task_ms is not None:
+                        given[job.number, stage.number, task] = task_ms
+    return given

@@ -8,7 +8,7 @@ __all__ = ["RewardMeter"]
 
 
 class RewardMeter:
-    """Adds up a reward from one decision to the next.
+    """Adds up a reward from one decision to the next. A shallow copy is independent of the original.
 
     With ``reward="jct"`` all rewards of an episode add up to minus the sum of job completion times (of jobs that
     are not complete, the time since arrival), in units of ``reward_scale_ms``.
@@ -18,8 +18,8 @@ class RewardMeter:
         self._scale_ms = config.reward_scale_ms
         self._makespan = config.reward == "makespan"
         self._all_jobs = config.semantics.reward_short_jobs
-        self._live: set[int] = set()
-        self._seen: set[int] = set()
+        self._live: frozenset[int] = frozenset()
+        self._seen: frozenset[int] = frozenset()  # live at the last step
         self._step_ms = 0.0
         self._counted_ms = 0.0
         self._jobs_ms = 0.0
@@ -27,12 +27,12 @@ class RewardMeter:
     def add_job(self, now_ms: float, job: int) -> None:
         """A job arrives."""
         self._count(now_ms)
-        self._live.add(job)
+        self._live |= {job}
 
     def end_job(self, now_ms: float, job: int, arrival_ms: float) -> None:
         """A job completes."""
         self._count(now_ms)
-        self._live.remove(job)
+        self._live -= {job}
         if not self._all_jobs and job not in self._seen:
             self._jobs_ms -= now_ms - max(arrival_ms, self._step_ms)
 
@@ -41,8 +41,7 @@ class RewardMeter:
         self._count(now_ms)
         lost_ms = now_ms - self._step_ms if self._makespan else self._jobs_ms
         self._step_ms, self._jobs_ms = now_ms, 0.0
-        if not self._all_jobs:
-            self._seen |= self._live
+        self._seen = self._live
         return -lost_ms / self._scale_ms
 
     def _count(self, now_ms: float) -> None:

@@ -177,6 +177,7 @@ def differences(
     recording: Recording,
     decide: Callable[[BaseCluster, RecordedDecision], tuple[float, int]] = carry_out,
     engine: Literal["compiled", "simpy"] = "compiled",
+    fork_at: int | None = None,
 ) -> Iterator[str]:
     """Replay a recording; yields a line per difference, the first decision that differs and then the outcome's.
 
@@ -185,6 +186,7 @@ def differences(
         decide: decides in the open round, and returns what :func:`carry_out` does; it is shown what was recorded
             there, and raises ``DepartureError`` if it would decide otherwise.
         engine: as in ``ClusterConfig``.
+        fork_at: number of the decision from which on the replay goes on on a fork of the cluster.
 
     Raises:
         WorkloadError: its jobs are not jobs.
@@ -195,6 +197,8 @@ def differences(
         if cluster.done:
             yield f"decision {number}: the replay is over, the recording goes on"
             return
+        if number == fork_at:
+            cluster = cluster.fork()
         for what, recorded, replayed in _decision_point(cluster, decision):
             if recorded != replayed:
                 yield f"decision {number} at {decision.time_ms:g} ms: {what} is {replayed}, recorded {recorded}"

@@ -5,18 +5,21 @@ from __future__ import annotations
 import numpy as np
 
 from simulator.cluster.engine import executors, rows, tasks
-from simulator.cluster.engine.state import view
+from simulator.cluster.engine.state import NOISE, TASK, view
+from simulator.cluster.observation import JOB, STAGE
 from simulator.compiled import compiled, inner
 
 __all__ = [
     "IDLE",
     "add_job",
     "commit",
+    "copy_without_log",
     "end_job",
     "end_moves",
     "fill_common_pools",
     "next_free_executors",
     "observe",
+    "redraw_running",
     "run_tasks",
     "stay",
     "take_departures",
@@ -24,6 +27,8 @@ __all__ = [
 ]
 
 IDLE = executors.IDLE
+
+JOB_BYTES, STAGE_BYTES, NOISE_BYTES, TASK_BYTES = (row.itemsize for row in (JOB, STAGE, NOISE, TASK))
 
 # What `run_tasks` says about the executor that ran dry, as bits.
 NEEDS_DECISION = 1
@@ -47,11 +52,8 @@ def fill_common_pools(memory):
 
 
 @compiled
-def add_job(memory, job, level_luck, luck, seen_stages):
-    """A job arrives, and its parentless stages are ready; with the noise of its tasks, float32 [tasks] each.
-
-    What never changes of its stages is filled in where :func:`observe` finds it.
-    """
+def add_job(memory, job, level_luck, luck):
+    """A job arrives, and its parentless stages are ready; with the noise of its tasks, float32 [tasks] each."""
     state = view(memory)
     cluster, arriving = state.cluster[0], state.jobs[job]
     state.live[cluster.num_live] = job
@@ -63,11 +65,11 @@ def add_job(memory, job, level_luck, luck, seen_stages):
     for stage_id in range(arriving.first_stage, arriving.end_stage):
         if state.stages[stage_id].incomplete_parents == 0:
             tasks.make_ready(state, stage_id)
-    rows.add(state, job, seen_stages)
+    rows.add(state, job)
     first = state.stages[arriving.first_stage].first_task
     for task in range(len(luck)):
-        state.tasks[first + task].level_luck = level_luck[task]
-        state.tasks[first + task].luck = luck[task]
+        state.noise[first + task].level = level_luck[task]
+        state.noise[first + task].duration = luck[task]
 
 
 @compiled
@@ -240,6 +242,43 @@ def _settle(state, source, job, pool, decisions):
 
 
 @compiled
+def copy_without_log(memory, copy):
+    """Fill ``copy``, of the size of the first array of ``memory``, without the tables that would take longest.
+
+    Their parts that nothing reads stay undefined: rows of observations and noise of jobs that are not live, for which
+    noise is drawn when they arrive, and the log but for running tasks.
+    """
+    state, records, copy = view(memory), memory[0].view(np.int64), copy.view(np.int64)
+    cluster, end, num_classes = state.cluster[0], state.cluster[0].end, state.cluster[0].num_classes
+    _copy(records, copy, 0, end[15])
+    for kind in range(num_classes):
+        _copy(records, copy, end[15] + kind * len(state.jobs) * JOB_BYTES, cluster.num_live * JOB_BYTES)
+        first = end[16] + kind * len(state.stages) * STAGE_BYTES
+        _copy(records, copy, first, cluster.num_rows * STAGE_BYTES)
+    for place in range(cluster.num_live):
+        job = state.jobs[state.live[place]]
+        last = state.stages[job.end_stage - 1]
+        first_task, end_task = state.stages[job.first_stage].first_task, last.first_task + last.num_tasks
+        _copy(records, copy, end[17] + first_task * NOISE_BYTES, (end_task - first_task) * NOISE_BYTES)
+    for place in range(cluster.num_running):
+        task = state.executors[state.heap[place].executor].task
+        _copy(records, copy, end[18] + task * TASK_BYTES, TASK_BYTES)
+
+
+@inner
+def _copy(source, target, first, size):
+    """Copy bytes; all rows are made of words of eight."""
+    for place in range(first // 8, (first + size) // 8):
+        target[place] = source[place]
+
+
+@compiled
+def redraw_running(memory, now):
+    """Draw anew when running tasks finish, with the noise that is there; the clock shows ``now``, ms."""
+    tasks.redraw_running(view(memory), now)
+
+
+@compiled
 def take_departures(memory):
     """Executors that left since the last call, in order.
 
@@ -270,21 +309,28 @@ def end_moves(memory, moved, now):
 
 
 @compiled
-def end_job(memory, job, last_executor, seen_jobs, seen_stages):
-    """A job is complete; ``last_executor`` finished its last task. What is seen of it goes, see :func:`observe`."""
+def end_job(memory, job, last_executor, now):
+    """End a job that is complete, and whose last task ``last_executor`` finished.
+
+    Returns:
+        The place that it had among the live jobs.
+    """
     state = view(memory)
     executors.end_job(state, job, last_executor)
     cluster, ending = state.cluster[0], state.jobs[job]
+    ending.completion_ms = now
     num_stages = ending.end_stage - ending.first_stage
     cluster.num_live -= 1
     cluster.num_rows -= num_stages
-    for place in range(ending.place, cluster.num_live):
+    first = ending.place
+    for place in range(first, cluster.num_live):
         later = state.live[place + 1]
         state.live[place] = later
         state.jobs[later].place = place
         state.jobs[later].first_row -= num_stages
-    rows.remove(state, job, seen_jobs, seen_stages)
+    rows.remove(state, job)
     ending.place = -1
+    return first
 
 
 @compiled
@@ -347,17 +393,14 @@ def next_free_executors(memory, place, stays, now):
 
 
 @compiled
-def observe(memory, kind, source_job, seen_classes, seen_jobs, seen_stages):
-    """Fill in what a scheduler may see while executors of a class are offered, see ``Observation``.
+def observe(memory, kind, source_job, seen_classes):
+    """Bring the rows that a scheduler sees while executors of a class are offered up to date, see ``Observation``.
 
     Args:
-        memory: the cluster.
+        memory: the cluster. Only rows of this class and of jobs that changed are written.
         kind: the class.
         source_job: whose executors are offered, or -1.
         seen_classes: ``CLASS`` [classes]; here it is told how many executors are free.
-        seen_jobs: ``JOB`` [classes * jobs]: of each class, first the live jobs. Only rows of this class and of jobs
-            that changed are written.
-        seen_stages: ``STAGE`` [classes * stages]: of each class, first those of the live jobs.
 
     Returns:
         The place of ``source_job`` among the live jobs or -1, and the number of schedulable stages.
@@ -365,6 +408,6 @@ def observe(memory, kind, source_job, seen_classes, seen_jobs, seen_stages):
     state = view(memory)
     for number in range(len(seen_classes)):
         seen_classes[number].free = state.kinds[number].free
-    rows.look(state, kind, seen_jobs, seen_stages)
+    rows.look(state, kind)
     is_live = source_job >= 0 and not executors.has_ended(state, source_job)
     return state.jobs[source_job].place if is_live else -1, state.kinds[kind].num_schedulable

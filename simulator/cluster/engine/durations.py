@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from simulator.compiled import inner
 from workloads.job import JobProfile, Wave
 
-__all__ = ["LEVEL", "DurationTables", "draw_duration", "level_above"]
+__all__ = ["LEVEL", "DurationTables", "draw_duration", "draw_longer", "level_above"]
 
 # Where an empty cell takes its durations from, in order.
 _FALLBACK = {
@@ -109,3 +109,42 @@ def draw_duration(  # type: ignore[no-untyped-def]
     above, chance_of_low = level_above(levels, first, end, parallelism, nearest)
     level = levels[above - 1 if level_luck < chance_of_low else above]
     return values[level.first[wave] + int(luck * level.count[wave])] + level.cold[wave] * warmup_ms
+
+
+@inner
+def draw_longer(  # type: ignore[no-untyped-def]
+    values, levels, first, end, wave, parallelism, level_luck, luck, nearest, warmup_ms, start_ms, now_ms
+):
+    """Duration of a task that started at ``start_ms``, given that it ends after ``now_ms``: ms; 0 if none does."""
+    above, chance_of_low = level_above(levels, first, end, parallelism, nearest)
+    high, low = levels[above], levels[max(above - 1, first)]
+    num_high = _count_longer(values, high, wave, warmup_ms, start_ms, now_ms)
+    num_low = _count_longer(values, low, wave, warmup_ms, start_ms, now_ms)
+    weight_low = chance_of_low * num_low / low.count[wave]
+    weight = weight_low + (1.0 - chance_of_low) * num_high / high.count[wave]
+    if weight == 0:
+        return 0.0
+    if level_luck * weight < weight_low:
+        return _longer(values, low, wave, warmup_ms, start_ms, now_ms, int(luck * num_low))
+    return _longer(values, high, wave, warmup_ms, start_ms, now_ms, int(luck * num_high))
+
+
+@inner
+def _count_longer(values, level, wave, warmup_ms, start_ms, now_ms):  # type: ignore[no-untyped-def]
+    """How many durations of a level end after ``now_ms``."""
+    longer = 0
+    for place in range(level.first[wave], level.first[wave] + level.count[wave]):
+        longer += start_ms + (values[place] + level.cold[wave] * warmup_ms) > now_ms
+    return longer
+
+
+@inner
+def _longer(values, level, wave, warmup_ms, start_ms, now_ms, number):  # type: ignore[no-untyped-def]
+    """Of the durations of a level that end after ``now_ms``, the one with this number."""
+    for place in range(level.first[wave], level.first[wave] + level.count[wave]):
+        task_ms = values[place] + level.cold[wave] * warmup_ms
+        if start_ms + task_ms > now_ms:
+            if number == 0:
+                return task_ms
+            number -= 1
+    return 0.0

@@ -1,7 +1,6 @@
 """Compiled: the rows of an observation. Of each class there are some, and only those of jobs that changed are written.
 
-Rows of jobs, ``JOB`` [classes * jobs], and of stages, ``STAGE`` [classes * stages]: of each class, first those of the
-live jobs, in order of arrival.
+``state.seen_jobs`` and ``state.seen_stages`` have of each class first the rows of the live jobs, in order of arrival.
 """
 
 from __future__ import annotations
@@ -13,13 +12,13 @@ __all__ = ["add", "look", "remove"]
 
 
 @inner
-def add(state, job_id, seen_stages):
+def add(state, job_id):
     """A job arrived: fill in what never changes of its stages."""
     job = state.jobs[job_id]
     for kind in range(state.cluster[0].num_classes):
         row = kind * len(state.stages) + job.first_row
         for stage_id in range(job.first_stage, job.end_stage):
-            stage, seen = state.stages[stage_id], seen_stages[row]
+            stage, seen = state.stages[stage_id], state.seen_stages[row]
             seen.job = job.place
             seen.num_tasks = stage.num_tasks
             seen.mean_task_ms = stage.mean_task_ms
@@ -29,9 +28,10 @@ def add(state, job_id, seen_stages):
 
 
 @inner
-def remove(state, job_id, seen_jobs, seen_stages):
+def remove(state, job_id):
     """A job has gone: those behind it move up."""
     cluster, job = state.cluster[0], state.jobs[job_id]
+    seen_jobs, seen_stages = state.seen_jobs, state.seen_stages
     num_stages = job.end_stage - job.first_stage
     for kind in range(cluster.num_classes):
         state.kinds[kind].num_schedulable -= state.pools[job_id * cluster.num_classes + kind].num_schedulable
@@ -48,7 +48,7 @@ def remove(state, job_id, seen_jobs, seen_stages):
 
 
 @inner
-def look(state, kind, seen_jobs, seen_stages):
+def look(state, kind):
     """Bring the rows of a class up to date."""
     _sort_changed(state)
     first = kind * len(state.jobs)
@@ -56,7 +56,7 @@ def look(state, kind, seen_jobs, seen_stages):
         job = state.stale[number]
         state.pools[job * state.cluster[0].num_classes + kind].stale = 0
         if state.jobs[job].place >= 0:
-            _look_at(state, job, kind, seen_jobs, seen_stages)
+            _look_at(state, job, kind)
     state.kinds[kind].num_stale = 0
 
 
@@ -77,14 +77,14 @@ def _sort_changed(state):
 
 
 @inner
-def _look_at(state, job_id, kind, seen_jobs, seen_stages):
+def _look_at(state, job_id, kind):
     """Fill in the rows of a live job for a class."""
     job, all_stages, staff = state.jobs[job_id], state.stages, state.staff
     num_classes = state.cluster[0].num_classes
     num_schedulable, next_stage, next_rank = 0, -1, -1
     row = kind * len(all_stages) + job.first_row
     for stage_id in range(job.first_stage, job.end_stage):
-        stage, seen = all_stages[stage_id], seen_stages[row]
+        stage, seen = all_stages[stage_id], state.seen_stages[row]
         left = stage.num_tasks - stage.started
         rank = stage.open_order if left > 0 else -1
         schedulable = is_schedulable(stage, staff[stage_id * num_classes + kind])
@@ -99,7 +99,7 @@ def _look_at(state, job_id, kind, seen_jobs, seen_stages):
         seen.schedulable = schedulable
         num_schedulable += schedulable
         row += 1
-    seen_job = seen_jobs[kind * len(state.jobs) + job.place]
+    seen_job = state.seen_jobs[kind * len(state.jobs) + job.place]
     seen_job.id = job_id
     seen_job.first_stage = job.first_row
     seen_job.executors = job.executors

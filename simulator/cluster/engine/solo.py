@@ -164,8 +164,8 @@ def run_alone(memory, limit, offers_idle, level_luck, luck):  # type: ignore[no-
         if state.stages[stage].incomplete_parents == 0:
             tasks.make_ready(state, stage)
     for task in range(len(luck)):
-        state.tasks[task].level_luck = level_luck[task]
-        state.tasks[task].luck = luck[task]
+        state.noise[task].level = level_luck[task]
+        state.noise[task].duration = luck[task]
 
     # Moves in order of arrival, a ring: all take equally long.
     ring = len(state.executors)

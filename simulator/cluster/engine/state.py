@@ -17,6 +17,8 @@ from numpy.typing import DTypeLike, NDArray
 
 from simulator.cluster.config import ClusterConfig, check_demands
 from simulator.cluster.engine.durations import LEVEL, DurationTables
+from simulator.cluster.observation import JOB as JOB_ROW
+from simulator.cluster.observation import STAGE as STAGE_ROW
 from simulator.compiled import compiled
 from workloads.arrivals import JobSequence
 from workloads.job import JobProfile
@@ -43,7 +45,7 @@ CLUSTER = _record(
     ("departure_order", _INT),  # insertion number of the arrival that executors leaving now share
     ("free_commitment", _INT),  # first unused place in the commitments
     ("num_classes", _INT),
-    ("end", _INT, (17,)),  # where the tables end in `Memory`, bytes
+    ("end", _INT, (20,)),  # where the tables end in `Memory`, bytes
     ("nearest_level", _INT),  # switches of `Semantics`
     ("waiting_keeps_jvm", _INT),
     ("release_misfits", _INT),
@@ -68,6 +70,7 @@ EXECUTOR = _record(
     ("stage", _INT),  # the stage it is on: running a task, or just done with one and not placed yet
     ("warm_stage", _INT),  # the last stage, as far as it warms the next task; -1 for a cold JVM
     ("target", _INT),  # the stage it moves to
+    ("task", _INT),  # the task that it started last
     ("pool", _INT),  # the pool it waits in
     ("next", _INT),  # its neighbours there
     ("previous", _INT),
@@ -106,6 +109,7 @@ JOB = _record(
     ("first_stage", _INT),
     ("end_stage", _INT),
     ("arrival_ms", _FLOAT),
+    ("completion_ms", _FLOAT),  # NaN until the job is complete
 )
 
 STAGE = _record(
@@ -153,18 +157,23 @@ POOL = _record(
 #: A source: its commitments, a linked list in order of insertion.
 SOURCE = _record(("first", _INT), ("last", _INT))
 
+#: Uniform random numbers of a task, drawn when its job arrives, see `task_noise`.
+NOISE = _record(
+    ("level", np.float32),  # chooses between two parallelism levels
+    ("duration", np.float32),  # chooses a duration of that level
+)
+
+#: The log of a task. Nothing that happens later depends on it, unless running tasks are drawn anew.
 TASK = _record(
     ("start", _FLOAT),  # ms; NaN until it starts
     ("finish", _FLOAT),
     ("executor", np.int32),
     ("parallelism", np.int32),  # executors attached to the job when it started
     ("wave", np.int32),
-    ("level_luck", np.float32),  # see `task_noise`; drawn when the job arrives
-    ("luck", np.float32),
     ("unused", np.int32),  # keeps records aligned
 )
 
-_NOT_STARTED = np.array((np.nan, np.nan, -1, 0, -1, 0.0, 0.0, 0), dtype=TASK)
+_NOT_STARTED = np.array((np.nan, np.nan, -1, 0, -1, 0), dtype=TASK)
 
 
 class State(NamedTuple):
@@ -202,6 +211,12 @@ class State(NamedTuple):
     """[edges]"""
     levels: NDArray[np.void]
     """``LEVEL``, of the distinct profiles."""
+    seen_jobs: NDArray[np.void]
+    """Rows of observations, ``JOB`` [classes * jobs]: of each class, first those of the live jobs."""
+    seen_stages: NDArray[np.void]
+    """Rows of observations, ``STAGE`` [classes * stages]: of each class, first those of the live jobs."""
+    noise: NDArray[np.void]
+    """``NOISE`` [tasks]"""
     tasks: NDArray[np.void]
     """``TASK`` [tasks]"""
     values: NDArray[np.float64]
@@ -235,7 +250,10 @@ def state_of(memory: Memory) -> State:
         records[end[12] : end[13]].view(SOURCE),
         records[end[13] : end[14]].view(np.int64),
         records[end[14] : end[15]].view(LEVEL),
-        records[end[15] : end[16]].view(TASK),
+        records[end[15] : end[16]].view(JOB_ROW),
+        records[end[16] : end[17]].view(STAGE_ROW),
+        records[end[17] : end[18]].view(NOISE),
+        records[end[18] : end[19]].view(TASK),
         values,
     )
 
@@ -308,6 +326,9 @@ def allocate(config: ClusterConfig, sequence: JobSequence) -> Memory:
             (SOURCE, num_pools + num_staff),
             (_INT, num_edges.sum()),
             (LEVEL, len(durations.levels)),
+            (JOB_ROW, num_classes * len(packed)),
+            (STAGE_ROW, num_classes * num_stages.sum()),
+            (NOISE, num_tasks.sum()),
             (TASK, num_tasks.sum()),
         ),
         durations.values,
@@ -337,7 +358,7 @@ def allocate(config: ClusterConfig, sequence: JobSequence) -> Memory:
     jobs["unsaturated"] = jobs["incomplete"] = num_stages
     jobs["first_stage"] = _starts(num_stages)
     jobs["end_stage"] = jobs["first_stage"] + num_stages
-    jobs["arrival_ms"] = sequence.arrival_ms
+    jobs["arrival_ms"], jobs["completion_ms"] = sequence.arrival_ms, np.nan
 
     def of_stages(value_of_job: NDArray[np.int64]) -> NDArray[np.int64]:
         return np.repeat(value_of_job, num_stages)

@@ -7,7 +7,7 @@ complete and not all tasks started.
 
 from __future__ import annotations
 
-from simulator.cluster.engine.durations import draw_duration
+from simulator.cluster.engine.durations import draw_duration, draw_longer
 from simulator.compiled import inner
 from workloads.job import Wave
 
@@ -24,6 +24,7 @@ __all__ = [
     "next_order",
     "next_task",
     "pop",
+    "redraw_running",
     "refresh",
     "staff_of",
     "start",
@@ -67,7 +68,8 @@ def adjust(state, stage_id, started, claimed):
 def _run(state, executor, stage_id, now):
     """Hand the stage's next task to an executor; returns when it will be finished, ms."""
     cluster, stage, runner = state.cluster[0], state.stages[stage_id], state.executors[executor]
-    task = state.tasks[stage.first_task + stage.started]
+    runner.task = stage.first_task + stage.started
+    task, noise = state.tasks[runner.task], state.noise[runner.task]
     wave = _FRESH if runner.warm_stage < 0 else _REST if runner.warm_stage == stage_id else _FIRST
     task.parallelism = state.jobs[stage.job].attached
     task.executor = executor
@@ -80,13 +82,47 @@ def _run(state, executor, stage_id, now):
         stage.end_level,
         wave,
         task.parallelism,
-        task.level_luck,
-        task.luck,
+        noise.level,
+        noise.duration,
         cluster.nearest_level == 1,
         cluster.warmup_ms,
     )
     runner.warm_stage = stage_id
     return task.finish
+
+
+@inner
+def redraw_running(state, now):
+    """Draw the durations of running tasks anew, given that they are longer than the tasks have run."""
+    cluster, size = state.cluster[0], state.cluster[0].num_running
+    cluster.num_running = 0
+    for place in range(size):
+        running = state.heap[place]
+        executor, order, finish = running.executor, running.order, running.time
+        number = state.executors[executor].task
+        stage, task, noise = (
+            state.stages[state.executors[executor].stage],
+            state.tasks[number],
+            state.noise[number],
+        )
+        if finish > now:
+            task_ms = draw_longer(
+                state.values,
+                state.levels,
+                stage.first_level,
+                stage.end_level,
+                task.wave,
+                task.parallelism,
+                noise.level,
+                noise.duration,
+                cluster.nearest_level == 1,
+                cluster.warmup_ms,
+                task.start,
+                now,
+            )
+            if task_ms > 0:
+                task.finish = finish = task.start + task_ms
+        _push(state, finish, order, executor)
 
 
 @inner

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from copy import copy, deepcopy
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from simulator import (
     BaseCluster,
@@ -48,6 +51,20 @@ class Both(BaseCluster):
 
     turn = property(lambda self: self.engine.turn)
     source = property(lambda self: self.engine.source)
+
+    @property
+    def completion_ms(self) -> NDArray[np.float64]:
+        completion_ms = self.engine.completion_ms
+        assert completion_ms.tobytes() == self.reference.completion_ms.tobytes()
+        return completion_ms
+
+    def fork(self, futures: int | None = None, *, arrivals: bool = True, log: bool = True) -> Both:
+        fork = copy(self)
+        fork.engine = self.engine.fork(futures, arrivals=arrivals, log=log)
+        fork.reference = self.reference.fork(futures, arrivals=arrivals)
+        fork.clock, fork._observation = fork.engine.clock, None
+        fork._compare()
+        return fork
 
     def record(self) -> EpisodeRecord:
         record = self.engine.record()
@@ -102,14 +119,30 @@ class Driver:
 
     def run(self) -> EpisodeRecord:
         """The whole episode."""
+        self.begin()
+        self.go_on()
+        return self.cluster.record()
+
+    def begin(self) -> None:
+        """Nothing is decided yet."""
         self.random = np.random.default_rng(self.seed)
         self.cluster = self.make(self.config, self.sequence)
-        before_ms = 0.0
-        while not self.cluster.done:
+
+    def go_on(self, decisions: float = math.inf) -> None:
+        """Decide so many times, or until the end."""
+        before_ms = self.cluster.clock.now
+        while not self.cluster.done and decisions > 0:
+            decisions -= 1
             self._decide()
             assert self.cluster.clock.now >= before_ms
             before_ms = self.cluster.clock.now
-        return self.cluster.record()
+
+    def fork(self, futures: int | None = None, **how: bool) -> Driver:
+        """A driver that makes the same decisions on a fork of the cluster."""
+        fork = copy(self)
+        fork.cluster, fork.random = self.cluster.fork(futures, **how), deepcopy(self.random)
+        fork.rewards = []
+        return fork
 
     def _decide(self) -> None:
         cluster, observation = self.cluster, self.cluster.observe().copy()
