@@ -4,6 +4,10 @@ Numba keeps what it compiled beside the sources, or in the user's cache where th
 would notice a change of the function's own file only; here of any file of the folder. So compiled code calls, and
 takes constants from, compiled code of its own folder only.
 
+Numba optimises and assembles every function by itself, and again wherever it is inlined: of what is compiled here only
+the functions that Python calls are. That takes private parts of Numba, whose next release may change them, so
+``pyproject.toml`` has an upper bound; `tests/simulator/test_compiled.py` holds it against plain ``numba.njit``.
+
 Several processes may begin at once with nothing compiled. In a folder one compiles, and the others wait for it and load
 what it made. A lock is all that this takes: whatever is loaded says which source and which signature it is of, so that
 a process that was killed, or a file system without locks, costs time and nothing else.
@@ -22,8 +26,11 @@ from typing import Any
 
 import numba
 from filelock import FileLock
+from numba.core import types
 from numba.core.caching import IndexDataCacheFile
+from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler_lock import global_compiler_lock
+from numba.core.environment import lookup_environment
 
 __all__ = ["ANY_ORDER", "compiled", "inner"]
 
@@ -42,6 +49,7 @@ def compiled(function: Callable[..., Any] | None = None, /, **options: Any) -> A
     options |= {"no_cfunc_wrapper": True}
     dispatcher = numba.njit(**options)(function)
     if dispatcher is not function:  # without NUMBA_DISABLE_JIT
+        _compile_less(dispatcher)
         with suppress(RuntimeError):  # where no folder can be written, each process compiles anew
             dispatcher.enable_caching()
             _keep(dispatcher, _digest(Path(function.__code__.co_filename).parent))
@@ -83,6 +91,80 @@ def inner(function: Callable[..., Any] | None = None, /, *, arrays: bool = False
 
             dispatcher.add_overload = add
     return dispatcher
+
+
+def _compile_less(dispatcher: Any) -> None:
+    """Compile once for all constants, and assemble only functions that Python calls."""
+    template, compile_one = dispatcher.get_call_template, dispatcher.compile
+    codegen = dispatcher.targetctx.codegen()
+
+    def without_literals(args: Any, kws: Any) -> Any:
+        # Numba would compile once more for each constant that a caller passes.
+        return template(
+            tuple(map(types.unliteral, args)), {name: types.unliteral(each) for name, each in kws.items()}
+        )
+
+    def compile_lazily(signature: Any) -> Any:
+        with global_compiler_lock:
+            before = codegen._library_class
+            codegen._library_class = _Library  # of all that is compiled until this one is
+            try:
+                return compile_one(signature)
+            finally:
+                codegen._library_class = before
+
+    dispatcher.get_call_template, dispatcher.compile = without_literals, compile_lazily
+
+
+class _Library(JITCodeLibrary):
+    """Compiled code that is optimised and assembled when its address is needed; other code can inline it before."""
+
+    _is_assembled = False
+
+    def _optimize_final_module(self) -> None:
+        """Leave it to ``_assemble``."""
+
+    def _finalize_final_module(self) -> None:
+        self._finalize_dynamic_globals()
+        self._finalized = True
+        if self._object_caching_enabled and self._compiled_object:  # loaded from the disk
+            self._assemble()
+
+    def _assemble(self) -> None:
+        self._is_assembled = True
+        if not self._compiled_object:
+            super()._optimize_final_module()
+            self._final_module.verify()
+        super()._finalize_final_module()
+        for variable in self._final_module.global_variables:
+            if (environment := lookup_environment(variable.name)) is not None:
+                self._codegen.set_env(variable.name, environment)  # type: ignore[attr-defined]
+
+    def get_pointer_to_function(self, name: str) -> Any:
+        """Return the address of a function; 0 if this library has none of this name."""
+        self._ensure_finalized()
+        if not self._is_assembled:
+            if name not in (function.name for function in self.get_defined_functions()):
+                return 0
+            self._assemble()
+        return super().get_pointer_to_function(name)
+
+    def serialize_using_object_code(self) -> tuple[str, str, Any]:
+        """Return what is kept on disk: the machine code only if there is any."""
+        self._ensure_finalized()
+        if self._is_assembled:
+            return super().serialize_using_object_code()  # type: ignore[no-any-return]
+        return self.name, "bitcode", self._get_module_for_linking().as_bitcode()
+
+    @property
+    def codegen(self) -> _Library:
+        """Of this, Numba calls ``set_env`` only."""
+        return self
+
+    def set_env(self, name: str, environment: Any) -> None:
+        """Tell a function where its globals are, unless ``_assemble`` will."""
+        if self._is_assembled:
+            self._codegen.set_env(name, environment)  # type: ignore[attr-defined]
 
 
 def _keep(dispatcher: Any, stamp: bytes) -> None:

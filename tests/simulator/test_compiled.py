@@ -196,6 +196,81 @@ def test_only_with_arrays_may_compiled_code_return_some() -> None:
         sum_and_one(np.ones(3))
 
 
+@module.compiled
+def one_and_two():  # type: ignore[no-untyped-def]
+    return plus_one(1) + plus_one(2)
+
+
+def test_other_constants_do_not_compile_a_function_again() -> None:
+    assert one_and_two() == 5
+    assert plus_one.nopython_signatures == [plus_one.nopython_signatures[0]]
+
+
+def test_only_functions_that_python_calls_are_assembled() -> None:
+    plus_two(1)
+    for function, is_assembled in ((plus_one, False), (plus_two, True)):
+        for overload in function.overloads.values():
+            library = overload.library
+            assert getattr(library, "_is_assembled", is_assembled) == is_assembled
+
+
+WITH_CALLS = """
+import numpy as np
+{}
+
+@inner(arrays=True)
+def number_of(numbers, place):
+    if place < 0:
+        raise ValueError("negative", place)
+    print("place", place)
+    return numbers[place]
+
+@inner(arrays=True)
+def sorted_half(numbers, share):
+    return np.sort(numbers)[: int(len(numbers) * share)]
+
+@compiled
+def number(numbers, places):
+    half = sorted_half(numbers, 0.5)
+    total = np.zeros(2)
+    for place in places:
+        total += number_of(half, place) ** np.arange(1, 3)
+    return total, half, str(len(half)) + " of " + str(len(numbers))
+"""
+PLAIN = """
+from numba import njit as compiled
+
+def inner(function=None, **_):
+    return compiled(function) if function else compiled
+"""
+
+
+@pytest.mark.parametrize("is_kept", [False, True])
+def test_compiled_code_does_what_numba_makes_of_it(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    is_kept: bool,
+) -> None:
+    """Text, arrays, errors with values and printing included, which need more than machine code."""
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    (tmp_path / "plain.py").write_text(WITH_CALLS.format(PLAIN))
+    (tmp_path / "lazy.py").write_text(WITH_CALLS.format("from simulator.compiled import compiled, inner"))
+    numbers, seen = np.array([3.0, 0.5, 7.0, 2.0]), []
+    for name in ("plain", "lazy", *["lazy"] * is_kept):
+        module._digest.cache_clear()
+        monkeypatch.delitem(sys.modules, name, raising=False)
+        function = importlib.import_module(name).number
+        total, half, text = function(numbers, np.array([0, 1, 1]))
+        with pytest.raises(ValueError, match="negative") as raised:
+            function(numbers, np.array([1, -1]))
+        seen.append((total.tolist(), half.tolist(), text, raised.value.args, capfd.readouterr().out))
+        assert bool(function.stats.cache_hits) == (len(seen) == 3)
+    assert all(each == seen[0] for each in seen)
+    assert seen[0][2:] == ("2 of 4", ("negative", -1), "place 0\nplace 1\nplace 1\nplace 1\n")
+
+
 #: Runs an episode of a few jobs under each of two rules, and prints when they were done.
 EPISODES = """
 from decima.registry import make_scheduler
