@@ -16,7 +16,7 @@ from decima.service.server import listen
 from decima.service.service import Service
 
 #: Longer than anything takes on the busiest machine, s.
-PATIENCE_S = 60.0
+PATIENCE_S = 600.0
 
 _HEARD: TypeAdapter[Welcome | Answer | Refusal] = TypeAdapter(Welcome | Answer | Refusal)
 

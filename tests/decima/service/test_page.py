@@ -53,7 +53,7 @@ def a_page(shadow: bool = False) -> Iterator[tuple[str, str]]:
 
 
 def get(page: str, path: str, **headers: str) -> tuple[http.client.HTTPResponse, http.client.HTTPConnection]:
-    connection = http.client.HTTPConnection(page.split("/")[2], timeout=60)
+    connection = http.client.HTTPConnection(page.split("/")[2], timeout=600)
     connection.request("GET", path, headers=headers)
     return connection.getresponse(), connection
 

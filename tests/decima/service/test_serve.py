@@ -50,7 +50,7 @@ def decima_serve(*options: str) -> Iterator[tuple[subprocess.Popen[str], dict[st
 def end(process: subprocess.Popen[str], number: signal.Signals) -> tuple[int, str]:
     """Exit status and stderr."""
     process.send_signal(number)
-    _, text = process.communicate(timeout=60)
+    _, text = process.communicate(timeout=600)
     return process.returncode, text
 
 
@@ -67,7 +67,7 @@ def test_from_the_first_line_to_a_clean_end(tmp_path: Path) -> None:
                 assert client.ask(STATE.model_copy(update={"seq": seq})).stages
             values: dict[str, str] = {}
             while values.get("decima_questions_total") != "3.0":  # it is told when the answer has gone out
-                metrics = urllib.request.urlopen(said["metrics"], timeout=60).read().decode()
+                metrics = urllib.request.urlopen(said["metrics"], timeout=600).read().decode()
                 lines = [line for line in metrics.splitlines() if not line.startswith("#")]
                 values = dict(line.rsplit(" ", 1) for line in lines)
             status, text = end(process, signal.SIGTERM)
@@ -170,7 +170,7 @@ def test_a_crash_leaves_a_traceback_and_the_question(tmp_path: Path, monkeypatch
             STATE.model_copy(update={"seq": 2, "time_ms": 666.0}).model_dump_json().encode() + b"\n"
         )
         assert client.is_closed()
-        _, text = process.communicate(timeout=60)
+        _, text = process.communicate(timeout=600)
     assert process.returncode == -signal.SIGSEGV
     assert "Fatal Python error: Segmentation fault" in text
     assert "in decide" in text
