@@ -12,6 +12,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
 
 import decima
 import workloads
@@ -79,3 +80,11 @@ def test_what_is_not_needed_is_not_loaded(statement: str, not_loaded: set[str]) 
     code = f"{statement}\nimport sys\nprint(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not not_loaded & set(done.stdout.split())
+
+
+def test_the_citation_names_the_version_of_the_package() -> None:
+    root = Path(__file__).resolve().parents[1]
+    citation = yaml.safe_load((root / "CITATION.cff").read_text())
+    project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
+    assert citation["version"] == project["version"]
+    assert citation["license"] == project["license"]
