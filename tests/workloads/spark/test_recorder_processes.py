@@ -1,0 +1,439 @@
+"""The recorder's processes: drivers, the cluster's master and workers, tpchgen-cli; with stand-ins for Spark's."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import sys
+import types
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from tests.workloads.spark.logs import small_log
+from workloads.spark.logfile import Problems, events, find_event_logs
+from workloads.spark.recorder import cluster as spark_cluster
+from workloads.spark.recorder import driver as spark_driver
+from workloads.spark.recorder import manifest as spark_manifest
+from workloads.spark.recorder import tpch as spark_tpch
+from workloads.spark.recorder.cluster import StandaloneCluster, java_version, start_process, stop_process
+from workloads.spark.recorder.slim import slim_event_log
+from workloads.spark.recorder.submission import Application, Driver, Layout
+from workloads.spark.recorder.tpch import SCHEMAS, RecorderError, generate_tables, tables_folder
+
+
+class FakeSpark:
+    """A stand-in for a Spark session, which notes what it is asked; every query has three rows."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("read", "builder", "sparkContext"):
+            return self
+        if name == "applicationId":
+            return "app-7"
+
+        def call(*arguments: Any, **keywords: Any) -> Any:
+            self.calls.append((name, *arguments, *keywords.values()))
+            return [1, 2, 3] if name == "collect" else self
+
+        return call
+
+
+@pytest.fixture
+def fake_pyspark(monkeypatch):
+    """A module pyspark whose sessions are the returned one."""
+    spark = FakeSpark()
+    conf = types.SimpleNamespace(setAll=lambda settings: dict(settings))
+    context = types.SimpleNamespace(_ensure_initialized=lambda conf: spark.calls.append(("jvm", conf)))
+    modules = {
+        "pyspark": {"SparkConf": lambda: conf, "SparkContext": context},
+        "pyspark.sql": {"SparkSession": spark},
+    }
+    for name, content in modules.items():
+        module = types.ModuleType(name)
+        vars(module).update(content)
+        monkeypatch.setitem(sys.modules, name, module)
+    return spark
+
+
+@pytest.fixture
+def run_driver(fake_pyspark, tmp_path, monkeypatch):
+    """Runs a driver to its end with some input; returns its exit status and its messages."""
+    description = tmp_path / "q06.json"
+    application = {"conf": {"b": "2", "a": "1"}, "tables": "/t/sf1", "description": "q06", "text": "select 1"}
+    description.write_text(json.dumps(application))
+    cpu = iter(({"busy_cpu_s": 1.0, "our_cpu_s": 0.5}, {"busy_cpu_s": 4.004, "our_cpu_s": 2.5}))
+    monkeypatch.setattr(spark_driver, "_cpu_seconds", lambda _: next(cpu))
+
+    def run(typed: str) -> tuple[int, list[dict[str, Any]]]:
+        monkeypatch.setattr(sys, "stdin", io.StringIO(typed))
+        before = os.dup(1)
+        channel = tmp_path / "channel"
+        try:
+            with channel.open("wb") as file:
+                os.dup2(file.fileno(), 1)
+                status = spark_driver.main([str(description)])
+                os.write(1, b"Spark says something")  # which must not reach the recorder
+        finally:
+            os.dup2(before, 1)
+            os.close(before)
+        return status, [json.loads(line) for line in channel.read_text().splitlines()]
+
+    return run
+
+
+def test_a_driver_waits_then_runs_its_query_and_tells_what_it_measured(run_driver, fake_pyspark):
+    status, (ready, done) = run_driver("go\n")
+    assert (status, ready) == (0, {"state": "ready"})
+    assert (done["state"], done["app_id"], done["rows"]) == ("done", "app-7", 3)
+    assert (done["busy_cpu_s"], done["our_cpu_s"], done["other_cpu_s"]) == (3.0, 2.0, 1.0)
+    assert done["start"] >= done["opened"] > 1e9
+    assert 0 <= done["wall"] < 5
+    assert 0 <= done["session_up_s"] < 5
+    assert done["load1"] >= 0
+    conf = {"a": "1", "b": "2"}
+    calls = fake_pyspark.calls
+    assert calls[:3] == [("jvm", conf), ("config", conf), ("getOrCreate",)]
+    views = [call[1] for call in calls if call[0] == "createOrReplaceTempView"]
+    assert views == list(SCHEMAS)
+    assert ("schema", SCHEMAS["nation"]) in calls
+    assert ("parquet", "file:///t/sf1/nation.parquet") in calls
+    assert calls[-4:] == [("setJobDescription", "q06"), ("sql", "select 1"), ("collect",), ("stop",)]
+
+
+def test_a_driver_whose_recorder_is_gone_runs_nothing(run_driver, fake_pyspark):
+    status, messages = run_driver("")
+    assert (status, messages) == (1, [{"state": "ready"}])
+    assert [call[0] for call in fake_pyspark.calls] == ["jvm"]
+
+
+class CpuTimes(NamedTuple):
+    user: float
+    system: float
+    idle: float
+    iowait: float = 0.0
+    steal: float = 0.0
+    guest: float = 0.0
+    guest_nice: float = 0.0
+
+
+class FewCpuTimes(NamedTuple):
+    """As on systems other than Linux."""
+
+    user: float
+    idle: float
+
+
+def test_cpu_time_is_told_apart(monkeypatch):
+    """The driver (pid 1), a child (2), an executor by its command line (3), one that ended (4), another program (5)."""
+
+    class Process(types.SimpleNamespace):
+        def cpu_times(self) -> CpuTimes:
+            if self.pid == 4:
+                raise ProcessLookupError
+            return CpuTimes(user=self.pid, system=0.5, idle=0)
+
+        def children(self, recursive: bool) -> list[Process]:
+            return [Process(pid=2)] if recursive else []
+
+    others = [(2, ["java", "app-7"]), (3, ["java", "app-7"]), (4, ["app-7"]), (5, ["app-77"]), (6, None)]
+    fake = types.SimpleNamespace(
+        Error=ProcessLookupError,
+        Process=lambda: Process(pid=1),
+        process_iter=lambda wanted: [Process(pid=pid, info={wanted[0]: line}) for pid, line in others],
+        cpu_times=lambda: CpuTimes(50.0, 20.0, 100.0, iowait=7.0, steal=3.0, guest=10.0, guest_nice=1.0),
+    )
+    monkeypatch.setitem(sys.modules, "psutil", fake)
+    busy = 50 + 20 + 3  # a guest's time is in the user's
+    assert spark_driver._cpu_seconds("app-7") == {
+        "busy_cpu_s": busy,
+        "our_cpu_s": 1.5 + 2.5 + 3.5,
+        "steal_s": 3,
+    }
+    fake.cpu_times = lambda: FewCpuTimes(user=5.0, idle=1.0)
+    assert spark_driver._cpu_seconds("app-7")["busy_cpu_s"] == 5.0
+    assert spark_driver._cpu_seconds("app-7")["steal_s"] == 0.0
+
+
+ECHO = """\
+echo "$@" >&2
+env | grep SPARK | sort >&2
+echo I have been elected leader, Successfully registered with master; exec sleep 100
+"""
+
+
+@pytest.fixture
+def cluster_folder(tmp_path, monkeypatch):
+    """Where a cluster of shell scripts works, which tell how they were started."""
+    program = tmp_path / "spark" / "bin" / "spark-class"
+    program.parent.mkdir(parents=True)
+    program.write_text("#!/bin/sh\n" + ECHO)
+    program.chmod(0o755)
+    monkeypatch.setattr(spark_cluster, "spark_home", lambda: tmp_path / "spark")
+    monkeypatch.setattr(spark_cluster, "java_version", lambda: "17")
+    return tmp_path / "cluster"
+
+
+def test_what_master_and_workers_are_started_with(cluster_folder, tmp_path):
+    (cluster_folder / "events").mkdir(parents=True)
+    (cluster_folder / "events" / "old").touch()
+    with StandaloneCluster(
+        cluster_folder, num_slots=6, slot_memory_mb=100, pin=False, workers=2, settings={"spark.x": "y"}
+    ) as cluster:
+        assert len(cluster._processes) == 3
+        logs = {log.stem: log.read_text().splitlines() for log in (cluster_folder / "logs").iterdir()}
+    assert sorted(logs) == ["master", "worker0", "worker1"]
+    port = cluster.master_url.rpartition(":")[2]
+    master = f"org.apache.spark.deploy.master.Master --host 127.0.0.1 --port {port} --webui-port 0"
+    assert logs["master"][0] == master
+    assert logs["worker1"][0] == (
+        "org.apache.spark.deploy.worker.Worker --host 127.0.0.1 --webui-port 0 --cores 3 --memory 300m "
+        f"--work-dir {cluster_folder / 'work'} {cluster.master_url}"
+    )
+    assert set(logs["worker0"]) >= {
+        f"PYSPARK_PYTHON={sys.executable}",
+        f"SPARK_CONF_DIR={cluster_folder / 'conf'}",
+        "SPARK_DAEMON_MEMORY=512m",
+        f"SPARK_HOME={tmp_path / 'spark'}",
+        f"SPARK_LOCAL_DIRS={cluster_folder / 'local'}",
+        "SPARK_LOCAL_HOSTNAME=127.0.0.1",
+        "SPARK_LOCAL_IP=127.0.0.1",
+    }
+    assert (cluster_folder / "conf" / "spark-defaults.conf").read_text() == (
+        f"spark.master {cluster.master_url}\nspark.x y\n"
+    )
+    assert (
+        "pattern = %d{UNIX_MILLIS} %p %c{1}: %m%n%ex"
+        in (cluster_folder / "conf" / "log4j2.properties").read_text()
+    )
+    assert cluster.events_folder == cluster_folder / "events"
+    assert not list(cluster.events_folder.iterdir())
+    assert cluster._processes == []
+
+
+def test_a_cluster_has_a_worker_for_each_slot_if_nothing_else_is_said(cluster_folder):
+    with StandaloneCluster(cluster_folder, num_slots=2, pin=False) as cluster:
+        first, second = (
+            (cluster_folder / "logs" / f"worker{number}.log").read_text().splitlines()[0] for number in (0, 1)
+        )
+    assert len(cluster.environment()) >= 7
+    assert first == second
+    assert "--cores 1 --memory 2048m" in first
+
+
+def test_a_process_that_says_nothing_does_not_come_up(cluster_folder, monkeypatch):
+    monkeypatch.setattr(spark_cluster, "_START_TIMEOUT_S", 0.3)
+    program = cluster_folder.parent / "spark" / "bin" / "spark-class"
+    program.write_text("#!/bin/sh\nexec sleep 100\n")
+    with (
+        pytest.raises(RecorderError, match="Spark's master did not come up: it said nothing"),
+        StandaloneCluster(cluster_folder, num_slots=1),
+    ):
+        pass
+
+
+def test_processes_say_what_they_say_in_their_log(tmp_path):
+    command = ["sh", "-c", "echo out; echo error >&2; cat; echo $A"]
+    process = start_process(command, tmp_path / "log", {**os.environ, "A": "b"})
+    assert process.wait(10) == 0
+    assert (process.stdin, process.stdout) == (None, None)
+    assert sorted((tmp_path / "log").read_text().split()) == ["b", "error", "out"]
+    piped = start_process(command, tmp_path / "log", {**os.environ, "A": "b"}, piped=True)
+    assert piped.communicate(b"in\n") == (b"out\nin\nb\n", None)
+    assert (tmp_path / "log").read_text() == "error\n"
+    assert os.getpgid(0) != piped.pid
+
+
+def test_a_process_that_does_not_obey_is_stopped_with_force(tmp_path):
+    script = "trap '' TERM; echo ready; while true; do sleep 0.1; done"
+    process = start_process(["sh", "-c", script], tmp_path / "log", dict(os.environ), piped=True)
+    assert process.stdout
+    assert process.stdin
+    assert process.stdout.readline() == b"ready\n"
+    assert os.getpgid(process.pid) == process.pid
+    stop_process(process, patience_s=0.3)
+    assert process.returncode == -signal.SIGKILL
+    assert process.stdin.closed
+    assert process.stdout.closed
+    obeys = start_process(["sleep", "100"], tmp_path / "log", dict(os.environ))
+    stop_process(obeys)
+    assert obeys.returncode == -signal.SIGTERM
+
+
+def test_java_is_looked_for_in_its_home_or_on_the_path(tmp_path, monkeypatch):
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text("#!/bin/sh\necho 'openjdk version \"21.0.2\" 2025' >&2\n")
+    java.chmod(0o755)
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(java.parent), prepend=os.pathsep)
+    assert java_version() == "21.0.2"
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "gone"))
+    with pytest.raises(RecorderError, match="Java is not installed"):
+        java_version()
+    java.write_text("#!/bin/sh\necho nothing\n")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(RecorderError, match=rf"Spark needs Java 17, but {java} is \[\]"):
+        java_version()
+
+
+@pytest.fixture
+def tpchgen(tmp_path, monkeypatch):
+    """A stand-in for tpchgen-cli beside Python: notes its arguments and runs some shell lines in the folder."""
+    program = tmp_path / "bin" / "tpchgen-cli"
+    program.parent.mkdir()
+    monkeypatch.setattr(spark_tpch.sys, "executable", str(program.with_name("python")))
+
+    def install(*lines: str) -> Path:
+        text = "\n".join(("#!/bin/sh", f'echo "$@" >> {tmp_path}/arguments', 'cd "$5"', *lines))
+        program.write_text(text + "\n")
+        program.chmod(0o755)
+        return tmp_path
+
+    return install
+
+
+ALL_TABLES = "touch " + " ".join(f"{table}.parquet" for table in SCHEMAS)
+
+
+def test_tables_are_made_once(tpchgen):
+    folder = tpchgen(ALL_TABLES, "ls .. >&2")
+    (folder / "sf0.5.part").mkdir()
+    (folder / "sf0.5.part" / "half").touch()
+    target = generate_tables(folder, 0.5)
+    assert target == tables_folder(folder, 0.5) == folder / "sf0.5"
+    assert {file.stem for file in target.iterdir()} == set(SCHEMAS)
+    assert generate_tables(folder, 0.5) == target
+    assert (folder / "arguments").read_text() == f"parquet -s 0.5 -o {folder}/sf0.5.part --quiet\n"
+    assert not (folder / "sf0.5.part").exists()
+
+
+@pytest.mark.parametrize(
+    ("lines", "reason"),
+    [
+        ((ALL_TABLES, "echo first >&2", "echo no space left >&2", "exit 3"), "no space left"),
+        ((ALL_TABLES, "rm nation.parquet region.parquet"), "no region, nation"),
+    ],
+)
+def test_tables_that_cannot_be_made(tpchgen, lines, reason):
+    folder = tpchgen(*lines)
+    with pytest.raises(RecorderError) as caught:
+        generate_tables(folder, 1.0)
+    assert str(caught.value) == f"tpchgen-cli failed: {reason}"
+    assert not (folder / "sf1").exists()
+
+
+APPLICATION = Application("a", 6, 0.5, 3, Layout("12m", 16), wait_for_executors=True)
+
+
+def test_the_settings_of_an_application(tmp_path):
+    cluster = StandaloneCluster(tmp_path, num_slots=1)
+    cluster.master_url = "spark://h:1"
+    conf = APPLICATION.conf(cluster)
+    assert conf == {
+        "spark.master": "spark://h:1",
+        "spark.app.name": "a",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.memory": "1g",
+        "spark.executor.memory": "1g",
+        "spark.executor.cores": "1",
+        "spark.cores.max": "3",
+        "spark.scheduler.minRegisteredResourcesRatio": "1.0",
+        "spark.scheduler.maxRegisteredResourcesWaitingTime": "180s",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.dir": (tmp_path / "events").as_uri(),
+        "spark.eventLog.compress": "false",
+        "spark.eventLog.rolling.enabled": "false",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.autoBroadcastJoinThreshold": "-1",
+        "spark.sql.files.maxPartitionBytes": "12m",
+        "spark.sql.files.minPartitionNum": "1",
+        "spark.sql.shuffle.partitions": "16",
+        "spark.default.parallelism": "16",
+        "spark.sql.leafNodeDefaultParallelism": "16",
+    }
+    at_once = Application("a", 6, 0.5, 3, Layout("12m", 16), wait_for_executors=False).conf(cluster)
+    assert at_once == conf | {"spark.scheduler.minRegisteredResourcesRatio": "0.0"}
+
+
+def test_what_a_driver_is_told(tmp_path, monkeypatch):
+    cluster = StandaloneCluster(tmp_path, num_slots=1)
+    (tmp_path / "logs").mkdir()
+    commands = []
+    monkeypatch.setattr(
+        "workloads.spark.recorder.submission.start_process",
+        lambda *call, piped: commands.append((*call, piped)),
+    )
+    monkeypatch.setattr(StandaloneCluster, "environment", lambda _: {"a": "b"})
+    Driver(APPLICATION, cluster, tmp_path / "tables")
+    description = tmp_path / "logs" / "a.json"
+    command = [sys.executable, "-m", "workloads.spark.recorder.driver", str(description)]
+    assert commands == [(command, tmp_path / "logs" / "a.log", {"a": "b"}, True)]
+    told = json.loads(description.read_text())
+    assert told["conf"] == APPLICATION.conf(cluster)
+    assert (told["tables"], told["description"]) == (str(tmp_path / "tables" / "sf0.5"), "q06")
+    assert told["text"].startswith("-- TPC-H Q6:")
+
+
+@pytest.mark.parametrize(
+    ("log", "error"),
+    [
+        ("", "it said nothing"),
+        ("a\n  b  \n\n", "b"),
+        ("x.FirstException: 1\nSecondError: 2\nat z\n", "SecondError: 2"),
+        ("no Error here\nthe end\n", "the end"),
+    ],
+)
+def test_the_last_error_of_a_driver(tmp_path, log, error):
+    driver = Driver.__new__(Driver)
+    driver._log = tmp_path / "log"
+    driver._log.write_text(log)
+    assert driver._last_error() == error
+
+
+def test_slimming_leaves_out_only_what_is_bulky(tmp_path):
+    log = small_log(name="slim")
+    [job] = [event for event in log.events if event["Event"].endswith("JobStart")]
+    kept = {"spark.sql.execution.id": "0", "spark.job.description": "q", "spark.scheduler.pool": "p"}
+    job["Properties"] = kept | {"spark.app.name": "x"}
+    job["Stage Infos"][0]["RDD Info"][0]["Storage Level"] = {"Use Disk": False}
+    job["Stage Infos"][0]["Details"] = "at x"
+    slim_event_log(log.write(tmp_path / "log"), tmp_path / "slim.gz", {"query": 6})
+    slim_event_log(tmp_path / "log", tmp_path / "again.gz", {"query": 6})
+    assert (tmp_path / "slim.gz").read_bytes() == (tmp_path / "again.gz").read_bytes()
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["again.gz", "log", "slim.gz"]
+    [slim] = find_event_logs(tmp_path / "slim.gz")
+    names = frozenset({"RunMeta", *(event["Event"] for event in log.events)})
+    found = [event for _, _, event in events(slim, names, Problems(partial=False))]
+    assert found[0] == {"Event": "RunMeta", "query": 6}
+    assert len(found) == len(log.events) + 1
+    [start] = [event for event in found if event["Event"].endswith("JobStart")]
+    assert start["Properties"] == kept
+    assert set(start["Stage Infos"][0]) == set(job["Stage Infos"][0]) - {"Details"}
+    assert start["Stage Infos"][0]["RDD Info"][1] == job["Stage Infos"][0]["RDD Info"][1]
+    assert "Storage Level" not in start["Stage Infos"][0]["RDD Info"][0]
+
+
+def test_the_manifest_tells_of_the_machine(monkeypatch):
+    psutil = pytest.importorskip("psutil", reason="needs the extra [spark]")
+    machine = spark_manifest._machine()
+    assert list(machine) == ["cpu", "cores", "memory_bytes", "system"]
+    assert machine["cores"] == os.cpu_count()
+    assert machine["memory_bytes"] == psutil.virtual_memory().total
+    cpu = Path("/proc/cpuinfo")
+    if cpu.exists() and "model name" in cpu.read_text():
+        assert f": {machine['cpu']}\n" in cpu.read_text()
+    monkeypatch.setattr(spark_manifest, "java_version", lambda: "17.1")
+    monkeypatch.setattr(spark_manifest.importlib.metadata, "version", lambda name: f"{name} 1")
+    versions = spark_manifest._versions()
+    assert (versions["java"], versions["pyspark"], versions["decima"]) == ("17.1", "pyspark 1", "decima 1")
+    assert list(versions) == ["java", "python", "pyspark", "tpchgen-cli", "decima"]

@@ -1,0 +1,243 @@
+"""The recorder's command line, and what a whole recording does; stand-ins for the cluster and the applications."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from workloads.spark.recorder import record as recorder
+from workloads.spark.recorder.manifest import Manifest
+from workloads.spark.recorder.record import main, random_mixtures, single_runs
+from workloads.spark.recorder.submission import Layout
+from workloads.spark.recorder.tpch import RecorderError
+
+
+class Cluster:
+    """A stand-in for the cluster; notes how it was started."""
+
+    started: ClassVar[list[tuple[Path, int, bool]]] = []
+
+    def __init__(self, folder: Path, num_slots: int, *, pin: bool) -> None:
+        self.folder, self.num_slots = folder, num_slots
+        self.started.append((folder, num_slots, pin))
+
+    def __enter__(self) -> Cluster:
+        self.folder.mkdir()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def calls(tmp_path, monkeypatch):
+    """Recordings as (name, tables, logs, timeout); applications of query 13 fail."""
+    found: list[tuple[str, Path, Path, float]] = []
+
+    def run(application: Any, cluster: Any, *, tables: Path, logs: Path, timeout_s: float) -> dict[str, Any]:
+        found.append((application.name, tables, logs, timeout_s))
+        if application.query == 13:
+            raise RecorderError("q13 is unlucky")
+        return {"wall": 1.25, "rows": 7, "other_cpu_s": 0.5}
+
+    def mixture(mixture: Any, cluster: Any, **common: Any) -> dict[str, Any]:
+        found.append((mixture.name, *common.values()))
+        return {"makespan_s": 3.0, "applications": list(mixture.applications)[:0]}
+
+    def tables(folder: Path, scale_factor: float) -> Path:
+        target = folder / f"sf{scale_factor:g}"
+        target.mkdir(parents=True, exist_ok=True)
+        (target / "region.parquet").write_bytes(b"x")
+        return target
+
+    Cluster.started.clear()
+    for name, value in (
+        ("_check_programs", lambda: None),
+        ("StandaloneCluster", Cluster),
+        ("record_run", run),
+        ("record_mixture", mixture),
+        ("generate_tables", tables),
+    ):
+        monkeypatch.setattr(recorder, name, value)
+    monkeypatch.setattr("workloads.spark.recorder.manifest._machine", dict)
+    monkeypatch.setattr("workloads.spark.recorder.manifest._versions", dict)
+    return found
+
+
+def test_a_recording(calls, tmp_path, capsys):
+    command = ["--out", str(tmp_path / "out"), "--queries", "1,3", "--executors", "1", "--mixtures", "1"]
+    command += ["--mixture-executors", "3", "--scale-factors", "0.5,2"]
+    assert main(command) == 0
+    out = (tmp_path / "out").resolve()
+    names = [f"q{query:02d}_sf{size}_12mx16_n1_r1" for size in ("0.5", "2") for query in (1, 3)]
+    assert calls == [
+        (name, out / "tables", out / "eventlogs", 900.0) for name in [*names, "mix1.00_12mx16_n3"]
+    ]
+    assert Cluster.started == [(out / "cluster", 3, True)]
+    assert sorted(entry.name for entry in out.iterdir()) == ["eventlogs", "manifest.json", "tables"]
+    assert [entry.name for entry in sorted((out / "tables").iterdir())] == ["sf0.5", "sf2"]
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "5 to record, 0 done before"
+    assert lines[1] == f"1/5 {names[0]}: 1.2 s, 7 rows, 0.5 s CPU of other programs"
+    assert lines[5] == "5/5 mix1.00_12mx16_n3: 0 applications in 3.0 s"
+    content = json.loads((out / "manifest.json").read_text())
+    assert list(content["runs"]) == names
+    assert list(content["mixtures"]) == ["mix1.00_12mx16_n3"]
+    [campaign] = content["campaigns"]
+    assert campaign["command"].startswith("python -m workloads.spark.recorder --out ")
+    assert main([*command, "--queries", "1"]) == 0
+    assert capsys.readouterr().out == "0 to record, 3 done before\n"
+    assert len(Cluster.started) == 1
+
+
+def test_a_recording_with_failures_says_how_many_and_repeats_them(calls, tmp_path, capsys):
+    command = ["--out", str(tmp_path), "--queries", "12-14", "--executors", "2", "--no-pin", "--timeout", "5"]
+    command += ["--tables", str(tmp_path / "mine")]
+    assert main(command) == 1
+    assert Cluster.started == [(tmp_path.resolve() / "cluster", 2, False)]
+    assert [call[0][:3] for call in calls] == ["q12", "q13", "q14"]
+    assert {call[1:] for call in calls} == {((tmp_path / "mine").resolve(), tmp_path / "eventlogs", 5.0)}
+    said = capsys.readouterr()
+    assert said.err.splitlines() == [
+        "2/3 failed: q13 is unlucky",
+        "error: 1 of 3 failed; run the command again to repeat them",
+    ]
+    assert (tmp_path / "cluster").is_dir()  # its logs say why
+    (tmp_path / "cluster").rmdir()
+    calls.clear()
+    assert main(command) == 1
+    assert [call[0][:3] for call in calls] == ["q13"]
+    assert capsys.readouterr().out == "1 to record, 2 done before\n"
+
+
+def test_a_recording_can_be_stopped(calls, tmp_path, monkeypatch, capsys):
+    def stop(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(recorder, "record_run", stop)
+    assert main(["--out", str(tmp_path)]) == 130
+    assert capsys.readouterr().err == "stopped; run the command again to go on\n"
+
+
+def test_defaults_of_the_command_line():
+    options = vars(recorder._parser().parse_args(["--out", "x"]))
+    assert options == {
+        "out": Path("x"),
+        "tables": None,
+        "queries": list(range(1, 23)),
+        "scale_factors": [1.0],
+        "executors": [1, 2],
+        "runs": 1,
+        "layouts": [Layout("12m", 16)],
+        "mixtures": 0,
+        "applications": 5,
+        "mean_interval": 10.0,
+        "seed": 1,
+        "mixture_executors": [1, 2],
+        "timeout": 900.0,
+        "pin": True,
+    }
+
+
+def test_the_folder_of_recordings_must_be_given(capsys):
+    with pytest.raises(SystemExit):
+        main([])
+    assert "required: --out" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "queries"), [("1", [1]), ("22", [22]), ("1-3,22", [1, 2, 3, 22]), ("5,2", [5, 2]), ("7-7", [7])]
+)
+def test_queries_are_numbers_and_ranges(text, queries):
+    assert recorder._queries(text) == queries
+
+
+@pytest.mark.parametrize("text", ["", "0", "23", "3-1", "1-23", "0-1", "1,,2", "a-3"])
+def test_what_is_no_list_of_queries(text):
+    with pytest.raises(argparse.ArgumentTypeError):
+        recorder._queries(text)
+
+
+def test_numbers_of_executors_and_sizes_are_positive():
+    assert recorder._list_of(recorder._positive_int)("1,4") == [1, 4]
+    assert recorder._list_of(recorder._positive_float)("0.5,4") == [0.5, 4.0]
+    for parse, text in ((recorder._positive_int, "0"), (recorder._positive_float, "0"), (float, "x")):
+        with pytest.raises(argparse.ArgumentTypeError):
+            recorder._list_of(parse)(text)
+    with pytest.raises(ValueError, match="nan is not positive"):
+        recorder._positive_float("nan")
+
+
+@pytest.mark.parametrize("text", ["12m/16", "1k/1", "3g/200"])
+def test_layouts_are_written_as_they_are_read(text):
+    assert str(Layout.parse(text)) == text
+
+
+@pytest.mark.parametrize("text", ["12m/0", "12/16", "12m", "12m/16/3", "m/1", "12t/1", "12m/x"])
+def test_what_is_no_layout(text):
+    with pytest.raises(ValueError, match="a layout is written as in 12m/16"):
+        Layout.parse(text)
+
+
+def test_all_programs_are_looked_for_before_the_tables_are_made(monkeypatch):
+    looked_for = []
+    for name in ("java_version", "spark_home", "tpchgen_program"):
+        monkeypatch.setattr(recorder, name, lambda name=name: looked_for.append(name))
+    monkeypatch.setattr(recorder.importlib.util, "find_spec", {"psutil": None}.__getitem__)
+    with pytest.raises(RecorderError, match=r"psutil is not installed: pip install -e '\.\[spark\]'"):
+        recorder._check_programs()
+    assert looked_for == ["java_version", "spark_home", "tpchgen_program"]
+    monkeypatch.setattr(recorder.importlib.util, "find_spec", {"psutil": "here"}.__getitem__)
+    recorder._check_programs()
+
+
+def test_every_run_has_its_own_setting():
+    layouts = [Layout("12m", 16), Layout("3m", 4)]
+    runs = single_runs([4, 5], [1.0], [2, 3], layouts, repetitions=2)
+    settings = [(run.query, run.executors, run.layout, run.name[-1]) for run in runs]
+    assert settings == [
+        (query, executors, layout, repetition)
+        for repetition in "12"
+        for layout in layouts
+        for executors in (2, 3)
+        for query in (4, 5)
+    ]
+    assert runs[-1].name == "q05_sf1_3mx4_n3_r2"
+
+
+def test_mixtures_come_at_random_times_with_the_given_mean():
+    mixtures = random_mixtures(
+        30, 6, 4.0, 7, queries=[1, 2, 3], scale_factors=[1.0, 2.0], layout=Layout("12m", 16), executors=[2]
+    )
+    assert [mixture.name for mixture in mixtures[:2]] == ["mix7.00_12mx16_n2", "mix7.01_12mx16_n2"]
+    assert {len(mixture.applications) for mixture in mixtures} == {len(mixtures[0].submit_s)} == {6}
+    gaps = [
+        b - a for mixture in mixtures for a, b in zip(mixture.submit_s, mixture.submit_s[1:], strict=False)
+    ]
+    assert sum(gaps) / len(gaps) == pytest.approx(4.0, rel=0.25)
+    applications = [application for mixture in mixtures for application in mixture.applications]
+    assert [application.name[-4:] for application in applications[:3]] == ["_a00", "_a01", "_a02"]
+    assert {application.query for application in applications} == {1, 2, 3}
+    assert {application.scale_factor for application in applications} == {1.0, 2.0}
+
+
+def test_a_manifest_is_written_whole(tmp_path, monkeypatch):
+    monkeypatch.setattr("workloads.spark.recorder.manifest._machine", lambda: {"cores": 2})
+    monkeypatch.setattr("workloads.spark.recorder.manifest._versions", lambda: {"java": "17"})
+    manifest = Manifest(tmp_path / "manifest.json")
+    assert manifest.content == {"format": 1, "campaigns": [], "runs": {}, "mixtures": {}}
+    manifest.begin_campaign(["a"])
+    manifest.begin_campaign(["b"])
+    manifest.add("runs", "q01", {})
+    assert [entry.name for entry in tmp_path.iterdir()] == ["manifest.json"]
+    content = json.loads((tmp_path / "manifest.json").read_text())
+    assert content == manifest.content
+    assert content["runs"] == {"q01": {"campaign": 1}}
+    assert [campaign["machine"] for campaign in content["campaigns"]] == [{"cores": 2}] * 2
+    assert content["campaigns"][0]["versions"] == {"java": "17"}
+    assert content["campaigns"][0]["date"].endswith("+00:00")
+    assert len(content["campaigns"][0]["date"]) == len("2024-01-01T00:00:00+00:00")
