@@ -125,15 +125,14 @@ def _without_warm_ups(
     applications: Sequence[SparkApplication],
 ) -> tuple[tuple[SparkApplication, ...], list[str]]:
     """The applications without the jobs that warmed them up, and what is to be said of that."""
-    counts = [_warm_ups(app.queries) for app in applications]
-    notes = [
-        f"{app.name}: {count} jobs left out as warm-up: they ran one by one before the first two that ran at once"
-        for app, count in zip(applications, counts, strict=True)
-        if count
-    ]
-    kept = (
-        replace(app, queries=app.queries[count:]) for app, count in zip(applications, counts, strict=True)
-    )
+    kept, notes = [], []
+    for app in applications:
+        if count := _warm_ups(app.queries):
+            notes.append(
+                f"{app.name}: {count} jobs left out as warm-up: "
+                "they ran one by one before the first two that ran at once"
+            )
+        kept.append(replace(app, queries=app.queries[count:]))
     return tuple(kept), notes
 
 

@@ -32,11 +32,23 @@ def make_run(
 
     These tasks read as much as the stage's do on average.
     """
+    tables = [_tasks(model, place, stage, executors, slower) for place, stage in enumerate(stages)]
+    return _query(stages, pd.concat(tables, ignore_index=True), name)
+
+
+def measured_run(stages: list[Stage], rows: list[tuple[int, Wave, int, float, float, float]]) -> SparkQuery:
+    """One run of the given tasks: stage, wave, level, duration (ms), MB from storage, MB of shuffles."""
+    columns = ["stage", "wave", "level", "duration_ms", "input_bytes", "shuffle_read_bytes"]
+    tasks = pd.DataFrame(rows, columns=columns)
+    tasks[columns[-2:]] = (tasks[columns[-2:]] * 1e6).round().astype(np.int64)
+    return _query(stages, tasks, "q")
+
+
+def _query(stages: list[Stage], tasks: pd.DataFrame, name: str) -> SparkQuery:
     edges = np.array(
         [(parent, child) for child, stage in enumerate(stages) for parent in stage.parents], dtype=np.int64
     ).reshape(-1, 2)
     none = np.zeros((0, 2), dtype=np.int64)
-    tables = [_tasks(model, place, stage, executors, slower) for place, stage in enumerate(stages)]
     return SparkQuery(
         name=name,
         application_id=f"app-{name}",
@@ -45,7 +57,7 @@ def make_run(
             for place, stage in enumerate(stages)
         ),
         dag=StageDag(tuple(range(len(stages))), edges, edges, none, none, 0),
-        tasks=pd.concat(tables, ignore_index=True),
+        tasks=tasks,
         start_ms=0.0,
         submitted_ms=0.0,
         last_job_end_ms=1.0,

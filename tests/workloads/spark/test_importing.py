@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from tests.workloads.spark.logs import LogBuilder, small_log, stage_info
 from workloads.job import WorkloadError
-from workloads.spark.importing import import_event_logs
+from workloads.sources.tpch_published import LEVELS
+from workloads.spark.eventlog import read_event_log
+from workloads.spark.importing import _without_warm_ups, import_event_logs, median_startup_ms
 
 
 def test_runs_of_a_query_are_pooled(tmp_path):
@@ -114,3 +117,148 @@ def test_a_log_without_queries(tmp_path):
         import_event_logs([path])
     with pytest.raises(WorkloadError, match="no query of which a task ended"):
         import_event_logs([path], partial=True)
+
+
+def jobs(*spans: tuple[int, int], host: str = "h", **names: str) -> LogBuilder:
+    """An application whose jobs of one task ran from a time to a time, one executor each."""
+    log = LogBuilder(**names)
+    for job, (start, end) in enumerate(spans):
+        log.executor(str(job), Host=host).sql(job, start, f"q{job}").job(
+            job, [stage_info(job, 1)], at=start, sql=job
+        )
+        log.run(job, start, end, executor=str(job)).job_end(job, end).sql_end(job, end)
+    return log.end(10**6)
+
+
+@pytest.mark.parametrize(
+    ("spans", "warm"),
+    [
+        ([(2000, 3000), (3000, 4000), (5000, 6000), (5500, 7000), (5600, 7000)], 2),
+        ([(2000, 3000), (2999, 4000), (5000, 6000)], 0),
+        ([(2000, 3000), (3000, 4000), (5000, 6000), (6000, 7000)], 0),  # none ran beside another
+        ([(2000, 3000), (3000, 4000), (5000, 6000), (5500, 7000)], 2),
+        ([(2000, 3000), (3000, 4000), (4000, 5000), (5000, 6000), (5500, 7000)], 0),  # more than half
+        ([(2000, 3000)], 0),
+    ],
+)
+def test_jobs_that_warm_an_application_up(tmp_path, spans, warm):
+    """They ran one by one before the first two that ran at once."""
+    applications = read_event_log(jobs(*spans, name="app").write(tmp_path / "log"))
+    [kept], notes = _without_warm_ups(applications)
+    assert kept.queries == applications[0].queries[warm:]
+    said = f"app: {warm} jobs left out as warm-up: they ran one by one before the first two that ran at once"
+    assert notes == ([said] if warm else [])
+
+
+def test_jobs_that_warm_an_application_up_are_left_out_if_that_is_asked_for(tmp_path):
+    path = jobs((2000, 3000), (4000, 5000), (4500, 6000), (5000, 6000), name="app").write(tmp_path / "log")
+    for warm_ups, names in ((True, ["q0", "q1", "q2", "q3"]), (False, ["q1", "q2", "q3"])):
+        found = import_event_logs([path], warm_ups=warm_ups, levels=[1])
+        assert [profile.name for profile in found.workload.profiles] == names
+        assert len(found.notes) == (not warm_ups)
+
+
+def shared_machine(*host_of: str, at_two: int = 90) -> LogBuilder:
+    """A scan on one executor, of 50 ms a task, and one on two, which takes longer."""
+    log = LogBuilder(name="night").executor("0", Host=host_of[0])
+    for job, (executors, duration) in enumerate(((1, 50), (2, at_two))):
+        if job:
+            log.executor("1", at=15_000, Host=host_of[-1])
+        at = 10_000 * (job + 1)
+        log.sql(job, at, "q").job(job, [stage_info(job, 8, rdd=5)], at=at, sql=job).submit(job, at)
+        for task in range(8):
+            start = at + task // executors * duration
+            log.task(job, task, str(task % executors), start, start + duration)
+        log.complete(job, at + 1000).job_end(job, at + 1000).sql_end(job, at + 1000)
+    return log.end(10**6)
+
+
+def test_executors_of_one_machine_slow_each_other_down(tmp_path):
+    path = shared_machine("h", at_two=90).write(tmp_path / "log")
+    found = import_event_logs([path], levels=[2])
+    assert dict(found.model.contention) == pytest.approx({1: 1.0, 2: 1.8})
+    [note] = [note for note in found.notes if "machine" in note]
+    assert note == (
+        "all executors were on one machine, where scans took 1.8 times as long on 2 executors as on the fewest: "
+        "taken out of all durations"
+    )
+    assert import_event_logs([path], shared_machine=False).model.contention == {}
+    asked = import_event_logs([path], shared_machine=True)
+    assert dict(asked.model.contention) == pytest.approx({1: 1.0, 2: 1.8})
+    assert [note for note in asked.notes if "machine" in note] == []
+
+
+@pytest.mark.parametrize(
+    ("hosts", "at_two", "seen"),
+    [(("h",), 61, True), (("h",), 59, False), (("h", "g"), 90, False), (("",), 90, False)],
+)
+def test_which_executors_share_a_machine(tmp_path, hosts, at_two, seen):
+    found = import_event_logs([shared_machine(*hosts, at_two=at_two).write(tmp_path / "log")], levels=[1])
+    assert bool(found.model.contention) == seen
+    assert any("one machine" in note for note in found.notes) == seen
+
+
+def test_jobs_come_as_they_came(tmp_path):
+    jobs((5000, 5200), (2000, 2100), (2050, 9000), name="b").write(tmp_path / "logs" / "b")
+    found = import_event_logs([tmp_path / "logs"], arrivals=True, levels=[1])
+    sequence = found.workload.sequence
+    assert sequence is not None
+    assert [profile.name for profile in sequence.profiles] == ["q1", "q2", "q0"]
+    assert sequence.arrival_ms.tolist() == [0.0, 50.0, 3000.0]
+    assert found.measured_ms.tolist() == [100.0, 6950.0, 200.0]
+    without = import_event_logs([tmp_path / "logs"], levels=[1])
+    assert without.workload.sequence is None
+    assert without.measured_ms.tolist() == []
+
+
+def test_applications_of_another_time_or_name_are_others(tmp_path):
+    small_log(app="", name="a").write(tmp_path / "1")
+    small_log(app="", name="b").write(tmp_path / "2")
+    later = small_log(app="", name="a")
+    later.events[1]["Timestamp"] = 1001
+    found = import_event_logs([tmp_path / "1", tmp_path / "2", later.write(tmp_path / "3")])
+    assert (len(found.applications), found.notes) == (3, ())
+    again = import_event_logs([tmp_path / "1", tmp_path / "1"])
+    assert again.notes == ("a: the same application is given twice, counted once",)
+
+
+def test_names_of_queries_that_would_be_the_same(tmp_path):
+    log = LogBuilder().executor("0")
+    for job, (tasks, name) in enumerate(((2, "a"), (3, "a"), (2, "a (2)"))):
+        start = 2000 + 1000 * job
+        log.sql(job, start, name).job(job, [stage_info(job, tasks)], at=start, sql=job)
+        log.run(job, start, start + 100).job_end(job, start + 110).sql_end(job, start + 120)
+    found = import_event_logs([log.end().write(tmp_path / "log")])
+    assert [profile.name for profile in found.workload.profiles] == ["a", "a (2)", "a (2)'"]
+
+
+def test_where_a_workload_comes_from(tmp_path):
+    times = {"Request Time": 1000, "Registration Time": 3460}
+    for number, (day, version) in enumerate(((20_000, "3.5.1"), (20_003, "4.0.0"), (20_001, "3.5.1"))):
+        log = small_log(app=f"app-{number}", name=f"n{number}", version=version)
+        log.events[1]["Timestamp"] = day * 86_400_000
+        log.executor("1", at=3461, **times).executor("2", at=3461, **times).write(tmp_path / str(number))
+    about = import_event_logs([tmp_path]).workload.about
+    model = about.pop("model")
+    assert about == {
+        "source": "Spark event logs",
+        "spark": ["3.5.1", "4.0.0"],
+        "recorded": ["2024-10-04", "2024-10-07"],
+        "applications": 3,
+        "queries": 3,
+        "executor_startup_ms": 2460,
+        "measured_levels": [1],
+    }
+    assert model["contention"] == {}
+    notes = import_event_logs([tmp_path / "0"]).notes
+    assert notes == ("an executor took 2.5 s to start (median): the cluster's moving delay",)
+    assert np.isnan(median_startup_ms([]))
+    known = import_event_logs([small_log().write(tmp_path / "plain")])
+    assert (known.workload.about["executor_startup_ms"], known.notes) == (None, ())
+
+
+def test_levels_of_an_import(tmp_path):
+    """Those of the published profiles, if no others are asked for."""
+    found = import_event_logs([small_log().write(tmp_path / "log")])
+    assert found.workload.profiles[0].stages[0].durations.levels.tolist() == [1, *LEVELS]
+    assert found.workload.name == ""

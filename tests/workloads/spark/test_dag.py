@@ -1,0 +1,111 @@
+"""Edges between the stages of a query."""
+
+from __future__ import annotations
+
+import pytest
+
+from workloads.job import WorkloadError
+from workloads.spark.dag import StageDag, stage_dag, stages_by_output, without_implied
+from workloads.spark.events import Job, Stage
+
+
+def stage(number: int, *parents: int, rdd: int | None = None, tasks: int = 1, writes: bool = False) -> Stage:
+    rdd = number if rdd is None else rdd
+    return Stage(number, "", rdd, tasks, parents, writes_shuffle=writes)
+
+
+def job(number: int, start: float, end: float, *stages: int) -> Job:
+    return Job(number, 0, "", stages, start, end)
+
+
+def dag_of(jobs: list[Job], stages: list[Stage], ran: set[int] | None = None) -> StageDag:
+    """The DAG of jobs; all stages ran if nothing else is said."""
+    ran = {each.stage_id for each in stages} if ran is None else ran
+    outputs = stages_by_output(each for each in stages if each.stage_id in ran)
+    mine = {each for one in jobs for each in one.stage_ids} & ran
+    return stage_dag(jobs, {each.stage_id: each for each in stages}, frozenset(mine), outputs)
+
+
+def named(dag: StageDag, kind: str) -> list[list[int]]:
+    """Edges of a kind, by the stages' own numbers."""
+    return [[dag.stage_ids[place] for place in edge] for edge in getattr(dag, kind).tolist()]
+
+
+def test_shuffle_edges_are_all_kept_and_others_only_if_nothing_implies_them():
+    assert without_implied({(0, 1), (1, 2), (0, 2)}, set()) == {(0, 1), (1, 2), (0, 2)}
+    assert without_implied({(0, 1), (1, 2)}, {(0, 2), (0, 3), (2, 3)}) == {(0, 1), (1, 2), (2, 3)}
+    assert without_implied(set(), set()) == set()
+    with pytest.raises(WorkloadError, match="the stages form a cycle"):
+        without_implied({(0, 1)}, {(1, 0)})
+
+
+def test_stages_are_in_the_order_of_their_rdds():
+    stages = [stage(0, rdd=9, writes=True), stage(1, rdd=4), stage(2, 0, rdd=9)]
+    dag = dag_of([job(0, 0, 1, 0, 1, 2)], stages)
+    assert dag.stage_ids == (1, 0, 2)
+    assert dag.shuffle_edges.tolist() == dag.edges.tolist() == [[1, 2]]
+    assert (dag.reused_edges.shape, dag.barrier_edges.shape, dag.num_outside) == ((0, 2), (0, 2), 0)
+
+
+def test_stages_by_their_output():
+    assert stages_by_output([stage(3, rdd=7), stage(1, rdd=7), stage(2)]) == {7: [1, 3], 2: [2]}
+
+
+def test_parents_that_did_not_run():
+    """Stage 3 reads the skipped 2, which stage 0 had written; 5 reads what no stage in the log wrote."""
+    stages = [stage(0, writes=True), stage(2, rdd=0), stage(3, 2), stage(4, rdd=99), stage(5, 4)]
+    dag = dag_of([job(0, 0, 1, 0), job(1, 0, 2, 2, 3, 4, 5)], stages, {0, 3, 5})
+    assert (named(dag, "reused_edges"), named(dag, "shuffle_edges"), dag.num_outside) == ([[0, 3]], [], 1)
+    other_query = dag_of([job(1, 0, 2, 2, 3)], stages, {0, 3})
+    assert (named(other_query, "reused_edges"), other_query.num_outside) == ([], 1)
+    unknown = dag_of([job(0, 0, 1, 7)], [stage(7, 6)])  # the log begins after stage 6
+    assert (unknown.num_outside, unknown.edges.tolist()) == (0, [])
+
+
+def test_parents_without_tasks_stand_for_their_own():
+    stages = [stage(0), stage(1, 0, tasks=0), stage(2, 1, tasks=0), stage(3, 2)]
+    dag = dag_of([job(0, 0, 1, 0, 1, 2, 3)], stages, {0, 3})
+    assert named(dag, "edges") == [[0, 3]]
+
+
+@pytest.mark.parametrize(("writers", "source"), [((), 4), ((0,), 0), ((0, 2), 2), ((0, 2, 4), 4), ((8,), 4)])
+def test_a_skipped_stage_was_written_by_the_latest_earlier_one(writers, source):
+    """Stages 0, 2, 4 and 8 have the RDD of 6, which 7 reads."""
+    stages = [stage(each, rdd=50, writes=each in writers) for each in (0, 2, 4, 8)]
+    stages += [stage(6, rdd=50), stage(7, 6, rdd=60)]
+    dag = dag_of([job(0, 0, 9, 0, 2, 4, 6, 7, 8)], stages, {0, 2, 4, 7, 8})
+    assert named(dag, "reused_edges") == [[source, 7]]
+
+
+def barriers(*spans: tuple[float, float], writes: tuple[int, ...] = ()) -> list[list[int]]:
+    """Barriers between jobs of one stage each, from their times."""
+    jobs = [job(number, *span, number) for number, span in enumerate(spans)]
+    return named(
+        dag_of(jobs, [stage(each, writes=each in writes) for each in range(len(jobs))]), "barrier_edges"
+    )
+
+
+def test_jobs_wait_for_those_that_ended_before():
+    assert barriers((1, 2), (2, 3)) == [[0, 1]]
+    assert barriers((1, 2), (1.9, 3)) == []
+    assert barriers((1, 2), (3, 4), (5, 6)) == [[0, 1], [1, 2]]
+    assert barriers((1, 4), (2, 3), (5, 6)) == [[0, 2], [1, 2]]
+    assert barriers((1, 2), (2, 3), (3, 4)) == [[0, 1], [1, 2]]
+    assert barriers((1, 2), (3, 4), writes=(0,)) == []
+
+
+def test_a_barrier_is_from_the_last_stage_of_a_job_to_the_first_ones_of_the_next():
+    stages = [stage(0), stage(1, 0), stage(2), stage(3, 2), stage(4)]
+    dag = dag_of([job(0, 1, 2, 0, 1), job(1, 3, 4, 2, 3, 4)], stages)
+    assert named(dag, "barrier_edges") == [[1, 2], [1, 4]]
+    skipped = dag_of([job(0, 1, 2, 0, 1), job(1, 3, 4, 2)], stages, {0, 2})
+    assert named(skipped, "barrier_edges") == []  # what the first job would have returned did not run
+    assert named(dag_of([job(0, 1, 2), job(1, 3, 4, 2)], stages), "barrier_edges") == []
+
+
+def test_a_stage_that_two_jobs_list_is_the_first_ones():
+    """The second job waits for the first with its own stage alone."""
+    stages = [stage(0, writes=True), stage(1, 0), stage(2, 0)]
+    dag = dag_of([job(1, 3, 4, 0, 2), job(0, 1, 2, 0, 1)], stages)
+    assert named(dag, "barrier_edges") == [[1, 2]]
+    assert named(dag, "shuffle_edges") == [[0, 1], [0, 2]]
