@@ -1,0 +1,100 @@
+"""What all schedulers decide on small workloads equals what is recorded.
+
+The mean job completion time depends on each decision of an episode. Published figures depend on them too, so that a
+change is made on purpose. After such a change: ``python -m tests.decima.schedulers.test_decisions`` records it anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from decima.registry import SCHEDULERS, make_scheduler
+from decima.schedulers import Scheduler
+from decima.schedulers.packed_srpt import PackedSrpt
+from decima.schedulers.priced_srpt import PricedSrpt
+from decima.schedulers.spark_order import SparkFifo, SparkPools
+from decima.schedulers.standalone import SparkStandalone
+from simulator import DECIMA_SIM, Cluster, ClusterConfig, ExecutorClass
+from simulator.cluster.config import SPARK
+from tests.decima.policy.examples import random_sequence
+from tests.simulator.cluster.build import inflating
+from workloads.arrivals import JobSequence
+
+RECORDED = Path(__file__).with_name("decisions.txt")
+CLASSES = (
+    ExecutorClass(2, cpu=1.0, memory=0.5),
+    ExecutorClass(3, cpu=2.0, memory=0.25),
+    ExecutorClass(2, cpu=1.0, memory=1.0),
+)
+CLUSTERS = {
+    "alike": ClusterConfig(9, moving_delay_ms=40.0),
+    "classes": ClusterConfig(executor_classes=CLASSES, moving_delay_ms=40.0),
+    "published": ClusterConfig(5, moving_delay_ms=40.0, semantics=DECIMA_SIM),
+    "spark": ClusterConfig(6, moving_delay_ms=0.0, semantics=SPARK),
+}
+JOBS = 10
+NAMES = (
+    *(name for name in SCHEDULERS if name not in ("lookahead", "weighted-fair")),
+    *("weighted-fair:-1.3", "capped-srpt:30", "profiled-srpt:5", "priced-srpt:0.3", "packed-srpt:2:0.5"),
+    *("tetris:1:0.3", "graphene-star:-1:0.5:0.5", "graphene:1:0.3"),
+)
+MAKERS: dict[str, Callable[[], Scheduler]] = {
+    **{name: partial(make_scheduler, name) for name in NAMES},
+    "spark-standalone:3": lambda: SparkStandalone(3),
+    "spark-fifo": lambda: SparkFifo([number % 2 == 0 for number in range(JOBS)]),
+    "spark-pools": lambda: SparkPools([f"pool {number * 7 % JOBS}" for number in range(JOBS)]),
+}
+
+
+def sequence(uniform: bool) -> JobSequence:
+    """Ten small jobs, some of which arrive later; all stages fit each executor if they are ``uniform``."""
+    found = [random_sequence(np.random.default_rng(seed), 5, 5) for seed in range(8)]
+    profiles = [profile for each in found for profile in each.profiles if profile.num_stages > 1][: JOBS - 3]
+    profiles += [inflating(30, {1: 80.0 * size, 3: 100.0 * size, 9: 300.0 * size}) for size in (1, 2, 3)]
+    demanding = []
+    for profile in profiles:
+        stages = [
+            replace(each, memory=0.0)
+            if uniform
+            else replace(each, cpu=2.0 if 0 < each.memory <= 0.25 else 1.0)
+            for each in profile.stages
+        ]
+        demanding.append(replace(profile, stages=tuple(stages)))
+    arrival_ms = np.repeat([0.0, 300.0, 600.0], [4, 3, 3])
+    return JobSequence(tuple(demanding[number * 7 % JOBS] for number in range(JOBS)), arrival_ms, seed=1)
+
+
+def decisions(name: str) -> list[str]:
+    """Lines of the record: cluster, scheduler, mean JCT in ms; of a rule also the sums of all that it answers."""
+    lines = []
+    for cluster, config in CLUSTERS.items():
+        if name.startswith("spark-") and cluster != "spark":
+            continue
+        scheduler = MAKERS[name]()
+        scheduler.reset(config)
+        episode, asked = Cluster(config, sequence(uniform=cluster != "classes")), np.zeros(3)
+        while not episode.done:
+            seen = episode.observe()
+            if isinstance(scheduler, PricedSrpt | PackedSrpt):
+                rule = scheduler.ask(seen)
+                asked += rule.limits.sum(), rule.price, rule.away.sum()
+            episode.decide(scheduler.decide(seen) if seen.num_schedulable else None)
+        answers = " ".join(f"{value:.6g}" for value in asked) if asked.any() else ""
+        lines.append(f"{cluster} {name} {episode.record().mean_jct_ms:.3f} {answers}".strip())
+    return lines
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_decisions_are_the_recorded_ones(name: str) -> None:
+    recorded = [line for line in RECORDED.read_text().splitlines() if line.split()[1] == name]
+    assert decisions(name) == recorded
+
+
+if __name__ == "__main__":
+    RECORDED.write_text("".join(f"{line}\n" for name in MAKERS for line in decisions(name)))
