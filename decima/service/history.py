@@ -1,4 +1,4 @@
-"""What is known of earlier jobs: profiles from event logs, and how a live job is recognised.
+"""History: profiles of earlier jobs from event logs, and the rules by which a live job is recognised.
 
 A SQL query is recognised by the operators of its plan, any other job by its name and its DAG; a job without a name by
 its DAG alone, where that is large enough to mean something.
@@ -17,16 +17,16 @@ from workloads.sources.workload_file import Workload
 
 __all__ = ["History", "is_skipped", "match_stages"]
 
-#: A DAG of so many stages is taken to be a job of its own.
+#: A DAG of at least this many stages identifies a job without a name.
 TELLING_STAGES = 3
 
 
 class History:
-    """Profiles to look jobs up in.
+    """Profiles of earlier jobs.
 
     Args:
-        profiles: by any names.
-        plans: operators of a physical plan -> names of profiles that have it.
+        profiles: the profiles; their names are unique.
+        plans: operators of a physical plan -> names of profiles with this plan.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class History:
 
     @classmethod
     def of(cls, workload: Workload) -> History:
-        """That of a workload file; ``decima workload import spark`` notes the plans in its ``about``."""
+        """Return the history of a workload file; ``decima workload import spark`` writes the plans to its ``about``."""
         plans: dict[tuple[str, ...], list[str]] = {}
         noted = workload.about.get("plans")
         for name, plan in (noted if isinstance(noted, dict) else {}).items():
@@ -57,7 +57,7 @@ class History:
         return len(self._profiles)
 
     def find(self, job: Job) -> JobProfile | None:
-        """The profile that fits a job best; none if it is not known."""
+        """Return the profile that fits a live job best; None if history has none."""
         made = [stage for stage in job.stages if not is_skipped(stage)]
         candidates: list[JobProfile] = []
         if job.plan is not None:
@@ -75,7 +75,7 @@ class History:
 
 
 def is_skipped(stage: Stage) -> bool:
-    """Whether Spark has no need to run a stage, since what it would write is there from an earlier one."""
+    """Whether Spark skips a stage because its output exists from an earlier stage."""
     return stage.state == "done" and stage.mean_ms is None
 
 

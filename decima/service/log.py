@@ -1,9 +1,9 @@
-"""What drivers said and what they were answered, as JSON lines: one file, written as it happens.
+"""Live log of the service: questions of drivers, decisions and answers, as JSON lines in one file.
 
-The first line says who decides; where a service goes on with the log of another, so does its first. A question is
-written before it is decided, so that a crash leaves the question that caused it. Its line holds what changed since the
-driver's last question; the next line of the same driver holds the decisions and the answer. So a log can be replayed:
-``decima.service.replay``.
+The first line names the policy; a service that continues an older log adds such a line too. A question is written
+before it is decided, so that a crash leaves the question that caused it. The question's line holds the changes since
+the driver's last question; the next line of the driver holds the decisions and the answer. ``decima.service.replay``
+reads the log.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class _Line(BaseModel):
 
 
 class Started(_Line):
-    """The first line of a service: who decides, and since when (ms since 1970)."""
+    """First line of a service: its policy, and the time of its start, ms since 1970."""
 
     event: Literal["started"] = "started"
     format: Literal["decima-service-log"] = "decima-service-log"
@@ -71,9 +71,9 @@ class Welcomed(_Line):
 
 
 class Chosen(_Line):
-    """A decision: so many executors of a source (a job, or none) for a stage of a job.
+    """A decision: executors of a source (a job, or none) for a stage of a job.
 
-    The stage is Spark's number, or null if Spark has still to make it.
+    The stage is Spark's id, or null if Spark has not made the stage yet.
     """
 
     job: str
@@ -92,9 +92,9 @@ class Question(_Line):
         seq: number of the question; none in a log of version 1.
         time_ms: the driver's clock.
         move_ms: time that an executor takes to move, as measured by the driver.
-        executors: if they changed since the driver's last question.
+        executors: all executors, if any changed since the driver's last question; else None.
         jobs: jobs that changed, or are new.
-        gone: jobs that are live no more.
+        gone: ids of jobs that are no longer live.
     """
 
     event: Literal["question"] = "question"
@@ -115,8 +115,8 @@ class Answered(_Line):
         choices: decisions.
         answer: message to the driver.
         took_ms: time that the answer took.
-        policy_ms: the policy's part of it.
-        failure: why the policy failed, where it did; the answer is then Spark's own order.
+        policy_ms: the policy's part of that time.
+        failure: why the policy failed, if it did; the answer is then Spark's own order.
     """
 
     event: Literal["answered"] = "answered"
@@ -129,7 +129,7 @@ class Answered(_Line):
 
 
 class _Asked(_Line):
-    """A question and its answer, as a log of version 1 has them."""
+    """A question and its answer in one line, the form of log version 1."""
 
     event: Literal["asked"] = "asked"
     driver: int
@@ -143,7 +143,7 @@ class _Asked(_Line):
     policy_ms: float
 
     def lines(self) -> tuple[Question, Answered]:
-        """The two lines that a log of version 2 has."""
+        """Return the two lines of log version 2."""
         asked, answered = (
             {
                 name: getattr(self, name)
@@ -154,7 +154,7 @@ class _Asked(_Line):
         return Question.model_construct(**asked), Answered.model_construct(**answered)
 
 
-#: Bytes of a line that is read; a question has a few thousand.
+#: Longest line that is read, bytes; a question has a few thousand.
 _LONGEST = 2**26
 
 
@@ -180,15 +180,15 @@ _LINE: TypeAdapter[Line | _Asked] = TypeAdapter(Annotated[Line | _Asked, Field(d
 
 
 class DecisionLog(Watcher):
-    """Writes a log; keeps no more of it than each driver's last question.
+    """Writes the live log. It keeps only each driver's last question in memory.
 
     Args:
-        path: the file; a log that is there is gone on with.
-        policy: who decides, for people.
-        shadow: whether drivers do not obey.
+        path: the file; an existing log is continued.
+        policy: name of the policy, for display.
+        shadow: whether drivers ignore the answers.
 
     Raises:
-        ServeError: the file cannot be written, or is something else.
+        ServeError: the file cannot be written, or is not a live log.
     """
 
     def __init__(self, path: Path, policy: str, shadow: bool = False) -> None:
@@ -196,7 +196,7 @@ class DecisionLog(Watcher):
         self._last: dict[int, tuple[tuple[Executor, ...], dict[str, Job]]] = {}
         cut = _is_cut(path)
         try:
-            # A line is written at once.
+            # Line buffering: each line is written at once.
             self._file: TextIO | None = path.open("a", encoding="utf-8", buffering=1)
         except OSError as error:
             raise ServeError(f"cannot write {path}: {error.strerror}") from None
@@ -205,7 +205,7 @@ class DecisionLog(Watcher):
         self.write(Started(policy=one_line(policy), shadow=shadow, time_ms=_now_ms()))
 
     def close(self) -> None:
-        """No more is written."""
+        """Close the file."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -279,7 +279,7 @@ class DecisionLog(Watcher):
         self.write(Refused(reason=reason, time_ms=_now_ms()))
 
     def write(self, line: Line) -> None:
-        """Write a line at once. A disk that is full ends the log, and nothing else."""
+        """Write a line at once. A full disk ends the log only, not the service."""
         if self._file is None:
             return
         try:
@@ -292,10 +292,10 @@ class DecisionLog(Watcher):
 
 
 def read_log(path: Path) -> Iterator[Line]:
-    """The lines of a log; half a line, where a service was killed, is left out.
+    """Read the lines of a live log; a line cut short, where a service was killed, is left out.
 
     Raises:
-        LogError: it is no such log, or a line of it is wrong.
+        LogError: the file is not a live log, or a line is malformed.
     """
     wrong, ended = "", True
     try:
@@ -324,10 +324,10 @@ def read_log(path: Path) -> Iterator[Line]:
 
 
 def _is_cut(path: Path) -> bool:
-    """Whether a log ends with half a line.
+    """Whether a log ends with a line cut short.
 
     Raises:
-        ServeError: it is no log.
+        ServeError: the file is not a live log.
     """
     try:
         if not path.is_file() or not path.stat().st_size:

@@ -1,4 +1,4 @@
-"""What Prometheus is told of the service."""
+"""Prometheus metrics of the service."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from decima.service.service import Connected, Watcher
 
 __all__ = ["Metrics"]
 
-#: Upper ends of the classes of durations, s.
+#: Upper bounds of the histogram buckets of durations, s.
 CLASSES_S = (0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 
 
 class Metrics(Watcher):
-    """Counts what happens, with names that begin with ``decima_``.
+    """Counts events of the service; metric names begin with ``decima_``.
 
     Attributes:
-        registry: where they are.
+        registry: the Prometheus registry of these metrics.
     """
 
     def __init__(self) -> None:
@@ -71,11 +71,11 @@ class Metrics(Watcher):
         return f"http://{host}:{server.server_port}/metrics", end
 
     def welcomed(self, driver: Connected) -> None:
-        """One more driver."""
+        """Count a driver."""
         self._show(driver.number, (0, 0))
 
     def answered(self, driver: Connected) -> None:
-        """One more question."""
+        """Count a question and its answer."""
         assert driver.decided is not None
         assert driver.state is not None
         self._failed.inc(bool(driver.decided.failure))
@@ -86,11 +86,11 @@ class Metrics(Watcher):
         self._show(driver.number, (len(driver.state.jobs), driver.decided.slots))
 
     def left(self, driver: Connected) -> None:
-        """One driver less."""
+        """Count a driver that left."""
         self._show(driver.number, None)
 
     def refused(self, reason: str) -> None:
-        """One more refusal."""
+        """Count a refusal."""
         self._refused.inc()
 
     def _show(self, driver: int, jobs_and_slots: tuple[int, int] | None) -> None:

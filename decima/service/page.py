@@ -3,7 +3,7 @@
 The web server has a thread and an event loop of its own, so that no reader, however slow, delays an answer to a driver.
 The loop that answers drivers takes a snapshot of each between two answers, and only while a page is open.
 
-Whatever comes from drivers is data: it goes to the page as JSON, and there into text, never into markup.
+Data of drivers is never markup: it goes to the page as JSON, and there into text nodes.
 """
 
 from __future__ import annotations
@@ -38,20 +38,20 @@ from decima.service.service import Connected, Watcher, one_line
 
 __all__ = ["Page"]
 
-#: What is shown at most.
+#: Largest numbers of items shown.
 MOST_DRIVERS, MOST_JOBS, MOST_STAGES, MOST_EXECUTORS, MOST_DECISIONS = 10, 20, 60, 200, 30
-#: The page hears of changes at most this often, and of nothing new at least this often, s.
+#: Shortest time between two updates, and longest time without one, s.
 EVERY_S, SIGN_OF_LIFE_S = 0.5, 15.0
-#: The page ends within this time after the service; else its thread goes with the process, s.
+#: Time that the page may take to end after the service, s; else its thread ends with the process.
 ENOUGH_S = 3.0
-#: Pages that are open at once.
+#: Largest number of open pages.
 MOST_READERS = 20
 HEADERS = {
     "Cache-Control": "no-store",
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
 }
-#: Nothing is loaded from anywhere else, nothing else may show the page, and only its own script and style count.
+#: Content security policy: only the page's own script and style, no foreign content, no embedding elsewhere.
 CONTENT_POLICY = (
     "default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; connect-src 'self'; "
     "frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
@@ -61,11 +61,11 @@ _T = TypeVar("_T")
 
 
 class Page(Watcher):
-    """Serves the page.
+    """Serves the live page.
 
     Args:
-        policy: who decides, for people.
-        shadow: whether drivers do not obey.
+        policy: name of the policy, for display.
+        shadow: whether drivers ignore the answers.
     """
 
     def __init__(self, policy: str, shadow: bool = False) -> None:
@@ -75,21 +75,21 @@ class Page(Watcher):
         self._questions = self._failures = 0
         self._version = 0
         self._dirty: set[int] = set()
-        # Of the web server's thread alone.
+        # Used by the web server's thread only.
         self._texts: dict[int, str] = {}
         self._readers = 0
         self._answering: asyncio.AbstractEventLoop | None = None
         self._ended = False
 
     def welcomed(self, driver: Connected) -> None:
-        """One more driver."""
+        """Add a driver to the page."""
         self._drivers[driver.number] = driver
         self._decisions[driver.number] = deque(maxlen=MOST_DECISIONS)
         self._dirty.add(driver.number)
         self._version += 1
 
     def answered(self, driver: Connected) -> None:
-        """Something has changed."""
+        """Note that a driver's state has changed."""
         self._questions += 1
         self._dirty.add(driver.number)
         self._version += 1
@@ -111,12 +111,12 @@ class Page(Watcher):
             )
 
     def left(self, driver: Connected) -> None:
-        """One driver less."""
+        """Remove a driver from the page."""
         del self._drivers[driver.number], self._decisions[driver.number]
         self._version += 1
 
     def _summary(self) -> tuple[dict[str, Any], list[int], list[int]]:
-        """Return all but the drivers, the numbers of the drivers shown, and those of them that changed since then."""
+        """Return the page's header, the numbers of the drivers shown, and those that changed since the last update."""
         shown = list(self._drivers)[:MOST_DRIVERS]
         changed = [number for number in shown if number in self._dirty]
         summary = {
@@ -135,7 +135,7 @@ class Page(Watcher):
         return None if driver is None else self._driver(driver)
 
     async def snapshot(self) -> str:
-        """Return what the page shows, as JSON. Runs in the web server's thread."""
+        """Return the state that the page shows, as JSON. Runs in the web server's thread."""
         summary, shown, changed = await self._between_answers(self._summary)
         for number in changed:  # one at a time, so that answers come in between
             content = await self._between_answers(partial(self._capture, number))
@@ -145,7 +145,7 @@ class Page(Watcher):
         return f'{json.dumps(summary)[:-1]}, "drivers": [{", ".join(drivers)}]}}'
 
     async def _between_answers(self, capture: Callable[[], _T]) -> _T:
-        """Call a function in the loop that answers drivers, which alone may look at them."""
+        """Call a function in the event loop that answers drivers; only that loop may read their state."""
         assert self._answering is not None
 
         async def called() -> _T:
@@ -186,7 +186,7 @@ class Page(Watcher):
     # The web server.
 
     def application(self, host: str) -> Starlette:
-        """The page (``/``), what it shows now (``/state``), and whenever that changes (``/events``)."""
+        """Return the web application: page (``/``), its state now (``/state``), and updates (``/events``)."""
         # DNS rebinding: a foreign page has another host name, even if the name resolves to this address.
         hosts = ["localhost", "127.0.0.1", "[::1]", host] if _is_loopback(host) else ["*"]
         return Starlette(
@@ -234,9 +234,9 @@ class Page(Watcher):
         """Serve the page inside the block.
 
         Args:
-            port: where; any that is free if it is 0.
-            host: likewise.
-            ready: is told the address.
+            port: the port; 0 for any that is free.
+            host: name or address of the interface.
+            ready: callback that receives the page's address.
 
         Raises:
             ServeError: the port is in use.
@@ -264,16 +264,16 @@ class Page(Watcher):
         finally:
             self._ended = True
             server.should_exit = True
-            # This loop goes on meanwhile: the page may be waiting for it.
+            # The event loop must keep running: the page may wait for it.
             await asyncio.to_thread(thread.join, ENOUGH_S)
 
 
 class _Server(uvicorn.Server):
-    """Leaves signals to the service."""
+    """Web server that leaves signals to the service."""
 
     @contextlib.contextmanager
     def capture_signals(self):  # type: ignore[no-untyped-def]
-        """Nothing is done about them."""
+        """Capture no signals."""
         yield
 
 

@@ -46,7 +46,7 @@ Milliseconds = Annotated[float, Field(ge=0, le=1e15, allow_inf_nan=False)]
 
 
 class Message(BaseModel):
-    """What all messages have in common."""
+    """Base class of all messages."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 

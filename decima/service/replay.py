@@ -1,9 +1,9 @@
-"""A log of the service as records of the simulator, one for each driver, so that they can be looked at like episodes.
+"""Turn a live log into episode records of the simulator, one for each driver.
 
-The log tells how many tasks of a stage were running and done whenever the driver asked, not when each began. A free
-slot is taken to do what the driver was answered, at once, unless the next question says otherwise, and to go on with a
-stage until it does so no more; the tasks that the stage had share these times evenly. So times are as exact as
-questions are frequent; how many tasks ran, when jobs came and went, and what the policy decided is as it was.
+The log tells the numbers of running and finished tasks of a stage at each question, not the start of each task. A free
+slot is assumed to obey the answer at once, unless the next question contradicts, and to stay with the stage until a
+question shows otherwise; the stage's tasks share these times evenly. So task times are as exact as questions are
+frequent. Numbers of tasks, arrivals and ends of jobs, and decisions are exact.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from workloads.job import JobProfile, StageProfile, TaskDurations, Wave
 
 __all__ = ["Replayed", "replayed"]
 
-#: Of all jobs of a driver.
+#: Largest number of tasks over all jobs of a driver.
 MOST_TASKS = 5_000_000
 
-#: A job, and one of its stages.
+#: Job id and Spark's stage id.
 _Key = tuple[str, int]
 
 
 @dataclass(frozen=True, eq=False)
 class Replayed:
-    """What a driver did.
+    """Replay of one driver.
 
     Attributes:
-        name: of its application.
-        application: Spark's id of it.
-        policy: who decided.
-        questions: that it asked.
-        record: as if it had been an episode; the clock begins with the first job.
+        name: name of the application.
+        application: Spark's application id.
+        policy: name of the policy.
+        questions: number of questions.
+        record: the episode record; its clock starts with the first job.
     """
 
     name: str
@@ -51,7 +51,7 @@ class Replayed:
 
 @dataclass(eq=False)
 class _Span:
-    """A slot ran tasks of a stage, ms; ``held`` slots ran the job when it began."""
+    """Time in which a slot ran tasks of one stage, ms; the job held ``held`` slots at its start."""
 
     slot: int
     start_ms: float
@@ -71,7 +71,7 @@ class _Slot:
 
 @dataclass(eq=False)
 class _Seen:
-    """What is known of a job."""
+    """State of a job as last reported."""
 
     message: Job
     seen_ms: float = 0.0
@@ -80,7 +80,7 @@ class _Seen:
 
 
 class _Watching:
-    """Follows one driver."""
+    """Reconstructs the slots of one driver from its questions and answers."""
 
     def __init__(self, welcomed: Welcomed, policy: str, obeys: bool) -> None:
         self.welcomed, self.policy = welcomed, policy
@@ -123,14 +123,14 @@ class _Watching:
             self._expect(line.answer)
 
     def _finish(self, job: Job) -> None:
-        """A job is gone: what it could run has run."""
+        """Complete a job that is gone: all tasks that could run have run."""
         stages = self._jobs[job.id].stages
         for stage in job.stages:
             if stage.state == "ready":
                 stages[stage.id] = stage.model_copy(update={"done": stage.tasks, "running": 0, "pending": 0})
 
     def _expect(self, answer: Answer) -> None:
-        """Free slots do what the driver was answered."""
+        """Let free slots obey an answer."""
         last = {(each.id, number): each.job for each in self._executors for number in range(each.slots)}
         idle = [each for each, place in self._slots.items() if self._all[place].key is None]
         keys = {stage.id: (job.id, stage) for job in self._live.values() for stage in job.stages}
@@ -148,7 +148,7 @@ class _Watching:
                 slot.assumed = True
 
     def _correct(self) -> None:
-        """Take back what was expected and did not happen."""
+        """Undo assumed starts that the question contradicts."""
         for slot in self._all:
             if not slot.assumed or slot.key is None or slot.span is None:
                 continue
@@ -176,7 +176,7 @@ class _Watching:
                 slot.idle_ms = self._time_ms
 
     def _change_slots(self) -> None:
-        """Executors have come or gone; who comes takes the place of who went."""
+        """Update the slots; a slot of a new executor reuses the index of one that left."""
         now = {(each.id, number) for each in self._executors for number in range(each.slots)}
         for gone in sorted(self._slots.keys() - now):
             place = self._slots.pop(gone)
@@ -191,7 +191,7 @@ class _Watching:
             self._all[place].idle_ms = self._time_ms
 
     def _follow(self) -> None:
-        """Which slot runs what now."""
+        """Assign the running tasks of a question to slots."""
         wanted = {
             (job.id, stage.id): stage.running
             for job in self._live.values()
@@ -210,7 +210,7 @@ class _Watching:
             else:
                 idle.append((executor, number))
         for key, missing in wanted.items():
-            # Those of the job first: its executor says so.
+            # Slots whose executor last ran this job come first.
             for executor, number in sorted(idle, key=lambda each: last[each[0]] != key[0]):
                 if not missing:
                     break
@@ -243,7 +243,7 @@ class _Watching:
             slot.key, slot.span, slot.idle_ms = None, None, self._time_ms
 
     def replayed(self) -> Replayed | None:
-        """What it did; none if it never had a job with tasks."""
+        """Return the replay of the driver; None if it never had a job with tasks."""
         for slot in self._all:
             self._end(slot)
         jobs = sorted(
@@ -275,7 +275,7 @@ class _Watching:
         return Replayed(hello.name, hello.application, self.policy, self.questions, record)
 
     def _tasks(self, jobs: list[_Seen], first_ms: float) -> dict[str, Any]:
-        """The arrays of a record that have an entry for each task."""
+        """Return the per-task arrays of the record."""
         start: list[float] = []
         finish: list[float] = []
         executor: list[int] = []
@@ -308,14 +308,14 @@ class _Watching:
 
 
 def replayed(lines: Iterable[Line]) -> list[Replayed]:
-    """What each driver of a log did, in the order in which they came; those without a job are left out."""
+    """Replay the drivers of a log in order of connection; drivers without a job are left out."""
     watching: dict[tuple[int, int], _Watching] = {}
     policy, obeys, service = "", True, 0
     for line in lines:
         if isinstance(line, Started):
             policy = f"{line.policy}, in the shadow" if line.shadow else line.policy
             obeys = not line.shadow
-            service += 1  # each counts its drivers anew
+            service += 1  # each service numbers its drivers from 1
         elif isinstance(line, Welcomed):
             watching[service, line.driver] = _Watching(line, policy, obeys)
         elif isinstance(line, Question) and (service, line.driver) in watching:
@@ -327,7 +327,7 @@ def replayed(lines: Iterable[Line]) -> list[Replayed]:
 
 
 def _shared(spans: list[_Span], tasks: int) -> list[tuple[_Span, int, int]]:
-    """Which span each task ran in, its number there and of how many; long spans have more of them."""
+    """Return for each task its span, its index there and the span's number of tasks; long spans have more tasks."""
     if not spans or not tasks:
         return []
     kept = sorted(spans, key=lambda span: span.start_ms - span.end_ms)[:tasks]

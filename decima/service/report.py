@@ -1,4 +1,4 @@
-"""What drivers did, for people: a table, and the pictures of an episode for each of them."""
+"""Report of a live log: a table of drivers, and an episode's pictures for each driver."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from decima.show.tables import new_table
 
 __all__ = ["live_report"]
 
-#: Drivers whose schedules are drawn.
+#: Largest number of schedules drawn.
 MOST_PICTURES = 20
 
 
 def live_report(found: Sequence[Replayed]) -> Shown:
-    """A line of the table for each driver, its schedule, and the number of its live jobs over time."""
+    """Return the report: a table row, a schedule and the number of live jobs over time for each driver."""
     table = new_table(
         f"{len(found)} driver{'s' * (len(found) > 1)} of {one_line(found[0].policy)}",
         "Application", "Jobs", "Slots", "Questions", "Decisions", "Mean JCT", "p95 JCT", "Utilised",
@@ -40,7 +40,7 @@ def live_report(found: Sequence[Replayed]) -> Shown:
             f"{record.utilisation:.1%}",
         )
         if number <= MOST_PICTURES:
-            # What is between dollars would be taken for a formula.
+            # Matplotlib takes text between dollar signs for a formula.
             title = one_line(each.name).replace("$", r"\$")
             pictures[f"schedule-{number}"] = partial(plot_schedule, record, title)
             pictures[f"jobs-in-system-{number}"] = partial(plot_jobs_in_system, {title: record})

@@ -1,4 +1,4 @@
-"""The service as a process: everything that listens, from the first line to a clean end."""
+"""Run the service as a process: logging, warm-up, listening, and a clean end."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from simulator.cluster.episode import DecidesStages
 
 __all__ = ["JsonLines", "logging_to_stderr", "run", "warm_up"]
 
-#: What every record of ``logging`` has; whatever else one has was said with it.
+#: Attributes of every ``logging`` record; further attributes are the record's own data.
 _USUAL = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
 class JsonLines(logging.Formatter):
-    """A JSON object for each line of the log: when, how bad, what, and what was said with it."""
+    """Formats a log record as a JSON object: time, level, message and the record's own data."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line."""
+        """Format a record as one line."""
         line: dict[str, Any] = {
             "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
             + f".{record.msecs:03.0f}Z",
@@ -45,7 +45,7 @@ class JsonLines(logging.Formatter):
 
 @contextmanager
 def logging_to_stderr(json_lines: bool) -> Iterator[None]:
-    """What the service tells inside the block goes to stderr: a line of text each, or a JSON object."""
+    """Write the service's log to stderr inside the block: a line of text or a JSON object for each record."""
     handler = logging.StreamHandler()
     text = logging.Formatter("%(asctime)s %(levelname)s %(message)s")
     handler.setFormatter(JsonLines() if json_lines else text)
@@ -63,10 +63,10 @@ def logging_to_stderr(json_lines: bool) -> Iterator[None]:
 
 
 def warm_up(make_scheduler: Callable[[], DecidesStages]) -> None:
-    """Have everything compiled before the first driver asks, and see that the scheduler can decide at all.
+    """Decide a first question, so that all code is compiled before the first driver asks.
 
     Raises:
-        SchedulingError: it cannot.
+        SchedulingError: the scheduler cannot decide it.
     """
     stages = (
         Stage(id=0, state="ready", tasks=9, done=1, running=1, pending=7, mean_ms=100.0),
@@ -92,12 +92,12 @@ async def run(
     Args:
         service: answers drivers.
         address: see ``listen``.
-        host: likewise.
-        ready: is told where drivers are served, once they are.
-        beside: what else is to be served.
+        host: see ``listen``.
+        ready: callback that receives the address for drivers.
+        beside: context manager that serves page and metrics.
 
     Raises:
-        ServeError: an address is in use, or is none.
+        ServeError: an address is in use or invalid.
     """
     loop, ended = asyncio.get_running_loop(), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

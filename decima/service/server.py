@@ -21,20 +21,20 @@ __all__ = ["ServeError", "listen"]
 PATIENCE_S = 10.0
 #: A refused driver has this long to read the reason, s.
 LINGER_S = 1.0
-#: Questions that may wait for their answers, and answers (bytes) that may wait to be read.
+#: Largest number of unanswered questions of a connection, and of bytes of answers not read yet.
 MOST_WAITING, MOST_UNREAD = 4, 1 << 20
-#: Connections at once.
+#: Largest number of open connections.
 MOST_CONNECTIONS = 1_000
 
 log = logging.getLogger("decima.service")
 
 
 class ServeError(DecimaError, OSError):
-    """What cannot be served: an address in use, a token file that others can read. The message is one line."""
+    """The service cannot start: address in use, or token file readable by others. The message is one line."""
 
 
 class _Connection(asyncio.Protocol):
-    """One driver's."""
+    """Connection of one driver."""
 
     def __init__(self, service: Service, open_: set[_Connection]) -> None:
         self._service = service
@@ -84,7 +84,7 @@ class _Connection(asyncio.Protocol):
         self._refuse(f"a line of more than {LONGEST_LINE} bytes")
 
     def _be_patient(self) -> None:
-        """Wait for the end of a line that has begun, or for a hello, but not for ever."""
+        """Start the timer for the rest of a line or for the first message."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -110,7 +110,7 @@ class _Connection(asyncio.Protocol):
         self._transport.write(message.model_dump_json(exclude_none=True).encode() + b"\n")
 
     def _refuse(self, reason: str) -> None:
-        """Hang up, with one line here and one there."""
+        """Close the connection, with one line in the log and one to the driver."""
         if self._closing:
             return
         self._closing = True
@@ -118,7 +118,7 @@ class _Connection(asyncio.Protocol):
         log.warning("%s refused: %s", self._name, reason)
         self._service.refuse(reason)
         self._say(Refusal(reason=reason))
-        # To close at once, with something unread, would take the refusal away from the other end.
+        # Closing at once, with unread data, resets the connection and would discard the refusal at the other end.
         self._transport.write_eof()
         asyncio.get_running_loop().call_later(LINGER_S, self._transport.abort)
 
@@ -140,7 +140,7 @@ class _Connection(asyncio.Protocol):
         self._begun.clear()
 
     def close(self) -> None:
-        """The service ends."""
+        """Close the connection because the service ends."""
         self._closing = True
         self._transport.abort()
 
@@ -157,15 +157,15 @@ async def listen(service: Service, address: str, host: str = "127.0.0.1"):  # ty
     """Serve drivers inside the block.
 
     Args:
-        service: answers them.
+        service: answers the drivers.
         address: a port of ``host``, 0 for any that is free; or ``unix:PATH``.
-        host: a name or a number.
+        host: name or address of the interface.
 
     Yields:
-        Where it is served, as drivers are told: ``HOST:PORT`` or ``unix:PATH``.
+        The address for drivers: ``HOST:PORT`` or ``unix:PATH``.
 
     Raises:
-        ServeError: the address is in use, or is none.
+        ServeError: the address is in use or invalid.
     """
     loop = asyncio.get_running_loop()
     connections: set[_Connection] = set()
@@ -197,7 +197,7 @@ async def listen(service: Service, address: str, host: str = "127.0.0.1"):  # ty
         server.close()
         for connection in tuple(connections):
             connection.close()
-        await asyncio.sleep(0)  # what they have to say of their end is said
+        await asyncio.sleep(0)  # lets connections send their last line
         await server.wait_closed()
         if path is not None:
             path.unlink(missing_ok=True)

@@ -1,7 +1,7 @@
-"""The token that a driver must know: in a file that only its owner can read.
+"""Token that a driver must send; it is kept in a file that only its owner can read.
 
-The plugin for Spark looks for it in the same place: ``.decima/token`` in ``$HOME``, else in the home of the user.
-Neither side takes a file there that belongs to another user, as where sudo has left ``$HOME`` as it was.
+The Spark plugin looks in the same place: ``.decima/token`` in ``$HOME``, else in the user's home directory. Neither
+side reads a default file that belongs to another user, as happens where sudo keeps ``$HOME``.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from workloads.reading import open_regular
 __all__ = ["DEFAULT_TOKEN_FILE", "read_token"]
 
 DEFAULT_TOKEN_FILE = Path("~/.decima/token")
-#: That a token may have; a driver sends no longer one.
+#: Longest token, characters.
 MOST_CHARACTERS = 256
 
 
 def read_token(path: Path) -> str:
-    """The token in a file, which is made if it is absent.
+    """Read the token file; create it if it is absent.
 
     Raises:
-        ServeError: the file cannot be read or made, others can read it, the default one is another user's, or it holds
-            no token.
+        ServeError: the file cannot be read or made, others can read it, the default file is another user's, or the file
+            holds no token.
     """
     default = path == DEFAULT_TOKEN_FILE
     path = path.expanduser()
