@@ -14,9 +14,12 @@ from decima.evaluation import run as run_module
 from decima.evaluation.comparison import Comparison, run_comparisons
 from decima.evaluation.conditions import CompareError
 from decima.evaluation.tuning import GRIDS, HINDSIGHT, MAKESPAN_HINDSIGHT, best_for_all, sweep_ms
+from decima.schedulers import Fifo
 from decima.schedulers.base import SchedulerError
 from simulator.cluster.config import DECIMA_SIM, ClusterConfig, Semantics, parse_classes
-from tests.decima.evaluation.examples import CLUSTER, OWN, comparison, conditions, finished, run
+from tests.decima.evaluation.examples import CLUSTER, LIBRARY, OWN, comparison, conditions, finished, run
+from workloads.arrivals import JobSequence
+from workloads.sources.workload_file import Workload
 
 
 @pytest.fixture
@@ -133,9 +136,100 @@ def test_json_says_what_was_compared_and_the_results_per_seed() -> None:
     assert json.loads(mixed.to_json())["semantics"]["nearest_level"] is False
 
 
+def test_json_tells_the_arrivals_that_mean_something() -> None:
+    told = (
+        "workload",
+        "arrivals",
+        "interval_s",
+        "window_s",
+        "jobs",
+        "moving_delay_s",
+        "training_seeds",
+        "complete",
+    )
+
+    def document(**changes: Any) -> list[Any]:
+        content = json.loads(comparison("weighted-fair", "fifo", **changes).to_json())
+        assert content["seeds"] == []
+        assert content["best_heuristic"] is None
+        assert content["schedulers"]["weighted-fair"]["setting"] is None
+        return [content[name] for name in told]
+
+    training = [1_000_005, 1_000_006]
+    assert document() == ["tiny", "batch", None, None, 4, 2.0, training, False]
+    assert document(arrivals="poisson", interval_ms=3000.0)[1:4] == ["poisson", 3.0, None]
+    sequence = JobSequence(LIBRARY.profiles * 2, 1000.0 * np.arange(8))
+    exact = Workload(LIBRARY.profiles, sequence, "exact")
+    assert document(workload=exact)[:5] == ["exact", "exact", None, None, 8]
+    windows = {"workload": exact, "window_ms": 1500.0, "seed": 0, "num_experiments": 1, "arrivals": "poisson"}
+    assert document(**windows)[1:5] == ["exact", None, 1.5, 2]
+    classes = ClusterConfig(executor_classes=parse_classes("2x0.5,3x1"), moving_delay_ms=500.0)
+    content = json.loads(comparison(cluster=classes, memory_demand="uniform").to_json())
+    assert (content["executors"], content["moving_delay_s"], content["memory_demand"]) == (5, 0.5, "uniform")
+    assert [each["memory"] for each in content["executor_classes"]] == [0.5, 1]
+    assert content["training_seeds"] == []
+
+
+def test_a_comparison_is_told_in_a_line_and_as_a_table() -> None:
+    compared = finished({"fifo": [10.0, 20.0], "fair": [9.0, 17.0]})
+    assert repr(compared) == "Comparison(2 schedulers, 2 of 2 experiments finished, best heuristic fair)"
+    assert (
+        repr(comparison("fifo", num_experiments=1)) == "Comparison(1 scheduler, 0 of 1 experiment finished)"
+    )
+    html = compared._repr_html_()
+    assert "<td>fair</td><td>13</td>" in html
+    assert "<th>mean_jct_ci95_s</th>" in html
+
+
+def test_results_are_a_row_for_each_scheduler_and_seed() -> None:
+    table = finished({"fifo": [10.0, 20.0], "fair": [9.0, 17.0]}).results()
+    assert list(table)[:3] == ["scheduler", "seed", "mean_jct_s"]
+    assert table.iloc[:, :3].to_numpy().tolist() == [
+        ["fifo", 5, 10.0],
+        ["fifo", 6, 20.0],
+        ["fair", 5, 9.0],
+        ["fair", 6, 17.0],
+    ]
+    assert not [name for name in table if name.endswith("_ms")]
+    assert comparison().jobs().empty
+
+
+def test_queries_are_told_with_most_jobs_first() -> None:
+    sequence = JobSequence(tuple(LIBRARY.profiles[place] for place in (0, 1, 1, 2, 1, 2)), np.zeros(6))
+    compared = comparison(workload=Workload(LIBRARY.profiles, sequence, "exact"), num_experiments=1)
+    compared.run(1)
+    by_query = compared.by_query()
+    assert by_query["jobs"].to_dict() == {"job-5": 3, "job-11": 2, "job-2": 1}
+    assert by_query.index.tolist() == ["job-5", "job-11", "job-2"]
+
+
+def test_nothing_is_told_of_an_experiment_that_has_not_finished() -> None:
+    compared = comparison(seed=1)
+    with pytest.raises(KeyboardInterrupt):
+        compared.run(1, _interrupt)
+    assert compared.finished == []
+    assert compared.episodes == {}
+    assert compared.best_heuristic is None
+    assert math.isnan(compared.summary("fifo")["mean_jct_s"])
+
+
+def _interrupt(done: int, total: int) -> None:
+    raise KeyboardInterrupt
+
+
+def test_a_scheduler_is_made_again_as_it_ran() -> None:
+    compared = run("weighted-fair", HINDSIGHT, "fifo")
+    seed = compared.finished[1]
+    setting = compared.runs(HINDSIGHT)["setting"][seed]
+    for name, spec in ((HINDSIGHT, setting), ("weighted-fair", compared.tuned["weighted-fair"])):
+        assert compared.scheduler(name, seed).alpha == float(spec.partition(":")[2])
+    assert type(compared.scheduler("fifo", seed)) is Fifo
+
+
 def test_weighted_fair_is_tuned_on_sequences_that_it_is_not_judged_on() -> None:
     compared = run("weighted-fair")
     assert len(compared.training_seeds) == 2
+    assert len(comparison(HINDSIGHT, "fifo").training_seeds) == 0
     assert not set(compared.training_seeds) & set(compared.finished)
     sequences = [compared.conditions.sequence(seed) for seed in compared.training_seeds]
     alpha = best_for_all(np.array([sweep_ms(CLUSTER, each) for each in sequences]))

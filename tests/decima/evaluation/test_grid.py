@@ -12,6 +12,7 @@ from decima.evaluation.grid import (
     HEURISTIC_NAMES,
     MEASURES,
     Evaluation,
+    GridConditions,
     best_of,
     evaluate,
     heuristics_for,
@@ -98,6 +99,37 @@ def test_the_heuristics_that_are_shown() -> None:
     assert means[tuned.knob] == min(means.values())
     with pytest.raises(SchedulerError, match="unknown heuristic 'fifo'"):
         heuristics_for(GridConfig(), training, ["fifo"])
+
+
+def test_training_and_evaluation_draw_other_sets() -> None:
+    drawn: list[tuple[int, int]] = []
+
+    def draw(sets: int, seed: int) -> JobSets:
+        drawn.append((sets, seed))
+        return draw_jobs(DISTRIBUTIONS["code"], load=0.5, sets=sets, seed=seed)
+
+    conditions = GridConditions(GridConfig(), draw, ("sjf", "packer"), sets=2, seed=64)
+    found = conditions.run()
+    assert list(found) == ["sjf", "packer"]
+    assert sorted(drawn) == [(2, 64), (2, 1_000_064)]
+    drawn.clear()
+    assert list(conditions.run({"mine": ShortestJobFirst()})) == ["mine"]
+    assert drawn == [(2, 64)]
+    assert GridConditions(GridConfig(), draw).heuristics == ("sjf", "packer", "tetris*", "random")
+    assert (conditions.networks, GridConditions(GridConfig(), draw).sets) == ({}, 100)
+
+
+def test_a_summary_tells_each_measure_with_its_interval_and_sets(by_hand: Evaluation) -> None:
+    summary = by_hand.summary()
+    assert summary["unfinished"] == 0
+    assert summary["makespan"]["per_set"] == [3, 4]
+    assert summary["completion"]["per_set"] == [2, 4]
+    for measure in MEASURES:
+        assert (summary[measure]["mean"], summary[measure]["ci95"]) == by_hand.interval(measure)
+    late = evaluate(GridConfig(**SMALL, max_steps=3), JOBS, {"none": wait})["none"]
+    assert late.summary()["unfinished"] == 3
+    nothing = evaluate(CONFIG, JOBS[2:], {"sjf": ShortestJobFirst()})["sjf"]
+    assert all(math.isnan(nothing.mean(measure)) for measure in MEASURES)
 
 
 def test_what_is_withheld() -> None:

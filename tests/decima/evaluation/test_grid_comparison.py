@@ -1,22 +1,33 @@
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from decima.evaluation.conditions import CompareError
-from decima.evaluation.grid_comparison import MAX_STEPS, GridComparison, GridSettings
+from decima.evaluation.grid import MEASURES
+from decima.evaluation.grid_comparison import (
+    LOADS,
+    MAX_STEPS,
+    SHIPPED_NETWORK,
+    GridComparison,
+    GridSettings,
+)
 from decima.policy.errors import PolicyFileError
 from decima.schedulers.grid import Packer, ShortestJobFirst, play
 from simulator.grid import DEEPRM, Grid, GridConfig
 from workloads import DISTRIBUTIONS, WorkloadError, draw_jobs
+from workloads.sources.swf import read_swf
 
 
 def test_figures_are_those_of_the_grid() -> None:
     settings = GridSettings(loads=(0.7, 1.5), heuristics=("sjf", "packer"), sets=5, seed=3)
     comparison = GridComparison(settings)
+    assert not comparison.complete
     steps: list[tuple[int, int]] = []
     comparison.run(lambda done, total: steps.append((done, total)))
     assert steps == [(0, 2), (1, 2), (2, 2)]
@@ -39,6 +50,81 @@ def test_the_default_loads_end_with_the_highest() -> None:
     assert GridSettings(distribution="paper").loads == pytest.approx([0.1, 0.3, 0.5, 0.7, 0.9, 0.9225])
     assert GridSettings(machines=2).loads[-1] == pytest.approx(0.9225)
     assert GridSettings(distribution="paper").grid.units == 20
+
+
+class Half(GridSettings):
+    """As if a job in every step were a load of 50 %."""
+
+    highest_load = 0.5
+
+
+def test_the_highest_load_is_looked_at_once() -> None:
+    assert Half().loads == (0.1, 0.3, 0.5)
+    assert Half(loads=(0.5 * (1 + 1e-10),)).loads[0] > 0.5, "a rounding error is none"
+    with pytest.raises(WorkloadError, match=r"a load of 51 %: expected above 0 and at most 50 %$"):
+        Half(loads=(0.51,))
+
+
+def test_jobs_may_come_from_a_log(log: Path) -> None:
+    settings = GridSettings(log=read_swf(log), heuristics=("sjf",), sets=3, steps=20, machines=2)
+    assert settings.loads == LOADS
+    assert LOADS == (0.1, 0.3, 0.5, 0.7, 0.9, 1.1, 1.3, 1.5, 1.7, 1.9)
+    assert (settings.grid.units, settings.grid.machines) == (10, 2)
+    assert settings.rate(0.5) is None
+    assert settings.conditions(0.7).jobs().load(2 * 10).max(axis=1).min() >= 0.7
+    with pytest.raises(WorkloadError, match=r"a load of -10 %: expected above 0$"):
+        GridSettings(log=read_swf(log), loads=(-0.1,))
+    comparison = GridComparison(replace(settings, loads=(0.3,)))
+    comparison.run()
+    document = json.loads(comparison.to_json())
+    assert document["jobs"] == "small.swf.gz"
+    assert document["loads"][0]["rate"] is None
+
+
+def test_the_json_says_what_was_compared() -> None:
+    settings = GridSettings(
+        loads=(0.5,),
+        machines=2,
+        heuristics=("sjf", "tetris*"),
+        sets=2,
+        steps=10,
+        seed=4,
+        deeprm_semantics=True,
+    )
+    comparison = GridComparison(settings)
+    comparison.run()
+    document = json.loads(comparison.to_json(command="decima deeprm compare"))
+    [of_load] = document.pop("loads")
+    assert document.pop("versions").keys() >= {"decima", "numpy"}
+    assert document.pop("measures") == MEASURES
+    assert document == {
+        "jobs": "code",
+        "machines": 2,
+        "units": 10,
+        "semantics": "deeprm",
+        "sets": 2,
+        "steps": 10,
+        "seed": 4,
+        "network": None,
+        "command": "decima deeprm compare",
+    }
+    jobs = settings.conditions(0.5).jobs()
+    assert of_load["jobs"] == jobs.num_jobs.sum()
+    assert of_load["load"] == 0.5
+    assert of_load["tetris_knob"] == comparison.knobs[0.5]
+    assert list(of_load["schedulers"]) == ["sjf", "tetris*"]
+    plain = GridComparison(replace(settings, heuristics=("sjf",), deeprm_semantics=False))
+    plain.run()
+    document = json.loads(plain.to_json())
+    assert document["semantics"] == "paper"
+    assert document["loads"][0]["tetris_knob"] is None
+
+
+def test_the_network_is_named_for_people(network: Callable[..., Path]) -> None:
+    assert GridSettings().network_name is None
+    assert GridSettings(network=SHIPPED_NETWORK).network_name == "that ships"
+    path = network()
+    assert GridSettings(network=path).network_name == str(path)
 
 
 def test_loads_are_shares_of_all_machines() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +88,43 @@ def test_the_default_is_that_of_the_command(shipped: dict[str, Path]) -> None:
         "fair",
         "decima:general,guard=off",
     ]
+
+
+def test_the_schedulers_that_are_named_take_part_and_no_others(shipped: dict[str, Path]) -> None:
+    for named in ("fair, decima", ["fair", "decima"]):
+        assert choose_schedulers(conditions(), named) == (["fair", "decima"], None, {})
+    assert choose_schedulers(conditions(), {"a": "fair"}) == ({"a": "fair"}, None, {})
+    assert choose_schedulers(conditions(), "fair", Path("x.npz")) == (["fair", "decima"], "x.npz", {})
+    assert choose_schedulers(conditions(), "decima,fair", "x.npz") == (["decima", "fair"], "x.npz", {})
+    assert choose_schedulers(conditions(), {"a": "fair"}, "x") == ({"a": "fair", "decima": "decima"}, "x", {})
+
+
+def test_a_policy_that_may_collapse_is_left_out_and_told(
+    shipped: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("decima.evaluation.options.best_fit", lambda conditions: ("general", ["too many"]))
+    chosen = choose_schedulers(conditions())
+    assert "decima" not in chosen.schedulers
+    assert (chosen.policy, chosen.left_out) == (None, {"general": ["too many"]})
+    monkeypatch.setattr("decima.evaluation.options.best_fit", lambda conditions: ("general", []))
+    chosen = choose_schedulers(conditions())
+    assert "decima" in chosen.schedulers
+    assert (chosen.policy, chosen.left_out) == ("general", {})
+    monkeypatch.setattr("decima.evaluation.options.best_fit", lambda conditions: None)
+    chosen = choose_schedulers(conditions())
+    assert "decima" not in chosen.schedulers
+    assert (chosen.policy, chosen.left_out) == (None, {})
+
+
+def test_the_moving_delay_is_what_the_workload_measured_or_two_seconds() -> None:
+    measured = replace(LIBRARY, about={"executor_startup_ms": 700})
+    for workload, given, delay_ms in (
+        (LIBRARY, None, 2000),
+        (measured, None, 700),
+        (measured, 0, 0),
+        (LIBRARY, 3, 3000),
+    ):
+        assert make_conditions(workload=workload, moving_delay=given).cluster.moving_delay_ms == delay_ms
 
 
 def test_the_options_are_those_of_the_command() -> None:

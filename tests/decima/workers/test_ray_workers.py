@@ -257,6 +257,19 @@ def test_a_cluster_elsewhere_is_reached_by_its_address(
     assert "RAY_AUTH_MODE" not in os.environ
 
 
+def test_an_address_has_ten_seconds_to_answer(ray: FakeRay, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[Any] = []
+
+    def connect(address: tuple[str, int], timeout: float) -> socket.socket:
+        tried.append((address, timeout))
+        raise TimeoutError("timed out")
+
+    monkeypatch.setattr(socket, "create_connection", connect)
+    with pytest.raises(WorkerError, match=r"^ray://far.example:10001: there is no Ray cluster: timed out$"):
+        make_workers(1, "ray://far.example:10001")
+    assert tried == [(("far.example", 10001), 10.0)]
+
+
 def test_an_address_without_a_port_is_left_to_ray(ray: FakeRay, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_ADDRESS", "auto")
     with make_workers(1, "ray"):
