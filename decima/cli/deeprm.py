@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from decima.evaluation.grid_comparison import GridSettings
     from decima.learning.grid.config import DeepRMConfig
-    from decima.learning.loop import TrainingResult
+    from decima.learning.metrics import TrainingResult
 
 __all__ = ["deeprm"]
 
@@ -187,21 +187,21 @@ def train(context: click.Context, /, device: str, workers: int | str | None, **o
     named = [] if options["log"] is None else [override("jobs.log", options["log"])]
     config = read_settings(DeepRMConfig, RECIPES, source, [*options["overrides"], *named])
     if options["explain"]:
-        from decima.learning.grid.metrics import METRICS
+        from decima.learning.metrics import GRID_METRICS
 
-        explain(config, source, METRICS)
+        explain(config, source, GRID_METRICS)
         return
     if config.jobs.log is not None:
         click.echo(read_swf(config.jobs.log).summary(), err=True)
 
-    from decima.learning.grid.trainer import DeepRMTrainer
+    from decima.learning.grid.train import GridTraining
 
     def train_this(**callbacks: Any) -> TrainingResult[DeepRMConfig]:
         command, resume = training_command(context, source), options["resume"]
-        trainer = DeepRMTrainer(
+        training = GridTraining(
             config, options["out"], resume=resume, device=device, workers=workers or 1, command=command
         )
-        return trainer.run(**callbacks)
+        return training.run(**callbacks)
 
     result = watch(train_this, context, "the best heuristic", _describe)
     show_training(

@@ -58,7 +58,7 @@ def sweep(
 
     command = command_line(context)
     with progress() as tell:
-        result = run_sweep(settings, out, workers=workers or 1, command=command, tell=tell)
+        result = run_sweep(settings, out, workers=workers or 1, command=command, progress=tell)
     done = f"{len(result.trials)} of {settings.num_trials} trials"
     if result.trials:
         with atomic_path(out / "results.csv") as path:

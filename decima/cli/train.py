@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from decima.learning.cluster.config import TrainingConfig
     from decima.learning.config import RunConfig
-    from decima.learning.loop import IterationReport, TrainingResult
+    from decima.learning.metrics import IterationReport, TrainingResult
     from decima.settings import Section
 
 __all__ = ["explain", "show_training", "train", "training_command", "watch"]
@@ -62,12 +62,12 @@ def train(context: click.Context, /, device: str, workers: int | str | None, **o
     named = [] if workload is None else workload_overrides(workload)
     config = read_config(source, [*options["overrides"], *named])  # before PyTorch is imported
     if options["explain"]:
-        from decima.learning.cluster.metrics import METRICS
+        from decima.learning.metrics import CLUSTER_METRICS
 
-        explain(config, source, METRICS)
+        explain(config, source, CLUSTER_METRICS)
         return
 
-    from decima.learning.cluster.trainer import train_policy
+    from decima.learning.cluster.train import train_policy
     from decima.workers.pool import available_cpus
 
     against, knob = (
@@ -101,7 +101,7 @@ def train(context: click.Context, /, device: str, workers: int | str | None, **o
 
 def _describe(config: TrainingConfig, metrics: Mapping[str, float]) -> Sequence[str]:
     """An iteration, or an epoch of behaviour cloning, in words."""
-    from decima.learning.cluster.metrics import OBJECTIVES
+    from decima.learning.metrics import OBJECTIVES
 
     parts = []
     if "mean_jct_s" in metrics:
@@ -239,8 +239,8 @@ def watch(
         against: the scheduler that the policy is compared with.
         describe: an iteration's metrics, in words.
     """
+    from decima.learning.config import TRAINING, VALIDATION
     from decima.learning.loop import CONFIG
-    from decima.learning.progress import TRAINING, VALIDATION
 
     def versus(improvement: float) -> str:
         return f"{abs(improvement):.1%} {'better' if improvement >= 0 else 'worse'} than {against}"

@@ -1,28 +1,26 @@
-from .algorithms import Algorithm, Batch
-from .baselines import Baseline, Curve
+from .cluster.advantages import Baseline, Curve, Returns
 from .cluster.config import TrainingConfig, read_config
-from .cluster.trainer import Trainer, train_policy
+from .cluster.ppo import PPO
+from .cluster.reinforce import Reinforce, take_step
+from .cluster.train import ClusterTraining, train_policy
 from .grid.config import DeepRMConfig
-from .grid.trainer import DeepRMTrainer
-from .loop import IterationReport, TrainingLoop, TrainingResult
-from .metrics import read_metrics
-from .returns import Returns
-from .updates import UpdateReport, take_step
+from .grid.train import GridTraining
+from .loop import TrainingLoop
+from .metrics import IterationReport, TrainingResult, read_metrics
 
 __all__ = [
-    "Algorithm",
+    "PPO",
     "Baseline",
-    "Batch",
+    "ClusterTraining",
     "Curve",
     "DeepRMConfig",
-    "DeepRMTrainer",
+    "GridTraining",
     "IterationReport",
+    "Reinforce",
     "Returns",
-    "Trainer",
     "TrainingConfig",
     "TrainingLoop",
     "TrainingResult",
-    "UpdateReport",
     "read_config",
     "read_metrics",
     "take_step",

@@ -1,4 +1,4 @@
-"""A policy's card: what it is, how it was made and how good it is, for people to read."""
+"""Policy cards: Markdown that describes a policy, its training, and its results."""
 
 from __future__ import annotations
 
@@ -13,22 +13,21 @@ from decima.evaluation.intervals import mean_interval
 from decima.policy.files import TRAINED_ON
 from decima.policy.surroundings import QUANTITIES, Surroundings, number
 
-__all__ = ["BEFORE", "SEEDS", "policy_card", "trainings_told"]
+__all__ = ["BEFORE", "SEEDS", "policy_card", "previous_trainings"]
 
-#: What a policy file says of the trainings that made the policy it began with, the first one first.
+#: Key of a policy file: trainings of its initial policy, in order.
 BEFORE = "before"
 
-#: What a policy file says of the same training with several seeds: of each its number, what came of it on its
-#: validation set, and by how much that is better; see ``loop.TrainingLoop``.
+#: Key of a policy file: results of the training with several seeds, as [seed, objective, improvement].
 SEEDS = "seeds"
-#: Rows of the learning curve in a card.
+#: Maximum number of rows of the learning curve.
 CURVE_ROWS = 12
-#: Below this, numbers have two digits behind the point.
+#: Smaller numbers are shown with two decimals.
 SMALL = 20.0
 
 
 class _Training(BaseModel):
-    """What a policy file has to say for its training to be told again in another's card."""
+    """Fields of a policy file that appear in the cards of policies trained further from it."""
 
     model_config = ConfigDict(strict=True)
 
@@ -38,25 +37,24 @@ class _Training(BaseModel):
     training_cpu_s: float = Field(ge=0, allow_inf_nan=False)
 
 
-def trainings_told(about: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The trainings that a policy file says it was made by, the first one first; empty if it does not.
+def previous_trainings(about: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the trainings of a policy, in order; empty if its file does not describe them.
 
     Args:
-        about: what the file says about itself. It may be anybody's.
+        about: information in the policy file, which may be malformed.
     """
     try:
-        told = [*about.get(BEFORE, []), about]
-        return [_Training.model_validate(each).model_dump() for each in told]
+        return [_Training.model_validate(each).model_dump() for each in (*about.get(BEFORE, []), about)]
     except (TypeError, ValidationError):
         return []
 
 
 def policy_card(name: str, about: Mapping[str, Any]) -> str:
-    """Markdown from what a policy file says about itself.
+    """Return the card of a policy as Markdown.
 
     Args:
-        name: of the policy.
-        about: as ``loop.TrainingLoop`` writes it; see ``read_about`` of ``decima.policy.files``.
+        name: name of the policy.
+        about: information in the policy file, see ``decima.policy.files.read_about``.
     """
     validation, config = about["validation"], about["config"]
     against = f"better than {validation['against']}"
@@ -112,7 +110,7 @@ def policy_card(name: str, about: Mapping[str, Any]) -> str:
 
 
 def _code(command: str) -> str:
-    """In one line, and whatever stands in it is no markup."""
+    """Quote a command in one line, without markup."""
     text = " ".join(command.split())
     fence = "`" * (1 + max(map(len, re.findall("`+", text)), default=0))
     return f"{fence}{text}{fence}" if len(fence) == 1 else f"{fence} {text} {fence}"
@@ -128,7 +126,7 @@ def _versus(improvement: float) -> str:
 
 
 def _curriculum(curriculum: Mapping[str, Any] | None) -> str:
-    """Whether there was one, in a sentence."""
+    """Describe the curriculum in a sentence."""
     if curriculum is None:
         return "It was trained without a curriculum: no training episode ended early."
     return (
@@ -138,7 +136,7 @@ def _curriculum(curriculum: Mapping[str, Any] | None) -> str:
 
 
 def _seeds(results: Sequence[Sequence[float]], objective: str, against: str, digits: int) -> list[str]:
-    """What came of the same training with several seeds, each on a validation set of its own."""
+    """Tabulate the results of several seeds, each on its own validation set."""
     _, values, improvements = zip(*results, strict=True)
     mean, better = mean_interval(values), mean_interval(improvements)
     return [
@@ -157,7 +155,7 @@ def _seeds(results: Sequence[Sequence[float]], objective: str, against: str, dig
 
 
 def _surroundings(trained: Surroundings) -> list[str]:
-    """What the policy was trained on, as ``decima compare`` judges it."""
+    """Tabulate the training distribution."""
     known = {quantity: getattr(trained, quantity.name) for quantity in QUANTITIES}
     rows = (
         f"| {quantity.title} | {' | '.join(number(quantity, value) for value in spread)} |"
@@ -178,7 +176,7 @@ def _surroundings(trained: Surroundings) -> list[str]:
 
 
 def _table(results: Mapping[str, Mapping[str, float]], measures: Sequence[str], digits: int) -> list[str]:
-    """A row for each scheduler, a column for each of the measures that are shown."""
+    """Tabulate schedulers (rows) by measures (columns)."""
     rows = (
         f"| {name} | {' | '.join(f'{values[each]:.{digits}f}' for each in measures)} |"
         for name, values in results.items()
@@ -187,7 +185,7 @@ def _table(results: Mapping[str, Mapping[str, float]], measures: Sequence[str], 
 
 
 def _grid(cells: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A row for each setting: what each scheduler did, and by what the policy changed that."""
+    """Tabulate settings (rows) by schedulers, with the policy's relative change."""
     names = list(cells[0]["results"])
     rows = (
         f"| {cell['setting']} | {' | '.join(_short(cell['results'][name]) for name in names)} | {cell['change']:+.1%} |"
@@ -197,7 +195,7 @@ def _grid(cells: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _grid_curve(rows: Sequence[Sequence[float]]) -> list[str]:
-    """The change on average, and what the worst setting loses for certain, after some iterations."""
+    """Tabulate iterations by mean change and by the loss of the worst setting beyond its interval."""
     return [
         "| iteration | mean change | worst setting, beyond its interval |",
         "|---|---|---|",

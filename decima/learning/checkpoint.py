@@ -1,13 +1,15 @@
-"""Where a training run stands, as a file to go on from: tensors, numbers and texts, read without executing anything.
+"""Checkpoints: the state of a training run as a file of tensors, numbers and texts; reading one executes no code.
 
-There are no states of random number generators in it: whatever is drawn in an iteration is drawn from the run's seed
-and the iteration's number.
+A checkpoint holds no state of a random number generator: all random numbers of an iteration follow from the seed of the
+run and the number of the iteration.
 """
 
 from __future__ import annotations
 
+import copy
 import io
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from math import fsum
 from pathlib import Path
@@ -15,15 +17,53 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from decima.outputs import atomic_path
+from decima.policy.parts import PartError
 from decima.settings import TrainingError
 from workloads.reading import read_bytes
 
-__all__ = ["Best", "Checkpoint", "load_checkpoint", "save_checkpoint"]
+__all__ = [
+    "Best",
+    "Checkpoint",
+    "TrainingPart",
+    "check_same_run",
+    "copy_state",
+    "copy_weights",
+    "load_checkpoint",
+    "load_weights",
+    "save_checkpoint",
+]
 
 FORMAT, VERSION = "decima-checkpoint", 3
+#: Settings that may differ when a run is resumed.
+MAY_CHANGE = ("iterations", "checkpoint_every")
+
+
+class TrainingPart:
+    """Replaceable part of a training: returns, baseline or algorithm. A custom part gets ``options`` as arguments."""
+
+    def state(self) -> dict[str, Any]:
+        """Return the state for checkpoints: tensors, numbers and texts, in lists and by name; empty by default."""
+        return {}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Restore the result of ``state``.
+
+        Raises:
+            AttributeError, KeyError, RuntimeError, TypeError, ValueError: the state is damaged or of another part.
+        """
+
+    def wrong(self, key: str, expected: str) -> PartError:
+        """Return the error of a custom part with a wrong result.
+
+        Args:
+            key: setting that names the part.
+            expected: description of the expected result, and of the actual one.
+        """
+        kind = type(self)
+        return PartError(f"{key}: {f'{kind.__module__}:{kind.__name__}'!r} has to give {expected}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,10 +71,10 @@ class Best:
     """The best policy so far.
 
     Attributes:
-        iteration: when it was found.
-        improvement: over whom it is compared with.
-        weights: by name.
-        results: on the validation set, by scheduler; the policy itself is the last.
+        iteration: iteration after which it was validated.
+        improvement: relative reduction of the objective against the reference scheduler, as a fraction.
+        weights: weights by name.
+        results: results on the validation set by scheduler; the policy is the last.
     """
 
     iteration: int
@@ -45,17 +85,17 @@ class Best:
 
 @dataclass(frozen=True, eq=False)
 class Checkpoint:
-    """Where a training run stands.
+    """State of a training run.
 
     Attributes:
-        config: its settings, as JSON has them.
+        config: settings, as JSON.
         iteration: completed iterations; below 0, minus the epochs of behaviour cloning that are left.
-        learner: what it learned, see ``Learner.state``.
+        learner: networks, optimisers and parts, see ``TrainingLoop.state``.
         reference: results of the heuristics on the validation set.
         best: the best policy so far; None before iteration 0.
-        curve: [iteration, what is to be small, improvement] of each validation.
+        curve: [iteration, objective, improvement] of each validation.
         cpu_s: CPU time since the training began, s.
-        before: the trainings that made the policy it began with, see ``card.trainings_told``.
+        before: trainings of the initial policy, see ``card.previous_trainings``.
     """
 
     config: dict[str, Any]
@@ -69,8 +109,8 @@ class Checkpoint:
 
 
 def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
-    """Write a checkpoint, in one step."""
-    data = io.BytesIO()  # PyTorch's own writer does not say what is wrong with a disk
+    """Write a checkpoint atomically."""
+    data = io.BytesIO()  # PyTorch's own writer does not report errors of the disk
     best = None if checkpoint.best is None else vars(checkpoint.best)
     torch.save({"format": FORMAT, "version": VERSION, **vars(checkpoint), "best": best}, data)
     with atomic_path(path) as partial:
@@ -78,11 +118,10 @@ def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
 
 
 def load_checkpoint(path: Path) -> Checkpoint:
-    """Read a checkpoint.
+    """Read a checkpoint and validate all of its fields except ``learner``.
 
     Raises:
-        TrainingError: it is missing, cut off, no checkpoint, or of another version. What its learner has is not looked
-            at.
+        TrainingError: the file is missing, cut off, no checkpoint, or of another version.
     """
     try:
         data = read_bytes(path)
@@ -90,7 +129,7 @@ def load_checkpoint(path: Path) -> Checkpoint:
         raise TrainingError(f"{path}: {error.strerror}, expected a checkpoint") from None
     try:
         document = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
-    except Exception:  # whatever the many formats that PyTorch tries may raise
+    except Exception:  # PyTorch tries several formats, which raise errors of any type
         raise TrainingError(f"{path}: not a checkpoint, or cut off") from None
     if not isinstance(document, dict) or document.pop("format", None) != FORMAT:
         raise TrainingError(f"{path}: not a checkpoint of a training run")
@@ -112,7 +151,7 @@ def load_checkpoint(path: Path) -> Checkpoint:
 
 
 def _check_plain(document: dict[str, Any]) -> None:
-    """Raise if what goes into the policy file and its card is not what JSON can hold, or a result is no number."""
+    """Raise unless the fields that go into the policy file are JSON, and results are numbers."""
     best = document["best"]
     found = {"reference": document["reference"], **({} if best is None else {"results": best["results"]})}
     for name in ("config", "curve", "before"):
@@ -136,7 +175,7 @@ def _are_numbers(value: Any) -> bool:
 
 
 def _check(checkpoint: Checkpoint) -> None:
-    """Raise if anything but what only the learner knows is wrong."""
+    """Raise unless all fields have the right types; ``learner`` is not looked into."""
     best = checkpoint.best
     for name, entries in (*vars(checkpoint).items(), *(() if best is None else vars(best).items())):
         if name in ("config", "learner", "reference", "weights", "results") and not isinstance(entries, dict):
@@ -151,3 +190,62 @@ def _check(checkpoint: Checkpoint) -> None:
         raise ValueError("curve must have three columns")
     improvement = 0.0 if best is None else best.improvement
     fsum([checkpoint.cpu_s, improvement, *np.ravel(checkpoint.curve)])  # are numbers
+
+
+def check_same_run(path: Path, old: Mapping[str, Any], new: Mapping[str, Any], iteration: int) -> None:
+    """Refuse to resume a run with other settings, or one that has done more iterations than the settings ask for.
+
+    Args:
+        path: the checkpoint, for error messages.
+        old: settings of the checkpoint.
+        new: settings to go on with.
+        iteration: completed iterations of the checkpoint.
+
+    Raises:
+        TrainingError: the settings differ in more than ``MAY_CHANGE``, or ``iteration`` is too large.
+    """
+    if place := _difference(old, new):
+        may_change = " and ".join(MAY_CHANGE)
+        raise TrainingError(f"{path}: is of a run with another {place}; only {may_change} may change")
+    if iteration > new["iterations"]:
+        raise TrainingError(
+            f"{path}: {iteration} iterations are over, more than the {new['iterations']} asked for"
+        )
+
+
+def _difference(old: Mapping[str, Any], new: Mapping[str, Any], path: str = "") -> str:
+    """Return the first dotted key that differs and may not; empty if there is none."""
+    for name in {**new, **old}:
+        key, one, other = f"{path}{name}", old.get(name), new.get(name)
+        if one == other or key in MAY_CHANGE:
+            continue
+        return (
+            _difference(one, other, f"{key}.") if isinstance(one, dict) and isinstance(other, dict) else key
+        )
+    return ""
+
+
+def copy_weights(network: nn.Module) -> dict[str, Tensor]:
+    """Copy a network's weights to the CPU, by name."""
+    return {name: weight.detach().cpu().clone() for name, weight in network.state_dict().items()}
+
+
+def load_weights(network: nn.Module, weights: Mapping[str, Tensor]) -> None:
+    """Set a network's weights.
+
+    Raises:
+        AttributeError, RuntimeError, TypeError: the weights have other shapes or are no tensors.
+        ValueError: a weight is not finite.
+    """
+    network.load_state_dict(weights)
+    if not all(torch.isfinite(weight).all() for weight in weights.values()):
+        raise ValueError("weights that are not finite")
+
+
+def copy_state(state: Any) -> Any:
+    """Copy an optimiser's state to the CPU."""
+    if isinstance(state, Tensor):
+        return state.detach().cpu().clone()
+    if isinstance(state, dict):
+        return {key: copy_state(value) for key, value in state.items()}
+    return copy.copy(state)

@@ -1,19 +1,52 @@
-"""The settings that all training runs have."""
+"""Settings, seeds and progress messages that all trainings share."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import ClassVar
 
 from pydantic import Field, model_validator
 
 from decima.settings import Count, Section
 
-__all__ = ["CloningSection", "RunConfig", "ValidationSection"]
+__all__ = [
+    "CLONING",
+    "CLONING_OFFSET",
+    "ENDS",
+    "RUN_SEEDS",
+    "SETTINGS",
+    "SHUFFLE",
+    "TRAINING",
+    "VALIDATION",
+    "VALIDATION_SEEDS",
+    "CloningSection",
+    "Progress",
+    "RunConfig",
+    "ValidationSection",
+    "silent",
+]
+
+#: First seed of the validation sequences, which do not depend on the seed of the run: so runs can be compared.
+#: Comparisons use small seeds, and trainings seeds of billions.
+VALIDATION_SEEDS = 5_000_000
+#: Seeds of a run start at (1 + seed of the run) times this; those of behaviour cloning at this offset from there.
+RUN_SEEDS = 1_000_000_000
+CLONING_OFFSET = 900_000_000
+#: Random streams of a training beside the policy's choices: truncation times, minibatches, settings.
+ENDS, SHUFFLE, CLONING, SETTINGS = range(4)
+
+#: Progress callback: name of the phase, finished part, total.
+Progress = Callable[[str, int, int], None]
+#: Phase of the iterations, and the phase that interrupts others.
+TRAINING, VALIDATION = "training", "validation"
+
+
+def silent(phase: str, done: int, total: int) -> None:
+    """Ignore progress."""
 
 
 class CloningSection(Section):
-    """Behaviour cloning: before reinforcement learning, the choices of a classic scheduler are learned."""
+    """Behaviour cloning: before reinforcement learning, the choices of a heuristic are learned."""
 
     epochs: Count = Field(default=5, description="how often each choice is used")
     minibatch: Count = Field(default=256, description="choices per gradient step")

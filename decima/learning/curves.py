@@ -1,4 +1,4 @@
-"""Training runs side by side: what their folders measured, and learning curves with intervals over seeds."""
+"""Learning curves: metrics of training runs, averaged over seeds, with confidence intervals."""
 
 from __future__ import annotations
 
@@ -13,13 +13,12 @@ import yaml
 from numpy.typing import NDArray
 
 from decima.evaluation.intervals import mean_interval
-from decima.learning.cluster.metrics import OBJECTIVES
 from decima.learning.loop import CONFIG
-from decima.learning.metrics import read_metrics
+from decima.learning.metrics import OBJECTIVES, read_metrics
 from decima.settings import TrainingError
 
 __all__ = [
-    "Curve",
+    "LearningCurve",
     "TrainingRun",
     "curve_of",
     "find_runs",
@@ -34,12 +33,12 @@ METRICS_FILE = "metrics.jsonl"
 
 @dataclass(frozen=True, eq=False)
 class TrainingRun:
-    """What a folder says of its training.
+    """Settings and metrics of a training run.
 
     Attributes:
-        folder: of the run.
-        settings: dotted key -> value, of all settings.
-        rows: what was measured, a row for each iteration; a metric that was not measured is not there.
+        folder: folder of the run.
+        settings: value by dotted key, of all settings.
+        rows: metrics of each iteration; metrics that were not measured are missing.
     """
 
     folder: Path
@@ -48,14 +47,14 @@ class TrainingRun:
 
 
 @dataclass(frozen=True, eq=False)
-class Curve:
-    """A metric over the iterations of one run, or of several that differ only by seed.
+class LearningCurve:
+    """A metric over the iterations of runs that differ only by seed.
 
     Attributes:
-        iterations: int [N], at which all of the runs measured it.
-        mean: float [N], over the runs.
-        half_width: float [N], half its 95 % confidence interval; NaN for one run.
-        runs: how many.
+        iterations: int64 [N]; iterations in which all runs measured the metric.
+        mean: float64 [N]; mean over the runs.
+        half_width: float64 [N]; half the 95 % confidence interval; NaN for one run.
+        runs: number of runs.
     """
 
     iterations: NDArray[np.int64]
@@ -65,10 +64,10 @@ class Curve:
 
 
 def find_runs(place: Path) -> list[Path]:
-    """The folders of trainings: this one, or those in it.
+    """Return the folders of training runs: ``place`` itself, or the folders in it.
 
     Raises:
-        TrainingError: there are none.
+        TrainingError: none is found.
     """
     if (place / METRICS_FILE).is_file():
         return [place]
@@ -79,10 +78,10 @@ def find_runs(place: Path) -> list[Path]:
 
 
 def read_run(folder: Path) -> TrainingRun:
-    """Read what a training wrote.
+    """Read the settings and metrics of a training run.
 
     Raises:
-        TrainingError: a file of it is missing or malformed.
+        TrainingError: a file is missing or malformed.
     """
     config = folder / CONFIG
     try:
@@ -106,7 +105,7 @@ def _flat(document: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
 
 
 def objective_metric(run: TrainingRun) -> str:
-    """The metric on the validation set by which the run chose its policy."""
+    """Return the validation metric by which the run chose its policy."""
     settings = run.settings
     if "grid.objective" in settings:
         return f"validation_{settings['grid.objective']}"
@@ -116,10 +115,10 @@ def objective_metric(run: TrainingRun) -> str:
 
 
 def reference_of(runs: Sequence[TrainingRun], metric: str) -> tuple[str, float] | None:
-    """The scheduler that the policies are compared with, and its mean over the runs.
+    """Return name and mean objective of the reference scheduler.
 
     Returns:
-        None where the metric is not what the runs chose their policy by, or a run did not measure it.
+        None if the runs did not choose their policy by this metric, or a run did not measure the reference.
     """
     found = [
         row["validation_reference"] for run in runs for row in run.rows[:1] if "validation_reference" in row
@@ -135,9 +134,9 @@ def reference_of(runs: Sequence[TrainingRun], metric: str) -> tuple[str, float] 
 
 
 def same_but_seed(runs: Sequence[TrainingRun]) -> dict[str, list[TrainingRun]]:
-    """Groups of runs that differ by nothing but their seed, by what sets them apart from the other groups.
+    """Group runs that differ only by seed.
 
-    A group goes by the settings in which groups differ; where there is only one, by its first folder.
+    A group is named by the settings in which groups differ; a single group by its first folder.
     """
     groups: dict[str, list[TrainingRun]] = {}
     for run in runs:
@@ -160,11 +159,11 @@ def _short(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else json.dumps(value, default=str).strip('"')
 
 
-def curve_of(runs: Sequence[TrainingRun], metric: str) -> Curve:
-    """The learning curve of runs that differ only by seed.
+def curve_of(runs: Sequence[TrainingRun], metric: str) -> LearningCurve:
+    """Return the learning curve of runs that differ only by seed.
 
     Raises:
-        TrainingError: there is no iteration in which all of them measured it.
+        TrainingError: no iteration has the metric in all runs.
     """
     measured = [{int(row["iteration"]): row[metric] for row in run.rows if metric in row} for run in runs]
     iterations = sorted(set.intersection(*map(set, measured)))
@@ -172,4 +171,4 @@ def curve_of(runs: Sequence[TrainingRun], metric: str) -> Curve:
         known = ", ".join(sorted({name for run in runs for row in run.rows for name in row} - {"iteration"}))
         raise TrainingError(f"{runs[0].folder}: has no metric {metric}; measured were {known or 'none'}")
     points = np.array([mean_interval([each[at] for each in measured]) for at in iterations])
-    return Curve(np.array(iterations), points[:, 0], points[:, 1], len(runs))
+    return LearningCurve(np.array(iterations), points[:, 0], points[:, 1], len(runs))

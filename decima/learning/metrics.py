@@ -1,13 +1,14 @@
-"""What is measured while a policy learns, and where it is written: ``metrics.jsonl`` and TensorBoard."""
+"""Metrics and results of trainings, and the log that metrics are written to: ``metrics.jsonl`` and TensorBoard."""
 
 from __future__ import annotations
 
 import json
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from torch.utils.tensorboard import SummaryWriter
 
@@ -15,15 +16,30 @@ from decima.outputs import atomic_path, writing
 from decima.settings import TrainingError
 from workloads.reading import read_bytes
 
-__all__ = ["COMMON", "RENAMED", "MetricsLog", "read_metrics"]
+if TYPE_CHECKING:
+    from decima.learning.config import RunConfig
 
-#: Metrics of version 0.1.0 and earlier -> the names that they have now.
+__all__ = [
+    "CLUSTER_METRICS",
+    "GRID_METRICS",
+    "OBJECTIVES",
+    "RENAMED",
+    "IterationReport",
+    "MetricsLog",
+    "TrainingResult",
+    "Validation",
+    "read_metrics",
+]
+
+Config = TypeVar("Config", bound="RunConfig")
+
+#: Names of metrics in version 0.1.0 and earlier -> their names now.
 RENAMED = {"jct_s": "mean_jct_s", "validation_jct_s": "validation_mean_jct_s"}
-#: No row is of an iteration before this.
+#: Lower bound of the iteration numbers.
 FIRST = -(2**31)
 
-#: Name -> what it is, of those that all trainings have. Every row of ``metrics.jsonl`` is one iteration; a metric that
-#: was not measured is not there.
+#: Name -> meaning of the metrics of all trainings. Each row of ``metrics.jsonl`` is one iteration, without the metrics
+#: that were not measured.
 COMMON: dict[str, str] = {
     "iteration": "completed iterations; 0 is the policy before the first; below 0, minus the epochs of behaviour "
     "cloning that are left",
@@ -40,8 +56,118 @@ COMMON: dict[str, str] = {
 }
 
 
+#: Name -> meaning of the metrics of trainings on clusters.
+CLUSTER_METRICS: dict[str, str] = COMMON | {
+    "mean_jct_s": "mean JCT of the jobs that training episodes completed, averaged over episodes, s",
+    "advantage_std": "standard deviation of the advantages before they are normalised",
+    "loss": "of the policy, without the entropy bonus, averaged over the gradient steps",
+    "kl": "divergence of the policy after the update from the one that acted, nats; ppo only",
+    "clipped": "share of samples whose ratio of probabilities was clipped; ppo only",
+    "entropy_weight": "of the entropy bonus",
+    "decisions": "all decisions",
+    "completed_jobs": "jobs that the training episodes completed",
+    "mean_end_s": "mean of the distribution that the episodes' ends are drawn from, s; with a curriculum only",
+    "rollout_cpu_s": "CPU time of the episodes, over all processes, s",
+    "update_cpu_s": "CPU time of the update, s",
+    "rollout_ms_per_decision": "CPU time of the episodes per decision, ms",
+    "validation_mean_jct_s": "mean JCT on the validation sequences, greedy, s; without settings only",
+    "validation_makespan_s": "the same for the makespan, s; without settings only",
+    "validation_change_mean": "by what fraction JCT is above that of validation.against, averaged over cells; with "
+    "settings only",
+    "validation_change_worst": "what the worst of the cells loses beyond its interval, 0 if none does; with settings "
+    "only",
+    "improvement": "1 - ratio of validation JCT (or makespan, if that is rewarded) to that of the tuned weighted fair; "
+    "with settings how much smaller it is than that of validation.against on average, less what the worst cell loses",
+}
+
+#: Name -> meaning of the metrics of trainings on grids.
+GRID_METRICS: dict[str, str] = COMMON | {
+    "return_best": "that of the best episode of each set, averaged over the sets",
+    "slowdown": "mean over the jobs that training episodes booked",
+    "completion": "the same of the completion time, steps",
+    "unfinished": "jobs that training episodes did not book",
+    "advantage_std": "root of the mean square of the advantages",
+    "critic_loss": "mean square error of the critic, in units of the usual return; a2c only",
+    "iteration_cpu_s": "CPU time of the iteration, s",
+    "validation_slowdown": "mean over the jobs of the validation sets",
+    "validation_completion": "the same of the completion time, steps",
+    "validation_waiting": "the same of the waiting time, steps",
+    "validation_makespan": "mean over the validation sets, steps",
+    "validation_utilisation": "mean over the validation sets of the share of units in use",
+    "improvement": "1 - ratio of what the objective asks for on the validation sets to that of the best heuristic",
+}
+
+#: Reward -> metric of the objective on the validation sequences.
+OBJECTIVES = {"jct": "validation_mean_jct_s", "makespan": "validation_makespan_s"}
+
+
+@dataclass(frozen=True, eq=False)
+class IterationReport:
+    """One iteration, or one epoch of behaviour cloning before the first iteration.
+
+    Attributes:
+        iteration: completed iterations; below 0, minus the epochs of behaviour cloning that are left.
+        iterations: number of iterations of the training.
+        metrics: measured values by name.
+        improvement: improvement of the best policy so far; NaN before iteration 0.
+    """
+
+    iteration: int
+    iterations: int
+    metrics: Mapping[str, float]
+    improvement: float
+
+
+@dataclass(frozen=True, eq=False)
+class Validation:
+    """Performance of a policy on the validation set.
+
+    Attributes:
+        objective: value to minimise.
+        reference: objective of the reference scheduler.
+        improvement: relative reduction of the objective against the reference scheduler, as a fraction.
+        result: numbers, in lists or by name; shown beside those of the heuristics.
+        metrics: measured values by name.
+    """
+
+    objective: float
+    reference: float
+    improvement: float
+    result: Any
+    metrics: Mapping[str, float]
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingResult(Generic[Config]):
+    """Result of a training run.
+
+    Attributes:
+        config: settings.
+        iteration: completed iterations; fewer than asked for after Ctrl-C.
+        policy_file: the best policy.
+        best_iteration: iteration of the best policy.
+        improvement: its improvement over the reference scheduler on the validation set, as a fraction.
+        results: results on the validation set by scheduler; the best policy is the last.
+        interrupted: whether Ctrl-C ended the run.
+        cpu_s: CPU time over all processes, s.
+    """
+
+    config: Config
+    iteration: int
+    policy_file: Path
+    best_iteration: int
+    improvement: float
+    results: Mapping[str, Any]
+    interrupted: bool
+    cpu_s: float
+
+
 def read_metrics(path: str | Path) -> list[dict[str, float]]:
-    """Read the rows of a ``metrics.jsonl``, without a last one that was cut off; old names become today's."""
+    """Read the rows of a ``metrics.jsonl``; old names become today's, and a last row that was cut off is dropped.
+
+    Raises:
+        TrainingError: the file cannot be read, or a row holds something else than numbers by name.
+    """
     rows = []
     try:
         text = read_bytes(Path(path)).decode()
@@ -60,12 +186,12 @@ def read_metrics(path: str | Path) -> list[dict[str, float]]:
 
 
 class MetricsLog:
-    """Writes rows; a context manager.
+    """Log of a run's metrics; a context manager.
 
     Args:
-        out: the folder of the training run.
-        iteration: rows after this one, from a run that was cut off, are dropped; minus infinity for a new run.
-        known: name -> what it is, of all metrics that there may be.
+        out: folder of the run.
+        iteration: later rows, of a run that was cut off, are dropped; minus infinity for a new run.
+        known: name -> meaning of all possible metrics.
     """
 
     def __init__(self, out: Path, iteration: float, known: Mapping[str, str]) -> None:
@@ -92,7 +218,7 @@ class MetricsLog:
             self._board.close()
 
     def write(self, row: Mapping[str, float]) -> None:
-        """Write the metrics of one iteration; those that are no number are left out."""
+        """Write the metrics of one iteration that are finite."""
         row = {name: value for name, value in row.items() if math.isfinite(value)}
         assert row.keys() <= self._known.keys()
         with writing(self._path):

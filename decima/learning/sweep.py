@@ -1,8 +1,8 @@
-"""A sweep: trainings over settings that are tried and over seeds, and what came of each.
+"""Sweeps: trainings over candidate settings and seeds, and their results.
 
-Each trial is a choice of settings, trained once for each seed. Every training has a folder of its own and every trial
-that is over stands in Optuna's journal (JSON, a line each), so that a sweep that was cut off goes on where it stood.
-What is tried next follows from the sweep's seed and the trials before, whatever happened in between.
+A trial is one choice of settings, trained once for each seed. Every training has a folder of its own, and every
+finished trial is in Optuna's journal (JSON lines), so an interrupted sweep can be resumed. The next settings depend on
+the sweep's seed and the trials before only.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from decima.evaluation.intervals import Interval, mean_interval
 from decima.learning.card import SEEDS, policy_card
 from decima.learning.checkpoint import load_checkpoint
 from decima.learning.cluster.config import RECIPES
-from decima.learning.cluster.trainer import Trainer
-from decima.learning.grid.trainer import DeepRMTrainer
+from decima.learning.cluster.train import ClusterTraining
+from decima.learning.config import Progress, silent
+from decima.learning.grid.train import GridTraining
 from decima.learning.loop import CARD, CHECKPOINT, POLICY
-from decima.learning.progress import Tell, silent
 from decima.learning.sweep_config import SweepConfig
 from decima.learning.trainings import train_all
 from decima.outputs import atomic_path, make_folder
@@ -51,19 +51,19 @@ __all__ = [
 ]
 
 SWEEP, JOURNAL = "sweep.yaml", "study.log"
-#: What a sweep may be gone on with although it differs: how many trials there are.
+#: Settings of a sweep that may differ when it is resumed: the number of trials.
 MAY_CHANGE = {"trials"}
 
 
 @dataclass(frozen=True)
 class SeedResult:
-    """What came of one training.
+    """Result of one training.
 
     Attributes:
-        seed: of the training.
-        objective: of the policy that was kept, on the validation set: what is to be small.
-        improvement: over whom it is compared with.
-        iteration: when it was found.
+        seed: seed of the training.
+        objective: value to minimise, of the best policy on the validation set.
+        improvement: relative reduction of the objective against the reference scheduler, as a fraction.
+        iteration: iteration of the best policy.
         cpu_s: CPU time of the training, s.
     """
 
@@ -76,13 +76,13 @@ class SeedResult:
 
 @dataclass(frozen=True)
 class Trial:
-    """What came of one choice of settings.
+    """Result of one choice of settings.
 
     Attributes:
         number: from 0 on.
-        settings: dotted key -> value, of those that are tried.
-        results: of each seed; those before the one that diverged, if one did.
-        diverged: whether a training met what is not finite.
+        settings: candidate values by dotted key.
+        results: results of the seeds, up to the one that diverged if one did.
+        diverged: whether a training met a value that is not finite.
     """
 
     number: int
@@ -92,27 +92,27 @@ class Trial:
 
     @property
     def objective(self) -> Interval:
-        """Over the seeds; not defined where one diverged."""
+        """Mean over the seeds; undefined if one diverged."""
         return mean_interval([] if self.diverged else [each.objective for each in self.results])
 
     @property
     def improvement(self) -> Interval:
-        """Over the seeds; not defined where one diverged."""
+        """Mean over the seeds; undefined if one diverged."""
         return mean_interval([] if self.diverged else [each.improvement for each in self.results])
 
     @property
     def cpu_s(self) -> float:
-        """CPU time of its trainings, s."""
+        """CPU time of the trainings, s."""
         return math.fsum(each.cpu_s for each in self.results)
 
 
 @dataclass(frozen=True)
 class SweepResult:
-    """What came of a sweep.
+    """Result of a sweep.
 
     Attributes:
-        config: what was swept.
-        trials: those that are over.
+        config: settings of the sweep.
+        trials: finished trials.
         interrupted: whether Ctrl-C ended it.
     """
 
@@ -122,12 +122,12 @@ class SweepResult:
 
     @property
     def ranked(self) -> list[Trial]:
-        """The trials, the best first; those that diverged are last."""
+        """Trials from the best to the worst; those that diverged are last."""
         return sorted(self.trials, key=lambda trial: (trial.diverged, trial.objective.mean, trial.number))
 
 
 def seed_folder(number: int, seed: int) -> str:
-    """Where in a sweep's folder a training lies."""
+    """Return the folder of a training within the folder of its sweep."""
     return f"trial-{number:03}/seed-{seed}"
 
 
@@ -137,16 +137,16 @@ def run_sweep(
     *,
     workers: int | str = 1,
     command: str = "",
-    tell: Tell = silent,
+    progress: Progress = silent,
 ) -> SweepResult:
-    """Train whatever is not trained yet; to go on with a sweep is to run it again.
+    """Run the trainings of a sweep that are not finished; run it again to resume it.
 
     Args:
-        config: what is swept.
-        out: the folder.
-        workers: who runs episodes, see ``check_workers``.
-        command: the command line, kept in the policy files.
-        tell: told how far it is.
+        config: settings of the sweep.
+        out: folder of the sweep.
+        workers: workers that run episodes, see ``check_workers``.
+        command: command line, kept in the policy files.
+        progress: progress callback.
 
     Raises:
         TrainingError: the folder holds another sweep, or a file of it is damaged.
@@ -154,8 +154,8 @@ def run_sweep(
         OutputError: the folder cannot be written.
     """
     _take(config, out)
-    make_trainer: Any = partial(Trainer if config.train == "cluster" else DeepRMTrainer, workers=workers)
-    make_trainer = partial(make_trainer, resume=True, command=command)
+    kind: Any = ClusterTraining if config.train == "cluster" else GridTraining
+    make_training = partial(kind, workers=workers, resume=True, command=command)
     study = _open(out / JOURNAL)
     trials: list[Trial] = []
     try:
@@ -164,21 +164,21 @@ def run_sweep(
             params = study.trials[number].params if known else _next(config, number, study)
             settings = _settings(config, params)
             which = f" ({number + 1} of {config.num_trials})"
-            trial = _train(config, number, settings, out, make_trainer, partial(_tell, tell, which))
+            trial = _train(config, number, settings, out, make_training, partial(_report, progress, which))
             trials.append(trial)
             if not known:
-                study.add_trial(_told(config, params, trial))
+                study.add_trial(_frozen(config, params, trial))
     except KeyboardInterrupt:
         return SweepResult(config, tuple(trials), True)
     return SweepResult(config, tuple(trials), False)
 
 
-def _tell(tell: Tell, which: str, what: str, done: int, total: int) -> None:
-    tell(what + which, done, total)
+def _report(progress: Progress, which: str, what: str, done: int, total: int) -> None:
+    progress(what + which, done, total)
 
 
 def _take(config: SweepConfig, out: Path) -> None:
-    """Make the folder this sweep's, unless it is another's."""
+    """Claim the folder for this sweep; refuse the folder of another sweep."""
     make_folder(out)
     path = out / SWEEP
     if path.exists():
@@ -191,7 +191,7 @@ def _take(config: SweepConfig, out: Path) -> None:
 
 
 def _open(path: Path) -> optuna.Study:
-    """The journal of the trials that are over. What was being written when a sweep was killed is dropped."""
+    """Open the journal of the finished trials; a line that was cut off is dropped."""
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     if path.exists():
         whole = path.read_bytes()
@@ -202,12 +202,12 @@ def _open(path: Path) -> optuna.Study:
         return optuna.create_study(storage=storage, study_name="sweep", load_if_exists=True)
     except OSError:
         raise
-    except Exception as error:  # whatever Optuna makes of lines that are none of its own
+    except Exception as error:  # Optuna raises errors of any type for damaged lines
         raise TrainingError(f"{path}: is no journal of a sweep: {type(error).__name__}: {error}") from None
 
 
 def _next(config: SweepConfig, number: int, study: optuna.Study) -> dict[str, Any]:
-    """What Optuna calls the settings of the next trial: it follows from the trials before, and from the seed."""
+    """Choose the next trial's settings, as Optuna's parameters, from the seed and the trials before."""
     if config.is_grid:
         settings = next(itertools.islice(config.combinations(), number, None))
         return {key: json.dumps(value) for key, value in settings.items()}
@@ -218,7 +218,7 @@ def _next(config: SweepConfig, number: int, study: optuna.Study) -> dict[str, An
 
 
 def _distributions(config: SweepConfig) -> dict[str, BaseDistribution]:
-    """What is tried, as Optuna says it. A choice is the JSON of a value, which may be of any kind."""
+    """Return the candidate settings as Optuna's distributions; a choice is the JSON of a value of any type."""
     ranges, found = config.ranges(), dict[str, BaseDistribution]()
     for key, given in config.vary.items():
         if key not in ranges:
@@ -241,14 +241,23 @@ def _settings(config: SweepConfig, params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _train(
-    config: SweepConfig, number: int, settings: dict[str, Any], out: Path, make_trainer: Any, tell: Tell
+    config: SweepConfig,
+    number: int,
+    settings: dict[str, Any],
+    out: Path,
+    make_training: Any,
+    progress: Progress,
 ) -> Trial:
     results: list[SeedResult] = []
     for seed in config.all_seeds:
         name = seed_folder(number, seed)
         try:
             train_all(
-                {name: config.training(settings, seed)}, out, make_trainer, tell, "expected another folder"
+                {name: config.training(settings, seed)},
+                out,
+                make_training,
+                progress,
+                "expected another folder",
             )
         except DivergedError:
             return Trial(number, settings, tuple(results), True)
@@ -258,21 +267,21 @@ def _train(
         objective = {int(row[0]): row[1] for row in checkpoint.curve}[best.iteration]
         results.append(SeedResult(seed, objective, best.improvement, best.iteration, checkpoint.cpu_s))
     if len(results) > 1:
-        _say_seeds(results, [out / seed_folder(number, each.seed) for each in results])
+        _write_seeds(results, [out / seed_folder(number, each.seed) for each in results])
     return Trial(number, settings, tuple(results), False)
 
 
-def _say_seeds(results: Sequence[SeedResult], folders: Sequence[Path]) -> None:
-    """Each policy says what came of all seeds, and so does its card."""
-    said = {SEEDS: [[each.seed, each.objective, each.improvement] for each in results]}
+def _write_seeds(results: Sequence[SeedResult], folders: Sequence[Path]) -> None:
+    """Write the results of all seeds into each policy file and its card."""
+    results_by_seed = {SEEDS: [[each.seed, each.objective, each.improvement] for each in results]}
     for folder in folders:
-        about = add_about(folder / POLICY, said)
+        about = add_about(folder / POLICY, results_by_seed)
         with atomic_path(folder / CARD) as path:
             path.write_text(policy_card(folder.name, about), encoding="utf-8")
 
 
-def _told(config: SweepConfig, params: dict[str, Any], trial: Trial) -> optuna.trial.FrozenTrial:
-    """A trial as Optuna keeps it."""
+def _frozen(config: SweepConfig, params: dict[str, Any], trial: Trial) -> optuna.trial.FrozenTrial:
+    """Return a finished trial in Optuna's form."""
     return create_trial(
         params=params,
         distributions=_distributions(config),

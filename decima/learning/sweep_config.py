@@ -1,4 +1,4 @@
-"""What a sweep tries: settings and seeds, and the YAML file that says so."""
+"""Settings of a sweep: candidate settings and seeds, as a YAML file."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ KINDS: dict[str, tuple[type[RunConfig], Recipes, str]] = {
     "cluster": (TrainingConfig, CLUSTER_RECIPES, "batch"),
     "deeprm": (DeepRMConfig, GRID_RECIPES, "deeprm"),
 }
-#: More combinations than anyone trains.
+#: Maximum number of combinations.
 MOST = 10_000
 
 
 class SweepConfig(Section):
-    """What is swept. Everything a sweep finds follows from these settings, bit for bit on a CPU."""
+    """A sweep. Its results follow from these settings, bit for bit on a CPU."""
 
     train: Literal["cluster", "deeprm"] = Field(
         default="cluster", description="what is trained, as decima train or decima deeprm train does"
@@ -82,44 +82,44 @@ class SweepConfig(Section):
 
     @property
     def is_grid(self) -> bool:
-        """Whether all combinations are tried; else settings are sampled."""
+        """Whether all combinations are trained; otherwise settings are sampled."""
         return all(isinstance(given, list) for given in self.vary.values())
 
     @property
     def num_trials(self) -> int:
-        """How many trials there are."""
+        """Number of trials."""
         return self.trials or math.prod(map(len, self.vary.values()))
 
     @property
     def all_seeds(self) -> tuple[int, ...]:
-        """Of the trainings of each trial."""
+        """Seeds of the trainings of each trial."""
         return self.seeds if isinstance(self.seeds, tuple) else tuple(range(self.seeds))
 
     def training(self, settings: Mapping[str, Any], seed: int) -> RunConfig:
-        """The settings of one training.
+        """Return the settings of one training.
 
         Args:
-            settings: those that are tried.
-            seed: of the training.
+            settings: candidate values by dotted key.
+            seed: seed of the training.
 
         Raises:
-            TrainingError: there is no such recipe or setting, or a value is wrong.
+            TrainingError: a recipe or setting is unknown, or a value is malformed.
         """
         model, recipes, default = KINDS[self.train]
         overrides = [_override(key, value) for key, value in {**self.fixed, **settings, "seed": seed}.items()]
         return read_settings(model, recipes, self.config or default, overrides)
 
     def check(self) -> None:
-        """Refuse, before anything is trained, settings that cannot be.
+        """Validate the candidate settings before anything is trained.
 
         Raises:
-            TrainingError: as above.
+            TrainingError: see ``training``.
         """
         for settings in self._corners() if not self.is_grid else self.combinations():
             self.training(settings, self.all_seeds[0])
 
     def _corners(self) -> Iterator[dict[str, Any]]:
-        """The ends of each range and each of its choices, with the first of all others."""
+        """Vary one setting at a time: both ends of a range, or all choices."""
         values = {key: given if isinstance(given, list) else _ends(given) for key, given in self.vary.items()}
 
         first = {key: each[0] for key, each in values.items()}
@@ -127,12 +127,12 @@ class SweepConfig(Section):
             yield from (first | {key: value} for value in each)
 
     def combinations(self) -> Iterator[dict[str, Any]]:
-        """Of a grid, in order."""
+        """Iterate over all combinations, in order."""
         for values in itertools.product(*self.vary.values()):
             yield dict(zip(self.vary, values, strict=True))
 
     def ranges(self) -> dict[str, tuple[float, float, bool, bool]]:
-        """Of what is sampled between two ends: these, whether by their logarithm, and whether whole numbers only."""
+        """Return low, high, is logarithmic, is whole of each range, by dotted key."""
         model = KINDS[self.train][0]
         return {
             key: (*_ends(given), "log_uniform" in given, is_whole(model, key))
@@ -142,7 +142,7 @@ class SweepConfig(Section):
 
 
 def _tried(key: str, given: Any) -> Any:
-    """What is tried of one setting, if it makes sense: a list of values, or a range."""
+    """Validate the candidates of one setting: a list of values, or a range."""
     if isinstance(given, dict) and given.keys() == {"one_of"}:
         given = given["one_of"]
     if isinstance(given, list):
@@ -157,7 +157,7 @@ def _tried(key: str, given: Any) -> Any:
         )
     [(kind, ends)] = given.items()
     try:
-        low, high = map(float, ends)  # YAML takes 1e-4 for a text
+        low, high = map(float, ends)  # YAML reads 1e-4 as a string
     except (TypeError, ValueError):
         raise ValueError(f"{key}: {kind}: expected two numbers, got {ends!r}") from None
     if not (math.isfinite(low) and math.isfinite(high) and low < high):
@@ -173,19 +173,19 @@ def _ends(given: Mapping[str, list[float]]) -> tuple[float, float]:
 
 
 def _override(key: str, value: Any) -> str:
-    """A setting as ``--set`` has it; YAML reads the very same value."""
+    """Format a setting for ``--set``, so that YAML reads the same value."""
     return f"{key}={yaml.safe_dump([value], default_flow_style=True, width=math.inf).strip()[1:-1]}"
 
 
 def read_sweep(source: Path, overrides: Sequence[str] = ()) -> SweepConfig:
-    """Read what is swept from a YAML file.
+    """Read the settings of a sweep from a YAML file.
 
     Args:
         source: the file.
-        overrides: ``key=value`` of settings that are fixed, as ``--set`` of trainings has them.
+        overrides: further fixed settings, as ``key=value``.
 
     Raises:
-        TrainingError: there is no such file, it is malformed, or a setting cannot be.
+        TrainingError: the file is missing or malformed, or a setting is.
     """
     config = read_settings(SweepConfig, CLUSTER_RECIPES, source)
     fixed = dict(config.fixed)

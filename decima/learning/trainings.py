@@ -1,4 +1,4 @@
-"""Several trainings: a folder each. What is complete stays as it is, what was cut off goes on."""
+"""Several trainings, each in its own folder: completed ones are kept, interrupted ones are resumed."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import TypeVar
 
 from decima.learning.checkpoint import load_checkpoint
-from decima.learning.config import RunConfig
+from decima.learning.config import TRAINING, VALIDATION, Progress, RunConfig, silent
 from decima.learning.loop import CHECKPOINT, POLICY, TrainingLoop
-from decima.learning.progress import TRAINING, VALIDATION, Tell, silent
 from decima.settings import TrainingError
 
-__all__ = ["Tell", "train_all"]
+__all__ = ["train_all"]
 
 Config = TypeVar("Config", bound=RunConfig)
 
@@ -21,51 +20,51 @@ Config = TypeVar("Config", bound=RunConfig)
 def train_all(
     configs: Mapping[str, Config],
     folder: Path,
-    make_trainer: Callable[[Config, Path], TrainingLoop[Config]],
-    tell: Tell = silent,
+    make_training: Callable[[Config, Path], TrainingLoop[Config]],
+    progress: Progress = silent,
     elsewhere: str = "another folder for this study: --policies DIR",
 ) -> dict[str, Path]:
     """Train one policy after the other.
 
     Args:
-        configs: name -> settings.
-        folder: holds a folder of each name.
-        make_trainer: of settings and a folder; it goes on with what is there.
-        tell: told how far each training is, phase by phase.
-        elsewhere: what to do where a folder holds a policy of other settings.
+        configs: settings by name.
+        folder: parent of the folders, which have these names.
+        make_training: builds the training of settings and a folder; it resumes what is there.
+        progress: progress callback of all trainings, phase by phase.
+        elsewhere: advice for a folder that holds a policy of other settings.
 
     Returns:
-        Name -> policy file.
+        Policy files by name.
 
     Raises:
         TrainingError: a folder holds a policy of other settings.
-        DivergedError: what is learned is not finite any more.
-        KeyboardInterrupt: Ctrl-C; what was learned is kept.
+        DivergedError: a loss, gradient or probability is not finite.
+        KeyboardInterrupt: Ctrl-C; finished iterations are kept.
     """
     files = {}
     for name, config in configs.items():
         out = folder / name
         files[name] = out / POLICY
-        if _complete(config, out):
+        if _is_complete(config, out):
             continue
         try:
-            trainer = make_trainer(config, out)
+            training = make_training(config, out)
         except TrainingError as error:
             raise TrainingError(f"{error}; {elsewhere}") from None
-        result = trainer.run(on_progress=partial(_tell_phase, tell, f"training {name}"))
+        result = training.run(on_progress=partial(_report_phase, progress, f"training {name}"))
         if result.interrupted:
             raise KeyboardInterrupt
     return files
 
 
-def _tell_phase(tell: Tell, what: str, phase: str, done: int, total: int) -> None:
-    """Tell a phase of one of several trainings; validations of seconds between its iterations are left out."""
+def _report_phase(progress: Progress, what: str, phase: str, done: int, total: int) -> None:
+    """Report a phase of one of several trainings, except validations, which take seconds between iterations."""
     if phase != VALIDATION:
-        tell(what if phase == TRAINING else f"{what}: {phase}", done, total)
+        progress(what if phase == TRAINING else f"{what}: {phase}", done, total)
 
 
-def _complete(config: RunConfig, out: Path) -> bool:
-    """Whether the folder holds the policy that these settings lead to."""
+def _is_complete(config: RunConfig, out: Path) -> bool:
+    """Return whether the folder holds the policy of these settings."""
     if not ((out / CHECKPOINT).exists() and (out / POLICY).exists()):
         return False
     checkpoint = load_checkpoint(out / CHECKPOINT)

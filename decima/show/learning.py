@@ -23,7 +23,7 @@ from decima.show.tables import interval_text, new_table
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from decima.learning.curves import Curve
+    from decima.learning.curves import LearningCurve
     from decima.learning.sweep import SweepResult
 
 __all__ = ["curves_table", "plot_curves", "setting_text", "sweep_csv", "sweep_json", "sweep_table"]
@@ -86,7 +86,7 @@ _LONGEST = 60
 
 
 def plot_curves(
-    curves: Mapping[str, Curve], metric: str, reference: tuple[str, float] | None = None
+    curves: Mapping[str, LearningCurve], metric: str, reference: tuple[str, float] | None = None
 ) -> Figure:
     """Plot a metric against iterations: a line for each group of runs, with its interval over seeds.
 
@@ -128,7 +128,9 @@ def plot_curves(
     return figure
 
 
-def _cut_untrained(axes: Axes, curves: Mapping[str, Curve], reference: tuple[str, float] | None) -> None:
+def _cut_untrained(
+    axes: Axes, curves: Mapping[str, LearningCurve], reference: tuple[str, float] | None
+) -> None:
     """Write the value of the untrained policy beside the axes where it would press all others together."""
     values = np.concatenate([curve.mean[curve.iterations > curve.iterations[0]] for curve in curves.values()])
     values = np.append(values, [] if reference is None else reference[1])
@@ -155,7 +157,7 @@ def _short(name: str) -> str:
     return visible(name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…").replace("$", r"\$")
 
 
-def curves_table(curves: Mapping[str, Curve], metric: str) -> Table:
+def curves_table(curves: Mapping[str, LearningCurve], metric: str) -> Table:
     """A row for each group of runs: where its curve ends, its lowest and its highest point."""
     table = new_table(
         f"{metric}: mean over runs that differ only by seed", "Runs", "Number", "Last", "Lowest", "Highest"

@@ -15,7 +15,7 @@ from decima.evaluation.conditions import CompareError, Conditions
 from decima.evaluation.fit import best_fit
 from decima.evaluation.intervals import Interval, mean_interval
 from decima.evaluation.tuning import HINDSIGHT
-from decima.learning.trainings import Tell
+from decima.learning.config import Progress
 from decima.registry import LEARNED
 from decima.studies.settings_cells import CELLS, OPTIONS, Cell, Source
 from decima.studies.study_report import FULL, RULE, paired_change
@@ -181,7 +181,7 @@ def settings_grid(
     num_experiments: int = 10,
     seed: int = 0,
     workers: int | str = 1,
-    tell: Tell = lambda what, done, total: None,
+    tell: Progress = lambda what, done, total: None,
 ) -> SettingsGrid:
     """Compare schedulers in each cell, all of them on the same sequences.
 

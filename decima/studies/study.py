@@ -22,8 +22,9 @@ from decima.evaluation.fit import best_fit
 from decima.evaluation.run import Run, run_scheduler
 from decima.evaluation.tuning import ALPHAS
 from decima.learning.cluster.config import TrainingConfig, read_config
-from decima.learning.cluster.trainer import Trainer
-from decima.learning.trainings import Tell, train_all
+from decima.learning.cluster.train import ClusterTraining
+from decima.learning.config import Progress
+from decima.learning.trainings import train_all
 from decima.policy.shipped import specialists
 from decima.registry import LEARNED
 from simulator.cluster.config import ClusterConfig
@@ -83,7 +84,7 @@ class Study:
     checkpoint: Path | None = None
     workers: int | str = 1
     command: str = ""
-    tell: Tell = lambda what, done, total: None
+    tell: Progress = lambda what, done, total: None
 
     def scaled(self, full: int, least: int = 1) -> int:
         """A full size, times the budget."""
@@ -166,7 +167,7 @@ class Study:
         files = train_all(
             {variant.name: variant.config for variant in variants},
             self.policies,
-            partial(Trainer, resume=True, workers=self.workers, command=self.command),
+            partial(ClusterTraining, resume=True, workers=self.workers, command=self.command),
             self.tell,
         )
         return {name: f"{LEARNED}:{file}" for name, file in files.items()}

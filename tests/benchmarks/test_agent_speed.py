@@ -18,11 +18,11 @@ import numpy as np
 import pytest
 import torch
 
-from decima.learning.baselines import Curve, SequenceBaseline
-from decima.learning.cluster.curriculum import EpisodeSpec
-from decima.learning.cluster.rollout import Trajectories, roll_out, roll_out_scheduler
-from decima.learning.returns import TotalReturns
-from decima.learning.updates import clone_behaviour, parts_of, ppo, reinforce
+from decima.learning.cluster.advantages import Curve, Returns, SequenceBaseline, accumulate
+from decima.learning.cluster.clone import clone_epochs
+from decima.learning.cluster.ppo import PPO
+from decima.learning.cluster.reinforce import Reinforce, split
+from decima.learning.cluster.rollout import Episode, Trajectories, record_scheduler, roll_out
 from decima.policy.config import PRESETS
 from decima.policy.files import load_actor
 from decima.policy.policy import Policy
@@ -60,19 +60,23 @@ def preset(request: pytest.FixtureRequest) -> str:
 def trained(preset: str, profiles: tuple[JobProfile, ...]) -> Policy:
     """Chooses about as the weighted fair scheduler does."""
     policy = Policy(PRESETS[preset])
-    specs = [EpisodeSpec(batch_arrivals(profiles, 20, seed), CONFIG) for seed in range(100, 104)]
-    samples = roll_out_scheduler(WeightedFair(), policy.config, specs)
-    optimiser = torch.optim.Adam(policy.parameters(), lr=2e-3)
+    episodes = [
+        Episode(policy.config, CONFIG, batch_arrivals(profiles, 20, seed)) for seed in range(100, 104)
+    ]
+    samples = record_scheduler(WeightedFair(), episodes)
     random = np.random.default_rng(0)
-    for _ in range(4):
-        clone_behaviour(
-            partial(samples.evaluate, policy),
-            policy,
-            optimiser,
-            parts_of(random.permutation(len(samples)), 256),
-            entropy_weight=0.05,
-            max_gradient_norm=0.5,
-        )
+    for _ in clone_epochs(
+        partial(samples.evaluate, policy),
+        policy,
+        torch.optim.Adam(policy.parameters()),
+        lambda: split(random.permutation(len(samples)), 256),
+        [2e-3] * 4,
+        0,
+        lambda phase, done, total: None,
+        entropy_weight=0.05,
+        max_gradient_norm=0.5,
+    ):
+        pass
     return policy
 
 
@@ -151,11 +155,11 @@ def test_a_guard(name: str) -> None:
         assert with_guard <= most * without
 
 
-def episodes(profiles: tuple[JobProfile, ...], seed: int) -> list[EpisodeSpec]:
+def episodes(policy: Policy, profiles: tuple[JobProfile, ...], seed: int) -> list[Episode]:
     """8 of each of 2 sequences."""
     sequences = [batch_arrivals(profiles, 20, 2 * seed + place) for place in (0, 1)]
     return [
-        EpisodeSpec(sequence, CONFIG, random=np.random.default_rng((seed, place, number)))
+        Episode(policy.config, CONFIG, sequence, random=np.random.default_rng((seed, place, number)))
         for place, sequence in enumerate(sequences)
         for number in range(8)
     ]
@@ -164,8 +168,10 @@ def episodes(profiles: tuple[JobProfile, ...], seed: int) -> list[EpisodeSpec]:
 def test_lock_step(policy: Policy, profiles: tuple[JobProfile, ...]) -> None:
     results, ratios = [], []
     for seed in range(REPEATS):
-        together_ms, samples = rolling_out_ms(policy, episodes(profiles, seed))
-        alone_ms = np.mean([rolling_out_ms(policy, [spec])[0] for spec in episodes(profiles, seed)[::4]])
+        together_ms, samples = rolling_out_ms(policy, episodes(policy, profiles, seed))
+        alone_ms = np.mean(
+            [rolling_out_ms(policy, [spec])[0] for spec in episodes(policy, profiles, seed)[::4]]
+        )
         results.append(together_ms)
         ratios.append(together_ms / alone_ms)
         print(
@@ -177,7 +183,7 @@ def test_lock_step(policy: Policy, profiles: tuple[JobProfile, ...]) -> None:
     assert min(ratios) <= 0.9
 
 
-def rolling_out_ms(policy: Policy, specs: list[EpisodeSpec]) -> tuple[float, Trajectories]:
+def rolling_out_ms(policy: Policy, specs: list[Episode]) -> tuple[float, Trajectories]:
     """Time per decision, the simulator's included, and the episodes."""
     started = time.process_time()
     samples = roll_out(policy, specs)
@@ -189,7 +195,7 @@ def advantages(samples: Trajectories) -> np.ndarray:
     curves = []
     for episode in range(samples.num_episodes):
         rows, end_ms = samples.samples(episode), float(samples.end_ms[episode])
-        returns = TotalReturns()(samples.reward[rows], samples.time_ms[rows], end_ms)
+        returns = accumulate(*Returns().steps(samples.reward[rows], samples.time_ms[rows], end_ms))
         curves.append(Curve(samples.time_ms[rows], returns, end_ms, samples.arrived[rows]))
     baseline = [*SequenceBaseline()(curves[:8]), *SequenceBaseline()(curves[8:])]
     advantage = np.concatenate(
@@ -204,22 +210,17 @@ def test_an_iteration_of_training(policy: Policy, profiles: tuple[JobProfile, ..
     optimiser = torch.optim.Adam(policy.parameters(), lr=1e-3)
     results = []
     for seed in range(REPEATS):
-        specs = episodes(profiles, seed)
+        specs = episodes(policy, profiles, seed)
         started = time.process_time()
         samples = roll_out(policy, specs)
         rolled_out = time.process_time()
         advantage = advantages(samples)
-        evaluate = partial(samples.evaluate, policy)
-        common = {"entropy_weight": 0.02, "max_gradient_norm": 0.5}
-        if algorithm == "ppo":
-            random = np.random.default_rng(seed)
-            report = ppo(
-                evaluate, policy, optimiser, advantage, samples.log_probability, random,
-                **common, clip=0.2, epochs=2, minibatches=6, max_kl=np.inf,
-            )  # fmt: skip
-            assert report.steps == 12
-        else:
-            reinforce(evaluate, policy, optimiser, advantage, **common, chunk=1024)
+        update = PPO(epochs=2, minibatches=6, max_kl=np.inf) if algorithm == "ppo" else Reinforce()
+        random = np.random.default_rng(seed)
+        report = update.update(
+            policy, optimiser, samples, advantage, random=random, entropy_weight=0.02, max_gradient_norm=0.5
+        )
+        assert report["steps"] == (12 if algorithm == "ppo" else 1)
         done = time.process_time()
         decisions = samples.num_decisions.sum()
         results.append(1000 * (done - started) / decisions)

@@ -6,12 +6,13 @@ Run alone: ``pytest -n 0 -m benchmark -s tests/benchmarks/test_deeprm_speed.py``
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from decima.learning.grid.config import DeepRMConfig
-from decima.learning.grid.learner import Learner
+from decima.learning.grid.train import GridTraining
 from decima.policy.threads import one_thread
 
 pytestmark = pytest.mark.benchmark
@@ -27,13 +28,13 @@ def _one_core() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("changes", [{}, PUBLIC], ids=["default", "public"])
-def test_an_iteration_of_100_sets_and_20_episodes_of_each(changes: dict[str, Any]) -> None:
+def test_an_iteration_of_100_sets_and_20_episodes_of_each(changes: dict[str, Any], tmp_path: Path) -> None:
     """Episodes and update at a load of 70 %; the public code takes about 16 s."""
     config = DeepRMConfig.model_validate(changes)
     assert (config.episodes.sets, config.episodes.per_set, config.jobs.load) == (100, 20, 0.7)
-    learner = Learner(config)
-    learner.learn(0)  # compiles, or loads what was compiled
-    measured = [learner.learn(iteration) for iteration in range(1, 4)]
+    with GridTraining(config, tmp_path / "out").started() as training:
+        training.learn(0)  # compiles, or loads what was compiled
+        measured = [training.learn(iteration) for iteration in range(1, 4)]
     seconds = sorted(each["iteration_cpu_s"] for each in measured)
     print(
         f"\n{seconds[0]:.2f} to {seconds[-1]:.2f} s of CPU, {measured[-1]['samples']:,.0f} samples, "

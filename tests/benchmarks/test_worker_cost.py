@@ -7,15 +7,15 @@ Run alone: ``pytest -n 0 -m benchmark -s tests/benchmarks/test_worker_cost.py``.
 from __future__ import annotations
 
 import pickle
+from pathlib import Path
 
 import numpy as np
 import pytest
 from torch.utils.flop_counter import FlopCounterMode
 
 from decima.learning.cluster.config import read_config
-from decima.learning.cluster.curriculum import plan_iteration
-from decima.learning.cluster.learner import Learner
-from decima.learning.cluster.simulation import Simulation
+from decima.learning.cluster.rollout import plan_iteration, roll_out, start_episodes
+from decima.learning.cluster.train import ClusterTraining
 from decima.policy.threads import one_thread
 from tests.decima.workers.ray_cluster import NEEDS_RAY
 
@@ -41,32 +41,28 @@ def cpu_s() -> float:
     return total
 
 
-def measure(workers: int | str) -> tuple[float, float, float]:
-    """CPU time of an iteration over all processes, of its episodes as workers count it, and of its update, s."""
-    conditions = CONFIG.conditions()
-    learner = Learner(CONFIG, conditions, "cpu")
-    with one_thread(), Simulation(conditions, learner.policy.config, workers) as simulation:
-        learner.learn(simulation, 0)  # compiles, or loads what was compiled
-        learner.learn(simulation, 1)
-        begun, episodes, update = cpu_s(), simulation.cpu_s, learner.cpu_s
-        for iteration in range(2, 2 + ITERATIONS):
-            learner.learn(simulation, iteration)
+def measure(workers: int | str, out: Path) -> tuple[float, float, float]:
+    """CPU time of an iteration over all processes, of its episodes and of its update, s."""
+    with one_thread(), ClusterTraining(CONFIG, out, workers=workers).started() as training:
+        training.learn(0)  # compiles, or loads what was compiled
+        training.learn(1)
+        begun = cpu_s()
+        measured = [training.learn(iteration) for iteration in range(2, 2 + ITERATIONS)]
         return (
             (cpu_s() - begun) / ITERATIONS,
-            (simulation.cpu_s - episodes) / ITERATIONS,
-            (learner.cpu_s - update) / ITERATIONS,
+            sum(each["rollout_cpu_s"] for each in measured) / ITERATIONS,
+            sum(each["update_cpu_s"] for each in measured) / ITERATIONS,
         )
 
 
 @pytest.mark.parametrize(
     "workers", [pytest.param(2, id="processes"), pytest.param("ray:2", id="ray", marks=NEEDS_RAY)]
 )
-def test_workers_cost_a_tenth_of_an_iteration_at_most(workers: int | str) -> None:
-    """What is neither an episode nor the update: sending, receiving, and whoever sees to it."""
+def test_workers_cost_a_tenth_of_an_iteration_at_most(workers: int | str, tmp_path: Path) -> None:
+    """All CPU time that is not that of episodes and update in one process: sending and receiving."""
     assert (CONFIG.episodes.sequences * CONFIG.episodes.per_sequence, CONFIG.workload.jobs) == (16, 20)
-    alone, with_them = measure(1), measure(workers)
-    costs = {name: each[0] - each[1] - each[2] for name, each in (("alone", alone), ("them", with_them))}
-    share = (costs["them"] - costs["alone"]) / with_them[0]
+    alone, with_them = measure(1, tmp_path / "alone"), measure(workers, tmp_path / "them")
+    share = (with_them[0] - alone[0]) / with_them[0]
     print(
         f"\n{alone[0]:.2f} s of CPU an iteration in one process, {with_them[0]:.2f} s with {workers}: episodes "
         f"{with_them[1]:.2f} s, update {with_them[2]:.2f} s, workers {share:.1%}",
@@ -75,19 +71,19 @@ def test_workers_cost_a_tenth_of_an_iteration_at_most(workers: int | str) -> Non
     assert share <= AT_MOST
 
 
-def test_what_travels_and_what_is_serial() -> None:
+def test_what_travels_and_what_is_serial(tmp_path: Path) -> None:
     conditions = CONFIG.conditions()
-    learner = Learner(CONFIG, conditions, "cpu")
     plans = [plan for group in plan_iteration(CONFIG, 0) for plan in group]
-    with one_thread(), Simulation(conditions, learner.policy.config, 1) as simulation:
-        learner.learn(simulation, 0)
-        samples = simulation.roll_out(learner.policy, plans)
-        measured = learner.learn(simulation, 1)
+    with one_thread(), ClusterTraining(CONFIG, tmp_path / "out").started() as training:
+        training.learn(0)
+        policy = training.policy
+        samples = roll_out(policy, start_episodes(policy.config, conditions, plans))
+        measured = training.learn(1)
     with FlopCounterMode(display=False) as flops:
-        samples.evaluate(learner.policy, np.arange(len(samples)))[0].sum().backward()
+        samples.evaluate(policy, np.arange(len(samples)))[0].sum().backward()
     sizes = {
         "once": conditions,
-        "weights": learner.policy.arrays,
+        "weights": policy.arrays,
         "plans": plans,
         "samples": samples,
     }

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
 
-from decima.learning import Algorithm, Baseline, Batch, Curve, Returns, UpdateReport, take_step
+from decima.learning import Baseline, Curve, Reinforce, Returns, take_step
+from decima.learning.cluster.rollout import Trajectories
+from decima.policy import Policy
 
 
 class Forgetful(Returns):
@@ -47,17 +48,24 @@ class PastMean(Baseline):
         self.total, self.count = float(state["total"]), int(state["count"])
 
 
-class Better(Algorithm):
-    """Makes what was better than expected more likely, by one step, however much better it was."""
+class Better(Reinforce):
+    """Makes decisions that earned more than was expected more likely, by one step, however much more it was."""
 
-    def update(self, network: nn.Module, optimiser: torch.optim.Optimizer, batch: Batch) -> UpdateReport:
-        samples = np.flatnonzero(batch.advantage > 0)
-        log_probability, entropy = batch.evaluate(samples if samples.size else np.arange(1))
+    def update(
+        self,
+        policy: Policy,
+        optimiser: torch.optim.Optimizer,
+        samples: Trajectories,
+        advantage: NDArray[np.float64],
+        *,
+        random: np.random.Generator,
+        entropy_weight: float,
+        max_gradient_norm: float,
+    ) -> dict[str, float]:
+        better = np.flatnonzero(advantage > 0)
+        log_probability, entropy = samples.evaluate(policy, better if better.size else np.arange(1))
         loss = -log_probability.mean()
         optimiser.zero_grad()
-        (loss - batch.entropy_weight * entropy.mean()).backward()
-        norm = take_step(network, optimiser, loss.item(), max_gradient_norm=batch.max_gradient_norm)
-        nan = float("nan")
-        return UpdateReport(
-            loss.item(), entropy.mean().item(), kl=nan, clipped=nan, gradient_norm=norm, steps=1
-        )
+        (loss - entropy_weight * entropy.mean()).backward()
+        norm = take_step(policy, optimiser, loss.item(), max_gradient_norm=max_gradient_norm)
+        return {"loss": loss.item(), "entropy": entropy.mean().item(), "gradient_norm": norm, "steps": 1}

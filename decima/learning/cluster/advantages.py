@@ -1,23 +1,31 @@
-"""Advantages: how much more each decision earned than was to be expected (Decima, section 5.3)."""
+"""Advantages: how much more each decision earned than was to be expected (Decima, section 5.3).
+
+In the order of the computation: *returns* (total, discounted, or differential reward), their *baseline* (the
+input-dependent baseline of Decima: the mean over the other episodes of the same job sequence), and, with a critic,
+generalised advantage estimation (*GAE*; Schulman et al., 2016) in continuous time. ``Advantages`` puts them together.
+"""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from decima.learning.baselines import Baseline, Curve, HeuristicBaseline, NoBaseline, SequenceBaseline
-from decima.learning.cluster.critic import LIVE_JOBS, NUM_SUMS, LinearCritic, relative_scale
-from decima.learning.cluster.curriculum import EpisodePlan, episode_specs
-from decima.learning.cluster.rollout import Trajectories, roll_out_scheduler
-from decima.learning.part import TrainingPart, wrong_part
-from decima.learning.returns import DifferentialReturns, DiscountedReturns, Returns, TotalReturns
-from decima.policy.parts import build_part, is_own
+from decima.learning.checkpoint import TrainingPart
+from decima.learning.cluster.rollout import (
+    LIVE_JOBS,
+    NUM_LOADS,
+    EpisodePlan,
+    Trajectories,
+    record_scheduler,
+    start_episodes,
+)
+from decima.policy.parts import build_part
 from decima.registry import make_scheduler
 
 if TYPE_CHECKING:
@@ -25,61 +33,323 @@ if TYPE_CHECKING:
     from decima.learning.cluster.config import TrainingConfig
     from decima.policy.policy import Policy
 
-__all__ = ["Advantages"]
+__all__ = [
+    "Advantages",
+    "Baseline",
+    "Curve",
+    "DifferentialReturns",
+    "DiscountedReturns",
+    "LinearCritic",
+    "Returns",
+    "SequenceBaseline",
+    "accumulate",
+    "gae",
+    "mean_at",
+    "relative_scale",
+]
 
-#: What the unit of relative returns counts as, ms.
+Floats = NDArray[np.float64]
+
+#: Offset between the job arrivals of a curve, ms; longer than any episode, so that no value is interpolated across one.
+APART_MS = 1e9
+#: Ridge of the critic's least squares, which defines the fit while the loads have not varied.
+RIDGE = 1e-6
+#: Value of the unit of relative returns, ms.
 UNIT_MS = 1000.0
 
 
-class Advantages:
-    """Returns less their baseline; or, with a critic, its GAE advantages less the same baseline of them.
+# Returns.
 
-    With ``returns.relative``, the mean time that jobs spend in the system counts as 1 s, of each group its own: a
-    horizon of 8 s is eight times as long as it. Where all times are longer by some factor, advantages are the same.
+
+class Returns(TrainingPart):
+    """Total reward: the sum of all rewards that follow (Decima, for batches). Custom returns are subclasses."""
+
+    def observe(self, reward: Floats, time_ms: Floats, end_ms: float) -> None:
+        """See one episode of the iteration, before any returns are computed; arguments as in ``steps``."""
+
+    def steps(self, reward: Floats, time_ms: Floats, end_ms: float) -> tuple[Floats, Floats]:
+        """Compute rewards and discounts of one episode.
+
+        Args:
+            reward: float64 [n]; from each sample to the next.
+            time_ms: float64 [n]; time of each sample, ms.
+            end_ms: end of the episode, ms.
+
+        Returns:
+            Rewards, float64 [n], and the discount of all that follows each sample, float64 [n].
+        """
+        return reward, np.ones_like(reward)
+
+    def checked_steps(self, reward: Floats, time_ms: Floats, end_ms: float) -> tuple[Floats, Floats]:
+        """Call ``steps``; raise ``PartError`` unless it returns two arrays of shape [n]."""
+        found = self.steps(reward, time_ms, end_ms)
+        shapes = [np.shape(each) for each in found] if isinstance(found, tuple) else []
+        if shapes != [reward.shape] * 2:
+            got = ", ".join(str(list(shape)) for shape in shapes) or type(found).__name__
+            raise self.wrong("returns.kind", f"two arrays of shape {list(reward.shape)}, gave {got}")
+        return found
+
+
+class DiscountedReturns(Returns):
+    """Discounted reward in continuous time: a reward dt later counts ``exp(-dt / horizon)``.
+
+    A reward counts as spread evenly over the time in which it was earned.
 
     Args:
-        config: which returns, critic and baseline.
-        conditions: for the baseline of a heuristic, which is run on the same sequences.
+        horizon_ms: horizon, ms.
+    """
+
+    def __init__(self, horizon_ms: float) -> None:
+        self.horizon_ms = horizon_ms
+
+    def steps(self, reward: Floats, time_ms: Floats, end_ms: float) -> tuple[Floats, Floats]:
+        """See ``Returns``."""
+        ages = np.diff(time_ms, append=end_ms) / self.horizon_ms
+        # Mean of exp(-x) over [0, age]; 1 where no time passes.
+        spread = np.divide(-np.expm1(-ages), ages, out=np.ones_like(ages), where=ages > 0)
+        return reward * spread, np.exp(-ages)
+
+
+class DifferentialReturns(Returns):
+    """Differential reward: less the average reward per time (Decima, appendix B).
+
+    The average is a moving one, over the last samples of all episodes; samples that take no time do not count.
+
+    Args:
+        window: number of samples in the average.
+    """
+
+    def __init__(self, window: int) -> None:
+        self.recent: deque[tuple[float, float]] = deque(maxlen=window)
+
+    def observe(self, reward: Floats, time_ms: Floats, end_ms: float) -> None:
+        """Add an episode to the average."""
+        durations = np.diff(time_ms, append=end_ms)
+        took_time = durations > 0
+        self.recent.extend(zip(reward[took_time].tolist(), durations[took_time].tolist(), strict=True))
+
+    @property
+    def rate(self) -> float:
+        """Average reward per ms."""
+        duration = sum(duration for _, duration in self.recent)
+        return sum(reward for reward, _ in self.recent) / duration if duration > 0 else 0.0
+
+    def steps(self, reward: Floats, time_ms: Floats, end_ms: float) -> tuple[Floats, Floats]:
+        """See ``Returns``."""
+        durations = np.diff(time_ms, append=end_ms)
+        return reward - self.rate * durations, np.ones_like(reward)
+
+
+def accumulate(values: Floats, factors: Floats, bootstrap_value: float = 0.0) -> Floats:
+    """Compute ``result[i] = values[i] + factors[i] * result[i + 1]``; the bootstrap value is ``result[n]``.
+
+    Rewards and discounts give returns; TD errors and discounts times lambda give GAE.
+    """
+    result = np.empty_like(values)
+    later: Any = bootstrap_value
+    for place in range(len(values) - 1, -1, -1):
+        later = result[place] = values[place] + factors[place] * later
+    return result
+
+
+# Baselines.
+
+
+class Curve(NamedTuple):
+    """Values over the time of one episode, such as its returns.
+
+    Attributes:
+        time_ms: float64 [n], ascending, ms.
+        value: float64 [n] or [n, k].
+        end_ms: end of the episode, ms; all values are 0 after it.
+        arrived: int64 [n]; number of jobs that had arrived. Values may jump when a job arrives.
+    """
+
+    time_ms: Floats
+    value: Floats
+    end_ms: float
+    arrived: NDArray[np.int64]
+
+
+class Baseline(TrainingPart):
+    """No baseline: nothing is expected. Custom baselines are subclasses."""
+
+    def __call__(self, curves: Sequence[Curve]) -> list[Floats]:
+        """Compute the expected values of a group of episodes.
+
+        Args:
+            curves: returns of episodes of one job sequence; with a critic, their GAE advantages.
+
+        Returns:
+            One array for each episode, float64, of the shape of its values.
+        """
+        return [np.zeros_like(curve.value) for curve in curves]
+
+
+class SequenceBaseline(Baseline):
+    """Input-dependent baseline: the mean of the other episodes of the same job sequence, at the same time.
+
+    They have the same arrivals, so they differ only by decisions (Decima, section 5.3, challenge 2; Mao et al., 2019).
+    Leaving the episode itself out keeps the gradient unbiased. A single episode has the baseline 0.
+    """
+
+    def __call__(self, curves: Sequence[Curve]) -> list[Floats]:
+        """See ``Baseline``."""
+        if len(curves) < 2:
+            return super().__call__(curves)
+        others = ([*curves[:own], *curves[own + 1 :]] for own in range(len(curves)))
+        return [mean_at(curve, each) for curve, each in zip(curves, others, strict=True)]
+
+
+def mean_at(own: Curve, others: Sequence[Curve]) -> Floats:
+    """Average other curves at an episode's times: those with a sample between the same two arrivals, else all."""
+    known = np.array([np.isin(own.arrived, other.arrived) for other in others])
+    weight = np.where(known.any(axis=0), known, True)
+    values = np.array([_at(own, other) for other in others])
+    weight = weight.reshape(weight.shape + (1,) * (values.ndim - weight.ndim))
+    mean: Floats = (values * weight).sum(axis=0) / weight.sum(axis=0)
+    return mean
+
+
+def _at(own: Curve, other: Curve) -> Floats:
+    """Interpolate another curve linearly at an episode's times, but not across an arrival."""
+    if not other.time_ms.size:
+        return np.zeros_like(own.value)
+    known = np.append(other.time_ms, other.end_ms) + APART_MS * np.append(other.arrived, other.arrived[-1])
+    wanted = own.time_ms + APART_MS * own.arrived
+    columns = other.value.reshape(other.time_ms.size, -1).T
+    values = [np.interp(wanted, known, np.append(column, 0.0)) for column in columns]
+    return np.column_stack(values).reshape(own.value.shape)
+
+
+# A critic, and GAE.
+
+
+class LinearCritic:
+    """Critic without a network: a linear function of the load (see ``rollout.load_of``), fitted by least squares.
+
+    How much work lies before a job decides how long it stays, so a few sums explain most of the returns. The fit is to
+    differences between episodes of one job sequence: returns as such vary mostly with the jobs still to come.
+
+    Args:
+        decay: weight that an iteration keeps in the next iteration's fit.
+
+    Attributes:
+        moments: float64 [7, 8]; sums of products of loads with loads and with returns.
+    """
+
+    def __init__(self, decay: float = 0.95) -> None:
+        self.decay = decay
+        self.moments = np.zeros((NUM_LOADS, NUM_LOADS + 1))
+
+    def observe(self, load: Floats, returns: Floats) -> None:
+        """Add loads, float64 [n, 7], and returns, float64 [n], both as differences to other episodes."""
+        self.moments *= self.decay
+        self.moments += load.T @ np.column_stack([load, returns])
+
+    def expect(self, load: Floats) -> Floats:
+        """Compute the value of loads, float64 [n]; 0 before anything was observed."""
+        gram, target = self.moments[:, :-1], self.moments[:, -1]
+        ridge = np.diag(RIDGE * (np.diag(gram) + 1e-9))
+        weights = np.linalg.solve(gram + ridge, target)
+        return np.asarray(load @ weights, dtype=np.float64)
+
+
+def gae(
+    rewards: Floats, discounts: Floats, values: Floats, time_ms: Floats, end_ms: float, horizon_ms: float
+) -> Floats:
+    """Compute the GAE advantages of one episode in continuous time, float64 [n].
+
+    Args:
+        rewards: float64 [n].
+        discounts: float64 [n].
+        values: float64 [n + 1]; the critic's values, with the bootstrap value at the end.
+        time_ms: float64 [n], ms.
+        end_ms: end of the episode, ms.
+        horizon_ms: GAE lambda is ``exp(-dt / horizon_ms)``.
+    """
+    td_error = rewards + discounts * values[1:] - values[:-1]
+    gae_lambda = np.exp(-np.diff(time_ms, append=end_ms) / horizon_ms)
+    return accumulate(td_error, discounts * gae_lambda)
+
+
+# All of it.
+
+
+class Advantages:
+    """Returns less their baseline; with a critic, GAE advantages less the same baseline.
+
+    With ``returns.relative``, the mean time that jobs spend in the system is the unit of time, for each group of
+    episodes its own. Where all times are longer by some factor, advantages are the same.
+
+    Args:
+        config: settings of the training.
+        conditions: cluster and job sequences, on which the heuristic of a heuristic baseline is run.
     """
 
     def __init__(self, config: TrainingConfig, conditions: Conditions) -> None:
-        self._heuristic = config.baseline.scheduler if config.baseline.kind == "heuristic" else None
-        self._baseline = _make_baseline(config)
-        self._fixed_sequences = config.episodes.fixed_sequences
-        self._conditions = conditions
-        self._relative = config.returns.relative
-        self._returns = _make_returns(config)
-        critic = config.critic
-        self._critic = None if critic is None else LinearCritic(critic.gae_horizon * 1000, critic.decay)
+        self._config, self._conditions = config, conditions
+        returns, baseline = config.returns, config.baseline
+        known_returns = {
+            "total": Returns(),
+            "discounted": DiscountedReturns(returns.horizon * 1000),
+            "differential": DifferentialReturns(returns.window),
+        }
+        known_baselines = {"sequence": SequenceBaseline(), "none": Baseline(), "heuristic": Baseline()}
+        self._returns: Returns = known_returns.get(returns.kind) or build_part(
+            returns.kind, Returns, **(returns.options or {})
+        )
+        self._baseline: Baseline = known_baselines.get(baseline.kind) or build_part(
+            baseline.kind, Baseline, **(baseline.options or {})
+        )
+        self._parts: dict[str, TrainingPart] = {"returns": self._returns, "baseline": self._baseline}
+        self._critic = LinearCritic() if config.critic is None else LinearCritic(config.critic.decay)
 
     def __call__(
         self, policy: Policy, samples: Trajectories, groups: Sequence[Sequence[EpisodePlan]]
-    ) -> NDArray[np.float64]:
-        """The advantages of an iteration's samples, float64 [n].
-
-        Args:
-            policy: what chose; a heuristic's run is seen as it would see it.
-            samples: n of them.
-            groups: the episodes, in order, in groups that have one baseline.
-        """
-        episodes = range(samples.num_episodes)
+    ) -> Floats:
+        """Compute the advantages of an iteration's samples, float64 [n]; episodes of a group share a baseline."""
         units_ms = self._units_ms(samples, groups)
-        if self._relative:
+        if self._config.returns.relative:
             samples = _in_units(samples, np.repeat(units_ms, [len(group) for group in groups]))
-        for episode in episodes:
+        for episode in range(samples.num_episodes):
             self._returns.observe(*_rewards(samples, episode))
-        curves = [self._returns_of(samples, episode) for episode in episodes]
-        if self._critic is not None:
-            self._teach(self._critic, samples, curves, groups)
-            curves = [self._gae(self._critic, samples, episode) for episode in episodes]
-        parts = []
+        if self._config.critic is not None:
+            self._teach(samples, groups)
+        parts: list[Floats] = []
         for group, unit_ms in zip(groups, units_ms, strict=True):
-            own = [curves[plan.episode] for plan in group]
-            parts += _less(own, self._expected(policy, group, own, unit_ms))
+            own = [self._curve(samples, plan.episode) for plan in group]
+            expected = self._expected(policy, group, own, unit_ms)
+            parts += [curve.value - each for curve, each in zip(own, expected, strict=True)]
         return np.concatenate(parts)
 
+    def state(self) -> dict[str, Any]:
+        """Return the state for checkpoints: average reward, critic, and that of custom returns and baselines."""
+        recent = self._returns.recent if isinstance(self._returns, DifferentialReturns) else ()
+        return {
+            "window": torch.tensor(list(recent), dtype=torch.float64).reshape(-1, 2),
+            "critic": torch.from_numpy(self._critic.moments.copy()),
+            **{name: part.state() for name, part in self._parts.items() if part.state()},
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Restore the result of ``state``.
+
+        Raises:
+            AttributeError, KeyError, RuntimeError, TypeError, ValueError: the state is damaged or of another training.
+        """
+        for name, shape in (("window", (len(state["window"]), 2)), ("critic", (NUM_LOADS, NUM_LOADS + 1))):
+            if state[name].shape != shape:
+                raise ValueError(f"{name} must have shape {shape}")
+        if isinstance(self._returns, DifferentialReturns):
+            self._returns.recent.extend((reward, duration) for reward, duration in state["window"].tolist())
+        self._critic.moments = state["critic"].numpy().copy()
+        for name, part in self._parts.items():
+            if name in state:
+                part.restore(state[name])
+
     def _units_ms(self, samples: Trajectories, groups: Sequence[Sequence[EpisodePlan]]) -> list[float]:
-        """Of each group, the mean time that a job spends in the system until the end of an episode, ms."""
+        """Return the mean time that a job spends in the system in each group of episodes, ms."""
         units_ms = []
         for group in groups:
             own = [plan.episode for plan in group]
@@ -89,119 +359,66 @@ class Advantages:
             units_ms.append(mean_ms if mean_ms > 0 else UNIT_MS)
         return units_ms
 
-    def state(self) -> dict[str, Any]:
-        """What was learned of the rewards so far.
-
-        ``window`` (float64 [n, 2]) and ``critic`` (float64 [7, 8]); and of ``returns`` and ``baseline`` of the user's
-        own what they remember.
-        """
-        recent = self._returns.recent if isinstance(self._returns, DifferentialReturns) else ()
-        moments = (self._critic or LinearCritic(math.inf)).moments
-        return {
-            "window": torch.tensor(list(recent), dtype=torch.float64).reshape(-1, 2),
-            "critic": torch.from_numpy(moments.copy()),
-            **{name: part.state() for name, part in self._parts.items() if part.state()},
-        }
-
-    @property
-    def _parts(self) -> dict[str, TrainingPart]:
-        return {"returns": self._returns, "baseline": self._baseline}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Go on from what ``state`` gave.
-
-        Raises:
-            AttributeError, KeyError, RuntimeError, TypeError, ValueError: it is of something else, or damaged.
-        """
-        for name, shape in (("window", (len(state["window"]), 2)), ("critic", (NUM_SUMS, NUM_SUMS + 1))):
-            if state[name].shape != shape:
-                raise ValueError(f"{name} must have shape {shape}")
-        if isinstance(self._returns, DifferentialReturns):
-            self._returns.recent.extend((reward, duration) for reward, duration in state["window"].tolist())
-        if self._critic is not None:
-            self._critic.moments = state["critic"].numpy().copy()
-        for name, part in self._parts.items():
-            if name in state:
-                part.restore(state[name])
-
-    def _returns_of(self, samples: Trajectories, episode: int) -> Curve:
-        """The returns of an episode."""
-        bootstrap_value = 0.0 if self._critic is None else _bootstrap_value(self._critic, samples, episode)
-        return self._over_time(samples, episode, self._returns(*_rewards(samples, episode), bootstrap_value))
-
-    def _gae(self, critic: LinearCritic, samples: Trajectories, episode: int) -> Curve:
-        """The critic's advantages of an episode; a baseline takes from them what its sequence does to all."""
-        load, bootstrap_value = (
-            samples.load[samples.samples(episode)],
-            _bootstrap_value(critic, samples, episode),
-        )
-        value = critic.advantages(self._returns, load, *_rewards(samples, episode), bootstrap_value)
-        return self._over_time(samples, episode, value)
-
-    def _over_time(self, samples: Trajectories, episode: int, value: NDArray[np.float64]) -> Curve:
-        """Values of an episode's samples; where sequences are not fixed, their arrivals have nothing in common."""
-        own = samples.samples(episode)
+    def _curve(self, samples: Trajectories, episode: int, with_critic: bool = True) -> Curve:
+        """Return the returns of an episode, or its GAE advantages if there is a critic."""
+        own, critic = samples.samples(episode), self._config.critic
+        reward, time_ms, end_ms = _rewards(samples, episode)
+        rewards, discounts = self._returns.checked_steps(reward, time_ms, end_ms)
+        # Bootstrap value of a truncated episode; 0 without a critic, and for a complete one, whose load is 0.
+        bootstrap_value = 0.0 if critic is None else float(self._critic.expect(samples.end_load[episode]))
+        if critic is None or not with_critic:
+            value = accumulate(rewards, discounts, bootstrap_value)
+        else:
+            values = np.append(self._critic.expect(samples.load[own]), bootstrap_value)
+            value = gae(rewards, discounts, values, time_ms, end_ms, critic.gae_horizon * 1000)
         arrived = samples.arrived[own]
-        if not self._fixed_sequences:
+        if not self._config.episodes.fixed_sequences:  # then arrivals of the episodes have nothing in common
             arrived = np.zeros_like(arrived)
-        return Curve(samples.time_ms[own], value, float(samples.end_ms[episode]), arrived)
+        return Curve(time_ms, value, end_ms, arrived)
 
-    def _teach(
-        self,
-        critic: LinearCritic,
-        samples: Trajectories,
-        curves: Sequence[Curve],
-        groups: Sequence[Sequence[EpisodePlan]],
-    ) -> None:
-        """Show the critic how returns differ within each group, and the loads that did it."""
-        both = [
-            curve._replace(value=np.column_stack([samples.load[samples.samples(episode)], curve.value]))
-            for episode, curve in enumerate(curves)
-        ]
-        parts = []
+    def _teach(self, samples: Trajectories, groups: Sequence[Sequence[EpisodePlan]]) -> None:
+        """Fit the critic to the differences of returns and loads within each group."""
+        parts: list[Floats] = []
+        returns = [self._curve(samples, each, with_critic=False) for each in range(samples.num_episodes)]
         for group in groups:
-            own = [both[plan.episode] for plan in group]
-            parts += _less(own, SequenceBaseline()(own))
+            both = []
+            for plan in group:
+                curve, load = returns[plan.episode], samples.load[samples.samples(plan.episode)]
+                both.append(curve._replace(value=np.column_stack([load, curve.value])))
+            expected = SequenceBaseline()(both)
+            parts += [curve.value - each for curve, each in zip(both, expected, strict=True)]
         difference = np.concatenate(parts)
-        critic.observe(difference[:, :-1], difference[:, -1])
+        self._critic.observe(difference[:, :-1], difference[:, -1])
 
     def _expected(
         self, policy: Policy, group: Sequence[EpisodePlan], curves: Sequence[Curve], unit_ms: float
-    ) -> list[NDArray[np.float64]]:
-        """The baseline of the episodes of a group."""
-        if self._heuristic is not None:
-            return HeuristicBaseline(self._heuristic_runs(policy, group, unit_ms, self._heuristic))(curves)
+    ) -> list[Floats]:
+        """Return the baseline of the episodes of a group."""
+        if self._config.baseline.kind == "heuristic":
+            seeds = [plan.sequence_seed for plan in group]
+            unique = {plan.sequence_seed: plan for plan in group}.values()
+            runs = {plan.sequence_seed: self._heuristic_run(policy, plan, unit_ms) for plan in unique}
+            return [mean_at(curve, [runs[seed]]) for curve, seed in zip(curves, seeds, strict=True)]
         expected, shapes = self._baseline(curves), [curve.value.shape for curve in curves]
         if not isinstance(expected, list | tuple) or [np.shape(each) for each in expected] != shapes:
-            raise wrong_part("baseline.kind", self._baseline, "an array like the values of each episode")
+            raise self._baseline.wrong("baseline.kind", "an array like the values of each episode")
         return list(expected)
 
-    def _heuristic_runs(
-        self, policy: Policy, group: Sequence[EpisodePlan], unit_ms: float, heuristic: str
-    ) -> list[Curve]:
-        """What the heuristic makes of the sequence of each episode."""
-        runs: dict[int, Curve] = {}  # the same sequence need not be run twice
-        specs = episode_specs(self._conditions, group)
-        for spec in specs:
-            seed = spec.sequence.seed
-            if seed not in runs:
-                scheduler = make_scheduler(heuristic, seed)
-                run = roll_out_scheduler(scheduler, policy.config, [spec])
-                if self._relative:
-                    run = _in_units(run, np.array([unit_ms]))
-                runs[seed] = (
-                    self._returns_of(run, 0) if self._critic is None else self._gae(self._critic, run, 0)
-                )
-        return [runs[spec.sequence.seed] for spec in specs]
+    def _heuristic_run(self, policy: Policy, plan: EpisodePlan, unit_ms: float) -> Curve:
+        """Run the heuristic of a heuristic baseline on an episode's job sequence."""
+        scheduler = make_scheduler(self._config.baseline.scheduler, plan.sequence_seed)
+        run = record_scheduler(scheduler, start_episodes(policy.config, self._conditions, [plan]))
+        return self._curve(_in_units(run, np.array([unit_ms])) if self._config.returns.relative else run, 0)
 
 
-def _in_units(samples: Trajectories, unit_ms: NDArray[np.float64]) -> Trajectories:
-    """The same episodes, as if each one's unit were ``UNIT_MS``.
+def _rewards(samples: Trajectories, episode: int) -> tuple[Floats, Floats, float]:
+    """Return rewards and times of an episode's samples, and its end."""
+    own = samples.samples(episode)
+    return samples.reward[own], samples.time_ms[own], float(samples.end_ms[episode])
 
-    Args:
-        samples: E episodes.
-        unit_ms: float64 [E].
-    """
+
+def _in_units(samples: Trajectories, unit_ms: Floats) -> Trajectories:
+    """Rescale the times of E episodes so that the unit of each, float64 [E], becomes ``UNIT_MS``."""
     factor = UNIT_MS / unit_ms
     scale = relative_scale(factor, samples.num_executors)
     of_sample = np.repeat(np.arange(samples.num_episodes), np.diff(samples.first))
@@ -215,36 +432,16 @@ def _in_units(samples: Trajectories, unit_ms: NDArray[np.float64]) -> Trajectori
     )
 
 
-def _bootstrap_value(critic: LinearCritic, samples: Trajectories, episode: int) -> float:
-    """The return to expect after the end of an episode: 0 unless it was truncated."""
-    return float(critic.expect(samples.end_load[episode]))
+def relative_scale(factor: Floats, num_executors: NDArray[np.int64]) -> Floats:
+    """Return factors, float64 [E, 7], that turn ``load_of`` into the same sums of relative times.
 
+    There, w is the work over the number of executors, rescaled; ``load_of`` has divided the fourth and the sixth sum by
+    the number of executors already.
 
-def _less(curves: Sequence[Curve], expected: Sequence[NDArray[np.float64]]) -> list[NDArray[np.float64]]:
-    """The curves' values less what was expected of each."""
-    return [curve.value - each for curve, each in zip(curves, expected, strict=True)]
-
-
-def _rewards(samples: Trajectories, episode: int) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
-    """Rewards and times of an episode's samples, and its end."""
-    own = samples.samples(episode)
-    return samples.reward[own], samples.time_ms[own], float(samples.end_ms[episode])
-
-
-def _make_returns(config: TrainingConfig) -> Returns:
-    returns = config.returns
-    if is_own(returns.kind):
-        own: Returns = build_part(returns.kind, Returns, **(returns.options or {}))
-        return own
-    if returns.kind == "discounted":
-        return DiscountedReturns(returns.horizon * 1000)
-    return DifferentialReturns(returns.window) if returns.kind == "differential" else TotalReturns()
-
-
-def _make_baseline(config: TrainingConfig) -> Baseline:
-    """That of the settings; a heuristic's runs are another one for each group."""
-    baseline = config.baseline
-    if is_own(baseline.kind):
-        own: Baseline = build_part(baseline.kind, Baseline, **(baseline.options or {}))
-        return own
-    return SequenceBaseline() if baseline.kind == "sequence" else NoBaseline()
+    Args:
+        factor: float64 [E]; factor of all times.
+        num_executors: int64 [E].
+    """
+    one, share = np.ones_like(factor), factor / num_executors
+    root = np.sqrt(share)
+    return np.column_stack([one, one, share, factor, root, factor, root])

@@ -1,7 +1,7 @@
-"""What is trained, on what, and how: the settings of a training run, and the YAML files that hold them.
+"""Settings of a training on clusters, read from YAML.
 
-A file gives those that differ from the defaults, under the names below (``cluster:`` with ``executors: 50`` under it);
-a few such files come with the project, see ``RECIPES``. Times are seconds, as everywhere that people write.
+A file holds the settings that differ from the defaults (``cluster:`` with ``executors: 50`` under it); ``RECIPES`` are
+files that come with the project. Times are in seconds.
 """
 
 from __future__ import annotations
@@ -29,32 +29,28 @@ from decima.learning.cluster.sections import (
     WorkloadSection,
 )
 from decima.learning.cluster.settings import SettingsConditions, SettingsSection
-from decima.learning.config import RunConfig
+from decima.learning.config import CLONING_OFFSET, RUN_SEEDS, VALIDATION_SEEDS, RunConfig
 from decima.settings import Recipes, read_settings
 from workloads.arrivals import JobSequence, RandomStream, random_stream
 from workloads.sources.open import EMBEDDED
 
 __all__ = ["RECIPES", "TrainingConfig", "read_config", "workload_overrides"]
 
-#: Those of ``decima train``.
+#: Recipes of ``decima train``.
 RECIPES = Recipes(resources.files("decima.learning.cluster") / "recipes")
 
-#: More would reach the seeds of another run.
+#: Maximum number of sequences; more would reach the seeds of another run.
 MAX_SEQUENCES = 800_000_000
 
 
 @dataclass(frozen=True, eq=False)
 class _Streams(Conditions):
-    """Conditions whose streams are of different density.
-
-    Args:
-        intervals_ms: mean times between Poisson arrivals, ms; a seed has one of them, each as likely.
-    """
+    """Conditions whose sequences draw their mean time between arrivals from ``intervals_ms``, ms, by their seed."""
 
     intervals_ms: tuple[float, ...] = (25_000.0,)
 
     def sequence(self, seed: int) -> JobSequence:
-        """The jobs of one seed."""
+        """Return the job sequence of a seed."""
         which = random_stream(seed, RandomStream.TRAINING).integers(len(self.intervals_ms))
         return self.draw(seed, self.intervals_ms[which])
 
@@ -87,7 +83,7 @@ class TrainingConfig(RunConfig):
 
     @model_validator(mode="after")
     def _check_settings(self) -> TrainingConfig:
-        """Refuse beside ``settings`` what would have no effect, or no sense."""
+        """Refuse settings that have no effect, or make no sense, beside ``settings``."""
         if self.settings is None:
             return self
         for name in ("executors", "classes", "moving_delay"):
@@ -101,8 +97,28 @@ class TrainingConfig(RunConfig):
             raise ValueError("episodes.fixed_sequences: expected true beside settings")
         return self
 
+    @property
+    def training_seeds(self) -> range:
+        """Sequence seeds of all training episodes, in the order of the iterations."""
+        episodes, first = self.episodes, (1 + self.seed) * RUN_SEEDS
+        stop = first + self.iterations * episodes.sequences * episodes.per_sequence
+        return range(first, stop, episodes.per_sequence if episodes.fixed_sequences else 1)
+
+    @property
+    def validation_seeds(self) -> range:
+        """Seeds of the validation sequences; with settings, those of one cell after the other."""
+        num_cells = 1 if self.settings is None else self.validation.cells
+        return range(VALIDATION_SEEDS, VALIDATION_SEEDS + num_cells * self.validation.sequences)
+
+    @property
+    def cloning_seeds(self) -> range:
+        """Seeds of the sequences that the cloned scheduler runs."""
+        first = (1 + self.seed) * RUN_SEEDS + CLONING_OFFSET
+        cloning = self.behaviour_cloning
+        return range(first, first + (cloning.sequences if cloning is not None else 0))
+
     def conditions(self) -> Conditions:
-        """The cluster, and how sequences are drawn, as comparisons have it.
+        """Return the cluster, and how job sequences are drawn, as comparisons take them.
 
         Raises:
             WorkloadError: the workload cannot be read, or no jobs can be drawn from it.
@@ -129,7 +145,7 @@ class TrainingConfig(RunConfig):
 
 
 def workload_overrides(name: str | Path) -> list[str]:
-    """Settings, as ``read_config`` takes them, that name a workload.
+    """Return the settings, as ``key=value``, that select a workload.
 
     Args:
         name: ``tpch``, ``synthetic``, a workload file, or a folder of published TPC-H profiles.
@@ -141,5 +157,5 @@ def workload_overrides(name: str | Path) -> list[str]:
 
 
 def read_config(source: str | Path, overrides: Sequence[str] = ()) -> TrainingConfig:
-    """Read the settings of a training run, see ``settings.read_settings``."""
+    """Read the settings of a training, see ``decima.settings.read_settings``."""
     return read_settings(TrainingConfig, RECIPES, source, overrides)

@@ -1,7 +1,12 @@
-"""Episodes for training: many simulators in lock-step, one pass through the network for all of them per step.
+"""Rollouts: the episodes of an iteration, run by the policy in lock-step, and the samples that they leave.
 
-Decisions with one legal answer never reach the network and are no samples, nor are those that are not learned from;
-their rewards belong to the sample before.
+Which episodes an iteration has follows from the seed of the run and the number of the iteration alone. With a
+curriculum (Decima, section 5.3, challenge 1), episodes are truncated at a random time, later and later on average as
+training goes on. The time is memoryless (exponentially distributed): the policy cannot learn how much of the episode
+is left.
+
+A sample is a decision with more than one legal answer. Other decisions never reach the network; their rewards count for
+the sample before. Worker processes import this module: it needs no PyTorch, whose import takes seconds.
 """
 
 from __future__ import annotations
@@ -14,46 +19,268 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from decima.learning.cluster.critic import NUM_SUMS, load_of
+from decima.learning.config import ENDS, RUN_SEEDS
 from decima.policy.errors import NotFiniteError
 from decima.policy.features import Featurizer
+from decima.policy.files import make_actor
 from decima.policy.graphs import Graphs
-from simulator.cluster.base import BaseCluster
+from decima.registry import make_scheduler
 from simulator.cluster.episode import make_cluster
-from simulator.cluster.observation import Decision, Observation
+from simulator.compiled import compiled
+from workloads.arrivals import RandomStream, random_stream
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from decima.learning.cluster.curriculum import EpisodeSpec
+    from decima.evaluation.conditions import Conditions
+    from decima.learning.cluster.config import TrainingConfig
     from decima.policy.actor import Actor
     from decima.policy.config import PolicyConfig
     from decima.policy.policy import Policy
+    from simulator.cluster.base import BaseCluster
+    from simulator.cluster.config import ClusterConfig
     from simulator.cluster.episode import DecidesStages
+    from simulator.cluster.observation import Decision, Observation
+    from workloads.arrivals import JobSequence
 
-__all__ = ["Trajectories", "roll_out", "roll_out_scheduler"]
+__all__ = [
+    "LIVE_JOBS",
+    "NUM_LOADS",
+    "Episode",
+    "EpisodePlan",
+    "Shared",
+    "Trajectories",
+    "load_of",
+    "plan_iteration",
+    "record_scheduler",
+    "record_sequence",
+    "roll_out",
+    "roll_out_plans",
+    "start_episodes",
+]
+
+#: Number of sums that ``load_of`` returns, and the position of the number of live jobs among them.
+NUM_LOADS, LIVE_JOBS = 7, 1
+#: Unit of work in ``load_of``, ms.
+UNIT_MS = 100_000.0
+
+
+# Which episodes an iteration has.
+
+
+@dataclass(frozen=True)
+class EpisodePlan:
+    """Description of an episode, small enough to be sent to a worker process.
+
+    Attributes:
+        sequence_seed: seed of the job sequence and its task noise.
+        end_ms: time at which the episode is truncated, ms.
+        run_seed: the policy's choices are drawn from (run_seed, iteration, episode).
+        iteration: number of the iteration, from 0.
+        episode: number of the episode in the iteration, from 0.
+        share: fraction of the choices that become samples, evenly spaced.
+    """
+
+    sequence_seed: int
+    end_ms: float
+    run_seed: int
+    iteration: int
+    episode: int
+    share: float = 1.0
+
+
+def plan_iteration(config: TrainingConfig, iteration: int) -> list[list[EpisodePlan]]:
+    """Plan the episodes of an iteration, in groups that share a baseline and a truncation time.
+
+    Episodes of a group end at the same time so that they can be compared (Decima, section 5.3).
+    """
+    episodes = config.episodes
+    groups = []
+    for group in range(episodes.sequences):
+        end_ms = math.inf
+        if config.curriculum is not None:
+            mean_ms = 1000 * config.curriculum.mean_end_s(iteration / config.iterations)
+            stream = random_stream(config.seed, RandomStream.TRAINING, ENDS, iteration, group)
+            end_ms = max(float(stream.exponential(mean_ms)), 1.0)
+        plans = []
+        for place in range(episodes.per_sequence):
+            number = group * episodes.per_sequence + place
+            first = iteration * episodes.sequences * episodes.per_sequence
+            own = first + (group * episodes.per_sequence if episodes.fixed_sequences else number)
+            seed = (1 + config.seed) * RUN_SEEDS + own
+            plans.append(EpisodePlan(seed, end_ms, config.seed, iteration, number, episodes.share))
+        groups.append(plans)
+    return groups
+
+
+# From an episode to its samples.
+
+
+@dataclass(frozen=True, eq=False)
+class _Sample:
+    graph: Graphs
+    stage: int
+    limit: int
+    log_probability: float
+    time_ms: float
+    load: NDArray[np.float64]
+
+
+class Episode:
+    """An episode under way, and the samples taken from it so far.
+
+    Args:
+        policy: shape of the policy: what it sees, and which choices it has.
+        cluster: the cluster.
+        sequence: the jobs.
+        end_ms: time at which the episode is truncated, ms; by default it ends when all jobs are complete.
+        random: random numbers for the policy's choices; None for greedy choices, see ``Policy.act``.
+        share: fraction of the choices that become samples, evenly spaced.
+    """
+
+    def __init__(
+        self,
+        policy: PolicyConfig,
+        cluster: ClusterConfig,
+        sequence: JobSequence,
+        end_ms: float = math.inf,
+        random: np.random.Generator | None = None,
+        share: float = 1.0,
+    ) -> None:
+        self.config, self.sequence = cluster, sequence
+        self.random, self.share = random, share
+        self.cluster = make_cluster(replace(cluster, max_time_ms=end_ms), sequence)
+        self.featurizer = Featurizer(policy)
+        self.observation: Observation | None = None
+        self.samples: list[_Sample] = []
+        self.rewards: list[float] = []
+        self.num_decisions = 0
+        self._num_choices = 0
+
+    def advance(self) -> Graphs | None:
+        """Go on to the next decision with a choice; return its graph, or None at the end of the episode."""
+        while not self.cluster.done:
+            observation = self.cluster.observe()
+            graph, num_answers = self.featurizer.graph_and_answers(observation)
+            if num_answers > 1:
+                self.observation = observation
+                return graph
+            decision = None
+            if num_answers:
+                row = int(np.argmax(graph.high > graph.low))
+                decision = self.featurizer.decision(observation, int(graph.place[row]), int(graph.high[row]))
+            self.decide(decision)
+        return None
+
+    def choose(self, graph: Graphs, stage: int, limit: int, log_probability: float) -> None:
+        """Carry out a choice, and keep it as a sample if the share says so."""
+        assert self.observation is not None
+        number = self._num_choices
+        self._num_choices += 1
+        if math.ceil((number + 1) * self.share) > math.ceil(number * self.share):
+            load = load_of(self.observation)
+            self.samples.append(_Sample(graph, stage, limit, log_probability, self.observation.time_ms, load))
+            self.rewards.append(0.0)
+        self.decide(self.featurizer.decision(self.observation, stage, limit))
+
+    def decide(self, decision: Decision | None) -> None:
+        """Carry out a decision; its reward counts for the sample before."""
+        reward = self.cluster.decide(decision)
+        self.num_decisions += 1
+        if self.rewards:
+            self.rewards[-1] += reward
+
+
+def start_episodes(
+    policy: PolicyConfig, conditions: Conditions, plans: Sequence[EpisodePlan]
+) -> list[Episode]:
+    """Start the planned episodes; those of one sequence seed share the job sequence."""
+    sequences = {plan.sequence_seed: conditions.sequence(plan.sequence_seed) for plan in plans}
+    return [
+        Episode(
+            policy,
+            conditions.cluster_of(plan.sequence_seed),
+            sequences[plan.sequence_seed],
+            plan.end_ms,
+            random_stream(plan.run_seed, RandomStream.POLICY, plan.iteration, plan.episode),
+            plan.share,
+        )
+        for plan in plans
+    ]
+
+
+def roll_out(policy: Actor | Policy, episodes: Sequence[Episode]) -> Trajectories:
+    """Run episodes to their end, in lock-step; an episode does not depend on which others there are.
+
+    Args:
+        policy: makes the choices.
+        episodes: just started; all of them have random numbers, or none has.
+
+    Raises:
+        NotFiniteError: the policy returns probabilities that are not finite.
+    """
+    waiting = list(episodes)
+    while True:
+        seen = [(episode, graph) for episode in waiting if (graph := episode.advance()) is not None]
+        if not seen:
+            return _gather(policy.config, episodes)
+        waiting = [episode for episode, _ in seen]
+        uniforms = np.zeros((len(seen), 2))
+        for row, episode in enumerate(waiting):
+            if episode.random is not None:
+                uniforms[row] = episode.random.random(2)
+        greedy = waiting[0].random is None
+        choices = policy.act(Graphs.concatenate([graph for _, graph in seen]), None if greedy else uniforms)
+        if not np.isfinite(choices.log_probability).all():
+            raise NotFiniteError("the policy gives probabilities that are no numbers")
+        columns = (each.tolist() for each in (choices.stage, choices.limit, choices.log_probability))
+        for (episode, graph), *choice in zip(seen, *columns, strict=True):
+            episode.choose(graph, *choice)
+
+
+def record_scheduler(scheduler: DecidesStages, episodes: Sequence[Episode]) -> Trajectories:
+    """Run episodes with any scheduler, and record its decisions as choices of a policy.
+
+    Two kinds of decisions are no choices of the policy: executors left idle where the policy cannot leave them idle are
+    no sample, and a limit above the policy's largest limit is recorded as the largest.
+    """
+    for episode in episodes:
+        scheduler.reset(episode.config)
+        while not episode.cluster.done:
+            observation = episode.observation = episode.cluster.observe()
+            decision = scheduler.decide(observation) if observation.num_schedulable else None
+            graph, num_answers = episode.featurizer.graph_and_answers(observation)
+            choice = episode.featurizer.choice(observation, graph, decision) if num_answers > 1 else None
+            if choice is None:
+                episode.decide(decision)
+            else:
+                episode.choose(graph, *choice, 0.0)
+    return _gather(episodes[0].featurizer.config, episodes)
+
+
+# Trajectories: the samples of all episodes as arrays.
 
 
 @dataclass(frozen=True, eq=False)
 class Trajectories:
-    """E episodes with n samples in all, one episode after the other.
+    """Samples of E episodes, n in all, episode by episode.
 
     Attributes:
-        graphs: what was seen, n observations.
-        stage: int32 [n]; the stage chosen, as ``Choices`` has it.
+        graphs: the n observations that the policy saw.
+        stage: int32 [n]; the stage chosen, its place in the arrays of the observation.
         limit: int32 [n]; the limit chosen.
-        log_probability: float32 [n]; with which it was chosen.
-        time_ms: float64 [n].
-        reward: float64 [n]; from this sample to the next one of the episode, or to its end.
-        load: float64 [n, 7]; see ``critic.load_of``.
-        arrived: int64 [n]; jobs that had arrived by then.
+        log_probability: float32 [n]; of the choice, by the policy that acted.
+        time_ms: float64 [n]; time of the sample, ms.
+        load: float64 [n, 7]; see ``load_of``.
+        arrived: int64 [n]; number of jobs that had arrived.
+        reward: float64 [n]; from the sample to the next one of the episode, or to its end.
         first: int64 [E + 1]; the samples of episode e are ``first[e]:first[e + 1]``.
-        end_ms: float64 [E]; when the episode was over.
-        end_load: float64 [E, 7]; the load that was left then, all 0 if none was.
+        end_ms: float64 [E]; end of the episode, ms.
+        end_load: float64 [E, 7]; load at the end of a truncated episode, 0 for a complete one.
         num_executors: int64 [E].
-        num_decisions: int64 [E]; with those that had only one answer.
-        mean_jct_ms: float64 [E]; over the jobs that were completed.
-        num_completed: int64 [E].
+        num_decisions: int64 [E]; number of decisions, including those with one legal answer.
+        mean_jct_ms: float64 [E]; mean JCT of the completed jobs, ms; NaN without any.
+        num_completed: int64 [E]; number of completed jobs.
     """
 
     graphs: Graphs
@@ -61,9 +288,9 @@ class Trajectories:
     limit: NDArray[np.int32]
     log_probability: NDArray[np.float32]
     time_ms: NDArray[np.float64]
-    reward: NDArray[np.float64]
     load: NDArray[np.float64]
     arrived: NDArray[np.int64]
+    reward: NDArray[np.float64]
     first: NDArray[np.int64]
     end_ms: NDArray[np.float64]
     end_load: NDArray[np.float64]
@@ -77,21 +304,21 @@ class Trajectories:
 
     @property
     def num_episodes(self) -> int:
-        """E."""
+        """Number of episodes, E."""
         return self.end_ms.size
 
     def samples(self, episode: int) -> slice:
-        """Where an episode's samples are."""
+        """Return the positions of an episode's samples."""
         return slice(int(self.first[episode]), int(self.first[episode + 1]))
 
     def evaluate(self, policy: Policy, part: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
-        """Log-probability and entropy of a policy for some of the samples, float [len(part)]; with gradients."""
+        """Return log-probability and entropy (nats), float [k] each with gradients, of samples ``part``, int64 [k]."""
         seen = policy(self.graphs.select(part), self.stage[part], self.limit[part])
         return seen.log_probability, seen.entropy
 
     @staticmethod
     def concatenate(parts: Sequence[Trajectories]) -> Trajectories:
-        """All episodes of ``parts``, in order."""
+        """Join trajectories, in order."""
         if len(parts) == 1:
             return parts[0]
         lengths = np.concatenate([np.diff(part.first) for part in parts])
@@ -103,143 +330,33 @@ class Trajectories:
         )
 
 
-class _Episode:
-    """A simulator, and the samples taken from it so far."""
-
-    def __init__(self, policy: PolicyConfig, spec: EpisodeSpec) -> None:
-        self.spec = spec
-        self.cluster = make_cluster(replace(spec.cluster, max_time_ms=spec.end_ms), spec.sequence)
-        self.featurizer = Featurizer(policy)
-        self.observation: Observation | None = None
-        self.graphs: list[Graphs] = []
-        self.stage: list[int] = []
-        self.limit: list[int] = []
-        self.log_probability: list[float] = []
-        self.time_ms: list[float] = []
-        self.reward: list[float] = []
-        self.load: list[NDArray[np.float64]] = []
-        self.num_decisions = 0
-        self._num_choices = 0
-
-    def advance(self) -> Graphs | None:
-        """Go on to the next decision with a choice; what is seen there, or None at the end of the episode."""
-        while not self.cluster.done:
-            observation = self.cluster.observe()
-            graph, num_answers = self.featurizer.graph_and_answers(observation)
-            if num_answers > 1:
-                self.observation = observation
-                return graph
-            self.decide(self._only_decision(observation, graph) if num_answers else None)
-        return None
-
-    def choose(self, graph: Graphs, stage: int, limit: int, log_probability: float) -> None:
-        """Carry out this choice; if its turn has come, it is a sample."""
-        assert self.observation is not None
-        share, number = self.spec.share, self._num_choices
-        self._num_choices += 1
-        if math.ceil((number + 1) * share) > math.ceil(number * share):
-            self.graphs.append(graph)
-            self.stage.append(stage)
-            self.limit.append(limit)
-            self.log_probability.append(log_probability)
-            self.time_ms.append(self.observation.time_ms)
-            self.reward.append(0.0)
-            self.load.append(load_of(self.observation))
-        self.decide(self.featurizer.decision(self.observation, stage, limit))
-
-    def _only_decision(self, observation: Observation, graph: Graphs) -> Decision | None:
-        row = int(np.argmax(graph.high > graph.low))
-        return self.featurizer.decision(observation, int(graph.place[row]), int(graph.high[row]))
-
-    def decide(self, decision: Decision | None) -> None:
-        """Carry out a decision; its reward belongs to the sample before."""
-        reward = self.cluster.decide(decision)
-        self.num_decisions += 1
-        if self.reward:
-            self.reward[-1] += reward
-
-
-def roll_out(policy: Actor | Policy, specs: Sequence[EpisodeSpec]) -> Trajectories:
-    """Let a policy run episodes, in lock-step. What happens in one does not depend on which others there are.
-
-    Args:
-        policy: decides.
-        specs: the episodes; either all of them have random numbers, or none.
-
-    Raises:
-        NotFiniteError: the policy gives probabilities that are no numbers.
-    """
-    episodes = [_Episode(policy.config, spec) for spec in specs]
-    waiting = list(episodes)
-    while True:
-        seen = [(episode, graph) for episode in waiting if (graph := episode.advance()) is not None]
-        if not seen:
-            return _gather(policy.config, episodes)
-        waiting = [episode for episode, _ in seen]
-        uniforms = np.zeros((len(seen), 2))
-        for row, episode in enumerate(waiting):
-            if episode.spec.random is not None:
-                uniforms[row] = episode.spec.random.random(2)
-        greedy = waiting[0].spec.random is None
-        choices = policy.act(Graphs.concatenate([graph for _, graph in seen]), None if greedy else uniforms)
-        if not np.isfinite(choices.log_probability).all():
-            raise NotFiniteError("the policy gives probabilities that are no numbers")
-        for (episode, graph), stage, limit, log_probability in zip(
-            seen,
-            choices.stage.tolist(),
-            choices.limit.tolist(),
-            choices.log_probability.tolist(),
-            strict=True,
-        ):
-            episode.choose(graph, stage, limit, log_probability)
-
-
-def roll_out_scheduler(
-    scheduler: DecidesStages, policy: PolicyConfig, specs: Sequence[EpisodeSpec]
-) -> Trajectories:
-    """Let any scheduler run episodes, and record what it chose as choices of a policy.
-
-    Where it leaves executors idle and the policy cannot, or asks for more than the policy's limits allow, there is no
-    such choice: the first is no sample, the second is recorded as the largest limit.
-    """
-    episodes = [_Episode(policy, spec) for spec in specs]
-    for episode in episodes:
-        scheduler.reset(episode.spec.cluster)
-        while not episode.cluster.done:
-            observation = episode.observation = episode.cluster.observe()
-            decision = scheduler.decide(observation) if observation.num_schedulable else None
-            graph, num_answers = episode.featurizer.graph_and_answers(observation)
-            choice = episode.featurizer.choice(observation, graph, decision) if num_answers > 1 else None
-            if choice is None:
-                episode.decide(decision)
-            else:
-                episode.choose(graph, *choice, 0.0)
-    return _gather(policy, episodes)
-
-
-def _gather(config: PolicyConfig, episodes: Sequence[_Episode]) -> Trajectories:
-    graphs = [graph for episode in episodes for graph in episode.graphs]
+def _gather(config: PolicyConfig, episodes: Sequence[Episode]) -> Trajectories:
+    samples = [sample for episode in episodes for sample in episode.samples]
     jct = [episode.cluster.record().jct_ms for episode in episodes]
     completed = [each[np.isfinite(each)] for each in jct]
 
-    def joined(name: str, dtype: type) -> NDArray[Any]:
-        return np.array([value for episode in episodes for value in getattr(episode, name)], dtype=dtype)
+    def column(name: str, dtype: type) -> NDArray[Any]:
+        return np.array([getattr(sample, name) for sample in samples], dtype=dtype)
 
+    times = [[sample.time_ms for sample in episode.samples] for episode in episodes]
     return Trajectories(
-        graphs=Graphs.concatenate(graphs or [_no_graphs(config)]),
-        stage=joined("stage", np.int32),
-        limit=joined("limit", np.int32),
-        log_probability=joined("log_probability", np.float32),
-        time_ms=joined("time_ms", np.float64),
-        reward=joined("reward", np.float64),
-        load=joined("load", np.float64).reshape(-1, NUM_SUMS),
+        graphs=Graphs.concatenate([sample.graph for sample in samples] or [_no_graphs(config)]),
+        stage=column("stage", np.int32),
+        limit=column("limit", np.int32),
+        log_probability=column("log_probability", np.float32),
+        time_ms=column("time_ms", np.float64),
+        load=column("load", np.float64).reshape(-1, NUM_LOADS),
         arrived=np.concatenate(
-            [np.searchsorted(each.spec.sequence.arrival_ms, each.time_ms, side="right") for each in episodes]
+            [
+                np.searchsorted(episode.sequence.arrival_ms, time_ms, side="right")
+                for episode, time_ms in zip(episodes, times, strict=True)
+            ]
         ),
-        first=np.cumsum([0, *(len(episode.stage) for episode in episodes)]),
+        reward=np.array([reward for episode in episodes for reward in episode.rewards], dtype=np.float64),
+        first=np.cumsum([0, *map(len, times)]),
         end_ms=np.array([float(episode.cluster.clock.now) for episode in episodes]),
         end_load=np.array([_end_load(episode.cluster) for episode in episodes]),
-        num_executors=np.array([episode.spec.cluster.num_executors for episode in episodes]),
+        num_executors=np.array([episode.config.num_executors for episode in episodes]),
         num_decisions=np.array([episode.num_decisions for episode in episodes]),
         mean_jct_ms=np.array([each.mean() if each.size else math.nan for each in completed]),
         num_completed=np.array([each.size for each in completed]),
@@ -247,24 +364,79 @@ def _gather(config: PolicyConfig, episodes: Sequence[_Episode]) -> Trajectories:
 
 
 def _no_graphs(config: PolicyConfig) -> Graphs:
-    """What is seen where there is nothing to choose."""
-    pointer, numbers = np.zeros(1, np.int64), np.zeros(0, np.int32)
+    """Return the graphs of episodes without samples."""
+    pointer, numbers, flags = np.zeros(1, np.int64), np.zeros(0, np.int32), np.zeros(0, np.bool_)
+    stages, jobs = (np.zeros((0, len(of)), np.float32) for of in (config.stage_features, config.job_features))
+    messages = np.zeros((0, 3), np.int32)
     return Graphs(
-        first_stage=pointer,
-        first_job=pointer,
-        first_message=pointer,
-        features=np.zeros((0, len(config.stage_features)), np.float32),
-        job_features=np.zeros((0, len(config.job_features)), np.float32),
-        stage_job=numbers,
-        unfinished=np.zeros(0, np.bool_),
-        place=numbers,
-        low=numbers,
-        high=numbers,
-        messages=np.zeros((0, 3), np.int32),
+        pointer, pointer, pointer, stages, jobs, numbers, flags, numbers, numbers, numbers, messages
     )
 
 
+def load_of(observation: Observation) -> NDArray[np.float64]:
+    """Summarise the unfinished work of the live jobs in seven sums, the inputs of the critic.
+
+    With w the unfinished work of a job (tasks times mean duration), jobs in ascending order of w, and r the number of
+    jobs from one on: 1, jobs, sum of w, sum of r * w (total waiting time if the shortest job goes first), sum of the
+    roots of w, its square, and sum of r times the root of w.
+
+    Returns:
+        float64 [7].
+    """
+    sums: NDArray[np.float64] = _sums(
+        observation.stages, len(observation.jobs), float(observation.num_executors)
+    )
+    return sums
+
+
+@compiled
+def _sums(stages, num_jobs, num_executors):  # type: ignore[no-untyped-def]
+    work = np.zeros(num_jobs)
+    for stage in stages:
+        work[stage.job] += (stage.num_tasks - stage.finished_tasks) * stage.mean_task_ms / UNIT_MS
+    work.sort()
+    sums = np.zeros(NUM_LOADS)
+    sums[0] = 1.0
+    sums[1] = num_jobs
+    for place in range(num_jobs):
+        root = np.sqrt(work[place])
+        sums[2] += work[place]
+        sums[3] += (num_jobs - place) * work[place] / num_executors
+        sums[4] += root
+        sums[6] += (num_jobs - place) * root
+    sums[5] = sums[4] ** 2 / num_executors
+    return sums
+
+
 def _end_load(cluster: BaseCluster) -> NDArray[np.float64]:
-    """What is left of the load where an episode is truncated; all 0 if it ran to its end."""
     is_complete = cluster.clock.now < cluster.config.max_time_ms
-    return np.zeros(NUM_SUMS) if is_complete else load_of(cluster.snapshot())
+    return np.zeros(NUM_LOADS) if is_complete else load_of(cluster.snapshot())
+
+
+# Work items of worker processes.
+
+
+@dataclass(frozen=True, eq=False)
+class Shared:
+    """Data that all work items need: conditions, shape of the policy, seed of schedulers that choose at random."""
+
+    conditions: Conditions
+    policy: PolicyConfig
+    seed: int = 0
+
+
+def roll_out_plans(
+    weights: dict[str, NDArray[np.float32]], shared: Shared, plans: Sequence[EpisodePlan]
+) -> Trajectories:
+    """Run planned episodes with the policy of these weights."""
+    actor = make_actor(shared.policy, weights)
+    return roll_out(actor, start_episodes(shared.policy, shared.conditions, plans))
+
+
+def record_sequence(
+    scheduler: str, num_jobs: int | None, share: float, shared: Shared, seed: int
+) -> Trajectories:
+    """Record a scheduler on one job sequence, of ``num_jobs`` jobs if that is given."""
+    conditions = shared.conditions if num_jobs is None else replace(shared.conditions, num_jobs=num_jobs)
+    episode = Episode(shared.policy, conditions.cluster_of(seed), conditions.sequence(seed), share=share)
+    return record_scheduler(make_scheduler(scheduler, shared.seed), [episode])

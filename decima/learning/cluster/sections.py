@@ -1,4 +1,4 @@
-"""The sections of a training's settings, and what each setting means."""
+"""Sections of the settings of a training on clusters, with the meaning of each setting."""
 
 from __future__ import annotations
 
@@ -44,28 +44,28 @@ def _check_scheduler(spec: str) -> str:
 
 
 SchedulerSpec = Annotated[str, AfterValidator(_check_scheduler)]
-#: How much of something is left after an iteration.
+#: Fraction that is left after an iteration.
 Decay = Annotated[float, Field(ge=0, lt=1)]
 
 
 def _share_of(progress: float, part: float) -> float:
-    """How much of a first part of the training is over, 0 to 1."""
+    """Return the finished fraction of the first ``part`` of the training."""
     return min(1.0, progress / part) if part > 0 else 1.0
 
 
-#: Of a class of the user's own.
+#: Arguments of a custom class.
 Options = Annotated[
     dict[str, Any] | None,
-    Field(description="what a class of your own is built with, by the names of its arguments"),
+    Field(description="arguments of a class of your own, by name"),
 ]
 
 
 class _Replaceable(Section):
-    """A section whose part may be the user's own, built with ``options``."""
+    """Section that may name a custom class, which is built with ``options``."""
 
-    #: The key that names it.
+    #: Key of the class's name.
     KEY: ClassVar[str]
-    #: Name of what it has to be a subclass of: some of these need PyTorch, which takes seconds.
+    #: Name of its base class, which is not imported here: some need PyTorch, whose import takes seconds.
     BASE: ClassVar[str]
 
     @model_validator(mode="after")
@@ -85,7 +85,7 @@ class PolicySection(Section):
     """The shape of the policy."""
 
     preset: Literal["general", "profiled", "packing", "packing-told", "shortcut", "paper", "decima-sim"] = (
-        Field(default="shortcut", description="what to begin with; see decima.policy.config.PRESETS")
+        Field(default="shortcut", description="preset, see decima.policy.config.PRESETS")
     )
     overrides: dict[str, Any] = Field(
         default={},
@@ -116,7 +116,7 @@ class PolicySection(Section):
         return self
 
     def build(self) -> PolicyConfig:
-        """The shape with all its fields."""
+        """Return the configuration of the policy."""
         shape = _policy(self.preset, self.overrides)
         if self.stage_features is None and self.job_features is None:
             return shape
@@ -132,21 +132,22 @@ def _policy(preset: str, overrides: dict[str, Any]) -> PolicyConfig:
 
 
 class ClusterSection(Section):
-    """The cluster that the policy learns on, and what it is to achieve."""
+    """Cluster of the training, and the objective."""
 
     executors: Count = Field(default=50, description="executors")
     classes: str | None = Field(
-        default=None, description="executors of several classes instead, as decima compare --classes has them"
+        default=None,
+        description="executors of several classes instead, in the form of decima compare --classes",
     )
     moving_delay: Weight = Field(
         default=2.0, description="time that an executor needs to move to another job, s"
     )
     reward: Literal["jct", "makespan"] = Field(
-        default="jct", description="what is to be short: the average job completion time, or the makespan"
+        default="jct", description="objective: the average job completion time, or the makespan"
     )
     semantics: Literal["paper", "decima-sim", "trace"] = Field(
         default="paper",
-        description="Spark as the paper or as its published simulator models it; trace: nobody waits for stages",
+        description="Spark as modelled by the paper or by its published simulator; trace: no executor waits for a stage",
     )
 
     @field_validator("classes")
@@ -162,7 +163,7 @@ class ClusterSection(Section):
         return self
 
     def build(self) -> ClusterConfig:
-        """As the simulator wants it."""
+        """Return the configuration of the simulator."""
         return ClusterConfig(
             num_executors=self.executors,
             executor_classes=parse_classes(self.classes) if self.classes else (),
@@ -173,13 +174,13 @@ class ClusterSection(Section):
 
 
 class WorkloadSection(Section):
-    """What runs. Without ``profiles`` and ``file``, the embedded TPC-H set."""
+    """Jobs. Without ``profiles`` and ``file``, the embedded TPC-H set."""
 
     profiles: Path | None = Field(default=None, description="folder of the published TPC-H profiles")
     file: Path | None = Field(
         default=None,
-        description="workload file, or synthetic for random DAGs; if the file says which jobs arrive when, they do, "
-        "each time with other task noise",
+        description="workload file, or synthetic for random DAGs; arrivals in the file are replayed, each time with other task "
+        "noise",
     )
     arrivals: Literal["batch", "poisson"] = Field(
         default="batch", description="all jobs at time 0, or a Poisson process"
@@ -187,16 +188,16 @@ class WorkloadSection(Section):
     jobs: int = Field(default=20, ge=1, le=10_000_000, description="jobs in each sequence")
     memory_demand: Literal["own", "uniform"] = Field(
         default="own",
-        description="memory that tasks need: the workload's, or for each stage drawn from (0, 1]",
+        description="memory of tasks: the workload's, or drawn from (0, 1] for each stage",
     )
     interval: Positive | tuple[Positive, ...] = Field(
         default=25.0,
-        description="mean time between Poisson arrivals, s; of several, each sequence has one, drawn by its seed",
+        description="mean time between Poisson arrivals, s; if several, each sequence draws one of them by its seed",
     )
 
     @property
     def intervals(self) -> tuple[float, ...]:
-        """All of them, s."""
+        """Mean times between arrivals, s."""
         return self.interval if isinstance(self.interval, tuple) else (self.interval,)
 
     @model_validator(mode="after")
@@ -208,10 +209,10 @@ class WorkloadSection(Section):
         return self
 
     def read(self) -> Workload:
-        """The jobs.
+        """Read the jobs.
 
         Raises:
-            WorkloadError: they cannot be read.
+            WorkloadError: the jobs cannot be read.
         """
         if self.profiles is not None and not self.profiles.is_dir():
             raise WorkloadError(f"{self.profiles}: there is no such folder, expected TPC-H profiles")
@@ -219,7 +220,7 @@ class WorkloadSection(Section):
 
 
 class EpisodesSection(Section):
-    """The episodes of an iteration. Source: Decima, section 5.3 (its code: 16 of one sequence)."""
+    """Episodes of an iteration (Decima, section 5.3; its code has 16 episodes of one sequence)."""
 
     sequences: Count = Field(default=2, description="job sequences in an iteration")
     per_sequence: Count = Field(default=8, description="episodes of each sequence")
@@ -227,8 +228,8 @@ class EpisodesSection(Section):
         default=1.0,
         gt=0,
         le=1,
-        description="share of the decisions that are learned from, evenly spaced. Neighbours are much alike where jobs "
-        "have many stages; fewer take less time and memory",
+        description="share of the decisions that become samples, evenly spaced; fewer take less time and memory, and "
+        "neighbours are much alike if jobs have many stages",
     )
     fixed_sequences: bool = Field(
         default=True,
@@ -238,26 +239,26 @@ class EpisodesSection(Section):
 
 
 class CurriculumSection(Section):
-    """Episodes end early, at exponentially distributed times, later and later as training goes on (section 5.3, 1)."""
+    """Curriculum: episodes are truncated at memoryless times, later and later (Decima, section 5.3, challenge 1)."""
 
     start: Positive = Field(default=500.0, description="mean end at the beginning, s")
     end: Positive = Field(default=5000.0, description="mean end after the growth, s")
     growth: Share = Field(default=1.0, description="share of the training in which the mean grows, linearly")
 
     def mean_end_s(self, progress: float) -> float:
-        """Mean end when this share of the training is over, s."""
+        """Return the mean end after this fraction of the training, s."""
         return self.start + (self.end - self.start) * _share_of(progress, self.growth)
 
 
 class ReturnsSection(_Replaceable):
-    """What a decision is held to account for."""
+    """Returns: the rewards that a decision is credited with."""
 
     KEY: ClassVar[str] = "kind"
-    BASE: ClassVar[str] = "decima.learning.returns:Returns"
+    BASE: ClassVar[str] = "decima.learning.cluster.advantages:Returns"
 
     kind: Annotated[str, ours_or_own("total", "discounted", "differential")] = Field(
         default="total",
-        description="all rewards that follow; discounted by time; or less the average reward per time; or module:Class",
+        description="all rewards that follow; discounted by time; less the average reward per time; or module:Class",
     )
     options: Options = None
     horizon: Positive = Field(
@@ -268,29 +269,29 @@ class ReturnsSection(_Replaceable):
     )
     relative: bool = Field(
         default=False,
-        description="horizons, also that of the critic, are in units of the mean time that jobs spend in the system, "
-        "over the episodes of a group, instead of s; so are rewards",
+        description="horizons (also the critic's) and rewards are in units of the mean time that jobs spend in the "
+        "system, over the episodes of a group, instead of s",
     )
 
 
 class BaselineSection(_Replaceable):
-    """What is expected, so that only what a decision changed is learned from."""
+    """Baseline: the expected return, which is subtracted to reduce the variance of the gradient."""
 
     KEY: ClassVar[str] = "kind"
-    BASE: ClassVar[str] = "decima.learning.baselines:Baseline"
+    BASE: ClassVar[str] = "decima.learning.cluster.advantages:Baseline"
 
     kind: Annotated[str, ours_or_own("sequence", "heuristic", "none")] = Field(
         default="sequence",
-        description="the mean of the other episodes of the sequence; a scheduler's run on it; nothing; or module:Class",
+        description="mean of the other episodes of the sequence; a scheduler's run on it; nothing; or module:Class",
     )
     options: Options = None
     scheduler: SchedulerSpec = Field(
-        default="weighted-fair:-1", description="heuristic: the scheduler, as decima compare names it"
+        default="weighted-fair:-1", description="heuristic: the scheduler, by its name in decima compare"
     )
 
 
 class CriticSection(Section):
-    """Advantages by generalised advantage estimation (GAE) in continuous time; see ``learning.cluster.critic``."""
+    """Advantages by generalised advantage estimation (GAE) in continuous time; see ``cluster.advantages``."""
 
     RENAMED: ClassVar[Mapping[str, str]] = {"trace": "gae_horizon", "memory": "decay"}
 
@@ -299,19 +300,19 @@ class CriticSection(Section):
         description="GAE lambda is exp(-dt / gae_horizon): a TD error this much later counts 1/e, s",
     )
     decay: Decay = Field(
-        default=0.95, description="how much an iteration still counts in the next one's fit of the critic"
+        default=0.95, description="weight that an iteration keeps in the next iteration's fit of the critic"
     )
 
 
 class UpdateSection(_Replaceable):
-    """How the policy follows the advantages."""
+    """Update of the policy from advantages."""
 
     RENAMED: ClassVar[Mapping[str, str]] = {"averaging": "ema_decay"}
     KEY: ClassVar[str] = "algorithm"
-    BASE: ClassVar[str] = "decima.learning.algorithms:Algorithm"
+    BASE: ClassVar[str] = "decima.learning.cluster.reinforce:Reinforce"
 
     algorithm: Annotated[str, ours_or_own("ppo", "reinforce")] = Field(
-        default="ppo", description="or reinforce, Algorithm 1 of the paper; or module:Class"
+        default="ppo", description="ppo; reinforce, Algorithm 1 of the paper; or module:Class"
     )
     options: Options = None
     learning_rate: LearningRate = Field(default=1e-3, description="of Adam, at the beginning")
@@ -324,58 +325,59 @@ class UpdateSection(_Replaceable):
     normalise: Literal["std", "sequence", "none"] = Field(
         default="std",
         description="std: advantages of an iteration get mean 0 and standard deviation 1; sequence: those of each "
-        "sequence do, so that busy ones do not drown the others",
+        "sequence do, so that busy sequences do not dominate",
     )
     max_gradient_norm: Positive = Field(default=0.5, description="longer gradients are clipped")
     ema_decay: Decay = Field(
         default=0.9,
-        description="the policy that is judged and kept is the exponential moving average of the weights; how much of "
-        "it remains in each iteration",
+        description="decay of the exponential moving average of the weights, per iteration; it is validated and kept",
     )
-    clip: Positive = Field(default=0.2, description="ppo: how far the ratio of probabilities may leave 1")
-    epochs: Count = Field(default=2, description="ppo: how often each sample is used at most")
+    clip: Positive = Field(default=0.2, description="ppo: clipping distance of the probability ratio from 1")
+    epochs: Count = Field(default=2, description="ppo: maximum number of times that each sample is used")
     minibatches: Count = Field(default=6, description="ppo: gradient steps per epoch")
-    max_kl: Positive = Field(default=0.02, description="ppo: no further epoch beyond this divergence, nats")
+    max_kl: Positive = Field(
+        default=0.02, description="ppo: no further epoch after one with a larger KL divergence, nats"
+    )
 
     def learning_rate_at(self, progress: float) -> float:
-        """The learning rate when this share of the training is over."""
+        """Return the learning rate after this fraction of the training."""
         return self.learning_rate + (self.final_learning_rate - self.learning_rate) * progress
 
     def entropy_weight_at(self, progress: float) -> float:
-        """The weight of the entropy when this share of the training is over."""
+        """Return the weight of the entropy bonus after this fraction of the training."""
         decayed = _share_of(progress, self.entropy_decay)
         return self.entropy_start + (self.entropy_end - self.entropy_start) * decayed
 
 
 class CloningSection(config.CloningSection):
-    """Behaviour cloning: before reinforcement learning, the choices of a classic scheduler are learned."""
+    """Behaviour cloning: before reinforcement learning, the choices of a heuristic are learned."""
 
     scheduler: SchedulerSpec = Field(
-        default="weighted-fair:-1", description="whose choices, as decima compare names it"
+        default="weighted-fair:-1", description="the scheduler to clone, by its name in decima compare"
     )
-    sequences: Count = Field(default=40, description="job sequences that it runs")
+    sequences: Count = Field(default=40, description="job sequences that the scheduler runs")
     jobs: Count | None = Field(
         default=None,
-        description="jobs in each of them; those of the workload if not given. In longer streams more jobs wait",
+        description="jobs in each of these sequences; null for those of the workload. In longer streams more jobs wait",
     )
     learning_rate: LearningRate = Field(default=2e-3, description="of an Adam of its own")
     entropy: Weight = Field(
-        default=0.05, description="weight of the entropy bonus, so that the policy stays curious"
+        default=0.05, description="weight of the entropy bonus, which keeps the policy exploring"
     )
 
 
 class ValidationSection(config.ValidationSection):
-    """How the best policy is found: by its greedy decisions on sequences that no training meets."""
+    """Validation: the best policy is found by greedy decisions on sequences that no training meets."""
 
     sequences: Count = Field(
-        default=20, description="number of sequences, always the same; with settings, of each cell"
+        default=20, description="number of sequences, the same in every run; with settings, of each cell"
     )
     cells: Count = Field(
         default=12,
-        description="with settings: how many of them, always the same; the best policy is the one with the best mean "
-        "over them, to which is added what the worst of them loses beyond its interval",
+        description="with settings: number of settings, the same in every run; the best policy has the best mean over "
+        "them, plus the loss of the worst setting beyond its interval",
     )
     against: SchedulerSpec = Field(
         default="profiled-srpt",
-        description="with settings: the scheduler that policies are compared with, as decima compare names it",
+        description="with settings: the reference scheduler, by its name in decima compare",
     )

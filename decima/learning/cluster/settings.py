@@ -1,4 +1,4 @@
-"""A distribution of settings: clusters and jobs of many kinds, of which each sequence has one, drawn by its seed."""
+"""Distributions of settings: each job sequence has a cluster and jobs of its own, drawn by its seed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from pydantic import BeforeValidator, Field, field_validator
 
 from decima.evaluation.conditions import Conditions
-from decima.learning.cluster.seeds import SETTINGS, VALIDATION_SEEDS
+from decima.learning.config import SETTINGS, VALIDATION_SEEDS
 from decima.settings import Section, Share
 from simulator.cluster.config import ClusterConfig
 from workloads.arrivals import JobSequence, RandomStream, batch_arrivals, poisson_arrivals, random_stream
@@ -28,11 +28,11 @@ ONE_OF = "one_of"
 
 
 def _checked(value: Any, least: float | None) -> float | dict[str, list[float]]:
-    """A quantity, if it is one: a number, or a distribution of numbers.
+    """Validate a quantity: a number, or a distribution of numbers.
 
     Args:
-        value: what YAML holds.
-        least: that the numbers may be; None if they have to be positive.
+        value: value from YAML.
+        least: smallest number allowed; None for positive numbers.
     """
     if not isinstance(value, Mapping):
         return _number(value, least)
@@ -64,7 +64,7 @@ Factor = Annotated[_Quantity, BeforeValidator(partial(_checked, least=None))]
 
 
 def _drawn(quantity: _Quantity, uniform: float) -> float:
-    """The value of a quantity for a number that was drawn uniformly from [0, 1)."""
+    """Map a uniform random number in [0, 1) to a value of the quantity."""
     if not isinstance(quantity, dict):
         return quantity
     [(kind, numbers)] = quantity.items()
@@ -72,21 +72,21 @@ def _drawn(quantity: _Quantity, uniform: float) -> float:
         return numbers[int(uniform * len(numbers))]
     low, high = numbers
     between = low * (high / low) ** uniform if kind == "log_uniform" else low + (high - low) * uniform
-    return min(max(between, low), high)  # whatever rounding did
+    return min(max(between, low), high)  # rounding may leave the range
 
 
 @dataclass(frozen=True)
 class Setting:
-    """A cluster, and what runs on it.
+    """A cluster and its jobs.
 
     Attributes:
-        source: of jobs, one of ``SettingsSection.sources``.
-        executors: how many.
+        source: source of the jobs, one of ``SettingsSection.sources``.
+        executors: number of executors.
         moving_delay_s: time that an executor needs to move to another job, s.
-        jobs: how many.
-        load: of a stream, work that arrives per time over what the executors can do; None for a batch.
-        durations: factor on all task durations.
-        tasks: factor on the numbers of tasks.
+        jobs: number of jobs.
+        load: of a stream, arriving work over the capacity of the executors; None for a batch.
+        durations: factor of all task durations.
+        tasks: factor of the numbers of tasks.
     """
 
     source: str
@@ -98,7 +98,7 @@ class Setting:
     tasks: float
 
     def __str__(self) -> str:
-        """In words."""
+        """Describe the setting in words."""
         what = "a batch of" if self.load is None else f"a stream at {self.load:.0%} load of"
         words = [f"{what} {self.jobs} jobs of {self.source}", f"{self.executors} executors"]
         words.append(f"moving delay {self.moving_delay_s:.3g} s")
@@ -111,15 +111,14 @@ class Setting:
 
 
 class SettingsSection(Section):
-    """A distribution of settings, of which each sequence has one, drawn by its seed; instead of ``cluster`` and
-    ``workload``. A quantity is a number, or exactly one of ``uniform: [a, b]``, ``log_uniform: [a, b]`` and
+    """Distribution of settings, instead of ``cluster`` and ``workload``; each sequence draws one by its seed. A quantity is a number, or exactly one of ``uniform: [a, b]``, ``log_uniform: [a, b]`` and
     ``one_of: [a, b, ..]``; whole numbers are rounded.
     """
 
     sources: tuple[str, ...] = Field(
         default=(EMBEDDED,),
-        description="where jobs come from: tpch, synthetic, folders of published profiles, workload files (without "
-        "their arrivals); each as likely",
+        description="sources of jobs, each as likely: tpch, synthetic, folders of published profiles, workload files "
+        "(without their arrivals)",
     )
     executors: Number = Field(default=50.0, description="executors")
     moving_delay: Delay = Field(
@@ -127,17 +126,17 @@ class SettingsSection(Section):
     )
     batches: Share = Field(
         default=1.0,
-        description="share of the sequences whose jobs are all there at time 0; others are streams",
+        description="share of the sequences that are batches, with all jobs at time 0; the others are streams",
     )
     batch_jobs: Number = Field(default=20.0, description="jobs of a batch")
     stream_jobs: Number = Field(default=60.0, description="jobs of a stream")
     load: Factor = Field(
         default=0.75,
-        description="of a stream: work that arrives per time (tasks times mean duration) over what executors can do",
+        description="of a stream: work that arrives per time (tasks times mean duration) over the executors' capacity",
     )
-    durations: Factor = Field(default=1.0, description="factor on all task durations")
+    durations: Factor = Field(default=1.0, description="factor of all task durations")
     tasks: Factor = Field(
-        default=1.0, description="factor on the numbers of tasks; at least 1 of each is left"
+        default=1.0, description="factor of the numbers of tasks; each stage keeps at least one"
     )
 
     @field_validator("sources")
@@ -148,7 +147,7 @@ class SettingsSection(Section):
         return sources
 
     def draw(self, seed: int) -> Setting:
-        """The setting that a seed names."""
+        """Draw the setting of a seed."""
         random = random_stream(seed, RandomStream.TRAINING, SETTINGS).random(8)
         source, kind, executors, delay, jobs, load, durations, tasks = random.tolist()
         is_batch = kind < self.batches
@@ -163,33 +162,34 @@ class SettingsSection(Section):
         )
 
     def cells(self, count: int) -> list[Setting]:
-        """The settings that policies are judged in, whatever the run's seed."""
+        """Return the settings for validation, which do not depend on the run's seed."""
         return [self.draw(VALIDATION_SEEDS + cell) for cell in range(count)]
 
     def read(self) -> dict[str, Workload]:
-        """Every source by name, without its arrivals.
+        """Read all sources, without their arrivals.
 
         Raises:
-            WorkloadError: one of them cannot be read.
+            WorkloadError: a source cannot be read.
         """
         return {name: replace(open_workload(name), sequence=None) for name in self.sources}
 
 
 def by_cell(values: ArrayLike, cells: int) -> NDArray[np.float64]:
-    """The mean of each cell, float64 [cells], of values of the validation sequences, [cells * sequences]."""
+    """Average values of the validation sequences, [cells * sequences], by cell: float64 [cells]."""
     means: NDArray[np.float64] = np.asarray(values, dtype=np.float64).reshape(cells, -1).mean(axis=1)
     return means
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SettingsConditions(Conditions):
-    """Conditions where each seed has a cluster and jobs of its own; ``cluster`` has what all clusters share.
+    """Conditions in which each seed has a cluster and jobs of its own.
 
     Args:
-        settings: what is drawn.
-        sources: name -> the jobs.
-        cells: settings that policies are judged in.
-        per_cell: how many of the validation sequences, which follow one another, share a cell's setting.
+        cluster: what all clusters share.
+        settings: distribution of the settings.
+        sources: jobs by source.
+        cells: number of settings for validation.
+        per_cell: number of consecutive validation sequences that share a setting.
     """
 
     settings: SettingsSection
@@ -198,12 +198,12 @@ class SettingsConditions(Conditions):
     per_cell: int = 1
 
     def setting(self, seed: int) -> Setting:
-        """That of one seed."""
+        """Return the setting of a seed."""
         cell = (seed - VALIDATION_SEEDS) // self.per_cell
         return self.settings.draw(VALIDATION_SEEDS + cell if 0 <= cell < self.cells else seed)
 
     def cluster_of(self, seed: int) -> ClusterConfig:
-        """The cluster of one seed."""
+        """Return the cluster of a seed."""
         setting = self.setting(seed)
         return replace(
             self.cluster,
@@ -213,7 +213,7 @@ class SettingsConditions(Conditions):
         )
 
     def sequence(self, seed: int) -> JobSequence:
-        """The jobs of one seed."""
+        """Return the job sequence of a seed."""
         setting = self.setting(seed)
         profiles = self.sources[setting.source].profiles
         if setting.load is None:
@@ -224,7 +224,7 @@ class SettingsConditions(Conditions):
         return replace(drawn, profiles=jobs)
 
     def _interval_ms(self, setting: Setting, load: float) -> float:
-        """Mean time between arrivals that makes this load, ms."""
+        """Return the mean time between arrivals at this load, ms."""
         num_tasks, mean_ms = self._stages[setting.source]
         left = np.maximum(1, np.rint(setting.tasks * num_tasks))
         work_ms = setting.durations * float(left @ mean_ms) / len(self.sources[setting.source].profiles)
@@ -232,7 +232,7 @@ class SettingsConditions(Conditions):
 
     @cached_property
     def _stages(self) -> dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]]:
-        """Source -> tasks and mean durations (ms) of the stages of all its jobs, float64 [n] each."""
+        """Number of tasks and mean duration (ms) of all stages of each source, float64 [n] each."""
         found = {}
         for name, source in self.sources.items():
             stages = [stage for profile in source.profiles for stage in profile.stages]
@@ -244,6 +244,6 @@ class SettingsConditions(Conditions):
 
     @cached_property
     def _examples(self) -> JobSequence:
-        """All jobs that there are, as they are before they are scaled."""
+        """All jobs before they are scaled."""
         profiles = tuple(profile for source in self.sources.values() for profile in source.profiles)
         return JobSequence(profiles, np.zeros(len(profiles)))

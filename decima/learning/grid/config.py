@@ -1,7 +1,4 @@
-"""What is trained on a grid, on which jobs, and how: the settings of ``decima deeprm train``.
-
-Files and ``--set`` work as those of ``decima train``; the recipes are named in ``RECIPES``.
-"""
+"""Settings of a training on a grid, of ``decima deeprm train``, read from YAML as those of ``decima train``."""
 
 from __future__ import annotations
 
@@ -27,21 +24,22 @@ RECIPES = Recipes(resources.files("decima.learning.grid") / "recipes")
 
 
 class JobsSection(Section):
-    """Where jobs come from: DeepRM's distributions, or a log."""
+    """Jobs: DeepRM's distributions, or a log."""
 
     distribution: Literal["code", "paper", "coarse"] = Field(
         default="code",
-        description="DeepRM's jobs: as its code draws them, as its paper says, or nearly so on 10 units",
+        description="DeepRM's jobs: of its code, of its paper, or about those of its paper on 10 units",
     )
     log: Path | None = Field(
-        default=None, description="draw from this log in Standard Workload Format instead"
+        default=None, description="draw jobs from this log in Standard Workload Format instead"
     )
     load: Positive | tuple[Positive, ...] | None = Field(
-        default=0.7, description="share of each resource that is needed on average; several are taken in turn"
+        default=0.7,
+        description="average share of each resource that jobs need; several loads are taken in turn",
     )
     rate: Share | tuple[Share, ...] | None = Field(
         default=None,
-        description="chance that a job enters a step, instead of a load; several are taken in turn",
+        description="probability that a job enters in a step, instead of a load; several are taken in turn",
     )
     steps: Count = Field(default=50, description="steps in which jobs enter")
 
@@ -54,10 +52,10 @@ class JobsSection(Section):
         return self
 
     def draw(self, grid: GridConfig, sets: int, seed: int) -> JobSets:
-        """Sets of jobs.
+        """Draw sets of jobs.
 
         Raises:
-            WorkloadError: the log cannot be read, or the load cannot be had.
+            WorkloadError: the log cannot be read, or the load cannot be reached.
         """
         if isinstance(self.load, float) and self.log is not None:
             log, load = read_swf(self.log), self.load * grid.machines
@@ -66,11 +64,11 @@ class JobsSection(Section):
         return draw_jobs(jobs, load=self.load, rate=self.rate, steps=self.steps, sets=sets, seed=seed)
 
     def distribution_on(self, grid: GridConfig) -> JobDistribution:
-        """What jobs are like; loads are shares of all machines."""
+        """Return the distribution of jobs; loads are shares of all machines."""
         return replace(DISTRIBUTIONS[self.distribution], slots=grid.machines * grid.units)
 
     def loads(self, grid: GridConfig) -> tuple[float, ...]:
-        """The loads that are taken in turn."""
+        """Return the loads that are taken in turn."""
         if self.load is not None:
             return self.load if isinstance(self.load, tuple) else (self.load,)
         assert self.rate is not None
@@ -79,27 +77,27 @@ class JobsSection(Section):
 
 
 class EpisodesSection(Section):
-    """The episodes of an iteration."""
+    """Episodes of an iteration."""
 
     sets: Count = Field(default=100, description="sets of jobs to train on")
     per_set: int = Field(default=20, ge=2, description="episodes of each set")
-    at_once: Count = Field(default=25, description="sets that are learned from at once, which bounds memory")
+    at_once: Count = Field(default=25, description="sets in one pass, which bounds memory")
     lockstep: Count | None = Field(
         default=None,
-        description="sets of these whose episodes run in lock-step, all if null; workers share out the parts",
+        description="sets of a pass whose episodes run in lock-step, null for all; workers run one lock-step at a time",
     )
     fresh: bool = Field(default=False, description="draw new sets in each iteration")
     mask: Mask = Field(
         default="startable",
-        description="possible are all actions; bookable jobs and void; or startable jobs and void",
+        description="allowed actions: all; bookable jobs and void; or startable jobs and void",
     )
 
 
 class UpdateSection(Section):
-    """How the network learns from episodes."""
+    """Update of the networks from episodes."""
 
     algorithm: Literal["reinforce", "a2c"] = Field(
-        default="reinforce", description="DeepRM's, or A2cScheduler's"
+        default="reinforce", description="reinforce as in DeepRM, or a2c as in A2cScheduler"
     )
     optimiser: Literal["rmsprop", "adam"] = Field(default="rmsprop", description="with decay 0.9; or Adam")
     learning_rate: LearningRate = Field(default=0.001, description="at the beginning")
@@ -108,21 +106,19 @@ class UpdateSection(Section):
     )
     baseline: Literal["time", "action", "none"] = Field(
         default="time",
-        description="what is subtracted: the mean of a set's episodes at the same time, or after as many actions",
+        description="mean of a set's episodes at the same time, or after as many actions, which is subtracted",
     )
     step: Literal["iteration", "group"] = Field(
         default="iteration",
-        description="one gradient step from all sets, or one from each group that runs at once",
+        description="one gradient step from all sets, or one from each pass",
     )
-    discount: Share = Field(default=1.0, description="of a reward, for each step that it is later")
+    discount: Share = Field(default=1.0, description="discount of a reward per step of the clock")
     entropy: Weight = Field(default=0.0, description="weight of the entropy bonus")
     normalise: bool = Field(default=False, description="divide advantages by their standard deviation")
-    td_steps: Count = Field(
-        default=5, description="actions until the critic's bootstrap value stands in for the rest; a2c only"
-    )
+    td_steps: Count = Field(default=5, description="actions before the critic's bootstrap value; a2c only")
     critic_learning_rate: LearningRate = Field(default=0.001, description="of the critic; a2c only")
     critic_epochs: Count = Field(
-        default=1, description="passes of the critic over the states of a group; a2c only"
+        default=1, description="epochs of the critic over the states of a pass; a2c only"
     )
     critic_minibatch: Count = Field(
         default=1000, description="states per gradient step of the critic; a2c only"
@@ -132,15 +128,15 @@ class UpdateSection(Section):
 class CloningSection(config.CloningSection):
     """Behaviour cloning: before reinforcement learning, the choices of a heuristic are learned."""
 
-    heuristic: Literal["sjf", "packer", "tetris"] = Field(default="sjf", description="whose choices")
-    sets: Count = Field(default=500, description="sets of jobs on which it is watched")
+    heuristic: Literal["sjf", "packer", "tetris"] = Field(default="sjf", description="the heuristic to clone")
+    sets: Count = Field(default=500, description="sets of jobs that the heuristic books")
     learning_rate: LearningRate = Field(default=0.001, description="of Adam")
 
 
 class ValidationSection(config.ValidationSection):
-    """Sets that no training meets, on which the best policy is found."""
+    """Validation on sets that no training meets."""
 
-    sets: Count = Field(default=100, description="how many")
+    sets: Count = Field(default=100, description="number of sets")
 
 
 class DeepRMConfig(config.RunConfig):
@@ -160,5 +156,5 @@ class DeepRMConfig(config.RunConfig):
 
     @property
     def policy(self) -> GridPolicyConfig:
-        """What its policy file says of the network."""
+        """Configuration of the network for its policy file."""
         return GridPolicyConfig(grid=self.grid, network=self.network, mask=self.episodes.mask)

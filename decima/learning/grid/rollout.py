@@ -1,32 +1,91 @@
-"""Episodes for training: all grids in lock-step, one pass through the network for those that are not over."""
+"""Rollouts on grids: episodes in lock-step, one pass through the network for all that are not over."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from decima.policy.grid.scheduler import Actor, Steps, look
+from simulator.grid.grid import Grid
 
 if TYPE_CHECKING:
+    from decima.learning.grid.config import DeepRMConfig
     from decima.policy.grid.config import Mask
     from decima.schedulers.grid import GridScheduler
-    from simulator.grid.grid import Grid
     from simulator.grid.record import GridRecord
+    from workloads.grid_jobs import JobSets
 
-__all__ = ["Episodes", "States", "Watched", "roll_out"]
+__all__ = ["Episodes", "Recorder", "Seen", "join", "roll_out", "roll_out_sets"]
 
 
-class Watched:
-    """A heuristic whose choices are noted as those of an ``Actor``.
+@dataclass(frozen=True, eq=False)
+class Seen:
+    """What episodes saw in S steps, n pictures in all, step by step.
+
+    Attributes:
+        counts: int64 [S]; number of pictures of each step.
+        episode: int64 [n]; ascending in each step.
+        pictures: uint8 or float32 [n, H, W].
+        allowed: bool [n, actions]; None if all actions were.
+        action: int64 [n]; the action chosen; None if there was no choice.
+    """
+
+    counts: NDArray[np.int64]
+    episode: NDArray[np.int64]
+    pictures: NDArray[Any]
+    allowed: NDArray[np.bool_] | None = None
+    action: NDArray[np.int64] | None = None
+
+    def __len__(self) -> int:
+        return self.episode.size
+
+    def steps(self) -> Iterator[slice]:
+        """Iterate over the steps: where the pictures of each are."""
+        ends = np.cumsum(self.counts).tolist()
+        return map(slice, [0, *ends[:-1]], ends)
+
+    @staticmethod
+    def of(steps: Sequence[Steps]) -> Seen:
+        """Join the choices of all steps."""
+        allowed = [step.allowed.numpy() for step in steps if step.allowed is not None]
+        return Seen(
+            counts=np.array([len(step.episode) for step in steps], dtype=np.int64),
+            episode=np.concatenate([step.episode for step in steps]),
+            pictures=np.concatenate([step.pictures.numpy() for step in steps]),
+            allowed=np.concatenate(allowed) if allowed else None,
+            action=np.concatenate([step.action.numpy() for step in steps]),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Episodes:
+    """N episodes in lock-step; an episode that is over has rewards of 0 and a clock that stands still.
+
+    Attributes:
+        choices: pictures and actions of S steps, where the policy had a choice.
+        rewards: float64 [S, N].
+        clock: int32 [S + 1, N]; before each action, and at the end.
+        record: what happened to the jobs.
+        states: pictures before each step of all episodes that were not over; None if they were not kept.
+    """
+
+    choices: Seen
+    rewards: NDArray[np.float64]
+    clock: NDArray[np.int32]
+    record: GridRecord
+    states: Seen | None = None
+
+
+class Recorder:
+    """Scheduler whose decisions are recorded like those of an ``Actor``.
 
     Args:
-        heuristic: decides.
+        heuristic: the scheduler.
         mask: where there is a choice; see ``Actor``.
     """
 
@@ -35,47 +94,15 @@ class Watched:
         self.mask = mask
 
     def decide(self, grid: Grid) -> tuple[NDArray[np.int64], Steps]:
-        """The actions, int64 [N], and what was seen where there was a choice."""
+        """Return the actions, int64 [N], and what was seen where there was a choice."""
         actions = self.heuristic(grid)
         asked, pictures, allowed = look(grid, self.mask)
         return actions, Steps(asked, pictures, allowed, torch.from_numpy(actions[asked]))
 
 
-@dataclass(frozen=True, eq=False)
-class States:
-    """The episodes that are not over.
-
-    Attributes:
-        episode: int64 [n].
-        pictures: uint8 or float32 [n, H, W].
-    """
-
-    episode: NDArray[np.int64]
-    pictures: Tensor
-
-
-@dataclass(frozen=True, eq=False)
-class Episodes:
-    """N episodes in lock-step; an episode that is over has rewards of 0 and a clock that stands still.
-
-    Attributes:
-        steps: what was chosen in each of S steps.
-        rewards: float64 [S, N].
-        clock: int32 [S + 1, N]; before each action, and at the end.
-        record: what happened.
-        states: what came before each step, of all episodes, with a choice or not; empty if nobody asked for it.
-    """
-
-    steps: list[Steps]
-    rewards: NDArray[np.float64]
-    clock: NDArray[np.int32]
-    record: GridRecord
-    states: list[States]
-
-
 def roll_out(
     grid: Grid,
-    actor: Actor | Watched,
+    actor: Actor | Recorder,
     *,
     keep_states: bool = False,
     on_step: Callable[[int, int], None] = lambda done, total: None,
@@ -83,22 +110,91 @@ def roll_out(
     """Run the grid's episodes to their end.
 
     Args:
-        grid: the episodes, not begun.
-        actor: decides.
-        keep_states: also keep what came before each step.
+        grid: episodes that have not begun.
+        actor: chooses the actions.
+        keep_states: keep the pictures before each step.
         on_step: called after each step with the number of episodes that are over, and of all.
 
     Raises:
-        NotFiniteError: the network gives scores that are no numbers.
+        NotFiniteError: the network gives scores that are not finite.
     """
-    steps, rewards, clock, states = [], [], [grid.clock], []
+    steps, rewards, clock = [], [], [grid.clock]
+    live, pictures = [], []
     while not grid.done.all():
         if keep_states:
-            live = np.flatnonzero(~grid.done)
-            states.append(States(live, torch.from_numpy(grid.pictures[live])))
+            live.append(np.flatnonzero(~grid.done))
+            pictures.append(grid.pictures[live[-1]])
         actions, chosen = actor.decide(grid)
         steps.append(chosen)
         rewards.append(grid.step(actions))
         clock.append(grid.clock)
         on_step(int(grid.done.sum()), len(grid))
-    return Episodes(steps, np.array(rewards).reshape(-1, len(grid)), np.array(clock), grid.record(), states)
+    states = None
+    if keep_states:
+        counts = np.array([each.size for each in live], dtype=np.int64)
+        states = Seen(counts, np.concatenate(live), np.concatenate(pictures))
+    return Episodes(
+        Seen.of(steps), np.array(rewards).reshape(-1, len(grid)), np.array(clock), grid.record(), states
+    )
+
+
+def roll_out_sets(
+    weights: dict[str, NDArray[np.float32]], config: DeepRMConfig, work: tuple[JobSets, np.random.Generator]
+) -> Episodes:
+    """Run the episodes of some sets of jobs with the network of these weights; a work item of the workers."""
+    sets, random = work
+    with torch.device("meta"):  # takes no random numbers
+        network = config.policy.build()
+    # Copies, because Ray's arrays are read-only.
+    network.load_state_dict({name: torch.tensor(array) for name, array in weights.items()}, assign=True)
+    grid = Grid(config.grid.build(), sets[np.repeat(np.arange(len(sets)), config.episodes.per_set)])
+    actor = Actor(network, random, mask=config.episodes.mask)
+    return roll_out(grid, actor, keep_states=config.update.algorithm == "a2c")
+
+
+def join(parts: Sequence[Episodes], jobs: JobSets) -> Episodes:
+    """Join episodes as if they had run in one lock-step.
+
+    Args:
+        parts: the episodes, in order.
+        jobs: the jobs of each of them.
+    """
+    length = max(len(part.rewards) for part in parts)
+    rewards = [np.pad(part.rewards, ((0, length - len(part.rewards)), (0, 0))) for part in parts]
+    clock = [np.pad(part.clock, ((0, length + 1 - len(part.clock)), (0, 0)), mode="edge") for part in parts]
+    names = ("start", "machine", "dropped", "num_entered", "clock")
+    columns: dict[str, Any] = {
+        name: np.concatenate([getattr(part.record, name) for part in parts]) for name in names
+    }
+    states = [part.states for part in parts if part.states is not None]
+    sizes = [part.rewards.shape[1] for part in parts]
+    return Episodes(
+        choices=_join([part.choices for part in parts], sizes, length),
+        rewards=np.concatenate(rewards, axis=1),
+        clock=np.concatenate(clock, axis=1),
+        record=replace(parts[0].record, jobs=jobs, **columns),
+        states=_join(states, sizes, length) if states else None,
+    )
+
+
+def _join(parts: Sequence[Seen], sizes: Sequence[int], length: int) -> Seen:
+    """Join what parts of ``sizes`` episodes saw, step by step."""
+    step = np.concatenate([np.repeat(np.arange(len(part.counts)), part.counts) for part in parts])
+    order = np.argsort(step, kind="stable")
+    episode = [part.episode + offset for part, offset in zip(parts, np.cumsum([0, *sizes]), strict=False)]
+
+    def joined(arrays: Sequence[NDArray[Any] | None]) -> NDArray[Any] | None:
+        some = [array for array in arrays if array is not None]
+        if not some:
+            return None
+        return (some[0] if len(some) == 1 else np.concatenate(some))[order]
+
+    pictures = joined([part.pictures for part in parts])
+    assert pictures is not None
+    return Seen(
+        counts=np.bincount(step, minlength=length),
+        episode=np.concatenate(episode)[order],
+        pictures=pictures,
+        allowed=joined([part.allowed for part in parts]),
+        action=joined([part.action for part in parts]),
+    )

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from decima.evaluation.grid import HEURISTIC_NAMES, Evaluation, GridConditions
+from decima.learning.config import Progress
 from decima.learning.grid.config import RECIPES, DeepRMConfig
-from decima.learning.grid.trainer import DeepRMTrainer
-from decima.learning.trainings import Tell, train_all
+from decima.learning.grid.train import GridTraining
+from decima.learning.trainings import train_all
 from decima.settings import read_settings
 
 __all__ = ["GridStudy"]
@@ -42,7 +43,7 @@ class GridStudy:
     policies: Path = Path("reproduce/policies")
     workers: int | str = 1
     command: str = ""
-    tell: Tell = lambda what, done, total: None
+    tell: Progress = lambda what, done, total: None
 
     def config(self, recipe: str, *, share: float = 1.0, **settings: Any) -> DeepRMConfig:
         """A recipe at this study's size.
@@ -73,7 +74,7 @@ class GridStudy:
         return train_all(
             configs,
             self.policies,
-            partial(DeepRMTrainer, resume=True, workers=self.workers, command=self.command),
+            partial(GridTraining, resume=True, workers=self.workers, command=self.command),
             self.tell,
         )
 

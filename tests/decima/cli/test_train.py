@@ -20,14 +20,11 @@ from rich.console import Console
 from decima.cli.main import cli
 from decima.cli.train import _table
 from decima.evaluation.intervals import mean_interval
-from decima.learning.cluster import trainer
+from decima.learning.cluster import train as cluster_train
+from decima.learning.cluster.clone import clone_epochs
 from decima.learning.cluster.config import TrainingConfig
-from decima.learning.cluster.metrics import METRICS
 from decima.learning.grid.config import DeepRMConfig
-from decima.learning.grid.metrics import METRICS as GRID_METRICS
-from decima.learning.loop import TrainingResult
-from decima.learning.metrics import read_metrics
-from decima.learning.updates import clone_behaviour
+from decima.learning.metrics import CLUSTER_METRICS, GRID_METRICS, TrainingResult, read_metrics
 from decima.policy.files import read_about
 from decima.settings import describe_settings
 from decima.show.tables import interval_text
@@ -115,15 +112,13 @@ def test_behaviour_cloning_is_shown_and_ctrl_c_in_it_says_how_to_go_on(
     left = [f"{count} epochs of behaviour cloning to come" for count in (3, 2)]
     assert begins == [*left, "1 epoch of behaviour cloning to come", "0/1", "1/1"]
 
-    calls = []
-
     def interrupt(*given: Any, **options: Any) -> Any:
-        calls.append(1)
-        if len(calls) == 2:
-            raise KeyboardInterrupt
-        return clone_behaviour(*given, **options)
+        for epoch, metrics in enumerate(clone_epochs(*given, **options)):
+            if epoch == 1:
+                raise KeyboardInterrupt
+            yield metrics
 
-    monkeypatch.setattr("decima.learning.learner.clone_behaviour", interrupt)
+    monkeypatch.setattr(cluster_train, "clone_epochs", interrupt)
     result = train(*words, "--out", "out")
     assert result.exit_code == 130
     assert result.stderr.splitlines()[-1] == (
@@ -204,7 +199,7 @@ def test_a_workload_that_is_named_wins_over_the_settings(
         configs.append(config)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(trainer, "Trainer", begin)
+    monkeypatch.setattr(cluster_train, "ClusterTraining", begin)
     (tmp_path / "folder").mkdir()
     assert train("--config", "small.yaml", *options, "--out", "out").exit_code == 130
     workload = configs[0].workload
@@ -269,7 +264,7 @@ def test_what_is_wrong_is_said_in_one_line(
 
 @pytest.mark.parametrize(
     ("words", "config", "metrics"),
-    [(["train"], TrainingConfig, METRICS), (["deeprm", "train"], DeepRMConfig, GRID_METRICS)],
+    [(["train"], TrainingConfig, CLUSTER_METRICS), (["deeprm", "train"], DeepRMConfig, GRID_METRICS)],
 )
 def test_every_setting_and_metric_is_explained(
     words: list[str], config: Any, metrics: dict[str, str]
@@ -288,7 +283,7 @@ def test_every_setting_and_metric_is_explained(
 
 def test_every_metric_stands_in_the_guide() -> None:
     guide = (Path(__file__).parents[3] / "docs" / "guides" / "train.md").read_text()
-    for name, meaning in (*METRICS.items(), *GRID_METRICS.items()):
+    for name, meaning in (*CLUSTER_METRICS.items(), *GRID_METRICS.items()):
         assert f"| `{name}` | {meaning} |\n" in guide
 
 
@@ -315,14 +310,14 @@ def wait_for_rows(process: subprocess.Popen[str], count: int) -> None:
 
 def killed_and_gone_on_with(config: TrainingConfig, tmp_path: Path, kills: list[tuple[int, float]]) -> None:
     """Kill a training after so many rows and seconds more, go on, and get the bits of an undisturbed one."""
-    trainer.Trainer(config, tmp_path / "whole").run()
+    cluster_train.ClusterTraining(config, tmp_path / "whole").run()
     for rows, more in kills:
         with start("--resume") as process:
             wait_for_rows(process, rows)
             time.sleep(more)
             os.kill(process.pid, signal.SIGKILL)
             process.communicate()
-    trainer.Trainer(config, tmp_path / "out", resume=True).run()
+    cluster_train.ClusterTraining(config, tmp_path / "out", resume=True).run()
     assert_same_run(tmp_path / "whole", tmp_path / "out")
 
 

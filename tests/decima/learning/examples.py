@@ -10,10 +10,10 @@ import numpy as np
 import torch
 
 from decima.learning.checkpoint import load_checkpoint
-from decima.learning.cluster.trainer import Trainer
-from decima.learning.grid.trainer import DeepRMTrainer
-from decima.learning.loop import CHECKPOINT, POLICY, IterationReport, TrainingLoop, TrainingResult
-from decima.learning.metrics import read_metrics
+from decima.learning.cluster.train import ClusterTraining
+from decima.learning.grid.train import GridTraining
+from decima.learning.loop import CHECKPOINT, POLICY, TrainingLoop
+from decima.learning.metrics import IterationReport, TrainingResult, read_metrics
 from decima.policy.files import read_about
 from decima.policy.grid.files import read_about as read_about_network
 from tests.decima.learning.cluster.examples import small as small_cluster
@@ -64,8 +64,8 @@ class Runs:
         return small_grid(**changes) if self.kind == "grid" else small_cluster(self.folder, **changes)
 
     def trainer(self, config: Any, out: str = "out", **options: Any) -> TrainingLoop[Any]:
-        trainer = DeepRMTrainer if self.kind == "grid" else Trainer
-        return trainer(config, self.folder / out, **options)
+        kind: Any = GridTraining if self.kind == "grid" else ClusterTraining
+        return kind(config, self.folder / out, **options)
 
     def train(self, config: Any, out: str = "out", **options: Any) -> TrainingResult[Any]:
         return self.trainer(config, out, **options).run()

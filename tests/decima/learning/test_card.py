@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from decima.learning.card import CURVE_ROWS, policy_card, trainings_told
+from decima.learning.card import CURVE_ROWS, policy_card, previous_trainings
 from decima.policy.files import read_about
 from decima.policy.grid.files import read_about as read_about_network
 from decima.policy.shipped import SHIPPED
@@ -48,8 +48,8 @@ def test_a_card_tells_how_the_policy_was_made_that_it_began_with() -> None:
     """The last training first, as the card goes back from its own."""
     assert "went on" not in policy_card("mine", ABOUT)
     first = {**ABOUT, "command": "decima train --out FIRST", "seed": 1}
-    second = {**ABOUT, "seed": 2, "before": trainings_told(first)}
-    card = policy_card("mine", {**ABOUT, "before": trainings_told(second)})
+    second = {**ABOUT, "seed": 2, "before": previous_trainings(first)}
+    card = policy_card("mine", {**ABOUT, "before": previous_trainings(second)})
     assert (
         "10 minutes of CPU time for 100 iterations.\n"
         "It went on from the policy of `decima train --config batch --out DIR`, seed 2: 10 minutes of CPU time for 100 "
@@ -71,7 +71,7 @@ def test_a_card_tells_how_the_policy_was_made_that_it_began_with() -> None:
     ],
 )
 def test_a_policy_that_does_not_tell_how_it_was_made_may_be_gone_on_with(said: dict[str, Any]) -> None:
-    assert trainings_told(said) == []
+    assert previous_trainings(said) == []
 
 
 @pytest.mark.parametrize(

@@ -92,8 +92,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[PretendedGpu]:
         return memo.setdefault(id(own), copied)
 
     monkeypatch.setattr(nn.Parameter, "__deepcopy__", deepcopy)
-    for kind in ("cluster", "grid"):
-        monkeypatch.setattr(f"decima.learning.{kind}.trainer.check_device", lambda name: name)
+    monkeypatch.setattr("decima.learning.loop.check_device", lambda name: name)
     with PretendedGpu() as mode:
         yield mode
 

@@ -15,11 +15,12 @@ import pytest
 import torch
 
 from decima.learning.checkpoint import load_checkpoint
-from decima.learning.cluster import learner as cluster_learner
 from decima.learning.cluster.config import TrainingConfig
-from decima.learning.grid import learner as grid_learner
+from decima.learning.cluster.train import ClusterTraining
 from decima.learning.grid.config import DeepRMConfig
-from decima.learning.loop import CARD, CONFIG, IterationReport
+from decima.learning.grid.train import GridTraining
+from decima.learning.loop import CARD, CONFIG
+from decima.learning.metrics import IterationReport
 from decima.outputs import OutputError
 from decima.policy.errors import NotFiniteError, PolicyFileError
 from decima.settings import TrainingError, parse_settings
@@ -98,7 +99,7 @@ def test_every_way_of_training_learns_something_and_goes_on(kind: str, way: str,
     for row in rows[1:]:
         assert row["steps"] >= 1
         assert row["gradient_norm"] > 0
-    initial = trainer._learner.networks.state_dict()
+    initial = trainer.networks.state_dict()
     learned = load_checkpoint(runs.path("whole")).learner["networks"]
     assert any(not torch.equal(initial[name], learned[name]) for name in initial)
     with pytest.raises(ZeroDivisionError):
@@ -266,7 +267,7 @@ def test_a_training_begins_with_the_policy_of_another(runs: Runs) -> None:
     best = load_checkpoint(runs.path("first")).best.weights
     config = runs.config(iterations=2, start=str(start), behaviour_cloning=None, seed=5)
     trainer = runs.trainer(config)
-    begun = trainer._learner.kept.state_dict()
+    begun = trainer.kept.state_dict()
     assert all(torch.equal(begun[name], weight) for name, weight in best.items())
     result = trainer.run()
     first = runs.about("first")
@@ -349,17 +350,17 @@ def test_metrics_are_in_tensorboard_too(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_a_gradient_that_is_no_number_stops_the_training(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
-    module: Any = grid_learner if runs.kind == "grid" else cluster_learner
-    real = module.Learner.learn
+    kind: Any = GridTraining if runs.kind == "grid" else ClusterTraining
+    real = kind.learn
 
-    def fails_later(learner: Any, *given: Any) -> dict[str, float]:
-        if given[0 if runs.kind == "grid" else -1] == 2:
-            for parameter in learner.networks.parameters():
+    def fails_later(training: Any, iteration: int) -> dict[str, float]:
+        if iteration == 2:
+            for parameter in training.networks.parameters():
                 parameter.data.fill_(torch.nan)  # in the middle of an update
             raise NotFiniteError("the loss is nan, the length of its gradient nan")
-        return real(learner, *given)
+        return dict(real(training, iteration))
 
-    monkeypatch.setattr(module.Learner, "learn", fails_later)
+    monkeypatch.setattr(kind, "learn", fails_later)
     config = runs.config(checkpoint_every=100, validation={"every": 100})
     with pytest.raises(TrainingError) as stopped:
         runs.train(config)

@@ -15,10 +15,11 @@ import pytest
 
 from decima.evaluation.comparison import Comparison
 from decima.learning.cluster.config import read_config
-from decima.learning.cluster.trainer import Trainer
+from decima.learning.cluster.train import ClusterTraining
 from decima.learning.grid.config import RECIPES, DeepRMConfig
-from decima.learning.grid.trainer import DeepRMTrainer
-from decima.learning.loop import POLICY, IterationReport, TrainingLoop
+from decima.learning.grid.train import GridTraining
+from decima.learning.loop import POLICY, TrainingLoop
+from decima.learning.metrics import IterationReport
 from decima.settings import read_settings
 from tests.decima.evaluation.examples import comparison
 from tests.decima.learning.examples import assert_same_run
@@ -39,17 +40,17 @@ DEEPRM = [
     "behaviour_cloning=null",
 ]
 
-MakeTrainer = Callable[[Path, int | str], TrainingLoop[Any]]
+MakeTraining = Callable[[Path, int | str], TrainingLoop[Any]]
 
 
 def on_clusters(out: Path, workers: int | str) -> TrainingLoop[Any]:
     config = read_config("batch", [f"iterations={ITERATIONS}", *BATCH])
-    return Trainer(config, out, workers=workers)
+    return ClusterTraining(config, out, workers=workers)
 
 
 def on_grids(out: Path, workers: int | str) -> TrainingLoop[Any]:
     config = read_settings(DeepRMConfig, RECIPES, "deeprm", [f"iterations={ITERATIONS}", *DEEPRM])
-    return DeepRMTrainer(config, out, workers=workers)
+    return GridTraining(config, out, workers=workers)
 
 
 @pytest.fixture(autouse=True)
@@ -74,7 +75,7 @@ def said(out: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("make", [on_clusters, on_grids])
-def test_four_trainings_are_one(make: MakeTrainer, tmp_path: Path) -> None:
+def test_four_trainings_are_one(make: MakeTraining, tmp_path: Path) -> None:
     for name, workers in (("one", 1), ("two", 2), ("ray", "ray:2")):
         make(tmp_path / name, workers).run()
     _shut_down()

@@ -153,7 +153,7 @@ def test_a_sweep_that_was_cut_off_goes_on_and_ends_the_same(
             if told == cut:
                 raise KeyboardInterrupt
 
-        part = run_sweep(config, tmp_path / "out", tell=tell)
+        part = run_sweep(config, tmp_path / "out", progress=tell)
         assert part.interrupted
         assert len(part.trials) < 2
         assert timeless(part) == whole[1][: len(part.trials)]
@@ -171,7 +171,7 @@ def test_what_is_finished_is_not_trained_again_and_trials_can_be_added(
     config = config_of(tmp_path, SAMPLED)
     run_sweep(config.model_copy(update={"trials": 1}), tmp_path / "out")
     told: list[str] = []
-    result = run_sweep(config, tmp_path / "out", tell=lambda what, done, total: told.append(what))
+    result = run_sweep(config, tmp_path / "out", progress=lambda what, done, total: told.append(what))
     assert {what.split("/")[0] for what in told} == {"training trial-001"}
     assert timeless(result) == whole[1]
 

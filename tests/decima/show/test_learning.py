@@ -8,17 +8,16 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from decima.learning.cluster.metrics import METRICS
-from decima.learning.curves import Curve
-from decima.learning.grid.metrics import METRICS as GRID_METRICS
+from decima.learning.curves import LearningCurve
+from decima.learning.metrics import CLUSTER_METRICS, GRID_METRICS
 from decima.show.learning import LABELS, curves_table, plot_curves
 from tests.decima.show.test_plots import difference
 
 
-def curve(start: float, end: float, half: float, runs: int = 3) -> Curve:
+def curve(start: float, end: float, half: float, runs: int = 3) -> LearningCurve:
     iterations = np.arange(0, 101, 10)
     mean = end + (start - end) * np.exp(-iterations / 30)
-    return Curve(iterations, mean, np.full(len(mean), half), runs)
+    return LearningCurve(iterations, mean, np.full(len(mean), half), runs)
 
 
 CURVES = {
@@ -41,7 +40,7 @@ def test_a_curve_with_behaviour_cloning_has_whole_epochs_and_its_untrained_polic
     tmp_path: Path,
 ) -> None:
     iterations = np.arange(-3, 3)
-    cloned = Curve(iterations, np.array([95.0, 32.0, 31.0, 30.0, 29.5, 29.0]), np.full(6, np.nan), 1)
+    cloned = LearningCurve(iterations, np.array([95.0, 32.0, 31.0, 30.0, 29.5, 29.0]), np.full(6, np.nan), 1)
     figure = plot_curves({"policy": cloned}, "validation_mean_jct_s", ("tuned weighted fair", 31.5))
     assert difference(figure, "learning-curve-cloning", tmp_path) is None
     [axes] = figure.axes
@@ -51,14 +50,14 @@ def test_a_curve_with_behaviour_cloning_has_whole_epochs_and_its_untrained_polic
     ticks = [axes.xaxis.get_major_formatter()(tick, None) for tick in (-3, -2, -1, 0, 1, 2)]
     assert ticks == ["0", "1", "2", "0", "1", "2"]
     assert all(float(tick).is_integer() for tick in axes.get_xticks())
-    near = Curve(iterations, np.array([33.0, 32.0, 31.0, 30.0, 29.5, 29.0]), np.full(6, np.nan), 1)
+    near = LearningCurve(iterations, np.array([33.0, 32.0, 31.0, 30.0, 29.5, 29.0]), np.full(6, np.nan), 1)
     [axes] = plot_curves({"policy": near}, "validation_mean_jct_s").axes
     assert axes.get_ylim()[1] > 33
     assert len(axes.texts) == 2
 
 
 def test_every_metric_has_words_on_its_axis() -> None:
-    assert LABELS.keys() | {"iteration"} == METRICS.keys() | GRID_METRICS.keys()
+    assert LABELS.keys() | {"iteration"} == CLUSTER_METRICS.keys() | GRID_METRICS.keys()
 
 
 def test_only_the_first_of_many_curves_have_names() -> None:

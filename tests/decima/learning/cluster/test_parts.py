@@ -10,16 +10,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from click.testing import CliRunner
 from numpy.typing import NDArray
-from torch import nn
 
 from decima.cli.main import cli
-from decima.learning import Algorithm, Baseline, Batch, Curve, Returns, UpdateReport
+from decima.learning import Baseline, Curve, Reinforce, Returns
 from decima.learning.checkpoint import load_checkpoint
 from decima.learning.cluster.config import read_config
-from decima.learning.cluster.trainer import Trainer
+from decima.learning.cluster.train import ClusterTraining
 from decima.policy.files import load_actor, load_policy
 from decima.policy.parts import ALLOWED
 from decima.settings import TrainingError
@@ -29,6 +27,7 @@ from tests.decima.learning.examples import assert_same_run, measured, stop_after
 
 PARTS = "tests.example_parts"
 HERE = __name__
+METRICS_BY_NAME = "metrics by name, such as loss, entropy, gradient_norm and steps"
 
 #: A setting for each kind of part.
 SETTINGS = {
@@ -115,11 +114,11 @@ def test_what_parts_remember_is_kept_in_checkpoints(tmp_path: Path) -> None:
     sets = ("encoder", "returns", "baseline", "algorithm")
     (tmp_path / "c.yaml").write_text(small(tmp_path, iterations=3, checkpoint_every=1).to_yaml())
     config = read_config(tmp_path / "c.yaml", [SETTINGS[each] for each in sets])
-    Trainer(config, tmp_path / "one").run()
-    Trainer(config, tmp_path / "two").run(stop_after(2, KeyboardInterrupt))
+    ClusterTraining(config, tmp_path / "one").run()
+    ClusterTraining(config, tmp_path / "two").run(stop_after(2, KeyboardInterrupt))
     remembered = load_checkpoint(tmp_path / "two" / "checkpoint.pt").learner["advantages"]["baseline"]
     assert remembered["count"] > 0
-    Trainer(config, tmp_path / "two", resume=True).run()
+    ClusterTraining(config, tmp_path / "two", resume=True).run()
     assert_same_run(tmp_path / "one", tmp_path / "two")
 
 
@@ -128,7 +127,7 @@ def test_several_processes_learn_the_same_with_an_own_network(tmp_path: Path) ->
     (tmp_path / "c.yaml").write_text(small(tmp_path, iterations=2).to_yaml())
     config = read_config(tmp_path / "c.yaml", [SETTINGS["encoder"], SETTINGS["feature of stages"]])
     for processes in (1, 2):
-        Trainer(config, tmp_path / str(processes), workers=processes).run()
+        ClusterTraining(config, tmp_path / str(processes), workers=processes).run()
     assert_same_run(tmp_path / "1", tmp_path / "2")
 
 
@@ -153,7 +152,9 @@ def test_a_policy_learns_from_its_own_feature(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         (tmp_path / name / "c.yaml").write_text(small(tmp_path / name, **changes).to_yaml())
         feature = name if name == "local" else f"'{PARTS}:{name}'"
-        Trainer(read_config(tmp_path / name / "c.yaml", [shape % feature]), tmp_path / name / "out").run()
+        ClusterTraining(
+            read_config(tmp_path / name / "c.yaml", [shape % feature]), tmp_path / name / "out"
+        ).run()
         rows = measured(tmp_path / name / "out")
         jct_s[name] = [row["validation_mean_jct_s"] for row in rows if "validation_mean_jct_s" in row]
     before, *_, after = jct_s["ShortestFirst"]
@@ -174,7 +175,7 @@ def test_a_policy_learns_from_its_own_feature(tmp_path: Path) -> None:
         (f"baseline.kind={PARTS}:Gone", f"baseline: kind: '{PARTS}:Gone' cannot be loaded: AttributeError"),
         (
             f"update.algorithm={PARTS}:PastMean",
-            f"update: algorithm: '{PARTS}:PastMean' is no Algorithm: expected a subclass of decima.learning.Algorithm",
+            f"update: algorithm: '{PARTS}:PastMean' is no Reinforce: expected a subclass of decima.learning.Reinforce",
         ),
         (
             f"returns={{kind: '{PARTS}:Forgetful', options: {{horizon: 3}}}}",
@@ -238,11 +239,25 @@ class Rewards(Returns):
         return reward
 
 
-class Quiet(Algorithm):
-    """Says nothing of what it did."""
+class Quiet(Reinforce):
+    """Returns no metrics."""
 
-    def update(self, network: nn.Module, optimiser: torch.optim.Optimizer, batch: Batch) -> UpdateReport:
+    def update(self, *given: Any, **named: Any) -> dict[str, float]:
         return None  # type: ignore[return-value]
+
+
+class Inventive(Reinforce):
+    """Returns a metric that no training has."""
+
+    def update(self, *given: Any, **named: Any) -> dict[str, float]:
+        return {"loss": 1.0, "beauty": 2.0}
+
+
+class Wordy(Reinforce):
+    """Returns a metric that is no number."""
+
+    def update(self, *given: Any, **named: Any) -> dict[str, float]:
+        return {"loss": "small"}  # type: ignore[dict-item]
 
 
 @pytest.mark.parametrize(
@@ -250,7 +265,9 @@ class Quiet(Algorithm):
     [
         ("baseline.kind", "OneForAll", "an array like the values of each episode"),
         ("returns.kind", "Rewards", "two arrays of shape ["),
-        ("update.algorithm", "Quiet", "an UpdateReport, gave NoneType"),
+        ("update.algorithm", "Quiet", f"{METRICS_BY_NAME}, gave NoneType"),
+        ("update.algorithm", "Inventive", f"{METRICS_BY_NAME}, gave beauty: 2.0"),
+        ("update.algorithm", "Wordy", f"{METRICS_BY_NAME}, gave loss: 'small'"),
     ],
 )
 def test_a_part_that_gives_something_else_is_named_in_one_line(

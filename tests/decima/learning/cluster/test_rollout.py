@@ -1,20 +1,33 @@
 from __future__ import annotations
 
-from dataclasses import fields, replace
+import math
+from dataclasses import fields
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from decima.learning.cluster.curriculum import EpisodeSpec
-from decima.learning.cluster.rollout import Trajectories, roll_out, roll_out_scheduler
+from decima.evaluation.conditions import TRAINING_OFFSET
+from decima.learning.cluster.config import TrainingConfig
+from decima.learning.cluster.rollout import (
+    Episode,
+    EpisodePlan,
+    Trajectories,
+    load_of,
+    plan_iteration,
+    record_scheduler,
+    roll_out,
+    start_episodes,
+)
 from decima.policy.config import SHORTCUT_POLICY
 from decima.policy.errors import NotFiniteError
 from decima.policy.policy import Policy
 from decima.policy.scheduler import NeuralScheduler
 from decima.registry import make_scheduler
-from simulator import ClusterConfig, run_episode
+from simulator import Cluster, ClusterConfig, run_episode
 from tests.decima.evaluation.examples import LIBRARY
-from tests.simulator.cluster.build import chain, jobs, stage
+from tests.decima.learning.cluster.examples import small
+from tests.simulator.cluster.build import chain, job, jobs, stage
 from workloads import JobSequence, batch_arrivals, poisson_arrivals
 
 CLUSTER = ClusterConfig(num_executors=4)
@@ -25,13 +38,18 @@ def sequence(seed: int, num_jobs: int = 5) -> JobSequence:
     return batch_arrivals(LIBRARY.profiles, num_jobs, seed)
 
 
-def specs(count: int, end_ms: float = np.inf) -> list[EpisodeSpec]:
+def episode(
+    jobs: JobSequence, end_ms: float = math.inf, seed: int | None = None, share: float = 1.0
+) -> Episode:
+    """An episode; greedy without a seed."""
+    random = None if seed is None else np.random.default_rng(seed)
+    return Episode(POLICY.config, CLUSTER, jobs, end_ms, random, share)
+
+
+def episodes(count: int, end_ms: float = math.inf, share: float = 1.0) -> list[Episode]:
     """Episodes, two of each sequence, which all draw differently."""
     sequences = [sequence(number) for number in range((count + 1) // 2)]
-    return [
-        EpisodeSpec(sequences[number // 2], CLUSTER, end_ms, np.random.default_rng(number))
-        for number in range(count)
-    ]
+    return [episode(sequences[number // 2], end_ms, number, share) for number in range(count)]
 
 
 def assert_same(one: Trajectories, other: Trajectories) -> None:
@@ -44,13 +62,13 @@ def assert_same(one: Trajectories, other: Trajectories) -> None:
 
 
 def test_episodes_do_not_depend_on_which_others_there_are() -> None:
-    together = roll_out(POLICY, specs(6))
-    alone = Trajectories.concatenate([roll_out(POLICY, [spec]) for spec in specs(6)])
+    together = roll_out(POLICY, episodes(6))
+    alone = Trajectories.concatenate([roll_out(POLICY, [each]) for each in episodes(6)])
     assert_same(together, alone)
 
 
 def test_decisions_with_one_answer_are_not_samples() -> None:
-    samples = roll_out(POLICY, specs(4))
+    samples = roll_out(POLICY, episodes(4))
     graphs = samples.graphs
     answers = np.add.reduceat(graphs.high - graphs.low, graphs.first_stage[:-1])
     assert answers.min() > 1
@@ -58,21 +76,19 @@ def test_decisions_with_one_answer_are_not_samples() -> None:
 
 
 def test_the_rewards_of_an_episode_are_the_jobs_time_in_the_system() -> None:
-    samples = roll_out(POLICY, specs(4))
-    for episode in range(4):
-        assert samples.time_ms[samples.samples(episode)][0] == 0
-        total = samples.reward[samples.samples(episode)].sum() * CLUSTER.reward_scale_ms
-        assert total == pytest.approx(-samples.mean_jct_ms[episode] * samples.num_completed[episode])
+    samples = roll_out(POLICY, episodes(4))
+    for number in range(4):
+        assert samples.time_ms[samples.samples(number)][0] == 0
+        total = samples.reward[samples.samples(number)].sum() * CLUSTER.reward_scale_ms
+        assert total == pytest.approx(-samples.mean_jct_ms[number] * samples.num_completed[number])
 
 
 def test_a_share_of_the_decisions_are_samples_and_no_reward_is_lost() -> None:
     """The episodes are the same; what is learned from is every third sample, with the rewards of all until the next."""
-    every, third = (
-        roll_out(POLICY, [replace(each, share=share) for each in specs(2)]) for share in (1, 1 / 3)
-    )
+    every, third = (roll_out(POLICY, episodes(2, share=share)) for share in (1, 1 / 3))
     np.testing.assert_array_equal(third.num_decisions, every.num_decisions)
-    for episode in range(2):
-        all_of_it, kept = every.samples(episode), third.samples(episode)
+    for number in range(2):
+        all_of_it, kept = every.samples(number), third.samples(number)
         np.testing.assert_array_equal(third.time_ms[kept], every.time_ms[all_of_it][::3])
         np.testing.assert_array_equal(third.stage[kept], every.stage[all_of_it][::3])
         rewards = np.add.reduceat(every.reward[all_of_it], np.arange(0, all_of_it.stop - all_of_it.start, 3))
@@ -81,14 +97,14 @@ def test_a_share_of_the_decisions_are_samples_and_no_reward_is_lost() -> None:
 
 def test_a_sample_knows_how_many_jobs_had_arrived() -> None:
     stream = poisson_arrivals(LIBRARY.profiles, 12, 2_000.0, seed=1)
-    samples = roll_out(POLICY, [EpisodeSpec(stream, CLUSTER, random=np.random.default_rng(0))])
+    samples = roll_out(POLICY, [episode(stream, seed=0)])
     assert samples.arrived[0] < samples.arrived[-1] <= 12
     expected = [sum(arrival <= time for arrival in stream.arrival_ms) for time in samples.time_ms]
     np.testing.assert_array_equal(samples.arrived, expected)
 
 
 def test_samples_are_drawn_with_the_probabilities_they_state() -> None:
-    samples = roll_out(POLICY, specs(4))
+    samples = roll_out(POLICY, episodes(4))
     seen = POLICY(samples.graphs, samples.stage, samples.limit)
     np.testing.assert_allclose(
         seen.log_probability.detach().numpy(), samples.log_probability, rtol=1e-3, atol=1e-4
@@ -97,17 +113,17 @@ def test_samples_are_drawn_with_the_probabilities_they_state() -> None:
 
 def test_greedy_choices_are_those_of_the_scheduler() -> None:
     sequences = [poisson_arrivals(LIBRARY.profiles, 6, 2000.0, seed) for seed in range(3)]
-    samples = roll_out(POLICY, [EpisodeSpec(each, CLUSTER) for each in sequences])
+    samples = roll_out(POLICY, [episode(each) for each in sequences])
     alone = [run_episode(CLUSTER, each, NeuralScheduler(POLICY)).mean_jct_ms for each in sequences]
     np.testing.assert_array_equal(samples.mean_jct_ms, alone)
 
 
 @pytest.mark.parametrize("name", ["fair", "weighted-fair:-1", "sjf-cp"])
 def test_a_scheduler_does_the_same_whether_it_is_recorded_or_not(name: str) -> None:
-    samples = roll_out_scheduler(make_scheduler(name), POLICY.config, specs(3))
-    for episode, spec in enumerate(specs(3)):
-        alone = run_episode(CLUSTER, spec.sequence, make_scheduler(name))
-        assert samples.mean_jct_ms[episode] == pytest.approx(alone.mean_jct_ms)
+    samples = record_scheduler(make_scheduler(name), episodes(3))
+    for number, each in enumerate(episodes(3)):
+        alone = run_episode(CLUSTER, each.sequence, make_scheduler(name))
+        assert samples.mean_jct_ms[number] == pytest.approx(alone.mean_jct_ms)
     graphs = samples.graphs
     chosen = graphs.rows_of(samples.stage)
     assert (samples.limit > graphs.low[chosen]).all()
@@ -115,23 +131,23 @@ def test_a_scheduler_does_the_same_whether_it_is_recorded_or_not(name: str) -> N
 
 
 def test_episodes_end_in_time_and_say_what_was_left() -> None:
-    whole = roll_out(POLICY, specs(2))
-    cut = roll_out(POLICY, specs(2, end_ms=float(whole.end_ms.min()) / 2))
+    whole = roll_out(POLICY, episodes(2))
+    cut = roll_out(POLICY, episodes(2, end_ms=float(whole.end_ms.min()) / 2))
     assert (cut.end_ms == whole.end_ms.min() / 2).all()
     assert (cut.num_completed < whole.num_completed).all()
     assert (cut.end_load[:, 1] == 5 - cut.num_completed).all()
     assert (whole.end_load == 0).all()
-    for episode in range(2):  # it is the same episode, only shorter
-        times = cut.time_ms[cut.samples(episode)]
-        np.testing.assert_array_equal(times, whole.time_ms[whole.samples(episode)][: times.size])
+    for number in range(2):  # it is the same episode, only shorter
+        times = cut.time_ms[cut.samples(number)]
+        np.testing.assert_array_equal(times, whole.time_ms[whole.samples(number)][: times.size])
 
 
 def test_where_there_is_nothing_to_choose_there_are_no_samples() -> None:
     alone = jobs(chain(stage(3, 100.0), stage(2, 50.0)))
-    samples = roll_out(POLICY, [EpisodeSpec(alone, ClusterConfig(num_executors=1))])
+    samples = roll_out(POLICY, [Episode(POLICY.config, ClusterConfig(num_executors=1), alone)])
     assert len(samples) == 0
     assert samples.num_completed.tolist() == [1]
-    both = Trajectories.concatenate([samples, roll_out(POLICY, specs(1))])
+    both = Trajectories.concatenate([samples, roll_out(POLICY, episodes(1))])
     assert both.num_episodes == 2
     assert both.samples(0) == slice(0, 0)
 
@@ -141,4 +157,113 @@ def test_probabilities_that_are_no_numbers_are_noticed() -> None:
     for parameter in policy.parameters():
         parameter.data.fill_(float("nan"))
     with pytest.raises(NotFiniteError):
-        roll_out(policy, specs(2))
+        roll_out(policy, episodes(2))
+
+
+def test_the_load_is_sums_over_the_live_jobs() -> None:
+    work = np.array([100_000.0, 400_000.0, 900_000.0])
+    sequence = jobs(*(job(stage(10, each / 10), name=str(each)) for each in (work[2], work[0], work[1])))
+    load = load_of(Cluster(ClusterConfig(num_executors=5), sequence).observe())
+    w = work / 100_000.0
+    waits = (3 * w[0] + 2 * w[1] + w[2]) / 5
+    roots = np.sqrt(w)
+    expected = [1, 3, w.sum(), waits, roots.sum(), roots.sum() ** 2 / 5, 3 * 1 + 2 * 2 + 3]
+    np.testing.assert_allclose(load, expected)
+
+
+# ---- which episodes an iteration has ------------------------------------------------------------------------
+
+
+def config(**changes: object) -> TrainingConfig:
+    document: dict[str, object] = {"iterations": 100, "episodes": {"sequences": 3, "per_sequence": 4}}
+    return TrainingConfig.model_validate({**document, **changes})
+
+
+CURRICULUM = {"start": 10.0, "end": 1000.0, "growth": 0.5}
+
+
+def ends(iteration: int, **changes: object) -> list[set[float]]:
+    """The ends in each group."""
+    groups = plan_iteration(config(curriculum=CURRICULUM, **changes), iteration)
+    return [{plan.end_ms for plan in group} for group in groups]
+
+
+def test_episodes_of_a_sequence_share_jobs_and_end_but_not_choices() -> None:
+    for group in plan_iteration(config(curriculum=CURRICULUM), 7):
+        assert len({(plan.sequence_seed, plan.end_ms) for plan in group}) == 1
+        assert len({plan.episode for plan in group}) == 4
+    assert len(set.union(*ends(7))) == 3
+
+
+def test_unfixed_sequences_differ_within_a_group() -> None:
+    unfixed = config(
+        curriculum=CURRICULUM, episodes={"sequences": 3, "per_sequence": 4, "fixed_sequences": False}
+    )
+    for group in plan_iteration(unfixed, 7):
+        assert len({plan.sequence_seed for plan in group}) == 4
+        assert len({plan.end_ms for plan in group}) == 1
+
+
+def test_ends_grow_and_are_memoryless() -> None:
+    """An exponential distribution: its standard deviation is its mean."""
+    for iteration, mean_s in ((0, 10.0), (25, 505.0), (50, 1000.0), (99, 1000.0)):
+        drawn = [next(iter(group)) for seed in range(300) for group in ends(iteration, seed=seed)]
+        assert abs(np.mean(drawn) / 1000 / mean_s - 1) < 0.15
+        assert abs(np.std(drawn) / 1000 / mean_s - 1) < 0.2
+
+
+def test_without_a_curriculum_episodes_run_to_their_end() -> None:
+    assert {plan.end_ms for group in plan_iteration(config(), 3) for plan in group} == {math.inf}
+
+
+def test_a_plan_follows_from_seed_and_iteration_alone() -> None:
+    assert plan_iteration(config(curriculum=CURRICULUM), 7) == plan_iteration(
+        config(curriculum=CURRICULUM), 7
+    )
+    plans = [
+        plan_iteration(config(seed=seed), iteration)[0][0].sequence_seed
+        for seed in range(3)
+        for iteration in range(100)
+    ]
+    assert len(set(plans)) == 300
+
+
+@pytest.mark.parametrize("fixed", [True, False])
+def test_the_seeds_of_a_training_are_those_of_its_episodes(fixed: bool) -> None:
+    episodes = {"sequences": 3, "per_sequence": 4, "fixed_sequences": fixed}
+    settings = config(iterations=5, seed=2, episodes=episodes)
+    met = [plan.sequence_seed for k in range(5) for group in plan_iteration(settings, k) for plan in group]
+    assert list(settings.training_seeds) == list(dict.fromkeys(met))
+
+
+def test_no_two_purposes_share_a_sequence() -> None:
+    """Experiments and their tuning have seeds up to twice the offset."""
+    used: set[int] = set()
+    for seed in (0, 1):
+        each = config(seed=seed, behaviour_cloning={"sequences": 30})
+        used |= set(each.cloning_seeds)
+        for iteration in range(100):
+            used |= {plan.sequence_seed for group in plan_iteration(each, iteration) for plan in group}
+    assert len(used) == 2 * (100 * 3 + 30)
+    validation = set(config().validation_seeds)
+    assert not used & validation
+    assert min(used | validation) > 2 * TRAINING_OFFSET
+    assert validation == set(config(seed=5).validation_seeds)
+
+
+def test_episodes_draw_from_streams_of_their_own(tmp_path: Path) -> None:
+    conditions = small(tmp_path).conditions()
+    plans = [
+        EpisodePlan(9, 50.0, seed, iteration, number)
+        for seed in (0, 1)
+        for iteration in (0, 1)
+        for number in (0, 1)
+    ]
+    started = start_episodes(POLICY.config, conditions, plans)
+    assert len({id(each.sequence) for each in started}) == 1
+    assert {each.cluster.config.max_time_ms for each in started} == {50.0}
+    drawn = {float(each.random.random()) for each in started if each.random is not None}
+    assert len(drawn) == 8
+    again = start_episodes(POLICY.config, conditions, plans)[3].random
+    assert again is not None
+    assert float(again.random()) in drawn

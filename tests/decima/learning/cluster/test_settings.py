@@ -11,19 +11,19 @@ import pytest
 from scipy import stats
 
 from decima.evaluation.fit import misfits, surroundings
-from decima.learning.cluster.advantages import Advantages
+from decima.learning.cluster.advantages import Advantages, relative_scale
 from decima.learning.cluster.config import TrainingConfig, read_config
-from decima.learning.cluster.critic import NUM_SUMS, load_of, relative_scale
-from decima.learning.cluster.curriculum import (
-    EpisodeSpec,
-    episode_specs,
+from decima.learning.cluster.rollout import (
+    NUM_LOADS,
+    Episode,
+    Trajectories,
+    load_of,
     plan_iteration,
-    training_seeds,
-    validation_seeds,
+    record_scheduler,
+    start_episodes,
 )
-from decima.learning.cluster.rollout import Trajectories, roll_out_scheduler
 from decima.learning.cluster.settings import SettingsConditions, SettingsSection
-from decima.learning.cluster.trainer import Trainer
+from decima.learning.cluster.train import ClusterTraining
 from decima.learning.loop import CARD
 from decima.learning.metrics import read_metrics
 from decima.policy.files import read_about, read_trained_on
@@ -147,7 +147,7 @@ def test_the_load_of_streams_is_as_drawn() -> None:
 
 def test_validation_cells_are_the_same_in_every_run_and_training_meets_others() -> None:
     config = read_config("general", ["validation.cells=3", "validation.sequences=4", "seed=7"])
-    chosen, seeds = config.conditions(), validation_seeds(config)
+    chosen, seeds = config.conditions(), config.validation_seeds
     assert isinstance(chosen, SettingsConditions)
     assert config.settings is not None
     assert len(seeds) == 12
@@ -157,7 +157,7 @@ def test_validation_cells_are_the_same_in_every_run_and_training_meets_others() 
     more = read_config("general", ["validation.sequences=9", "seed=8"])
     assert more.settings is not None
     assert more.settings.cells(3) == config.settings.cells(3)
-    assert len({str(chosen.setting(seed)) for seed in training_seeds(config)[:20]}) == 20
+    assert len({str(chosen.setting(seed)) for seed in config.training_seeds[:20]}) == 20
     assert len({tuple(chosen.sequence(seed).profiles) for seed in seeds}) > 3
 
 
@@ -165,9 +165,9 @@ def test_the_episodes_of_a_group_share_sequence_and_setting() -> None:
     config = read_config("general")
     chosen = config.conditions()
     for group in plan_iteration(config, 0):
-        specs = episode_specs(chosen, group)
-        assert len({spec.sequence for spec in specs}) == len({spec.cluster for spec in specs}) == 1
-        assert specs[0].cluster == chosen.cluster_of(group[0].sequence_seed)
+        episodes = start_episodes(config.policy.build(), chosen, group)
+        assert len({each.sequence for each in episodes}) == len({each.config for each in episodes}) == 1
+        assert episodes[0].config == chosen.cluster_of(group[0].sequence_seed)
 
 
 def test_a_workload_file_is_read_without_its_arrivals(tmp_path: Path) -> None:
@@ -193,7 +193,7 @@ def runs(policy: Policy, factor: float, names: tuple[str, ...], *, whole: bool) 
     cluster = ClusterConfig(4, moving_delay_ms=500.0 * factor, warmup_delay_ms=300.0 * factor)
     end_ms = np.inf if whole else 9000.0 * factor
     parts = [
-        roll_out_scheduler(make_scheduler(name), policy.config, [EpisodeSpec(sequence, cluster, end_ms)])
+        record_scheduler(make_scheduler(name), [Episode(policy.config, cluster, sequence, end_ms)])
         for seed in range(2)
         for sequence in [slowed(poisson_arrivals(LIBRARY.profiles, 8, 1500.0, seed), factor)]
         for name in names
@@ -226,8 +226,8 @@ def test_relative_advantages_do_not_hang_on_the_unit_of_time(tmp_path: Path, who
 def test_a_heuristic_earns_what_is_expected_of_itself_in_relative_units(tmp_path: Path) -> None:
     config = small(tmp_path, baseline={"kind": "heuristic", "scheduler": "fair"})
     policy, chosen, groups = Policy(config.policy.build()), config.conditions(), plan_iteration(config, 0)
-    specs = [spec for group in groups for spec in episode_specs(chosen, group)]
-    its_own = roll_out_scheduler(make_scheduler("fair"), policy.config, specs)
+    episodes = start_episodes(policy.config, chosen, [plan for group in groups for plan in group])
+    its_own = record_scheduler(make_scheduler("fair"), episodes)
     np.testing.assert_allclose(Advantages(config, chosen)(policy, its_own, groups), 0.0, atol=1e-9)
 
 
@@ -239,7 +239,7 @@ def test_the_relative_load_is_that_of_work_over_executors_and_unit() -> None:
     work = np.sort([sequence.profiles[0].work_ms / 100_000 * 0.25 / 4])  # one job had arrived
     root = np.sqrt(work).sum()
     expected = [1, 1, work.sum(), work.sum(), root, root**2, root]
-    assert len(expected) == NUM_SUMS
+    assert len(expected) == NUM_LOADS
     np.testing.assert_allclose(scaled_load, expected)
 
 
@@ -249,9 +249,9 @@ def test_the_relative_load_is_that_of_work_over_executors_and_unit() -> None:
 def test_a_training_over_settings_can_be_gone_on_with_and_says_how_it_did(tmp_path: Path) -> None:
     cloning = {"scheduler": "fair", "sequences": 3, "epochs": 1}
     config = small(tmp_path, behaviour_cloning=cloning)
-    result = Trainer(config, tmp_path / "whole").run()
-    Trainer(small(tmp_path, behaviour_cloning=cloning, iterations=1), tmp_path / "parts").run()
-    Trainer(config, tmp_path / "parts", resume=True).run()
+    result = ClusterTraining(config, tmp_path / "whole").run()
+    ClusterTraining(small(tmp_path, behaviour_cloning=cloning, iterations=1), tmp_path / "parts").run()
+    ClusterTraining(config, tmp_path / "parts", resume=True).run()
     assert_same_run(tmp_path / "whole", tmp_path / "parts")
     assert {name: len(values) for name, values in result.results.items()} == {
         "fair": 6,
@@ -290,9 +290,10 @@ def test_a_policy_that_loses_a_setting_for_certain_is_not_kept(
     """The second one has the better mean."""
     config = small(tmp_path, iterations=1)
     factors = iter([[1.01, 1.01, 1.01], [0.95, 0.95, 1.07]])
-    trainer = Trainer(config, tmp_path / "out")
+    trainer = ClusterTraining(config, tmp_path / "out")
 
-    def judge(self: Any, policy: Policy, seeds: range, tell: Any) -> np.ndarray:
+    def judge(weights: Any, shared: Any, seeds: list[int]) -> np.ndarray:
+        assert len(seeds) == 6
         reference = np.reshape(trainer._reference["profiled-srpt"], (3, 2))
         change = (
             np.reshape(next(factors), (3, 1)) - 1
@@ -300,7 +301,8 @@ def test_a_policy_that_loses_a_setting_for_certain_is_not_kept(
         jct_ms = (reference + change * reference.mean(axis=1, keepdims=True)).reshape(-1)
         return np.column_stack([jct_ms, jct_ms])
 
-    monkeypatch.setattr("decima.learning.cluster.simulation.Simulation.judge", judge)
+    monkeypatch.setattr("decima.learning.cluster.train.FEW", 6)
+    monkeypatch.setattr("decima.learning.cluster.train.judge_weights", judge)
     result = trainer.run()
     assert result.best_iteration == 0
     assert result.improvement == pytest.approx(-0.02)
@@ -312,13 +314,13 @@ def test_a_policy_that_loses_a_setting_for_certain_is_not_kept(
 def test_the_number_of_processes_does_not_show(tmp_path: Path) -> None:
     config = small(tmp_path, iterations=1)
     for workers in (1, 2):
-        Trainer(config, tmp_path / str(workers), workers=workers).run()
+        ClusterTraining(config, tmp_path / str(workers), workers=workers).run()
     assert_same_run(tmp_path / "1", tmp_path / "2")
 
 
 def test_what_it_was_trained_on_is_of_many_settings(tmp_path: Path) -> None:
     many = small(tmp_path, iterations=1, episodes={"sequences": 12, "per_sequence": 1})
-    result = Trainer(many, tmp_path / "out").run()
+    result = ClusterTraining(many, tmp_path / "out").run()
     trained = read_trained_on(result.policy_file)
     assert trained is not None
     assert trained.arrivals == "both"

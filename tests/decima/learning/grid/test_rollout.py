@@ -1,25 +1,67 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
+from decima.learning.grid.train import GridTraining
 from decima.policy.grid.config import Mask
-from tests.decima.learning.grid.examples import run, tiny_grid
+from simulator.grid import Grid
+from tests.decima.learning.grid.examples import run, small, tiny_grid
 
 
 @pytest.mark.parametrize("mask", ["all", "bookable", "startable"])
 def test_episodes_tell_what_was_seen_and_done(mask: Mask) -> None:
     """Acting so once more leads through the same states to the same rewards."""
     episodes, grid = run(mask=mask), tiny_grid(3, 4, seed=0)
-    assert episodes.rewards.shape == (len(episodes.steps), 12)
-    for number, step in enumerate(episodes.steps):
+    choices = episodes.choices
+    assert choices.action is not None
+    assert episodes.rewards.shape == (len(choices.counts), 12)
+    for number, own in enumerate(choices.steps()):
         np.testing.assert_array_equal(episodes.clock[number], grid.clock)
-        np.testing.assert_array_equal(step.pictures, grid.pictures[step.episode])
+        np.testing.assert_array_equal(choices.pictures[own], grid.pictures[choices.episode[own]])
         actions = np.full(12, grid.config.num_actions - 1)
-        actions[step.episode] = step.action
+        actions[choices.episode[own]] = choices.action[own]
         np.testing.assert_array_equal(episodes.rewards[number], grid.step(actions))
     assert grid.done.all()
     np.testing.assert_array_equal(episodes.clock[-1], grid.clock)
     np.testing.assert_allclose(
         episodes.rewards.sum(axis=0), -np.nansum(episodes.record.slowdown(), axis=1), rtol=1e-12
     )
+
+
+@pytest.mark.parametrize("mask", ["all", "startable"])
+@pytest.mark.parametrize("lockstep", [1, 2, 5, None])
+def test_what_ran_apart_is_joined_as_if_it_had_run_in_one_lockstep(
+    mask: Mask, lockstep: int | None, tmp_path: Path
+) -> None:
+    """Acting so once more leads through the same states to the same rewards."""
+    config = small(update={"algorithm": "a2c"}, episodes={"mask": mask, "lockstep": lockstep})
+    with GridTraining(config, tmp_path / "out").started() as training:
+        jobs = training._jobs
+        run = training._roll_out(jobs, 0, 0, np.random.default_rng(0))
+    grid = Grid(config.grid.build(), jobs[np.repeat(np.arange(3), 3)])
+    choices, states = run.choices, run.states
+    assert states is not None
+    assert choices.action is not None
+    assert len(choices.counts) == len(states.counts) == len(run.rewards)
+    for number, (own, live) in enumerate(zip(choices.steps(), states.steps(), strict=True)):
+        asked = choices.episode[own]
+        np.testing.assert_array_equal(run.clock[number], grid.clock)
+        np.testing.assert_array_equal(states.episode[live], np.flatnonzero(~grid.done))
+        np.testing.assert_array_equal(states.pictures[live], grid.pictures[~grid.done])
+        np.testing.assert_array_equal(choices.pictures[own], grid.pictures[asked])
+        if mask == "all":
+            assert choices.allowed is None
+        else:
+            assert choices.allowed is not None
+            np.testing.assert_array_equal(choices.allowed[own], grid.action_mask(now=True)[asked])
+        actions = np.full(9, grid.config.num_actions - 1)
+        actions[asked] = choices.action[own]
+        np.testing.assert_array_equal(run.rewards[number], grid.step(actions))
+    assert grid.done.all()
+    np.testing.assert_array_equal(run.clock[-1], grid.clock)
+    for name in ("start", "machine", "dropped", "num_entered", "clock"):
+        np.testing.assert_array_equal(getattr(run.record, name), getattr(grid.record(), name))
+    np.testing.assert_array_equal(run.record.jobs.enter, grid.jobs.enter)

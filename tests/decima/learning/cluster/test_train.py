@@ -13,14 +13,12 @@ import torch
 from decima.evaluation.fit import misfits, surroundings
 from decima.learning.checkpoint import load_checkpoint
 from decima.learning.cluster.config import TrainingConfig
-from decima.learning.cluster.curriculum import training_seeds
-from decima.learning.cluster.learner import Learner
-from decima.learning.cluster.rollout import Trajectories, roll_out_scheduler
-from decima.learning.cluster.simulation import Simulation, judge
-from decima.learning.cluster.trainer import Trainer
-from decima.learning.loop import CARD, CHECKPOINT, POLICY, IterationReport, TrainingResult
-from decima.learning.metrics import read_metrics
-from decima.learning.updates import UpdateReport
+from decima.learning.cluster.ppo import PPO
+from decima.learning.cluster.rollout import Episode, Trajectories, record_scheduler
+from decima.learning.cluster.train import ClusterTraining
+from decima.learning.cluster.validation import judge
+from decima.learning.loop import CARD, CHECKPOINT, POLICY
+from decima.learning.metrics import IterationReport, TrainingResult, read_metrics
 from decima.policy.errors import PolicyFileError
 from decima.policy.files import load_policy, read_trained_on
 from decima.policy.policy import Policy
@@ -34,16 +32,13 @@ from workloads import Workload, trace_arrivals, write_workload
 
 
 def train(config: TrainingConfig, out: Path, **options: Any) -> TrainingResult[TrainingConfig]:
-    return Trainer(config, out, **options).run()
+    return ClusterTraining(config, out, **options).run()
 
 
-def clone(config: TrainingConfig) -> None:
+def clone(config: TrainingConfig, out: Path) -> None:
     """Behaviour cloning, and nothing else."""
-    conditions = config.conditions()
-    learner = Learner(config, conditions, "cpu")
-    assert config.behaviour_cloning is not None
-    with Simulation(conditions, learner.policy.config, 1) as simulation:
-        assert list(learner.clone(simulation, config.behaviour_cloning))
+    with ClusterTraining(config, out).started() as training:
+        assert list(training._clone(0))
 
 
 @pytest.mark.parametrize("normalise", ["std", "sequence", "none"])
@@ -51,11 +46,14 @@ def test_what_is_normalised(normalise: str, tmp_path: Path, monkeypatch: pytest.
     config = small(tmp_path, iterations=1, update={"normalise": normalise}, episodes={"sequences": 3})
     seen = []
 
-    def update(own: Any, samples: Trajectories, advantage: np.ndarray, iteration: int) -> None:
+    def update(
+        own: PPO, policy: Policy, optimiser: Any, samples: Trajectories, advantage: np.ndarray, **_: Any
+    ) -> dict[str, float]:
         each = samples.first[:: config.episodes.per_sequence]
         seen.append([advantage, *np.split(advantage, each[1:-1])])
+        return {}
 
-    monkeypatch.setattr(Learner, "_update", update)
+    monkeypatch.setattr(PPO, "update", update)
     train(config, tmp_path / "run")
     [[whole, *parts]] = seen
     assert len(parts) == 3
@@ -75,7 +73,7 @@ def test_the_policy_says_what_it_was_trained_on(tmp_path: Path) -> None:
     result = train(config, tmp_path / "out")
     trained, conditions = read_trained_on(result.policy_file), config.conditions()
     assert trained is not None
-    assert trained == surroundings(conditions, training_seeds(config))
+    assert trained == surroundings(conditions, config.training_seeds)
     assert (trained.executors.middle, trained.stages.middle, trained.load) == (4, 2, None)
     assert misfits(result.policy_file, conditions) == []
     assert misfits(result.policy_file, replace(conditions, cluster=ClusterConfig(400)))
@@ -117,7 +115,7 @@ def test_the_weights_that_are_judged_are_a_moving_average(tmp_path: Path) -> Non
             for name, weight in expected.items():
                 expected[name] = 0.75 * weight + 0.25 * learned[f"policy.{name}"]
 
-    Trainer(config, tmp_path / "out").run(follow)
+    ClusterTraining(config, tmp_path / "out").run(follow)
     found = load_checkpoint(tmp_path / "out" / CHECKPOINT).learner["networks"]
     for name, weight in expected.items():
         torch.testing.assert_close(found[f"average.{name}"], weight)
@@ -139,12 +137,12 @@ def test_behaviour_cloning_of_longer_sequences(tmp_path: Path, monkeypatch: pyte
         config = small(tmp_path, behaviour_cloning={**cloning, "jobs": jobs})
         lengths[jobs] = []
 
-        def noted(scheduler, policy, specs, seen=lengths[jobs]):  # type: ignore[no-untyped-def]
-            seen += [len(spec.sequence) for spec in specs]
-            return roll_out_scheduler(scheduler, policy, specs)
+        def noted(scheduler: Any, episodes: list[Episode], seen: list[int] = lengths[jobs]) -> Trajectories:
+            seen += [len(each.sequence) for each in episodes]
+            return record_scheduler(scheduler, episodes)
 
-        monkeypatch.setattr("decima.learning.cluster.simulation.roll_out_scheduler", noted)
-        clone(config)
+        monkeypatch.setattr("decima.learning.cluster.rollout.record_scheduler", noted)
+        clone(config, tmp_path / str(jobs))
     assert lengths == {None: 2 * [config.workload.jobs], 5: [5, 5]}
     assert config.workload.jobs != 5
 
@@ -156,13 +154,13 @@ def test_the_rate_of_behaviour_cloning_falls_to_a_tenth(
     config = small(tmp_path, behaviour_cloning=cloning)
     rates: list[float] = []
 
-    def noted(evaluate, policy, optimiser, parts, **options):  # type: ignore[no-untyped-def]
+    def noted(policy: Policy, optimiser: torch.optim.Optimizer, loss: float, **_: Any) -> float:
         rates.append(optimiser.param_groups[0]["lr"])
-        return UpdateReport(0.0, 0.0, 0.0, 0.0, 0.0, 1)
+        return 0.0
 
-    monkeypatch.setattr("decima.learning.learner.clone_behaviour", noted)
-    clone(config)
-    np.testing.assert_allclose(rates, [0.5, 0.35, 0.2, 0.05])
+    monkeypatch.setattr("decima.learning.cluster.clone.take_step", noted)
+    clone(config, tmp_path / "out")
+    np.testing.assert_allclose(list(dict.fromkeys(rates)), [0.5, 0.35, 0.2, 0.05])
 
 
 def test_a_policy_of_other_sizes_is_no_beginning(tmp_path: Path) -> None:
@@ -176,7 +174,7 @@ def test_a_policy_of_other_sizes_is_no_beginning(tmp_path: Path) -> None:
         ({"start": "general"}, r"general\.npz: a policy of other settings: stage_features"),
     ):
         with pytest.raises(PolicyFileError, match=message):
-            Trainer(small(tmp_path, behaviour_cloning=None, **changes), tmp_path / "run")
+            ClusterTraining(small(tmp_path, behaviour_cloning=None, **changes), tmp_path / "run")
 
 
 def test_a_workload_that_has_changed_since_is_noticed(tmp_path: Path) -> None:
@@ -184,7 +182,7 @@ def test_a_workload_that_has_changed_since_is_noticed(tmp_path: Path) -> None:
     library = Workload((job(stage(3, 200.0), name="other"),), None, "other")
     write_workload(tmp_path / "tiny.json", library)
     with pytest.raises(TrainingError, match="is of a run on another workload"):
-        Trainer(small(tmp_path, iterations=1), tmp_path / "out", resume=True)
+        ClusterTraining(small(tmp_path, iterations=1), tmp_path / "out", resume=True)
 
 
 def test_one_job_of_one_stage_can_be_trained_on(tmp_path: Path) -> None:
@@ -219,7 +217,7 @@ def test_exact_arrivals_are_replayed_with_other_noise(tmp_path: Path) -> None:
 def test_a_device_that_is_not_there_is_refused(tmp_path: Path) -> None:
     for device in ("tpu", *(() if torch.cuda.is_available() else ("cuda",))):
         with pytest.raises(TrainingError, match=f"there is no device {device} here"):
-            Trainer(small(tmp_path), tmp_path / "out", device=device)
+            ClusterTraining(small(tmp_path), tmp_path / "out", device=device)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

@@ -8,7 +8,8 @@ import pytest
 
 from decima.evaluation.run import run_scheduler
 from decima.evaluation.tuning import ALPHAS, sweep_ms
-from decima.learning.cluster.simulation import Simulation, fair_ms, judge
+from decima.learning.cluster.rollout import Shared
+from decima.learning.cluster.validation import fair_ms, judge, reference_results, reference_row
 from decima.policy.config import SHORTCUT_POLICY
 from decima.policy.policy import Policy
 from decima.policy.scheduler import NeuralScheduler
@@ -28,9 +29,8 @@ def test_a_policy_is_judged_by_whole_episodes() -> None:
 @pytest.mark.parametrize("reward", ["jct", "makespan"])
 def test_the_classic_schedulers_are_judged_by_what_is_rewarded(reward: str) -> None:
     chosen, seeds = conditions(cluster=ClusterConfig(num_executors=4, reward=reward)), [5, 6, 7]
-    with Simulation(chosen, SHORTCUT_POLICY, workers=1) as simulation:
-        results = simulation.reference(seeds)
-    assert simulation.cpu_s > 0
+    shared = Shared(chosen, SHORTCUT_POLICY)
+    results = reference_results(np.array([reference_row(shared, seed) for seed in seeds]))
     fair = [run_scheduler(chosen.cluster, chosen.sequence(seed), "fair") for seed in seeds]
     expected = [record.makespan_ms if reward == "makespan" else record.mean_jct_ms for record in fair]
     assert results["fair"] == expected == [fair_ms(chosen, seed) for seed in seeds]
@@ -45,14 +45,16 @@ def test_who_simulates_waits_for_no_pytorch() -> None:
     code = """
 import sys
 from decima.evaluation.conditions import Conditions
-from decima.learning.cluster.curriculum import EpisodePlan
-from decima.learning.cluster.simulation import _judge, _roll_out, _Shared
+from decima.learning.cluster.rollout import EpisodePlan, Shared, record_sequence, roll_out_plans
+from decima.learning.cluster.validation import judge_weights
 from decima.policy.files import load_actor
 from workloads.sources.open import SYNTHETIC, open_workload
 actor = load_actor("general")
-shared = _Shared(Conditions(open_workload(SYNTHETIC), num_jobs=2), actor.config)
-print(len(_roll_out(actor.arrays, shared, [EpisodePlan(0, 1e9, 0, 0, 0)])) > 0, _judge(actor.arrays, shared, [0]).shape)
+shared = Shared(Conditions(open_workload(SYNTHETIC), num_jobs=2), actor.config)
+samples = roll_out_plans(actor.arrays, shared, [EpisodePlan(0, 1e9, 0, 0, 0)])
+recorded = record_sequence("fair", None, 1.0, shared, 0)
+print(len(samples) > 0, len(recorded) > 0, judge_weights(actor.arrays, shared, [0]).shape)
 print([name for name in ("torch", "torch_geometric") if name in sys.modules])
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines() == ["True (1, 2)", "[]"]
+    assert done.stdout.splitlines() == ["True True (1, 2)", "[]"]

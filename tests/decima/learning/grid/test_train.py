@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -7,15 +11,20 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from decima.learning.grid import simulation as simulation_module
-from decima.learning.grid.config import CloningSection, DeepRMConfig
-from decima.learning.grid.learner import Learner
-from decima.learning.grid.metrics import METRICS
-from decima.learning.grid.rollout import Episodes, roll_out
-from decima.policy.grid.scheduler import Actor, Steps
+from decima.evaluation.grid import evaluate
+from decima.learning.grid import rollout as rollout_module
+from decima.learning.grid.config import DeepRMConfig
+from decima.learning.grid.rollout import Episodes, Recorder, Seen, roll_out
+from decima.learning.grid.train import CLONING_SEED, VALIDATION_SEED, GridTraining
+from decima.learning.metrics import GRID_METRICS
+from decima.policy.errors import PolicyFileError
+from decima.policy.grid.files import load_network, save_network
+from decima.policy.grid.scheduler import VALIDATED, Actor
 from decima.schedulers.grid import GridScheduler, ShortestJobFirst, play
+from decima.settings import TrainingError
 from simulator.grid import Grid
 from tests.decima.learning.cluster.examples import merged
+from tests.decima.learning.examples import assert_same_run
 from tests.decima.learning.grid.examples import dense, mean_of_others, small
 from workloads import RandomStream, random_stream
 from workloads.grid_jobs import DISTRIBUTIONS, JobDistribution
@@ -24,12 +33,25 @@ from workloads.grid_jobs import DISTRIBUTIONS, JobDistribution
 DESCENT = {"learning_rate": 1.0, "final_learning_rate": 1.0, "critic_learning_rate": 1.0}
 
 
-def groups(learner: Learner) -> list[Grid]:
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[[DeepRMConfig], GridTraining]]:
+    """Build trainings whose workers are started."""
+    with ExitStack() as stack:
+        number = itertools.count()
+        yield lambda config: stack.enter_context(
+            GridTraining(config, tmp_path / f"run-{next(number)}").started()
+        )
+
+
+Start = Callable[[DeepRMConfig], GridTraining]
+
+
+def groups(learner: GridTraining) -> list[Grid]:
     """The episodes of an iteration, as many sets at once as the settings say."""
     episodes, result = learner.config.episodes, []
-    for first in range(0, len(learner.jobs), episodes.at_once):
-        sets = learner.jobs[first : first + episodes.at_once]
-        result.append(Grid(learner.grid_config, sets[np.repeat(np.arange(len(sets)), episodes.per_set)]))
+    for first in range(0, len(learner._jobs), episodes.at_once):
+        sets = learner._jobs[first : first + episodes.at_once]
+        result.append(Grid(learner._grid, sets[np.repeat(np.arange(len(sets)), episodes.per_set)]))
     return result
 
 
@@ -67,29 +89,38 @@ def watched(grid: Grid, actor: Actor) -> tuple[Episodes, list[Tensor]]:
         return roll_out(grid, actor), pictures
 
 
-def scores_of(network: nn.Module, step: Steps) -> Tensor:
+def scores_of(network: nn.Module, choices: Seen) -> Tensor:
     """Logarithms of probabilities, float64."""
-    scores = dense(network, step.pictures)
-    if step.allowed is not None:
-        scores = scores.masked_fill(~step.allowed, -torch.inf)
+    scores = dense(network, torch.from_numpy(choices.pictures))
+    if choices.allowed is not None:
+        scores = scores.masked_fill(~torch.from_numpy(choices.allowed), -torch.inf)
     return scores.log_softmax(dim=1)
 
 
-def policy_loss(network: nn.Module, step: Steps, place: int, advantage: float, entropy: float) -> Tensor:
-    """Of one sample."""
-    scores = scores_of(network, step)[place]
-    possible = scores[scores > -torch.inf]
-    return -scores[step.action[place]] * advantage + entropy * (possible.exp() * possible).sum()
+def steps_of(choices: Seen) -> np.ndarray:
+    """The step of each choice."""
+    return np.repeat(np.arange(len(choices.counts)), choices.counts)
 
 
-def described(learner: Learner) -> dict[str, list[Tensor]]:
+def policy_losses(network: nn.Module, choices: Seen, advantages: np.ndarray, entropy: float) -> list[Tensor]:
+    """Of each sample; advantages are those of all episodes, [S, N]."""
+    assert choices.action is not None
+    losses = []
+    gains = advantages[steps_of(choices), choices.episode]
+    for scores, action, gain in zip(scores_of(network, choices), choices.action, gains, strict=True):
+        possible = scores[scores > -torch.inf]
+        losses.append(-scores[action] * gain + entropy * (possible.exp() * possible).sum())
+    return losses
+
+
+def described(learner: GridTraining) -> dict[str, list[Tensor]]:
     return {
         name: [parameter.detach().clone() for parameter in network.parameters()]
         for name, network in learner.networks.items()
     }
 
 
-def assert_descended(learner: Learner, name: str, before: list[Tensor], loss: Tensor) -> None:
+def assert_descended(learner: GridTraining, name: str, before: list[Tensor], loss: Tensor) -> None:
     """The network's weights went down the gradient of this loss; it was computed with them as they were."""
     expected = torch.autograd.grad(loss, before)
     for was, now, gradient in zip(before, learner.networks[name].parameters(), expected, strict=True):
@@ -97,15 +128,15 @@ def assert_descended(learner: Learner, name: str, before: list[Tensor], loss: Te
         assert gradient.abs().max() > 1e-3
 
 
-def descending(config: DeepRMConfig) -> tuple[Learner, dict[str, nn.Module]]:
+def descending(start: Start, config: DeepRMConfig) -> tuple[GridTraining, dict[str, nn.Module]]:
     """A learner with plain gradient descent, and its networks as they are before."""
-    learner = Learner(config)
+    learner = start(config)
     before = {}
     for name, network in learner.networks.items():
         learner.optimisers[name] = torch.optim.SGD(network.parameters(), lr=1.0)
         for parameter in network.parameters():
             parameter.data.normal_(std=0.1, generator=torch.Generator().manual_seed(parameter.numel()))
-        before[name] = config.network.build(learner.grid_config, network[-1].out_features)
+        before[name] = config.network.build(learner._grid, network[-1].out_features)
         before[name].load_state_dict(network.state_dict())
     return learner, before
 
@@ -121,10 +152,12 @@ def descending(config: DeepRMConfig) -> tuple[Learner, dict[str, nn.Module]]:
     ],
     ids=["default", "public code", "discounted", "machines"],
 )
-def test_reinforce_follows_the_gradient_of_its_advantages(changes: dict[str, Any], at_once: int) -> None:
+def test_reinforce_follows_the_gradient_of_its_advantages(
+    changes: dict[str, Any], at_once: int, start: Start
+) -> None:
     """Computed slowly, sample by sample."""
     config = small(**merged(changes, {"update": DESCENT, "episodes": {"at_once": at_once, "per_set": 2}}))
-    learner, before = descending(config)
+    learner, before = descending(start, config)
     actor = Actor(
         before["actor"], random_stream(config.seed, RandomStream.POLICY, 0), mask=config.episodes.mask
     )
@@ -134,12 +167,8 @@ def test_reinforce_follows_the_gradient_of_its_advantages(changes: dict[str, Any
         totals += run.rewards.sum(axis=0).tolist()
         found = advantages(run, config)
         if config.update.normalise:
-            found /= np.std([found[n, e] for n, step in enumerate(run.steps) for e in step.episode])
-        for number, step in enumerate(run.steps):
-            for place, episode in enumerate(step.episode):
-                losses.append(
-                    policy_loss(before["actor"], step, place, found[number, episode], config.update.entropy)
-                )
+            found /= np.std(found[steps_of(run.choices), run.choices.episode])
+        losses += policy_losses(before["actor"], run.choices, found, config.update.entropy)
     measured = learner.learn(0)
     assert measured["samples"] == len(losses)
     assert measured["return"] == pytest.approx(np.mean(totals))
@@ -152,13 +181,15 @@ def test_reinforce_follows_the_gradient_of_its_advantages(changes: dict[str, Any
 @pytest.mark.parametrize("td_steps", [1, 4, 1000])
 @pytest.mark.parametrize("baseline", ["none", "time"])
 @pytest.mark.parametrize("normalise", [False, True])
-def test_actor_and_critic_follow_their_gradients(normalise: bool, baseline: str, td_steps: int) -> None:
+def test_actor_and_critic_follow_their_gradients(
+    normalise: bool, baseline: str, td_steps: int, start: Start
+) -> None:
     """The critic stands in for what comes after a few actions, and learns from all states in one step."""
     discount = 0.8
     update = {"algorithm": "a2c", "td_steps": td_steps, "discount": discount, "critic_minibatch": 10**6}
     update |= {"normalise": normalise, "baseline": baseline}
     config = small(update={**DESCENT, **update}, episodes={"at_once": 3})
-    learner, before = descending(config)
+    learner, before = descending(start, config)
     (grid,) = groups(learner)
     run, pictures = watched(grid, Actor(before["actor"], random_stream(config.seed, RandomStream.POLICY, 0)))
     live = [np.flatnonzero(clock < run.clock[-1]) for clock in run.clock[:-1]]
@@ -182,12 +213,8 @@ def test_actor_and_critic_follow_their_gradients(normalise: bool, baseline: str,
     if baseline == "time":
         found = found - mean_of_others(found, run.clock, config.episodes.per_set)
     if normalise:
-        found = found / np.std([found[n, e] for n, step in enumerate(run.steps) for e in step.episode])
-    losses = [
-        policy_loss(before["actor"], step, place, found[number, episode], config.update.entropy)
-        for number, step in enumerate(run.steps)
-        for place, episode in enumerate(step.episode)
-    ]
+        found = found / np.std(found[steps_of(run.choices), run.choices.episode])
+    losses = policy_losses(before["actor"], run.choices, found, config.update.entropy)
     measured = learner.learn(0)
     assert measured["steps"] == 1
     assert measured["samples"] == len(losses) < errors.numel()
@@ -198,21 +225,24 @@ def test_actor_and_critic_follow_their_gradients(normalise: bool, baseline: str,
 
 
 @pytest.mark.parametrize(("step", "steps"), [("iteration", 1), ("group", 3)])
-def test_a_gradient_step_for_all_sets_or_for_each_group(step: str, steps: int) -> None:
+def test_a_gradient_step_for_all_sets_or_for_each_group(step: str, steps: int, start: Start) -> None:
     config = small(update={"step": step}, episodes={"sets": 3, "at_once": 1})
-    assert Learner(config).learn(0)["steps"] == steps
+    assert start(config).learn(0)["steps"] == steps
 
 
-def test_the_critic_passes_over_all_states_in_minibatches(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_critic_passes_over_all_states_in_minibatches(
+    monkeypatch: pytest.MonkeyPatch, start: Start
+) -> None:
     update = {"algorithm": "a2c", "critic_epochs": 2, "critic_minibatch": 7}
-    learner = Learner(small(update=update, episodes={"at_once": 3}))
+    learner = start(small(update=update, episodes={"at_once": 3}))
     parts: list[int] = []
 
-    def noted(network: nn.Module, optimiser: Any, *, count: int) -> None:
-        assert network is learner.networks["critic"]
-        parts.append(count)
+    def noted(network: nn.Module, optimiser: Any, *, count: int) -> float:
+        if network is learner.networks["critic"]:
+            parts.append(count)
+        return 0.0
 
-    monkeypatch.setattr("decima.learning.updates.take_step", noted)
+    monkeypatch.setattr("decima.learning.grid.train.take_step", noted)
     learner.learn(0)
     epoch = parts[: len(parts) // 2]
     assert parts == epoch * 2
@@ -221,12 +251,12 @@ def test_the_critic_passes_over_all_states_in_minibatches(monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("algorithm", ["reinforce", "a2c"])
-def test_sets_without_jobs_teach_nothing_and_do_no_harm(algorithm: str) -> None:
+def test_sets_without_jobs_teach_nothing_and_do_no_harm(algorithm: str, start: Start) -> None:
     changes = {"update": {"algorithm": algorithm, "normalise": True}, "episodes": {"sets": 6, "at_once": 1}}
-    learner = Learner(small(jobs={"load": 0.3, "steps": 4}, **changes))
-    assert 0 < np.count_nonzero(learner.jobs.num_jobs == 0) < 6
-    assert learner.learn(0).keys() <= METRICS.keys()
-    learner.jobs = learner.jobs[learner.jobs.num_jobs == 0]
+    learner = start(small(jobs={"load": 0.3, "steps": 4}, **changes))
+    assert 0 < np.count_nonzero(learner._jobs.num_jobs == 0) < 6
+    assert learner.learn(0).keys() <= GRID_METRICS.keys()
+    learner._jobs = learner._jobs[learner._jobs.num_jobs == 0]
     before = described(learner)
     measured = learner.learn(1)
     assert measured["samples"] == 0
@@ -237,7 +267,7 @@ def test_sets_without_jobs_teach_nothing_and_do_no_harm(algorithm: str) -> None:
 
 @pytest.mark.parametrize("fresh", [False, True])
 def test_jobs_are_the_same_in_all_iterations_or_always_new(
-    monkeypatch: pytest.MonkeyPatch, fresh: bool
+    monkeypatch: pytest.MonkeyPatch, fresh: bool, start: Start
 ) -> None:
     met: list[bytes] = []
 
@@ -245,16 +275,16 @@ def test_jobs_are_the_same_in_all_iterations_or_always_new(
         met.append(grid.jobs.enter.tobytes() + grid.jobs.duration.tobytes())
         return roll_out(grid, actor, **options)
 
-    monkeypatch.setattr(simulation_module, "roll_out", spy)
-    learner = Learner(small(episodes={"fresh": fresh, "at_once": 3}))
+    monkeypatch.setattr(rollout_module, "roll_out", spy)
+    learner = start(small(episodes={"fresh": fresh, "at_once": 3}))
     for iteration in range(3):
         learner.learn(iteration)
     assert len(set(met)) == (3 if fresh else 1)
 
 
-def test_rates_fall_geometrically() -> None:
+def test_rates_fall_geometrically(start: Start) -> None:
     update = {"learning_rate": 0.04, "final_learning_rate": 0.01, "algorithm": "a2c"}
-    learner = Learner(small(iterations=2, update=update))
+    learner = start(small(iterations=2, update=update))
     assert [learner.learn(iteration)["learning_rate"] for iteration in (0, 1)] == pytest.approx([0.04, 0.02])
     rates = {name: each.param_groups[0]["lr"] for name, each in learner.optimisers.items()}
     assert rates == pytest.approx({"actor": 0.02, "critic": 0.001 / 2})
@@ -286,23 +316,22 @@ def one_server(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     }
 
 
-def slowdowns(learner: Learner, *schedulers: GridScheduler) -> list[np.ndarray]:
+def slowdowns(learner: GridTraining, *schedulers: GridScheduler) -> list[np.ndarray]:
     """Sums over the jobs of 200 sets that it never met."""
-    jobs = learner.config.jobs.draw(learner.grid_config, 200, 77)
+    jobs = learner.config.jobs.draw(learner._grid, 200, 77)
     return [
-        np.nansum(play(Grid(learner.grid_config, jobs), scheduler).slowdown(), axis=1)
-        for scheduler in schedulers
+        np.nansum(play(Grid(learner._grid, jobs), scheduler).slowdown(), axis=1) for scheduler in schedulers
     ]
 
 
 @pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("algorithm", ["reinforce", "a2c"])
 def test_both_algorithms_find_the_best_policy_of_a_single_server(
-    one_server: dict[str, Any], algorithm: str, seed: int
+    one_server: dict[str, Any], algorithm: str, seed: int, start: Start
 ) -> None:
     """No luck brings a paired t of 6 over what it began with."""
     config = small(**merged(one_server, {"seed": seed, "update": {"algorithm": algorithm}}))
-    learner = Learner(config)
+    learner = start(config)
     best, untrained = slowdowns(
         learner, ShortestJobFirst(), Actor(learner.networks["actor"], np.random.default_rng(1))
     )
@@ -317,26 +346,79 @@ def test_both_algorithms_find_the_best_policy_of_a_single_server(
 
 @pytest.mark.parametrize("mask", ["startable", "all"])
 def test_behaviour_cloning_makes_the_choices_of_a_heuristic_likely(
-    one_server: dict[str, Any], mask: str
+    one_server: dict[str, Any], mask: Any, start: Start
 ) -> None:
-    learner = Learner(small(**merged(one_server, {"episodes": {"mask": mask}})))
-    cloning = CloningSection(sets=60, epochs=40, learning_rate=0.02, minibatch=64)
+    cloning = {"sets": 60, "epochs": 40, "learning_rate": 0.02, "minibatch": 64}
+    learner = start(small(**merged(one_server, {"episodes": {"mask": mask}, "behaviour_cloning": cloning})))
+    jobs = learner.config.jobs.draw(learner._grid, 60, CLONING_SEED + learner.config.seed)
+    choices = roll_out(Grid(learner._grid, jobs), Recorder(ShortestJobFirst(), mask)).choices
 
     @torch.no_grad()
     def agreement() -> float:
         """How likely the same choice is, where shortest job first has one."""
-        samples = learner._choices_of(cloning)
-        scores = scores_of(learner.networks["actor"], samples).exp()
-        return float(scores.gather(1, samples.action[:, None]).mean())
+        assert choices.action is not None
+        scores = scores_of(learner.networks["actor"], choices).exp()
+        return float(scores.gather(1, torch.from_numpy(choices.action)[:, None]).mean())
 
     assert agreement() < 0.6
-    assert len(list(learner.clone(cloning))) == cloning.epochs
+    assert len(list(learner._clone(0))) == 40
     assert agreement() > 0.9
     best, cloned = slowdowns(learner, ShortestJobFirst(), Actor(learner.networks["actor"], mask=mask))
     assert cloned.mean() < 1.05 * best.mean()
 
 
-def test_behaviour_cloning_leaves_no_gradient_behind() -> None:
-    learner = Learner(small())
-    assert list(learner.clone(CloningSection(sets=5, epochs=1)))
+def test_behaviour_cloning_leaves_no_gradient_behind(start: Start) -> None:
+    learner = start(small(behaviour_cloning={"sets": 5, "epochs": 1}))
+    assert list(learner._clone(0))
     assert all(parameter.grad is None for parameter in learner.networks["actor"].parameters())
+
+
+@pytest.mark.parametrize("algorithm", ["reinforce", "a2c"])
+def test_the_number_of_workers_does_not_show(algorithm: str, tmp_path: Path) -> None:
+    config = small(iterations=2, update={"algorithm": algorithm}, episodes={"at_once": 3, "lockstep": 1})
+    for workers in (1, 2):
+        GridTraining(config, tmp_path / str(workers), workers=workers).run()
+    assert_same_run(tmp_path / "1", tmp_path / "2")
+
+
+def test_several_workers_need_parts_to_share_out(tmp_path: Path) -> None:
+    with pytest.raises(TrainingError, match=r"episodes\.lockstep: expected a number, such as 5"):
+        GridTraining(small(), tmp_path / "out", workers=2)
+
+
+def test_the_results_are_those_of_the_policy_that_is_kept(tmp_path: Path) -> None:
+    config = small()
+    result = GridTraining(config, tmp_path / "out").run()
+    network, policy = load_network(result.policy_file)
+    assert policy == config.policy
+    grid = config.grid.build()
+    sets = config.jobs.draw(grid, config.validation.sets, VALIDATION_SEED + config.seed)
+    actor = Actor(network, random_stream(config.seed, RandomStream.POLICY, VALIDATED))
+    slowdown = evaluate(grid, sets, {"again": actor})["again"].mean("slowdown")
+    assert slowdown == result.results["deeprm"]["slowdown"]
+    heuristics = [measures["slowdown"] for name, measures in result.results.items() if name != "deeprm"]
+    assert result.improvement == pytest.approx(1 - slowdown / min(heuristics))
+
+
+@pytest.mark.parametrize(("objective", "sign"), [("completion", 1), ("utilisation", -1)])
+def test_what_is_rewarded_is_what_is_compared(tmp_path: Path, objective: str, sign: int) -> None:
+    config = small(iterations=1, grid={"objective": objective})
+    result = GridTraining(config, tmp_path / "out").run()
+    values = {name: sign * measures[objective] for name, measures in result.results.items()}
+    reference = min(value for name, value in values.items() if name != "deeprm")
+    assert result.improvement == pytest.approx((reference - values["deeprm"]) / abs(reference))
+
+
+def test_a_network_of_other_sizes_is_no_beginning(tmp_path: Path) -> None:
+    config = small()
+    save_network(tmp_path / "other.npz", config.policy.build(), config.policy, {})
+    with pytest.raises(PolicyFileError, match=r"other\.npz: a network for pictures of 20 x 61 and 3 actions"):
+        GridTraining(small(start=str(tmp_path / "other.npz"), network={"hidden": [5]}), tmp_path / "run")
+
+
+def test_there_must_be_jobs_to_learn_from_and_to_be_judged_by(tmp_path: Path) -> None:
+    rare = {"load": 0.01, "steps": 1}
+    with pytest.raises(TrainingError, match="the training sets have no jobs"):
+        GridTraining(small(jobs=rare), tmp_path / "out")
+    with pytest.raises(TrainingError, match="the validation sets have no jobs"):
+        GridTraining(small(jobs=rare, episodes={"sets": 2000}, validation={"sets": 1}), tmp_path / "out")

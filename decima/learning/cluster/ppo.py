@@ -1,0 +1,80 @@
+"""Proximal policy optimisation (PPO; Schulman et al., 2017): loss and update."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from decima.learning.cluster.reinforce import Reinforce, take_step
+
+if TYPE_CHECKING:
+    from decima.learning.cluster.rollout import Trajectories
+    from decima.policy.policy import Policy
+
+__all__ = ["PPO"]
+
+
+class PPO(Reinforce):
+    """PPO: several epochs of gradient steps on minibatches, with a clipped probability ratio.
+
+    Args:
+        clip: distance of the probability ratio from 1 beyond which a sample earns nothing more.
+        epochs: maximum number of times that each sample is used.
+        minibatches: gradient steps per epoch.
+        max_kl: the epoch in which the mean KL divergence from the acting policy exceeds this is the last, nats.
+    """
+
+    def __init__(
+        self, clip: float = 0.2, epochs: int = 2, minibatches: int = 6, max_kl: float = 0.02
+    ) -> None:
+        self.clip = clip
+        self.epochs = epochs
+        self.minibatches = minibatches
+        self.max_kl = max_kl
+
+    def update(
+        self,
+        policy: Policy,
+        optimiser: torch.optim.Optimizer,
+        samples: Trajectories,
+        advantage: NDArray[np.float64],
+        *,
+        random: np.random.Generator,
+        entropy_weight: float,
+        max_gradient_norm: float,
+    ) -> dict[str, float]:
+        """See ``Reinforce.update``; metrics are means over the gradient steps, ``kl`` that of the last step."""
+        rows, size = [], advantage.size
+        for _ in range(self.epochs):
+            divergence = []
+            for part in np.array_split(random.permutation(size), min(self.minibatches, size)):
+                log_probability, entropies = samples.evaluate(policy, part)
+                old = torch.from_numpy(samples.log_probability[part]).to(log_probability)
+                gain = torch.from_numpy(advantage[part]).to(log_probability)
+                log_ratio = log_probability - old
+                ratio = log_ratio.exp()
+                clipped_ratio = ratio.clamp(1 - self.clip, 1 + self.clip)
+                loss = -torch.minimum(ratio * gain, clipped_ratio * gain).mean()
+                entropy = entropies.mean()
+                optimiser.zero_grad()
+                (loss - entropy_weight * entropy).backward()  # type: ignore[no-untyped-call]
+                norm = take_step(policy, optimiser, loss.item(), max_gradient_norm=max_gradient_norm)
+                with torch.no_grad():
+                    kl = (ratio - 1 - log_ratio).mean().item()
+                    clipped = ((ratio - 1).abs() > self.clip).float().mean().item()
+                divergence.append(kl)
+                rows.append((loss.item(), entropy.item(), clipped, norm))
+            if np.mean(divergence) > self.max_kl:
+                break
+        loss_, entropy_, clipped_, norm_ = np.mean(rows, axis=0).tolist()
+        return {
+            "loss": loss_,
+            "entropy": entropy_,
+            "kl": kl,
+            "clipped": clipped_,
+            "gradient_norm": norm_,
+            "steps": len(rows),
+        }

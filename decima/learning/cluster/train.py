@@ -1,0 +1,396 @@
+"""Training on clusters: what happens in an iteration, from top to bottom, and ``train_policy``.
+
+``learn`` rolls out the planned episodes, computes advantages and updates the policy; the loop around it, with
+checkpoints, is ``decima.learning.loop``.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property, partial
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+
+from decima.evaluation.fit import surroundings
+from decima.evaluation.intervals import Interval, mean_interval
+from decima.evaluation.tuning import HINDSIGHT
+from decima.learning.cluster.advantages import Advantages
+from decima.learning.cluster.clone import clone_epochs
+from decima.learning.cluster.config import TrainingConfig, read_config, workload_overrides
+from decima.learning.cluster.ppo import PPO
+from decima.learning.cluster.reinforce import Reinforce, split
+from decima.learning.cluster.rollout import (
+    Shared,
+    Trajectories,
+    plan_iteration,
+    record_sequence,
+    roll_out_plans,
+)
+from decima.learning.cluster.settings import by_cell
+from decima.learning.cluster.validation import (
+    fair_ms,
+    judge_weights,
+    reference_results,
+    reference_row,
+    scheduler_ms,
+)
+from decima.learning.config import CLONING, SHUFFLE, VALIDATION, Progress, silent
+from decima.learning.loop import CONFIG, TrainingLoop
+from decima.learning.metrics import CLUSTER_METRICS, IterationReport, TrainingResult, Validation
+from decima.policy.errors import PolicyFileError
+from decima.policy.files import TRAINED_ON, load_policy, policy_path, read_about, save_policy
+from decima.policy.parts import build_part, is_own
+from decima.policy.policy import Policy
+from decima.settings import TrainingError
+from workloads.arrivals import RandomStream, random_stream
+
+if TYPE_CHECKING:
+    from decima.learning.cluster.sections import UpdateSection
+
+__all__ = ["ClusterTraining", "train_policy"]
+
+Item = TypeVar("Item")
+
+#: Number of training sequences that the training distribution is measured on; more if each has its own setting.
+MEASURED, MEASURED_SETTINGS = 20, 300
+#: Maximum number of sequences that are validated in one work item, between two progress messages.
+FEW = 4
+#: Added to the standard deviation that advantages are divided by.
+TINY = 1e-9
+HEURISTICS = "heuristics on the validation sequences"
+
+
+class ClusterTraining(TrainingLoop[TrainingConfig]):
+    """Training run on a cluster, see ``TrainingLoop``.
+
+    Results are the mean JCT (or the makespan, if that is rewarded) of each validation sequence, [n], ms.
+
+    Attributes:
+        policy: the policy that learns, by Adam.
+        average: exponential moving average of its weights, which is steadier; validated and kept.
+        advantages: computes the advantages of samples.
+    """
+
+    METRICS = CLUSTER_METRICS
+    NAME = "decima"
+
+    def _build(self) -> None:
+        config = self.config
+        self._conditions = config.conditions()
+        self.policy = Policy(config.policy.build(), seed=config.seed).to(self._device)
+        self.average = copy.deepcopy(self.policy)
+        self.advantages = Advantages(config, self._conditions)
+        self._algorithm = _make_algorithm(config.update)
+        self._optimiser = torch.optim.Adam(self.policy.parameters(), lr=config.update.learning_rate)
+        self.networks = torch.nn.ModuleDict({"policy": self.policy, "average": self.average})
+        self.optimisers, self.kept = {"policy": self._optimiser}, self.average
+
+    # An iteration.
+
+    def learn(self, iteration: int) -> dict[str, float]:
+        """Run the episodes of an iteration and update the policy.
+
+        Args:
+            iteration: number of the iteration, from 0.
+
+        Returns:
+            Metrics by name, see ``metrics.CLUSTER_METRICS``.
+
+        Raises:
+            NotFiniteError: a probability, a loss or its gradient is not finite.
+            WorkerError: a worker process died.
+        """
+        config, update, progress = self.config, self.config.update, iteration / self.config.iterations
+        begun_s = self.cpu_s
+        groups = plan_iteration(config, iteration)
+        plans = [plan for group in groups for plan in group]
+        work = partial(roll_out_plans, self.policy.arrays)
+        samples = Trajectories.concatenate(self._map(work, _shares(plans, self._workers.count)))
+        rolled_out_s = self.cpu_s
+
+        advantage = self.advantages(self.policy, samples, groups)
+        spread = float(advantage.std()) if len(samples) else math.nan
+        parts = [advantage]
+        if update.normalise == "sequence":
+            ends = np.cumsum([len(group) for group in groups])[:-1]
+            parts = np.split(advantage, samples.first[ends])
+        if update.normalise != "none":
+            advantage = np.concatenate([_standardised(part) for part in parts])
+
+        self._optimiser.param_groups[0]["lr"] = update.learning_rate_at(progress)
+        updated: dict[str, float] = {}
+        if len(samples):
+            updated = self._algorithm.update(
+                self.policy,
+                self._optimiser,
+                samples,
+                advantage,
+                random=random_stream(config.seed, RandomStream.TRAINING, SHUFFLE, iteration),
+                entropy_weight=update.entropy_weight_at(progress),
+                max_gradient_norm=update.max_gradient_norm,
+            )
+            self._check_updated(updated)
+        with torch.no_grad():
+            for mean, weight in zip(self.average.parameters(), self.policy.parameters(), strict=True):
+                mean.lerp_(weight, 1 - update.ema_decay)
+
+        completed = samples.mean_jct_ms[samples.num_completed > 0]
+        num_decisions = int(samples.num_decisions.sum())
+        rollout_s = rolled_out_s - begun_s
+        metrics = {
+            "mean_jct_s": float(completed.mean()) / 1000 if completed.size else math.nan,
+            "return": float(samples.reward.sum()) / samples.num_episodes,
+            "advantage_std": spread,
+            "learning_rate": update.learning_rate_at(progress),
+            "entropy_weight": update.entropy_weight_at(progress),
+            "samples": len(samples),
+            "decisions": num_decisions,
+            "completed_jobs": int(samples.num_completed.sum()),
+            "rollout_cpu_s": rollout_s,
+            "update_cpu_s": self.cpu_s - rolled_out_s,
+            "rollout_ms_per_decision": 1000 * rollout_s / max(1, num_decisions),
+        }
+        if config.curriculum is not None:
+            metrics["mean_end_s"] = config.curriculum.mean_end_s(progress)
+        return metrics | updated
+
+    def _check_updated(self, updated: object) -> None:
+        """Refuse metrics of a custom algorithm that are no numbers by the name of a metric."""
+        expected = "metrics by name, such as loss, entropy, gradient_norm and steps"
+        if not isinstance(updated, dict):
+            raise self._algorithm.wrong("update.algorithm", f"{expected}, gave {type(updated).__name__}")
+        for name, value in updated.items():
+            if name not in self.METRICS or not isinstance(value, int | float):
+                raise self._algorithm.wrong("update.algorithm", f"{expected}, gave {name}: {value!r:.60}")
+
+    # Before the first iteration.
+
+    def _start_from(self, start: str) -> Mapping[str, Any]:
+        path = policy_path(start)
+        policy = load_policy(path)
+        here, there = (each.config.model_dump() for each in (self.policy, policy))
+        if other := [name for name in here if here[name] != there[name]]:
+            raise PolicyFileError(f"{path}: a policy of other settings: {', '.join(other)}")
+        for each in (self.policy, self.average):
+            each.load_state_dict(policy.state_dict())
+        return read_about(start)
+
+    def _run_heuristics(self) -> dict[str, Any]:
+        seeds, progress = self.config.validation_seeds, partial(self._progress, HEURISTICS)
+        if self.config.settings is None:
+            return reference_results(np.array(self._map(reference_row, seeds, progress)))
+        names = self._references
+        work = [(name, seed) for name in names for seed in seeds]
+        table = np.array(self._map(scheduler_ms, work, progress)).reshape(len(names), len(seeds))
+        return dict(zip(names, table.tolist(), strict=True))
+
+    def _clone(self, epochs_done: int) -> Iterator[dict[str, float]]:
+        cloning = self.config.behaviour_cloning
+        assert cloning is not None
+        work = partial(record_sequence, cloning.scheduler, cloning.jobs, self.config.episodes.share)
+        phase = f"episodes of {cloning.scheduler} to clone"
+        seeds = self.config.cloning_seeds
+        samples = Trajectories.concatenate(self._map(work, seeds, partial(self._progress, phase)))
+        random = random_stream(self.config.seed, RandomStream.TRAINING, CLONING)
+        # The learning rate decays linearly to a tenth.
+        decay = [1 - 0.9 * epoch / max(1, cloning.epochs - 1) for epoch in range(cloning.epochs)]
+        for metrics in clone_epochs(
+            partial(samples.evaluate, self.policy),
+            self.policy,
+            self._cloning_optimiser(),
+            lambda: split(random.permutation(len(samples)), cloning.minibatch) if len(samples) else [],
+            [cloning.learning_rate * factor for factor in decay],
+            epochs_done,
+            self._progress,
+            entropy_weight=cloning.entropy,
+            max_gradient_norm=self.config.update.max_gradient_norm,
+        ):
+            self.average.load_state_dict(self.policy.state_dict())
+            yield metrics
+
+    # Validation.
+
+    def _validate(self) -> Validation:
+        shares = _shares(self.config.validation_seeds, self._workers.count, FEW)
+        work, progress = partial(judge_weights, self.average.arrays), partial(self._progress, VALIDATION)
+        jct_ms, makespan_ms = np.concatenate(self._map(work, shares, progress, map(len, shares))).T.copy()
+        objective = makespan_ms if self.config.cluster.reward == "makespan" else jct_ms
+        if self.config.settings is not None:
+            return self._over_cells(objective)
+        mean = float(objective.mean())
+        measured = {
+            "validation_mean_jct_s": float(jct_ms.mean()) / 1000,
+            "validation_makespan_s": float(makespan_ms.mean()) / 1000,
+        }
+        reference = float(np.mean(self._reference[HINDSIGHT]))
+        return Validation(mean / 1000, reference / 1000, 1 - mean / reference, objective.tolist(), measured)
+
+    @property
+    def _references(self) -> list[str]:
+        """With settings: the schedulers shown beside the policy; the last one is the reference scheduler."""
+        return list(dict.fromkeys(("fair", self.config.validation.against)))
+
+    def _over_cells(self, objective_ms: NDArray[np.float64]) -> Validation:
+        changes = self._changes(objective_ms, self._reference)
+        mean = fmean(change.mean for change in changes)
+        # With many settings of few sequences, one is worse by chance: only a loss beyond its interval counts.
+        worst = max(0.0, *(float(change.mean - np.nan_to_num(change.half_width)) for change in changes))
+        measured = {"validation_change_mean": mean, "validation_change_worst": worst}
+        return Validation(mean, 0.0, -mean - worst, objective_ms.tolist(), measured)
+
+    def _changes(self, own: ArrayLike, results: Mapping[str, Any]) -> list[Interval]:
+        """Return the relative change of each cell's mean against the reference scheduler, in pairs."""
+        cells = self.config.validation.cells
+        reference = np.reshape(results[self._references[-1]], (cells, -1))
+        relative = (np.reshape(own, (cells, -1)) - reference) / reference.mean(axis=1, keepdims=True)
+        return [mean_interval(sequences) for sequences in relative]
+
+    # Checkpoints and the policy file.
+
+    def _shared(self) -> Shared:
+        return Shared(self._conditions, self.policy.config, self.config.seed)
+
+    def state(self) -> dict[str, Any]:
+        """See ``TrainingLoop``."""
+        own = self._algorithm.state()
+        state = {**super().state(), "advantages": self.advantages.state()}
+        return {**state, "algorithm": own} if own else state
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """See ``TrainingLoop``."""
+        super().restore(state)
+        self.advantages.restore(state["advantages"])
+        if "algorithm" in state:
+            self._algorithm.restore(state["algorithm"])
+
+    def _restore(self, path: Path) -> None:
+        super()._restore(path)
+        if fair_ms(self._conditions, self.config.validation_seeds[0]) != self._reference["fair"][0]:
+            raise TrainingError(
+                f"{path}: is of a run on another workload: fair does not do there what it does now"
+            )
+
+    def _describe(self, results: Mapping[str, Any]) -> dict[str, Any]:
+        validation = self.config.validation
+        objective = "makespan" if self.config.cluster.reward == "makespan" else "mean JCT"
+        described = {
+            "set": f"{validation.sequences} validation sequences; times are seconds",
+            "objective": objective,
+            "against": "weighted fair with the best alpha of each sequence",
+            "shown": [objective],
+            "results": {name: {objective: fmean(values) / 1000} for name, values in results.items()},
+        }
+        settings = self.config.settings
+        if settings is None:
+            return described
+        means_s = {name: by_cell(values, validation.cells) / 1000 for name, values in results.items()}
+        changes = self._changes(results[self.NAME], results)
+        return described | {
+            "set": f"{validation.cells} settings, {validation.sequences} sequences each; times are seconds",
+            "against": f"{validation.against} on average over these settings, "
+            "with what the worst one loses for certain",
+            "cells": [
+                {
+                    "setting": str(setting),
+                    "results": {name: float(each[cell]) for name, each in means_s.items()},
+                    "change": changes[cell].mean,
+                }
+                for cell, setting in enumerate(settings.cells(validation.cells))
+            ],
+        }
+
+    @cached_property
+    def _trained_on(self) -> dict[str, Any]:
+        """Training distribution; the same at every checkpoint, and it takes a while to measure."""
+        measured = MEASURED if self.config.settings is None else MEASURED_SETTINGS
+        seeds = self.config.training_seeds[:measured]
+        return surroundings(self._conditions, seeds).model_dump(mode="json", exclude_none=True)
+
+    def _about(self) -> dict[str, Any]:
+        return {TRAINED_ON: self._trained_on}
+
+    def _write(self, path: Path, network: Policy, about: Mapping[str, Any]) -> None:
+        save_policy(path, network, about)
+
+
+def _shares(items: Sequence[Item], count: int, most: int | None = None) -> list[list[Item]]:
+    """Split into ``count`` parts, or more if a part would have more than ``most`` items; in order."""
+    num_parts = count if most is None else max(count, -(-len(items) // most))
+    places = np.array_split(np.arange(len(items)), min(num_parts, len(items)))
+    return [[items[place] for place in part] for part in places]
+
+
+def _standardised(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Shift and scale to mean 0 and standard deviation 1, if the values vary."""
+    return (values - values.mean()) / (values.std() + TINY) if values.size else values
+
+
+def _make_algorithm(update: UpdateSection) -> Reinforce:
+    if is_own(update.algorithm):
+        own: Reinforce = build_part(update.algorithm, Reinforce, **(update.options or {}))
+        return own
+    if update.algorithm == "reinforce":
+        return Reinforce()
+    return PPO(update.clip, update.epochs, update.minibatches, update.max_kl)
+
+
+def train_policy(
+    config: TrainingConfig | str | Path | None,
+    out: str | Path,
+    *,
+    workload: str | Path | None = None,
+    overrides: Sequence[str] = (),
+    resume: bool = False,
+    device: str = "cpu",
+    workers: int | str = 1,
+    command: str = "",
+    on_iteration: Callable[[IterationReport], None] | None = None,
+    on_progress: Progress = silent,
+) -> TrainingResult[TrainingConfig]:
+    """Train a policy, as ``decima train`` does.
+
+    The folder gets ``policy.npz``, the policy that was best on the validation sequences, its card, all settings,
+    metrics and a checkpoint. The same settings give the same policy, bit for bit on a CPU.
+
+    Args:
+        config: settings, name of a recipe such as ``quick``, or YAML file; None for the settings in the folder of a
+            run to resume.
+        out: the folder.
+        workload: jobs instead of those of ``config``: ``tpch``, ``synthetic``, a workload file, or a folder of
+            published TPC-H profiles.
+        overrides: settings that differ from those of ``config``, such as ``"iterations=20"``.
+        resume: go on from the folder's checkpoint.
+        device: device of the updates, ``cpu`` or ``cuda``; episodes always run on CPUs.
+        workers: workers that run episodes, see ``check_workers``; they do not change the results.
+        command: command line, kept in the policy file.
+        on_iteration: called for the initial policy, after each epoch of behaviour cloning and each iteration.
+        on_progress: progress callback, called with the name of the phase, the finished part and the total.
+
+    Raises:
+        TrainingError: the settings are malformed, or see ``TrainingLoop``.
+        KeyboardInterrupt: Ctrl-C before the first iteration; later, the result says ``interrupted``.
+        DivergedError: a loss, gradient or probability is not finite.
+        WorkloadError: the workload cannot be read.
+        Exception: see ``TrainingLoop``.
+
+    Example:
+        >>> from decima.learning import train_policy
+        >>> result = train_policy("quick", "my-policy")  # doctest: +SKIP
+        >>> result.policy_file  # doctest: +SKIP
+        PosixPath('my-policy/policy.npz')
+    """
+    if workload is not None:
+        overrides = [*overrides, *workload_overrides(workload)]
+    if not isinstance(config, TrainingConfig):
+        config = read_config(Path(out) / CONFIG if config is None else config, overrides)
+    elif overrides:
+        raise TrainingError("workload and overrides: expected the name of a recipe or a file beside them")
+    training = ClusterTraining(config, out, resume=resume, device=device, workers=workers, command=command)
+    return training.run(on_iteration, on_progress)

@@ -1,0 +1,98 @@
+"""Validation: greedy episodes of the policy, and episodes of heuristics, on sequences that no training meets.
+
+These are work items of worker processes, whose first argument is ``rollout.Shared``; this module needs no PyTorch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from decima.evaluation.run import objective_ms, run_scheduler
+from decima.evaluation.tuning import ALPHAS, HINDSIGHT, best_for_all, sweep_ms, weighted_fair
+from decima.policy.errors import NotFiniteError
+from decima.policy.files import make_actor
+from decima.policy.scheduler import NeuralScheduler
+from simulator.cluster.episode import run_episode
+
+if TYPE_CHECKING:
+    from decima.evaluation.conditions import Conditions
+    from decima.learning.cluster.rollout import Shared
+    from decima.policy.actor import Actor
+    from decima.policy.policy import Policy
+
+__all__ = [
+    "fair_ms",
+    "judge",
+    "judge_weights",
+    "reference_results",
+    "reference_row",
+    "scheduler_ms",
+]
+
+
+def judge(conditions: Conditions, policy: Actor | Policy, seeds: Sequence[int]) -> NDArray[np.float64]:
+    """Run greedy episodes of a policy; return mean JCT and makespan of each sequence, float64 [n, 2], ms.
+
+    Raises:
+        NotFiniteError: a weight of the policy is not finite.
+    """
+    if not all(np.isfinite(array).all() for array in policy.arrays.values()):
+        raise NotFiniteError("the policy has weights that are no numbers")
+    scheduler = NeuralScheduler(policy)
+    records = [
+        run_episode(conditions.cluster_of(seed), conditions.sequence(seed), scheduler) for seed in seeds
+    ]
+    return np.array([(record.mean_jct_ms, record.makespan_ms) for record in records])
+
+
+def judge_weights(
+    weights: dict[str, NDArray[np.float32]], shared: Shared, seeds: Sequence[int]
+) -> NDArray[np.float64]:
+    """Call ``judge`` with the policy of these weights."""
+    return judge(shared.conditions, make_actor(shared.policy, weights), seeds)
+
+
+def reference_row(shared: Shared, seed: int) -> NDArray[np.float64]:
+    """Run fair, and weighted fair with each of ``ALPHAS``; return their objectives, float64 [42], ms."""
+    conditions, cluster = shared.conditions, shared.conditions.cluster_of(seed)
+    return np.array(
+        [fair_ms(conditions, seed), *sweep_ms(cluster, conditions.sequence(seed), cluster.reward)]
+    )
+
+
+def reference_results(table: NDArray[np.float64]) -> dict[str, list[float]]:
+    """Return the objective on each sequence, [n], ms, of fair and of tuned weighted fair.
+
+    The alpha of weighted fair is the best for all sequences, or, in hindsight, the best for each: the strongest
+    baseline.
+
+    Args:
+        table: float64 [n, 42]; rows of ``reference_row``.
+    """
+    fair, sweep = table[:, 0], table[:, 1:]
+    alpha = best_for_all(sweep)
+    results = {
+        "fair": fair,
+        weighted_fair(alpha): sweep[:, ALPHAS.index(alpha)],
+        HINDSIGHT: sweep.min(axis=1),
+    }
+    return {name: values.tolist() for name, values in results.items()}
+
+
+def scheduler_ms(shared: Shared, work: tuple[str, int]) -> float:
+    """Run a scheduler, given by name, on the sequence of a seed; return its objective, ms."""
+    return _objective_ms(shared.conditions, *work)
+
+
+def fair_ms(conditions: Conditions, seed: int) -> float:
+    """Return the objective of fair sharing on a sequence, ms: a fingerprint of workload and simulator."""
+    return _objective_ms(conditions, "fair", seed)
+
+
+def _objective_ms(conditions: Conditions, scheduler: str, seed: int) -> float:
+    cluster = conditions.cluster_of(seed)
+    return objective_ms(run_scheduler(cluster, conditions.sequence(seed), scheduler), cluster.reward)

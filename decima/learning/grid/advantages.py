@@ -1,0 +1,94 @@
+"""Returns and baselines of grid episodes in lock-step: S actions in each of N episodes.
+
+The clock of a grid moves in steps. An action that books a job does not move it, and its successors are not discounted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from decima.learning.cluster.advantages import accumulate
+
+__all__ = ["BASELINES", "action_baseline", "n_step_returns", "no_baseline", "returns_to_go", "time_baseline"]
+
+Floats = NDArray[np.float64]
+
+
+def returns_to_go(rewards: Floats, clock: NDArray[np.int32], discount: float = 1.0) -> Floats:
+    """Compute the discounted sum of the rewards from each action on, float64 [S, N].
+
+    Args:
+        rewards: float64 [S, N].
+        clock: int32 [S + 1, N]; before each action, and at the end.
+        discount: discount per step of the clock.
+    """
+    return accumulate(rewards, _discounts(clock, discount))
+
+
+def n_step_returns(
+    rewards: Floats, clock: NDArray[np.int32], values: Floats, steps: int, discount: float = 1.0
+) -> Floats:
+    """Compute n-step returns: the rewards of n actions, and the bootstrap value after them, float64 [S, N].
+
+    Args:
+        rewards: float64 [S, N].
+        clock: int32 [S + 1, N].
+        values: float64 [S + 1, N]; values of a critic, before each action and at the end.
+        steps: number of actions n.
+        discount: discount per step of the clock.
+    """
+    length, discounts = len(rewards), _discounts(clock, discount)
+    returns = values[np.minimum(np.arange(length) + steps, length)]
+    for ahead in range(min(steps, length) - 1, -1, -1):
+        first = length - ahead  # from here on an episode ends earlier
+        returns[:first] = rewards[ahead:] + discounts[ahead:] * returns[:first]
+    return returns
+
+
+def _discounts(clock: NDArray[np.int32], discount: float) -> Floats:
+    """Compute the discount of what follows each action, float64 [S, N]."""
+    return np.where(np.diff(clock, axis=0) > 0, discount, 1.0)
+
+
+def time_baseline(returns: Floats, clock: NDArray[np.int32], per_set: int) -> Floats:
+    """Average the other episodes of the same set of jobs at the same time: the input-dependent baseline.
+
+    The value of an episode at a time is the return of its first action then, 0 without one.
+
+    Args:
+        returns: float64 [S, N]; episodes of a set are neighbours.
+        clock: int32 [S, N] or longer.
+        per_set: number of episodes of a set, at least 2.
+
+    Returns:
+        float64 [S, N].
+    """
+    episodes = np.arange(returns.shape[1])
+    by_time = np.zeros((returns.shape[1], int(clock.max()) + 1))
+    for step in range(len(returns) - 1, -1, -1):  # the first action at a time is written last
+        by_time[episodes, clock[step]] = returns[step]
+    sets = by_time.reshape(-1, per_set, by_time.shape[1])
+    others = (sets.sum(axis=1, keepdims=True) - sets) / (per_set - 1)
+    return np.asarray(others.reshape(by_time.shape)[episodes, clock[: len(returns)]])
+
+
+def action_baseline(returns: Floats, clock: NDArray[np.int32], per_set: int) -> Floats:
+    """Average all episodes of a set after as many actions, as DeepRM's public code does; see ``time_baseline``."""
+    means = returns.reshape(len(returns), -1, per_set).mean(axis=2)
+    return np.repeat(means, per_set, axis=1)
+
+
+def no_baseline(returns: Floats, clock: NDArray[np.int32], per_set: int) -> Floats:
+    """Expect nothing; see ``time_baseline``."""
+    return np.zeros_like(returns)
+
+
+#: Setting ``update.baseline`` -> its function.
+BASELINES: dict[str, Callable[[Floats, NDArray[np.int32], int], Floats]] = {
+    "time": time_baseline,
+    "action": action_baseline,
+    "none": no_baseline,
+}

@@ -1,0 +1,376 @@
+"""Training on grids: REINFORCE as in DeepRM, and advantage actor-critic (A2C) as in A2cScheduler.
+
+The loop around it, with checkpoints, is ``decima.learning.loop``.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from decima.evaluation.grid import MEASURES, TRAINING_SEED, Evaluation, evaluate, heuristics_for
+from decima.learning.checkpoint import copy_weights
+from decima.learning.cluster.clone import clone_epochs
+from decima.learning.cluster.reinforce import policy_gradient, take_step
+from decima.learning.grid.advantages import BASELINES, n_step_returns, returns_to_go
+from decima.learning.grid.config import DeepRMConfig
+from decima.learning.grid.rollout import Episodes, Recorder, Seen, join, roll_out, roll_out_sets
+from decima.learning.loop import TrainingLoop
+from decima.learning.metrics import GRID_METRICS, Validation
+from decima.policy.errors import PolicyFileError
+from decima.policy.grid.files import load_network, read_about, save_network
+from decima.policy.grid.scheduler import CLONING, VALIDATED, Actor, log_probabilities
+from decima.schedulers.grid import ShortestJobFirst, make_heuristic
+from decima.settings import TrainingError
+from simulator.grid.grid import Grid
+from simulator.grid.record import GridRecord
+from workloads.arrivals import RandomStream, random_stream
+from workloads.grid_jobs import JobSets
+
+__all__ = ["VALIDATION_SEED", "GridTraining"]
+
+#: Added to a run's seed for its jobs, as ``TRAINING_SEED`` is.
+VALIDATION_SEED, CLONING_SEED = 2_000_000, 3_000_000
+#: Distance between the seeds of the fresh sets of two iterations.
+FRESH = 10_000_000
+
+
+class GridTraining(TrainingLoop[DeepRMConfig]):
+    """Training run on a grid, see ``TrainingLoop``.
+
+    Several workers need ``episodes.lockstep``. Results are the means on the validation sets by measure, see
+    ``decima.evaluation.grid.MEASURES``.
+
+    Raises:
+        WorkloadError: the jobs cannot be drawn, or do not fit the grid.
+        ConfigError: there is no such grid.
+        TrainingError: several workers without ``episodes.lockstep``, or see ``TrainingLoop``.
+    """
+
+    METRICS = GRID_METRICS
+    NAME = "deeprm"
+
+    def __init__(
+        self, config: DeepRMConfig, out: str | Path, *, workers: int | str = 1, **options: Any
+    ) -> None:
+        if str(workers) != "1" and config.episodes.lockstep is None:
+            raise TrainingError(
+                "episodes.lockstep: expected a number, such as 5, for several workers: without it all sets run together"
+            )
+        super().__init__(config, out, workers=workers, **options)
+
+    def _build(self) -> None:
+        config, update = self.config, self.config.update
+        self._grid = config.grid.build()
+        self._jobs = self._draw(config.episodes.sets, TRAINING_SEED)
+        torch.manual_seed(config.seed)
+        networks: dict[str, nn.Module] = {"actor": config.policy.build()}
+        self._value_scale = 1.0
+        if update.algorithm == "a2c":
+            networks["critic"] = config.network.build(self._grid, 1)
+            self._value_scale = self._usual_return()
+        self.networks = nn.ModuleDict(networks).to(self._device)
+        rates = self._rates(0)
+        self.optimisers = {
+            name: _optimiser(update.optimiser, network, rates[name])
+            for name, network in self.networks.items()
+        }
+        self._actor = self.kept = self.networks["actor"]
+        Grid(self._grid, self._jobs)  # refuses jobs that do not fit
+        self._validation_sets = self._draw(config.validation.sets, VALIDATION_SEED)
+        for name, jobs in (("training", self._jobs), ("validation", self._validation_sets)):
+            if not jobs.num_jobs.any():
+                raise TrainingError(f"the {name} sets have no jobs: more sets, steps or load are needed")
+
+    def _draw(self, sets: int, seed: int) -> JobSets:
+        return self.config.jobs.draw(self._grid, sets, seed + self.config.seed)
+
+    def _rates(self, iteration: int) -> dict[str, float]:
+        """Return the learning rates of an iteration by optimiser."""
+        update = self.config.update
+        decay: float = (update.final_learning_rate / update.learning_rate) ** (
+            iteration / self.config.iterations
+        )
+        return {"actor": update.learning_rate * decay, "critic": update.critic_learning_rate * decay}
+
+    # An iteration.
+
+    def learn(self, iteration: int) -> dict[str, float]:
+        """Run the episodes of an iteration and update the networks.
+
+        Args:
+            iteration: number of the iteration, from 0.
+
+        Returns:
+            Metrics by name, see ``metrics.GRID_METRICS``.
+
+        Raises:
+            NotFiniteError: a probability or gradient is not finite.
+            WorkerError: a worker died.
+        """
+        episodes, rates, begun_s = self.config.episodes, self._rates(iteration), self.cpu_s
+        for name, optimiser in self.optimisers.items():
+            optimiser.param_groups[0]["lr"] = rates[name]
+        jobs = self._jobs
+        if episodes.fresh:
+            jobs = self._draw(episodes.sets, TRAINING_SEED + FRESH * (iteration + 1))
+        random = random_stream(self.config.seed, RandomStream.POLICY, iteration)
+        tally = _Tally()
+        for first in range(0, len(jobs), episodes.at_once):
+            run = self._roll_out(jobs[first : first + episodes.at_once], iteration, first, random)
+            self._learn_from(run, random, tally)
+            last = first + episodes.at_once >= len(jobs)
+            if tally.pending and (last or self.config.update.step == "group"):
+                tally.end_step(take_step(self._actor, self.optimisers["actor"], count=tally.pending))
+        return {**tally.metrics(), "learning_rate": rates["actor"], "iteration_cpu_s": self.cpu_s - begun_s}
+
+    def _roll_out(self, sets: JobSets, iteration: int, first: int, random: np.random.Generator) -> Episodes:
+        """Run the episodes of some sets, the first of which is number ``first`` of the iteration.
+
+        In one lock-step they draw from ``random``; in several, each draws from a stream of its own.
+        """
+        size, per_set = self.config.episodes.lockstep, self.config.episodes.per_set
+        work = [(sets, random)]
+        if size is not None:
+            work = [
+                (
+                    sets[place : place + size],
+                    random_stream(self.config.seed, RandomStream.POLICY, iteration, first + place),
+                )
+                for place in range(0, len(sets), size)
+            ]
+        weights = {name: weight.numpy() for name, weight in copy_weights(self._actor).items()}
+        parts = self._map(partial(roll_out_sets, weights), work)
+        return join(parts, sets[np.repeat(np.arange(len(sets)), per_set)])
+
+    def _learn_from(self, run: Episodes, random: np.random.Generator, tally: _Tally) -> None:
+        """Accumulate the gradient of a group of sets; a critic is fitted to their returns.
+
+        Without a critic the advantage is the return (DeepRM, section 3.3), with one the n-step return less the value;
+        either of them less the baseline.
+        """
+        update, per_set = self.config.update, self.config.episodes.per_set
+        if update.algorithm == "a2c":
+            values = self._values(run)
+            returns = n_step_returns(run.rewards, run.clock, values, update.td_steps, update.discount)
+            advantages = returns - values[:-1]
+        else:
+            returns = advantages = returns_to_go(run.rewards, run.clock, update.discount)
+        advantages = advantages - BASELINES[update.baseline](advantages, run.clock, per_set)
+        self._add_gradients(run.choices, advantages, tally)
+        if update.algorithm == "a2c":
+            self._fit_critic(run, returns, random, tally)
+        tally.add_episodes(run.rewards, run.record, per_set)
+
+    def _add_gradients(self, choices: Seen, advantages: NDArray[np.float64], tally: _Tally) -> None:
+        """Accumulate the policy gradient of all choices; advantages are those of all episodes, [S, N]."""
+        steps = list(choices.steps())
+        asked = [row[choices.episode[own]] for own, row in zip(steps, advantages, strict=True)]
+        if self.config.update.normalise and len(choices):
+            spread = max(float(np.concatenate(asked).std()), 1e-9)
+            asked = [row / spread for row in asked]
+        for own, advantage in zip(steps, asked, strict=True):
+            if advantage.size:
+                _, entropy = policy_gradient(
+                    *_evaluate(self._actor, choices, own), advantage, self.config.update.entropy
+                )
+                tally.add_samples(entropy, advantage)
+
+    # The critic of A2cScheduler.
+
+    def _values(self, run: Episodes) -> NDArray[np.float64]:
+        """Compute the critic's value of each state, float64 [S + 1, N]; 0 after the end."""
+        values, critic, states = np.zeros(run.clock.shape), self.networks["critic"], run.states
+        assert states is not None
+        with torch.no_grad():
+            for row, own in zip(values, states.steps(), strict=False):
+                pictures = torch.from_numpy(states.pictures[own]).to(self._device)
+                row[states.episode[own]] = critic(pictures)[:, 0].double().cpu().numpy()
+        return values * self._value_scale
+
+    def _fit_critic(
+        self, run: Episodes, returns: NDArray[np.float64], random: np.random.Generator, tally: _Tally
+    ) -> None:
+        """Fit the critic to the returns of all states, with a choice or not, by least squares."""
+        update, states = self.config.update, run.states
+        assert states is not None
+        critic, optimiser = self.networks["critic"], self.optimisers["critic"]
+        pictures = torch.from_numpy(states.pictures)
+        step = np.repeat(np.arange(len(states.counts)), states.counts)
+        targets = torch.from_numpy(returns[step, states.episode] / self._value_scale).float()
+        for _ in range(update.critic_epochs):
+            total = 0.0
+            for part in map(torch.from_numpy, _parts(random, len(targets), update.critic_minibatch)):
+                values = critic(pictures[part].to(self._device))[:, 0]
+                loss = (targets[part].to(self._device) - values).square().sum()
+                loss.backward()
+                total += float(loss.detach())
+                take_step(critic, optimiser, count=len(part))
+            tally.add_values(len(targets), total)
+
+    def _usual_return(self) -> float:
+        """Return the mean absolute return under shortest job first, the unit of the critic's output."""
+        run = roll_out(Grid(self._grid, self._jobs), Recorder(ShortestJobFirst()))
+        returns = returns_to_go(run.rewards, run.clock, self.config.update.discount)
+        return max(float(np.abs(returns).mean()), 1.0)
+
+    # Before the first iteration.
+
+    def _start_from(self, start: str) -> Mapping[str, Any]:
+        path = Path(start)
+        network, config = load_network(path)
+        here, there = self.config.policy.sizes, config.sizes
+        if here != there:
+            raise PolicyFileError(f"{path}: a network for {there}; expected {here}")
+        self._actor.load_state_dict(network.state_dict())
+        return read_about(path)
+
+    def _run_heuristics(self) -> dict[str, Any]:
+        phase = "heuristics on the validation sets"
+        heuristics, found = heuristics_for(self._grid, self._jobs), dict[str, Any]()
+        for name, heuristic in heuristics.items():
+            self._progress(phase, len(found), len(heuristics))
+            found[name] = _means(evaluate(self._grid, self._validation_sets, {name: heuristic})[name])
+        self._progress(phase, len(found), len(heuristics))
+        return found
+
+    def _clone(self, epochs_done: int) -> Iterator[dict[str, float]]:
+        cloning = self.config.behaviour_cloning
+        assert cloning is not None
+        grid = Grid(self._grid, self._draw(cloning.sets, CLONING_SEED))
+        recorder = Recorder(make_heuristic(cloning.heuristic), self.config.episodes.mask)
+        phase = f"sets of jobs, booked by {cloning.heuristic} to clone"
+        choices = roll_out(grid, recorder, on_step=partial(self._progress, phase)).choices
+        random = random_stream(self.config.seed, RandomStream.POLICY, CLONING)
+        yield from clone_epochs(
+            partial(_evaluate, self._actor, choices),
+            self._actor,
+            self._cloning_optimiser(),
+            lambda: _parts(random, len(choices), cloning.minibatch) if len(choices) else [],
+            [cloning.learning_rate] * cloning.epochs,
+            epochs_done,
+            self._progress,
+        )
+
+    # Validation and the policy file.
+
+    def _validate(self) -> Validation:
+        random = random_stream(self.config.seed, RandomStream.POLICY, VALIDATED)
+        network = copy.deepcopy(self._actor).cpu()
+        actor = Actor(network, random, mask=self.config.episodes.mask)
+        means = _means(evaluate(self._grid, self._validation_sets, {self.NAME: actor})[self.NAME])
+        objective = self._objective(means)
+        best = min(map(self._objective, self._reference.values()))
+        measured = {f"validation_{name}": value for name, value in means.items()}
+        return Validation(objective, abs(best), (best - objective) / abs(best), means, measured)
+
+    def _objective(self, means: Mapping[str, float]) -> float:
+        """Return the value to minimise: the objective, utilisation with its sign changed."""
+        value = means[self.config.grid.objective]
+        return -value if self.config.grid.objective == "utilisation" else value
+
+    def _describe(self, results: Mapping[str, Any]) -> dict[str, Any]:
+        return {
+            "set": f"{self.config.validation.sets} validation sets, means over their jobs; times are steps",
+            "objective": self.config.grid.objective,
+            "against": "the best heuristic",
+            "shown": ["slowdown", "completion", "waiting"],
+            "results": results,
+        }
+
+    def _shared(self) -> DeepRMConfig:
+        return self.config
+
+    def _write(self, path: Path, network: nn.Module, about: Mapping[str, Any]) -> None:
+        save_network(path, network, self.config.policy, about)
+
+
+def _means(evaluation: Evaluation) -> dict[str, float]:
+    return {name: evaluation.mean(name) for name in MEASURES}
+
+
+def _evaluate(actor: nn.Module, choices: Seen, part: slice | NDArray[np.int64]) -> tuple[Tensor, Tensor]:
+    """Compute log-probability and entropy of some choices, float [n] each, with gradients."""
+    device = next(actor.parameters()).device
+    allowed = None if choices.allowed is None else torch.from_numpy(choices.allowed[part]).to(device)
+    assert choices.action is not None
+    action = torch.from_numpy(choices.action[part]).to(device)
+    scores = log_probabilities(actor, torch.from_numpy(choices.pictures[part]).to(device), allowed)
+    return scores.gather(1, action[:, None])[:, 0], -(scores.exp() * scores).sum(dim=1)
+
+
+def _parts(random: np.random.Generator, count: int, size: int) -> list[NDArray[np.int64]]:
+    """Shuffle numbers and split them into parts of that size; the last may be smaller."""
+    return np.split(random.permutation(count), range(size, count, size))
+
+
+def _optimiser(kind: str, network: nn.Module, rate: float) -> torch.optim.Optimizer:
+    if kind == "adam":
+        return torch.optim.Adam(network.parameters(), lr=rate)
+    # DeepRM adds 1e-9 inside the root, PyTorch adds its epsilon outside.
+    return torch.optim.RMSprop(network.parameters(), lr=rate, alpha=0.9, eps=1e-9**0.5)
+
+
+class _Tally:
+    """Sums for the metrics of an iteration."""
+
+    def __init__(self) -> None:
+        self.pending = 0  # samples since the last gradient step
+        self._samples = self._steps = self._states = 0
+        self._critic_loss = 0.0
+        self._entropy = self._squares = self._norms = 0.0
+        self._returns: list[NDArray[np.float64]] = []
+        self._records: list[GridRecord] = []
+
+    def add_samples(self, entropy: float, advantage: NDArray[np.float64]) -> None:
+        self.pending += advantage.size
+        self._samples += advantage.size
+        self._entropy += entropy
+        self._squares += float(np.square(advantage).sum())
+
+    def add_values(self, count: int, loss: float) -> None:
+        self._states += count
+        self._critic_loss += loss
+
+    def add_episodes(self, rewards: NDArray[np.float64], record: GridRecord, per_set: int) -> None:
+        self._returns.append(rewards.sum(axis=0).reshape(-1, per_set))
+        self._records.append(record)
+
+    def end_step(self, norm: float) -> None:
+        self.pending = 0
+        self._steps += 1
+        self._norms += norm
+
+    def metrics(self) -> dict[str, float]:
+        samples = max(self._samples, 1)
+        returns = np.concatenate(self._returns)
+        metrics = {
+            "return": float(returns.mean()),
+            "return_best": float(returns.max(axis=1).mean()),
+            "slowdown": _mean(record.slowdown() for record in self._records),
+            "completion": _mean(record.completion for record in self._records),
+            "unfinished": float(sum(record.unfinished.sum() for record in self._records)),
+            "samples": float(self._samples),
+            "steps": float(self._steps),
+            "entropy": self._entropy / samples,
+            "advantage_std": (self._squares / samples) ** 0.5,
+            "gradient_norm": self._norms / max(self._steps, 1),
+        }
+        if self._states:
+            metrics["critic_loss"] = self._critic_loss / self._states
+        # Without booked jobs, some are not finite.
+        return {name: value for name, value in metrics.items() if np.isfinite(value)}
+
+
+def _mean(values: Iterator[NDArray[np.float64]]) -> float:
+    """Average over all jobs that were booked."""
+    flat = np.concatenate([array[np.isfinite(array)] for array in values])
+    return float(flat.mean()) if flat.size else float("nan")

@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from decima.policy.config import SHORTCUT_POLICY
+from decima.policy.policy import Policy
+from tests.decima.learning.cluster.updates import (
+    LINEAR,
+    linear_samples,
+    run_ppo,
+    run_reinforce,
+    sampled,
+    weights,
+)
+
+
+def test_the_first_step_of_ppo_is_that_of_reinforce() -> None:
+    """While nothing has changed, all ratios are 1."""
+    policies = [Policy(SHORTCUT_POLICY, seed=2) for _ in range(2)]
+    samples, before = sampled(policies[0]), weights(policies[0])
+    run_reinforce(policies[0], samples, entropy_weight=0.1)
+    report = run_ppo(policies[1], samples, entropy_weight=0.1)
+    one, other = (weights(policy) - before for policy in policies)
+    assert one @ other / np.linalg.norm(one) / np.linalg.norm(other) > 0.99999
+    assert np.linalg.norm(one) == pytest.approx(np.linalg.norm(other), rel=1e-3)
+    assert report["kl"] == pytest.approx(0.0, abs=1e-5)
+    assert report["clipped"] == 0
+
+
+@pytest.mark.parametrize(("advantage", "moves"), [(1.0, False), (-1.0, True)])
+def test_ppo_does_not_follow_gains_beyond_the_clip(advantage: float, moves: bool) -> None:
+    """All choices are e times as likely as when they were made."""
+    policy = Policy(SHORTCUT_POLICY, seed=2)
+    samples, before = sampled(policy), weights(policy)
+    samples = replace(samples, log_probability=samples.log_probability - 1)
+    report = run_ppo(policy, samples, advantage=np.full(len(samples), advantage))
+    assert bool((weights(policy) != before).any()) == moves
+    assert report["clipped"] == 1
+    assert report["kl"] == pytest.approx(math.e - 2, rel=1e-3)
+
+
+def test_ppo_stops_when_the_policy_has_moved_far() -> None:
+    for max_kl, steps in ((1e9, 20), (1e-9, 5)):
+        policy = Policy(SHORTCUT_POLICY, seed=2)
+        report = run_ppo(policy, sampled(policy), epochs=4, minibatches=5, max_kl=max_kl)
+        assert report["steps"] == steps
+
+
+def test_more_minibatches_than_samples_are_as_many_as_samples() -> None:
+    policy = Policy(LINEAR, seed=1)
+    samples = linear_samples(np.random.default_rng(0).random((3, 3, 2), dtype=np.float32), [0, 1, 2])
+    assert run_ppo(policy, samples, minibatches=10)["steps"] == 3
