@@ -159,7 +159,15 @@ class TrainingLoop(ABC, Generic[Config]):
 
     @abstractmethod
     def learn(self, iteration: int) -> dict[str, float]:
-        """Do one iteration, numbered from 0; return its metrics."""
+        """Run the episodes of an iteration, numbered from 0, and update the networks; needs ``started``.
+
+        Returns:
+            Metrics by name, see ``METRICS``.
+
+        Raises:
+            NotFiniteError: a probability, a loss or its gradient is not finite.
+            WorkerError: a worker process died.
+        """
 
     @abstractmethod
     def _validate(self) -> Validation:

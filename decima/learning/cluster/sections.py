@@ -147,7 +147,7 @@ class ClusterSection(Section):
     )
     semantics: Literal["paper", "decima-sim", "trace"] = Field(
         default="paper",
-        description="Spark as modelled by the paper or by its published simulator; trace: no executor waits for a stage",
+        description="Spark as modelled by the paper or by its published simulator; trace: no executor waits",
     )
 
     @field_validator("classes")
@@ -179,8 +179,8 @@ class WorkloadSection(Section):
     profiles: Path | None = Field(default=None, description="folder of the published TPC-H profiles")
     file: Path | None = Field(
         default=None,
-        description="workload file, or synthetic for random DAGs; arrivals in the file are replayed, each time with other task "
-        "noise",
+        description="workload file, or synthetic for random DAGs; arrivals in the file are replayed, each time with "
+        "other task noise",
     )
     arrivals: Literal["batch", "poisson"] = Field(
         default="batch", description="all jobs at time 0, or a Poisson process"

@@ -111,8 +111,10 @@ class Setting:
 
 
 class SettingsSection(Section):
-    """Distribution of settings, instead of ``cluster`` and ``workload``; each sequence draws one by its seed. A quantity is a number, or exactly one of ``uniform: [a, b]``, ``log_uniform: [a, b]`` and
-    ``one_of: [a, b, ..]``; whole numbers are rounded.
+    """Distribution of settings, instead of ``cluster`` and ``workload``; each sequence draws one by its seed.
+
+    A quantity is a number, or exactly one of ``uniform: [a, b]``, ``log_uniform: [a, b]`` and ``one_of: [a, b, ..]``;
+    whole numbers are rounded.
     """
 
     sources: tuple[str, ...] = Field(

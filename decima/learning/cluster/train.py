@@ -95,18 +95,7 @@ class ClusterTraining(TrainingLoop[TrainingConfig]):
     # An iteration.
 
     def learn(self, iteration: int) -> dict[str, float]:
-        """Run the episodes of an iteration and update the policy.
-
-        Args:
-            iteration: number of the iteration, from 0.
-
-        Returns:
-            Metrics by name, see ``metrics.CLUSTER_METRICS``.
-
-        Raises:
-            NotFiniteError: a probability, a loss or its gradient is not finite.
-            WorkerError: a worker process died.
-        """
+        """Run the episodes of an iteration, compute advantages, and update the policy; see ``TrainingLoop``."""
         config, update, progress = self.config, self.config.update, iteration / self.config.iterations
         begun_s = self.cpu_s
         groups = plan_iteration(config, iteration)

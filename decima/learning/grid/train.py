@@ -6,6 +6,7 @@ The loop around it, with checkpoints, is ``decima.learning.loop``.
 from __future__ import annotations
 
 import copy
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -104,18 +105,7 @@ class GridTraining(TrainingLoop[DeepRMConfig]):
     # An iteration.
 
     def learn(self, iteration: int) -> dict[str, float]:
-        """Run the episodes of an iteration and update the networks.
-
-        Args:
-            iteration: number of the iteration, from 0.
-
-        Returns:
-            Metrics by name, see ``metrics.GRID_METRICS``.
-
-        Raises:
-            NotFiniteError: a probability or gradient is not finite.
-            WorkerError: a worker died.
-        """
+        """Run the episodes of an iteration, pass by pass, and update the networks; see ``TrainingLoop``."""
         episodes, rates, begun_s = self.config.episodes, self._rates(iteration), self.cpu_s
         for name, optimiser in self.optimisers.items():
             optimiser.param_groups[0]["lr"] = rates[name]
@@ -129,7 +119,9 @@ class GridTraining(TrainingLoop[DeepRMConfig]):
             self._learn_from(run, random, tally)
             last = first + episodes.at_once >= len(jobs)
             if tally.pending and (last or self.config.update.step == "group"):
-                tally.end_step(take_step(self._actor, self.optimisers["actor"], count=tally.pending))
+                norm = take_step(self._actor, self.optimisers["actor"], count=tally.pending)
+                tally.add(steps=1, norms=norm)
+                tally.pending = 0
         return {**tally.metrics(), "learning_rate": rates["actor"], "iteration_cpu_s": self.cpu_s - begun_s}
 
     def _roll_out(self, sets: JobSets, iteration: int, first: int, random: np.random.Generator) -> Episodes:
@@ -168,7 +160,7 @@ class GridTraining(TrainingLoop[DeepRMConfig]):
         self._add_gradients(run.choices, advantages, tally)
         if update.algorithm == "a2c":
             self._fit_critic(run, returns, random, tally)
-        tally.add_episodes(run.rewards, run.record, per_set)
+        tally.add_episodes(run, per_set)
 
     def _add_gradients(self, choices: Seen, advantages: NDArray[np.float64], tally: _Tally) -> None:
         """Accumulate the policy gradient of all choices; advantages are those of all episodes, [S, N]."""
@@ -182,7 +174,8 @@ class GridTraining(TrainingLoop[DeepRMConfig]):
                 _, entropy = policy_gradient(
                     *_evaluate(self._actor, choices, own), advantage, self.config.update.entropy
                 )
-                tally.add_samples(entropy, advantage)
+                tally.pending += advantage.size
+                tally.add(samples=advantage.size, entropy=entropy, squares=float(np.square(advantage).sum()))
 
     # The critic of A2cScheduler.
 
@@ -214,7 +207,7 @@ class GridTraining(TrainingLoop[DeepRMConfig]):
                 loss.backward()
                 total += float(loss.detach())
                 take_step(critic, optimiser, count=len(part))
-            tally.add_values(len(targets), total)
+            tally.add(states=len(targets), critic_loss=total)
 
     def _usual_return(self) -> float:
         """Return the mean absolute return under shortest job first, the unit of the critic's output."""
@@ -324,48 +317,35 @@ class _Tally:
 
     def __init__(self) -> None:
         self.pending = 0  # samples since the last gradient step
-        self._samples = self._steps = self._states = 0
-        self._critic_loss = 0.0
-        self._entropy = self._squares = self._norms = 0.0
+        self._sums: defaultdict[str, float] = defaultdict(float)
         self._returns: list[NDArray[np.float64]] = []
         self._records: list[GridRecord] = []
 
-    def add_samples(self, entropy: float, advantage: NDArray[np.float64]) -> None:
-        self.pending += advantage.size
-        self._samples += advantage.size
-        self._entropy += entropy
-        self._squares += float(np.square(advantage).sum())
+    def add(self, **values: float) -> None:
+        for name, value in values.items():
+            self._sums[name] += value
 
-    def add_values(self, count: int, loss: float) -> None:
-        self._states += count
-        self._critic_loss += loss
-
-    def add_episodes(self, rewards: NDArray[np.float64], record: GridRecord, per_set: int) -> None:
-        self._returns.append(rewards.sum(axis=0).reshape(-1, per_set))
-        self._records.append(record)
-
-    def end_step(self, norm: float) -> None:
-        self.pending = 0
-        self._steps += 1
-        self._norms += norm
+    def add_episodes(self, run: Episodes, per_set: int) -> None:
+        self._returns.append(run.rewards.sum(axis=0).reshape(-1, per_set))
+        self._records.append(run.record)
 
     def metrics(self) -> dict[str, float]:
-        samples = max(self._samples, 1)
-        returns = np.concatenate(self._returns)
+        sums, returns = self._sums, np.concatenate(self._returns)
+        samples = max(sums["samples"], 1)
         metrics = {
             "return": float(returns.mean()),
             "return_best": float(returns.max(axis=1).mean()),
             "slowdown": _mean(record.slowdown() for record in self._records),
             "completion": _mean(record.completion for record in self._records),
             "unfinished": float(sum(record.unfinished.sum() for record in self._records)),
-            "samples": float(self._samples),
-            "steps": float(self._steps),
-            "entropy": self._entropy / samples,
-            "advantage_std": (self._squares / samples) ** 0.5,
-            "gradient_norm": self._norms / max(self._steps, 1),
+            "samples": sums["samples"],
+            "steps": sums["steps"],
+            "entropy": sums["entropy"] / samples,
+            "advantage_std": (sums["squares"] / samples) ** 0.5,
+            "gradient_norm": sums["norms"] / max(sums["steps"], 1),
         }
-        if self._states:
-            metrics["critic_loss"] = self._critic_loss / self._states
+        if sums["states"]:
+            metrics["critic_loss"] = sums["critic_loss"] / sums["states"]
         # Without booked jobs, some are not finite.
         return {name: value for name, value in metrics.items() if np.isfinite(value)}
 
