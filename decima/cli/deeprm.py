@@ -51,22 +51,22 @@ def deeprm() -> None:
     "--loads",
     type=NUMBERS,
     metavar="A,B,..",
-    help="Loads, in percent of what all machines can do.  [default: 10, 30, .. up to the highest that jobs can give]",
+    help="Loads, in percent of the capacity.  [default: 10, 30, .. up to the highest that jobs can give]",
 )
 @click.option(
     "--rates",
     type=NUMBERS,
     metavar="A,B,..",
-    help="Chances that a job enters a step, each above 0 and at most 1, instead of loads.",
+    help="Probabilities that a job enters in a step, each above 0 and at most 1, instead of loads.",
 )
 @click.option("--sets", type=AT_LEAST_ONE, default=100, help="Sets of jobs at each load.")
 @click.option("--steps", type=AT_LEAST_ONE, default=50, help="Steps in which jobs of a set enter.")
-@click.option("--seed", type=COMPARISON_SEED, default=0, help="Names the sets.")
+@click.option("--seed", type=COMPARISON_SEED, default=0, help="Seed of the sets.")
 @click.option(
     "--distribution",
     type=click.Choice(["code", "paper", "coarse"]),
     default="code",
-    help="DeepRM's jobs: as its code draws them, as its paper says, or nearly so on 10 units.",
+    help="DeepRM's jobs: of its code, of its paper, or about those of its paper on 10 units.",
 )
 @click.option(
     "--log",
@@ -78,25 +78,25 @@ def deeprm() -> None:
     "--heuristics",
     default="sjf,packer,tetris*,random",
     metavar="A,B,..",
-    help="Names of sjf, packer, tetris* (its knob tuned at each load), tetris:KNOB, random, random:SEED.",
+    help="Heuristics: sjf, packer, tetris* (its knob tuned at each load), tetris:KNOB, random, random:SEED.",
 )
 @click.option(
     "--checkpoint",
     type=FILE,
-    help="Compare deeprm too, with the network in this file of decima deeprm train.  [default: the one that ships]",
+    help="Policy file of decima deeprm train, compared as deeprm.  [default: the one that ships]",
 )
 @click.option(
     "--semantics",
     type=click.Choice(["paper", "deeprm"]),
     default="paper",
-    help="The grid as the DeepRM paper or as its public code has it.",
+    help="Semantics of the grid: of the DeepRM paper, or of its public code.",
 )
 @click.option(
     "--measure",
     cls=Aside,
     type=click.Choice(["slowdown", "completion", "waiting", "makespan", "utilisation"]),
     default="slowdown",
-    help="What is shown; --json has all.",
+    help="Measure to show; --json has all.",
 )
 @JSON
 @out_option("deeprm-compare")
@@ -215,7 +215,7 @@ def train(context: click.Context, /, device: str, workers: int | str | None, **o
 
 
 def _describe(metrics: Mapping[str, float]) -> Sequence[str]:
-    """An iteration, in words."""
+    """Describe an iteration in words."""
     parts = []
     if "slowdown" in metrics:
         parts.append(f"training slowdown {metrics['slowdown']:.2f}, entropy {metrics['entropy']:.2f}")

@@ -19,7 +19,13 @@ __all__ = ["sweep"]
 
 
 @click.command(context_settings={"show_default": True})
-@click.option("--config", type=FILE, required=True, metavar="FILE.yaml", help="What is tried, and how often.")
+@click.option(
+    "--config",
+    type=FILE,
+    required=True,
+    metavar="FILE.yaml",
+    help="Settings of the sweep.",
+)
 @click.option(
     "--set",
     "overrides",
@@ -33,18 +39,18 @@ __all__ = ["sweep"]
     required=True,
     type=PATH,
     metavar="FOLDER",
-    help="Folder for trainings, results, picture of learning curves.",
+    help="Folder for trainings, results and the picture of learning curves.",
 )
 @workers_option("1")
 @click.pass_context
 def sweep(
     context: click.Context, /, config: Path, overrides: tuple[str, ...], out: Path, workers: int | str | None
 ) -> None:
-    """Train with several settings and seeds, and compare what was learned.
+    """Train with several settings and seeds, and compare the policies.
 
-    The file names settings to try, all combinations of lists or samples from ranges, and seeds. Every training has a
-    folder in --out. A sweep that was cut off goes on with the same command, and ends with the same results, bit for
-    bit on a CPU. Ctrl-C shows what has finished.
+    The file has candidate settings, all combinations of lists or samples from ranges, and seeds. Every training has a
+    folder in --out. The same command resumes an interrupted sweep, with the same results, bit for bit on a CPU.
+    Ctrl-C shows the finished trials.
     """
     from decima.learning.sweep_config import read_sweep
 
@@ -84,7 +90,7 @@ def _shown(result: SweepResult, out: Path, command: str) -> Shown:
         name = ", ".join(f"{key}={setting_text(value)}" for key, value in trial.settings.items())
         curves[name if name not in curves else f"{name} (trial {trial.number})"] = curve_of(runs, metric)
     notes = [
-        "Objective: of the policy that was kept, on the validation set; small is good. "
+        "Objective: of the best policy, on the validation set; smaller is better. "
         "± is half a 95 % confidence interval over seeds (Student's t).",
         "Better by: relative to the reference scheduler of the training, on the same set.",
     ]

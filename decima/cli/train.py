@@ -1,4 +1,4 @@
-"""The command ``decima train``, and what commands that train have in common."""
+"""The command ``decima train``, and functions that all training commands share."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def train(context: click.Context, /, device: str, workers: int | str | None, **o
 
 
 def _describe(config: TrainingConfig, metrics: Mapping[str, float]) -> Sequence[str]:
-    """An iteration, or an epoch of behaviour cloning, in words."""
+    """Describe an iteration, or an epoch of behaviour cloning, in words."""
     from decima.learning.metrics import OBJECTIVES
 
     parts = []
@@ -135,7 +135,7 @@ def _objective(result: TrainingResult[TrainingConfig]) -> str:
 
 
 def _change_text(result: TrainingResult[TrainingConfig], name: str) -> str:
-    """How much shorter or longer decima's results are than a scheduler's, in pairs; empty for decima itself."""
+    """Describe the relative change of decima's results against a scheduler's, in pairs; empty for decima."""
     import numpy as np
 
     from decima.evaluation.intervals import mean_interval
@@ -167,7 +167,7 @@ def _grid_table(result: TrainingResult[TrainingConfig]) -> Table:
 
 
 def _compare_command(result: TrainingResult[TrainingConfig]) -> list[str]:
-    """How to compare the policy on the cluster and workload that it was trained on."""
+    """Return the command that compares the policy on the cluster and workload of its training."""
     cluster, workload = result.config.cluster, result.config.workload
     words = ["decima", "compare", "--checkpoint", str(result.policy_file)]
     if result.config.settings is not None:
@@ -183,21 +183,21 @@ def _compare_command(result: TrainingResult[TrainingConfig]) -> list[str]:
         if value != default:
             words += [option, str(value)]
     if workload.file is not None and workload.read().sequence is not None:
-        return words  # the file says which jobs arrive when
+        return words  # the file has the arrivals
     if workload.arrivals == "poisson":
         words += ["--arrivals", "poisson", "--interval", f"{fmean(workload.intervals):g}"]
     return [*words, "--jobs", str(workload.jobs)]
 
 
-# ---- what commands that train have in common ---------------------------------------------------------------
+# ---- shared by training commands ---------------------------------------------------------------------------
 
 
 def training_command(context: click.Context, source: object) -> str:
-    """The command line for a policy to keep.
+    """Return the command line that is kept in the policy file.
 
     Args:
-        context: of the command.
-        source: where the settings come from.
+        context: context of the command.
+        source: recipe or file of the settings.
     """
     if context.params["resume"] and context.params["config"] is None:
         return command_line(context, resume=True, out="DIR")
@@ -205,7 +205,7 @@ def training_command(context: click.Context, source: object) -> str:
 
 
 def explain(settings: Section, source: object, metrics: Mapping[str, str]) -> None:
-    """Show all settings, with their values in a file or recipe, and all metrics."""
+    """Print all settings, with their values in a file or recipe, and all metrics."""
     from rich.table import Table
 
     from decima.outputs import visible
@@ -231,13 +231,13 @@ def watch(
     against: str,
     describe: Callable[[Mapping[str, float]], Sequence[str]],
 ) -> TrainingResult[Config]:
-    """Run a training and show how far it is; ends the program on Ctrl-C before the first iteration.
+    """Run a training and show its progress; Ctrl-C before the first iteration ends the program.
 
     Args:
-        train: of the callbacks ``on_iteration`` and ``on_progress``.
-        context: of the command.
-        against: the scheduler that the policy is compared with.
-        describe: an iteration's metrics, in words.
+        train: runs the training with the callbacks ``on_iteration`` and ``on_progress``.
+        context: context of the command.
+        against: name of the reference scheduler.
+        describe: describes the metrics of an iteration in words.
     """
     from decima.learning.config import TRAINING, VALIDATION
     from decima.learning.loop import CONFIG
@@ -245,7 +245,7 @@ def watch(
     def versus(improvement: float) -> str:
         return f"{abs(improvement):.1%} {'better' if improvement >= 0 else 'worse'} than {against}"
 
-    now = ("", 0, 0)  # the phase that goes on
+    now = ("", 0, 0)  # the current phase
     try:
         with progress() as tell:
 
@@ -265,7 +265,7 @@ def watch(
                     tell(phase, done, total, within=True)
                     return
                 begins, now = phase != now[0], (phase, done, total)
-                if begins or phase != TRAINING:  # iterations have lines of their own
+                if begins or phase != TRAINING:  # iterations print their own lines
                     tell(*now)
 
             return train(on_iteration=on_iteration, on_progress=on_progress)
@@ -296,15 +296,15 @@ def show_training(
     again: Sequence[str],
     context: click.Context,
 ) -> None:
-    """Show what came of a training; ends the program if it was interrupted.
+    """Show the result of a training; the program ends if the training was interrupted.
 
     Args:
-        result: of the training.
-        table: schedulers on what was validated on.
-        who: was trained, and on what it was validated.
-        knob: what is to be known of a scheduler of the table.
-        again: the command that compares on something else.
-        context: of the command.
+        result: result of the training.
+        table: results of schedulers on the validation set.
+        who: description of the policy, and name of the validation set.
+        knob: note about the schedulers in the table.
+        again: command for a comparison on other jobs.
+        context: context of the command.
     """
     from decima.outputs import atomic_path
     from decima.settings import TrainingError
@@ -319,7 +319,7 @@ def show_training(
     curve = context.params["out"] / "learning-curve.png"
     try:
         figure = _draw_curve(context.params["out"])
-    except TrainingError as error:  # metrics of earlier iterations are lost, the policy is not
+    except TrainingError as error:  # metrics of earlier iterations are damaged, the policy is not
         say(f"No learning curve: {error}")
     else:
         with atomic_path(curve) as path:
