@@ -52,8 +52,9 @@ class PPO(Reinforce):
             divergence = []
             for part in np.array_split(random.permutation(size), min(self.minibatches, size)):
                 log_probability, entropies = samples.evaluate(policy, part)
-                old = torch.from_numpy(samples.log_probability[part]).to(log_probability)
-                gain = torch.from_numpy(advantage[part]).to(log_probability)
+                device, dtype = log_probability.device, log_probability.dtype
+                old = torch.from_numpy(samples.log_probability[part]).to(device, dtype)
+                gain = torch.from_numpy(advantage[part]).to(device, dtype)
                 log_ratio = log_probability - old
                 ratio = log_ratio.exp()
                 clipped_ratio = ratio.clamp(1 - self.clip, 1 + self.clip)
