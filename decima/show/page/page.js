@@ -280,7 +280,7 @@ function counts(all) {
 
 function drawDags() {
   const {stages, edges} = data.profiles[data.jobs[chosen.job].profile], crowded = stages.length > 30;
-  const traces = [], annotations = [], layout = {margin: MARGIN, showlegend: false, hovermode: "closest", annotations};
+  const traces = [], annotations = [], layout = {margin: {...MARGIN, t: 45}, showlegend: false, hovermode: "closest", annotations};
   $("clock").textContent = chosen.moment.toFixed(1) + " s";
   PLACES.forEach((place, column) => {
     const {done, running} = counts(shown[place]), suffix = column ? "2" : "", record = data.records[chosen[place]];
@@ -303,8 +303,9 @@ function drawDags() {
     const {arrival_s} = data.jobs[chosen.job], end = record.completion_s[chosen.job];
     const state = chosen.moment < arrival_s ? "has not arrived" : end !== null && end <= chosen.moment ? `completed at ${end.toFixed(1)} s`
       : `${(chosen.moment - arrival_s).toFixed(1)} s after its arrival`;
-    annotations.push({text: `${plain(data.schedulers[chosen[place]])}: job ${chosen.job} ${state}`, showarrow: false,
-                      x: column ? 0.52 : 0, y: 1.08, xref: "paper", yref: "paper", xanchor: "left"});
+    const lineBreak = window.innerWidth < 800 ? "<br>" : " ";  // so that two titles fit side by side on a narrow page
+    annotations.push({text: `${plain(data.schedulers[chosen[place]])}:${lineBreak}job ${chosen.job} ${state}`, showarrow: false, align: "left",
+                      x: column ? 0.52 : 0, y: 1.01, xref: "paper", yref: "paper", xanchor: "left", yanchor: "bottom"});
   });
   Plotly.react("dags", traces, layout, {...LOOK, displayModeBar: false});
 }
