@@ -191,6 +191,11 @@ def _keep(dispatcher: Any, stamp: bytes) -> None:
 class _CacheFile(IndexDataCacheFile):
     """On-disk cache of one function, whose data name their sources: index and data may be of different processes."""
 
+    def __init__(self, *where: Any) -> None:
+        super().__init__(*where)
+        # Numba reads no index of another version. One of other sources may name classes that exist no more.
+        self._version = f"{self._version} {self._source_stamp.hex()}"
+
     def save(self, key: Any, data: Any) -> None:
         """Keep what was compiled."""
         super().save(key, (self._source_stamp, key, data))

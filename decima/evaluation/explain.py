@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from decima.evaluation.conditions import CompareError, Conditions
 from decima.outputs import json_text
+from decima.policy.compiled.graphs import Graphs
 from decima.policy.features import Featurizer
 from decima.policy.files import load_policy
-from decima.policy.graphs import Graphs
 from decima.policy.policy import Policy
 from decima.policy.scheduler import NeuralScheduler
 from decima.registry import make_scheduler

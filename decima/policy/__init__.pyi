@@ -1,12 +1,11 @@
 from .actor import Actor, Choices
+from .compiled.graphs import Graphs
 from .config import PRESETS, Feature, PolicyConfig
 from .encoder import Embeddings, Encoder, GraphTensors
 from .errors import NotFiniteError, PolicyFileError
-from .features import Featurizer
+from .features import Featurizer, JobFeature, StageFeature
 from .files import load_actor, load_policy, read_about, read_trained_on, save_policy
-from .graphs import Graphs
 from .heads import LimitHead, StageHead
-from .own_features import JobFeature, StageFeature
 from .parts import PartError, allow_parts
 from .policy import Policy
 from .scheduler import NeuralScheduler

@@ -13,9 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decima.policy.compiled import network
-from decima.policy.compiled.graphs import LIMIT_KINDS
+from decima.policy.compiled.graphs import LIMIT_KINDS, NO_GUARD, Graphs, Guard
 from decima.policy.config import PolicyConfig
-from decima.policy.graphs import NO_GUARD, Graphs, Guard
 
 __all__ = ["Actor", "Choices", "array_shapes"]
 

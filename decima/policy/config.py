@@ -5,11 +5,12 @@ All of it is stored with the weights, so that a policy works on any cluster with
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from decima.policy.feature_config import FEATURE_NAMES, JOB_FEATURE_NAMES, Feature
+from decima.policy.compiled.features import FEATURES
 from decima.policy.parts import is_own, ours_or_own
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "PolicyConfig",
 ]
 
+FeatureName = Annotated[str, ours_or_own(*FEATURES)]
 EncoderName = Annotated[str, ours_or_own("sums", "attention")]
 HeadName = Annotated[str, ours_or_own("layers")]
 
@@ -42,6 +44,28 @@ class OwnPart(NamedTuple):
     key: str
     name: str
     base: str
+
+
+class Feature(BaseModel):
+    """A number that the network sees of a stage or a job: ``value / scale``, or ``log(1 + value / scale)``.
+
+    Attributes:
+        name: one of ``decima.policy.compiled.features.FEATURES``, or ``module:Class``, a custom ``StageFeature``.
+        scale: divisor, in the unit of the feature.
+        log: whether to compress it.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: FeatureName
+    scale: float = Field(default=1.0, gt=0, allow_inf_nan=False, strict=True)
+    log: bool = False
+
+    @model_validator(mode="after")
+    def _check(self) -> Feature:
+        if self.log and self.name in FEATURES and FEATURES[self.name].signed:
+            raise ValueError(f"the feature {self.name} is negative at times: it has no logarithm")
+        return self
 
 
 #: Units of a layer; more than that no file shall make us allocate.
@@ -85,7 +109,7 @@ class PolicyConfig(BaseModel):
         rule_limit_weight: taken from the score of a limit for each ``limit_scale`` executors that it is away from what
             the rule would let the job hold. It needs the job feature ``rule_executors``, and limits that are an input.
         guard: offer neither that, nor to wait for a stage that opens late, while a stage that is ready is worth a move;
-            see ``decima.policy.compiled.guard``. A policy that has never been where that matters may stay there.
+            see ``decima.policy.compiled.graphs``. A policy that has never been where that matters may stay there.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -117,8 +141,8 @@ class PolicyConfig(BaseModel):
 
     @model_validator(mode="after")
     def _check(self) -> PolicyConfig:
-        known = {*FEATURE_NAMES} - {*JOB_FEATURE_NAMES}
-        wrong = [feature.name for feature in self.job_features if feature.name in known]
+        of_stages = {entry.name for entry in FEATURES.values() if entry.level == "stage"}
+        wrong = [feature.name for feature in self.job_features if feature.name in of_stages]
         if wrong:
             raise ValueError(f"{wrong[0]} is no feature of a job, only of a stage")
         if self.message_order == "decima-sim" and not self.finished_stages:
@@ -160,11 +184,11 @@ class PolicyConfig(BaseModel):
     def own_parts(self) -> list[OwnPart]:
         """The classes of the user's own."""
         parts = [
-            OwnPart("stage_features", feature.name, "decima.policy.own_features:StageFeature")
+            OwnPart("stage_features", feature.name, "decima.policy.features:StageFeature")
             for feature in self.stage_features
         ]
         parts += [
-            OwnPart("job_features", feature.name, "decima.policy.own_features:JobFeature")
+            OwnPart("job_features", feature.name, "decima.policy.features:JobFeature")
             for feature in self.job_features
         ]
         parts.append(OwnPart("encoder", self.encoder, "decima.policy.encoder:Encoder"))
@@ -228,119 +252,99 @@ def _place(name: str, features: tuple[Feature, ...]) -> int:
     return places[0] if places else -1
 
 
-_STAGE = (
-    Feature(name="unclaimed_tasks", scale=200.0),
-    Feature(name="unclaimed_work_ms", scale=100_000.0),
-    Feature(name="job_executors", scale=20.0),
-    Feature(name="offered_executors", scale=20.0),
-    Feature(name="local"),
-)
-_JOB = (
-    Feature(name="job_executors", scale=20.0),
-    Feature(name="local"),
-    Feature(name="offered_executors", scale=20.0),
-)
+def _features(
+    names: str, executors: float | None = None, changed: Mapping[str, tuple[float, bool]] | None = None
+) -> tuple[Feature, ...]:
+    """Return features by name, scaled as usual.
+
+    Args:
+        names: separated by spaces.
+        executors: scale of all numbers of executors, instead of the usual one.
+        changed: name -> ``scale`` and ``log``.
+    """
+    features = []
+    for name in names.split():
+        entry = FEATURES[name]
+        scale = executors if executors and name.endswith("_executors") else entry.scale
+        scale, log = (changed or {}).get(name, (scale, entry.log))
+        features.append(Feature(name=name, scale=float(scale), log=log))
+    return tuple(features)
+
 
 #: The network of the paper: 12,802 parameters (the paper: 12,736).
-PAPER_POLICY = PolicyConfig(stage_features=_STAGE, all_limits=True)
+PAPER_POLICY = PolicyConfig(
+    stage_features=_features(
+        "unclaimed_tasks unclaimed_work_ms job_executors offered_executors local",
+        executors=20,
+        changed={"unclaimed_tasks": (200, False), "unclaimed_work_ms": (100_000, False)},
+    ),
+    all_limits=True,
+)
+
+_JOB = "job_executors local offered_executors job_work_ms"
+_STAGE = (
+    "unclaimed_tasks mean_task_ms unclaimed_work_ms running_executors job_executors offered_executors local ready"
+    " job_work_ms"
+)
+#: Numbers of executors that jobs use well.
+_USEFUL = "share_executors lasting_executors thrifty_executors fast_executors"
+
+_PLAIN_WORK = {"unclaimed_work_ms": (100_000.0, False)}
 
 #: The paper's network with compressed features, a shortcut for the raw ones, and no limits that do the same.
 SHORTCUT_POLICY = PolicyConfig(
-    stage_features=(
-        Feature(name="unclaimed_tasks", scale=5.0, log=True),
-        Feature(name="mean_task_ms", scale=1000.0, log=True),
-        Feature(name="unclaimed_work_ms", scale=100_000.0),
-        Feature(name="running_executors", scale=20.0),
-        Feature(name="job_executors", scale=20.0),
-        Feature(name="offered_executors", scale=20.0),
-        Feature(name="local"),
-        Feature(name="ready"),
-        Feature(name="job_work_ms", scale=10_000.0, log=True),
-    ),
-    job_features=(*_JOB, Feature(name="job_work_ms", scale=10_000.0, log=True)),
+    stage_features=_features(_STAGE, executors=20, changed=_PLAIN_WORK),
+    job_features=_features(_JOB, executors=20),
     shortcut=True,
-)
-
-
-def _rescaled(features: tuple[Feature, ...], scale: float) -> tuple[Feature, ...]:
-    """Numbers of executors in units in which one more or less can be seen."""
-    return tuple(
-        Feature(name=feature.name, scale=scale) if feature.name.endswith("_executors") else feature
-        for feature in features
-    )
-
-
-_PARALLELISM = tuple(
-    Feature(name=name, scale=2.0)
-    for name in ("share_executors", "lasting_executors", "thrifty_executors", "fast_executors")
 )
 
 #: The same, told how many executors jobs use well, what their profiles say and a mean duration does not, and free to
 #: leave executors where they are.
 PROFILED_POLICY = SHORTCUT_POLICY.model_copy(
     update={
-        "stage_features": (
-            *_rescaled(SHORTCUT_POLICY.stage_features, 2.0),
-            Feature(name="next"),
-            *_PARALLELISM,
-        ),
-        "job_features": (*_rescaled(SHORTCUT_POLICY.job_features, 2.0), *_PARALLELISM),
+        "stage_features": _features(f"{_STAGE} next {_USEFUL}", executors=2, changed=_PLAIN_WORK),
+        "job_features": _features(f"{_JOB} {_USEFUL}", executors=2),
         "limit_scale": 2.0,
         "wait": True,
     }
 )
 
-_CLASSES = (
-    Feature(name="larger_share"),
-    Feature(name="busy_executors", scale=4.0),
-    Feature(name="fitting_share"),
+_OF_CLASSES = "larger_share busy_executors fitting_share"
+_PACKING_STAGE = (
+    f"{_STAGE} next {_USEFUL} {_OF_CLASSES} unused_cpu unused_memory covering_share free_covering_executors"
 )
-
-
-_WORK = {"unclaimed_work_ms": Feature(name="unclaimed_work_ms", scale=10_000.0, log=True)}
 
 #: The same for executors of several classes, on clusters of hundreds, and for work of any size.
 PACKING_POLICY = PROFILED_POLICY.model_copy(
     update={
-        "stage_features": (
-            *(_WORK.get(each.name, each) for each in _rescaled(PROFILED_POLICY.stage_features, 4.0)),
-            *_CLASSES,
-            Feature(name="unused_cpu"),
-            Feature(name="unused_memory"),
-            Feature(name="covering_share"),
-            Feature(name="free_covering_executors", scale=4.0),
-        ),
-        "job_features": (*_rescaled(PROFILED_POLICY.job_features, 4.0), *_CLASSES),
+        "stage_features": _features(_PACKING_STAGE),
+        "job_features": _features(f"{_JOB} {_USEFUL} {_OF_CLASSES}"),
         "limit_scale": 4.0,
     }
 )
 
+#: The same as for executors of several classes, told what the rule for these would do.
+TOLD_PACKING_POLICY = PACKING_POLICY.model_copy(
+    update={
+        "stage_features": _features(f"{_PACKING_STAGE} rule rule_executors"),
+        "job_features": _features(f"{_JOB} {_USEFUL} {_OF_CLASSES} rule_executors"),
+        "rule": "packed-srpt",
+        "rule_stage_weight": 4.0,
+        "rule_limit_weight": 6.0,
+    }
+)
 
-def _compressed(features: tuple[Feature, ...], *names: str) -> tuple[Feature, ...]:
-    """Numbers of executors of clusters of any size: one more or less can be seen where there are few."""
-    return tuple(
-        Feature(name=feature.name, log=True) if feature.name in names else feature for feature in features
-    )
-
-
-_RULE = (Feature(name="rule_executors", scale=4.0), Feature(name="price", scale=4.0), Feature(name="stream"))
-_COUNTS = ("share_executors", "lasting_executors", "thrifty_executors", "fast_executors")
+#: Numbers of executors of clusters of any size: one more or less can be seen where there are few.
+_COUNTS = dict.fromkeys([*_USEFUL.split(), "running_executors"], (1.0, True))
 
 #: For clusters of any size, jobs of any scale and any moving delay. It is told what the strongest rule for executors of
 #: one class would do, so that what it learns is where to do otherwise (residual policy learning; Silver et al., 2018).
 GENERAL_POLICY = PROFILED_POLICY.model_copy(
     update={
-        "stage_features": (
-            *_compressed(
-                tuple(_WORK.get(each.name, each) for each in _rescaled(PROFILED_POLICY.stage_features, 4.0)),
-                *_COUNTS,
-                "running_executors",
-            ),
-            Feature(name="delay_tasks", log=True),
-            Feature(name="rule"),
-            *_RULE,
+        "stage_features": _features(
+            f"{_STAGE} next {_USEFUL} delay_tasks rule rule_executors price stream", changed=_COUNTS
         ),
-        "job_features": (*_compressed(_rescaled(PROFILED_POLICY.job_features, 4.0), *_COUNTS), *_RULE),
+        "job_features": _features(f"{_JOB} {_USEFUL} rule_executors price stream", changed=_COUNTS),
         "limit_scale": 4.0,
         "guard": True,
         "rule_stage_weight": 4.0,
@@ -348,32 +352,15 @@ GENERAL_POLICY = PROFILED_POLICY.model_copy(
     }
 )
 
-_PACKED_RULE = (Feature(name="rule_executors", scale=4.0),)
-
-#: The same as for executors of several classes, told what the rule for these would do.
-TOLD_PACKING_POLICY = PACKING_POLICY.model_copy(
-    update={
-        "stage_features": (*PACKING_POLICY.stage_features, Feature(name="rule"), *_PACKED_RULE),
-        "job_features": (*PACKING_POLICY.job_features, *_PACKED_RULE),
-        "rule": "packed-srpt",
-        "rule_stage_weight": 4.0,
-        "rule_limit_weight": 6.0,
-    }
-)
-
 #: The network of the published code: 4,770 parameters.
 DECIMA_SIM_POLICY = PolicyConfig(
-    stage_features=(
-        Feature(name="job_executors", scale=20.0),
-        Feature(name="local", scale=0.5),
-        Feature(name="offered_executors", scale=20.0),
-        Feature(name="remaining_work_ms", scale=100_000.0),
-        Feature(name="remaining_tasks", scale=200.0),
+    stage_features=_features(
+        "job_executors local offered_executors remaining_work_ms remaining_tasks",
+        executors=20,
+        changed={"local": (0.5, False)},
     ),
-    job_features=(
-        Feature(name="job_executors", scale=20.0),
-        Feature(name="local", scale=0.5),
-        Feature(name="offered_executors", scale=20.0),
+    job_features=_features(
+        "job_executors local offered_executors", executors=20, changed={"local": (0.5, False)}
     ),
     embedding=8,
     hidden=(16, 8),

@@ -19,9 +19,9 @@ from torch import Tensor, nn
 from torch_geometric.nn import MessagePassing
 from torch_geometric.utils import scatter, softmax
 
+from decima.policy.compiled.graphs import Graphs
 from decima.policy.compiled.network import SLOPE
 from decima.policy.config import PolicyConfig
-from decima.policy.graphs import Graphs
 
 __all__ = [
     "AttentiveMessages",

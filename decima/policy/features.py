@@ -1,24 +1,24 @@
-"""From observations to what the network sees: the features of stages and jobs, and who sends messages to whom.
+"""From an observation to its graph: features of stages and jobs, messages, and the choices that there are.
 
-A graph leaves finished stages out (Decima, section 5.1, embeds what is left to do): messages go from children to
-parents, so that no other stage's embedding depends on them.
+Features of the library are compiled (``compiled.features``), features of the user's own are classes; both are named in
+``PolicyConfig``. ``compiled.graphs`` puts the graph together.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import lru_cache
+from typing import NamedTuple
 
 import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
-from decima.policy.compiled.graphs import LIMIT_KINDS, Jobs, Recipe, Seen, build
-from decima.policy.compiled.guard import Patience
-from decima.policy.config import PolicyConfig
-from decima.policy.feature_config import FEATURE_NAMES
-from decima.policy.graphs import Graphs, Guard
-from decima.policy.own_features import Columns
+from decima.policy.compiled.features import CUSTOM, FEATURES, Offer
+from decima.policy.compiled.graphs import LIMIT_KINDS, Graphs, GraphSpec, Guard, Profiles, build
+from decima.policy.config import Feature, PolicyConfig
+from decima.policy.parts import PartError, build_part, is_own
 from decima.schedulers.packed_srpt import PackedSrpt
 from decima.schedulers.priced_srpt import PricedSrpt
 from decima.schedulers.rule import NO_RULE
@@ -27,33 +27,67 @@ from simulator.cluster.config import ClusterConfig
 from simulator.cluster.observation import Decision, Observation, PerJob
 from workloads.job import JobProfile
 
-__all__ = ["Featurizer", "message_order", "published_message_order"]
+__all__ = ["Featurizer", "JobFeature", "StageFeature", "message_order", "published_message_order"]
 
-#: How much occupied executors count beside time in ``thrifty_executors`` and ``fast_executors``.
-THRIFT = (2.5, 0.75)
-#: Work that lasts for an executor, in moving delays; policies have learned with it.
+#: Cost exponents of executors in ``thrifty_executors`` and ``fast_executors``.
+COST_EXPONENTS = (2.5, 0.75)
+#: Work that lasts for an executor, in moving delays; policies were trained with it.
 LASTING_MOVES = 8.0
-#: A guard's measures, in the time that a move takes: to wait for a stage; and as the rule profiled-srpt has them, work
-#: that must be left for an executor of another job, and for a free one.
+#: Guard thresholds, in moving delays: how long executors may wait for a stage, and the work that makes a move
+#: worthwhile for an executor of another job and for a free one, as in the rule profiled-srpt.
 WORTH_WAITING, WORTH_LEAVING, WORTH_MOVING = 8.0, 8.0, 3.0
-#: Those that a rule says.
-RULE_FEATURES = {"rule", "rule_executors", "price"}
 #: Name -> the rule of that name.
 RULES: dict[str, type[PricedSrpt] | type[PackedSrpt]] = {"priced-srpt": PricedSrpt, "packed-srpt": PackedSrpt}
-#: How often the published code passes messages.
+#: Steps of messages in the published code.
 PUBLISHED_STEPS = 8
 
-#: Of a profile: its messages, and how many executors it uses well by each of ``THRIFT``, 0 if nobody asks.
+#: Per-profile cache: messages, and useful executors at each of ``COST_EXPONENTS`` (0 if no feature asks for them).
 _Known = tuple[NDArray[np.int32], list[int]]
 
 
+class StageFeature(ABC):
+    """A custom feature of stages, built without arguments.
+
+    It must follow from the observation alone, so that training, comparisons and services see the same. Keep what is
+    computed from profiles in a ``simulator.cluster.observation.PerJob``.
+    """
+
+    @abstractmethod
+    def of_stages(self, observation: Observation) -> NDArray[np.float64]:
+        """Return finite numbers, float [S], one for each stage, before ``Feature.scale`` and ``log``."""
+
+
+class JobFeature(StageFeature):
+    """A custom feature of jobs; it may stand among the features of stages too."""
+
+    @abstractmethod
+    def of_jobs(self, observation: Observation) -> NDArray[np.float64]:
+        """Return finite numbers, float [J], one for each live job, before ``Feature.scale`` and ``log``."""
+
+    def of_stages(self, observation: Observation) -> NDArray[np.float64]:
+        """Return the number of each stage's job, float [S]."""
+        return _checked(self.of_jobs(observation), len(observation.jobs), "job")[observation.stage_job]
+
+
+class _CustomColumn(NamedTuple):
+    """A column that a custom feature fills in."""
+
+    key: str
+    column: int
+    feature: Feature
+    part: StageFeature
+
+
 class Featurizer:
-    """Turns the observations of a cluster into graphs. What it works out of profiles it keeps in a ``PerJob``.
+    """Turns the observations of a cluster into graphs. Results that follow from profiles are cached.
 
     Args:
-        config: which features.
-        messages: those of a job, as :func:`message_order` gives them; by default in the order that ``config`` names.
-        guard: whether to tell, too, what a guard leaves of the choices of a policy that was not trained with it.
+        config: the policy's features and limits.
+        messages: messages of a job, as :func:`message_order` has them; by default in the order that ``config`` names.
+        guard: whether to return what a guard leaves of the choices of a policy that was not trained with it.
+
+    Raises:
+        PartError: a custom feature cannot be loaded.
     """
 
     def __init__(
@@ -63,62 +97,32 @@ class Featurizer:
         guard: bool = False,
     ) -> None:
         self.config = config
-        self.guard = guard or config.guard
+        self._guards = guard or config.guard
         published = config.message_order == "decima-sim"
         self._order = messages or (published_message_order if published else message_order)
-        self._known = PerJob(self._of_profile, _joined)
-        self._of_stages = Columns("stage_features", config.stage_features)
-        self._of_jobs = Columns("job_features", config.job_features)
-        features = (*self._of_stages.known, *self._of_jobs.known)
-        self._recipe = Recipe(
-            np.array([FEATURE_NAMES.index(feature.name) for feature in features], dtype=np.int64),
+        self._profiles = PerJob(self._of_profile, _joined)
+        features = (*config.stage_features, *config.job_features)
+        numbers = {name: number for number, name in enumerate(FEATURES)}
+        self._custom = _custom_columns("stage_features", config) + _custom_columns("job_features", config)
+        self._spec = GraphSpec(
+            np.array([numbers.get(feature.name, CUSTOM) for feature in features], dtype=np.int64),
             np.array([feature.scale for feature in features], dtype=np.float64),
             np.array([feature.log for feature in features], dtype=np.bool_),
-            len(self._of_stages.known),
+            len(config.stage_features),
             config.finished_stages,
             config.guard,
             LIMIT_KINDS[config.limit],
             config.all_limits,
             config.num_limits,
         )
-        asks_rule = bool(RULE_FEATURES & {feature.name for feature in features})
-        self._rule = RULES[config.rule]() if asks_rule else None
-        self._asks_useful = bool((self._recipe.names >= FEATURE_NAMES.index("thrifty_executors")).any())
+        entries = [FEATURES[feature.name] for feature in features if feature.name in FEATURES]
+        self._rule = RULES[config.rule]() if any(entry.asks_rule for entry in entries) else None
+        self._asks_useful = any("useful" in entry.arguments for entry in entries)
 
     def _of_profile(self, profile: JobProfile, cluster: ClusterConfig) -> _Known:
         if not self._asks_useful:
-            return self._order(profile), [0] * len(THRIFT)
-        return self._order(profile), [useful_executors(profile, cluster, each) for each in THRIFT]
-
-    def _seen(self, observation: Observation) -> Seen:
-        """What is read of an observation."""
-        config = observation.config
-        rule = NO_RULE if self._rule is None else self._rule.ask(observation)
-        rule_rests = self._rule is not None and rule.stage < 0
-        asked_again = config.semantics.offer_idle_executors and not observation.last_call
-        worth = WORTH_LEAVING if observation.source >= 0 else WORTH_MOVING
-        patience = Patience(
-            WORTH_WAITING * (config.moving_delay_ms + config.warmup_delay_ms), worth * config.moving_delay_ms
-        )
-        return Seen(
-            observation.jobs,
-            observation.stages,
-            observation.classes,
-            observation.offered,
-            observation.executor_class,
-            observation.source,
-            observation.num_executors,
-            self.config.wait and asked_again,
-            config.moving_delay_ms,
-            LASTING_MOVES * config.moving_delay_ms,
-            rule.stage,
-            rule.limits,
-            rule.away,
-            rule.price,
-            # What the rule does is no mistake, even where the guard's measures are a little different.
-            self.guard and asked_again and not rule_rests,
-            patience,
-        )
+            return self._order(profile), [0] * len(COST_EXPONENTS)
+        return self._order(profile), [useful_executors(profile, cluster, each) for each in COST_EXPONENTS]
 
     def decision(self, observation: Observation, stage: int, limit: int) -> Decision | None:
         """Return the decision that a choice of the policy stands for; None leaves the executors idle.
@@ -165,20 +169,82 @@ class Featurizer:
         return graph, guard
 
     def _build(self, observation: Observation) -> tuple[Graphs, int, Guard]:
-        rows, messages, num_answers, *guard = build(
-            self._seen(observation), self._known(observation), self._recipe
+        config = observation.config
+        delay_ms = float(config.moving_delay_ms)  # of one type, so that the code is compiled once
+        rule = NO_RULE if self._rule is None else self._rule.ask(observation)
+        rule_rests = self._rule is not None and rule.stage < 0
+        asked_again = config.semantics.offer_idle_executors and not observation.last_call
+        worth = WORTH_LEAVING if observation.source >= 0 else WORTH_MOVING
+        offer = Offer(
+            observation.offered,
+            observation.executor_class,
+            observation.source,
+            observation.num_executors,
+            can_wait=self.config.wait and asked_again,
+            # What the rule does is no mistake, even where the guard's thresholds are a little different.
+            can_guard=self._guards and asked_again and not rule_rests,
+            guard_wait_ms=WORTH_WAITING * (delay_ms + config.warmup_delay_ms),
+            guard_work_ms=worth * delay_ms,
+            moving_delay_ms=delay_ms,
+            lasting_ms=LASTING_MOVES * delay_ms,
+            rule_stage=rule.stage,
         )
-        rows = rows._replace(
-            features=self._of_stages.filled(rows.features, observation, rows.place),
-            job_features=self._of_jobs.filled(rows.job_features, observation),
+        graph, num_answers, *guard = build(
+            observation.jobs,
+            observation.stages,
+            observation.classes,
+            offer,
+            rule.price,
+            rule.limits,
+            rule.away,
+            self._profiles(observation),
+            self._spec,
         )
-        graph = Graphs(
-            np.array([0, rows.place.size]),
-            np.array([0, observation.job_id.size]),
-            np.array([0, len(messages)]),
-            *(*rows, messages),
-        )
+        for key, column, feature, part in self._custom:
+            try:
+                if key == "stage_features":
+                    values = _scaled(feature, part.of_stages(observation), len(observation.stages), "stage")
+                    graph.features[:, column] = values[graph.place]
+                else:
+                    assert isinstance(part, JobFeature)
+                    values = _scaled(feature, part.of_jobs(observation), len(observation.jobs), "job")
+                    graph.job_features[:, column] = values
+            except PartError as error:
+                raise PartError(f"{key}: {feature.name!r}: {error}") from None
         return graph, num_answers, (guard[0], guard[1])
+
+
+def _custom_columns(key: str, config: PolicyConfig) -> list[_CustomColumn]:
+    """Load the custom features that a key of the configuration names."""
+    base = JobFeature if key == "job_features" else StageFeature
+    found = []
+    for column, feature in enumerate(getattr(config, key)):
+        if is_own(feature.name):
+            try:
+                found.append(_CustomColumn(key, column, feature, build_part(feature.name, base)))
+            except PartError as error:
+                raise PartError(f"{key}: {error}") from None
+    return found
+
+
+def _scaled(feature: Feature, numbers: object, count: int, of: str) -> NDArray[np.float64]:
+    values = _checked(numbers, count, of) / feature.scale
+    if feature.log and values.size and values.min() <= -1:
+        raise PartError(
+            f"{values.min() * feature.scale:g} has no logarithm: expected more than {-feature.scale:g}"
+        )
+    return np.log1p(values) if feature.log else values
+
+
+def _checked(values: object, count: int, of: str) -> NDArray[np.float64]:
+    array = np.asarray(values)
+    expected = f"expected {count} finite numbers, one for each {of}"
+    if array.shape != (count,) or array.dtype.kind not in "biuf":
+        raise PartError(f"{expected}, got {array.dtype} of shape {list(array.shape)}")
+    numbers = array.astype(np.float64)
+    if not np.isfinite(numbers).all():
+        raise PartError(f"{expected}, got {numbers[~np.isfinite(numbers)][0]}")
+    return numbers
 
 
 def _of_shortest(observation: Observation) -> int:
@@ -188,10 +254,10 @@ def _of_shortest(observation: Observation) -> int:
     return int(stages[np.argmin(work[observation.stage_job[stages]])])
 
 
-def _joined(jobs: list[_Known]) -> Jobs:
+def _joined(jobs: list[_Known]) -> Profiles:
     messages = [np.zeros((0, 3), dtype=np.int32), *(each for each, _ in jobs)]
-    useful = np.array([each for _, each in jobs], dtype=np.float64).reshape(-1, len(THRIFT))
-    return Jobs(useful, np.cumsum([len(each) for each in messages]), np.concatenate(messages))
+    useful = np.array([each for _, each in jobs], dtype=np.float64).reshape(-1, len(COST_EXPONENTS))
+    return Profiles(useful, np.cumsum([len(each) for each in messages]), np.concatenate(messages))
 
 
 @lru_cache(maxsize=10_000)

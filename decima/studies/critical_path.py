@@ -25,9 +25,9 @@ from torch.nn import functional
 from torch_geometric.utils import softmax
 
 from decima.outputs import json_text
+from decima.policy.compiled.graphs import Graphs
 from decima.policy.config import Feature, PolicyConfig
 from decima.policy.encoder import GraphTensors, SumEncoder
-from decima.policy.graphs import Graphs
 from decima.policy.policy import Policy
 from decima.policy.threads import one_thread
 from workloads.sources.synthetic import random_dag

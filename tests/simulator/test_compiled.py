@@ -108,8 +108,19 @@ def test_what_was_kept_half_is_compiled_anew(folder: Path, monkeypatch: pytest.M
     kept = imported(monkeypatch)._cache._cache_file
     overloads = kept._load_index()
     (folder / "callee.py").write_text(CALLEE.format(21))
-    kept._source_stamp = imported(monkeypatch)._cache._cache_file._source_stamp
+    new = imported(monkeypatch)._cache._cache_file
+    kept._source_stamp, kept._version = new._source_stamp, new._version
     kept._save_index(overloads)
+    assert call(monkeypatch) == (42, False)
+    assert call(monkeypatch) == (42, True)
+
+
+def test_an_index_of_other_sources_is_not_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may name a class that is no more, which cannot be read."""
+    assert call(monkeypatch) == (2, False)
+    index = Path(imported(monkeypatch)._cache._cache_file._index_path)
+    index.write_bytes(index.read_bytes()[:-1])
+    (folder / "callee.py").write_text(CALLEE.format(21))
     assert call(monkeypatch) == (42, False)
     assert call(monkeypatch) == (42, True)
 

@@ -23,7 +23,7 @@ from decima.learning.config import ENDS, RUN_SEEDS
 from decima.policy.errors import NotFiniteError
 from decima.policy.features import Featurizer
 from decima.policy.files import make_actor
-from decima.policy.graphs import Graphs
+from decima.policy.compiled.graphs import Graphs
 from decima.registry import make_scheduler
 from simulator.cluster.episode import make_cluster
 from simulator.compiled import compiled

@@ -9,8 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import AfterValidator, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from decima.learning import config
-from decima.policy.config import PRESETS, PolicyConfig
-from decima.policy.feature_config import Feature
+from decima.policy.config import PRESETS, Feature, PolicyConfig
 from decima.policy.parts import PartError, build_part, check_part, is_own, ours_or_own
 from decima.registry import make_scheduler
 from decima.schedulers.base import SchedulerError

@@ -1,78 +1,151 @@
-"""Compiled: from an observation to the arrays of ``graphs.Graphs``."""
+"""Compiled: from an observation to its graph, and what a guard leaves of the choices there.
+
+A graph leaves finished stages out (Decima, section 5.1, embeds what is left to do): messages go from children to
+parents, so that no other stage's embedding depends on them.
+"""
 
 from __future__ import annotations
 
-import math
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from decima.policy.compiled.guard import Patience, has_work, held_back
+from decima.policy.compiled.features import describe, sum_work
 from simulator.compiled import compiled, inner
 
-__all__ = ["LIMIT_KINDS", "Jobs", "Recipe", "Rows", "Seen", "build", "select"]
+__all__ = ["LIMIT_KINDS", "NO_GUARD", "GraphSpec", "Graphs", "Guard", "Profiles", "build"]
 
 INPUT, OUTPUTS, STAGE, NONE = 0, 1, 2, 3
 #: How limits are chosen: ``PolicyConfig.limit`` and its number in compiled code.
 LIMIT_KINDS = {"input": INPUT, "outputs": OUTPUTS, "stage": STAGE, "none": NONE}
 
-# Features, in the order of feature_config.FEATURE_NAMES; those of useful_executors come last.
-UNCLAIMED_TASKS, REMAINING_TASKS, MEAN_TASK_MS, UNCLAIMED_WORK_MS, REMAINING_WORK_MS = 0, 1, 2, 3, 4
-EXECUTORS, OFFERED, LOCAL, RUNNING_EXECUTORS, JOB_WORK_MS = 5, 6, 7, 8, 9
-READY, NEXT, SHARE, LASTING = 10, 11, 12, 13
-UNUSED_CPU, UNUSED_MEMORY, COVERING, AS_LARGE, FREE_COVERING, BUSY, FITTING = 14, 15, 16, 17, 18, 19, 20
-DELAY_TASKS, STREAM, RULE, RULE_EXECUTORS, PRICE = 21, 22, 23, 24, 25
-USEFUL = 26
+#: ``low`` and ``high``, int32 [S], of the choices that a guard leaves; both are empty where no guard acts.
+Guard = tuple[NDArray[np.int32], NDArray[np.int32]]
+NO_GUARD: Guard = (np.zeros(0, np.int32), np.zeros(0, np.int32))
 
 
-class Seen(NamedTuple):
-    """What is read of an observation."""
+class Graphs(NamedTuple):
+    """B observations with S stages, J live jobs and M messages in all, one after the other.
 
-    jobs: NDArray[np.void]
-    stages: NDArray[np.void]
-    classes: NDArray[np.void]
-    offered: int
-    executor_class: int
-    source: int
-    num_executors: int
-    can_wait: bool
-    """Whether leaving the executors idle is a choice, if no guard acts."""
-    moving_delay_ms: float
-    lasting_ms: float
-    """How long an executor must be at work for a move to be worth it."""
-    rule_stage: int
-    """Which the rule would run next, a place; -1 if nobody asked it."""
-    rule_limits: NDArray[np.int64]
-    """Executors that it would let each job hold, [J]; empty if nobody asked it."""
-    rule_away: NDArray[np.float64]
-    """How far each stage is from the one that it would run next, [S]; empty if nobody asked it."""
-    price: float
-    """What executors cost by the rule."""
-    may_guard: bool
-    """Whether nobody may be left idle, nor wait for what opens late, while there is work worth a move."""
-    patience: Patience
+    Numbers of stages and jobs count from 0 in each observation.
 
+    Attributes:
+        first_stage: int64 [B + 1]; the stages of observation b are ``first_stage[b]:first_stage[b + 1]``.
+        first_job: int64 [B + 1].
+        first_message: int64 [B + 1].
+        features: float32 [S, F], normalised.
+        job_features: float32 [J, F_job], normalised.
+        stage_job: int32 [S]; the stage's job.
+        unfinished: bool [S].
+        place: int32 [S]; the stage's place in the observation's arrays, ascending.
+        low: int32 [S]; limits begin above it: the executors that its job (or the stage, where limits are those of
+            stages) holds, or one less where waiting is a choice.
+        high: int32 [S]; the largest limit; above ``low`` if and only if the stage may be chosen.
+        messages: int32 [M, 3]; step, receiver, sender; in each observation ascending by step, those of a
+            receiver together.
+    """
 
-class Jobs(NamedTuple):
-    """What the profiles of the live jobs tell."""
-
-    useful_executors: NDArray[np.float64]
-    """[jobs, 2]"""
+    first_stage: NDArray[np.int64]
+    first_job: NDArray[np.int64]
     first_message: NDArray[np.int64]
-    """[jobs + 1]; the messages of job j are ``messages[first_message[j]:first_message[j + 1]]``."""
+    features: NDArray[np.float32]
+    job_features: NDArray[np.float32]
+    stage_job: NDArray[np.int32]
+    unfinished: NDArray[np.bool_]
+    place: NDArray[np.int32]
+    low: NDArray[np.int32]
+    high: NDArray[np.int32]
     messages: NDArray[np.int32]
-    """[M, 3] step, receiver, sender."""
+
+    @property
+    def num_graphs(self) -> int:
+        """B."""
+        return self.first_stage.size - 1
+
+    def rows_of(self, stage: NDArray[np.int32]) -> NDArray[np.int64]:
+        """Return the rows of one stage of each observation, int64 [B].
+
+        Args:
+            stage: int [B]; places of the stages in the observations' arrays.
+        """
+        spread = int(self.place.max(initial=0)) + 1
+        owner = np.repeat(np.arange(self.num_graphs), np.diff(self.first_stage))
+        found: NDArray[np.int64] = np.searchsorted(
+            owner * spread + self.place, np.arange(self.num_graphs) * spread + stage
+        )
+        return found
+
+    @staticmethod
+    def concatenate(parts: Sequence[Graphs]) -> Graphs:
+        """Join all observations of ``parts``, which are not empty, in order."""
+        if len(parts) == 1:
+            return parts[0]
+        arrays: dict[str, NDArray[Any]] = {}
+        lengths = [part.num_graphs for part in parts]
+        for name in Graphs._fields:
+            pieces = [getattr(part, name) for part in parts]
+            if name not in _POINTERS:
+                arrays[name] = np.concatenate(pieces)
+                continue
+            starts = np.cumsum([0, *(piece[-1] for piece in pieces[:-1])])
+            arrays[name] = np.concatenate([pieces[0][:1], *(piece[1:] for piece in pieces)])
+            arrays[name][1:] += np.repeat(starts, lengths)
+        return Graphs(**arrays)
+
+    def select(self, chosen: NDArray[np.int64]) -> Graphs:
+        """Return the observations of these numbers, in this order."""
+        arrays: dict[str, NDArray[Any]] = {}
+        for pointer, names in _POINTERS.items():
+            first = getattr(self, pointer)
+            new = np.zeros(chosen.size + 1, dtype=np.int64)
+            np.cumsum(first[chosen + 1] - first[chosen], out=new[1:])
+            arrays[pointer] = new
+            for name in names:
+                rows = getattr(self, name)
+                out = np.empty((int(new[-1]), *rows.shape[1:]), dtype=rows.dtype)
+                _select(chosen, first, new, rows, out)
+                arrays[name] = out
+        return Graphs(**arrays)
 
 
-class Recipe(NamedTuple):
-    """What a ``PolicyConfig`` wants to see; features of stages come first, then those of jobs."""
+_POINTERS = {
+    "first_stage": ("features", "stage_job", "unfinished", "place", "low", "high"),
+    "first_job": ("job_features",),
+    "first_message": ("messages",),
+}
 
-    names: NDArray[np.int64]
+
+@compiled
+def _select(chosen, first, first_new, rows, out):
+    """Copy the rows of the chosen graphs, one graph after the other."""
+    for i in range(chosen.size):
+        start = first[chosen[i]]
+        for row in range(first_new[i + 1] - first_new[i]):
+            out[first_new[i] + row] = rows[start + row]
+
+
+class Profiles(NamedTuple):
+    """What follows from the profiles of the live jobs alone."""
+
+    useful: NDArray[np.float64]
+    """[J, 2] executors that a job uses well alone; 0 where no feature asks for it."""
+    first_message: NDArray[np.int64]
+    """[J + 1]; the messages of job j are ``messages[first_message[j]:first_message[j + 1]]``."""
+    messages: NDArray[np.int32]
+    """[M, 3] step, receiver, sender; stages by their numbers in the job."""
+
+
+class GraphSpec(NamedTuple):
+    """What a ``PolicyConfig`` says of graphs; features of stages come first, then features of jobs."""
+
+    columns: NDArray[np.int64]
+    """Number of each feature; ``features.CUSTOM`` for those that Python fills in."""
     scales: NDArray[np.float64]
     logs: NDArray[np.bool_]
     num_stage_features: int
-    keep_finished: bool
+    finished_stages: bool
     guard: bool
     """Whether the policy is never offered what its guard forbids; else a guard acts on its choices."""
     limit_kind: int
@@ -81,55 +154,83 @@ class Recipe(NamedTuple):
 
 
 @compiled
-def build(seen, known, recipe):
+def build(jobs, stages, classes, offer, rule_price, rule_limits, rule_away, profiles, spec):
     """Make the graph of an observation.
 
     Args:
-        seen: the observation, :class:`Seen`.
-        known: the live jobs, :class:`Jobs`.
-        recipe: what to tell of them, :class:`Recipe`.
+        jobs: rows of the observation.
+        stages: likewise.
+        classes: likewise.
+        offer: :class:`features.Offer`.
+        rule_price: cost exponent of executors by the rule.
+        rule_limits: int64 [J], limit of each job by the rule; empty where it is not asked.
+        rule_away: float64 [S], how far each stage is from the one that the rule runs next; likewise.
+        profiles: :class:`Profiles` of the live jobs.
+        spec: :class:`GraphSpec`.
 
     Returns:
-        :class:`Rows`; the messages, int32 [M, 3], as ``graphs.Graphs`` has them; the number of different decisions
-        among which the policy chooses; and ``low`` and ``high`` of the decisions that a guard leaves, which are empty
-        where it leaves all of them or none.
+        :class:`Graphs`, the number of different decisions among which the policy chooses, and ``low`` and ``high`` of
+        the choices that a guard leaves, which are empty where it leaves all of them or none.
 
     Raises:
         ValueError: arrays of the observation and the profiles have other lengths than they should.
     """
-    _check(seen, known)
-    rows = _rows(seen, known, recipe)
-    messages = _messages(seen, known, rows.place)
-    nothing, no_mask = np.empty(0, np.int32), np.zeros(len(seen.stages), np.bool_)
-    num_answers = _limit(seen, recipe, rows.place, no_mask, seen.can_wait, rows.low, rows.high)
-    if not (seen.may_guard and has_work(seen, seen.patience)):
-        return rows, messages, num_answers, nothing, nothing
-    masked = held_back(seen, known, seen.patience)
-    if seen.rule_stage >= 0:
-        masked[seen.rule_stage] = False
-    if recipe.guard:
-        num_answers = _limit(seen, recipe, rows.place, masked, False, rows.low, rows.high)
-        return rows, messages, num_answers, nothing, nothing
-    low, high = np.empty_like(rows.low), np.empty_like(rows.high)
-    num_guarded = _limit(seen, recipe, rows.place, masked, False, low, high)
-    if num_guarded == 0:
-        return rows, messages, num_answers, nothing, nothing
-    return rows, messages, num_answers, low, high
+    _check(jobs, stages, classes, offer, rule_limits, rule_away, profiles)
+    work = sum_work(jobs, stages, classes[offer.executor_class], offer)
+    place = _places(stages, spec.finished_stages)
+    features, job_features = describe(
+        jobs, stages, classes, offer, work, profiles.useful, rule_price, rule_limits, rule_away, spec, place
+    )
+    stage_job, unfinished = np.empty(place.size, np.int32), np.empty(place.size, np.bool_)
+    for row in range(place.size):
+        stage = stages[place[row]]
+        stage_job[row] = stage.job
+        unfinished[row] = stage.finished_tasks < stage.num_tasks
+    messages = _messages(jobs, len(stages), profiles, place)
+
+    low, high = np.empty(place.size, np.int32), np.empty(place.size, np.int32)
+    guarded_low, guarded_high = np.empty(0, np.int32), np.empty(0, np.int32)
+    masked = np.zeros(len(stages), np.bool_)
+    num_answers = _limit(stages, offer, work, spec, place, masked, offer.can_wait, low, high)
+    if offer.can_guard and _has_work(jobs, stages, offer, work):
+        _mask_late(jobs, stages, profiles, offer.guard_wait_ms, masked)
+        if offer.rule_stage >= 0:
+            masked[offer.rule_stage] = False
+        if spec.guard:
+            num_answers = _limit(stages, offer, work, spec, place, masked, False, low, high)
+        else:
+            guarded_low, guarded_high = np.empty_like(low), np.empty_like(high)
+            if _limit(stages, offer, work, spec, place, masked, False, guarded_low, guarded_high) == 0:
+                guarded_low, guarded_high = np.empty(0, np.int32), np.empty(0, np.int32)
+    graph = Graphs(
+        np.array([0, place.size]),
+        np.array([0, len(jobs)]),
+        np.array([0, len(messages)]),
+        features,
+        job_features,
+        stage_job,
+        unfinished,
+        place,
+        low,
+        high,
+        messages,
+    )
+    return graph, num_answers, guarded_low, guarded_high
 
 
 @inner
-def _check(seen, known):
+def _check(jobs, stages, classes, offer, rule_limits, rule_away, profiles):
     """Refuse numbers that point outside of an array: compiled code would follow them."""
-    jobs, stages, first = seen.jobs, seen.stages, known.first_message
+    first = profiles.first_message
     fits = (
         len(first) == len(jobs) + 1
-        and len(known.useful_executors) == len(jobs)
-        and known.messages.shape[1] == 3
-        and 0 <= seen.executor_class < len(seen.classes)
-        and -1 <= seen.source < len(jobs)
-        and -1 <= seen.rule_stage < len(stages)
-        and (len(seen.rule_limits) == 0 or len(seen.rule_limits) == len(jobs))
-        and (len(seen.rule_away) == 0 or len(seen.rule_away) == len(stages))
+        and len(profiles.useful) == len(jobs)
+        and profiles.messages.shape[1] == 3
+        and 0 <= offer.executor_class < len(classes)
+        and -1 <= offer.source < len(jobs)
+        and -1 <= offer.rule_stage < len(stages)
+        and (len(rule_limits) == 0 or len(rule_limits) == len(jobs))
+        and (len(rule_away) == 0 or len(rule_away) == len(stages))
     )
     if not fits:
         raise ValueError("the arrays of an observation do not fit together, or not the profiles")
@@ -140,191 +241,38 @@ def _check(seen, known):
             raise ValueError("the stages of an observation do not stand job by job")
         for stage in range(begin, end):
             fits &= stages[stage].job == job
-        if not (first[job] == begin_message <= first[job + 1] <= len(known.messages)):
+        if not (first[job] == begin_message <= first[job + 1] <= len(profiles.messages)):
             raise ValueError("the messages of profiles do not stand job by job")
         for message in range(first[job], first[job + 1]):
-            fits &= known.messages[message, 0] >= 0
-            fits &= 0 <= known.messages[message, 1] < end - begin
-            fits &= 0 <= known.messages[message, 2] < end - begin
+            fits &= profiles.messages[message, 0] >= 0
+            fits &= 0 <= profiles.messages[message, 1] < end - begin
+            fits &= 0 <= profiles.messages[message, 2] < end - begin
         begin, begin_message = end, first[job + 1]
     if not (fits and begin == len(stages)):
         raise ValueError("a stage is of another job, or a profile has other stages than its job")
 
 
-class Rows(NamedTuple):
-    """Of stages and jobs, as ``graphs.Graphs`` has them."""
-
-    features: NDArray[np.float32]
-    job_features: NDArray[np.float32]
-    stage_job: NDArray[np.int32]
-    unfinished: NDArray[np.bool_]
-    place: NDArray[np.int32]
-    low: NDArray[np.int32]
-    high: NDArray[np.int32]
-
-
 @inner(arrays=True)
-def _make_rows(seen, recipe):
+def _places(stages, finished_stages):
+    """Places of the stages that are in the graph, int32 [S], ascending."""
     size = 0
-    for stage in seen.stages:
-        size += recipe.keep_finished or stage.finished_tasks < stage.num_tasks
-    return Rows(
-        np.empty((size, recipe.num_stage_features), np.float32),
-        np.empty((len(seen.jobs), recipe.names.size - recipe.num_stage_features), np.float32),
-        np.empty(size, np.int32),
-        np.empty(size, np.bool_),
-        np.empty(size, np.int32),
-        np.empty(size, np.int32),
-        np.empty(size, np.int32),
-    )
-
-
-@inner(arrays=True)
-def _rows(seen, known, recipe):
-    """What stages and jobs are like; ``low`` and ``high`` are not filled in."""
-    rows = _make_rows(seen, recipe)
-    jobs, stages = seen.jobs, seen.stages
-    num_jobs, num_stages = len(jobs), len(stages)
-    most = max(float(seen.num_executors), 1.0)  # all may have left
-    own = seen.classes[seen.executor_class]
-    job_work, unclaimed_work, fitting_work = np.zeros(num_jobs), np.zeros(num_jobs), np.zeros(num_jobs)
-    busy = np.zeros(num_jobs)
     for stage in stages:
-        job_work[stage.job] += stage.remaining_tasks * stage.mean_task_ms
-        work = stage.unclaimed_tasks * stage.mean_task_ms
-        unclaimed_work[stage.job] += work
-        if _covers(own, stage):
-            fitting_work[stage.job] += work
-        busy[stage.job] += stage.running_executors + stage.remaining_tasks - stage.unclaimed_tasks
-    values = np.zeros(USEFUL + known.useful_executors.shape[1])
-    values[OFFERED] = seen.offered
-    values[SHARE] = seen.num_executors / max(num_jobs, 1)
-    values[STREAM] = -1.0
-    for job in jobs:
-        if job.arrival_ms != jobs[0].arrival_ms:
-            values[STREAM] = 1.0
-    values[PRICE] = seen.price
-    for kind in seen.classes:
-        if _covers(kind, own):
-            values[AS_LARGE] += kind.executors / most
-    largest_cpu, largest_memory = _largest(seen.classes)
-    last, scaled = np.full(recipe.num_stage_features, np.nan), np.empty(recipe.num_stage_features)
-    row = 0
-    for job in range(num_jobs):
-        held = _held(seen, job)
-        values[EXECUTORS] = jobs[job].executors
-        values[LOCAL] = 1.0 if job == seen.source else -1.0
-        values[JOB_WORK_MS] = job_work[job]
-        values[LASTING] = min(fitting_work[job] / seen.lasting_ms, most) if seen.lasting_ms > 0 else most
-        values[BUSY] = min(busy[job], held)
-        values[FITTING] = fitting_work[job] / unclaimed_work[job] if unclaimed_work[job] > 0 else 0.0
-        if len(seen.rule_limits):
-            values[RULE_EXECUTORS] = min(max(seen.rule_limits[job], held), held + seen.offered)
-        values[USEFUL:] = known.useful_executors[job]
-        for k in range(recipe.num_stage_features, recipe.names.size):
-            value = _scaled(values[recipe.names[k]], recipe.scales[k], recipe.logs[k])
-            rows.job_features[job, k - recipe.num_stage_features] = value
-        end = jobs[job + 1].first_stage if job + 1 < num_jobs else num_stages
-        for place in range(jobs[job].first_stage, end):
-            stage = stages[place]
-            is_finished = stage.finished_tasks >= stage.num_tasks
-            if is_finished and not recipe.keep_finished:
-                continue
-            unclaimed, remaining, mean_ms = stage.unclaimed_tasks, stage.remaining_tasks, stage.mean_task_ms
-            values[UNCLAIMED_TASKS] = unclaimed
-            values[REMAINING_TASKS] = remaining
-            values[MEAN_TASK_MS] = mean_ms
-            values[UNCLAIMED_WORK_MS] = unclaimed * mean_ms
-            values[REMAINING_WORK_MS] = remaining * mean_ms
-            values[RUNNING_EXECUTORS] = stage.running_executors
-            values[READY] = 1.0 if stage.ready_rank >= 0 else -1.0
-            values[NEXT] = 1.0 if jobs[job].next_stage == place else -1.0
-            values[DELAY_TASKS] = seen.moving_delay_ms / max(mean_ms, 1.0)
-            if len(seen.rule_away):
-                values[RULE] = 1.0 - seen.rule_away[place]
-            values[UNUSED_CPU] = (own.cpu - stage.cpu) / largest_cpu
-            values[UNUSED_MEMORY] = (own.memory - stage.memory) / largest_memory
-            values[COVERING] = values[FREE_COVERING] = 0.0
-            for number in range(len(seen.classes)):
-                kind = seen.classes[number]
-                if _covers(kind, stage):
-                    values[COVERING] += kind.executors / most
-                    values[FREE_COVERING] += kind.free if number != seen.executor_class else 0
-            for k in range(recipe.num_stage_features):
-                value = values[recipe.names[k]]
-                if value != last[k]:  # most are of the job or of the cluster, and logarithms take long
-                    last[k] = value
-                    scaled[k] = _scaled(value, recipe.scales[k], recipe.logs[k])
-                rows.features[row, k] = scaled[k]
-            rows.stage_job[row] = job
-            rows.unfinished[row] = not is_finished
-            rows.place[row] = place
+        size += finished_stages or stage.finished_tasks < stage.num_tasks
+    place, row = np.empty(size, np.int32), 0
+    for number in range(len(stages)):
+        if finished_stages or stages[number].finished_tasks < stages[number].num_tasks:
+            place[row] = number
             row += 1
-    return rows
+    return place
 
 
 @inner(arrays=True)
-def _held(seen, job):
-    """Executors that a job holds without those offered."""
-    executors = seen.jobs[job].executors
-    return max(executors - seen.offered if job == seen.source else executors, 0)
-
-
-@inner(arrays=True)
-def _limit(seen, recipe, places, masked, can_wait, low, high):
-    """Fill in ``low`` and ``high`` of the stages at these places, and return the number of different decisions.
-
-    Args:
-        masked: bool [S], stages of the observation that must not be chosen.
-        can_wait: whether leaving the executors idle is a choice.
-    """
-    num_answers = 0
-    for row in range(places.size):
-        stage = seen.stages[places[row]]
-        lowest = stage.running_executors if recipe.limit_kind == STAGE else _held(seen, stage.job)
-        low[row] = high[row] = lowest
-        if stage.schedulable == 0 or masked[places[row]]:
-            continue
-        highest = (
-            seen.num_executors if recipe.all_limits else lowest + min(seen.offered, stage.unclaimed_tasks)
-        )
-        if recipe.limit_kind == OUTPUTS:
-            highest = min(highest, recipe.num_limits)
-        high[row] = max(highest, lowest)
-        low[row] -= can_wait and highest > lowest
-        num = high[row] - low[row]
-        num_answers += min(num, 1) if recipe.limit_kind == NONE else num
-    return num_answers
-
-
-@inner(arrays=True)
-def _covers(kind, need):
-    """Whether executors of a class are at least as large as what a stage, or another class, is."""
-    return need.cpu <= kind.cpu and need.memory <= kind.memory
-
-
-@inner(arrays=True)
-def _largest(classes):
-    """The most cpu and the most memory that an executor has; 1 where none has any."""
-    cpu, memory = 0.0, 0.0
-    for kind in classes:
-        cpu = max(cpu, kind.cpu)
-        memory = max(memory, kind.memory)
-    return cpu if cpu > 0 else 1.0, memory if memory > 0 else 1.0
-
-
-@inner(arrays=True)
-def _scaled(value, scale, log):
-    return math.log1p(value / scale) if log else value / scale
-
-
-@inner(arrays=True)
-def _messages(seen, known, places):
-    """Between the stages that stand at these places; step by step over all jobs, for many stages at once."""
-    row_of = np.full(len(seen.stages), -1, dtype=np.int32)
-    for row in range(places.size):
-        row_of[places[row]] = row
-    jobs, first, messages = seen.jobs, known.first_message, known.messages
+def _messages(jobs, num_stages, profiles, place):
+    """Messages between the stages of the graph, step by step over all jobs: for many stages at once."""
+    row_of = np.full(num_stages, -1, dtype=np.int32)
+    for row in range(place.size):
+        row_of[place[row]] = row
+    first, messages = profiles.first_message, profiles.messages
     num_steps = 0
     for m in range(len(messages)):
         num_steps = max(num_steps, messages[m, 0] + 1)
@@ -353,15 +301,69 @@ def _messages(seen, known, places):
 def _is_between(row_of, first_stage, message):
     """Whether a message is from one stage of the graph to another.
 
-    A stage that is not finished has no finished child, but where Spark runs a stage again whose output was lost.
+    An unfinished stage has no finished child, except where Spark runs a stage again whose output was lost.
     """
     return row_of[first_stage + message[1]] >= 0 and row_of[first_stage + message[2]] >= 0
 
 
-@compiled
-def select(chosen, first, first_new, rows, out):
-    """Copy the rows of the chosen graphs, one graph after the other."""
-    for i in range(chosen.size):
-        start = first[chosen[i]]
-        for row in range(first_new[i + 1] - first_new[i]):
-            out[first_new[i] + row] = rows[start + row]
+@inner(arrays=True)
+def _limit(stages, offer, work, spec, place, masked, can_wait, low, high):
+    """Fill in ``low`` and ``high`` of the stages at these places, and return the number of different decisions.
+
+    Args:
+        masked: bool [number of stages]; stages that must not be chosen.
+        can_wait: whether leaving the executors idle is a choice.
+    """
+    num_answers = 0
+    for row in range(place.size):
+        stage = stages[place[row]]
+        lowest = stage.running_executors if spec.limit_kind == STAGE else work[stage.job].held
+        low[row] = high[row] = lowest
+        if stage.schedulable == 0 or masked[place[row]]:
+            continue
+        highest = (
+            offer.num_executors if spec.all_limits else lowest + min(offer.offered, stage.unclaimed_tasks)
+        )
+        if spec.limit_kind == OUTPUTS:
+            highest = min(highest, spec.num_limits)
+        high[row] = max(highest, lowest)
+        low[row] -= can_wait and highest > lowest
+        num_limits = high[row] - low[row]
+        num_answers += min(num_limits, 1) if spec.limit_kind == NONE else num_limits
+    return num_answers
+
+
+# The guard: choices that leave executors idle beside work that is worth a move.
+
+
+@inner(arrays=True)
+def _has_work(jobs, stages, offer, work):
+    """Whether a ready stage that fits wants executors: of the job that offers them, or worth a move.
+
+    As in the rule ``profiled-srpt``, a job is worth a move if it has fewer executors than would find lasting work
+    there, or none.
+    """
+    for stage in stages:
+        if stage.ready_rank < 0 or stage.schedulable == 0:
+            continue
+        if stage.job == offer.source or offer.guard_work_ms <= 0:
+            return True
+        if jobs[stage.job].executors < max(1.0, work[stage.job].fitting_ms / offer.guard_work_ms):
+            return True
+    return False
+
+
+@inner
+def _mask_late(jobs, stages, profiles, wait_ms, masked):
+    """Mask the stages that are not ready and will not be soon: executors must not wait for them.
+
+    A stage opens when the last of its parents' tasks ends; that is taken to last as long as one of these.
+    """
+    for job in range(len(jobs)):
+        first = jobs[job].first_stage
+        for m in range(profiles.first_message[job], profiles.first_message[job + 1]):
+            parent, child = stages[first + profiles.messages[m, 1]], first + profiles.messages[m, 2]
+            is_open = parent.finished_tasks < parent.num_tasks
+            masked[child] |= is_open and parent.mean_task_ms > wait_ms
+    for place in range(len(stages)):
+        masked[place] &= stages[place].ready_rank < 0

@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import torch
 
+from decima.policy.compiled.graphs import Graphs
 from decima.policy.config import DECIMA_SIM_POLICY, PAPER_POLICY, PRESETS, SHORTCUT_POLICY, PolicyConfig
 from decima.policy.features import Featurizer
-from decima.policy.graphs import Graphs
 from decima.policy.policy import Policy
 from simulator import PAPER, Cluster, ClusterConfig, Decision, Observation, Semantics
 from simulator.cluster.config import ExecutorClass

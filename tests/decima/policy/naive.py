@@ -12,7 +12,7 @@ from functools import cache
 import numpy as np
 
 from decima.policy.config import Feature
-from decima.policy.features import LASTING_MOVES, RULES, THRIFT
+from decima.policy.features import COST_EXPONENTS, LASTING_MOVES, RULES
 from decima.policy.policy import Policy
 from simulator import Observation
 from simulator.cluster.alone import useful_executors
@@ -84,7 +84,7 @@ class NaiveNetwork:
         at_work = sum(seen.running_executors[seen.stages_of(job)])
         values["busy_executors"] = min(at_work + claimed, max(seen.held(job), 0))
         profile = seen.profiles[job]
-        for name, thrift in zip(("thrifty_executors", "fast_executors"), THRIFT, strict=True):
+        for name, thrift in zip(("thrifty_executors", "fast_executors"), COST_EXPONENTS, strict=True):
             values[name] = useful_executors(profile, seen.config, thrift)
         held = seen.held(job)
         values["rule_executors"] = min(max(self.rule.limits[job], held), held + seen.offered)

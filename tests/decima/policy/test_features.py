@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from decima.policy.compiled.features import FEATURES
 from decima.policy.config import PAPER_POLICY, Feature, PolicyConfig
-from decima.policy.feature_config import FEATURE_NAMES, JOB_FEATURE_NAMES
-from decima.policy.features import LASTING_MOVES, THRIFT, Featurizer, message_order
+from decima.policy.features import COST_EXPONENTS, LASTING_MOVES, Featurizer, message_order
 from decima.schedulers.priced_srpt import PricedSrpt
 from simulator import Cluster, ClusterConfig, Decision, Observation
 from simulator.cluster.alone import useful_executors
@@ -20,9 +21,10 @@ from simulator.cluster.observation import CLASS
 from tests.decima.policy.examples import VARIANTS, changed, episode
 from tests.simulator.cluster.build import by_hand, chain, job, jobs, stage
 
+OF_JOBS = [name for name, entry in FEATURES.items() if entry.level != "stage"]
 EVERYTHING = PolicyConfig(
-    stage_features=tuple(Feature(name=name) for name in FEATURE_NAMES),
-    job_features=tuple(Feature(name=name) for name in JOB_FEATURE_NAMES),
+    stage_features=tuple(Feature(name=name) for name in FEATURES),
+    job_features=tuple(Feature(name=name) for name in OF_JOBS),
 )
 
 
@@ -49,7 +51,8 @@ def test_features_are_what_they_are_called() -> None:
     unclaimed, remaining, mean = seen.unclaimed_tasks, seen.remaining_tasks, np.array([100, 40, 50])
     work = [float(remaining[:2] @ mean[:2]), float(remaining[2] * mean[2])]
     useful = [
-        [useful_executors(profile, seen.config, thrift) for thrift in THRIFT] for profile in seen.profiles
+        [useful_executors(profile, seen.config, thrift) for thrift in COST_EXPONENTS]
+        for profile in seen.profiles
     ]
     claimed = remaining - unclaimed
     busy = [int((seen.running_executors + claimed)[:2].sum()), seen.running_executors[2] + claimed[2]]
@@ -89,14 +92,11 @@ def test_features_are_what_they_are_called() -> None:
         "thrifty_executors": [useful[0][0], useful[0][0], useful[1][0]],
         "fast_executors": [useful[0][1], useful[0][1], useful[1][1]],
     }
-    assert tuple(expected) == FEATURE_NAMES
-    for name, column in zip(FEATURE_NAMES, graph.features.T, strict=True):
+    assert expected.keys() == FEATURES.keys()
+    for name, column in zip(FEATURES, graph.features.T, strict=True):
         np.testing.assert_array_equal(column, expected[name], err_msg=name)
-    of_jobs = [
-        [7, seen.offered, 1, work[0], 5, lasting[0], 1, busy[0], 1, -1, limits[0], price, *useful[0]],
-        [3, seen.offered, -1, work[1], 5, lasting[1], 1, busy[1], 1, -1, limits[1], price, *useful[1]],
-    ]
-    np.testing.assert_array_equal(graph.job_features, of_jobs)
+    for name, column in zip(OF_JOBS, graph.job_features.T, strict=True):
+        np.testing.assert_array_equal(column, np.asarray(expected[name], np.float32)[[0, 2]], err_msg=name)
 
 
 def test_features_tell_what_fits_which_executors() -> None:
@@ -105,7 +105,7 @@ def test_features_tell_what_fits_which_executors() -> None:
     seen.classes = np.array([(4, 3, 1.0, 0.5), (3, 2, 2.0, 4.0), (3, 1, 4.0, 0.25)], dtype=CLASS)
     seen.stages["cpu"], seen.stages["memory"] = [1.0, 0.5, 2.0], [0.0, 0.25, 1.0]
     graph = Featurizer(EVERYTHING).graph(seen)
-    columns = dict(zip(FEATURE_NAMES, graph.features.T.tolist(), strict=True))
+    columns = dict(zip(FEATURES, graph.features.T.tolist(), strict=True))
     lasting_ms = LASTING_MOVES * seen.config.moving_delay_ms
     for name, expected in {
         "unused_cpu": [0.0, 0.125, -0.25],
@@ -250,3 +250,30 @@ def test_every_decision_counts_as_an_answer() -> None:
 def test_policies_that_cannot_be_are_refused(changes: dict[str, object], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         changed(PAPER_POLICY, **changes)
+
+
+def test_the_guide_has_a_table_of_all_features() -> None:
+    """In the order of the entries; after a change, copy what is expected."""
+    expected = [
+        f"| `{name}` | {each.level} | {each.unit} | {each.scale:g}{', log' if each.log else ''} | {each.meaning} |"
+        for name, each in FEATURES.items()
+    ]
+    guide = Path(__file__).parents[3] / "docs" / "guides" / "own-parts.md"
+    rows = [line for line in guide.read_text().splitlines() if line.split(" | ")[0][3:-1] in FEATURES]
+    assert rows == expected, "\n".join(expected)
+
+
+def test_every_feature_computes_something_of_its_own_level() -> None:
+    """Features of a job are the same for all its stages, features of the cluster for all stages."""
+    graph = Featurizer(EVERYTHING).graph(in_the_middle())
+    for (name, entry), column in zip(FEATURES.items(), graph.features.T, strict=True):
+        if entry.level == "job":
+            assert column[0] == column[1], name
+        if entry.level == "cluster":
+            assert len(set(column.tolist())) == 1, name
+    assert {entry.level for entry in FEATURES.values()} == {"stage", "job", "cluster"}
+    assert [name for name, entry in FEATURES.items() if entry.asks_rule] == [
+        "rule",
+        "rule_executors",
+        "price",
+    ]

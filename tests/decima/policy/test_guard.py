@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from decima.policy.compiled.graphs import Graphs
 from decima.policy.config import PACKING_POLICY
 from decima.policy.features import Featurizer
-from decima.policy.graphs import Graphs
 from decima.policy.policy import Policy
 from decima.policy.scheduler import NeuralScheduler
 from decima.registry import SchedulerError, make_scheduler

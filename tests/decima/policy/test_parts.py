@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from decima.policy import Embeddings, Encoder, JobFeature, LimitHead, PartError, StageFeature, StageHead
+from decima.policy.compiled.graphs import Graphs
 from decima.policy.config import PAPER_POLICY, SHORTCUT_POLICY, Feature, PolicyConfig
 from decima.policy.encoder import GraphTensors
 from decima.policy.errors import PolicyFileError
 from decima.policy.features import Featurizer
 from decima.policy.files import load_actor, load_policy, read_about, save_policy
-from decima.policy.graphs import Graphs
 from decima.policy.parts import ALLOWED, allow_parts, is_own, load_part
 from decima.policy.policy import Policy
 from simulator import Cluster, ClusterConfig, Observation

@@ -13,9 +13,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from decima.policy.compiled.graphs import Graphs
 from decima.policy.config import DECIMA_SIM_POLICY, PAPER_POLICY, PolicyConfig
 from decima.policy.features import Featurizer
-from decima.policy.graphs import Graphs
 from decima.policy.policy import Policy
 from simulator import Cluster, ClusterConfig
 from tests.decima.policy.examples import (

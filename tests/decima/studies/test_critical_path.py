@@ -14,9 +14,9 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from decima.cli.main import cli
+from decima.policy.compiled.graphs import Graphs
 from decima.policy.encoder import GraphTensors
 from decima.policy.features import message_order
-from decima.policy.graphs import Graphs
 from decima.studies.critical_path import (
     LEARN_STAGES,
     LEVELS,

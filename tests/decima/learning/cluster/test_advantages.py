@@ -33,7 +33,7 @@ from decima.learning.cluster.rollout import (
     start_episodes,
 )
 from decima.policy.features import Featurizer
-from decima.policy.graphs import Graphs
+from decima.policy.compiled.graphs import Graphs
 from decima.policy.policy import Policy
 from decima.schedulers import Fair
 from simulator import Cluster
