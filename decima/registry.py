@@ -29,8 +29,8 @@ from decima.schedulers.tetris import Tetris
 from workloads.errors import did_you_mean
 
 if TYPE_CHECKING:
-    from decima.policy.actor import Actor
     from decima.policy.policy import Policy
+    from decima.policy.scheduler import Actor
     from simulator.cluster.episode import DecidesStages
 
 __all__ = [

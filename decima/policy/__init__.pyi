@@ -1,4 +1,3 @@
-from .actor import Actor, Choices
 from .compiled.graphs import Graphs
 from .config import PRESETS, Feature, PolicyConfig
 from .encoder import Embeddings, Encoder, GraphTensors
@@ -8,7 +7,7 @@ from .files import load_actor, load_policy, read_about, read_trained_on, save_po
 from .heads import LimitHead, StageHead
 from .parts import PartError, allow_parts
 from .policy import Policy
-from .scheduler import NeuralScheduler
+from .scheduler import Actor, Choices, NeuralScheduler
 from .surroundings import Surroundings
 
 __all__ = [

@@ -20,7 +20,7 @@ from torch_geometric.nn import MessagePassing
 from torch_geometric.utils import scatter, softmax
 
 from decima.policy.compiled.graphs import Graphs
-from decima.policy.compiled.network import SLOPE
+from decima.policy.compiled.layers import SLOPE
 from decima.policy.config import PolicyConfig
 
 __all__ = [

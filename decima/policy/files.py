@@ -21,10 +21,10 @@ from pydantic import BaseModel, ValidationError
 
 from decima import policy
 from decima.outputs import atomic_path
-from decima.policy.actor import Actor, array_shapes
 from decima.policy.config import DECIMA_SIM_POLICY, PolicyConfig
 from decima.policy.errors import PolicyFileError
 from decima.policy.parts import is_allowed
+from decima.policy.scheduler import Actor, array_shapes
 from decima.policy.shipped import SHIPPED
 from decima.policy.surroundings import Surroundings
 from decima.settings import first_problem

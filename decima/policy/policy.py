@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch_geometric.utils import scatter, softmax
 
-from decima.policy.actor import Actor, Choices
 from decima.policy.compiled.graphs import NO_GUARD, Graphs, Guard
 from decima.policy.compiled.network import pick
 from decima.policy.config import PolicyConfig
 from decima.policy.encoder import Embeddings, Encoder, GraphTensors, SumEncoder, make_network
 from decima.policy.heads import LimitHead, StageHead
 from decima.policy.parts import PartError, build_part, is_own
+from decima.policy.scheduler import Actor, Choices
 from decima.policy.threads import one_thread
 
 __all__ = ["Evaluation", "Policy"]

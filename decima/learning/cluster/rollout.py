@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from decima.evaluation.conditions import Conditions
     from decima.learning.cluster.config import TrainingConfig
-    from decima.policy.actor import Actor
+    from decima.policy.scheduler import Actor
     from decima.policy.config import PolicyConfig
     from decima.policy.policy import Policy
     from simulator.cluster.base import BaseCluster

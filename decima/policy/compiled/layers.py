@@ -1,4 +1,4 @@
-"""Compiled: one layer of a network on some rows, where the arithmetic of a decision is.
+"""Compiled: layers of a network on some rows, where the arithmetic of a decision is.
 
 Four rows times sixteen outputs stay in registers while the inputs go by. Numba by itself would load and store the sums
 at every input, which takes two to three times as long; so the innermost loop is written in LLVM's language.
@@ -7,16 +7,17 @@ at every input, which takes two to three times as long; so the innermost loop is
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from llvmlite import ir
 from numba.core import cgutils, config, types
 from numba.extending import intrinsic
+from numpy.typing import NDArray
 
-from simulator.compiled import inner
+from simulator.compiled import ANY_ORDER, inner
 
-__all__ = ["apply_layer"]
+__all__ = ["PARTS", "SLOPE", "Network", "add_rows", "apply_layer", "apply_part", "put_rows", "take_rows"]
 
 #: Rows of a block.
 ROWS = 4
@@ -130,3 +131,115 @@ def apply_layer(x, num_rows, out, weights, slope):
             for k in range(num_in):
                 total += x[row, k] * weights[k, column]
             out[row, column] = total if total > 0 else slope * total
+
+
+# A network of many layers.
+
+#: Slope of the leaky ReLU below 0, as in the published code.
+SLOPE = 0.2
+
+#: The parts of a network, the heads behind all others.
+PARTS = (
+    "stage_input",
+    "message",
+    "attention",
+    "aggregate",
+    "job_summary",
+    "job_aggregate",
+    "global_summary",
+    "global_aggregate",
+    "stage_head",
+    "limit_head",
+)
+# NumPy's integers: for each of Python's own ones, ``apply_part`` would be compiled anew.
+STAGE_INPUT, MESSAGE, ATTENTION, AGGREGATE, JOB_SUMMARY, JOB_AGGREGATE = np.arange(6)
+GLOBAL_SUMMARY, GLOBAL_AGGREGATE, STAGE_HEAD, LIMIT_HEAD = np.arange(6, len(PARTS))
+ONE = np.int64(1)
+
+
+class Network(NamedTuple):
+    """The weights and switches of a policy."""
+
+    weights: NDArray[np.float32]
+    """Layer by layer, inputs x outputs, then the bias."""
+    layers: NDArray[np.int64]
+    """[layers, 3] inputs, outputs, offset of the weights."""
+    first_layer: NDArray[np.int64]
+    """[11] where the layers of each of ``PARTS`` begin; a part without layers is the identity."""
+    width: int
+    """Width of embeddings; 0 if there are none."""
+    slope: np.float32
+    """Slope of the activation below 0."""
+    embedding_slope: np.float32
+    """Slope of the activation behind the last layer of embedding networks; 1 is no activation."""
+    shortcut: bool
+    """Whether heads and job summary see the features beside embeddings."""
+    limit_kind: int
+    limit_scale: np.float32
+    rule_column: int
+    """Column of the stage feature ``rule``; times ``rule_weight`` it is added to the scores."""
+    rule_weight: np.float32
+    rule_limit_column: int
+    """Column of the job feature ``rule_executors``."""
+    rule_limit_scale: np.float32
+    """Scale of that feature."""
+    rule_limit_weight: np.float32
+    """Penalty of a limit that is ``limit_scale`` executors away from the rule's."""
+    median_limit: bool
+    """Whether the limit without random numbers is the median, not the likeliest."""
+
+
+@inner
+def apply_part(network, part, x, num_rows, out, between):
+    """Apply one part of the network to some rows."""
+    first, end = network.first_layer[part], network.first_layer[part + 1]
+    if first == end:
+        _check_buffer(out, num_rows, network.width)
+        for row in range(num_rows):
+            for place in range(network.width):
+                out[row, place] = x[row, place]
+    for layer in range(first, end):
+        num_in, num_out, offset = network.layers[layer]
+        matrix = network.weights[offset : offset + (num_in + 1) * num_out].reshape(num_in + 1, num_out)
+        source = x if layer == first else between[(layer - first) % 2]
+        if layer + 1 < end:
+            apply_layer(source, num_rows, between[(layer - first + 1) % 2], matrix, network.slope)
+        else:
+            is_score = part >= STAGE_HEAD or part == ATTENTION
+            apply_layer(
+                source, num_rows, out, matrix, np.float32(1.0) if is_score else network.embedding_slope
+            )
+
+
+# Rows.
+
+
+@inner
+def _check_buffer(target, num_rows, num_columns):
+    if target.shape[0] < num_rows or target.shape[1] < num_columns:
+        raise ValueError("a buffer has fewer rows or columns than are written")
+
+
+@inner(fastmath=ANY_ORDER)
+def take_rows(source, rows, count, width, target, column):
+    """Copy rows of the source to the first rows of the target, from a column on."""
+    _check_buffer(target, count, column + width)
+    for k in range(count):
+        for place in range(width):
+            target[k, column + place] = source[rows[k], place]
+
+
+@inner(fastmath=ANY_ORDER)
+def put_rows(source, count, width, target, rows):
+    """Copy the first rows of the source to rows of the target."""
+    for k in range(count):
+        for place in range(width):
+            target[rows[k], place] = source[k, place]
+
+
+@inner(fastmath=ANY_ORDER)
+def add_rows(source, count, width, target, rows):
+    """Add the first rows of the source to rows of the target."""
+    for k in range(count):
+        for place in range(width):
+            target[rows[k], place] += source[k, place]

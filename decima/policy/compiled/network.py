@@ -1,7 +1,7 @@
 """Compiled: from graphs to decisions on a CPU.
 
-The same network as ``encoder.py`` and ``policy.py``, in one compiled loop: for a network this small the calls of a
-tensor library would cost several times the arithmetic. The tests hold the two together.
+The same graph neural network as in ``encoder.py`` and ``policy.py``, in one compiled loop: for a network this small the
+calls of a tensor library would cost several times the arithmetic. Tests compare the two.
 """
 
 from __future__ import annotations
@@ -13,85 +13,47 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decima.policy.compiled.graphs import NONE, OUTPUTS, STAGE
-from decima.policy.compiled.layers import apply_layer
+from decima.policy.compiled.layers import (
+    AGGREGATE,
+    ATTENTION,
+    GLOBAL_AGGREGATE,
+    GLOBAL_SUMMARY,
+    JOB_AGGREGATE,
+    JOB_SUMMARY,
+    LIMIT_HEAD,
+    MESSAGE,
+    ONE,
+    STAGE_HEAD,
+    STAGE_INPUT,
+    add_rows,
+    apply_part,
+    put_rows,
+    take_rows,
+)
 from simulator.compiled import ANY_ORDER, compiled, inner
 
-__all__ = ["PARTS", "SLOPE", "Network", "act", "pick"]
-
-#: Of the leaky ReLU below 0, as in the published code.
-SLOPE = 0.2
-
-#: The parts of a network, the heads behind all others.
-PARTS = (
-    "stage_input",
-    "message",
-    "attention",
-    "aggregate",
-    "job_summary",
-    "job_aggregate",
-    "global_summary",
-    "global_aggregate",
-    "stage_head",
-    "limit_head",
-)
-# NumPy's integers: for each of Python's own ones, ``_apply`` would be compiled anew.
-STAGE_INPUT, MESSAGE, ATTENTION, AGGREGATE, JOB_SUMMARY, JOB_AGGREGATE = np.arange(6)
-GLOBAL_SUMMARY, GLOBAL_AGGREGATE, STAGE_HEAD, LIMIT_HEAD = np.arange(6, len(PARTS))
-ONE = np.int64(1)
+__all__ = ["act", "pick"]
 
 
-class Network(NamedTuple):
-    """A policy, as compiled code wants it."""
-
-    weights: NDArray[np.float32]
-    """Layer by layer, inputs x outputs, the bias behind them."""
-    layers: NDArray[np.int64]
-    """[layers, 3] inputs, outputs, offset of the weights."""
-    first_layer: NDArray[np.int64]
-    """[11] where the layers of each of ``PARTS`` begin; one that has none changes nothing."""
-    width: int
-    """Of embeddings; 0 if there are none."""
-    slope: np.float32
-    """Of the activation below 0."""
-    embedding_slope: np.float32
-    """Behind the last layer of what embeds; 1 is no activation."""
-    shortcut: bool
-    """Whether features are used beside embeddings."""
-    limit_kind: int
-    limit_scale: np.float32
-    rule_column: int
-    """Of the stage features, how near a stage is to what the rule would choose: times its weight it is added to the
-    scores."""
-    rule_weight: np.float32
-    rule_limit_column: int
-    """Of the job features, the limit that the rule would choose."""
-    rule_limit_scale: np.float32
-    """What that was divided by."""
-    rule_limit_weight: np.float32
-    """What is taken from the score of a limit that is ``limit_scale`` executors away from it."""
-    median_limit: bool
-    """Whether the limit that is chosen without random numbers is the median, not the likeliest."""
-
-
-class _Room(NamedTuple):
-    """Room for what is computed of one graph at a time."""
+class Buffers(NamedTuple):
+    """Buffers for one graph at a time."""
 
     x: NDArray[np.float32]
-    """Inputs of a part, one row for each stage, job or limit; ``result`` is for what comes out."""
+    """Inputs of a part, one row for each stage, job or limit; ``result`` holds its outputs."""
     result: NDArray[np.float32]
     between: NDArray[np.float32]
-    """[2, ...] between layers, in turn."""
+    """[2, ...] hidden layers, in turn."""
     embedding: NDArray[np.float32]
-    """Of stages; then of jobs and of the cluster."""
+    """Embeddings of stages; below, of jobs and of the cluster."""
     job_embedding: NDArray[np.float32]
     cluster: NDArray[np.float32]
     sent: NDArray[np.float32]
-    """What each stage says to its parents."""
+    """Messages: of each stage to its parents."""
     is_sent: NDArray[np.bool_]
     rows: NDArray[np.int32]
-    """The stage that a row of ``x`` is about, as messages go."""
+    """Stage of each row of ``x`` during message passing."""
     score: NDArray[np.float32]
-    """Of each stage that may be chosen."""
+    """Score of each stage that may be chosen."""
 
 
 @compiled
@@ -99,15 +61,15 @@ def act(graphs, network, uniforms, greedy, guarded_low, guarded_high):
     """Decide in each of B graphs.
 
     Args:
-        graphs: ``features.Graphs``.
-        network: :class:`Network`.
-        uniforms: float64 [B, 2], to draw stage and limit with; [B, 4] with a guard.
-        greedy: draw nothing.
+        graphs: :class:`graphs.Graphs`.
+        network: :class:`layers.Network`.
+        uniforms: float64 [B, 2], random numbers for stage and limit; [B, 4] with a guard.
+        greedy: whether to draw nothing.
         guarded_low: int32 [S]; as ``graphs.low``, where a guard acts; empty without one.
         guarded_high: int32 [S]; likewise.
 
     Returns:
-        The arrays of ``actor.Choices``.
+        The arrays of ``scheduler.Choices``.
 
     Raises:
         ValueError: the graphs do not fit together, or not the network.
@@ -116,19 +78,19 @@ def act(graphs, network, uniforms, greedy, guarded_low, guarded_high):
     stage, limit = np.full(size, -1, np.int32), np.zeros(size, np.int32)
     log_probability, guarded = np.zeros(size, np.float32), np.zeros(size, np.bool_)
     _check(graphs, network, uniforms, guarded_low, guarded_high)
-    room = _make_room(graphs, network)
+    buffers = _make_buffers(graphs, network)
     for graph in range(size):
         if network.width:
-            _embed_stages(graphs, graph, network, room)
-            _embed_jobs(graphs, graph, network, room)
-        _score_stages(graphs, graph, network, room)
+            _embed_stages(graphs, graph, network, buffers)
+            _embed_jobs(graphs, graph, network, buffers)
+        _score_stages(graphs, graph, network, buffers)
         row, chosen, log_of_both = _choose(
-            graphs, graph, graphs.low, graphs.high, network, room, uniforms[graph, :2], greedy
+            graphs, graph, graphs.low, graphs.high, network, buffers, uniforms[graph, :2], greedy
         )
         if row >= 0 and guarded_low.size and not guarded_low[row] < chosen <= guarded_high[row]:
             own_row, own_chosen, own_log = row, chosen, log_of_both
             row, chosen, log_of_both = _choose(
-                graphs, graph, guarded_low, guarded_high, network, room, uniforms[graph, 2:4], greedy
+                graphs, graph, guarded_low, guarded_high, network, buffers, uniforms[graph, 2:4], greedy
             )
             guarded[graph] = row >= 0
             if row < 0:  # the guard leaves nothing
@@ -187,7 +149,7 @@ def _is_split(first, size, end):
 
 
 @inner(arrays=True)
-def _make_room(graphs, network):
+def _make_buffers(graphs, network):
     """Each part of the network has a row for every stage, job, message or limit, or a single one."""
     widest = 1
     for layer in range(network.layers.shape[0]):
@@ -204,7 +166,7 @@ def _make_room(graphs, network):
     if network.first_layer[ATTENTION] < network.first_layer[ATTENTION + 1]:
         rows = max(rows, messages)
     width = max(network.width, 1)
-    return _Room(
+    return Buffers(
         np.empty((rows, widest), np.float32),
         np.empty((rows, widest), np.float32),
         np.empty((2, rows, widest), np.float32),
@@ -222,35 +184,35 @@ def _make_room(graphs, network):
 
 
 @inner
-def _embed_stages(graphs, graph, network, room):
-    """Messages come step by step, and in a step receiver by receiver."""
+def _embed_stages(graphs, graph, network, buffers):
+    """Pass messages step by step, and in a step receiver by receiver."""
     base = graphs.first_stage[graph]
     num_stages = graphs.first_stage[graph + 1] - base
     features = graphs.features[base : base + num_stages]
-    _apply(network, STAGE_INPUT, features, num_stages, room.embedding, room.between)
-    room.is_sent[:num_stages] = False
+    apply_part(network, STAGE_INPUT, features, num_stages, buffers.embedding, buffers.between)
+    buffers.is_sent[:num_stages] = False
     at, end = graphs.first_message[graph], graphs.first_message[graph + 1]
     while at < end:
         stop = at
         while stop < end and graphs.messages[stop, 0] == graphs.messages[at, 0]:
             stop += 1
-        _send(graphs.messages[at:stop], network, room)
-        _receive(graphs.messages[at:stop], network, room)
+        _send(graphs.messages[at:stop], network, buffers)
+        _receive(graphs.messages[at:stop], network, buffers)
         at = stop
 
 
 @inner
-def _send(messages, network, room):
-    """Each sender says something, however many hear it."""
-    count = _find_senders(messages, room.is_sent, room.rows)
-    _take(room.embedding, room.rows, count, network.width, room.x, 0)
-    _apply(network, MESSAGE, room.x, count, room.result, room.between)
-    _put(room.result, count, network.width, room.sent, room.rows)
+def _send(messages, network, buffers):
+    """Compute the message of each sender once, for all its receivers."""
+    count = _find_senders(messages, buffers.is_sent, buffers.rows)
+    take_rows(buffers.embedding, buffers.rows, count, network.width, buffers.x, 0)
+    apply_part(network, MESSAGE, buffers.x, count, buffers.result, buffers.between)
+    put_rows(buffers.result, count, network.width, buffers.sent, buffers.rows)
 
 
 @inner
 def _find_senders(messages, is_sent, senders):
-    """Those that have something new to say; fills them in, and returns how many they are."""
+    """Fill in the senders with a new embedding, and return how many they are."""
     count = 0
     for message in range(messages.shape[0]):
         sender = messages[message, 2]
@@ -262,22 +224,22 @@ def _find_senders(messages, is_sent, senders):
 
 
 @inner
-def _receive(messages, network, room):
-    """What its children say changes a stage's embedding, so that it has something new to say itself."""
+def _receive(messages, network, buffers):
+    """Add the messages of its children to the embedding of each receiver."""
     if network.first_layer[ATTENTION] < network.first_layer[ATTENTION + 1]:
-        _attend(messages, network, room)
-        count = _weigh(messages, room.sent, room.result, network.width, room.x, room.rows)
+        _attend(messages, network, buffers)
+        count = _weigh(messages, buffers.sent, buffers.result, network.width, buffers.x, buffers.rows)
     else:
-        count = _add_up(messages, room.sent, network.width, room.x, room.rows)
-    _apply(network, AGGREGATE, room.x, count, room.result, room.between)
-    _add(room.result, count, network.width, room.embedding, room.rows)
+        count = _add_up(messages, buffers.sent, network.width, buffers.x, buffers.rows)
+    apply_part(network, AGGREGATE, buffers.x, count, buffers.result, buffers.between)
+    add_rows(buffers.result, count, network.width, buffers.embedding, buffers.rows)
     for k in range(count):
-        room.is_sent[room.rows[k]] = False
+        buffers.is_sent[buffers.rows[k]] = False
 
 
 @inner
 def _add_up(messages, sent, width, sums, receivers):
-    """Sums over what each receiver hears; fills in both, and returns how many receivers there are."""
+    """Fill in the receivers and the sums of their messages, and return how many receivers there are."""
     count = 0
     for message in range(messages.shape[0]):
         if message == 0 or messages[message, 1] != messages[message - 1, 1]:
@@ -290,17 +252,17 @@ def _add_up(messages, sent, width, sums, receivers):
 
 
 @inner
-def _attend(messages, network, room):
-    """How much each receiver attends to each of its senders, before a softmax; into the first column of ``result``."""
+def _attend(messages, network, buffers):
+    """Fill in the attention of each receiver to each of its senders, before a softmax: first column of ``result``."""
     count = messages.shape[0]
-    _take(room.embedding, messages[:, 1], count, network.width, room.x, 0)
-    _take(room.sent, messages[:, 2], count, network.width, room.x, network.width)
-    _apply(network, ATTENTION, room.x, count, room.result, room.between)
+    take_rows(buffers.embedding, messages[:, 1], count, network.width, buffers.x, 0)
+    take_rows(buffers.sent, messages[:, 2], count, network.width, buffers.x, network.width)
+    apply_part(network, ATTENTION, buffers.x, count, buffers.result, buffers.between)
 
 
 @inner
 def _weigh(messages, sent, scores, width, means, receivers):
-    """As ``_add_up``, but means of what each receiver hears, with weights that are the softmax of scores."""
+    """As ``_add_up``, but means, weighted with the softmax of the scores."""
     count, at = 0, 0
     while at < messages.shape[0]:
         stop, top = at, scores[at, 0]
@@ -322,106 +284,108 @@ def _weigh(messages, sent, scores, width, means, receivers):
 
 
 @inner(arrays=True)
-def _embed_jobs(graphs, graph, network, room):
-    """Jobs from what is left of their stages, and the cluster from the jobs."""
+def _embed_jobs(graphs, graph, network, buffers):
+    """Embed jobs from their unfinished stages, and the cluster from the jobs."""
     stages = slice(graphs.first_stage[graph], graphs.first_stage[graph + 1])
     num_jobs, width = graphs.first_job[graph + 1] - graphs.first_job[graph], network.width
     raw = graphs.features.shape[1] if network.shortcut else 0
     rows = np.flatnonzero(graphs.unfinished[stages])
-    _take(graphs.features[stages], rows, rows.size, raw, room.x, 0)
-    _take(room.embedding, rows, rows.size, width, room.x, raw)
-    _apply(network, JOB_SUMMARY, room.x, rows.size, room.result, room.between)
-    room.x[:num_jobs, :width] = 0.0
-    _add(room.result, rows.size, width, room.x, graphs.stage_job[stages][rows])
-    _apply(network, JOB_AGGREGATE, room.x, num_jobs, room.job_embedding, room.between)
-    _apply(network, GLOBAL_SUMMARY, room.job_embedding, num_jobs, room.result, room.between)
-    room.x[0, :width] = 0.0
-    _add(room.result, num_jobs, width, room.x, np.zeros(num_jobs, np.int64))
-    _apply(network, GLOBAL_AGGREGATE, room.x, ONE, room.cluster, room.between)
+    take_rows(graphs.features[stages], rows, rows.size, raw, buffers.x, 0)
+    take_rows(buffers.embedding, rows, rows.size, width, buffers.x, raw)
+    apply_part(network, JOB_SUMMARY, buffers.x, rows.size, buffers.result, buffers.between)
+    buffers.x[:num_jobs, :width] = 0.0
+    add_rows(buffers.result, rows.size, width, buffers.x, graphs.stage_job[stages][rows])
+    apply_part(network, JOB_AGGREGATE, buffers.x, num_jobs, buffers.job_embedding, buffers.between)
+    apply_part(network, GLOBAL_SUMMARY, buffers.job_embedding, num_jobs, buffers.result, buffers.between)
+    buffers.x[0, :width] = 0.0
+    add_rows(buffers.result, num_jobs, width, buffers.x, np.zeros(num_jobs, np.int64))
+    apply_part(network, GLOBAL_AGGREGATE, buffers.x, ONE, buffers.cluster, buffers.between)
 
 
 # Choices.
 
 
 @inner(arrays=True)
-def _score_stages(graphs, graph, network, room):
+def _score_stages(graphs, graph, network, buffers):
     """Fill in the scores of the stages of the graph that may be chosen."""
     stages = slice(graphs.first_stage[graph], graphs.first_stage[graph + 1])
     rows = np.flatnonzero(graphs.high[stages] > graphs.low[stages])
-    _describe_stages(graphs, graph, rows, network, room)
-    _apply(network, STAGE_HEAD, room.x, rows.size, room.result, room.between)
+    _describe_stages(graphs, graph, rows, network, buffers)
+    apply_part(network, STAGE_HEAD, buffers.x, rows.size, buffers.result, buffers.between)
     for k in range(rows.size):
-        score = room.result[k, 0]
+        score = buffers.result[k, 0]
         if network.rule_weight:
             score += network.rule_weight * graphs.features[stages][rows[k], network.rule_column]
-        room.score[rows[k]] = score
+        buffers.score[rows[k]] = score
 
 
 @inner(arrays=True)
-def _choose(graphs, graph, low, high, network, room, uniforms, greedy):
+def _choose(graphs, graph, low, high, network, buffers, uniforms, greedy):
     """Choose a stage and its limit, of those that ``low`` and ``high`` allow.
 
     Returns:
-        The stage's row in all graphs, -1 if none may be chosen; the limit; the logarithm of their probability.
+        The stage's row in all graphs, -1 if none may be chosen; the limit; their log-probability.
     """
     first = graphs.first_stage[graph]
     stages = slice(first, graphs.first_stage[graph + 1])
     rows = np.flatnonzero(high[stages] > low[stages])
     if rows.size == 0:
         return -1, 0, 0.0
-    choice, log_probability = pick(room.score[rows], uniforms[0], greedy)
+    choice, log_probability = pick(buffers.score[rows], uniforms[0], greedy)
     row = first + rows[choice]
     limit, log_of_limit = high[row], 0.0
     if network.limit_kind != NONE and high[row] - low[row] > 1:
         limit, log_of_limit = _choose_limit(
-            graphs, graph, row, low[row], high[row], network, room, uniforms[1], greedy
+            graphs, graph, row, low[row], high[row], network, buffers, uniforms[1], greedy
         )
     return row, limit, log_probability + log_of_limit
 
 
 @inner(arrays=True)
-def _describe_stages(graphs, graph, rows, network, room):
-    """What is known of these stages, into the rows of ``x``; returns how much of each."""
+def _describe_stages(graphs, graph, rows, network, buffers):
+    """Fill in the inputs of the heads for these stages, into the rows of ``x``, and return how many each has."""
     stages = slice(graphs.first_stage[graph], graphs.first_stage[graph + 1])
     count, filled = rows.size, 0
     if network.shortcut:
-        _take(graphs.features[stages], rows, count, graphs.features.shape[1], room.x, 0)
+        take_rows(graphs.features[stages], rows, count, graphs.features.shape[1], buffers.x, 0)
         filled = graphs.features.shape[1]
-    _take(room.embedding, rows, count, network.width, room.x, filled)
+    take_rows(buffers.embedding, rows, count, network.width, buffers.x, filled)
     filled += network.width
-    return _describe_jobs(graphs.stage_job[stages][rows], network, room, filled)
+    return _describe_jobs(graphs.stage_job[stages][rows], network, buffers, filled)
 
 
 @inner(arrays=True)
-def _describe_jobs(jobs, network, room, filled):
-    """Behind that the embeddings of these jobs and of the cluster."""
-    _take(room.job_embedding, jobs, jobs.size, network.width, room.x, filled)
-    _take(room.cluster, np.zeros_like(jobs), jobs.size, network.width, room.x, filled + network.width)
+def _describe_jobs(jobs, network, buffers, filled):
+    """Append the embeddings of these jobs and of the cluster."""
+    take_rows(buffers.job_embedding, jobs, jobs.size, network.width, buffers.x, filled)
+    take_rows(
+        buffers.cluster, np.zeros_like(jobs), jobs.size, network.width, buffers.x, filled + network.width
+    )
     return filled + 2 * network.width
 
 
 @inner(arrays=True)
-def _choose_limit(graphs, graph, row, lowest, highest, network, room, uniform, greedy):
-    """One of the limits ``lowest + 1 .. highest`` of a stage, and the logarithm of its probability."""
+def _choose_limit(graphs, graph, row, lowest, highest, network, buffers, uniform, greedy):
+    """Choose one of the limits ``lowest + 1 .. highest`` of a stage; return it and its log-probability."""
     num_limits = highest - lowest
     if network.limit_kind == STAGE:
         only = np.array([row - graphs.first_stage[graph]])
-        filled = _describe_stages(graphs, graph, only, network, room)
+        filled = _describe_stages(graphs, graph, only, network, buffers)
     else:
         filled = graphs.job_features.shape[1] if network.shortcut else 0
         job = graphs.stage_job[row : row + 1]
-        _take(graphs.job_features[graphs.first_job[graph] :], job, 1, filled, room.x, 0)
-        filled = _describe_jobs(job, network, room, filled)
+        take_rows(graphs.job_features[graphs.first_job[graph] :], job, 1, filled, buffers.x, 0)
+        filled = _describe_jobs(job, network, buffers, filled)
     scores = np.empty(num_limits, np.float32)
     if network.limit_kind == OUTPUTS:
-        _apply(network, LIMIT_HEAD, room.x, ONE, room.result, room.between)
+        apply_part(network, LIMIT_HEAD, buffers.x, ONE, buffers.result, buffers.between)
         for k in range(num_limits):
-            scores[k] = room.result[0, lowest + k]
+            scores[k] = buffers.result[0, lowest + k]
     else:
-        _repeat_with_limits(room.x, filled, lowest, num_limits, network.limit_scale)
-        _apply(network, LIMIT_HEAD, room.x, num_limits, room.result, room.between)
+        _repeat_with_limits(buffers.x, filled, lowest, num_limits, network.limit_scale)
+        apply_part(network, LIMIT_HEAD, buffers.x, num_limits, buffers.result, buffers.between)
         for k in range(num_limits):
-            scores[k] = room.result[k, 0]
+            scores[k] = buffers.result[k, 0]
     if network.rule_limit_weight:
         own = graphs.job_features[graphs.first_job[graph] + graphs.stage_job[row]]
         ruled = own[network.rule_limit_column] * network.rule_limit_scale
@@ -435,7 +399,7 @@ def _choose_limit(graphs, graph, row, lowest, highest, network, room, uniform, g
 
 @inner(fastmath=ANY_ORDER)
 def _repeat_with_limits(x, filled, lowest, num_limits, scale):
-    """The first row once for each limit, which comes behind it."""
+    """Repeat the first row for each limit, and append the limit."""
     for k in range(1, num_limits):
         for column in range(filled):
             x[k, column] = x[0, column]
@@ -445,7 +409,7 @@ def _repeat_with_limits(x, filled, lowest, num_limits, scale):
 
 @compiled(_nrt=False)
 def pick(scores, uniform, greedy):
-    """A place and its log-probability: the largest score, or by the uniform number.
+    """Choose the largest score, or one by the uniform number; return its place and log-probability.
 
     Raises:
         ValueError: there are no scores.
@@ -464,7 +428,7 @@ def pick(scores, uniform, greedy):
     if not greedy:
         threshold = uniform * total
         running = 0.0
-        best = 0  # scores that are no numbers choose something too
+        best = 0  # where scores are NaN
         for i in range(scores.size):
             weight = math.exp(scores[i] - top)
             running += weight
@@ -473,62 +437,3 @@ def pick(scores, uniform, greedy):
                 if running > threshold:
                     break
     return best, scores[best] - top - math.log(total)
-
-
-# Layers.
-
-
-@inner
-def _apply(network, part, x, num_rows, out, between):
-    """One part of the network, on some rows."""
-    first, end = network.first_layer[part], network.first_layer[part + 1]
-    if first == end:
-        _check_room(out, num_rows, network.width)
-        for row in range(num_rows):
-            for place in range(network.width):
-                out[row, place] = x[row, place]
-    for layer in range(first, end):
-        num_in, num_out, offset = network.layers[layer]
-        matrix = network.weights[offset : offset + (num_in + 1) * num_out].reshape(num_in + 1, num_out)
-        source = x if layer == first else between[(layer - first) % 2]
-        if layer + 1 < end:
-            apply_layer(source, num_rows, between[(layer - first + 1) % 2], matrix, network.slope)
-        else:
-            is_score = part >= STAGE_HEAD or part == ATTENTION
-            apply_layer(
-                source, num_rows, out, matrix, np.float32(1.0) if is_score else network.embedding_slope
-            )
-
-
-# Rows.
-
-
-@inner
-def _check_room(target, num_rows, num_columns):
-    if target.shape[0] < num_rows or target.shape[1] < num_columns:
-        raise ValueError("a buffer has fewer rows or columns than are written")
-
-
-@inner(fastmath=ANY_ORDER)
-def _take(source, rows, count, width, target, column):
-    """Copy such rows of the source to the first ones of the target, from a column on."""
-    _check_room(target, count, column + width)
-    for k in range(count):
-        for place in range(width):
-            target[k, column + place] = source[rows[k], place]
-
-
-@inner(fastmath=ANY_ORDER)
-def _put(source, count, width, target, rows):
-    """Copy the first rows of the source to such rows of the target."""
-    for k in range(count):
-        for place in range(width):
-            target[rows[k], place] = source[k, place]
-
-
-@inner(fastmath=ANY_ORDER)
-def _add(source, count, width, target, rows):
-    """Add the first rows of the source to such rows of the target."""
-    for k in range(count):
-        for place in range(width):
-            target[rows[k], place] += source[k, place]
