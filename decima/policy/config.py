@@ -6,6 +6,7 @@ All of it is stored with the weights, so that a policy works on any cluster with
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Annotated, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -245,6 +246,16 @@ class PolicyConfig(BaseModel):
                 inputs += 1
             nets["limit_head"] = (inputs, *self.head_hidden, outputs)
         return nets
+
+    @property
+    def array_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shapes of the weights: ``NETWORK.LAYER.weight`` (outputs x inputs) and ``NETWORK.LAYER.bias``."""
+        shapes: dict[str, tuple[int, ...]] = {}
+        for name, widths in self.layers.items():
+            for layer, (inputs, outputs) in enumerate(pairwise(widths)):
+                shapes[f"{name}.{layer}.weight"] = (outputs, inputs)
+                shapes[f"{name}.{layer}.bias"] = (outputs,)
+        return shapes
 
 
 def _place(name: str, features: tuple[Feature, ...]) -> int:

@@ -24,7 +24,6 @@ from decima.outputs import atomic_path
 from decima.policy.config import DECIMA_SIM_POLICY, PolicyConfig
 from decima.policy.errors import PolicyFileError
 from decima.policy.parts import is_allowed
-from decima.policy.scheduler import Actor, array_shapes
 from decima.policy.shipped import SHIPPED
 from decima.policy.surroundings import Surroundings
 from decima.settings import first_problem
@@ -34,6 +33,7 @@ from workloads.sources.files import parse_json
 
 if TYPE_CHECKING:
     from decima.policy.policy import Policy
+    from decima.policy.scheduler import Actor
 
 __all__ = [
     "TRAINED_ON",
@@ -99,7 +99,7 @@ def load_actor(path: str | Path) -> Actor | Policy:
     path = policy_path(path)
     config, arrays = _read(path)
     if config.is_compiled:
-        return Actor(config, checked_weights(path, arrays, array_shapes(config)))
+        return policy.Actor(config, checked_weights(path, arrays, config.array_shapes))
     return load_policy(path)
 
 
@@ -131,7 +131,7 @@ def make_actor(config: PolicyConfig, arrays: Mapping[str, NDArray[np.float32]]) 
         PartError: a custom part cannot be loaded.
     """
     if config.is_compiled:
-        return Actor(config, arrays)
+        return policy.Actor(config, arrays)
     network = policy.Policy(config)  # imports PyTorch only now
     network.take({name: array.copy() for name, array in arrays.items()})  # PyTorch refuses read-only arrays
     return network

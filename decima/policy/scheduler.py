@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,7 +24,7 @@ from workloads.arrivals import RandomStream, random_stream
 if TYPE_CHECKING:
     from decima.policy.policy import Policy
 
-__all__ = ["Actor", "Choices", "NeuralScheduler", "array_shapes"]
+__all__ = ["Actor", "Choices", "NeuralScheduler"]
 
 
 class NeuralScheduler:
@@ -103,22 +102,12 @@ class Choices:
     guarded: NDArray[np.bool_]
 
 
-def array_shapes(config: PolicyConfig) -> dict[str, tuple[int, ...]]:
-    """The arrays of a policy: ``NETWORK.LAYER.weight`` (outputs x inputs) and ``NETWORK.LAYER.bias``."""
-    shapes: dict[str, tuple[int, ...]] = {}
-    for name, widths in config.layers.items():
-        for layer, (inputs, outputs) in enumerate(pairwise(widths)):
-            shapes[f"{name}.{layer}.weight"] = (outputs, inputs)
-            shapes[f"{name}.{layer}.bias"] = (outputs,)
-    return shapes
-
-
 class Actor:
     """A policy's network without gradients.
 
     Args:
         config: its shape.
-        arrays: float32, by the names and of the shapes of :func:`array_shapes`.
+        arrays: float32, by the names and of the shapes of ``PolicyConfig.array_shapes``.
     """
 
     def __init__(self, config: PolicyConfig, arrays: Mapping[str, NDArray[np.float32]]) -> None:

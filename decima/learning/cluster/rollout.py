@@ -20,10 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decima.learning.config import ENDS, RUN_SEEDS
+from decima.policy.compiled.graphs import Graphs
 from decima.policy.errors import NotFiniteError
 from decima.policy.features import Featurizer
 from decima.policy.files import make_actor
-from decima.policy.compiled.graphs import Graphs
 from decima.registry import make_scheduler
 from simulator.cluster.episode import make_cluster
 from simulator.compiled import compiled
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
     from decima.evaluation.conditions import Conditions
     from decima.learning.cluster.config import TrainingConfig
-    from decima.policy.scheduler import Actor
     from decima.policy.config import PolicyConfig
     from decima.policy.policy import Policy
+    from decima.policy.scheduler import Actor
     from simulator.cluster.base import BaseCluster
     from simulator.cluster.config import ClusterConfig
     from simulator.cluster.episode import DecidesStages

@@ -21,8 +21,8 @@ from simulator.cluster.episode import run_episode
 if TYPE_CHECKING:
     from decima.evaluation.conditions import Conditions
     from decima.learning.cluster.rollout import Shared
-    from decima.policy.actor import Actor
     from decima.policy.policy import Policy
+    from decima.policy.scheduler import Actor
 
 __all__ = [
     "fair_ms",

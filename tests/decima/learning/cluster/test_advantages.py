@@ -32,8 +32,8 @@ from decima.learning.cluster.rollout import (
     roll_out,
     start_episodes,
 )
-from decima.policy.features import Featurizer
 from decima.policy.compiled.graphs import Graphs
+from decima.policy.features import Featurizer
 from decima.policy.policy import Policy
 from decima.schedulers import Fair
 from simulator import Cluster

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from decima.learning.cluster.ppo import PPO
 from decima.learning.cluster.reinforce import Reinforce
 from decima.learning.cluster.rollout import Episode, Trajectories, roll_out
+from decima.policy.compiled.graphs import Graphs
 from decima.policy.config import Feature, PolicyConfig
-from decima.policy.graphs import Graphs
 from decima.policy.policy import Policy
 from simulator import ClusterConfig
 from tests.decima.evaluation.examples import LIBRARY
