@@ -1,6 +1,6 @@
-"""How policies learn: one loop, returns, baselines, updates; ``cluster`` and ``grid`` add only what differs."""
+"""Training of policies: a loop with validation and checkpoints; ``cluster`` and ``grid`` say what an iteration does."""
 
 import lazy_loader
 
-# What ``__init__.pyi`` names; it is loaded when it is asked for, as PyTorch takes seconds.
+# The names in ``__init__.pyi`` are imported on first use, because importing PyTorch takes seconds.
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

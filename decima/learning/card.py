@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import yaml
@@ -76,26 +76,14 @@ def policy_card(name: str, about: Mapping[str, Any]) -> str:
         "",
         f"## On {validation['set']}",
         "",
-        *(
-            _grid(validation["cells"])
-            if "cells" in validation
-            else _table(validation["results"], validation["shown"], digits)
-        ),
+        *(_cells(validation["cells"]) if "cells" in validation else _schedulers(validation, digits)),
         "",
         f"Its {validation['objective']} is {_versus(validation['improvement'])} than {validation['against']}.",
         "This set chose the best iteration, so on another it may be a little worse.",
         "",
         "## Learning curve",
         "",
-        *(
-            _grid_curve(rows)
-            if "cells" in validation
-            else (
-                f"| iteration | {validation['objective']} | {against} |",
-                "|---|---|---|",
-                *(f"| {row[0]:.0f} | {row[1]:.{digits}f} | {row[2]:+.1%} |" for row in rows),
-            )
-        ),
+        *_curve(validation, rows, against, digits),
         "",
         *(_seeds(about[SEEDS], validation["objective"], against, digits) if SEEDS in about else ()),
         *(_surroundings(Surroundings.model_validate(about[TRAINED_ON])) if TRAINED_ON in about else ()),
@@ -135,21 +123,55 @@ def _curriculum(curriculum: Mapping[str, Any] | None) -> str:
     )
 
 
+def _table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """Return the lines of a Markdown table."""
+    lines = [f"| {' | '.join(row)} |" for row in (headings, *rows)]
+    return [lines[0].replace("|  |", "| |"), "|---" * len(headings) + "|", *lines[1:]]
+
+
+def _schedulers(validation: Mapping[str, Any], digits: int) -> list[str]:
+    """Tabulate schedulers (rows) by measures (columns)."""
+    shown, results = validation["shown"], validation["results"].items()
+    rows = ([name, *(f"{values[each]:.{digits}f}" for each in shown)] for name, values in results)
+    return _table(["scheduler", *shown], rows)
+
+
+def _cells(cells: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Tabulate settings (rows) by schedulers, with the policy's relative change."""
+    names = list(cells[0]["results"])
+    rows = []
+    for cell in cells:
+        times = [cell["results"][name] for name in names]
+        shown = [f"{time_s:.{1 if time_s >= SMALL else 2}f}" for time_s in times]
+        rows.append([str(cell["setting"]), *shown, f"{cell['change']:+.1%}"])
+    return _table(["setting", *names, "change"], rows)
+
+
+def _curve(
+    validation: Mapping[str, Any], rows: Sequence[Sequence[float]], against: str, digits: int
+) -> list[str]:
+    """Tabulate iterations by objective and improvement; with settings, by mean change and loss of the worst one."""
+    if "cells" in validation:
+        changes = ([f"{at:.0f}", f"{mean:+.1%}", f"{-gain - mean:+.1%}"] for at, mean, gain in rows)
+        return _table(["iteration", "mean change", "worst setting, beyond its interval"], changes)
+    values = ([f"{at:.0f}", f"{value:.{digits}f}", f"{gain:+.1%}"] for at, value, gain in rows)
+    return _table(["iteration", validation["objective"], against], values)
+
+
 def _seeds(results: Sequence[Sequence[float]], objective: str, against: str, digits: int) -> list[str]:
     """Tabulate the results of several seeds, each on its own validation set."""
     _, values, improvements = zip(*results, strict=True)
     mean, better = mean_interval(values), mean_interval(improvements)
+    rows = [[f"{seed:.0f}", f"{value:.{digits}f}", f"{gain:+.1%}"] for seed, value, gain in results]
+    interval = f"{mean.mean:.{digits}f} ± {mean.half_width:.{digits}f}"
+    rows.append(["mean", interval, f"{better.mean:+.1%} ± {better.half_width:.1%}"])
     return [
         f"## With {len(results)} seeds",
         "",
         "The same training with other jobs, validation sets, first weights and choices; ± is half a 95 % confidence "
         "interval (Student's t).",
         "",
-        f"| seed | {objective} | {against} |",
-        "|---|---|---|",
-        *(f"| {seed:.0f} | {value:.{digits}f} | {gain:+.1%} |" for seed, value, gain in results),
-        f"| mean | {mean.mean:.{digits}f} ± {mean.half_width:.{digits}f} "
-        f"| {better.mean:+.1%} ± {better.half_width:.1%} |",
+        *_table(["seed", objective, against], rows),
         "",
     ]
 
@@ -158,7 +180,7 @@ def _surroundings(trained: Surroundings) -> list[str]:
     """Tabulate the training distribution."""
     known = {quantity: getattr(trained, quantity.name) for quantity in QUANTITIES}
     rows = (
-        f"| {quantity.title} | {' | '.join(number(quantity, value) for value in spread)} |"
+        [quantity.title, *(number(quantity, value) for value in spread)]
         for quantity, spread in known.items()
         if spread is not None
     )
@@ -168,43 +190,6 @@ def _surroundings(trained: Surroundings) -> list[str]:
         "",
         f"{kind} of jobs. `decima compare` tells where a cluster and its jobs are unlike that.",
         "",
-        "| | 5 % | median | 95 % |",
-        "|---|---|---|---|",
-        *rows,
+        *_table(["", "5 %", "median", "95 %"], rows),
         "",
     ]
-
-
-def _table(results: Mapping[str, Mapping[str, float]], measures: Sequence[str], digits: int) -> list[str]:
-    """Tabulate schedulers (rows) by measures (columns)."""
-    rows = (
-        f"| {name} | {' | '.join(f'{values[each]:.{digits}f}' for each in measures)} |"
-        for name, values in results.items()
-    )
-    return [f"| scheduler | {' | '.join(measures)} |", "|---" * (1 + len(measures)) + "|", *rows]
-
-
-def _grid(cells: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Tabulate settings (rows) by schedulers, with the policy's relative change."""
-    names = list(cells[0]["results"])
-    rows = (
-        f"| {cell['setting']} | {' | '.join(_short(cell['results'][name]) for name in names)} | {cell['change']:+.1%} |"
-        for cell in cells
-    )
-    return [f"| setting | {' | '.join(names)} | change |", "|---" * (2 + len(names)) + "|", *rows]
-
-
-def _grid_curve(rows: Sequence[Sequence[float]]) -> list[str]:
-    """Tabulate iterations by mean change and by the loss of the worst setting beyond its interval."""
-    return [
-        "| iteration | mean change | worst setting, beyond its interval |",
-        "|---|---|---|",
-        *(
-            f"| {iteration:.0f} | {mean:+.1%} | {-improvement - mean:+.1%} |"
-            for iteration, mean, improvement in rows
-        ),
-    ]
-
-
-def _short(time_s: float) -> str:
-    return f"{time_s:.{1 if time_s >= SMALL else 2}f}"

@@ -1,1 +1,6 @@
-"""Reinforcement learning of scheduling policies (Decima, SIGCOMM 2019, section 5.3)."""
+"""Reinforcement learning of scheduling policies on clusters (Decima, SIGCOMM 2019, section 5.3).
+
+In reading order: ``config`` (settings, with ``sections`` and ``settings``), ``train`` (an iteration from top to
+bottom), ``rollout`` (episodes and their samples), ``advantages`` (returns, GAE, baselines), ``reinforce`` and ``ppo``
+(updates), ``clone`` (behaviour cloning), ``validation``.
+"""

@@ -20,10 +20,11 @@ from decima.learning.cluster.train import ClusterTraining
 from decima.learning.grid.config import DeepRMConfig
 from decima.learning.grid.train import GridTraining
 from decima.learning.loop import CARD, CONFIG
-from decima.learning.metrics import IterationReport
+from decima.learning.metrics import IterationReport, read_metrics
 from decima.outputs import OutputError
 from decima.policy.errors import NotFiniteError, PolicyFileError
 from decima.settings import TrainingError, parse_settings
+from decima.workers.pool import map_in_order
 from tests.decima.learning.examples import Runs, stop_after
 
 
@@ -224,6 +225,8 @@ def test_a_run_that_was_cut_off_in_behaviour_cloning_ends_with_the_same_bits(run
         runs.trainer(config).run(on_progress=interrupt)
     left = load_checkpoint(runs.path())
     assert (left.iteration, left.best) == (-epochs_left, None)
+    assert ("cloning" in left.learner["optimisers"]) == (epochs_left < 3)
+    assert "cloning" not in load_checkpoint(runs.path("whole")).learner["optimisers"]
     assert not (runs.folder / "out" / "policy.npz").exists()
     runs.train(config, resume=True)
     runs.assert_same("whole", "out")
@@ -424,6 +427,24 @@ def test_a_checkpoint_that_does_not_fit_its_settings_is_refused(runs: Runs) -> N
             runs.trainer(config, resume=True)
         assert str(refused.value).startswith(f"{runs.path()}: does not fit its own settings: "), place
         assert message in str(refused.value)
+
+
+def test_cpu_time_counts_that_of_other_processes_and_of_earlier_runs(
+    runs: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = []
+
+    def elsewhere(*given: Any) -> tuple[list[Any], float]:
+        calls.append(given)
+        return map_in_order(*given)[0], 1000.0
+
+    monkeypatch.setattr("decima.learning.loop.map_in_order", elsewhere)
+    for iterations in (1, 3):
+        result = runs.train(runs.config(iterations=iterations), resume=True)
+        assert 0 < result.cpu_s - 1000 * len(calls) < 900
+    cpu_s = [row["cpu_s"] for row in read_metrics(runs.folder / "out" / "metrics.jsonl")]
+    assert cpu_s == sorted(cpu_s)
+    assert cpu_s[-1] == result.cpu_s
 
 
 def test_the_number_of_threads_is_given_back(tmp_path: Path) -> None:
