@@ -18,7 +18,7 @@ With ``NUMBA_DISABLE_JIT=1`` nothing is compiled, and everything runs as plain P
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
@@ -32,7 +32,7 @@ from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.environment import lookup_environment
 
-__all__ = ["ANY_ORDER", "compiled", "inner"]
+__all__ = ["ANY_ORDER", "compiled", "inner", "is_compiled", "mark_compiled"]
 
 
 #: ``fastmath`` for sums in any order, which lets the compiler use vectors.
@@ -235,3 +235,33 @@ def _digest(folder: Path) -> bytes:
     for path in sorted(folder.glob("*.py")):
         sources.update(path.read_bytes())
     return sources.digest()
+
+
+@compiled
+def _nothing():
+    pass
+
+
+def _marker(part: str, packages: Iterable[Path]) -> Path | None:
+    """The file that says that a part is compiled, beside the cache; None if nothing is compiled, or nothing kept."""
+    folder = getattr(getattr(_nothing, "_cache", None), "cache_path", None)
+    if folder is None:
+        return None
+    folders = sorted({file.parent for package in packages for file in package.rglob("*.py")})
+    target = repr((part, numba.__version__, _nothing.targetctx.codegen().magic_tuple()))
+    stamp = hashlib.sha256(b"".join([*map(_digest, folders), target.encode()])).hexdigest()
+    return Path(folder, f"{stamp[:32]}.compiled")
+
+
+def is_compiled(part: str, packages: Iterable[Path]) -> bool:
+    """Return whether ``mark_compiled`` was called for a part of the compiled code, and everything is as it was then."""
+    marker = _marker(part, packages)
+    return marker is None or marker.exists()
+
+
+def mark_compiled(part: str, packages: Iterable[Path]) -> None:
+    """Remember that a part is in the cache, until a source of the packages, Numba or the processor changes."""
+    marker = _marker(part, packages)
+    with suppress(OSError):
+        if marker is not None:
+            marker.touch()

@@ -24,6 +24,19 @@ settings.load_profile("same")
 SHARED = Path(os.environ.get("DECIMA_SHARED", Path(__file__).resolve().parents[2] / "shared"))
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Before the workers of a run of all tests start, compile what many of them need."""
+    is_worker, num_workers = hasattr(config, "workerinput"), config.getoption("numprocesses", 0)
+    if is_worker or not num_workers or config.args_source is not config.ArgsSource.TESTPATHS:
+        return
+    from decima.evaluation import compiling
+    from decima.evaluation.conditions import Conditions
+    from workloads import Workload, synthetic_profiles
+
+    jobs = Workload(synthetic_profiles(), None, "synthetic")
+    compiling.compile_parts(Conditions(jobs, num_jobs=3), compiling.COMPILED, num_workers)
+
+
 @pytest.fixture(scope="session")
 def shared() -> Callable[[str], Path]:
     """``shared("tpch")`` is a path under the shared data; the test is skipped where it is absent."""

@@ -14,7 +14,7 @@ from decima.cli.conditions import (
     conditions_options,
     options_without_effect,
 )
-from decima.cli.console import INTERRUPTED, PATIENCE_S, command_line, end, progress, report
+from decima.cli.console import INTERRUPTED, PATIENCE_S, Tell, command_line, end, progress, report, say
 from decima.cli.options import (
     AT_LEAST_ONE,
     FILE,
@@ -134,7 +134,7 @@ def compare(
     prepare_outputs(out, json_file, csv_file, report_file, trace_file, animation_file)
     try:
         with progress(PATIENCE_S) as tell:
-            comparison.run(workers, partial(tell, "Comparing"))
+            comparison.run(workers, partial(tell, "Comparing"), partial(_on_compile, tell))
     except KeyboardInterrupt:
         interrupted = True
     if comparison.finished:
@@ -185,6 +185,12 @@ def compare(
     if interrupted:
         finished = f"{len(comparison.finished)} of {conditions.num_experiments} experiments finished"
         end(f"interrupted, {finished}", INTERRUPTED)
+
+
+def _on_compile(tell: Tell, done: int, total: int) -> None:
+    if done == 0:
+        say("Compiling the simulator and the schedulers, once after an installation.", err=True)
+    tell("Compiling", done, total)
 
 
 def _explained(comparison: Comparison) -> Explanation | None:

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from decima.evaluation.compiling import compile_parts
 from decima.evaluation.conditions import CompareError, Conditions
 from decima.evaluation.fit import best_fit, misfits
 from decima.evaluation.intervals import Interval, mean_interval
@@ -142,9 +143,14 @@ class Comparison:
 
     # ---- running ---------------------------------------------------------------------------------------
 
-    def run(self, workers: int | str | None = None, on_step: OnStep = lambda done, total: None) -> None:
+    def run(
+        self,
+        workers: int | str | None = None,
+        on_step: OnStep = lambda done, total: None,
+        on_compile: OnStep = lambda done, total: None,
+    ) -> None:
         """Run what has not finished; see ``run_comparisons``."""
-        run_comparisons([self], workers, on_step)
+        run_comparisons([self], workers, on_step, on_compile)
 
     def add(self, scheduler: str, runs: Mapping[int, Run]) -> None:
         """Let a scheduler take part that ran elsewhere; its runs by seed."""
@@ -382,6 +388,7 @@ def run_comparisons(
     comparisons: Sequence[Comparison],
     workers: int | str | None = None,
     on_step: OnStep = lambda done, total: None,
+    on_compile: OnStep = lambda done, total: None,
 ) -> None:
     """Run what has not finished of some comparisons.
 
@@ -389,6 +396,7 @@ def run_comparisons(
         comparisons: they get their results as those are ready.
         workers: see ``check_workers``; a process for each CPU if omitted.
         on_step: called in this process after each piece of work, with how many are done and how many there are.
+        on_compile: progress callback while code is compiled for the first time, see ``compile_parts``.
 
     Raises:
         CompareError: a scheduler failed.
@@ -405,7 +413,10 @@ def run_comparisons(
     num_pieces = sum(1 for number, each in numbered for _ in each._pieces(number))
     done, total = itertools.count(1), len(training) + num_pieces
     shared = [(each.conditions, each.schedulers, each._objects, each._grids) for each in comparisons]
-    with make_workers(shared, workers or available_cpus(), max(len(training), num_pieces)) as team:
+    workers = workers or available_cpus()
+    specs = [spec for each in comparisons for spec in each.schedulers.values()]
+    compile_parts(comparisons[0].conditions, specs, workers, on_compile)
+    with make_workers(shared, workers, max(len(training), num_pieces)) as team:
         for number, seed, family, sweep_of_seed in team.map(_train, training):
             comparisons[number]._sweeps[family, seed] = sweep_of_seed
             on_step(next(done), total)

@@ -147,6 +147,19 @@ def test_where_there_is_no_folder_to_keep_anything_in_everything_is_compiled(
     assert call(monkeypatch) == (2, False)
 
 
+def test_a_part_is_compiled_until_a_source_changes(
+    folder: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module._nothing._cache, "_cache_path", str(tmp_path_factory.mktemp("kept")))
+    assert not module.is_compiled("part", [folder])
+    module.mark_compiled("part", [folder])
+    assert module.is_compiled("part", [folder])
+    assert not module.is_compiled("other", [folder])
+    (folder / "callee.py").write_text(CALLEE.format(21))
+    module._digest.cache_clear()
+    assert not module.is_compiled("part", [folder])
+
+
 def compiled_code(module: ModuleType) -> dict[str, Path]:
     """The compiled functions that a module knows, and the folder of each."""
     known = list(vars(module).values())

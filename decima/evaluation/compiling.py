@@ -1,0 +1,77 @@
+"""Compile what schedulers need before workers share the episodes, so that no worker waits for another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from decima.evaluation.run import Run
+from decima.registry import make_scheduler
+from decima.workers.pool import make_workers
+from simulator import compiled
+from simulator.cluster.episode import run_episode
+from simulator.compiled import is_compiled, mark_compiled
+from workloads.arrivals import JobSequence
+
+if TYPE_CHECKING:
+    from decima.evaluation.conditions import Conditions
+    from simulator.cluster.config import ClusterConfig
+
+__all__ = ["compile_parts"]
+
+#: Folders of the packages that have compiled code.
+PACKAGES = (Path(__file__).parents[1], Path(compiled.__file__).parent)
+#: Part of the compiled code that all schedulers need.
+ENGINE = "engine"
+#: Schedulers with compiled code, slowest to compile first.
+COMPILED = ("decima", "priced-srpt", "profiled-srpt", "lookahead", "graphene", "sjf-cp")
+#: Number of processes that compile. More would wait for each other, since one folder is compiled by one process.
+MOST = 2
+#: Number of jobs in the episode that makes a part compile.
+NUM_JOBS = 3
+
+
+def compile_parts(
+    conditions: Conditions,
+    schedulers: Iterable[str],
+    workers: int | str,
+    on_step: Callable[[int, int], None] = lambda done, total: None,
+) -> None:
+    """Compile the engine and the schedulers, unless the cache has them.
+
+    A short episode makes the functions compile for the types that they are called with. Schedulers decide in
+    the simulator that is not compiled, so that they compile at the same time as the engine.
+
+    Args:
+        conditions: evaluation setting whose cluster and smallest jobs the episode has.
+        schedulers: names of schedulers, see ``decima.registry.make_scheduler``.
+        workers: number of processes that may compile at the same time; workers of Ray compile what they need.
+        on_step: progress callback, called with the number of compiled parts and of all parts; not called if
+            the cache has everything.
+    """
+    named = {each.partition(":")[0].partition(",")[0]: each for each in schedulers}
+    parts = {ENGINE: "fair", **{name: named[name] for name in COMPILED if name in named}}
+    missing = [(part, scheduler) for part, scheduler in parts.items() if not is_compiled(part, PACKAGES)]
+    if not missing or isinstance(workers, str):
+        return
+    on_step(0, len(missing))
+    jobs = conditions.sequence(conditions.seed)
+    num_tasks = np.array([sum(stage.num_tasks for stage in profile.stages) for profile in jobs.profiles])
+    small = tuple(jobs.profiles[job] for job in np.argsort(num_tasks)[:NUM_JOBS])
+    arrival_ms = np.arange(len(small), dtype=np.float64) * conditions.cluster.moving_delay_ms
+    shared = conditions.cluster, JobSequence(small, arrival_ms, jobs.seed)
+    with make_workers(shared, workers, min(MOST, len(missing))) as team:
+        for done, part in enumerate(team.map(_compile, missing), 1):
+            mark_compiled(part, PACKAGES)
+            on_step(done, len(missing))
+
+
+def _compile(shared: tuple[ClusterConfig, JobSequence], item: tuple[str, str]) -> str:
+    (cluster, sequence), (part, scheduler) = shared, item
+    engine: Literal["compiled", "simpy"] = "compiled" if part == ENGINE else "simpy"
+    Run.of(run_episode(replace(cluster, engine=engine), sequence, make_scheduler(scheduler)))
+    return part

@@ -1,0 +1,56 @@
+"""What schedulers need is compiled before episodes run, once."""
+
+from __future__ import annotations
+
+import numba
+import pytest
+
+from decima.evaluation import compiling
+from decima.evaluation.comparison import Comparison
+from decima.evaluation.conditions import Conditions
+from decima.policy.compiled import network
+from decima.schedulers import priced_srpt
+from simulator.cluster.engine import commands
+from workloads import Workload, synthetic_profiles
+
+CONDITIONS = Conditions(Workload(synthetic_profiles(), None, "synthetic"), num_jobs=3, num_experiments=1)
+
+
+@pytest.fixture
+def compiled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The parts that are in the cache; none at first."""
+    parts: list[str] = []
+    monkeypatch.setattr(compiling, "is_compiled", lambda part, packages: part in parts)
+    monkeypatch.setattr(compiling, "mark_compiled", lambda part, packages: parts.append(part))
+    return parts
+
+
+def test_parts_that_are_not_compiled_are_compiled_before_the_episodes(compiled: list[str]) -> None:
+    steps: list[tuple[str, int, int]] = []
+    for _ in range(2):
+        Comparison(CONDITIONS, ["fifo", "priced-srpt", "decima:general,guard=off"]).run(
+            1,
+            lambda done, total: steps.append(("run", done, total)),
+            lambda done, total: steps.append(("compile", done, total)),
+        )
+    assert compiled == [compiling.ENGINE, "decima", "priced-srpt"]
+    runs = [("run", done, 3) for done in (1, 2, 3)]
+    assert steps == [*(("compile", done, 3) for done in range(4)), *runs, *runs]
+
+
+@pytest.mark.usefixtures("compiled")
+def test_workers_of_ray_compile_what_they_need() -> None:
+    compiling.compile_parts(CONDITIONS, ["fifo"], "ray:2", lambda done, total: pytest.fail("compiled here"))
+
+
+@pytest.mark.skipif(numba.config.DISABLE_JIT, reason="nothing is compiled")
+@pytest.mark.usefixtures("compiled")
+def test_the_episode_that_compiles_calls_what_all_others_call() -> None:
+    """For the same types: an experiment compiles nothing more."""
+    entries = (commands.observe, commands.run_tasks, network.act, priced_srpt._choose)
+    schedulers = ["fifo", "priced-srpt", "decima:general"]
+    compiling.compile_parts(CONDITIONS, schedulers, 1)
+    before = [list(entry.overloads) for entry in entries]
+    assert all(before)
+    Comparison(CONDITIONS, schedulers).run(1)
+    assert [list(entry.overloads) for entry in entries] == before
