@@ -258,9 +258,9 @@ def _train_command(policy: str, conditions: Conditions, options: dict[str, Any])
 
 def _one_setting(conditions: Conditions, options: dict[str, Any]) -> dict[str, object]:
     """Settings of the recipe general that leave one setting of its many: this one."""
-    from decima.evaluation.fit import met_by
+    from decima.evaluation.fit import evaluation_setting
 
-    here = met_by(conditions)
+    here = evaluation_setting(conditions)
     source = options["workload"] or options["profiles"] or "tpch"
     wanted: dict[str, object] = {
         "start": "general",

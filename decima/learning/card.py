@@ -10,8 +10,8 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from decima.evaluation.intervals import mean_interval
+from decima.policy.distribution import QUANTITIES, Distribution, format_quantity
 from decima.policy.files import TRAINED_ON
-from decima.policy.surroundings import QUANTITIES, Surroundings, number
 
 __all__ = ["BEFORE", "SEEDS", "policy_card", "previous_trainings"]
 
@@ -86,7 +86,7 @@ def policy_card(name: str, about: Mapping[str, Any]) -> str:
         *_curve(validation, rows, against, digits),
         "",
         *(_seeds(about[SEEDS], validation["objective"], against, digits) if SEEDS in about else ()),
-        *(_surroundings(Surroundings.model_validate(about[TRAINED_ON])) if TRAINED_ON in about else ()),
+        *(_distribution(Distribution.model_validate(about[TRAINED_ON])) if TRAINED_ON in about else ()),
         "## Settings",
         "",
         "```yaml",
@@ -176,11 +176,11 @@ def _seeds(results: Sequence[Sequence[float]], objective: str, against: str, dig
     ]
 
 
-def _surroundings(trained: Surroundings) -> list[str]:
+def _distribution(trained: Distribution) -> list[str]:
     """Tabulate the training distribution."""
     known = {quantity: getattr(trained, quantity.name) for quantity in QUANTITIES}
     rows = (
-        [quantity.title, *(number(quantity, value) for value in spread)]
+        [quantity.title, *(format_quantity(quantity, value) for value in spread)]
         for quantity, spread in known.items()
         if spread is not None
     )

@@ -1,5 +1,6 @@
 from .compiled.graphs import Graphs
 from .config import PRESETS, Feature, PolicyConfig
+from .distribution import Distribution
 from .encoder import Embeddings, Encoder, GraphTensors
 from .errors import NotFiniteError, PolicyFileError
 from .features import Featurizer, JobFeature, StageFeature
@@ -8,12 +9,12 @@ from .heads import LimitHead, StageHead
 from .parts import PartError, allow_parts
 from .policy import Policy
 from .scheduler import Actor, Choices, NeuralScheduler
-from .surroundings import Surroundings
 
 __all__ = [
     "PRESETS",
     "Actor",
     "Choices",
+    "Distribution",
     "Embeddings",
     "Encoder",
     "Feature",
@@ -30,7 +31,6 @@ __all__ = [
     "PolicyFileError",
     "StageFeature",
     "StageHead",
-    "Surroundings",
     "allow_parts",
     "load_actor",
     "load_policy",

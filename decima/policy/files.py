@@ -22,10 +22,10 @@ from pydantic import BaseModel, ValidationError
 from decima import policy
 from decima.outputs import atomic_path
 from decima.policy.config import DECIMA_SIM_POLICY, PolicyConfig
+from decima.policy.distribution import Distribution
 from decima.policy.errors import PolicyFileError
 from decima.policy.parts import is_allowed
 from decima.policy.shipped import SHIPPED
-from decima.policy.surroundings import Surroundings
 from decima.settings import first_problem
 from workloads.errors import did_you_mean
 from workloads.reading import open_regular
@@ -151,7 +151,7 @@ def read_about(path: str | Path) -> dict[str, Any]:
     return _head(path, arrays)[1] if HEAD in arrays else {}
 
 
-def read_trained_on(path: str | Path) -> Surroundings | None:
+def read_trained_on(path: str | Path) -> Distribution | None:
     """Return the training distribution of a policy; None if its file does not have one.
 
     Args:
@@ -161,7 +161,7 @@ def read_trained_on(path: str | Path) -> Surroundings | None:
         PolicyFileError: see ``read_about``.
     """
     about = read_about(path)
-    return Surroundings.model_validate(about[TRAINED_ON]) if TRAINED_ON in about else None
+    return Distribution.model_validate(about[TRAINED_ON]) if TRAINED_ON in about else None
 
 
 def _read(path: Path) -> tuple[PolicyConfig, dict[str, NDArray[Any]]]:
@@ -182,7 +182,7 @@ def _read(path: Path) -> tuple[PolicyConfig, dict[str, NDArray[Any]]]:
 def _head(path: Path, arrays: Mapping[str, NDArray[Any]]) -> tuple[PolicyConfig, dict[str, Any]]:
     config, about = read_head(path, arrays, HEAD, VERSION)
     if TRAINED_ON in about:
-        _checked(path, Surroundings, about[TRAINED_ON], f"about.{TRAINED_ON}")
+        _checked(path, Distribution, about[TRAINED_ON], f"about.{TRAINED_ON}")
     return _checked(path, PolicyConfig, config, "policy config"), about
 
 

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from decima.evaluation.fit import surroundings
+from decima.evaluation.fit import evaluation_setting
 from decima.evaluation.intervals import Interval, mean_interval
 from decima.evaluation.tuning import HINDSIGHT
 from decima.learning.cluster.advantages import Advantages
@@ -300,7 +300,7 @@ class ClusterTraining(TrainingLoop[TrainingConfig]):
         """Training distribution; the same at every checkpoint, and it takes a while to measure."""
         measured = MEASURED if self.config.settings is None else MEASURED_SETTINGS
         seeds = self.config.training_seeds[:measured]
-        return surroundings(self._conditions, seeds).model_dump(mode="json", exclude_none=True)
+        return evaluation_setting(self._conditions, seeds).model_dump(mode="json", exclude_none=True)
 
     def _about(self) -> dict[str, Any]:
         return {TRAINED_ON: self._trained_on}

@@ -12,7 +12,7 @@ import pytest
 
 from decima.evaluation import fit
 from decima.evaluation.conditions import Conditions
-from decima.evaluation.fit import best_fit, misfits, surroundings
+from decima.evaluation.fit import best_fit, evaluation_setting, misfits
 from decima.policy.errors import PolicyFileError
 from decima.policy.files import read_trained_on, save_policy
 from decima.policy.policy import Policy
@@ -54,7 +54,7 @@ def published(shared: Callable[[str], Path]) -> Workload:
 @pytest.fixture
 def narrow(tmp_path: Path) -> Path:
     """A policy that met batches of 20 embedded TPC-H jobs on 50 executors, and nothing else."""
-    about = {"trained_on": surroundings(here(), range(1000, 1020)).model_dump(mode="json")}
+    about = {"trained_on": evaluation_setting(here(), range(1000, 1020)).model_dump(mode="json")}
     return saved(tmp_path / "narrow.npz", about)
 
 
@@ -123,7 +123,7 @@ def test_jobs_that_arrive_exactly_are_looked_at_window_by_window() -> None:
     sequence = trace_arrivals(workload.profiles[:6], [0.0, 1.0, 10_000.0, 20_000.0, 30_000.0, 40_000.0])
     exact = here(replace(workload, sequence=sequence), num_experiments=3, window_ms=5000.0)
     assert [len(exact.sequence(seed)) for seed in fit._some_seeds(exact)] == [2, 1, 1]
-    assert surroundings(exact, exact.seeds).load is not None
+    assert evaluation_setting(exact, exact.seeds).load is not None
     assert fit._some_seeds(here(replace(workload, sequence=sequence))) == list(range(20))
 
 
@@ -208,7 +208,7 @@ def saved(path: Path, about: dict[str, Any]) -> Path:
 def test_a_file_that_does_not_say_cannot_be_judged(tmp_path: Path) -> None:
     unknown = here(executors=5000, delay_s=0)
     assert misfits(saved(tmp_path / "silent.npz", {}), unknown) == []
-    about = {"trained_on": surroundings(here(), [1]).model_dump(mode="json")}
+    about = {"trained_on": evaluation_setting(here(), [1]).model_dump(mode="json")}
     assert misfits(saved(tmp_path / "telling.npz", about), unknown) != []
     assert misfits(str(tmp_path / "telling.npz"), here()) == []
 

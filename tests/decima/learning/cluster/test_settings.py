@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from decima.evaluation.fit import misfits, surroundings
+from decima.evaluation.fit import evaluation_setting, misfits
 from decima.learning.cluster.advantages import Advantages, relative_scale
 from decima.learning.cluster.config import TrainingConfig, read_config
 from decima.learning.cluster.rollout import (
@@ -26,9 +26,9 @@ from decima.learning.cluster.settings import SettingsConditions, SettingsSection
 from decima.learning.cluster.train import ClusterTraining
 from decima.learning.loop import CARD
 from decima.learning.metrics import read_metrics
+from decima.policy.distribution import out_of_distribution
 from decima.policy.files import read_about, read_trained_on
 from decima.policy.policy import Policy
-from decima.policy.surroundings import outside
 from decima.registry import make_scheduler
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.episode import make_cluster
@@ -335,15 +335,15 @@ def test_what_it_was_trained_on_is_of_many_settings(tmp_path: Path) -> None:
 
 def test_batches_are_held_against_batches_and_streams_against_streams() -> None:
     chosen = conditions(MANY.model_copy(update={"stream_jobs": 20.0}))
-    both = surroundings(chosen, range(60))
+    both = evaluation_setting(chosen, range(60))
     assert both.arrivals == "both"
     large, dense = (
-        surroundings(conditions(MANY.model_copy(update=changes)), range(60))
+        evaluation_setting(conditions(MANY.model_copy(update=changes)), range(60))
         for changes in (
             {"batches": 1.0, "batch_jobs": 2000.0},
             {"batches": 0.0, "stream_jobs": 20.0, "load": 100.0},
         )
     )
-    assert [words.split()[0] for words in outside(both, large)] == ["batches"]
-    assert [words[:6] for words in outside(both, dense)] == ["a load"]
-    assert outside(both, surroundings(chosen, range(60, 120))) == []
+    assert [words.split()[0] for words in out_of_distribution(both, large)] == ["batches"]
+    assert [words[:6] for words in out_of_distribution(both, dense)] == ["a load"]
+    assert out_of_distribution(both, evaluation_setting(chosen, range(60, 120))) == []

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from decima.evaluation.fit import misfits, surroundings
+from decima.evaluation.fit import evaluation_setting, misfits
 from decima.learning.checkpoint import load_checkpoint
 from decima.learning.cluster.config import TrainingConfig
 from decima.learning.cluster.ppo import PPO
@@ -73,7 +73,7 @@ def test_the_policy_says_what_it_was_trained_on(tmp_path: Path) -> None:
     result = train(config, tmp_path / "out")
     trained, conditions = read_trained_on(result.policy_file), config.conditions()
     assert trained is not None
-    assert trained == surroundings(conditions, config.training_seeds)
+    assert trained == evaluation_setting(conditions, config.training_seeds)
     assert (trained.executors.middle, trained.stages.middle, trained.load) == (4, 2, None)
     assert misfits(result.policy_file, conditions) == []
     assert misfits(result.policy_file, replace(conditions, cluster=ClusterConfig(400)))

@@ -1,8 +1,7 @@
-"""What a policy was trained on, in a few numbers, and what of its surroundings elsewhere is unlike that.
+"""Training distributions: a cluster and its jobs in a few numbers, and what is out of distribution.
 
-A network says nothing of where it can be trusted. What a policy file may say, ``trained_on``, is told here: how many
-executors there were, how long they took to move, how large jobs were and how long their tasks. Numbers of jobs are
-quantiles, so that one odd job says nothing.
+A network does not say where it can be trusted. A policy file may say it: ``trained_on`` is the distribution of its
+training clusters and jobs. Quantities of jobs are quantiles, so that a single odd job does not matter.
 """
 
 from __future__ import annotations
@@ -20,39 +19,48 @@ from simulator.cluster.alone import known_sequence
 from simulator.cluster.config import ClusterConfig
 from workloads.arrivals import JobSequence
 
-__all__ = ["QUANTITIES", "Quantity", "Spread", "Surroundings", "alike", "measure", "number", "outside"]
+__all__ = [
+    "QUANTITIES",
+    "Distribution",
+    "Quantity",
+    "Spread",
+    "format_quantity",
+    "is_similar",
+    "out_of_distribution",
+    "summarise",
+]
 
-#: Of jobs, and of loads of sequences: what ``Spread`` has.
+#: Quantiles of a ``Spread``.
 QUANTILES = (0.05, 0.5, 0.95)
-#: Digits that are kept; they are for people too.
+#: Significant digits that are kept.
 DIGITS = 4
 
 _Number = Annotated[float, Field(ge=0, allow_inf_nan=False, strict=True)]
 
 
 class Spread(NamedTuple):
-    """How something is distributed: the quantiles 5 %, 50 % and 95 %; all the same where there is one value only."""
+    """The quantiles 5 %, 50 % and 95 % of a quantity."""
 
     low: _Number
     middle: _Number
     high: _Number
 
 
-class Surroundings(BaseModel):
-    """A cluster and its jobs in a few numbers, or several clusters with theirs.
+class Distribution(BaseModel):
+    """Clusters and their jobs as quantiles: training distribution of a policy, or setting of an evaluation.
 
     Attributes:
-        arrivals: all jobs at one time, a stream of them, or at times the one and at times the other.
-        executors: of all classes together.
-        classes: of executors.
+        arrivals: all jobs at one time, a stream of jobs, or both kinds of sequences.
+        executors: number of executors of all classes.
+        classes: number of executor classes.
         moving_delay_s: time that an executor needs to move to another job, s.
-        stages: of a job.
-        tasks: of a job.
+        stages: number of stages of a job.
+        tasks: number of tasks of a job.
         task_s: mean duration of a job's tasks, s.
-        work_s: of a job: tasks times their mean duration, s.
+        work_s: tasks of a job times their mean duration, s.
         delay_tasks: moving delay over the mean duration of a job's tasks.
-        jobs: of a batch; none if there are only streams.
-        load: of a stream: work that arrives per time, over what the executors can do; none if there are only batches.
+        jobs: number of jobs of a batch; None if there are only streams.
+        load: arriving work of a stream per time and executor; None if there are only batches.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -70,7 +78,7 @@ class Surroundings(BaseModel):
     load: Spread | None = None
 
     @model_validator(mode="after")
-    def _check(self) -> Surroundings:
+    def _check(self) -> Distribution:
         for name, spread in self.spreads():
             if not spread.low <= spread.middle <= spread.high:
                 raise ValueError(f"{name}: expected ascending numbers, got {list(spread)}")
@@ -81,7 +89,7 @@ class Surroundings(BaseModel):
         return self
 
     def spreads(self) -> Iterator[tuple[str, Spread]]:
-        """Every quantity that there is, by name."""
+        """Yield each quantity that is not None, with its name."""
         for quantity in QUANTITIES:
             spread = getattr(self, quantity.name)
             if spread is not None:
@@ -89,15 +97,15 @@ class Surroundings(BaseModel):
 
 
 class Quantity(NamedTuple):
-    """One number of ``Surroundings``, and how far it may be from what a policy was trained on.
+    """One quantity of a ``Distribution``, and how far out of it a policy can be trusted.
 
     Attributes:
-        name: of the attribute.
-        title: what it is, for tables.
-        text: what it is like, for sentences.
-        down: the middle may be so many times below the low end of the training.
-        up: the middle may be so many times above its high end.
-        shares: the numbers are shares, and told in percent.
+        name: name of the attribute.
+        title: title in tables.
+        text: pattern for sentences.
+        down: the median may be this many times below the 5 % quantile of the training.
+        up: the median may be this many times above the 95 % quantile of the training.
+        shares: whether it is a share, shown in percent.
     """
 
     name: str
@@ -108,15 +116,14 @@ class Quantity(NamedTuple):
     shares: bool = False
 
 
-#: A job in 20 may lie so many times farther above than the middle may; not measured, only far.
+#: The 95 % quantile may be this many times farther above than the median; not measured, only far.
 TAIL = 4.0
-#: Where surroundings are alike, a quantile of one is at most so many times that of the other: low end, middle and high
-#: end. The ends of some hundred jobs are much a matter of chance.
-LIKENESS = Spread(2.5, 1.4, 2.5)
-#: Tolerances follow from what policies that met TPC-H on 50 executors, in batches of 20 or in streams, do elsewhere:
-#: mean JCT against the rule ``profiled-srpt`` on the same three sequences. Jobs are embedded TPC-H in batches of 20 and
-#: streams 4 s apart, unless told otherwise. What costs some 10 % at most is inside; what costs more is outside, and so
-#: is what is far from all that was measured.
+#: Largest ratios of the three quantiles of similar distributions. The outer quantiles of some hundred jobs vary a lot.
+SIMILARITY = Spread(2.5, 1.4, 2.5)
+#: Tolerances follow from the results of policies that were trained on TPC-H with 50 executors, in batches of 20 or
+#: in streams: mean JCT against the rule ``profiled-srpt`` on the same three sequences. Jobs are embedded TPC-H in
+#: batches of 20 and streams 4 s apart, unless stated. A loss of at most about 10 % is inside the distribution; a larger
+#: one is outside, and so is any value far from all that was measured.
 #:
 #: - Executors (trained on 50): batches +12 % on 10, +1 % on 25, -4 % on 100, +4 % on 200; +13 % on 250, +36 % on 500,
 #:   +52 % on 5. With published profiles 0 % on 10, +3 % on 200.
@@ -146,14 +153,13 @@ QUANTITIES = (
 )
 
 
-def measure(places: Iterable[tuple[ClusterConfig, JobSequence]]) -> Surroundings:
-    """What a policy meets there.
+def summarise(samples: Iterable[tuple[ClusterConfig, JobSequence]]) -> Distribution:
+    """Summarise clusters and workloads as quantiles (number of tasks, task time, load, ...).
 
     Args:
-        places: sequences, each with the cluster where it runs; at least one, a few of those that can be drawn are
-            enough.
+        samples: sequences, each with the cluster where it runs; at least one. A few samples are enough.
     """
-    met = [(cluster, known_sequence(sequence, cluster)) for cluster, sequence in places]
+    met = [(cluster, known_sequence(sequence, cluster)) for cluster, sequence in samples]
     jobs = [(cluster, profile) for cluster, sequence in met for profile in sequence.profiles]
     tasks = np.array([profile.num_tasks for _, profile in jobs], dtype=np.float64)
     work_ms = np.array([profile.work_ms for _, profile in jobs])
@@ -167,7 +173,7 @@ def measure(places: Iterable[tuple[ClusterConfig, JobSequence]]) -> Surroundings
         for (_, sequence), load in zip(met, loads, strict=True)
         if load is None and (len(sequence) > 1 or not streams)
     ]
-    return Surroundings(
+    return Distribution(
         arrivals="batch" if not streams else "both" if batches else "stream",
         executors=_spread([cluster.num_executors for cluster, _ in met]),
         classes=_spread([len(cluster.executor_classes) for cluster, _ in met]),
@@ -182,12 +188,15 @@ def measure(places: Iterable[tuple[ClusterConfig, JobSequence]]) -> Surroundings
     )
 
 
-def outside(trained: Surroundings, here: Surroundings) -> list[str]:
-    """What lies outside of what a policy was trained on, in a few words each; see ``QUANTITIES``.
+def out_of_distribution(trained: Distribution, here: Distribution) -> list[str]:
+    """List the quantities that are out of the training distribution, see ``QUANTITIES``.
 
     Args:
-        trained: what it was trained on.
-        here: what it meets.
+        trained: training distribution.
+        here: evaluation setting.
+
+    Returns:
+        One short message per quantity; empty if all are inside.
 
     Example:
         ``["jobs have 28 stages, trained on 2 to 6"]``
@@ -207,37 +216,37 @@ def outside(trained: Surroundings, here: Surroundings) -> list[str]:
     return list(found.values())
 
 
-def alike(trained: Surroundings, here: Surroundings) -> bool:
-    """Whether all that ``here`` can be told by is what a policy was trained on, to within ``LIKENESS``.
+def is_similar(trained: Distribution, here: Distribution) -> bool:
+    """Whether a setting is like the training distribution in every quantity, to within ``SIMILARITY``.
 
     Args:
-        trained: what it was trained on.
-        here: what it meets.
+        trained: training distribution.
+        here: evaluation setting.
     """
     if trained.arrivals != here.arrivals:
         return False
     return all(
         known / times <= met <= known * times
         for name, spread in trained.spreads()
-        for known, met, times in zip(spread, getattr(here, name), LIKENESS, strict=True)
+        for known, met, times in zip(spread, getattr(here, name), SIMILARITY, strict=True)
     )
 
 
 def _words(quantity: Quantity, trained: Spread, value: float) -> str:
-    low, high = number(quantity, trained.low), number(quantity, trained.high)
+    low, high = format_quantity(quantity, trained.low), format_quantity(quantity, trained.high)
     known = low if low == high else f"{low} to {high}"
-    return f"{quantity.text.format(number(quantity, value))}, trained on {known}"
+    return f"{quantity.text.format(format_quantity(quantity, value))}, trained on {known}"
 
 
-def number(quantity: Quantity, value: float) -> str:
-    """A quantity as people are shown it: two digits, whole numbers whole."""
+def format_quantity(quantity: Quantity, value: float) -> str:
+    """Format a quantity for display: two significant digits; integers in full."""
     if quantity.shares:
         return f"{value:,.0%}"
     return f"{value:,.0f}" if value >= 10 or value == int(value) else f"{value:.2g}"
 
 
 def _load(cluster: ClusterConfig, sequence: JobSequence) -> float | None:
-    """Work of all jobs but the last over what the executors can do until that arrives; none for a batch."""
+    """Work of all jobs but the last, over the executor time until the last arrives; None for a batch."""
     span_ms = float(sequence.arrival_ms[-1] - sequence.arrival_ms[0])
     if span_ms <= 0:
         return None

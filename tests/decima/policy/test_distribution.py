@@ -12,7 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from decima.policy.surroundings import QUANTITIES, TAIL, Surroundings, measure, number, outside
+from decima.policy.distribution import (
+    QUANTITIES,
+    TAIL,
+    Distribution,
+    format_quantity,
+    out_of_distribution,
+    summarise,
+)
 from simulator.cluster.config import ClusterConfig, ExecutorClass
 from tests.simulator.cluster.build import chain, jobs, stage
 from workloads.arrivals import batch_arrivals
@@ -40,13 +47,13 @@ STREAM = {name: value for name, value in BATCH.items() if name != "jobs"} | {
 }
 
 
-def made(given: dict[str, Any] = BATCH, **changes: Any) -> Surroundings:
-    return Surroundings(**{**given, **changes})
+def made(given: dict[str, Any] = BATCH, **changes: Any) -> Distribution:
+    return Distribution(**{**given, **changes})
 
 
 def test_a_batch_is_measured() -> None:
-    found = measure([(CLUSTER, jobs(JOB, JOB)), (CLUSTER, jobs(JOB, JOB))])
-    assert found == Surroundings(
+    found = summarise([(CLUSTER, jobs(JOB, JOB)), (CLUSTER, jobs(JOB, JOB))])
+    assert found == Distribution(
         arrivals="batch",
         executors=(10, 10, 10),
         classes=(1, 1, 1),
@@ -63,19 +70,19 @@ def test_a_batch_is_measured() -> None:
 
 def test_the_load_of_a_stream_is_the_work_that_arrives_over_what_the_executors_can_do() -> None:
     """Two jobs of 40 s come in the 16 s before the last; ten executors do 160 s of work in that time."""
-    found = measure([(CLUSTER, jobs(JOB, JOB, JOB, at=[2000.0, 5000.0, 18_000.0]))])
+    found = summarise([(CLUSTER, jobs(JOB, JOB, JOB, at=[2000.0, 5000.0, 18_000.0]))])
     assert (found.arrivals, found.jobs, found.load) == ("stream", None, (0.5, 0.5, 0.5))
 
 
 def test_executors_of_all_classes_count() -> None:
     cluster = ClusterConfig(executor_classes=(ExecutorClass(3, memory=0.5), ExecutorClass(4)))
-    found = measure([(cluster, jobs(JOB))])
+    found = summarise([(cluster, jobs(JOB))])
     assert (found.executors.middle, found.classes.middle) == (7, 2)
 
 
 def test_quantiles_are_told_so_that_one_odd_job_says_nothing() -> None:
     profiles = [chain(stage(tasks, 100.0)) for tasks in range(1, 100)]
-    found = measure([(CLUSTER, jobs(*profiles, chain(stage(10**6, 100.0))))])
+    found = summarise([(CLUSTER, jobs(*profiles, chain(stage(10**6, 100.0))))])
     assert found.tasks == tuple(np.quantile([*range(1, 100), 10**6], [0.05, 0.5, 0.95]).round(2))
     assert found.tasks.high < 100
 
@@ -83,15 +90,15 @@ def test_quantiles_are_told_so_that_one_odd_job_says_nothing() -> None:
 @pytest.mark.parametrize("rest_ms", [0.0, 1e13])
 def test_durations_without_measure_can_be_written_to_a_file(rest_ms: float) -> None:
     profile = chain(stage(30, rest_ms))
-    found = measure([(CLUSTER, jobs(profile, profile, at=[0.0, 1.0]))])
-    again = Surroundings.model_validate(json.loads(json.dumps(found.model_dump(mode="json"))))
+    found = summarise([(CLUSTER, jobs(profile, profile, at=[0.0, 1.0]))])
+    again = Distribution.model_validate(json.loads(json.dumps(found.model_dump(mode="json"))))
     assert again == found
     assert all(math.isfinite(value) for _, spread in found.spreads() for value in spread)
 
 
 def test_the_same_jobs_give_the_same_numbers() -> None:
     one, other = (
-        measure((CLUSTER, batch_arrivals(synthetic_profiles(), 20, seed)) for seed in range(3))
+        summarise((CLUSTER, batch_arrivals(synthetic_profiles(), 20, seed)) for seed in range(3))
         for _ in range(2)
     )
     assert one == other
@@ -105,7 +112,7 @@ _SPREADS = st.lists(st.floats(0, 1e9), min_size=3, max_size=3).map(sorted)
 @given(values=st.fixed_dictionaries({name: _SPREADS for name in BATCH if name != "arrivals"}))
 def test_whoever_was_trained_there_fits(values: dict[str, list[float]]) -> None:
     there = made(**values)
-    assert outside(there, there) == []
+    assert out_of_distribution(there, there) == []
 
 
 @pytest.mark.parametrize("quantity", QUANTITIES, ids=lambda quantity: quantity.name)
@@ -116,8 +123,10 @@ def test_the_middle_may_be_some_times_farther_than_the_ends(quantity: Any) -> No
     if math.isfinite(quantity.down):
         bounds.append((low / quantity.down, 0.99))
     for bound, beyond in bounds:
-        assert outside(trained, trained.model_copy(update={quantity.name: spread(bound)})) == []
-        [words] = outside(trained, trained.model_copy(update={quantity.name: spread(bound * beyond)}))
+        assert out_of_distribution(trained, trained.model_copy(update={quantity.name: spread(bound)})) == []
+        [words] = out_of_distribution(
+            trained, trained.model_copy(update={quantity.name: spread(bound * beyond)})
+        )
         assert "trained on" in words
 
 
@@ -127,54 +136,54 @@ def spread(*values: float) -> Any:
 
 
 def test_no_fewer_classes_and_no_lighter_load_is_outside() -> None:
-    assert outside(made(classes=(4, 4, 4)), made()) == []
-    assert outside(made(STREAM), made(STREAM, load=(0, 0, 0.001))) == []
+    assert out_of_distribution(made(classes=(4, 4, 4)), made()) == []
+    assert out_of_distribution(made(STREAM), made(STREAM, load=(0, 0, 0.001))) == []
 
 
 def test_some_jobs_may_be_larger_still() -> None:
     bound = 16 * 4 * TAIL
-    assert outside(made(), made(stages=(4, 8, bound))) == []
-    assert outside(made(), made(stages=(4, 8, bound + 1))) == [
+    assert out_of_distribution(made(), made(stages=(4, 8, bound))) == []
+    assert out_of_distribution(made(), made(stages=(4, 8, bound + 1))) == [
         "at times jobs have 257 stages, trained on 4 to 16"
     ]
 
 
 def test_it_is_said_in_words() -> None:
     here = made(executors=(500, 500, 500), moving_delay_s=(0, 0, 0), classes=(2, 2, 2), task_s=(1, 1.25, 9))
-    assert outside(made(), here) == [
+    assert out_of_distribution(made(), here) == [
         "500 executors, trained on 50",
         "2 classes of executors, trained on 1",
         "a moving delay of 0 s, trained on 2",
         "tasks take 1.2 s, trained on 0.08 to 0.4",
     ]
-    assert outside(made(STREAM), made(STREAM, load=(9, 20, 99))) == [
+    assert out_of_distribution(made(STREAM), made(STREAM, load=(9, 20, 99))) == [
         "a load of 2,000%, trained on 50% to 80%"
     ]
 
 
 def test_a_short_delay_is_told_once() -> None:
     short = {"delay_tasks": (0.1, 0.2, 0.3)}
-    assert len(outside(made(), made(**short))) == 1
-    assert len(outside(made(), made(moving_delay_s=(0, 0, 0), **short))) == 1
-    assert len(outside(made(), made(task_s=(9, 9, 9), **short))) == 1
+    assert len(out_of_distribution(made(), made(**short))) == 1
+    assert len(out_of_distribution(made(), made(moving_delay_s=(0, 0, 0), **short))) == 1
+    assert len(out_of_distribution(made(), made(task_s=(9, 9, 9), **short))) == 1
 
 
 def test_a_policy_of_batches_may_meet_streams() -> None:
-    assert outside(made(), made(STREAM)) == []
-    assert outside(made(STREAM), made(jobs=(9999, 9999, 9999))) == []
+    assert out_of_distribution(made(), made(STREAM)) == []
+    assert out_of_distribution(made(STREAM), made(jobs=(9999, 9999, 9999))) == []
 
 
 def test_who_was_trained_without_delay_knows_no_delay() -> None:
     free = made(moving_delay_s=(0, 0, 0), delay_tasks=(0, 0, 0))
-    assert outside(free, free) == []
-    assert outside(free, made()) == ["a moving delay of 2 s, trained on 0"]
+    assert out_of_distribution(free, free) == []
+    assert out_of_distribution(free, made()) == ["a moving delay of 2 s, trained on 0"]
 
 
 @pytest.mark.parametrize(
     ("value", "text"), [(0.05192, "0.052"), (2.263, "2.3"), (4.0, "4"), (12.99, "13"), (2158.0, "2,158")]
 )
 def test_numbers_are_short(value: float, text: str) -> None:
-    assert number(QUANTITIES[0], value) == text
+    assert format_quantity(QUANTITIES[0], value) == text
 
 
 @pytest.mark.parametrize(
