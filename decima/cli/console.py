@@ -195,7 +195,7 @@ def report(shown: Shown, out: Path | None, json_file: Path | None) -> None:
             save_figure(plot(), path)
     if len(files) > 2:
         say(f"{len(files)} pictures in {out}")
-    else:
+    elif files:
         click.echo(f"{'picture' if len(files) == 1 else 'pictures'}: {', '.join(map(str, files))}")
 
 

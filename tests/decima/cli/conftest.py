@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner, Result
@@ -11,6 +12,12 @@ from decima.cli.main import cli
 from tests.decima.cli.commands import Compare
 from tests.decima.evaluation.examples import LIBRARY
 from workloads import write_workload
+
+
+@pytest.fixture(autouse=True)
+def _no_time_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What commands say of how far they are does not depend on how busy the machine is."""
+    monkeypatch.setattr("decima.cli.console.time", SimpleNamespace(monotonic=lambda: 0.0))
 
 
 @pytest.fixture

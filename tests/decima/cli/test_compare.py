@@ -181,7 +181,9 @@ def test_schedulers_are_listed_with_what_they_do() -> None:
 
 def test_version_and_help_are_told() -> None:
     assert CliRunner().invoke(cli, ["--version"]).stdout == f"decima {decima.__version__}\n"
-    assert "compare" in CliRunner().invoke(cli, []).stdout
+    alone = CliRunner().invoke(cli, [])
+    assert "compare" in alone.stdout
+    assert alone.exit_code == 0
     assert "--moving-delay" in CliRunner().invoke(cli, ["compare", "--help"]).stdout
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -18,11 +19,11 @@ from click.testing import CliRunner, Result
 from rich.console import Console
 
 from decima.cli.main import cli
-from decima.cli.train import _table
+from decima.cli.train import _grid_table, _table
 from decima.evaluation.intervals import mean_interval
 from decima.learning.cluster import train as cluster_train
 from decima.learning.cluster.clone import clone_epochs
-from decima.learning.cluster.config import TrainingConfig
+from decima.learning.cluster.config import TrainingConfig, read_config
 from decima.learning.grid.config import DeepRMConfig
 from decima.learning.metrics import CLUSTER_METRICS, GRID_METRICS, TrainingResult, read_metrics
 from decima.policy.files import read_about
@@ -79,7 +80,11 @@ def test_train_shows_the_policy_against_the_classic_schedulers(train: Train, tmp
     assert lines[0] == "heuristics on the validation sequences: 0 of 2"
     assert lines[1].startswith("0/2; validation JCT ")
     assert lines[-1].startswith("2/2; training JCT ")
-    assert "than tuned weighted fair" in lines[-1]
+    assert re.fullmatch(
+        r"2/2; training JCT [\d.]+ s, entropy [\d.]+; validation JCT [\d.]+ s, [\d.]+% (better|worse) than tuned "
+        r"weighted fair; best: [\d.]+% (better|worse) than tuned weighted fair",
+        lines[-1],
+    )
 
 
 @pytest.mark.parametrize(("own", "words"), [(272.2, "longer"), (88.0, "shorter")])
@@ -96,6 +101,26 @@ def test_the_table_says_in_words_what_is_longer(tmp_path: Path, own: float, word
     assert fair.strip().endswith(f"{size} {words}")
     assert "shorter" not in decima
     assert "longer" not in decima
+
+
+def test_the_table_of_settings_has_seconds_and_changes() -> None:
+    few = [
+        "settings.sources=[tpch]",
+        "validation.cells=2",
+        "validation.sequences=2",
+        "validation.against=fair",
+    ]
+    config = read_config("general", few)
+    results = {"fair": [1000.0, 3000.0, 8000.0, 8000.0], "decima": [1000.0, 2000.0, 9000.0, 9000.0]}
+    result = TrainingResult(config, 1, Path("policy.npz"), 1, 0.1, results, False, 1.0)
+    console = Console(width=150, record=True, file=io.StringIO())
+    console.print(_grid_table(result))
+    text = console.export_text()
+    assert "2 settings, 2 sequences each: mean JCT, s" in text
+    cells = [line.split()[-3:] for line in text.splitlines() if line.rstrip().endswith("%")]
+    by_cell = [["2.00", "1.50", "-25.0%"], ["8.00", "9.00", "+12.5%"]]
+    interleaved = [["4.50", "5.00", "+11.1%"], ["5.50", "5.50", "+0.0%"]]
+    assert cells in (by_cell, interleaved)
 
 
 def test_behaviour_cloning_is_shown_and_ctrl_c_in_it_says_how_to_go_on(
@@ -274,6 +299,9 @@ def test_every_setting_and_metric_is_explained(
     named = CliRunner().invoke(cli, [*words, "--explain", "--set", "seed=77"]).stdout
     assert next(line for line in named.splitlines() if line.startswith("seed ")).split()[1] == "77"
     shown = {line.split()[0] for line in result.stdout.splitlines() if line and not line.startswith(" ")}
+    assert "\n\n" not in result.stdout.strip().replace("\n\nmetric ", "\nmetric ", 1), (
+        "rows follow each other"
+    )
     settings = describe_settings(config)
     assert shown >= {*metrics, *(key for key, _, _ in settings)}
     assert {"seed", "validation", "validation.every"} <= {key for key, _, _ in settings}

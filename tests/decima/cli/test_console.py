@@ -1,0 +1,296 @@
+"""How commands end, say how far they are, and show what came of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+from rich.table import Table
+
+from decima.cli import console
+from decima.cli.console import OneLineErrors, command_line, end, make_console, progress, report
+from decima.cli.options import Aside
+from decima.show.shown import Shown
+from tests.decima.cli.commands import assert_one_line_error
+from workloads.errors import DecimaError
+
+# Errors and statuses
+
+
+def ended(by: Callable[[], Any]) -> Result:
+    """A command of a group of ours that does this."""
+    group = OneLineErrors("group", {"it": click.Command("it", callback=by)})
+    return CliRunner().invoke(group, ["it"])
+
+
+def raised(error: BaseException) -> Result:
+    def fail() -> None:
+        raise error
+
+    return ended(fail)
+
+
+@pytest.mark.parametrize(
+    ("error", "told", "status"),
+    [
+        (DecimaError("two\n  lines"), "error: two lines", 1),
+        (
+            FileNotFoundError(2, "No such file or directory", "x.json"),
+            "error: x.json: No such file or directory",
+            1,
+        ),
+        (OSError(28, "No space left on device"), "error: No space left on device", 1),
+        (OSError("a reason without a number"), "error: a reason without a number", 1),
+        (MemoryError(), "error: this needs more memory than there is", 1),
+        (click.UsageError("it is odd"), "error: it is odd", 2),
+        (click.ClickException("it is odd"), "error: it is odd", 1),
+        (KeyboardInterrupt(), "interrupted", 130),
+        (click.Abort(), "interrupted", 130),
+    ],
+)
+def test_what_is_refused_is_a_line_and_a_status(error: BaseException, told: str, status: int) -> None:
+    result = raised(error)
+    assert (result.stderr, result.stdout, result.exit_code) == (f"decima: {told}\n", "", status)
+
+
+def test_a_status_is_passed_on() -> None:
+    assert ended(lambda: 4).exit_code == 4
+    assert ended(lambda: "text").exit_code == 0
+    assert ended(lambda: None).exit_code == 0
+    assert raised(SystemExit(3)).exit_code == 3
+    assert "test_console.py, line " in raised(SystemExit(0)).stderr
+    assert raised(SystemExit(0)).exit_code == 1
+
+
+def test_who_closes_the_output_is_told_nothing() -> None:
+    result = raised(BrokenPipeError(32, "Broken pipe"))
+    assert (result.exit_code, result.stderr) == (1, "")
+
+
+def test_a_caller_from_python_gets_value_and_error() -> None:
+    group = OneLineErrors("group", {"it": click.Command("it", callback=lambda: "value")})
+    assert group.main(["it"], standalone_mode=False) == "value"
+    with pytest.raises(click.UsageError, match="No such command"):
+        group.main(["other"], standalone_mode=False)
+    assert_one_line_error(
+        CliRunner().invoke(group, ["other"]), "No such command 'other'. Expected one of it."
+    )
+    refused = CliRunner().invoke(group, ["it", "--more"]).stderr
+    assert "No such option" in refused
+    assert "Expected one of" not in refused
+
+
+def test_ctrl_c_ends_the_line_of_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        console, "sys", SimpleNamespace(stderr=SimpleNamespace(isatty=lambda: True), exit=exit)
+    )
+    assert raised(KeyboardInterrupt()).stderr == "\ndecima: interrupted\n"
+
+
+@pytest.mark.parametrize(("length", "is_cut"), [(292, False), (293, True), (5000, True)])
+def test_an_error_has_at_most_300_characters(
+    length: int, is_cut: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    message = f"{'a' * (length - 5)}  END"
+    with pytest.raises(SystemExit) as exit:
+        end(message, 7)
+    said = capsys.readouterr().err
+    line = f"decima: {'a' * (length - 5)} END"
+    if len(line) > 300:
+        line = f"{line[:200]} [..] {line[-94:]}"
+    assert said == f"{line}\n"
+    assert len(line) == min(length + 7, 300)
+    assert exit.value.code == 7
+
+
+# How far it is
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """Its time stands still until a test moves it."""
+    clock = SimpleNamespace(now_s=1000.0)
+    monkeypatch.setattr(console, "time", SimpleNamespace(monotonic=lambda: clock.now_s))
+    return clock
+
+
+def test_there_is_a_line_for_each_phase_and_then_now_and_then(
+    clock: SimpleNamespace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def said(after_s: float, *given: Any, **options: Any) -> str:
+        clock.now_s += after_s
+        tell(*given, **options)
+        return capsys.readouterr().err
+
+    with progress() as tell:
+        assert said(0, "one", 0, 10) == "one: 0 of 10\n"
+        assert said(14.9, "one", 1, 10) == ""
+        assert said(0.1, "one", 2, 10) == "one: 2 of 10; about 60 s left\n"  # the first estimate comes soon
+        assert said(59.9, "one", 3, 10) == ""
+        assert said(0.1, "one", 3, 10) == "one: 3 of 10; about 3 min left\n"
+        assert said(5, "one", 4, 10, line="4/10: well", now=True) == "4/10: well; about 2 min left\n"
+        assert said(5, "one", 4, 10, line="4/10: well") == ""
+        assert said(60, "a check", 1, 2, within=True) == ""  # it interrupts, and has no line
+        assert said(0, "one", 10, 10, now=True) == "one: 10 of 10\n"
+        # Another phase that goes on from somewhere; nothing is known yet.
+        assert said(0, "two", 5, 9) == "two: 5 of 9\n"
+        assert said(0.5, "two", 6, 9, now=True) == "two: 6 of 9\n"
+        assert said(0.5, "two", 6, 9, now=True) == "two: 6 of 9; about 3 s left\n"
+        assert said(32, "two", 6, 9, now=True) == "two: 6 of 9; about 99 s left\n"
+        assert said(1, "two", 6, 9, now=True) == "two: 6 of 9; about 2 min left\n"
+
+
+def test_a_command_that_is_mostly_quick_is_patient(
+    clock: SimpleNamespace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with progress(console.PATIENCE_S) as tell:
+        tell("one", 0, 10)
+        clock.now_s += 14.9
+        tell("two", 0, 10, now=True)
+        assert capsys.readouterr().err == ""
+        clock.now_s += 0.1
+        tell("three", 0, 10)
+        assert capsys.readouterr().err == "three: 0 of 10\n"
+
+
+class Bars:
+    """Stands for the bars of rich."""
+
+    made: Bars
+
+    def __init__(self, *columns: object, **options: Any) -> None:
+        self.options, self.tasks, self.was_reset = options, [], []
+        Bars.made = self
+
+    def __enter__(self) -> Bars:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+    def add_task(self, description: str, **given: Any) -> int:
+        self.tasks.append({"visible": True, "description": description, **given})
+        return len(self.tasks) - 1
+
+    def reset(self, task: int) -> None:
+        self.was_reset.append(task)
+
+    def update(self, task: int, **given: Any) -> None:
+        self.tasks[task] |= given
+
+
+def test_on_a_terminal_there_is_a_bar_and_one_below_for_what_interrupts(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("rich.progress.Progress", Bars)
+    monkeypatch.setattr("rich.console.Console.is_terminal", True)
+    with progress() as tell:
+        bars = Bars.made
+        assert bars.options["disable"] is False
+        assert [task["visible"] for task in bars.tasks] == [True, False]
+        tell("one", 0, 4)
+        tell("one", 1, 4, note="best")
+        assert bars.was_reset == [0]
+        assert bars.tasks[0] == {
+            **{"visible": True, "description": "one", "completed": 1, "total": 4, "note": "best"}
+        }
+        tell("check", 0, 2, within=True)
+        tell("check", 1, 2, within=True)
+        assert bars.was_reset == [0, 1]
+        assert (bars.tasks[1]["description"], bars.tasks[1]["visible"]) == ("check", True)
+        tell("check", 2, 2, within=True)
+        assert bars.tasks[1]["visible"] is False
+        assert bars.tasks[0]["description"] == "one"
+        tell("one", 2, 4)
+        assert bars.was_reset == [0, 1]
+        tell("two", 0, 3)
+        assert bars.was_reset == [0, 1, 0]
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr("rich.console.Console.is_terminal", False)
+    with progress():
+        assert Bars.made.options["disable"] is True
+
+
+# What came of it
+
+
+@pytest.mark.parametrize(
+    ("names", "told"),
+    [
+        ((), None),
+        (("a",), "picture: out/a.png"),
+        (("a", "b"), "pictures: out/a.png, out/b.png"),
+        (("a", "b", "c"), "3 pictures in out"),
+    ],
+)
+def test_results_are_shown_and_saved(
+    names: tuple[str, ...],
+    told: str | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("out").mkdir()
+    monkeypatch.setattr("decima.show.style.save_figure", lambda figure, path: path.write_text(figure))
+    table = Table(title="It")
+    shown = Shown([table], ["note [b]"], json.dumps({}), {name: lambda name=name: name for name in names})
+    report(shown, Path("out"), Path("r.json"))
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-1] == (told or "note [b]")
+    assert "note [b]" in lines
+    assert Path("r.json").read_text() == "{}"
+    assert {path.name: path.read_text() for path in Path("out").iterdir()} == {
+        f"{name}.png": name for name in names
+    }
+    report(shown, None, None)
+    assert capsys.readouterr().out.splitlines()[-1] == "note [b]"
+
+
+def test_tables_are_never_narrower_than_80_columns_or_120_in_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    for width, is_terminal, expected in (
+        (40, True, 80),
+        (100, True, 100),
+        (40, False, 120),
+        (200, False, 200),
+    ):
+        monkeypatch.setenv("COLUMNS", str(width))
+        monkeypatch.setattr("rich.console.Console.is_terminal", is_terminal)
+        assert make_console().width == expected
+
+
+def test_the_command_that_gives_the_results_again_has_all_they_depend_on() -> None:
+    said = []
+
+    @click.group()
+    @click.option("--allow-parts", multiple=True)
+    def root(allow_parts: tuple[str, ...]) -> None:
+        pass
+
+    @root.command()
+    @click.option("--number", default=3)
+    @click.option("--absent")
+    @click.option("--many", multiple=True)
+    @click.option("--flag", is_flag=True)
+    @click.option("--yes/--no", default=True)
+    @click.option("--out", cls=Aside, default="folder")
+    @click.argument("files", nargs=-1)
+    @click.pass_context
+    def it(context: click.Context, **_: object) -> None:
+        said.extend([command_line(context), command_line(context, number=None, out="DIR", absent="a b")])
+
+    def told(words: str) -> list[str]:
+        said.clear()
+        assert CliRunner().invoke(root, words.split(), prog_name="anything").exit_code == 0
+        return said
+
+    assert told("it") == ["decima it --number 3 --yes", "decima it --absent 'a b' --yes --out DIR"]
+    assert told("--allow-parts x it --many a --many b --flag --no f g")[0] == (
+        "decima --allow-parts x it --number 3 --many a --many b --flag --no f g"
+    )

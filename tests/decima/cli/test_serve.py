@@ -1,0 +1,103 @@
+"""The command ``decima serve`` up to the moment when it begins to serve."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from decima.cli.main import cli
+from decima.policy.shipped import SHIPPED
+from tests.decima.cli.commands import assert_one_line_error
+
+
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, str, str]]:
+    """Service, address and host, instead of serving."""
+    calls = []
+
+    async def run(service: Any, address: str, host: str, ready: Any, beside: Any) -> None:
+        calls.append((service, address, host))
+        async with beside():
+            ready("HERE")
+
+    monkeypatch.setattr("decima.service.running.run", run)
+    monkeypatch.setattr("decima.service.running.warm_up", lambda make: make())
+    return calls
+
+
+def serve(*options: str) -> Result:
+    return CliRunner().invoke(cli, ["serve", *options])
+
+
+def test_what_is_served_where_is_told(served: list[tuple[Any, str, str]], tmp_path: Path) -> None:
+    token = str(tmp_path / "token")
+    assert serve("--policy", "rule", "--token-file", token).stdout == (
+        f"serving priced-srpt on HERE\ntoken file: {token}\n"
+    )
+    result = serve(
+        "--policy", "fifo", "--no-token", "--shadow", "--host", "::1", "--spark", "unix:/x", "--slots", "3"
+    )
+    assert result.stdout == "serving fifo, in the shadow on HERE\n"
+    (first, *default), (second, *other) = served
+    assert default == ["7733", "127.0.0.1"]
+    assert other == ["unix:/x", "::1"]
+    assert Path(token).read_text().strip()
+    assert first._shadow is False
+    assert second._shadow is True
+
+
+def test_a_log_and_a_page_stand_beside(served: list[tuple[Any, str, str]], tmp_path: Path) -> None:
+    log = tmp_path / "log.jsonl"
+    result = serve("--policy", "fifo", "--no-token", "--log", str(log), "--http", "0", "--spark", "0")
+    assert result.exit_code == 0, result.output
+    assert result.stdout.startswith("page: http://127.0.0.1:")
+    assert result.stdout.endswith("serving fifo on HERE\n")
+    assert log.exists()
+
+
+@pytest.mark.parametrize("address", ["x", "65536", "123456", "-1", "", "٣", "unix:", "unix", "1.5"])
+def test_where_no_driver_can_connect_is_refused(served: list[tuple[Any, str, str]], address: str) -> None:
+    assert_one_line_error(serve("--spark", address), f"--spark {address!r}: expected a port or unix:PATH")
+    assert not served
+
+
+@pytest.mark.parametrize("address", ["0", "65535", "unix:a"])
+def test_where_a_driver_can_connect_is_taken(served: list[tuple[Any, str, str]], address: str) -> None:
+    assert serve("--policy", "fifo", "--no-token", "--spark", address).exit_code == 0
+    assert served[0][1] == address
+
+
+def test_what_contradicts_or_is_unknown_is_refused(
+    served: list[tuple[Any, str, str]], tmp_path: Path
+) -> None:
+    both = serve("--no-token", "--token-file", str(tmp_path / "token"))
+    assert_one_line_error(both, "--token-file and --no-token exclude each other")
+    unknown = serve("--policy", "fife")
+    assert_one_line_error(unknown, "unknown scheduler 'fife'")
+    assert unknown.stderr.endswith(f"{[*SHIPPED][-1]}\n")
+    assert not serve("--policy", "fife:3").stderr.endswith(f"{[*SHIPPED][-1]}\n")
+    assert_one_line_error(serve("--metrics", "65536"), "65536 is not in the range")
+    assert not served
+
+
+def test_a_crash_leaves_a_traceback_on_the_stderr_that_there_is(
+    served: list[tuple[Any, str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[object] = []
+    monkeypatch.setattr("faulthandler.is_enabled", lambda: False)
+    monkeypatch.setattr("faulthandler.enable", opened.append)
+    monkeypatch.setattr("sys.__stderr__", None)
+    serve("--spark", "x")
+    assert opened == [2]
+    monkeypatch.setattr("faulthandler.is_enabled", lambda: True)
+    serve("--spark", "x")
+    assert opened == [2], "what is on stays as it is"
+
+
+def test_defaults_are_told() -> None:
+    told = " ".join(serve("--help").stdout.split())
+    for default in ("127.0.0.1", "7733", "decima", "~/.decima/token"):
+        assert f"[default: {default}]" in told
