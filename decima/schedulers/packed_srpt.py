@@ -24,8 +24,8 @@ class PackedSrpt(ProfiledSrpt):
 
     Args:
         thrift: how much the executors that a job occupies count, beside the time that it takes.
-        waste: exponent of the price: a stage that k times as many executors cover as cover all that the offered one
-            does seems k ** waste times as long.
+        waste: exponent of the price: a stage that k times as many executors of the cluster can run as another one
+            seems k ** waste times as long.
 
     Raises:
         ValueError: the exponent is negative.
@@ -54,7 +54,7 @@ class PackedSrpt(ProfiledSrpt):
             return NO_RULE
         stages, job = observation.stages, observation.stage_job
         num_jobs, most = len(observation.jobs), observation.num_executors
-        covered, as_large = covering(observation)
+        covered = covering(observation)
         work = observation.work_ms(observation.remaining_tasks)
         limit = np.clip(self.limits(observation, work), max(1, most // num_jobs), most).astype(np.int64)
         claimed = observation.remaining_tasks - observation.unclaimed_tasks
@@ -73,7 +73,7 @@ class PackedSrpt(ProfiledSrpt):
             -self._height_ms(observation)[chosen],
             covered[chosen],
             ready < 0,
-            work[job[chosen]] * (covered[chosen] / as_large) ** self.waste,
+            work[job[chosen]] * covered[chosen] ** self.waste,
         )
         order = chosen[np.lexsort(keys)]
         own, all_lasting = (
@@ -95,11 +95,11 @@ def _height_ms(profile: JobProfile, _: ClusterConfig) -> NDArray[np.float64]:
     return profile.height_ms
 
 
-def covering(observation: Observation) -> tuple[NDArray[np.int64], int]:
-    """Executors of the cluster that cover the demand of each stage, int64 [S], or are as large as those offered."""
+def covering(observation: Observation) -> NDArray[np.int64]:
+    """Return how many executors of the cluster cover the demand of each stage, int64 [S]."""
     classes, stages = observation.classes, observation.stages
     cpu, memory, executors = (classes[name][:, None] for name in ("cpu", "memory", "executors"))
-    covered = ((cpu >= stages["cpu"]) & (memory >= stages["memory"])) * executors
-    own = classes[observation.executor_class]
-    as_large = ((cpu >= own["cpu"]) & (memory >= own["memory"])) * executors
-    return covered.sum(axis=0), max(int(as_large.sum()), 1)  # all may have left
+    covered: NDArray[np.int64] = (((cpu >= stages["cpu"]) & (memory >= stages["memory"])) * executors).sum(
+        axis=0
+    )
+    return covered

@@ -74,6 +74,12 @@ def test_a_troublesome_stage_whose_tasks_are_all_launched_holds_no_other_back() 
     assert scheduler.next_stage(observation).tolist() == [2]
 
 
+def test_a_troublesome_stage_that_was_ready_first_waits_for_nothing() -> None:
+    cluster = Cluster(CONFIG, jobs(job(stage(4, 1000.0), stage(8, 10.0))))
+    assert cluster.observe().ready_rank.tolist() == [0, 1]
+    assert GrapheneStar(long=0.9, fragmented=-1).next_stage(cluster.observe()).tolist() == [0]
+
+
 def test_they_do_not_wait_where_nothing_else_could_run() -> None:
     profile = job(stage(2, 10.0), stage(4, 1000.0), stage(4, 1000.0), edges=[(0, 2)])
     cluster = Cluster(CONFIG, jobs(profile))

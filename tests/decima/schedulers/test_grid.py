@@ -109,6 +109,12 @@ def test_heuristics_go_by_their_names() -> None:
         assert heuristic.knob == knob
 
 
+def test_knobs_that_are_tried_weigh_packing_less_and_less() -> None:
+    assert list(KNOBS) == sorted(KNOBS, reverse=True)
+    assert 0 < min(KNOBS) < 0.01 in KNOBS  # which weighs both alike
+    assert max(KNOBS) == Tetris().knob
+
+
 def test_others_and_numbers_that_do_not_fit_are_refused() -> None:
     wrong = ("1.5", "-0.1", "nan", "x", "")
     for spec in (*map("tetris:{}".format, wrong), "random:-1", "random:0.5", "sjf:1"):

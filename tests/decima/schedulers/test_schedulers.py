@@ -35,7 +35,7 @@ from simulator import (
     Semantics,
     run_episode,
 )
-from tests.simulator.cluster.build import finish, give, job, jobs, runs, stage
+from tests.simulator.cluster.build import chain, finish, give, job, jobs, runs, stage
 from tests.simulator.cluster.strategies import LARGE, executor_classes
 from tests.workloads.strategies import job_sequences
 from workloads import batch_arrivals, poisson_arrivals, synthetic_profiles
@@ -106,6 +106,33 @@ def test_the_published_fifo_counts_grants_and_never_takes_them_back() -> None:
     plain = ClusterConfig(num_executors=3)
     fifo.reset(plain)
     assert [fifo.decide(observation) for _ in range(3)] == [Decision(0, 3)] * 3
+
+
+def test_the_published_fifo_keeps_executors_with_their_job_beyond_its_grants() -> None:
+    """Stage 0 waits for stage 1; the job's only grant is used up by then."""
+    config = ClusterConfig(1, moving_delay_ms=0.0, semantics=DECIMA_SIM)
+    cluster, fifo = (
+        Cluster(config, jobs(job(stage(1, 10.0), stage(1, 10.0), edges=[(1, 0)]), job(stage(5, 10.0)))),
+        Fifo(),
+    )
+    fifo.reset(config)
+    assert fifo.decide(cluster.observe()) == Decision(1, 1)
+    cluster.decide(Decision(1, 1))
+    seen = cluster.observe()
+    assert (seen.source, seen.next_stage.tolist()) == (0, [0, 2])
+    assert fifo.decide(seen) == Decision(0, 1)
+
+
+def test_of_paths_of_no_length_only_what_can_be_scheduled_is_taken() -> None:
+    """Stage 0 has no tasks left to give; stage 1, which waits for it, takes no time either."""
+    cluster = Cluster(ClusterConfig(2, moving_delay_ms=0.0), jobs(chain(stage(1, 0.0), stage(1, 0.0))))
+    assert SjfCp().decide(cluster.observe()) == Decision(0, 2)
+    cluster.decide(Decision(0, 1))
+    seen = cluster.observe()
+    assert seen.schedulable.tolist() == [False, True]
+    decision = SjfCp().decide(seen)
+    assert decision is not None
+    assert decision.stage == 1
 
 
 def test_sjf_cp_runs_jobs_by_total_work() -> None:

@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from decima.schedulers.standalone import SparkStandalone
-from simulator import ClusterConfig, EpisodeRecord, ExecutorClass, run_episode
+from simulator import Cluster, ClusterConfig, Decision, EpisodeRecord, ExecutorClass, run_episode
 from tests.simulator.cluster.build import chain, job, jobs, stage
 from workloads.arrivals import JobSequence
 
@@ -50,6 +50,17 @@ def test_of_the_ready_stages_the_lowest_is_next() -> None:
     late = job(stage(1, 100), stage(1, 100), stage(2, 100), edges=[(0, 1)])
     record = run(jobs(late), executors_max=1)
     assert_array_equal(record.task_start_ms, [0, 100, 200, 300])
+
+
+def test_an_executor_does_not_wait_for_a_stage_whose_parents_run() -> None:
+    """Stage 0 ends while the parent of stage 2 runs. The executor may be needed for what opens before that."""
+    profile = job(stage(1, 50), stage(1, 100), stage(1, 100), edges=[(1, 2)])
+    cluster = Cluster(ClusterConfig(2, moving_delay_ms=0.0), jobs(profile))
+    cluster.decide(Decision(0, 1))
+    cluster.decide(Decision(1, 2))
+    seen = cluster.observe()
+    assert (seen.time_ms, seen.source, seen.schedulable.tolist()) == (50.0, 0, [False, False, True])
+    assert SparkStandalone(2).decide(seen) is None
 
 
 def test_drivers_prepare_while_their_applications_wait() -> None:

@@ -112,6 +112,11 @@ def test_stages_that_write_shuffles():
     assert [stage.writes_shuffle for stage in tables(log).stages.values()] == [True, False]
 
 
+def test_a_stage_of_which_no_task_ended_writes_nothing():
+    [stage] = tables(LogBuilder().job(0, [stage_info(0, 1)], at=2000).submit(0, 2000)).stages.values()
+    assert (stage.writes_shuffle, stage.completed, stage.attempts) == (False, False, 1)
+
+
 def test_stages_begin_at_their_first_attempt_and_end_at_their_last():
     log = LogBuilder().job(0, [stage_info(0, 1)], at=2000).submit(0, 2010).complete(0, 2100, failure="lost")
     stage = tables(log).stages[0]

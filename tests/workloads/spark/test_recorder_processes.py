@@ -302,15 +302,17 @@ ALL_TABLES = "touch " + " ".join(f"{table}.parquet" for table in SCHEMAS)
 
 
 def test_tables_are_made_once(tpchgen):
-    folder = tpchgen(ALL_TABLES, "ls .. >&2")
-    (folder / "sf0.5.part").mkdir()
+    folder = tpchgen(ALL_TABLES, "ls .. >&2") / "out" / "tables"
+    (folder / "sf0.5.part").mkdir(parents=True)
     (folder / "sf0.5.part" / "half").touch()
     target = generate_tables(folder, 0.5)
     assert target == tables_folder(folder, 0.5) == folder / "sf0.5"
     assert {file.stem for file in target.iterdir()} == set(SCHEMAS)
     assert generate_tables(folder, 0.5) == target
-    assert (folder / "arguments").read_text() == f"parquet -s 0.5 -o {folder}/sf0.5.part --quiet\n"
+    arguments = folder.parents[1] / "arguments"
+    assert arguments.read_text() == f"parquet -s 0.5 -o {folder}/sf0.5.part --quiet\n"
     assert not (folder / "sf0.5.part").exists()
+    assert generate_tables(folder / "new", 1.0) == folder / "new" / "sf1"
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,14 @@ def test_a_replay_holds_every_task_and_delay_once(run):
     assert profile.parents == ((), (0,), *(((1,),) * 4), (2, 3, 4, 5), (6,), (6,))
 
 
+def test_a_replay_may_begin_after_another_time_of_planning(run):
+    planned, asked = replay_profile(run()), replay_profile(run(), planning_ms=7.0)
+    assert [profile.stages[0].durations.spread for profile in (planned, asked)] == [(100.0,) * 2, (7.0,) * 2]
+    assert [stage.durations.spread for stage in planned.stages[1:]] == [
+        stage.durations.spread for stage in asked.stages[1:]
+    ]
+
+
 def test_delays_are_drawn_from_those_of_the_runs(run):
     runs = [run(), run("q01_r2", lag=30)]
     profile = with_driver(to_profile(runs), runs)
