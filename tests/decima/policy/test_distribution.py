@@ -14,9 +14,11 @@ from pydantic import ValidationError
 
 from decima.policy.distribution import (
     QUANTITIES,
+    SIMILARITY,
     TAIL,
     Distribution,
     format_quantity,
+    is_similar,
     out_of_distribution,
     summarise,
 )
@@ -96,6 +98,40 @@ def test_durations_without_measure_can_be_written_to_a_file(rest_ms: float) -> N
     assert all(math.isfinite(value) for _, spread in found.spreads() for value in spread)
 
 
+def test_batches_and_streams_are_told_apart() -> None:
+    """Beside a stream a single job is no batch; without one, it is."""
+    batch, alone, stream = jobs(JOB, JOB), jobs(JOB), jobs(JOB, JOB, at=[0.0, 8000.0])
+    for places, arrivals, size, load in (
+        ([batch, batch], "batch", 2.0, None),
+        ([alone], "batch", 1.0, None),
+        ([stream], "stream", None, 0.5),
+        ([stream, alone], "stream", None, 0.5),
+        ([stream, batch], "both", 2.0, 0.5),
+        ([stream, alone, batch], "both", 2.0, 0.5),
+    ):
+        found = summarise((CLUSTER, sequence) for sequence in places)
+        assert found.arrivals == arrivals
+        assert (found.jobs and found.jobs.middle, found.load and found.load.middle) == (size, load)
+
+
+def test_all_clusters_and_jobs_count() -> None:
+    other = ClusterConfig(executor_classes=(ExecutorClass(5), ExecutorClass(15)), moving_delay_ms=500.0)
+    short = chain(stage(4, 0.5))
+    found = summarise([(CLUSTER, jobs(JOB, JOB)), (other, jobs(short, short))])
+    ends = {name: (values.low, values.high) for name, values in found.spreads()}
+    assert (ends["stages"], ends["jobs"], ends["classes"]) == ((1, 2), (2, 2), (1.05, 1.95))
+    assert ends["executors"] == (10.5, 19.5)
+    assert ends["moving_delay_s"] == (0.575, 1.925)
+    assert (found.tasks.low, found.task_s.low, found.work_s.low) == (4.0, 0.0005, 0.002)
+    assert found.delay_tasks.high == 500.0  # as if a task took a millisecond, the clock's step
+    assert found.delay_tasks.low == 1.5
+
+
+def test_what_is_kept_has_four_digits() -> None:
+    found = summarise([(CLUSTER, jobs(chain(stage(1, 123_456.0))))])
+    assert found.task_s == found.work_s == (123.5, 123.5, 123.5)
+
+
 def test_the_same_jobs_give_the_same_numbers() -> None:
     one, other = (
         summarise((CLUSTER, batch_arrivals(synthetic_profiles(), 20, seed)) for seed in range(3))
@@ -133,6 +169,47 @@ def test_the_middle_may_be_some_times_farther_than_the_ends(quantity: Any) -> No
 def spread(*values: float) -> Any:
     low, high = min(values), max(values)
     return made(stages=(low, low, high)).stages
+
+
+def test_how_far_the_middle_may_lie() -> None:
+    """Measured, see the module; a change is a change of what is said of policies."""
+    assert {quantity.name: (quantity.down, quantity.up) for quantity in QUANTITIES} == {
+        "executors": (5, 4),
+        "classes": (math.inf, 1),
+        "moving_delay_s": (2, 8),
+        "stages": (4, 4),
+        "tasks": (4, 4),
+        "task_s": (8, 1),
+        "work_s": (4, 4),
+        "delay_tasks": (1, 8),
+        "jobs": (20, 10),
+        "load": (math.inf, 10),
+    }
+    assert [quantity.name for quantity in QUANTITIES if quantity.shares] == ["load"]
+    assert (TAIL, SIMILARITY) == (4.0, (2.5, 1.4, 2.5))
+
+
+def test_which_distributions_are_similar() -> None:
+    """The middle to within 1.4, the ends to within 2.5, upwards and downwards."""
+    trained = made(tasks=(100, 1000, 2000))
+    for tasks in ((100, 1000, 2000), (250, 1400, 5000), (40, 715, 800)):
+        assert is_similar(trained, made(tasks=tasks))
+    for low in (39, 251):
+        assert not is_similar(trained, made(tasks=(low, 1000, 2000)))
+    for middle in (714, 1401):
+        assert not is_similar(trained, made(tasks=(100, middle, 2000)))
+    for high in (799, 5001):
+        assert not is_similar(trained, made(tasks=(40, 750, high)))
+    assert is_similar(made(moving_delay_s=(0, 0, 0)), made(moving_delay_s=(0, 0, 0)))
+    assert not is_similar(made(moving_delay_s=(0, 0, 0)), made())
+
+
+def test_batches_and_streams_are_not_similar() -> None:
+    both = made(arrivals="both", load=(0.5, 0.6, 0.8))
+    assert is_similar(made(STREAM), made(STREAM))
+    assert is_similar(both, both)
+    for one, other in ((made(), made(STREAM)), (made(STREAM), made()), (made(), both), (both, made(STREAM))):
+        assert not is_similar(one, other)
 
 
 def test_no_fewer_classes_and_no_lighter_load_is_outside() -> None:
@@ -180,10 +257,23 @@ def test_who_was_trained_without_delay_knows_no_delay() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "text"), [(0.05192, "0.052"), (2.263, "2.3"), (4.0, "4"), (12.99, "13"), (2158.0, "2,158")]
+    ("value", "text"),
+    [
+        (0.05192, "0.052"),
+        (2.263, "2.3"),
+        (4.0, "4"),
+        (9.96, "10"),
+        (10.4, "10"),
+        (12.99, "13"),
+        (2158.0, "2,158"),
+    ],
 )
 def test_numbers_are_short(value: float, text: str) -> None:
     assert format_quantity(QUANTITIES[0], value) == text
+
+
+def test_shares_are_told_in_percent() -> None:
+    assert [format_quantity(QUANTITIES[-1], value) for value in (0.256, 12.5)] == ["26%", "1,250%"]
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import inspect
 import itertools
 
 import numpy as np
@@ -9,10 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from decima.policy.grid.config import GridPolicyConfig, GridSection, NetworkSection
 from decima.policy.grid.kernels import add_outer
 from decima.policy.grid.networks import PictureLinear, Resources, build_network
 from simulator.errors import ConfigError
 from simulator.grid import GridConfig
+from simulator.grid.config import DEEPRM, PAPER
 from tests.decima.learning.grid.examples import TINY, dense, tiny_grid
 
 
@@ -37,6 +40,21 @@ def test_deeprm_has_as_many_parameters_as_the_paper_says() -> None:
     """And the public code those of one more column."""
     assert count(build_network(GridConfig(), 11)) == 89_451
     assert count(build_network(GridConfig(arrival_column=True), 11)) == 89_851
+
+
+def test_a_section_describes_the_default_network_and_grid() -> None:
+    defaults = inspect.signature(build_network).parameters
+    section = NetworkSection().model_dump()
+    assert section == {name: defaults[name].default for name in section}
+    assert section == {"filters": 0, "kernel": 2, "pooling": False, "reshape": False, "hidden": (20,)}
+    assert GridSection().build() == GridConfig(semantics=PAPER, max_steps=1000)
+    assert GridSection(semantics="deeprm").build() == GridConfig(semantics=DEEPRM, max_steps=1000)
+    config = GridPolicyConfig()
+    assert config.mask == "startable"
+    assert count(config.build()) == 89_451
+    assert config.sizes.startswith(
+        "pictures of 20 x 223 and 11 actions (filters 0, kernel 2, pooling False, "
+    )
 
 
 def test_weights_begin_small_and_biases_at_zero() -> None:

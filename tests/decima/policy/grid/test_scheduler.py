@@ -10,12 +10,17 @@ import torch
 
 from decima.policy.errors import NotFiniteError
 from decima.policy.grid.config import Mask
-from decima.policy.grid.scheduler import Actor, log_probabilities
+from decima.policy.grid.scheduler import CLONING, COMPARED, VALIDATED, Actor, log_probabilities
 from tests.decima.learning.grid.examples import Fixed, grid_of
 from tests.simulator.grid.naive import Written
 
 #: All units for two steps; all units for one step, which may be booked behind it.
 BUSY: Sequence[Written] = [(0, 2, (3, 3)), (0, 1, (3, 3))]
+
+
+def test_parts_of_the_random_stream_are_none_of_an_iterations() -> None:
+    assert len({COMPARED, VALIDATED, CLONING}) == 3
+    assert 10**8 < min(COMPARED, VALIDATED, CLONING) <= max(COMPARED, VALIDATED, CLONING) < 2**32
 
 
 @pytest.mark.parametrize(
