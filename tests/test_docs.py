@@ -127,6 +127,7 @@ def test_the_first_two_lines_install_run_and_test() -> None:
     assert INSTALL[1].endswith("&& .venv/bin/pytest")
 
 
+@pytest.mark.pages
 @pytest.mark.parametrize(
     "lines",
     [
@@ -157,6 +158,7 @@ def test_commands_run_as_they_stand(lines: list[str], folder: Path) -> None:
 WITH_PYTHON = [page for page in PAGES if any(not name for name, _ in blocks("python", page))]
 
 
+@pytest.mark.pages
 @pytest.mark.parametrize("page", WITH_PYTHON, ids=lambda page: page.stem)
 def test_python_runs(page: Path, folder: Path) -> None:
     """Pieces of a page run one after the other; a training is a short one."""

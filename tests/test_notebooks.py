@@ -42,6 +42,7 @@ def printed(cell: nbformat.NotebookNode, stream: str) -> str:
     return "".join(output.text for output in outputs if output.name == stream)
 
 
+@pytest.mark.pages
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs_and_prints_what_is_committed(path: Path) -> None:
     committed = nbformat.read(path, as_version=4)
