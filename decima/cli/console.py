@@ -105,7 +105,7 @@ def _commands(error: click.ClickException) -> str:
 
 def _what(error: Exception) -> str:
     """What was refused, in words; the system's own errors have a number in front."""
-    if not isinstance(error, OSError) or error.strerror is None or error.errno is None:
+    if not isinstance(error, OSError) or error.strerror is None:
         return str(error)
     return f"{error.filename}: {error.strerror}" if error.filename is not None else error.strerror
 

@@ -52,6 +52,11 @@ def test_what_comes_of_it_is_what_the_episodes_say(policy: Path) -> None:
     rest = run_scheduler(CLUSTER, sequence, "fair").mean_jct_ms / 1000
     assert found.mean_jct_s["as the policy decided"] == whole
     assert found.mean_jct_s["as fair from here on"] == rest
+    assert found.source == -1, "in the beginning all executors are free"
+    alike = explain(conditions(seed=SEED), policy, decision=9, rule=f"decima:{policy}")
+    assert set(alike.mean_jct_s.values()) == {whole}
+    assert not alike.differs
+    assert alike.source in [-1, *alike.jobs["job"]]
 
 
 def test_the_first_decision_that_differs_is_found(policy: Path) -> None:
@@ -77,7 +82,9 @@ def test_a_policy_that_does_as_the_rule_never_differs(tmp_path: Path) -> None:
 
 
 def test_a_decision_that_never_comes_is_refused(policy: Path) -> None:
-    with pytest.raises(CompareError, match=r"the episode has \d+ decisions and ends at"):
+    record = run_scheduler(CLUSTER, conditions(seed=SEED).sequence(SEED), f"decima:{policy}")
+    told = rf"the episode has \d+ decisions and ends at {record.end_ms / 1000:g} s$"
+    with pytest.raises(CompareError, match=told):
         explain(conditions(seed=SEED), policy, decision=10**6)
 
 
@@ -135,6 +142,10 @@ def test_a_page_explains_a_decision_on_which_policy_and_rule_differ(
     found = explain_first(alike, tmp_path / "told.npz")
     assert found.differs
     assert found.rule == "weighted-fair:-1"
+    monkeypatch.setattr(
+        "decima.evaluation.explain.RULES", ("priced-srpt", "tests.decima.evaluation.test_decisions:Half")
+    )
+    assert explain_first(alike, tmp_path / "told.npz").number == 0
     monkeypatch.setattr("decima.evaluation.explain.RULES", ("priced-srpt",))
     found = explain_first(alike, tmp_path / "told.npz")
     assert found.number == 0
