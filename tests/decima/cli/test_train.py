@@ -137,9 +137,12 @@ def test_behaviour_cloning_is_shown_and_ctrl_c_in_it_says_how_to_go_on(
     left = [f"{count} epochs of behaviour cloning to come" for count in (3, 2)]
     assert begins == [*left, "1 epoch of behaviour cloning to come", "0/1", "1/1"]
 
+    interrupted = []
+
     def interrupt(*given: Any, **options: Any) -> Any:
         for epoch, metrics in enumerate(clone_epochs(*given, **options)):
-            if epoch == 1:
+            if epoch == 1 and not interrupted:
+                interrupted.append(epoch)
                 raise KeyboardInterrupt
             yield metrics
 
