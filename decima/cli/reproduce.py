@@ -1,24 +1,61 @@
-"""The commands ``decima reproduce NAME``: a study each. Which there are, tables beside this file say."""
+"""The commands ``decima reproduce NAME``: one for each study of ``decima.studies.catalogue``."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from decima.cli.console import INTERRUPTED, command_line, end, progress, report
-from decima.cli.options import JSON, Option, out_option, with_options
-from decima.cli.reproduce_cluster import ON_CLASSES, ON_CLUSTERS, cluster_options, on_cluster
-from decima.cli.reproduce_grid import GRID, ON_GRIDS, on_grid
-from decima.cli.reproduce_parts import PARTS
-from decima.cli.reproduce_settings import SETTINGS, SETTINGS_TEXT, on_settings
-
-if TYPE_CHECKING:
-    from decima.show.shown import Shown
+from decima.cli.options import (
+    ABOVE_ZERO,
+    AT_LEAST_ONE,
+    BUDGET,
+    COMPARISON_SEED,
+    FILE,
+    FOLDER,
+    JSON,
+    POLICIES,
+    SEED,
+    WORKERS,
+    FiniteRange,
+    Numbers,
+    WholeRange,
+    out_option,
+    with_options,
+    workers_option,
+    workload_named,
+    workload_options,
+)
+from decima.cli.options import Option as Decorator
+from decima.studies.catalogue import STUDIES, Entry, Option
 
 __all__ = ["reproduce"]
+
+WEIGHTS = Numbers("three numbers, none of them negative, with commas between them", count=3, least=0)
+#: Kind of an option's values -> their type.
+KINDS: dict[str, Any] = {
+    "above 0": ABOVE_ZERO,
+    "at least 1": AT_LEAST_ONE,
+    "at least 2": WholeRange(2),
+    "comparison seed": COMPARISON_SEED,
+    "file": FILE,
+    "folder": FOLDER,
+    "seed": SEED,
+    "share": FiniteRange(0, 1, min_open=True, max_open=True),
+    "text": None,
+    "weights": WEIGHTS,
+}
+#: Options that other commands have too; what follows a colon is the default in the help.
+SHARED = {
+    "budget": BUDGET,
+    "policies": POLICIES,
+    "workers": WORKERS,
+    "workers: 1": workers_option("1"),
+    "workload": workload_options(),
+    "workload: none; instead of --instances": workload_options("none; instead of --instances"),
+}
 
 
 @click.group()
@@ -26,40 +63,51 @@ def reproduce() -> None:
     """Make figures of the papers again: Decima's, DeepRM's and those of its successors."""
 
 
-def _add(name: str, text: str, options: Option, find: Callable[..., Shown]) -> None:
-    """Add a command.
+def _option(option: Option | str) -> Decorator:
+    if isinstance(option, str):
+        return SHARED[option]
+    settings: dict[str, Any] = {"help": option.help, "multiple": option.multiple, "metavar": option.metavar}
+    if option.kind == "flag":
+        settings["is_flag"] = True
+    else:
+        kind = option.kind
+        settings["type"] = KINDS[kind] if isinstance(kind, str) else click.Choice(kind)
+    if option.default is not None:
+        settings["default"] = option.default
+    return click.option(*option.flags.split(), *[option.name] * bool(option.name), **settings)
 
-    Args:
-        name: its name.
-        text: its help.
-        options: besides ``--json`` and ``--out``.
-        find: gives its results; called with the name, the command line, whom to tell how far it is, and all values.
-    """
 
-    @reproduce.command(name, help=text, context_settings={"show_default": True})
-    @with_options(options, JSON, out_option("reproduce"))
+def _add(name: str, entry: Entry) -> None:
+    @reproduce.command(name, help=entry.help, context_settings={"show_default": True})
+    @with_options(*map(_option, entry.options), JSON, out_option("reproduce"))
     @click.pass_context
     def command(context: click.Context, /, out: Path, json_file: Path | None, **values: Any) -> None:
         from decima.outputs import prepare_outputs
+        from decima.studies.outcome import OptionError
+        from decima.studies.running import run_study
 
         prepare_outputs(out, json_file)
+        given = {each for each in values if _is_given(context, each)}
         if "policies" in values:
             values["policies"] = values["policies"] or out / f"policies-{values['budget']:g}"
+        if "workload" in values:
+            values["workload"] = workload_named(values["workload"], values.pop("profiles"))
+        if "weights" in values:
+            values["weights"] = [WEIGHTS.parse(text) for text in values["weights"]]
         try:
             with progress() as tell:
-                shown = find(name, command_line(context), tell, **values)
+                shown = run_study(name, values, command_line(context), tell, given)
+        except OptionError as error:
+            raise click.UsageError(str(error)) from None
         except KeyboardInterrupt:
             goes_on = "; the same command goes on with the training" if "policies" in values else ""
             end(f"interrupted{goes_on}", INTERRUPTED)
         report(shown, out, json_file)
 
 
-for _name, (_text, _own) in ON_CLUSTERS.items():
-    _add(_name, _text, with_options(_own, cluster_options(50)), on_cluster)
-for _name, (_text, _own) in ON_CLASSES.items():
-    _add(_name, _text, with_options(_own, cluster_options(200)), on_cluster)
-for _name, (_text, _own) in ON_GRIDS.items():
-    _add(_name, _text, with_options(_own, GRID), on_grid)
-for _name, (_text, _own, _find) in PARTS.items():
-    _add(_name, _text, _own, _find)
-_add("grid", SETTINGS_TEXT, SETTINGS, on_settings)
+def _is_given(context: click.Context, name: str) -> bool:
+    return context.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT
+
+
+for _name, _entry in STUDIES.items():
+    _add(_name, _entry)

@@ -34,11 +34,11 @@ class SparkFifo(Scheduler):
         self._first: dict[int, int] = {}
 
     def reset(self, config: ClusterConfig) -> None:
-        """Forget when jobs came."""
+        """Forget the order of arrivals."""
         self._first = {}
 
     def decide(self, observation: Observation) -> Decision | None:
-        """The ready stage whose Spark job was submitted first, with all executors offered."""
+        """Return the ready stage whose Spark job was submitted first, with all executors offered."""
         ranks = observation.ready_rank
         best, chosen = (0, 0), -1
         for stage in np.flatnonzero(observation.schedulable & (ranks >= 0)).tolist():
@@ -61,5 +61,5 @@ class SparkPools(SparkFair):
         self._names = names
 
     def pool(self, job: int) -> str:
-        """The name of a job's pool."""
+        """Return the name of a job's pool."""
         return self._names[job]

@@ -1,4 +1,4 @@
-"""What other schedulers would have brought, for people: tables, notes and a picture."""
+"""Predictions of a cluster's jobs under other schedulers, for people: tables, notes and a picture."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MOST_CLUSTERS = 25
 
 
 def shown(found: WhatIf, command: str) -> Shown:
-    """All of it for people and programs; ``command`` is the one that gives it again."""
+    """Return tables, notes, JSON and pictures; ``command`` is the command line that repeats the predictions."""
     return Shown(
         tables=[_schedulers(found), *([_clusters(found)] if len(found.logged) > 1 else []), _queries(found)],
         notes=_notes(found),
@@ -90,7 +90,7 @@ def _notes(found: WhatIf) -> list[str]:
     ]
     if len(found.logged) > 1:
         notes.append(
-            "Applications that were not there at the same time, or had executors of their own, shared no cluster: each "
+            "Applications that did not run at the same time, or had executors of their own, shared no cluster: each "
             "is predicted by itself."
         )
     measured_s = found.jobs["measured_ms"].mean() / 1000
@@ -121,7 +121,7 @@ def _notes(found: WhatIf) -> list[str]:
 
 
 def plot_what_if(found: WhatIf) -> Figure:
-    """Mean JCT under each scheduler; and what the best of them would do to each job, by how long it takes."""
+    """Draw the mean JCT under each scheduler, and the change of each job's JCT under the best one."""
     figure = new_figure(10, 4)
     left, right = figure.subplots(1, 2)
     _means(left, found)

@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter
 
-from decima.evaluation.comparison import Comparison
 from decima.evaluation.conditions import Conditions
 from decima.evaluation.intervals import mean_interval
 from decima.show.style import BLACK, GREY, RED, finish_axes, new_axes
 from decima.show.tables import interval_text
-from decima.studies.claims import Claim
+from decima.studies.compared import compared, jct_s, tidy
 from decima.studies.multi_resource import (
     GRAPHENE_STAR,
     HEURISTICS,
-    INTERVAL_S,
     OURS,
     PURE,
     TETRIS,
-    WINDOW_S,
     experiments,
     fragmentation_claim,
     learned,
 )
+from decima.studies.outcome import FULL, Claim, Outcome, paired_change
 from decima.studies.study import Study
-from decima.studies.study_report import FULL, Outcome, paired_change
 
 __all__ = ["fig11a", "fig11b", "plot_fig11"]
 
@@ -36,11 +35,11 @@ NUM_TRAINING, TRACE_TRAINING = 6, 2
 OTHERS = ("fair", "drf", f"{GRAPHENE_STAR}:once")
 
 
-def fig11a(study: Study, window_s: float = WINDOW_S) -> Outcome:
-    """Ten windows of a trace, which no scheduler has seen.
+def fig11a(study: Study, window_s: float) -> Outcome:
+    """Compare schedulers on ten windows of a trace, which no scheduler has seen.
 
     Args:
-        study: how large, and on what: a workload that says which jobs arrive when.
+        study: size and surroundings; the workload says which jobs arrive when.
         window_s: length of the windows, s.
 
     Raises:
@@ -51,11 +50,11 @@ def fig11a(study: Study, window_s: float = WINDOW_S) -> Outcome:
     return _fig11(study, conditions, "fig11a", title, paper=0.32)
 
 
-def fig11b(study: Study, interval_s: float = INTERVAL_S) -> Outcome:
-    """Ten streams of 200 TPC-H jobs, whose stages need memory from (0, 1].
+def fig11b(study: Study, interval_s: float) -> Outcome:
+    """Compare schedulers on ten streams of 200 TPC-H jobs, whose stages need memory from (0, 1].
 
     Args:
-        study: how large, and on what: profiles to draw from.
+        study: size and surroundings; the workload has no arrivals.
         interval_s: mean time between arrivals, s.
 
     Raises:
@@ -67,65 +66,54 @@ def fig11b(study: Study, interval_s: float = INTERVAL_S) -> Outcome:
 
 
 def _fig11(study: Study, conditions: Conditions, name: str, title: str, paper: float) -> Outcome:
-    schedulers = {
-        **{name: name for name in OTHERS},
-        **PURE,
-        **{name: name for name in (*HEURISTICS, OURS)},
-        FULL: learned(study, conditions),
-    }
+    schedulers = {each: each for each in OTHERS} | PURE
+    schedulers |= {each: each for each in (*HEURISTICS, OURS)} | {FULL: learned(study, conditions)}
     num_training = NUM_TRAINING if conditions.window_ms is None else TRACE_TRAINING
     comparisons = study.compare({"": (conditions, schedulers)}, num_training=num_training)
-    comparison = comparisons[""]
-    best = min(HEURISTICS, key=lambda name: float(_jct(comparison, name).mean()))
-    load = float(comparison.runs(HEURISTICS[0])["load"].mean())
-    return Outcome(
+    comparison, runs = comparisons[""], tidy(comparisons)
+    best = min(HEURISTICS, key=lambda each: float(jct_s(runs, each).mean()))
+    load = float(runs[runs["scheduler"] == HEURISTICS[0]]["load"].mean())
+    return compared(
         name,
         title,
         comparisons,
+        runs=runs,
         paper={("", FULL): f"-{paper:.0%} against Graphene*"},
         fragmentation=True,
         claims=(
             _lower(
-                f"Decima's average JCT is {paper:.0%} below that of Graphene*.",
-                comparison,
-                GRAPHENE_STAR,
-                paper,
+                f"Decima's average JCT is {paper:.0%} below that of Graphene*.", runs, GRAPHENE_STAR, paper
             ),
-            _lower("It is below that of all others too.", comparison, best),
-            fragmentation_claim(comparison),
-            _lower("Its average JCT is 52% below Tetris's.", comparison, TETRIS, 0.52),
+            _lower("It is below that of all others too.", runs, best),
+            fragmentation_claim(runs),
+            _lower("Its average JCT is 52% below Tetris's.", runs, TETRIS, 0.52),
         ),
         notes=(
             "tuned-NAME: the best parameters of each experiment, known only in hindsight, as in the paper; :once has "
             f"{comparison.tuned['graphene-star']}, which was best on {len(comparison.training_seeds)} other sequences.",
             f"Load: tasks kept executors busy for {load:.0%} of the time until the last arrival under {HEURISTICS[0]}.",
-            f"A simple rule, {OURS}: {_change(comparison, OURS, best)}; {FULL}: {_change(comparison, FULL, OURS)}.",
+            f"A simple rule, {OURS}: {_change(runs, OURS, best)}; {FULL}: {_change(runs, FULL, OURS)}.",
         ),
         extra={"measured_load": load, "best_heuristic": best},
-        pictures={name: plot_fig11},
+        pictures={name: partial(plot_fig11, runs)},
     )
 
 
-def _lower(paper: str, comparison: Comparison, other: str, by: float = 0.0) -> Claim:
-    """The claim that Decima's JCT is lower, ``by`` this share: no chance, and the interval goes as far."""
-    change = paired_change(_jct(comparison, FULL), _jct(comparison, other))
+def _lower(paper: str, runs: pd.DataFrame, other: str, by: float = 0.0) -> Claim:
+    """Claim that Decima's JCT is lower by this share: the interval excludes 0 and reaches as far."""
+    change = paired_change(jct_s(runs, FULL), jct_s(runs, other))
     holds = change.mean + change.half_width < 0 and change.mean - change.half_width <= -by
-    return Claim(paper, f"{FULL}: {_change(comparison, FULL, other)}", holds)
+    return Claim(paper, f"{FULL}: {_change(runs, FULL, other)}", holds)
 
 
-def _change(comparison: Comparison, one: str, other: str) -> str:
-    return f"{interval_text(paired_change(_jct(comparison, one), _jct(comparison, other)), '+.1%')} against {other}"
+def _change(runs: pd.DataFrame, one: str, other: str) -> str:
+    return f"{interval_text(paired_change(jct_s(runs, one), jct_s(runs, other)), '+.1%')} against {other}"
 
 
-def _jct(comparison: Comparison, name: str) -> pd.Series[float]:
-    return comparison.runs(name)["mean_jct_s"]
-
-
-def plot_fig11(outcome: Outcome) -> Figure:
-    """The average JCT of each scheduler with its confidence interval, from above to below; the axis is logarithmic."""
-    [comparison] = outcome.comparisons.values()
-    names = list(comparison.schedulers)
-    means, half_widths = np.array([mean_interval(_jct(comparison, name)) for name in names]).T
+def plot_fig11(runs: pd.DataFrame) -> Figure:
+    """Draw the average JCT of each scheduler with its interval, from above to below; the axis is logarithmic."""
+    names = runs["scheduler"].unique()
+    means, half_widths = np.array([mean_interval(jct_s(runs, name)) for name in names]).T
     figure, axes = new_axes(7, 0.3 * len(names) + 1)
     for place, name in enumerate(names):
         colour = BLACK if name == FULL else RED if name in HEURISTICS else GREY

@@ -1,295 +1,235 @@
-"""Figure 18 of the Decima paper: is the simulator true to Spark?
-
-Every recorded run of a query is predicted from the durations of other runs of it. The runs with the wanted
-number of executors are cut into two halves, and each half predicts the other. So are the recordings of each
-mixture of applications that share the cluster; one that was recorded once is predicted from all runs of its
-queries alone. Each prediction is made again without an effect that the simulator models, to show what that
-effect is for.
-
-More figures tell what an error means. *Replay*: the simulator on a run's own durations, in their order; what it
-is off is the simulator's own fault. *Rerun*: a run predicted by how long the other half took; no simulator fed
-with those runs can be expected to do much better. *From alone*: a mixture predicted from runs alone, which do
-not tell how much applications slow each other down on one machine. *No driver*: without the driver's work, of
-which the paper's simulator does not know.
-"""
+"""Figure 18 of the Decima paper: is the simulator true to Spark? See ``decima.evaluation.spark.fidelity``."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, TypeVar
+import math
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from rich.table import Table
 
-from decima.evaluation.spark.prediction import (
-    Effects,
-    Source,
-    predict_mixture,
-    predict_run,
-    replay,
-    replay_mixture,
-)
-from decima.evaluation.spark.recordings import Mixture, QueryKey, Recordings, Run
-from decima.outputs import json_text
-from workloads.job import WorkloadError
+from decima.evaluation.spark.fidelity import ALL, FROM_ALONE, PREDICTIONS, Fidelity, measure_fidelity
+from decima.evaluation.spark.recordings import load_recordings
+from decima.show.style import BLUE, GREEN, GREY, LEGEND, ORANGE, PINK, RED, SKY, new_figure
+from decima.show.tables import new_table
+from decima.studies.fig18_live import fig18_live
+from decima.studies.outcome import OptionError, Outcome, Part
 
-__all__ = ["ALL", "FROM_ALONE", "PAPER_MEAN_ERROR", "VARIANTS", "Fidelity", "measure_fidelity"]
-
-_T = TypeVar("_T")
+__all__ = ["fig18", "notes", "plot", "tables"]
 
 #: Mean error of the paper's simulator (appendix D): jobs alone on the cluster, jobs that share it.
 PAPER_MEAN_ERROR = {"alone": 0.05, "sharing": 0.09}
-
-ALL = "predicted"
-#: Mixtures predicted from runs of their queries alone.
-FROM_ALONE = "from alone"
-#: The predictions, by what they leave out.
-VARIANTS: dict[str, Effects] = {
-    ALL: Effects(),
-    "no waves": Effects(waves=False),
-    "no parallelism": Effects(parallelism=False),
-    "no moving": Effects(moving=False),
-    "no driver": Effects(driver=False),
+#: Heading of a column of the tables -> prediction.
+_LATER = {"No waves": "no waves", "No par.": "no parallelism", "No driver": "no driver"}
+QUERY_ERRORS = {"Error": ALL, "Rerun": "rerun", "Replay": "replay", **_LATER}
+MIXTURE_ERRORS = {
+    "Error": ALL,
+    "Mean JCT": "mean JCT",
+    "Rerun": "rerun",
+    "Replay": "replay",
+    "From alone": FROM_ALONE,
+    "No moving": "no moving",
+    **_LATER,
 }
+SHARING = {"FIFO": ("o", GREEN), "FAIR": ("s", PINK)}
+WHERE = {"alone": SKY, "sharing": RED}
 
 
-@dataclass(frozen=True, eq=False)
-class Fidelity:
-    """What was measured and predicted. Times are ms; a figure that could not be had is NaN.
-
-    Args:
-        executors: that a query alone had.
-        num_seeds: draws of the durations that a prediction is the mean of.
-        runs: one row for each predicted run, columns
-
-            ======================================= ======= ===============================================
-            data                                    str     scale factor and layout into tasks
-            query                                   str     as in q01
-            run                                     str     the application's name
-            real                                    float64 the query's wall time
-            busy_cores                              float64 of the machine, on average; see `Run`
-            replay                                  float64 from its own durations
-            rerun                                   float64 mean wall time of the other half
-            predicted, no waves, no parallelism,
-            no driver                             float64 from the other half
-            ======================================= ======= ===============================================
-        replays: all recorded single runs, predicted or not: columns run, executors, real, replay.
-        applications: one row for each application of a mixture, columns mixture, sharing (FIFO or FAIR),
-            data, query, run (str), real (job completion time), busy_cores, replay, those of `VARIANTS`, and
-            from alone and, where a mixture was recorded again, rerun (float64).
-    """
-
-    executors: int
-    num_seeds: int
-    runs: pd.DataFrame
-    replays: pd.DataFrame
-    applications: pd.DataFrame = field(default_factory=pd.DataFrame)
-
-    def queries(self) -> pd.DataFrame:
-        """One row per query, indexed by data and query.
-
-        Columns: ``runs`` (how many were predicted), ``real`` and ``predicted`` (means, ms), and the mean error
-        without its sign, a fraction, of ``predicted`` and each other column of ``runs``, as ``NAME error``.
-        """
-        return pd.DataFrame() if self.runs.empty else _by_group(self.runs, ["data", "query"])
-
-    def mixtures(self) -> pd.DataFrame:
-        """One row per mixture, indexed by its name; columns as in `queries`, ``runs`` being applications.
-
-        There are also ``sharing``, and ``mean JCT error``: that of the mean over the applications.
-        """
-        if self.applications.empty:
-            return pd.DataFrame()
-        table = _by_group(self.applications, ["mixture"])
-        sharing = self.applications.groupby("mixture")["sharing"].first()
-        return table.assign(sharing=sharing, **{"mean JCT error": (table[ALL] / table["real"] - 1).abs()})
-
-    def summary(self) -> pd.DataFrame:
-        """Errors without their sign, fractions: a row for each prediction, columns mean, p95 and max.
-
-        The index has two levels: ``alone`` or ``sharing``, and the prediction.
-        """
-        kinds = {"alone": self.runs, "sharing": self.applications}
-        parts = {where: _errors(table) for where, table in kinds.items() if not table.empty}
-        tables = {
-            where: pd.DataFrame({"mean": part.mean(), "p95": part.quantile(0.95), "max": part.max()})
-            for where, part in parts.items()
-        }
-        return pd.concat(tables, names=["where", "prediction"])
-
-    def to_json(self, **provenance: Any) -> str:
-        """Everything as JSON text; ``provenance`` is added as it is."""
-        content = {
-            **provenance,
-            "executors": self.executors,
-            "num_seeds": self.num_seeds,
-            "paper_mean_error": PAPER_MEAN_ERROR,
-            "summary": _records(self.summary().reset_index()),
-            "runs": _records(self.runs),
-            "replays": _records(self.replays),
-            "applications": _records(self.applications),
-        }
-        return json_text(content)
-
-
-def measure_fidelity(
-    recordings: Recordings,
-    executors: int = 2,
-    num_seeds: int = 10,
-    on_step: Callable[[int, int], None] = lambda done, total: None,
-) -> Fidelity:
-    """Predict all runs that have a counterpart, and all mixtures.
+def fig18(
+    part: Part,
+    recordings: Sequence[Path],
+    live: bool = False,
+    executors: int | None = None,
+    seeds: int = 10,
+    batches: int | None = None,
+) -> Outcome:
+    """Compare real with predicted runs: recorded ones, or with ``live`` such that a real Spark runs now.
 
     Args:
-        recordings: two runs of a query with ``executors`` executors, or a mixture, or nothing can be predicted.
-        executors: that a query alone had.
-        num_seeds: draws of the durations that a prediction is the mean of, at least 1.
-        on_step: called with the number of steps done and of all steps.
+        part: progress callback.
+        recordings: folders, see ``load_recordings``.
+        live: see ``fig18_live``.
+        executors: of a query alone, by default 2; with ``live`` of Spark.
+        seeds: draws of the durations that a prediction is the mean of.
+        batches: with ``live``, the number of mixtures.
 
     Raises:
-        WorkloadError: no query has two such runs and there is no mixture, or a mixture was recorded once and has a
-            query of which there is no single run.
+        OptionError: options of the other kind, or no recordings.
+        WorkloadError: see ``load_recordings`` and ``measure_fidelity``.
     """
-    by_query = recordings.by_query()
-    pairs = [
-        (run, Source(half, [other for other in runs if other.executors != executors]))
-        for runs in by_query.values()
-        for run, half in _other_halves([run for run in runs if run.executors == executors])
-        if half
-    ]
-    mixtures = [pair for group in recordings.by_mixture() for pair in _other_halves(group)]
-    if not pairs and not mixtures:
-        raise WorkloadError(
-            f"nothing to predict: expected two runs of a query with {executors} executors among the "
-            f"{len(recordings.runs)} recorded runs, or a mixture of applications"
+    if live:
+        why = "with --live, Spark runs now and durations are measured"
+        part.refuse(dict.fromkeys(("recordings", "seeds"), why))
+        return fig18_live(part, executors, batches)
+    part.refuse({"batches": "it is for --live"})
+    if not recordings:
+        raise OptionError(
+            "fig18 needs runs on real Spark: --recordings DIR; python -m workloads.spark.recorder makes them, "
+            "or --live runs jobs now"
         )
-    total = len(recordings.runs) + len(pairs) + len(mixtures)
-    steps = itertools.count()
-
-    def told(rows: Iterable[_T]) -> Iterator[_T]:
-        for row in rows:
-            on_step(next(steps), total)
-            yield row
-
-    replays = {run.name: replay(run) for run in told(recordings.runs)}
-    rows = [_run_row(run, source, num_seeds) for run, source in told(pairs)]
-    applications = [
-        row for mixture, half in told(mixtures) for row in _mixture_rows(mixture, half, by_query, num_seeds)
-    ]
-    on_step(total, total)
-    return Fidelity(
-        executors,
-        num_seeds,
-        pd.DataFrame([{**row, "replay": replays[row["run"]]} for row in rows]),
-        pd.DataFrame([_replay_row(run, replays[run.name]) for run in recordings.runs]),
-        pd.DataFrame(applications),
+    on_step = partial(part.tell, "predicting")
+    found = measure_fidelity(load_recordings(recordings), executors or 2, seeds, on_step)
+    return Outcome(
+        "fig18",
+        _rounded(found.runs),
+        tables(found),
+        notes(found),
+        extra={
+            "executors": found.executors,
+            "num_seeds": seeds,
+            "paper_mean_error": PAPER_MEAN_ERROR,
+            "summary": _rounded(found.summary().reset_index()).to_dict("records"),
+            "replays": _rounded(found.replays).to_dict("records"),
+            "applications": _rounded(found.applications).to_dict("records"),
+        },
+        pictures={"fig18": partial(plot, found)},
     )
 
 
-def _other_halves(items: Sequence[_T]) -> Iterator[tuple[_T, list[_T]]]:
-    """Each item with those of the other half; there are none for a single item."""
-    for place, item in enumerate(items):
-        yield item, list(items[1 - place % 2 :: 2])
+def _rounded(table: pd.DataFrame) -> pd.DataFrame:
+    return table.round(4).astype(dict.fromkeys(table.select_dtypes("number"), float))
 
 
-def _run_row(run: Run, source: Source, num_seeds: int) -> dict[str, Any]:
-    return {
-        **_labels(run.key),
-        "run": run.name,
-        "real": run.query.wall_ms,
-        "busy_cores": run.busy_cores,
-        "rerun": float(np.mean([other.query.wall_ms for other in source.same])),
-        **{
-            name: predict_run(source, run.executors, effects, num_seeds)
-            for name, effects in VARIANTS.items()
-            if effects.moving  # all executors are there when the query starts
-        },
-    }
+def tables(fidelity: Fidelity) -> list[Table]:
+    """Return tables of queries alone on the cluster, and of mixtures if there are any; seconds and percent."""
+    queries, mixtures, found = fidelity.queries(), fidelity.mixtures(), []
+    if not queries.empty:
+        labels = [f"{query}  {data}" for data, query in queries.index]
+        title = f"Queries alone on {fidelity.executors} executors, {len(fidelity.runs)} runs"
+        found.append(_table(title, "Query", labels, queries, QUERY_ERRORS))
+    if not mixtures.empty:
+        labels = [f"{name}  {sharing}" for name, sharing in mixtures["sharing"].items()]
+        # Mixtures recorded once are predicted from runs alone anyway.
+        hidden = () if "rerun error" in mixtures else ("Rerun", "From alone")
+        errors = {heading: name for heading, name in MIXTURE_ERRORS.items() if heading not in hidden}
+        found.append(_table("Applications that share it", "Mixture", labels, mixtures, errors))
+    return found
 
 
-def _replay_row(run: Run, replayed_ms: float) -> dict[str, Any]:
-    return {"run": run.name, "executors": run.executors, "real": run.query.wall_ms, "replay": replayed_ms}
+def _table(
+    title: str, heading: str, labels: list[str], results: pd.DataFrame, errors: Mapping[str, str]
+) -> Table:
+    columns = [f"{name} error" for name in errors.values()]
+
+    def cells(row: pd.Series[Any]) -> list[str]:
+        times = [f"{row[name] / 1000:.1f}" for name in ("real", ALL)]
+        return [*times, *("-" if np.isnan(row[column]) else f"{row[column]:.1%}" for column in columns)]
+
+    table = new_table(title, heading, "Real", "Sim.", *errors)
+    for label, (_, row) in zip(labels, results.iterrows(), strict=True):
+        table.add_row(label, *cells(row))
+    table.add_section()
+    table.add_row("Mean", *cells(results[["real", ALL, *columns]].mean()))
+    return table
 
 
-def _mixture_rows(
-    mixture: Mixture, half: Sequence[Mixture], by_query: Mapping[QueryKey, Sequence[Run]], num_seeds: int
-) -> list[dict[str, Any]]:
-    """A row for each application, predicted from the other half of the mixture's recordings if there is one."""
-    alone = _sources_alone(mixture, by_query)
-    if alone is None and not half:
-        wanted = f"{mixture.slots} executors"
-        raise WorkloadError(f"{mixture.name}: expected a single run of each of its queries with {wanted}")
-    sources = alone
-    if half:
-        sources = [
-            Source([other.runs[place] for other in half], by_query.get(run.key, ()))
-            for place, run in enumerate(mixture.runs)
+def notes(fidelity: Fidelity) -> list[str]:
+    """Return the result next to the paper's, and the meaning of the columns, one sentence per line."""
+    summary, found = fidelity.summary().to_dict("index"), []
+    for where, what in (("alone", "Alone"), ("sharing", "Sharing")):
+        if (figures := summary.get((where, ALL))) is not None:
+            found.append(
+                f"{what}: mean error {figures['mean']:.1%} (paper: at most {PAPER_MEAN_ERROR[where]:.0%}), "
+                f"95th percentile {figures['p95']:.1%}."
+            )
+    if ("alone", "rerun") in summary:
+        mean = summary["alone", "rerun"]["mean"]
+        found.append(
+            f"Rerun: predicted by the other half's wall time, {mean:.1%}: how much Spark itself varies."
+        )
+    off = (fidelity.replays["replay"] / fidelity.replays["real"] - 1).abs()
+    found.append(
+        f"Replay: simulated from a run's own durations; of all {len(off)} runs alone {off.mean():.1%}, "
+        f"at most {off.max():.1%}."
+    )
+    if not fidelity.applications.empty:
+        both = (fidelity.runs, fidelity.applications)
+        busy = [math.nan if table.empty else table["busy_cores"].mean() for table in both]
+        loaded = (
+            f" ({busy[0]:.2f} cores of the machine were busy with one, {busy[1]:.2f} when they shared it)"
+        )
+        repeated = "rerun" in fidelity.applications
+        source = "other recordings of the same mixture" if repeated else "single runs"
+        found += [
+            f"Applications that share the cluster are predicted from {source}.",
+            "From alone: from single runs, which do not tell how much applications slow each other down"
+            f"{'' if any(map(math.isnan, busy)) else loaded}.",
         ]
-    columns = {
-        name: predict_mixture(mixture, sources or (), effects, num_seeds, alone=not half)
-        for name, effects in VARIANTS.items()
-    }
-    columns[FROM_ALONE] = np.full(len(mixture.runs), np.nan)
-    if alone is not None:
-        columns[FROM_ALONE] = predict_mixture(mixture, alone, Effects(), num_seeds, alone=True)
-    if half:
-        columns["rerun"] = np.mean([other.jct_ms for other in half], axis=0)
-    columns["replay"] = replay_mixture(mixture)
-    return [
-        {
-            "mixture": mixture.name,
-            "sharing": mixture.sharing,
-            **_labels(run.key),
-            "run": run.name,
-            "real": mixture.jct_ms[place],
-            "busy_cores": run.busy_cores,
-            **{name: jct_ms[place] for name, jct_ms in columns.items()},
-        }
-        for place, run in enumerate(mixture.runs)
-    ]
+    return [*found, "No driver: without the driver's time. Errors are means of absolute values over runs."]
 
 
-def _sources_alone(mixture: Mixture, by_query: Mapping[QueryKey, Sequence[Run]]) -> list[Source] | None:
-    """The single runs of a mixture's queries, if all were recorded.
+def plot(fidelity: Fidelity) -> Figure:
+    """Draw real and simulated times side by side with the error in percent, as the paper's Figure 18.
 
-    The cluster is one machine, on which applications slow each other down. So the runs that count are those
-    on as many executors as the cluster has, even where an application holds fewer.
+    One panel for each set of data, a pair of bars per query; below, the applications of the mixtures, real
+    against simulated job completion time, and the mean errors with and without each effect.
     """
-    sources = []
-    for key in mixture.keys:
-        runs = by_query.get(key, ())
-        same = [run for run in runs if run.executors == mixture.slots]
-        if not same:
-            return None
-        sources.append(Source(same, [run for run in runs if run.executors != mixture.slots]))
-    return sources
+    queries, mixed = fidelity.queries(), not fidelity.applications.empty
+    panels = [] if queries.empty else queries.index.unique("data").tolist()
+    heights = [2.6] * len(panels) + [3.8 if mixed else 2.6]
+    figure = new_figure(10, sum(heights))
+    grid = figure.add_gridspec(len(heights), 2, height_ratios=heights)
+    for row, data in enumerate(panels):
+        axes = figure.add_subplot(grid[row, :])
+        _plot_queries(axes, queries.loc[data])
+        axes.set_title(f"Alone on {fidelity.executors} executors, {data}", loc="left")
+    for axes in figure.axes[:1]:
+        axes.legend(ncols=2, loc="lower right", bbox_to_anchor=(1, 1), **LEGEND)
+    if mixed:
+        _plot_mixtures(figure.add_subplot(grid[-1, 0]), fidelity.applications)
+    _plot_effects(figure.add_subplot(grid[-1, 1 if mixed else slice(None)]), fidelity.summary()["mean"])
+    for axes in figure.axes:
+        axes.spines[["top", "right"]].set_visible(False)
+    return figure
 
 
-def _labels(key: QueryKey) -> dict[str, str]:
-    return {"data": f"SF {key.scale_factor:g}, {key.layout}", "query": f"q{key.query:02d}"}
+def _plot_queries(axes: Axes, queries: pd.DataFrame) -> None:
+    place = np.arange(len(queries))
+    real, simulated = queries["real"] / 1000, queries[ALL] / 1000
+    axes.bar(place - 0.2, real, 0.4, label="real", color=BLUE)
+    axes.bar(place + 0.2, simulated, 0.4, label="simulated", color=ORANGE)
+    for number, error in enumerate(queries[f"{ALL} error"]):
+        height = max(real.iloc[number], simulated.iloc[number])
+        axes.text(number, height, f"{error:.0%}", ha="center", va="bottom", fontsize="x-small")
+    axes.set(ylabel="Wall time (s)", xlim=(-0.6, len(queries) - 0.4), ylim=(0, 1.15 * real.max()))
+    axes.set_xticks(place, queries.index, fontsize="small")
 
 
-def _by_group(table: pd.DataFrame, by: list[str]) -> pd.DataFrame:
-    groups = table.groupby(by)
-    errors = pd.concat([_errors(table), table[by]], axis=1).groupby(by).mean()
-    means = groups[["real", ALL]].mean()
-    return pd.concat([groups.size().rename("runs"), means, errors.add_suffix(" error")], axis=1)
+def _plot_mixtures(axes: Axes, applications: pd.DataFrame) -> None:
+    """Below the diagonal the simulator is too fast."""
+    longest = 1.05 * applications[["real", ALL]].max().max() / 1000
+    line, allowed = np.array([0.0, longest]), PAPER_MEAN_ERROR["sharing"]
+    low, high = line * (1 - allowed), line * (1 + allowed)
+    axes.fill_between(line, low, high, color="#eeeeee", label=f"± {allowed:.0%}")
+    axes.plot(line, line, color=GREY, linewidth=0.8)
+    for sharing, (marker, colour) in SHARING.items():
+        group = applications[applications["sharing"] == sharing]
+        look: dict[str, Any] = {"marker": marker, "color": colour, "linestyle": "none", "markersize": 4}
+        axes.plot(group["real"] / 1000, group[ALL] / 1000, label=sharing, **look)
+    axes.set(xlim=(0, longest), ylim=(0, longest), xlabel="Real JCT (s)", ylabel="Simulated JCT (s)")
+    axes.set_title("Applications that share the cluster", loc="left")
+    axes.set_aspect("equal")
+    axes.legend(loc="upper left", **LEGEND)
 
 
-def _errors(table: pd.DataFrame) -> pd.DataFrame:
-    """Of each prediction in a table, without the sign, as a fraction."""
-    predictions = [name for name in ("replay", "rerun", *VARIANTS, FROM_ALONE) if name in table]
-    errors: pd.DataFrame = table[predictions].div(table["real"], axis=0).sub(1).abs()
-    return errors
-
-
-def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
-    return [
-        {
-            str(name): value if isinstance(value, str) else round(float(value), 4)
-            for name, value in row.items()
-        }
-        for row in table.to_dict("records")
-    ]
+def _plot_effects(axes: Axes, mean_errors: pd.Series[float]) -> None:
+    """Draw one pair of bars for each prediction."""
+    place = np.arange(len(PREDICTIONS))
+    for offset, (where, colour) in zip((-0.2, 0.2), WHERE.items(), strict=True):
+        if where in mean_errors.index.get_level_values("where"):
+            errors = 100 * mean_errors.xs(where, level="where").reindex(PREDICTIONS)
+            bars = axes.barh(place + offset, errors.fillna(0.0), 0.4, label=where, color=colour)
+            labels = ["" if np.isnan(error) else f"{error:.1f}" for error in errors]
+            axes.bar_label(bars, labels, padding=2, fontsize="x-small")
+            axes.axvline(100 * PAPER_MEAN_ERROR[where], color=colour, linestyle="dashed", linewidth=0.8)
+    axes.set_yticks(place, PREDICTIONS, fontsize="small")
+    axes.invert_yaxis()
+    axes.set(xlabel="Mean error (%); dashed: the paper's")
+    axes.set_title("With and without effects", loc="left")
+    axes.legend(ncols=2, loc="lower right", bbox_to_anchor=(1, 1), **LEGEND)

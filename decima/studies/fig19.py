@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,31 +12,24 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from decima.show.style import LEGEND, finish_axes, new_figure, styles
-from decima.studies.claims import Claim
+from decima.studies.compared import compared
 from decima.studies.fig9 import busy_speedup
-from decima.studies.multi_resource import (
-    GRAPHENE_STAR,
-    INTERVAL_S,
-    MEMORY,
-    WINDOW_S,
-    experiments,
-    learned,
-)
+from decima.studies.multi_resource import GRAPHENE_STAR, MEMORY, experiments, learned
+from decima.studies.outcome import FULL, Claim, Outcome
 from decima.studies.study import Study
-from decima.studies.study_report import FULL, Outcome
 from simulator.cluster.record import EpisodeRecord
 
 __all__ = ["fig19", "over_time", "plot_fig19"]
 
-#: Means over so many pieces of time are drawn.
+#: Number of time windows that means are drawn over.
 PIECES = 60
 
 
-def fig19(study: Study, interval_s: float = INTERVAL_S, window_s: float = WINDOW_S) -> Outcome:
-    """One experiment of either workload of Figure 11, moment by moment.
+def fig19(study: Study, interval_s: float = 4.0, window_s: float = 6480.0) -> Outcome:
+    """Show one experiment of either workload of Figure 11 over time.
 
     Args:
-        study: how large, and on what; a workload that says which jobs arrive when is the trace.
+        study: size and surroundings; a workload that says which jobs arrive when is the trace.
         interval_s: mean time between TPC-H jobs, s.
         window_s: length of the trace's windows, s.
     """
@@ -43,11 +38,11 @@ def fig19(study: Study, interval_s: float = INTERVAL_S, window_s: float = WINDOW
     schedulers = {GRAPHENE_STAR: GRAPHENE_STAR, FULL: learned(study, conditions)}
     comparisons = study.compare({"": (conditions, schedulers)}, keep=True)
     episodes = comparisons[""].episodes
-    ours, theirs = episodes[FULL], episodes[GRAPHENE_STAR]
     jobs = {name: each.mean_jobs_in_system for name, each in episodes.items()}
-    per_job = {name: _executors_per_job(each) for name, each in episodes.items()}
-    speedup = busy_speedup(theirs, ours)
-    return Outcome(
+    # busy with a job while it is in the system, on average over time and jobs
+    per_job = {name: float(each.busy_ms.sum() / each.jct_ms.sum()) for name, each in episodes.items()}
+    speedup = busy_speedup(episodes[GRAPHENE_STAR], episodes[FULL])
+    return compared(
         "fig19",
         f"{study.workload.name} over time, {study.executors} executors of {len(MEMORY)} sizes",
         comparisons,
@@ -72,34 +67,31 @@ def fig19(study: Study, interval_s: float = INTERVAL_S, window_s: float = WINDOW
         ),
         notes=("Claims are about the first experiment.",),
         extra={"jobs_in_system": jobs, "executors_per_job": per_job, "busy_period_speedup": speedup},
-        pictures={"fig19": plot_fig19},
+        pictures={"fig19": partial(plot_fig19, episodes)},
     )
 
 
-def _executors_per_job(record: EpisodeRecord) -> float:
-    """Executors busy with a job while it is in the system, on average over time and jobs."""
-    return float(record.busy_ms.sum() / record.jct_ms.sum())
-
-
 def over_time(steps: pd.Series[Any], edges_ms: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The mean of a step function between one time and the next, float64 [len(edges_ms) - 1]; 0 before its first step.
+    """Average a step function over time windows; it is 0 before its first step.
 
     Args:
         steps: values that hold from their index, ms, to the next, the last one from there on.
         edges_ms: float64, ascending, ms.
+
+    Returns:
+        Mean of each window, float64 [len(edges_ms) - 1].
     """
-    times = np.unique(np.concatenate([steps.index.to_numpy(), edges_ms]))
-    values = np.concatenate([[0.0], steps.to_numpy()])[
-        np.searchsorted(steps.index.to_numpy(), times, "right")
-    ]
+    index = steps.index.to_numpy()
+    times = np.unique(np.concatenate([index, edges_ms]))
+    values = np.concatenate([[0.0], steps.to_numpy()])[np.searchsorted(index, times, "right")]
     area = np.concatenate([[0.0], np.cumsum(values[:-1] * np.diff(times))])
     found: NDArray[np.float64] = np.diff(area[np.searchsorted(times, edges_ms)]) / np.diff(edges_ms)
     return found
 
 
-def plot_fig19(outcome: Outcome) -> Figure:
-    """Jobs in the system, executors for each, memory that is not needed; below, busy executors of each class."""
-    episodes = {name: outcome.comparisons[""].episodes[name] for name in (GRAPHENE_STAR, FULL)}
+def plot_fig19(episodes: Mapping[str, EpisodeRecord]) -> Figure:
+    """Draw jobs in the system, executors for each, memory that is not needed; below, busy executors of each class."""
+    episodes = {name: episodes[name] for name in (GRAPHENE_STAR, FULL)}
     looks = styles(list(episodes))
     edges = np.linspace(0, max(record.end_ms for record in episodes.values()), PIECES + 1)
     figure = new_figure(12, 6)

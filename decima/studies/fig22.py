@@ -6,12 +6,13 @@ from collections.abc import Sequence
 
 from decima.evaluation.tuning import HINDSIGHT
 from decima.policy.config import Feature
+from decima.studies.compared import compared
+from decima.studies.outcome import FULL, Outcome
 from decima.studies.study import Study, Variant
-from decima.studies.study_report import FULL, Outcome
 
 __all__ = ["fig22"]
 
-#: Features that tell durations.
+#: Features that hold durations.
 DURATIONS = (
     "mean_task_ms",
     "unclaimed_work_ms",
@@ -25,25 +26,22 @@ BLIND = "without durations"
 
 
 def fig22(study: Study) -> Outcome:
-    """Batches of 20 jobs: the full policy, and one that sees numbers of tasks and the DAG only."""
+    """Compare the full policy with one that sees only numbers of tasks and the DAG, on batches of 20 jobs."""
     full = study.batch_variant()
     shape = full.config.policy.build()
-    blind = Variant(
-        "batch-no-durations",
-        study.config(
-            "batch",
-            policy__overrides__stage_features=_blind(shape.stage_features),
-            policy__overrides__job_features=_blind(shape.job_features),
-        ),
+    config = study.config(
+        "batch",
+        policy__overrides__stage_features=_blind(shape.stage_features),
+        policy__overrides__job_features=_blind(shape.job_features),
     )
     schedulers = {
         "fair": "fair",
         HINDSIGHT: HINDSIGHT,
         FULL: study.full_policy(full),
-        BLIND: study.train(blind)[blind.name],
+        BLIND: study.train(Variant("batch-no-durations", config))["batch-no-durations"],
     }
     conditions = study.conditions(num_experiments=50, num_jobs=20)
-    return Outcome(
+    return compared(
         "fig22",
         f"Batches of {conditions.num_jobs} {study.workload.name} jobs, {study.executors} executors",
         study.compare({"": (conditions, schedulers)}),
@@ -57,5 +55,4 @@ def fig22(study: Study) -> Outcome:
 
 
 def _blind(features: Sequence[Feature]) -> list[dict[str, object]]:
-    """Those that tell nothing of durations."""
     return [feature.model_dump(mode="json") for feature in features if feature.name not in DURATIONS]

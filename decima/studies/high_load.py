@@ -1,63 +1,50 @@
 """Where schedulers differ on long busy streams: which jobs gain, and how many executors these get as the load grows.
 
-There a policy that learned on batches, and a rule of one thrift, fall behind ``priced-srpt``. This looks for the jobs
-and the decisions that make the difference.
+There a policy that learned on batches, and a rule of one cost exponent, fall behind ``priced-srpt``. The study looks
+for the jobs and the decisions that make the difference.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from rich.table import Table
 
-from decima.evaluation.comparison import Comparison
-from decima.evaluation.conditions import Conditions
 from decima.evaluation.intervals import Interval
-from decima.evaluation.run import run_scheduler
 from decima.policy.shipped import specialists
 from decima.registry import LEARNED
 from decima.show.style import GREY, LEGEND, finish_axes, new_figure, styles
 from decima.show.tables import interval_text, new_table
-from decima.studies.multi_resource import GROUPS, jobs_by_work
+from decima.studies.compared import compared
+from decima.studies.multi_resource import GROUPS, jobs_by_work, look_at
+from decima.studies.outcome import RULE, UNKNOWN, Outcome, paired_change
 from decima.studies.study import Study
-from decima.studies.study_report import RULE, UNKNOWN, Outcome, paired_change
-from decima.workers.pool import make_workers
 from simulator.cluster.record import EpisodeRecord
 
 __all__ = ["LEVELS", "executors_by_load", "high_load", "plot_high_load"]
 
-#: Of jobs, by total work; all but the largest are looked at together too.
+#: Groups of jobs by total work; all but the largest are looked at together too.
 FIFTHS = ("smallest fifth", "second", "third", "fourth", "largest")
 OTHERS, LARGEST = "the other four fifths", "the largest fifth"
 #: Jobs in the system: from each number up to the next.
 LEVELS = (1, 3, 6, 11, 21, 41)
-#: Rules of one thrift whatever the load: what is right for batches, and what is best at 85 %.
+LEVEL_NAMES = (*(f"{low} to {high - 1}" for low, high in pairwise(LEVELS)), f"{LEVELS[-1]} or more")
+#: Rules of one cost exponent whatever the load: the right one for batches, and the best one at 85 %.
 THRIFTY = ("profiled-srpt:2.5", "profiled-srpt:6")
 
 
-class _Look(NamedTuple):
-    """What one scheduler did in one experiment.
-
-    Attributes:
-        jct_ms: mean JCT of each fifth of the jobs by work, float64 [GROUPS], ms.
-        executors: see ``executors_by_load``.
-    """
-
-    jct_ms: NDArray[np.float64]
-    executors: NDArray[np.float64]
-
-
-def high_load(study: Study, load: float = 0.85) -> Outcome:
-    """Streams of 1,000 jobs under rules of one thrift, a policy that learned on batches, and ``priced-srpt``.
+def high_load(study: Study, load: float) -> Outcome:
+    """Compare rules, a policy that learned on batches, and ``priced-srpt`` on streams of 1,000 jobs.
 
     Args:
-        study: how large, and on what.
-        load: what the executors are to be busy with.
+        study: size and surroundings.
+        load: share of busy executor time.
 
     Raises:
         CompareError: an experiment with fewer than 5 jobs.
@@ -69,21 +56,25 @@ def high_load(study: Study, load: float = 0.85) -> Outcome:
     if study.checkpoint is not None:
         learned = {LEARNED: f"{LEARNED}:{study.checkpoint}"}
     schedulers = {"fair": "fair", **{name: name for name in THRIFTY}, **learned, RULE: RULE}
-    comparison = study.compare({"": (conditions, schedulers)})[""]
-    looks = _looks(study, comparison)
+    comparisons = study.compare({"": (conditions, schedulers)})
+    looks = look_at(study, comparisons[""], _look, "looking at jobs")
+    jct_ms = {name: np.array([each for each, _ in found]) for name, found in looks.items()}
     by_work = {
-        name: [paired_change(each.jct_ms[:, group], looks[RULE].jct_ms[:, group]) for group in range(GROUPS)]
-        for name, each in looks.items()
+        name: [paired_change(each[:, group], jct_ms[RULE][:, group]) for group in range(GROUPS)]
+        for name, each in jct_ms.items()
         if name != RULE
     }
-    executors = {name: _mean(each.executors) for name, each in looks.items()}
-    return Outcome(
+    executors = {name: _mean(np.array([each for _, each in found])) for name, found in looks.items()}
+    changes = new_table(f"JCT by the work of jobs, against {RULE}", "Jobs", *by_work)
+    for group, fifth in enumerate(FIFTHS):
+        changes.add_row(fifth, *(interval_text(each[group], "+.0%") for each in by_work.values()))
+    return compared(
         "high-load",
         f"{conditions.num_jobs} {study.workload.name} jobs {interval_s:g} s apart, {study.executors} executors",
-        {"": comparison},
+        comparisons,
         reference=RULE,
         tables=(
-            _work_table(by_work),
+            changes,
             _load_table(f"Executors of {OTHERS} of the jobs", executors, 0),
             _load_table(f"Executors of {LARGEST}", executors, 1),
         ),
@@ -98,44 +89,26 @@ def high_load(study: Study, load: float = 0.85) -> Outcome:
             "levels": list(LEVELS),
             "executors": {name: each.tolist() for name, each in executors.items()},
         },
-        pictures={"high-load": plot_high_load},
+        pictures={"high-load": partial(plot_high_load, by_work, executors)},
     )
 
 
-def _looks(study: Study, comparison: Comparison) -> dict[str, _Look]:
-    """By scheduler, with a first dimension for experiments."""
-    pieces = [
-        (name, spec, seed) for name, spec in comparison.schedulers.items() for seed in comparison.finished
-    ]
-    with make_workers(comparison.conditions, study.workers, len(pieces)) as workers:
-        found: dict[tuple[str, int], _Look] = {}
-        for done, (name, seed, look) in enumerate(workers.map(_look, pieces), 1):
-            found[name, seed] = look
-            study.tell("looking at jobs", done, len(pieces))
-    return {
-        name: _Look(*map(np.array, zip(*(found[name, seed] for seed in comparison.finished), strict=True)))
-        for name in comparison.schedulers
-    }
-
-
-def _look(conditions: Conditions, piece: tuple[str, str, int]) -> tuple[str, int, _Look]:
-    name, spec, seed = piece
-    sequence = conditions.sequence(seed)
-    record = run_scheduler(conditions.cluster, sequence, spec)
-    groups = jobs_by_work(sequence)
+def _look(record: EpisodeRecord) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the mean JCT of each fifth of the jobs by work, float64 [GROUPS], ms, and ``executors_by_load``."""
+    groups = jobs_by_work(record.sequence)
     jct_ms = np.array([record.jct_ms[group].mean() for group in groups])
-    return name, seed, _Look(jct_ms, executors_by_load(record, groups[-1]))
+    return jct_ms, executors_by_load(record, groups[-1])
 
 
 def executors_by_load(record: EpisodeRecord, largest: NDArray[np.int64]) -> NDArray[np.float64]:
-    """How many executors jobs have, from their first task to their last, by how many jobs they found and their own.
+    """Average the executors of jobs, from their first task to their last, by the jobs in the system at their arrival.
 
     Args:
-        record: of an episode that is over.
-        largest: numbers of the jobs that are looked at apart, int64 [n].
+        record: a complete episode.
+        largest: numbers of the jobs that are averaged apart, int64 [n].
 
     Returns:
-        float64 [2, LEVELS]: of all other jobs, and of the largest; NaN where none came to so many.
+        float64 [2, LEVELS]: of all other jobs, and of the largest; NaN without a job.
     """
     job, num_jobs = record.task_job, len(record.sequence)
     begin_ms, end_ms = np.full(num_jobs, np.inf), np.zeros(num_jobs)
@@ -149,7 +122,7 @@ def executors_by_load(record: EpisodeRecord, largest: NDArray[np.int64]) -> NDAr
 
 
 def _mean(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Over the experiments that have a value, float64 [2, LEVELS]."""
+    """Average over the experiments that have a value, float64 [2, LEVELS]."""
     known = ~np.isnan(values)
     return _ratio(np.where(known, values, 0.0).sum(axis=0), known.sum(axis=0))
 
@@ -159,56 +132,35 @@ def _ratio(total: NDArray[Any], count: NDArray[Any]) -> NDArray[np.float64]:
     return mean
 
 
-def _work_table(by_work: dict[str, list[Interval]]) -> Table:
-    table = new_table(f"JCT by the work of jobs, against {RULE}", "Jobs", *by_work)
-    for group, name in enumerate(FIFTHS):
-        table.add_row(name, *(interval_text(changes[group], "+.0%") for changes in by_work.values()))
-    return table
-
-
-def _load_table(title: str, executors: dict[str, NDArray[np.float64]], row: int) -> Table:
+def _load_table(title: str, executors: Mapping[str, NDArray[np.float64]], row: int) -> Table:
     table = new_table(title, "Jobs when it comes", *executors)
-    for place, name in enumerate(_level_names()):
+    for place, name in enumerate(LEVEL_NAMES):
         values = [each[row, place] for each in executors.values()]
         table.add_row(name, *(UNKNOWN if np.isnan(value) else f"{value:.1f}" for value in values))
     return table
 
 
-def _level_names() -> list[str]:
-    ends = [f"{low} to {high - 1}" for low, high in pairwise(LEVELS)]
-    return [*ends, f"{LEVELS[-1]} or more"]
-
-
-def plot_high_load(outcome: Outcome) -> Figure:
-    """JCT by the work of jobs; executors of a job by the load, of large jobs and of others."""
+def plot_high_load(
+    by_work: Mapping[str, Sequence[Interval]], executors: Mapping[str, NDArray[np.float64]]
+) -> Figure:
+    """Draw the JCT by the work of jobs; executors of a job by the load, of large jobs and of others."""
     figure = new_figure(13, 4)
-    by_work, *by_load = figure.subplots(1, 3)
-    changes: dict[str, list[Interval]] = outcome.extra["change_of_jct"]
-    looks = styles(outcome.extra["executors"])
-    for name, values in changes.items():
+    changes, *by_load = figure.subplots(1, 3)
+    looks = styles(executors)
+    for name, values in by_work.items():
         means, half_widths = 100 * np.array(values).T
-        by_work.errorbar(
-            range(GROUPS), means, np.nan_to_num(half_widths), label=name, capsize=2, **looks[name]
-        )
-    by_work.axhline(0, color=GREY, linewidth=0.8)
-    by_work.set_xticks(range(GROUPS), ["smallest", *FIFTHS[1:]])
-    finish_axes(by_work, xlabel="Fifth of the jobs by work", ylabel=f"JCT against {RULE} (%)")
-    by_work.legend(**LEGEND)
+        error = np.nan_to_num(half_widths)
+        changes.errorbar(range(GROUPS), means, error, label=name, capsize=2, **looks[name])
+    changes.axhline(0, color=GREY, linewidth=0.8)
+    changes.set_xticks(range(GROUPS), ["smallest", *FIFTHS[1:]])
+    finish_axes(changes, xlabel="Fifth of the jobs by work", ylabel=f"JCT against {RULE} (%)")
+    changes.legend(**LEGEND)
+    names = [text.replace(" to ", "–").replace(" or more", "+") for text in LEVEL_NAMES]
+    labels: dict[str, Any] = {"xlabel": "Jobs in the system when it comes", "ylabel": "Executors of a job"}
     for row, (axes, title) in enumerate(zip(by_load, (OTHERS, LARGEST), strict=True)):
-        _draw_by_load(axes, {name: values[row] for name, values in outcome.extra["executors"].items()}, looks)
-        finish_axes(
-            axes,
-            xlabel="Jobs in the system when it comes",
-            ylabel="Executors of a job",
-            title=title.capitalize(),
-            ylim=(0, None),
-        )
+        for name, each in executors.items():
+            axes.plot(range(len(LEVELS)), each[row], label=name, marker=".", **looks[name])
+        axes.set_xticks(range(len(LEVELS)), names)
+        finish_axes(axes, **labels, title=title.capitalize(), ylim=(0, None))
     by_load[0].legend(**LEGEND)
     return figure
-
-
-def _draw_by_load(axes: Axes, lines: dict[str, list[float | None]], looks: dict[str, dict[str, Any]]) -> None:
-    for name, values in lines.items():
-        axes.plot(range(len(LEVELS)), np.array(values, dtype=float), label=name, marker=".", **looks[name])
-    names = [text.replace(" to ", "–").replace(" or more", "+") for text in _level_names()]
-    axes.set_xticks(range(len(LEVELS)), names)

@@ -1,11 +1,13 @@
-"""Section 7.3 of the Decima paper: what its figures share, executors of four sizes, their jobs, the schedulers."""
+"""Section 7.3 of the Decima paper: executors of four sizes, the jobs on them, the schedulers, jobs by their work."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple, TypeVar
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from decima.evaluation.comparison import Comparison
@@ -14,46 +16,24 @@ from decima.evaluation.run import run_scheduler
 from decima.evaluation.tuning import HINDSIGHT
 from decima.policy.shipped import SHIPPED
 from decima.registry import LEARNED
-from decima.studies.claims import Claim
+from decima.studies.outcome import FULL, Claim
 from decima.studies.study import Study, Variant
-from decima.studies.study_report import FULL
-from decima.workers.pool import make_workers
+from decima.workers.pool import make_workers, map_in_order
 from simulator.cluster.config import TRACE, ExecutorClass
 from simulator.cluster.record import EpisodeRecord
 from workloads.arrivals import JobSequence
 
-__all__ = [
-    "GRAPHENE_STAR",
-    "GROUPS",
-    "HEURISTICS",
-    "INTERVAL_S",
-    "MEMORY",
-    "OURS",
-    "PURE",
-    "TETRIS",
-    "WINDOW_S",
-    "Usage",
-    "as_option",
-    "experiments",
-    "four_sizes",
-    "fragmentation_claim",
-    "learned",
-    "usage",
-    "used",
-]
+__all__ = ["experiments", "four_sizes", "fragmentation_claim", "jobs_by_work", "learned", "look_at", "usage"]
+
+_T = TypeVar("_T")
 
 #: Memory of the executors of each class; all have one core, and there are as many of each.
 MEMORY = (0.25, 0.5, 0.75, 1.0)
-#: Mean time between TPC-H jobs, s: with 200 executors, about 80 % of their time then goes to tasks.
-INTERVAL_S = 4.0
-#: Length of the windows of a trace, s: docs/studies.md has the excerpt that this cuts into twelve.
-WINDOW_S = 6480.0
-
 TETRIS = "tetris"
 GRAPHENE_STAR = "tuned-graphene-star"
-#: What the paper compares with, each with its best parameters of each experiment; Graphene itself too.
+#: The schedulers of the paper, each with its best parameters of each experiment; Graphene itself too.
 HEURISTICS = (HINDSIGHT, "tuned-tetris", "tuned-graphene", GRAPHENE_STAR)
-#: Pure packing, as the paper reads Tetris. A setting of the grid, so that it need not run again.
+#: Pure packing, as the paper reads Tetris. A setting of the sweep, so that it need not run again.
 PURE = {TETRIS: "tetris:0:0"}
 #: The simple rule of this project that packs.
 OURS = "packed-srpt"
@@ -62,20 +42,15 @@ GROUPS = 5
 
 
 def experiments(
-    study: Study,
-    *,
-    trace: bool,
-    interval_s: float = INTERVAL_S,
-    window_s: float = WINDOW_S,
-    num_experiments: int = 10,
+    study: Study, *, trace: bool, interval_s: float = 4.0, window_s: float = 6480.0, num_experiments: int = 10
 ) -> Conditions:
-    """What section 7.3 compares on: 200 TPC-H jobs whose stages need memory from (0, 1], or windows of a trace.
+    """Return the conditions of section 7.3: 200 TPC-H jobs whose stages need memory from (0, 1], or a trace's windows.
 
     Args:
-        study: how large, and on what.
+        study: size and surroundings.
         trace: whether the workload says which jobs arrive when.
-        interval_s: mean time between TPC-H jobs, s.
-        window_s: length of a trace's windows, s.
+        interval_s: mean time between TPC-H jobs, s; with 4 s, 200 executors are busy for about 80 % of the time.
+        window_s: length of a trace's windows, s; 6480 s cuts the excerpt of docs/studies.md into twelve.
         num_experiments: at full size.
 
     Raises:
@@ -97,7 +72,7 @@ def experiments(
 
 
 def four_sizes(executors: int) -> tuple[ExecutorClass, ...]:
-    """As many executors of each size.
+    """Return as many executors of each size.
 
     Raises:
         CompareError: they cannot be divided among the classes.
@@ -109,18 +84,17 @@ def four_sizes(executors: int) -> tuple[ExecutorClass, ...]:
 
 
 def as_option(classes: tuple[ExecutorClass, ...]) -> str:
-    """As a recipe has them."""
+    """Return executor classes as the setting ``cluster.classes`` of a training."""
     return ",".join(f"{kind.count}x{kind.memory:g}" for kind in classes)
 
 
 def learned(study: Study, conditions: Conditions) -> str:
-    """The policy: what the study was given, else the one that ships, else what the recipe ``packing`` trains.
+    """Return the policy as a scheduler: the study's checkpoint, else the shipped one, else one that is trained.
 
-    On a trace it is the one that learned from a trace's other jobs: nothing learns from the windows that it is compared
-    on.
+    For a trace the shipped policy was trained on other jobs of the trace: no training has the windows compared on.
 
     Raises:
-        CompareError: a trace, and none ships.
+        CompareError: a trace, and no policy ships.
     """
     if study.checkpoint is not None:
         return f"{LEARNED}:{study.checkpoint}"
@@ -133,27 +107,26 @@ def learned(study: Study, conditions: Conditions) -> str:
             "no policy for traces comes with this installation: give one with --checkpoint FILE"
         )
     interval_s = conditions.interval_ms / 1000
-    variant = Variant(
-        f"packing-{interval_s:g}s",
-        study.config(
-            "packing",
-            cluster__classes=as_option(conditions.cluster.executor_classes),
-            workload__interval=interval_s,
-            workload__memory_demand="uniform",
-        ),
+    config = study.config(
+        "packing",
+        cluster__classes=as_option(conditions.cluster.executor_classes),
+        workload__interval=interval_s,
+        workload__memory_demand="uniform",
     )
+    variant = Variant(f"packing-{interval_s:g}s", config)
     return study.train(variant)[variant.name]
 
 
-def fragmentation_claim(comparison: Comparison) -> Claim:
-    """How the memory that is left unused compares with pure packing's; the paper: 4 to 13 % more."""
-    ours, theirs = (float(comparison.runs(name)["fragmentation"].mean()) for name in (FULL, TETRIS))
+def fragmentation_claim(runs: pd.DataFrame) -> Claim:
+    """Compare the memory that is left unused with that of pure packing; the paper: 4 to 13 % more."""
+    means = runs.groupby("scheduler")["fragmentation"].mean()
+    ours, theirs = float(means[FULL]), float(means[TETRIS])
     here = f"{ours:.1%} of the memory of busy executors; {TETRIS} {theirs:.1%}: {ours / theirs - 1:+.0%}"
     return Claim("Decima's fragmentation is within 4% to 13% of Tetris's.", here, ours / theirs <= 1.13)
 
 
 def used(record: EpisodeRecord) -> NDArray[np.int64]:
-    """How many executors of each class ran tasks of each job, int64 [num_jobs, classes]."""
+    """Count the executors of each class that ran tasks of each job, int64 [num_jobs, classes]."""
     ran = record.task_executor >= 0
     pairs = np.unique(np.stack([record.task_job[ran], record.task_executor[ran]]), axis=1)
     counts = np.zeros((len(record.sequence), len(record.config.executor_classes)), dtype=np.int64)
@@ -162,7 +135,7 @@ def used(record: EpisodeRecord) -> NDArray[np.int64]:
 
 
 class Usage(NamedTuple):
-    """Jobs of one scheduler by total work, from the smallest fifth to the largest, in every experiment.
+    """Results of one scheduler by the total work of jobs, from the smallest fifth to the largest.
 
     Attributes:
         jct_ms: mean job completion time, float64 [experiments, GROUPS], ms.
@@ -175,7 +148,7 @@ class Usage(NamedTuple):
 
 
 def jobs_by_work(sequence: JobSequence) -> list[NDArray[np.int64]]:
-    """The numbers of its jobs by total work, in ``GROUPS`` of equal size, the smallest first.
+    """Return the numbers of its jobs in ``GROUPS`` of equal size by total work, the smallest first.
 
     Raises:
         CompareError: fewer jobs than groups.
@@ -188,41 +161,50 @@ def jobs_by_work(sequence: JobSequence) -> list[NDArray[np.int64]]:
     return np.array_split(np.argsort(work_ms, kind="stable"), GROUPS)
 
 
-def usage(study: Study, comparison: Comparison) -> Mapping[str, Usage]:
-    """Usage by each scheduler of a comparison that is complete; with hindsight, by the setting that it chose.
+def usage(study: Study, comparison: Comparison) -> dict[str, Usage]:
+    """Return the usage of each scheduler of a complete comparison; with hindsight, of the setting that it chose.
 
     Raises:
         CompareError: fewer jobs than groups.
     """
+    found = look_at(study, comparison, _usage, "looking at jobs by their work")
+    return {name: Usage(*map(np.array, zip(*each, strict=True))) for name, each in found.items()}
+
+
+def _usage(record: EpisodeRecord) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    groups, executors = jobs_by_work(record.sequence), used(record)
+    jct_ms = np.array([record.jct_ms[group].mean() for group in groups])
+    return jct_ms, np.array([executors[group].mean(axis=0) for group in groups])
+
+
+def look_at(
+    study: Study, comparison: Comparison, look: Callable[[EpisodeRecord], _T], what: str
+) -> dict[str, list[_T]]:
+    """Run each scheduler of a complete comparison again, and call a function on each episode.
+
+    Args:
+        study: workers and progress callback.
+        comparison: with hindsight, a scheduler runs in the setting that it chose.
+        look: a function of a module, of the episode.
+        what: activity for the progress callback.
+
+    Returns:
+        Scheduler -> a result for each seed, in order.
+    """
     settings = {name: comparison.runs(name)["setting"] for name in comparison.schedulers}
     pieces = [
-        (name, seed, settings[name][seed] or comparison.schedulers[name])
-        for name in comparison.schedulers
+        (seed, settings[name][seed] or spec)
+        for name, spec in comparison.schedulers.items()
         for seed in comparison.finished
     ]
-    found = {}
     with make_workers(comparison.conditions, study.workers, len(pieces)) as workers:
-        for done, (name, seed, *groups) in enumerate(workers.map(_usage, pieces), 1):
-            found[name, seed] = groups
-            study.tell("looking at jobs by their work", done, len(pieces))
+        results, _ = map_in_order(workers, partial(_look, look), pieces, partial(study.tell, what))
+    count = len(comparison.finished)
     return {
-        name: Usage(
-            *(
-                np.array(each)
-                for each in zip(*(found[name, seed] for seed in comparison.finished), strict=True)
-            )
-        )
-        for name in comparison.schedulers
+        name: results[place * count : (place + 1) * count] for place, name in enumerate(comparison.schedulers)
     }
 
 
-def _usage(
-    conditions: Conditions, piece: tuple[str, int, str]
-) -> tuple[str, int, NDArray[np.float64], NDArray[np.float64]]:
-    name, seed, scheduler = piece
-    sequence = conditions.sequence(seed)
-    groups = jobs_by_work(sequence)
-    record = run_scheduler(conditions.cluster, sequence, scheduler)
-    executors = used(record)
-    jct_ms = np.array([record.jct_ms[group].mean() for group in groups])
-    return name, seed, jct_ms, np.array([executors[group].mean(axis=0) for group in groups])
+def _look(look: Callable[[EpisodeRecord], _T], conditions: Conditions, piece: tuple[int, str]) -> _T:
+    seed, scheduler = piece
+    return look(run_scheduler(conditions.cluster, conditions.sequence(seed), scheduler))

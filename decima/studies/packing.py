@@ -7,27 +7,32 @@ bounds.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.figure import Figure
+from rich.table import Table
 
 from decima.evaluation.intervals import Interval, mean_interval
-from decima.outputs import json_text
 from decima.schedulers.graphene import Plan, Project, critical_path_first, graphene, random_order, tetris
 from decima.schedulers.graphene.online import project_of
-from decima.studies.projects import ProjectFileError, read_best, read_projects
-from decima.workers.pool import make_workers
-from simulator.cluster.config import ClusterConfig, check_demands
-from workloads.arrivals import JobSequence
+from decima.schedulers.graphene.psplib import ProjectFileError, read_best, read_projects
+from decima.show.style import finish_axes, legend_beside, new_axes, styles
+from decima.show.tables import interval_text, new_table
+from decima.studies.catalogue import FOUR_SIZES
+from decima.studies.outcome import OptionError, Outcome, Part
+from decima.workers.pool import available_cpus, make_workers, map_in_order
+from simulator.cluster.config import ClusterConfig, check_demands, parse_classes
+from workloads.arrivals import JobSequence, trace_arrivals, uniform_memory
+from workloads.excerpt import Excerpt
+from workloads.sources.open import open_workload
 
-__all__ = ["BEST", "BOUND", "PLANNERS", "RIVALS", "Packing", "job_packing", "measure_packing", "packing"]
+__all__ = ["BEST", "BOUND", "PLANNERS", "measure", "of_jobs", "of_projects", "packing"]
 
 #: Name -> planner, called with a project and a seed.
 PLANNERS: dict[str, Callable[[Project, int], Plan]] = {
@@ -37,84 +42,109 @@ PLANNERS: dict[str, Callable[[Project, int], Plan]] = {
     "graphene": lambda project, _: graphene(project),
     "graphene+justification": lambda project, _: graphene(project, justified=True),
 }
-#: Those that Graphene's own paper compares it with.
+#: The planners that Graphene's own paper compares it with.
 RIVALS = ("critical-path", "tetris")
-#: What plans are compared with.
+#: What makespans are compared with.
 BEST, BOUND = "best known makespan", "lower bound"
 #: Makespans that differ by less are the same.
 TOLERANCE = 1e-9
 
-
-@dataclass(frozen=True, eq=False)
-class Packing:
-    """What planners made of projects.
-
-    Attributes:
-        plans: a row for each plan, columns ``instance``, ``planner``, ``makespan``, ``reference`` (what that would be
-            at best), ``deviation`` (of the two, in percent) and ``cpu_s``.
-        reference: what plans are compared with.
-    """
-
-    plans: pd.DataFrame
-    reference: str
-
-    @property
-    def num_instances(self) -> int:
-        """How many projects were planned."""
-        return self.plans["instance"].nunique()
-
-    def saved(self, than: str, planner: str = "graphene") -> Interval:
-        """How much shorter a planner's plans are than those of another on average, percent."""
-        makespan = self.plans.pivot_table(index="instance", columns="planner", values="makespan", sort=False)
-        return mean_interval(100 * (1 - makespan[planner] / makespan[than]))
-
-    def summary(self) -> pd.DataFrame:
-        """A row for each planner, columns ``mean_deviation``, ``ci95`` (half its confidence interval),
-        ``median_deviation``, ``worst_deviation``, ``optimal`` (how many plans are no longer than the reference) and
-        ``cpu_s`` (of all).
-        """
-        rows = {}
-        for planner, plans in self.plans.groupby("planner", sort=False):
-            mean, half_width = mean_interval(plans["deviation"])
-            rows[planner] = {
-                "mean_deviation": mean,
-                "ci95": half_width,
-                "median_deviation": plans["deviation"].median(),
-                "worst_deviation": plans["deviation"].max(),
-                "optimal": (plans["deviation"] <= 100 * TOLERANCE).sum(),
-                "cpu_s": plans["cpu_s"].sum(),
-            }
-        return pd.DataFrame.from_dict(rows, orient="index").astype({"optimal": int})
-
-    def to_json(self, **provenance: Any) -> str:
-        """Everything as JSON text; ``provenance`` is added as it is."""
-        content = {
-            **provenance,
-            "unit": "percent",
-            "reference": self.reference,
-            "instances": self.num_instances,
-            "graphene_shorter_by": {
-                than: dict(zip(("mean", "ci95"), self.saved(than), strict=True)) for than in RIVALS
-            },
-            "planners": json.loads(self.summary().to_json(orient="index", double_precision=6)),
-            "makespans": {
-                str(instance): {
-                    "reference": float(plans["reference"].iloc[0]),
-                    **dict(zip(plans["planner"], plans["makespan"].tolist(), strict=True)),
-                }
-                for instance, plans in self.plans.groupby("instance", sort=False)
-            },
-        }
-        return json_text(content)
+#: Progress callback: the number of projects planned and of all.
+OnStep = Callable[[int, int], None]
 
 
 def packing(
+    part: Part,
+    instances: Path | None,
+    best: Path | None,
+    workload: str | Path | None,
+    classes: str | None,
+    memory_demand: str | None,
+    sample: int | None,
+    seed: int,
+    workers: int | str | None,
+) -> Outcome:
+    """Compare planners on projects of PSPLIB, or on the jobs of a workload.
+
+    Args:
+        part: progress callback.
+        instances: folder of ``.sm`` files.
+        best: file of best known makespans, see ``of_projects``.
+        workload: jobs to plan, each alone on a cluster.
+        classes: executors of that cluster, as ``decima compare`` has them; ``FOUR_SIZES`` by default.
+        memory_demand: ``own`` or ``uniform``: drawn for each stage.
+        sample: number of jobs to draw; all by default.
+        seed: of random orders and of what is drawn.
+        workers: see ``check_workers``.
+
+    Raises:
+        OptionError: neither or both of ``instances`` and ``workload``, or options of the other one.
+        ProjectFileError: see ``of_projects``.
+        ConfigError: a stage that no executor class can run.
+    """
+    if (instances is None) == (workload is None):
+        raise OptionError("expected either --instances or a workload")
+    on_step, workers = partial(part.tell, "planning"), workers or available_cpus()
+    if instances is not None:
+        part.refuse(dict.fromkeys(("classes", "memory_demand", "sample"), "it is for a workload"))
+        plans, reference = of_projects(instances, best, seed, workers, on_step)
+    else:
+        part.refuse({"best": "jobs are compared with lower bounds"})
+        assert workload is not None
+        each = open_workload(workload).profiles
+        chosen = Excerpt(sample=sample, seed=seed).choose([0.0] * len(each))
+        jobs = trace_arrivals([each[number] for number in chosen], [0.0] * len(chosen), seed)
+        jobs = uniform_memory(jobs) if memory_demand == "uniform" else jobs
+        cluster = ClusterConfig(executor_classes=parse_classes(classes or FOUR_SIZES))
+        plans, reference = of_jobs(jobs, cluster, seed, workers, on_step), BOUND
+    table = summary(plans)
+    saved = {rival: shorter_by(plans, rival) for rival in RIVALS}
+    told = ", ".join(f"{interval_text(each, '.1f')} % than {rival}'s" for rival, each in saved.items())
+    met = (
+        "the best known makespan"
+        if reference == BEST
+        else "the lower bound (critical path, work over capacity)"
+    )
+    return Outcome(
+        "packing",
+        plans,
+        [table_of(plans, reference)],
+        [
+            "Means with half a 95 % confidence interval (Student's t).",
+            f"Met: how many plans are as short as {met}{'' if reference == BEST else ', thus optimal'}.",
+            f"Plans of graphene are shorter by {told} (its paper, on jobs: 25 %; half of them within 4 % of the "
+            "bound).",
+            "random, tetris, critical-path: whatever fits starts, in this order.",
+            "graphene: plans ahead (OSDI 2016, section 4); the order of each plan is also carried out greedily.",
+            "+justification: plans are also pushed to their end and back, as long as that makes them shorter.",
+        ],
+        extra={
+            "unit": "percent",
+            "reference": reference,
+            "instances": plans["instance"].nunique(),
+            "graphene_shorter_by": {
+                rival: {"mean": each.mean, "ci95": each.half_width} for rival, each in saved.items()
+            },
+            "planners": table.round(6).to_dict("index"),
+            "makespans": {
+                str(instance): {
+                    "reference": float(each["reference"].iloc[0]),
+                    **dict(zip(each["planner"], each["makespan"].tolist(), strict=True)),
+                }
+                for instance, each in plans.groupby("instance", sort=False)
+            },
+        },
+        pictures={"packing": partial(plot_packing, plans, reference)},
+    )
+
+
+def of_projects(
     instances: Path,
     best: Path | None = None,
     seed: int = 0,
     workers: int | str = 1,
-    on_step: Callable[[int, int], None] = lambda done, total: None,
-) -> Packing:
+    on_step: OnStep = lambda done, total: None,
+) -> tuple[pd.DataFrame, str]:
     """Plan all projects of a folder.
 
     Args:
@@ -123,7 +153,10 @@ def packing(
             that, plans are compared with lower bounds.
         seed: of random orders.
         workers: see ``check_workers``.
-        on_step: called with the number of projects planned and of all.
+        on_step: progress callback.
+
+    Returns:
+        The plans, see ``measure``, and what they are compared with: ``BEST`` or ``BOUND``.
 
     Raises:
         ProjectFileError: a file is broken, or says nothing of one of the projects.
@@ -135,29 +168,30 @@ def packing(
         best = next((path for path in beside if path.exists()), None)
     if best is None:
         bounds = {name: project.lower_bound for name, project in projects.items()}
-        return measure_packing(projects, bounds, BOUND, seed, workers, on_step)
+        return measure(projects, bounds, seed, workers, on_step), BOUND
     known = known or read_best(best)
     for name in projects:
         if name not in known:
             raise ProjectFileError(f"{best}: expected a best known makespan of {name}")
-    return measure_packing(projects, known, BEST, seed, workers, on_step)
+    return measure(projects, known, seed, workers, on_step), BEST
 
 
-def job_packing(
+def of_jobs(
     jobs: JobSequence,
     cluster: ClusterConfig,
     seed: int = 0,
     workers: int | str = 1,
-    on_step: Callable[[int, int], None] = lambda done, total: None,
-) -> Packing:
+    on_step: OnStep = lambda done, total: None,
+) -> pd.DataFrame:
     """Plan jobs, each as if it were alone on a cluster; tasks last as long as those of their stage do on average.
 
     Args:
         jobs: their times of arrival do not matter; those without work are left out.
-        cluster: what they run on.
-        seed: of random orders.
-        workers: see ``check_workers``.
-        on_step: called with the number of jobs planned and of all.
+        cluster: the cluster.
+        seed, workers, on_step: as for ``of_projects``.
+
+    Returns:
+        The plans, see ``measure``; they are compared with lower bounds.
 
     Raises:
         ConfigError: a stage that no executor class can run.
@@ -169,37 +203,34 @@ def job_packing(
         if profile.work_ms > 0
     }
     bounds = {name: project.lower_bound for name, project in projects.items()}
-    return measure_packing(projects, bounds, BOUND, seed, workers, on_step)
+    return measure(projects, bounds, seed, workers, on_step)
 
 
-def measure_packing(
+def measure(
     projects: Mapping[str, Project],
     references: Mapping[str, float],
-    reference: str,
     seed: int = 0,
     workers: int | str = 1,
-    on_step: Callable[[int, int], None] = lambda done, total: None,
-) -> Packing:
+    on_step: OnStep = lambda done, total: None,
+) -> pd.DataFrame:
     """Plan projects with all planners.
 
     Args:
         projects: by name.
-        references: name -> what its makespan is compared with, above 0.
-        reference: what that is, in words.
-        seed, workers, on_step: as for ``packing``.
+        references: name -> best makespan or its lower bound, above 0.
+        seed, workers, on_step: as for ``of_projects``.
+
+    Returns:
+        A row for each plan, columns ``instance``, ``planner``, ``makespan``, ``cpu_s``, ``reference``, and
+        ``deviation`` of the makespan from it, percent.
     """
-    rows = []
     with make_workers(seed, workers, len(projects)) as team:
-        for done, row in enumerate(team.map(_plan, projects.items()), 1):
-            rows += row
-            on_step(done, len(projects))
+        found, _ = map_in_order(team, _plan, list(projects.items()), on_step)
+    rows = [row for each in found for row in each]
     plans = pd.DataFrame(rows, columns=["instance", "planner", "makespan", "cpu_s"])
     plans["reference"] = plans["instance"].map(references)
     plans["deviation"] = 100 * (plans["makespan"] / plans["reference"] - 1)
-    places = {name: place for place, name in enumerate((*projects, *PLANNERS))}
-    order = plans[["instance", "planner"]].apply(lambda names: names.map(places))
-    plans = plans.loc[order.sort_values(["instance", "planner"]).index].reset_index(drop=True)
-    return Packing(plans, reference)
+    return plans
 
 
 def _plan(seed: int, item: tuple[str, Project]) -> list[tuple[str, str, float, float]]:
@@ -216,7 +247,65 @@ def _plan(seed: int, item: tuple[str, Project]) -> list[tuple[str, str, float, f
 
 @cache
 def _compile() -> None:
-    """Let a small project be planned once in a process, so that no time of compilation is measured."""
+    """Plan a small project once in a process, so that no time of compilation is measured."""
     project = Project(np.ones(2), np.ones((2, 1)), np.ones(1), [(), ()])
     for plan in PLANNERS.values():
         plan(project, 0)
+
+
+def shorter_by(plans: pd.DataFrame, than: str, planner: str = "graphene") -> Interval:
+    """Return how much shorter a planner's plans are than those of another on average, percent."""
+    makespan = plans.pivot_table("makespan", "instance", "planner", sort=False)
+    return mean_interval(100 * (1 - makespan[planner] / makespan[than]))
+
+
+def summary(plans: pd.DataFrame) -> pd.DataFrame:
+    """Summarise plans: a row for each planner.
+
+    Columns: ``mean_deviation``, ``ci95`` (half its confidence interval), ``median_deviation``, ``worst_deviation``,
+    ``optimal`` (number of plans no longer than the reference) and ``cpu_s`` (of all).
+    """
+    rows = {}
+    for planner, each in plans.groupby("planner", sort=False):
+        mean, half_width = mean_interval(each["deviation"])
+        rows[planner] = {
+            "mean_deviation": mean,
+            "ci95": half_width,
+            "median_deviation": each["deviation"].median(),
+            "worst_deviation": each["deviation"].max(),
+            "optimal": (each["deviation"] <= 100 * TOLERANCE).sum(),
+            "cpu_s": each["cpu_s"].sum(),
+        }
+    return pd.DataFrame.from_dict(rows, orient="index").astype({"optimal": int})
+
+
+def table_of(plans: pd.DataFrame, reference: str) -> Table:
+    """Return deviations in percent, how often there is none, and CPU seconds: a row for each planner."""
+    title = f"Percent above the {reference}, {plans['instance'].nunique()} DAGs"
+    table, rows = new_table(title, "Planner", "Mean", "Median", "Worst", "Met", "CPU (s)"), summary(plans)
+    for planner, row in rows.iterrows():
+        table.add_row(
+            str(planner),
+            interval_text(Interval(row["mean_deviation"], row["ci95"]), ".2f"),
+            f"{row['median_deviation']:.2f}",
+            f"{row['worst_deviation']:.1f}",
+            f"{row['optimal']:.0f}",
+            f"{row['cpu_s']:.2f}",
+            style="bold" if row["mean_deviation"] == rows["mean_deviation"].min() else None,
+        )
+    return table
+
+
+def plot_packing(plans: pd.DataFrame, reference: str) -> Figure:
+    """Draw the share of projects or jobs over the deviation of their plans, a line for each planner."""
+    figure, axes = new_axes(7, 3.5)
+    worst = plans["deviation"].max()
+    for planner, look in styles(plans["planner"].unique()).items():
+        deviations = np.sort(plans.loc[plans["planner"] == planner, "deviation"])
+        share: Any = 100 * np.arange(1, deviations.size + 1) / deviations.size
+        places = np.concatenate((deviations[:1], deviations, [worst]))
+        axes.step(places, [0, *share, 100], where="post", label=planner, **look)
+    xlabel = f"At most so far above the {reference} (%)"
+    finish_axes(axes, xlabel=xlabel, ylabel="DAGs (%)", ylim=(0, 102))
+    legend_beside(axes)
+    return figure

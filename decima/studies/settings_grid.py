@@ -2,127 +2,215 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+import pandas as pd
+from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.figure import Figure
+from rich.table import Table
 
 from decima.evaluation.comparison import Comparison, run_comparisons
 from decima.evaluation.conditions import CompareError, Conditions
 from decima.evaluation.fit import best_fit
 from decima.evaluation.intervals import Interval, mean_interval
 from decima.evaluation.tuning import HINDSIGHT
-from decima.learning.config import Progress
+from decima.policy.files import load_actor
 from decima.registry import LEARNED
-from decima.studies.settings_cells import CELLS, OPTIONS, Cell, Source
-from decima.studies.study_report import FULL, RULE, paired_change
+from decima.show.style import BLACK, BLUE, GREY, RED, new_axes
+from decima.show.tables import interval_text, new_table
+from decima.studies.catalogue import SEQUENCES
+from decima.studies.cells import CELLS, OPTIONS, Cell, Source
+from decima.studies.compared import jct_s, tidy
+from decima.studies.outcome import FULL, RULE, UNKNOWN, Outcome, Part, paired_change
+from decima.workers.pool import available_cpus
 from simulator.cluster.config import ClusterConfig
 from workloads.job import JobProfile
 from workloads.scaling import scaled
 from workloads.sources.open import EMBEDDED, SYNTHETIC, open_workload
 from workloads.sources.workload_file import Workload
 
-__all__ = [
-    "PLAIN_RULE",
-    "REFERENCES",
-    "SCHEDULERS",
-    "MeasuredCell",
-    "SettingsGrid",
-    "choose_cells",
-    "settings_grid",
-    "with_typical_task",
-    "workloads",
-]
+__all__ = ["PLAIN_RULE", "Cells", "choose_cells", "settings_grid", "with_typical_task", "workloads"]
 
 #: A rule that knows what jobs use well, but whose limits are the same at any load.
 PLAIN_RULE = "profiled-srpt:2.5"
 #: A policy is held against the best of these.
 REFERENCES = (PLAIN_RULE, RULE, HINDSIGHT)
-#: Who takes part in every cell, as they are shown.
+#: The schedulers of every cell, as they are shown.
 SCHEDULERS = ("fair", HINDSIGHT, PLAIN_RULE, RULE)
-#: Length of the typical task of random DAGs with short tasks, ms.
+COLUMNS = (*SCHEDULERS, FULL)
+#: Median of the mean task durations of random DAGs with short tasks, ms.
 SHORT_MS = 150.0
+#: Blue is shorter and orange is longer, which people with colour blindness tell apart, too; white is no change.
+COLOURS = LinearSegmentedColormap.from_list("change", (BLUE, "white", RED))
+#: Changes above this have the same colour.
+STRONGEST = 0.3
 
 
-@dataclass(frozen=True, eq=False)
-class MeasuredCell:
-    """What schedulers did in a cell.
+class Cells:
+    """Results of all cells.
+
+    Args:
+        runs: tidy results; columns ``condition`` (name of the cell), ``scheduler``, ``seed``, ``mean_jct_s``.
+        policies: cell -> the policy of ``decima``, shipped or a file; None if there is none for the cell.
 
     Attributes:
-        cell: the setting.
-        comparison: of ``SCHEDULERS``, and of ``decima`` where there is a policy.
-        policy: what ``decima`` followed: a policy that ships, or a file; None if there is none for the cell.
+        jct: cell -> scheduler -> average JCT on each sequence, s.
+        best: cell -> the one of ``REFERENCES`` with the lowest average JCT.
+        changes: a row for each cell with the schedulers' relative differences to ``best``, paired by sequence.
+        judged: the cells with a policy.
     """
 
-    cell: Cell
-    comparison: Comparison
-    policy: str | None
+    def __init__(self, runs: pd.DataFrame, policies: Mapping[str, str | None]) -> None:
+        self.policies = policies
+        self.jct = {
+            cell: {name: jct_s(runs, name, cell) for name in COLUMNS if name != FULL or policy is not None}
+            for cell, policy in policies.items()
+        }
+        self.best = {
+            cell: min(REFERENCES, key=lambda name: float(jct[name].mean())) for cell, jct in self.jct.items()
+        }
+        self.changes = {
+            cell: {name: paired_change(each, jct[self.best[cell]]) for name, each in jct.items()}
+            for cell, jct in self.jct.items()
+        }
+        self.judged = [cell for cell, policy in policies.items() if policy is not None]
 
-    def jct_s(self, scheduler: str) -> NDArray[np.float64]:
-        """Average JCT on each sequence, float64 [experiments], s."""
-        return self.comparison.runs(scheduler)["mean_jct_s"].to_numpy(dtype=np.float64)
-
-    @property
-    def best(self) -> str:
-        """The one of ``REFERENCES`` with the lower average JCT over all sequences."""
-        return min(REFERENCES, key=lambda name: float(self.jct_s(name).mean()))
-
-    def change(self, scheduler: str = FULL) -> Interval:
-        """By what fraction its average JCT is above that of the best reference; paired by sequence."""
-        return paired_change(self.jct_s(scheduler), self.jct_s(self.best))
-
-    @property
-    def not_worse(self) -> bool:
-        """Whether the policy is not worse than the best reference by more than the interval of its ``change``."""
-        change = self.change()
+    def not_worse(self, cell: str) -> bool:
+        """Return whether the policy's change is at most its interval."""
+        change = self.changes[cell][FULL]
         return change.mean <= change.half_width
 
-
-@dataclass(frozen=True, eq=False)
-class SettingsGrid:
-    """All cells that were measured, on sequences of the same seeds.
-
-    Attributes:
-        cells: in order.
-        left_out: a sentence for each source of jobs that was not given.
-    """
-
-    cells: tuple[MeasuredCell, ...]
-    left_out: tuple[str, ...] = ()
-
     @property
-    def judged(self) -> tuple[MeasuredCell, ...]:
-        """The cells for which there is a policy."""
-        return tuple(each for each in self.cells if each.policy is not None)
-
-    @property
-    def worst(self) -> MeasuredCell | None:
-        """Where the policy's ``change`` is largest, of the cells where it is worse if there are; None without any."""
-        return max(self.judged, key=lambda each: (not each.not_worse, each.change().mean), default=None)
+    def worst(self) -> str | None:
+        """The cell of the largest change of the policy, first of all among cells where it is worse."""
+        return max(
+            self.judged,
+            key=lambda cell: (not self.not_worse(cell), self.changes[cell][FULL].mean),
+            default=None,
+        )
 
     @property
     def average(self) -> Interval:
-        """Mean of the policy's ``change`` over the cells, each of which counts the same; NaN without any policy.
+        """Mean change of the policy over the cells, each of which counts the same; NaN without any policy.
 
         Cells share seeds, and some of them jobs, so that the interval is that of the means over cells, by seed.
         """
-        if not self.judged:
-            return mean_interval([])
-        changes = [
-            (each.jct_s(FULL) - each.jct_s(each.best)) / each.jct_s(each.best).mean() for each in self.judged
-        ]
-        return mean_interval(np.mean(changes, axis=0))
+        base = {cell: self.jct[cell][self.best[cell]] for cell in self.judged}
+        changes = [(self.jct[cell][FULL] - each) / each.mean() for cell, each in base.items()]
+        return mean_interval(np.mean(changes, axis=0) if changes else [])
+
+    @property
+    def better(self) -> bool:
+        """Whether the policy is better on average over the cells, and not by chance."""
+        return self.average.mean + self.average.half_width < 0
+
+
+def settings_grid(
+    part: Part,
+    checkpoint: Path | None,
+    profiles: Path | None,
+    trace: Path | None,
+    cells: Sequence[str],
+    budget: float = 1.0,
+    seeds: int | None = None,
+    seed: int = 0,
+    workers: int | str | None = None,
+) -> Outcome:
+    """Compare schedulers in each cell, all of them on the same sequences.
+
+    Args:
+        part: progress callback.
+        checkpoint: policy file; by default the shipped policy that fits a cell best, if there is one.
+        profiles: folder of the published TPC-H profiles.
+        trace: workload file with DAGs of a trace.
+        cells: names; by default all cells whose jobs are given.
+        budget: factor on the number of sequences.
+        seeds: number of sequences in each cell, at least 2, whatever the budget.
+        seed: of the first sequence.
+        workers: see ``check_workers``.
+
+    Raises:
+        CompareError: see ``choose_cells``; or a scheduler failed.
+        ConfigError: a stage of the trace that needs more than an executor has.
+        OptionError: a source of jobs that no cell needs.
+        WorkloadError: a source of jobs is malformed.
+    """
+    needed = {CELLS[each].source for each in cells or CELLS}
+    unused = [
+        name for name, source in (("profiles", "published"), ("trace", "trace")) if source not in needed
+    ]
+    part.refuse(dict.fromkeys(unused, "no cell that is named needs it"))
+    if checkpoint is not None:
+        load_actor(checkpoint)  # refused before the work begins
+    known = workloads(profiles, trace)
+    chosen, left_out = choose_cells(cells, known)
+    comparisons, policies = {}, {}
+    for cell in chosen:
+        conditions = _conditions(cell, known[cell.source], seeds or max(2, round(budget * SEQUENCES)), seed)
+        fitting = best_fit(conditions) if checkpoint is None else (str(checkpoint),)
+        policy = policies[cell.name] = None if fitting is None else fitting[0]
+        schedulers = {name: name for name in SCHEDULERS}
+        if policy is not None:
+            schedulers[FULL] = f"{LEARNED}:{policy}"
+        comparisons[cell.name] = Comparison(conditions, schedulers, keep=False)
+    # All at once: a worker that has nothing left to do in one cell goes on with the next.
+    tell = partial(part.tell, "comparing schedulers")
+    run_comparisons(list(comparisons.values()), workers or available_cpus(), tell)
+    runs = tidy(comparisons)
+    return outcome(runs, policies, left_out, {name: each.conditions for name, each in comparisons.items()})
+
+
+def outcome(
+    runs: pd.DataFrame,
+    policies: Mapping[str, str | None],
+    left_out: Sequence[str] = (),
+    conditions: Mapping[str, Conditions] | None = None,
+) -> Outcome:
+    """Return what follows from the results of all cells.
+
+    Args:
+        runs, policies: see ``Cells``.
+        left_out: a sentence for each source of jobs that was not given.
+        conditions: of each cell, for the JSON.
+    """
+    cells = Cells(runs, policies)
+    worst = cells.worst
+    verdicts: dict[str, Any] = dict.fromkeys(("in_every_cell_not_worse", "on_average_better"))
+    if worst is not None:
+        pairs = ((cells.not_worse(worst), cells.changes[worst][FULL]), (cells.better, cells.average))
+        for name, (holds, change) in zip(verdicts, pairs, strict=True):
+            verdicts[name] = {"holds": holds, "change": change.mean, "change_ci95": change.half_width}
+        verdicts["in_every_cell_not_worse"]["worst_cell"] = worst
+    seeds = sorted(runs["seed"].unique().tolist())
+    return Outcome(
+        "grid",
+        runs,
+        [grid_table(cells, len(seeds))],
+        grid_notes(cells, left_out),
+        extra={
+            "seeds": seeds,
+            "references": list(REFERENCES),
+            "cells": [_entry(cells, name, runs, (conditions or {}).get(name)) for name in policies],
+            **verdicts,
+            "left_out": list(left_out),
+        },
+        pictures={"grid": partial(plot_grid, cells)},
+    )
 
 
 def workloads(profiles: Path | None = None, trace: Path | None = None) -> dict[Source, Workload]:
-    """Where the jobs of cells come from; profiles alone, whatever a file says of arrivals.
+    """Return the sources of jobs; only the profiles of a trace are used.
 
     Args:
-        profiles: folder of the published TPC-H profiles, if somebody has them.
-        trace: workload file with DAGs of a trace, likewise.
+        profiles: folder of the published TPC-H profiles, optional.
+        trace: workload file with DAGs of a trace, optional.
 
     Raises:
         WorkloadError: one of them is malformed.
@@ -141,7 +229,7 @@ def workloads(profiles: Path | None = None, trace: Path | None = None) -> dict[S
 
 
 def with_typical_task(profiles: Sequence[JobProfile], typical_ms: float) -> tuple[JobProfile, ...]:
-    """The same jobs with all durations scaled alike, so that half of all tasks take less than this on average, ms."""
+    """Scale all durations alike, so that the median over all tasks of their stage's mean duration is ``typical_ms``."""
     stages = [stage for profile in profiles for stage in profile.stages]
     mean_ms = [stage.durations.mean_ms for stage in stages]
     factor = typical_ms / float(np.median(np.repeat(mean_ms, [stage.num_tasks for stage in stages])))
@@ -149,14 +237,14 @@ def with_typical_task(profiles: Sequence[JobProfile], typical_ms: float) -> tupl
 
 
 def choose_cells(names: Sequence[str], known: Mapping[Source, Workload]) -> tuple[list[Cell], list[str]]:
-    """The cells to measure, in their order, and a sentence on those that are left out.
+    """Return the cells to measure, in their order, and a sentence for each source whose cells are left out.
 
     Args:
-        names: of the cells; all that can be measured without any.
-        known: where jobs come from.
+        names: of the cells; by default all whose jobs are known.
+        known: sources of jobs.
 
     Raises:
-        CompareError: a cell of that name is unknown, or where its jobs come from is.
+        CompareError: a cell of that name is unknown, or the source of its jobs is.
     """
     for name in names:
         if name not in CELLS:
@@ -173,52 +261,138 @@ def choose_cells(names: Sequence[str], known: Mapping[Source, Workload]) -> tupl
     return [cell for cell in CELLS.values() if cell.source in known], left_out
 
 
-def settings_grid(
-    known: Mapping[Source, Workload],
-    names: Sequence[str] = (),
-    *,
-    checkpoint: Path | None = None,
-    num_experiments: int = 10,
-    seed: int = 0,
-    workers: int | str = 1,
-    tell: Progress = lambda what, done, total: None,
-) -> SettingsGrid:
-    """Compare schedulers in each cell, all of them on the same sequences.
-
-    Args:
-        known: where jobs come from; see ``workloads``.
-        names: of the cells; all that can be measured without any.
-        checkpoint: file of the policy; without it, in each cell, the one that ships and fits best, if it is there.
-        num_experiments: sequences in each cell, at least 2.
-        seed: of the first of them.
-        workers: who runs episodes, see ``check_workers``.
-        tell: told how far it is.
-
-    Raises:
-        CompareError: see ``choose_cells``; or a scheduler failed.
-        ConfigError: a stage of the trace that needs more than an executor has.
-    """
-    cells, left_out = choose_cells(names, known)
-    measured = []
-    for cell in cells:
-        conditions = _conditions(cell, known[cell.source], num_experiments, seed)
-        if checkpoint is None:
-            fitting = best_fit(conditions)
-            policy = None if fitting is None else fitting[0]
-        else:
-            policy = str(checkpoint)
-        schedulers = {name: name for name in SCHEDULERS}
-        if policy is not None:
-            schedulers[FULL] = f"{LEARNED}:{policy}"
-        measured.append(MeasuredCell(cell, Comparison(conditions, schedulers, keep=False), policy))
-    # All at once: a worker that has nothing left to do in one cell goes on with the next.
-    run_comparisons([each.comparison for each in measured], workers, partial(tell, "comparing schedulers"))
-    return SettingsGrid(tuple(measured), tuple(left_out))
-
-
 def _conditions(cell: Cell, workload: Workload, num_experiments: int, seed: int) -> Conditions:
     cluster = ClusterConfig(num_executors=cell.num_executors, moving_delay_ms=1000 * cell.moving_delay_s)
     drawn = Conditions(workload, cluster, num_jobs=cell.num_jobs, num_experiments=num_experiments, seed=seed)
     if cell.interval_s is None:
         return drawn
     return replace(drawn, arrivals="poisson", interval_ms=1000 * cell.interval_s)
+
+
+def grid_table(cells: Cells, seeds: int) -> Table:
+    """Return the average JCT of each scheduler, s, and the policy's change: a row for each cell."""
+    title = f"Average JCT, {seeds} sequences in each cell"
+    table = new_table(title, "Cell", *COLUMNS, "vs best", "Not worse")
+    for above, cell in zip(("", *cells.policies), cells.policies, strict=False):
+        if above and CELLS[above].source != CELLS[cell].source:
+            table.add_section()
+        means = [f"{each.mean():.1f}" for each in cells.jct[cell].values()]
+        if cell in cells.judged:
+            change = interval_text(cells.changes[cell][FULL], "+.1%")
+            table.add_row(cell, *means, change, _yes(cells.not_worse(cell)))
+        else:
+            table.add_row(cell, *means, UNKNOWN, UNKNOWN, "no policy")
+    return table
+
+
+def grid_notes(cells: Cells, left_out: Sequence[str] = ()) -> list[str]:
+    """Return the verdicts, and what the table does not say by itself; one sentence per line."""
+    policies: dict[str, list[str]] = {}
+    for name, policy in cells.policies.items():
+        policies.setdefault(policy or "", []).append(name)
+    none = policies.pop("", [])
+
+    def listed(names: Sequence[str]) -> str:
+        return "all cells" if len(names) == len(cells.policies) else ", ".join(names)
+
+    worst = cells.worst
+    if worst is None:
+        verdicts = ["There is no policy for any cell, so nothing can be said of decima."]
+    else:
+        every = "In every cell with a policy" if none else "In every cell"
+        change = interval_text(cells.changes[worst][FULL], "+.1%")
+        verdicts = [
+            f"{every} decima is not worse than the best of the rules and tuned weighted fair by more than its "
+            f"interval: {_yes(cells.not_worse(worst))} (worst cell: {worst}, {change}).",
+            f"On average over the cells it is better: {_yes(cells.better)} ({interval_text(cells.average, '+.1%')}).",
+        ]
+    return [
+        *verdicts,
+        "Times are seconds; ± is half a 95 % confidence interval (Student's t).",
+        f"vs best: decima's average JCT against that of {', '.join(REFERENCES)}, whichever is lowest in the cell; "
+        "paired by sequence.",
+        "Not worse: by more than the interval, which few sequences make wide (--seeds).",
+        f"{HINDSIGHT} knows the best alpha of each sequence.",
+        *(f"decima follows {policy} in {listed(names)}." for policy, names in policies.items()),
+        *([f"No policy for {listed(none)}: --checkpoint FILE gives one."] if none else []),
+        *left_out,
+    ]
+
+
+def _yes(holds: bool) -> str:
+    return "yes" if holds else "no"
+
+
+def _entry(cells: Cells, name: str, runs: pd.DataFrame, conditions: Conditions | None) -> dict[str, Any]:
+    """Return the JSON entry of a cell, seconds; null where there is no policy."""
+    cell, jct, changes = CELLS[name], cells.jct[name], cells.changes[name]
+    missing = {} if FULL in jct else {FULL: None}
+    hindsight = runs[(runs["condition"] == name) & (runs["scheduler"] == HINDSIGHT)]
+    return {
+        "name": name,
+        "settings": {
+            "workload": conditions and conditions.workload.name,
+            "source": cell.source,
+            "jobs": cell.num_jobs,
+            "arrivals": "batch" if cell.interval_s is None else "poisson",
+            "interval_s": cell.interval_s,
+            "executors": cell.num_executors,
+            "moving_delay_s": cell.moving_delay_s,
+        },
+        "policy": cells.policies[name],
+        "mean_jct_s": {each: float(values.mean()) for each, values in jct.items()} | missing,
+        "best_reference": cells.best[name],
+        "change": {each: change.mean for each, change in changes.items()} | missing,
+        "change_ci95": {each: change.half_width for each, change in changes.items()} | missing,
+        "not_worse": None if missing else cells.not_worse(name),
+        "per_seed_mean_jct_s": {each: values.tolist() for each, values in jct.items()},
+        "per_seed_setting": {HINDSIGHT: hindsight["setting"].tolist() if "setting" in hindsight else []},
+    }
+
+
+def plot_grid(cells: Cells) -> Figure:
+    """Draw a heat map of the changes against the best reference: a row for each cell, a column for each scheduler.
+
+    The numbers are percent, 0 for the reference itself; those of a policy that is worse by more than its interval are
+    bold. Changes of more than ``STRONGEST`` have the same colour. Grey: no policy.
+    """
+    names = list(cells.policies)
+    changes = np.array(
+        [[cells.changes[cell].get(name, (math.nan,))[0] for name in COLUMNS] for cell in names]
+    )
+    figure, axes = new_axes(8, 0.27 * len(names) + 1.4)
+    axes.set_facecolor(GREY)
+    image = axes.imshow(
+        100 * changes, cmap=COLOURS, vmin=-100 * STRONGEST, vmax=100 * STRONGEST, aspect="auto"
+    )
+    for (row, column), change in np.ndenumerate(changes):
+        cell = names[row]
+        worse = COLUMNS[column] == FULL and cell in cells.judged and not cells.not_worse(cell)
+        axes.text(
+            column,
+            row,
+            UNKNOWN if math.isnan(change) else f"{100 * change:+.1f}" if change else "0",
+            ha="center",
+            va="center",
+            fontsize="small",
+            fontweight="bold" if worse else "normal",
+            color="white" if change < -0.8 * STRONGEST else BLACK,
+        )
+    for row, (above, below) in enumerate(pairwise(names)):
+        if CELLS[above].source != CELLS[below].source:
+            axes.axhline(row + 0.5, color=BLACK, linewidth=0.8)
+    axes.set_xticks(range(len(COLUMNS)), COLUMNS, fontsize="small")
+    axes.set_yticks(range(len(names)), names)
+    axes.xaxis.tick_top()
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
+    figure.colorbar(
+        image,
+        ax=axes,
+        orientation="horizontal",
+        extend="both",
+        shrink=0.7,
+        aspect=40,
+        label=f"Average JCT (%) against\n{' or '.join(REFERENCES)}, whichever is lower",
+    )
+    return figure

@@ -1,14 +1,14 @@
-"""What the studies of learned policies share: their size, the policies that they train, and where those are kept.
+"""A study of schedulers on a cluster: its size, the policies that it trains, the conditions that it compares under.
 
-A study names policies (``Variant``) and conditions to compare them under. Policies are trained into a folder each, by
-name, and used again by every study that asks for the same name with the same settings; what was cut off goes on.
+Each policy is trained into a folder of its own, by name. A study that asks for the same name with the same settings
+uses it again; a training that was interrupted continues.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import partial
 from pathlib import Path
 from statistics import fmean
@@ -25,27 +25,30 @@ from decima.learning.cluster.config import TrainingConfig, read_config
 from decima.learning.cluster.train import ClusterTraining
 from decima.learning.config import Progress
 from decima.learning.trainings import train_all
+from decima.policy.files import load_actor
 from decima.policy.shipped import specialists
 from decima.registry import LEARNED
+from decima.workers.pool import available_cpus
 from simulator.cluster.config import ClusterConfig
 from workloads.arrivals import poisson_arrivals
 from workloads.job import WorkloadError
+from workloads.sources.open import EMBEDDED, open_workload
 from workloads.sources.workload_file import Workload
 
 __all__ = ["Study", "Variant", "interval_for_load"]
 
-#: Names the streams on which loads are measured; neither experiments nor training meet them.
+#: Seed of the streams that loads are measured on; no experiment and no training has it.
 LOAD_SEED = 4_000_000
 LOAD_JOBS, LOAD_ROUNDS = 1000, 5
 
 
 @dataclass(frozen=True, eq=False)
 class Variant:
-    """A policy to be trained.
+    """A policy to train.
 
     Attributes:
-        name: of the folder; the same in all studies that mean the same policy.
-        config: how.
+        name: of its folder; the same in all studies that mean the same policy.
+        config: its training.
     """
 
     name: str
@@ -54,23 +57,23 @@ class Variant:
 
 @dataclass(frozen=True, eq=False)
 class Study:
-    """A study's size and means.
+    """Size and surroundings of a study.
 
     Attributes:
-        workload: whose profiles jobs are drawn from.
-        source: the same for training: keys of the section ``workload`` (``profiles`` or ``file``); none for the
+        workload: its profiles are what jobs are drawn from.
+        source: the same for trainings: keys of the section ``workload`` (``profiles`` or ``file``); none for the
             embedded TPC-H set.
-        executors: of the cluster.
-        budget: 1 is full size. Iterations, sequences to validate on, experiments and the length of streams are
-            multiplied by it; sequences of behaviour cloning by four times of it, to at most all.
-        seed: the first experiment's.
-        num_experiments: instead of the study's own number.
-        num_jobs: of each experiment, instead of the study's own number.
-        policies: folder of the trained ones.
-        checkpoint: policy file that stands for the full policy, which is not trained then.
-        workers: who runs episodes, see ``check_workers``.
-        command: the command line, kept in what is written.
-        tell: told how far it is.
+        executors: number of executors.
+        budget: 1 is full size. Iterations, validation sequences, experiments and the length of streams are multiplied
+            by it; sequences of behaviour cloning by four times of it, to at most all.
+        seed: of the first experiment.
+        num_experiments: overrides the study's own number.
+        num_jobs: jobs of each experiment; overrides the study's own number.
+        policies: folder of the trained policies.
+        checkpoint: policy file to use instead of training the full policy.
+        workers: see ``check_workers``.
+        command: command line, kept in the files of trainings.
+        tell: progress callback.
     """
 
     workload: Workload
@@ -86,18 +89,34 @@ class Study:
     command: str = ""
     tell: Progress = lambda what, done, total: None
 
+    @classmethod
+    def of_options(cls, values: dict[str, Any], **others: Any) -> Study:
+        """Make a study from the values of its command's options, which are removed from ``values``.
+
+        Raises:
+            PolicyFileError: the checkpoint is no policy.
+            WorkloadError: the workload cannot be read.
+        """
+        size = {each.name: values.pop(each.name) for each in fields(cls) if each.name in values}
+        name, size["workers"] = size["workload"] or EMBEDDED, size["workers"] or available_cpus()
+        if size.get("checkpoint") is not None:
+            load_actor(size["checkpoint"])  # refused before the work begins
+        if name != EMBEDDED:
+            size["source"] = {"profiles" if Path(name).is_dir() else "file": str(name)}
+        return cls(**size | others | {"workload": open_workload(name)})
+
     def scaled(self, full: int, least: int = 1) -> int:
-        """A full size, times the budget."""
+        """Return a full size times the budget, at least ``least``."""
         return max(least, round(full * self.budget))
 
-    # What is trained.
+    # ---- training --------------------------------------------------------------------------------------
 
     def config(self, recipe: str, **settings: Any) -> TrainingConfig:
-        """A recipe for this cluster and workload, at this study's size.
+        """Return a recipe for this cluster and workload at this study's size.
 
         Args:
             recipe: its name.
-            settings: further ones that differ, with ``__`` where a dotted key has a dot.
+            settings: further settings that differ, with ``__`` where a dotted key has a dot.
 
         Raises:
             TrainingError: there is no such recipe or setting.
@@ -127,12 +146,12 @@ class Study:
         if stream and "workload.interval" in values:
             # Time scales of a stream are those of its arrivals.
             scale = values["workload.interval"] / fmean(full.workload.intervals)
-            values["returns.horizon"] = round(full.returns.horizon * scale, 3)
+            times = {"returns.horizon": full.returns.horizon}
             if full.curriculum is not None:
-                values["curriculum.start"] = round(full.curriculum.start * scale, 3)
-                values["curriculum.end"] = round(full.curriculum.end * scale, 3)
+                times |= {"curriculum.start": full.curriculum.start, "curriculum.end": full.curriculum.end}
             if full.critic is not None:
-                values["critic.gae_horizon"] = round(full.critic.gae_horizon * scale, 3)
+                times["critic.gae_horizon"] = full.critic.gae_horizon
+            values |= {key: round(time * scale, 3) for key, time in times.items()}
         return read_config(recipe, [f"{key}={json.dumps(value)}" for key, value in values.items()])
 
     def _check_drawn(self) -> None:
@@ -142,23 +161,23 @@ class Study:
             )
 
     def _stream_length(self, full: int) -> int:
-        """Jobs in a stream to learn from: as many as at full size, or fewer, but enough for some to wait."""
+        """Return the number of jobs of a training stream: at most the full size, but enough for some to wait."""
         return min(full, self.scaled(full, least=20))
 
     def batch_variant(self) -> Variant:
-        """The full policy for batches: of 20 jobs, unless the study says how many."""
+        """Return the full policy for batches, of 20 jobs by default."""
         config = self.config("batch")
         return Variant(f"batch-{config.workload.jobs}-jobs", config)
 
     def stream_variant(self, interval_s: float) -> Variant:
-        """The full policy for jobs that arrive all the time."""
+        """Return the full policy for streams with this mean time between arrivals."""
         return Variant(f"stream-{interval_s:g}s", self.config("stream", workload__interval=interval_s))
 
     def train(self, *variants: Variant) -> dict[str, str]:
-        """Train what has not been trained yet; what was cut off goes on bit for bit as if it had not been.
+        """Train the policies that are missing. An interrupted training continues with the same results, bit for bit.
 
         Returns:
-            Variant -> scheduler.
+            Name of the variant -> scheduler.
 
         Raises:
             TrainingError: a folder holds a policy of other settings.
@@ -173,11 +192,11 @@ class Study:
         return {name: f"{LEARNED}:{file}" for name, file in files.items()}
 
     def full_policy(self, variant: Variant, *, shipped_for: Conditions | None = None) -> str:
-        """The policy that a study is about, as a scheduler.
+        """Return the policy that a study is about, as a scheduler.
 
         Args:
-            variant: how it is trained, if it is not given.
-            shipped_for: where the one that comes with the project and fits best may stand for it; nowhere without.
+            variant: its training, used where no checkpoint is given.
+            shipped_for: conditions for which the shipped policy that fits best may be used instead of training.
         """
         if self.checkpoint is not None:
             return f"{LEARNED}:{self.checkpoint}"
@@ -185,19 +204,19 @@ class Study:
         return self.train(variant)[variant.name] if shipped is None else f"{LEARNED}:{shipped}"
 
     def specialist(self, conditions: Conditions) -> str | None:
-        """The policy that comes with the project and learned in just these conditions, as a scheduler.
+        """Return the shipped policy that was trained for exactly these conditions, as a scheduler.
 
-        None where there is none, or where this study does not train at full size: those that ship were.
+        None if there is none, or if this study is not at full size, which the training of shipped policies was.
         """
         shipped = self._shipped(conditions)
         return f"{LEARNED}:{shipped}" if self.budget == 1 and shipped in specialists() else None
 
     def _shipped(self, conditions: Conditions) -> str | None:
-        """The policy that comes with the project and fits best; none for a user's own jobs."""
+        """Return the shipped policy that fits best; None for a workload file."""
         fitting = None if "file" in self.source else best_fit(conditions)
         return None if fitting is None else fitting[0]
 
-    # What is compared.
+    # ---- comparing -------------------------------------------------------------------------------------
 
     def conditions(
         self,
@@ -208,30 +227,53 @@ class Study:
         memory_demand: Literal["own", "uniform"] = "own",
         **cluster: Any,
     ) -> Conditions:
-        """Conditions of this study's size.
+        """Return conditions of this study's size.
 
         Args:
             num_experiments: at full size.
             num_jobs: at full size; only streams are scaled.
-            interval_s: mean time between Poisson arrivals, s; a batch without it.
+            interval_s: mean time between Poisson arrivals, s; None for a batch.
             memory_demand: see ``Conditions``.
-            cluster: settings of ``ClusterConfig`` that are not this study's.
+            cluster: settings of ``ClusterConfig`` that differ from this study's.
 
         Raises:
             WorkloadError: the workload says which jobs arrive when.
         """
         self._check_drawn()
-        stream = interval_s is not None
-        jobs = self.num_jobs or (self.scaled(num_jobs, least=20) if stream else num_jobs)
+        jobs = num_jobs if interval_s is None else self.scaled(num_jobs, least=20)
+        arrivals = {} if interval_s is None else {"arrivals": "poisson", "interval_ms": 1000 * interval_s}
+        return self._conditions(
+            num_experiments,
+            cluster,
+            num_jobs=self.num_jobs or jobs,
+            memory_demand=memory_demand,
+            **arrivals,
+        )
+
+    def replay(self, *, num_experiments: int, window_s: float, **cluster: Any) -> Conditions:
+        """Return conditions that replay windows of a trace, one an experiment.
+
+        Args:
+            num_experiments: at full size.
+            window_s: length of a window, s.
+            cluster: settings of ``ClusterConfig`` that differ from this study's.
+
+        Raises:
+            WorkloadError: the workload does not say which jobs arrive when.
+        """
+        if self.workload.sequence is None:
+            raise WorkloadError(
+                f"{self.workload.name}: does not say which jobs arrive when; a trace does: decima workload import"
+            )
+        return self._conditions(num_experiments, cluster, window_ms=1000 * window_s)
+
+    def _conditions(self, num_experiments: int, cluster: Mapping[str, Any], **jobs: Any) -> Conditions:
         return Conditions(
             workload=self.workload,
             cluster=ClusterConfig(**{"num_executors": self.executors, **cluster}),
-            arrivals="poisson" if stream else "batch",
-            interval_ms=1000 * interval_s if interval_s is not None else Conditions.interval_ms,
-            num_jobs=jobs,
-            memory_demand=memory_demand,
             num_experiments=self.num_experiments or self.scaled(num_experiments, least=2),
             seed=self.seed,
+            **jobs,
         )
 
     def compare(
@@ -245,10 +287,10 @@ class Study:
         """Compare schedulers under each condition.
 
         Args:
-            conditions: by name, with the schedulers by theirs; see ``Comparison``.
-            alphas: what weighted fair sharing is tuned to, of these.
-            num_training: sequences to tune on, for those that are tuned once.
-            keep: whether the first episodes are kept.
+            conditions: name -> conditions, and schedulers by their names.
+            alphas: candidate settings of weighted fair sharing.
+            num_training: sequences to tune on, for schedulers that are tuned once.
+            keep: whether the episodes of the first seed are kept.
         """
         comparisons = {
             name: Comparison(each, schedulers, alphas=alphas, num_training=num_training, keep=keep)
@@ -258,43 +300,20 @@ class Study:
         run_comparisons(list(comparisons.values()), self.workers, tell)
         return comparisons
 
-    def replay(self, *, num_experiments: int, window_s: float, **cluster: Any) -> Conditions:
-        """Conditions in which a trace runs again, of this study's size.
-
-        Args:
-            num_experiments: at full size.
-            window_s: length of the windows of the trace, s, each of which is an experiment.
-            cluster: settings of ``ClusterConfig`` that are not this study's.
-
-        Raises:
-            WorkloadError: the workload does not say which jobs arrive when.
-        """
-        if self.workload.sequence is None:
-            raise WorkloadError(
-                f"{self.workload.name}: does not say which jobs arrive when; a trace does: decima workload import"
-            )
-        return Conditions(
-            workload=self.workload,
-            cluster=ClusterConfig(**{"num_executors": self.executors, **cluster}),
-            num_experiments=self.num_experiments or self.scaled(num_experiments, least=2),
-            seed=self.seed,
-            window_ms=1000 * window_s,
-        )
-
     def interval_for_load(self, load: float) -> float:
-        """Seconds between arrivals, for a load; see the function of that name."""
+        """Return the mean time between arrivals for a load, s; see the function of that name."""
         return interval_for_load(self.workload, self.executors, load)
 
 
 def interval_for_load(workload: Workload, executors: int, load: float) -> float:
     """Find the mean time between Poisson arrivals that keeps executors busy for this share of the time.
 
-    What a job costs depends on how many executors it is given, so the load is measured: executor time spent on tasks
-    over that of all executors until the last arrival, under fair sharing.
+    The work of a job depends on the number of its executors, so the load is measured under fair sharing: executor time
+    spent on tasks over that of all executors until the last arrival.
 
     Args:
-        workload: whose profiles jobs are drawn from, uniformly.
-        executors: of the cluster.
+        workload: profiles that jobs are drawn from, uniformly.
+        executors: number of executors.
         load: more than 0, less than 1.
 
     Returns:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from decima.evaluation.tuning import HINDSIGHT
 from decima.show.tables import interval_text
+from decima.studies.compared import compared, jct_s, tidy
 from decima.studies.multi_resource import GRAPHENE_STAR, OURS, as_option, four_sizes
+from decima.studies.outcome import Outcome, paired_change
 from decima.studies.study import Study, Variant
-from decima.studies.study_report import Outcome, paired_change
 from simulator.cluster.config import TRACE, ExecutorClass
 
 __all__ = ["FEWER_EXECUTORS", "FEWER_JOBS", "HERE", "table3"]
@@ -18,18 +19,18 @@ FEWER_JOBS = f"decima trained with {TIMES_JOBS} times fewer jobs"
 FEWER_EXECUTORS = f"decima trained on {TIMES_EXECUTORS} times fewer executors"
 
 
-def table3(study: Study, interval_s: float = 65.0) -> Outcome:
-    """Streams of a trace's jobs on executors of four sizes, with policies trained there and on less.
+def table3(study: Study, interval_s: float) -> Outcome:
+    """Compare policies on streams of a trace's jobs on executors of four sizes, trained there and on less.
 
-    Of the others, one learned where jobs arrive 15 times as seldom, so that one or two are there at a time; one on a
-    tenth of the executors, with a tenth of the arrivals.
+    One was trained where jobs arrive 15 times less often, so that one or two are present at a time; one on a tenth of
+    the executors, with a tenth of the arrivals.
 
     Args:
-        study: how large, and on what: profiles to draw from.
+        study: size and surroundings; the workload has no arrivals.
         interval_s: mean time between arrivals in the test, s.
 
     Raises:
-        CompareError: executors that cannot be divided among the sizes, also a tenth of them.
+        CompareError: executors, or a tenth of them, that cannot be divided among the sizes.
         WorkloadError: the workload says which jobs arrive when.
     """
     here = four_sizes(study.executors)
@@ -46,17 +47,20 @@ def table3(study: Study, interval_s: float = 65.0) -> Outcome:
     schedulers = {name: name for name in (HINDSIGHT, GRAPHENE_STAR, OURS)}
     schedulers |= {name: trained[variant.name] for name, variant in variants.items()}
     comparisons = study.compare({"": (conditions, schedulers)})
-    jct = {name: comparisons[""].runs(name)["mean_jct_s"] for name in schedulers}
+    runs = tidy(comparisons)
 
     def change(name: str, other: str) -> str:
-        return f"{interval_text(paired_change(jct[name], jct[other]), '+.1%')} against {other}"
+        return (
+            f"{interval_text(paired_change(jct_s(runs, name), jct_s(runs, other)), '+.1%')} against {other}"
+        )
 
     jobs = f"{conditions.num_jobs} {study.workload.name} jobs {interval_s:g} s apart"
-    load = float(comparisons[""].runs(HINDSIGHT)["load"].mean())
-    return Outcome(
+    load = float(runs[runs["scheduler"] == HINDSIGHT]["load"].mean())
+    return compared(
         "table3",
         f"{jobs}, {study.executors} executors of 4 sizes",
         comparisons,
+        runs=runs,
         paper={("", FEWER_JOBS): "7% above there", ("", FEWER_EXECUTORS): "3% above there"},
         notes=(
             f"In pairs: {FEWER_JOBS}, {change(FEWER_JOBS, HERE)}; {FEWER_EXECUTORS}, {change(FEWER_EXECUTORS, HERE)}.",

@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from decima.service.live_spark import LEAN, LOGGING
 from decima.service.plugin import JAR
-from decima.studies.live_spark import LEAN, LOGGING
 from tests.spark.eventlog import Task, read_tasks
 
 #: Far longer than anything takes on the busiest machine, s.

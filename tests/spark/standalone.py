@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from decima.studies.standalone_spark import Standalone
+from decima.service.standalone_spark import Standalone
 from tests.spark.eventlog import events_of
 from tests.spark.harness import PATIENCE_S, spark_environment
 

@@ -1,4 +1,4 @@
-"""How far a workload from event logs can be trusted: each run of a query, predicted from its other runs."""
+"""Cross-validation of a workload from event logs: each run of a query, predicted from its other runs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["HeldOut", "predict_held_out"]
 
 @dataclass(frozen=True, eq=False)
 class HeldOut:
-    """What was measured, and what the other runs of a query say of it.
+    """Measured runs, and predictions of each from the other runs of its query.
 
     Attributes:
         runs: a row for each run that could be predicted, with the columns ``query`` and ``application`` (str),
@@ -38,33 +38,33 @@ class HeldOut:
 
     @property
     def error(self) -> Interval:
-        """How far predictions were off, as a fraction of what was measured and without its sign; the mean."""
+        """Mean absolute error of the predictions, as a fraction of the measured times."""
         return mean_interval((self.runs["predicted_ms"] / self.runs["measured_ms"] - 1).abs())
 
     @property
     def bias(self) -> Interval:
-        """The same with its sign: negative where predictions are too short."""
+        """Mean error with its sign: negative where predictions are too short."""
         return mean_interval(self.runs["predicted_ms"] / self.runs["measured_ms"] - 1)
 
     @property
     def driver_share(self) -> float:
-        """The driver's own time as a share of what was measured; the mean over the runs."""
+        """Mean share of the driver's own time in the measured times."""
         return float((self.runs["driver_ms"] / self.runs["measured_ms"]).mean())
 
     def with_driver(self) -> HeldOut:
-        """The same with the driver's own time in the predictions."""
+        """Return the same with the driver's own time added to the predictions."""
         return HeldOut(self.runs.assign(predicted_ms=self.runs["predicted_ms"] + self.runs["driver_ms"]))
 
 
 def predict_held_out(
     imported: SparkImport, num_seeds: int = 3, tell: Callable[[int, int], None] = lambda done, total: None
 ) -> HeldOut:
-    """Predict each run that had its executors for itself, as a workload of the query's other runs alone would.
+    """Predict each run that ran alone on its executors, from a workload of the query's other runs.
 
     Args:
         imported: the logs; its model stands for numbers of executors that the other runs did not have.
         num_seeds: the prediction is the mean over so many draws of the durations.
-        tell: told how many runs are done, and of how many.
+        tell: progress callback: the number of runs done and of all.
     """
     alone = {id(run) for app in imported.applications for run in _alone(app.queries)}
     pairs = [
@@ -98,7 +98,7 @@ def predict_held_out(
 
 
 def _alone(queries: Sequence[SparkQuery]) -> list[SparkQuery]:
-    """Those that no other query of the application ran beside; queries are in order of their start."""
+    """Return the queries that ran while no other query of the application did; in order of their start."""
     return [
         query
         for query in queries

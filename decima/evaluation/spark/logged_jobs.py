@@ -1,4 +1,4 @@
-"""The jobs of event logs as they ran: which applications shared a cluster, when each job came, what it takes."""
+"""The jobs of event logs as they ran: the applications that shared a cluster, arrivals and durations of jobs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from workloads.spark.scaling import modelled_profile
 
 __all__ = ["LoggedJobs", "cluster_of_logs", "logged_jobs", "sharing_clusters"]
 
-#: Time that an executor takes to start where no log tells, ms.
+#: Start-up time of an executor if no log holds one, ms.
 USUAL_STARTUP_MS = 2000.0
 
 
@@ -34,9 +34,9 @@ class LoggedJobs:
     Attributes:
         applications: the applications.
         cluster: the cluster that they ran on.
-        runs: what was measured of each job.
-        names: the query that each job is a run of.
-        profiles: each job, with the durations of its own run. Schedulers are shown means over all runs of the query.
+        runs: measurements of each job.
+        names: the query of each job.
+        profiles: of each job, with the durations of its own run. Schedulers see means over all runs of the query.
     """
 
     applications: tuple[SparkApplication, ...]
@@ -47,17 +47,17 @@ class LoggedJobs:
 
     @property
     def measured_ms(self) -> NDArray[np.float64]:
-        """Float64 [jobs], from a job's start to its end, ms; NaN where it did not end."""
+        """Time of each job from its start to its end, float64 [jobs], ms; NaN if it did not end."""
         return np.array([run.wall_ms for run in self.runs])
 
     @property
     def arrival_ms(self) -> NDArray[np.float64]:
-        """Float64 [jobs], submission of the first Spark job, ms since 1970."""
+        """Submission of the first Spark job of each job, float64 [jobs], ms since 1970."""
         return np.array([run.submitted_ms for run in self.runs])
 
     @property
     def ran_under(self) -> str:
-        """Spark's scheduler at that time, ``FIFO`` or ``FAIR``; empty if it was none of them, or several."""
+        """Spark's mode at that time, ``FIFO`` or ``FAIR``; empty if it was another one, or several."""
         if len(self.applications) > 1:
             return ""
         mode = self.applications[0].scheduler
@@ -65,10 +65,10 @@ class LoggedJobs:
         return "FIFO" if mode == "FAIR" and not any(run.pool for run in self.runs) else mode
 
     def periods(self) -> list[slice]:
-        """Split the jobs where one comes while no other is there.
+        """Split the jobs where one arrives while no other is present.
 
         Such a job often waited for the ones before, such as the next of several batches. So each period is simulated by
-        itself, and begins with an empty cluster, as it did.
+        itself, and begins with an empty cluster.
         """
         ends = np.maximum.accumulate([run.ended_ms for run in self.runs])
         begins = [0, *(1 + np.flatnonzero(self.arrival_ms[1:] > ends[:-1])).tolist(), len(self.runs)]
@@ -78,11 +78,11 @@ class LoggedJobs:
 def logged_jobs(
     imported: SparkImport, executors: int | None = None, moving_delay_ms: float | None = None
 ) -> list[LoggedJobs]:
-    """Sort the jobs of event logs by the clusters that they ran on.
+    """Group the jobs of event logs by the clusters that they ran on.
 
     Args:
         imported: the logs.
-        executors: task slots of each cluster; by default the most that were there at a time.
+        executors: task slots of each cluster; by default the most that were present at a time.
         moving_delay_ms: see ``cluster_of_logs``.
 
     Raises:
@@ -102,7 +102,7 @@ def logged_jobs(
         profiles = []
         for run in runs:
             name, first = known[id(run)]
-            # Nothing is taken out of the durations: they are to be as they would be on this cluster.
+            # Contention stays in the durations, as they are simulated on the same cluster.
             model = replace(imported.model, contention={})
             profile = modelled_profile(model, [Sample(run)], levels=levels, name=name)
             profile = _with_means(profile, known_profile(means[name], cluster), match_stages(first, run))
@@ -113,7 +113,7 @@ def logged_jobs(
 
 
 def _with_means(profile: JobProfile, known: JobProfile, places: Mapping[int, int]) -> JobProfile:
-    """The job with the mean durations of another profile, whose places of the stages are given."""
+    """Return the job with the mean durations of another profile; ``places`` maps its stages to the other's."""
 
     def with_mean(place: int, stage: StageProfile) -> StageProfile:
         mean_ms = known.stages[places[place]].durations.mean_ms
@@ -126,7 +126,7 @@ def _with_means(profile: JobProfile, known: JobProfile, places: Mapping[int, int
 
 
 def sharing_clusters(applications: Sequence[SparkApplication]) -> list[list[SparkApplication]]:
-    """Group applications that shared a cluster: they were there at the same time, under the same master.
+    """Group applications that shared a cluster: they ran at the same time, under the same master.
 
     A master of an application's own, such as ``local[4]`` or ``local-cluster[..]``, shares nothing. Applications that
     ran one after the other could not take executors from each other.
@@ -151,13 +151,13 @@ def cluster_of_logs(
     executors: int | None = None,
     moving_delay_ms: float | None = None,
 ) -> ClusterConfig:
-    """The cluster that the applications ran on.
+    """Return the cluster that the applications ran on.
 
     Args:
         applications: of one cluster.
-        executors: task slots; by default the most that were there at a time.
-        moving_delay_ms: what it takes to give a slot to another job, ms. By default nothing where one application ran
-            all jobs; else the median of what executors took to start.
+        executors: task slots; by default the most that were present at a time.
+        moving_delay_ms: time to give a slot to another job, ms. By default 0 where one application ran all jobs; else
+            the median start-up time of executors.
 
     Raises:
         CompareError: the logs tell of no executor.
@@ -185,7 +185,7 @@ def _most_slots(applications: Sequence[SparkApplication]) -> int:
             if math.isfinite(ends):
                 changes.append((ends, -each.slots))
     held = most = 0
-    for _, change in sorted(changes):  # who leaves goes before who comes at the same moment
+    for _, change in sorted(changes):  # at the same moment, executors that leave go first
         held += change
         most = max(most, held)
     return most

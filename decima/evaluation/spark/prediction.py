@@ -1,4 +1,4 @@
-"""Simulates what was recorded on Spark: a run from its own durations, and runs and mixtures from other runs."""
+"""Simulations of recordings on Spark: a run from its own durations, and runs and mixtures from other runs."""
 
 from __future__ import annotations
 
@@ -26,14 +26,13 @@ __all__ = ["Effects", "Source", "predict_mixture", "predict_run", "replay", "rep
 
 @dataclass(frozen=True)
 class Effects:
-    """What a prediction takes into account.
+    """Effects that a prediction takes into account.
 
     Args:
         waves: an executor's first tasks, of the job and of each stage, differ from the rest.
-        parallelism: durations depend on the number of executors; else those of all runs are pooled, whatever
-            it was.
+        parallelism: durations depend on the number of executors; else those of all runs are pooled.
         moving: an executor takes time to come to an application.
-        driver: the cluster waits for the driver between stages. The paper's simulator does not know of that.
+        driver: the cluster waits for the driver between stages, which the paper's simulator does not model.
     """
 
     waves: bool = True
@@ -46,8 +45,8 @@ class Source(NamedTuple):
     """Runs of one query that a prediction is made from.
 
     Args:
-        same: at least one; run in the same way as what is predicted, so that their durations hold for it.
-        others: run on other numbers of executors; their durations are used where these do not matter.
+        same: at least one run on the same number of executors as the predicted one.
+        others: runs on other numbers of executors; their durations are used where the number does not matter.
     """
 
     same: Sequence[Run]
@@ -55,7 +54,7 @@ class Source(NamedTuple):
 
 
 def replay(run: Run) -> float:
-    """How long the query takes in the simulator from the run's own durations in their order, ms.
+    """Simulate a query with the run's own durations in their order, and return its time, ms.
 
     Nothing is drawn at random. Compare it with the run's ``query.wall_ms``.
     """
@@ -64,11 +63,10 @@ def replay(run: Run) -> float:
 
 
 def replay_mixture(mixture: Mixture) -> NDArray[np.float64]:
-    """Job completion times in the simulator from the applications' own durations, float64 [num_applications], ms.
+    """Return simulated JCTs from the applications' own durations, float64 [num_applications], ms.
 
-    What is taken from the recording is when applications were submitted and how long their executors took to
-    start (the mean), and of each application the durations of its tasks and the driver's delays. When which
-    application gets executors is the simulator's.
+    The recording gives the times of submission, the mean start-up time of executors, and of each application the
+    durations of its tasks and the driver's delays. The simulator decides which application gets executors when.
     """
     profiles = [replay_profile(run.query, max(0.0, run.preparation_ms)) for run in mixture.runs]
     moving_ms = float(np.mean(_known(run.startup_ms for run in mixture.runs) or 0.0))
@@ -80,12 +78,12 @@ def replay_mixture(mixture: Mixture) -> NDArray[np.float64]:
 
 
 def predict_run(source: Source, executors: int, effects: Effects, num_seeds: int) -> float:
-    """How long the query takes on so many executors, all of which are there when it starts, ms.
+    """Predict the time of a query on executors that are all present when it starts, ms.
 
     Args:
         source: other runs of the query.
         executors: at least 1.
-        effects: the effects to model; executors do not move here.
+        effects: those that are modelled; no executor moves here.
         num_seeds: the mean is over so many draws of the durations.
     """
     setting = _Setting(executors, executors, warmup_ms=_warmup_ms(source.same))
@@ -96,15 +94,15 @@ def predict_run(source: Source, executors: int, effects: Effects, num_seeds: int
 def predict_mixture(
     mixture: Mixture, sources: Sequence[Source], effects: Effects, num_seeds: int, *, alone: bool
 ) -> NDArray[np.float64]:
-    """Job completion times of a mixture's applications from other runs of their queries.
+    """Predict the JCTs of a mixture's applications from other runs of their queries.
 
     An application arrives when it has registered with the master, and its executors take the moving delay;
     meanwhile its driver prepares the first job. Both delays are those of the other runs.
 
     Args:
-        mixture: what is predicted; only the times of submission are taken from it.
+        mixture: predicted from its times of submission alone.
         sources: of each application.
-        effects: what is taken into account.
+        effects: those that are modelled.
         num_seeds: the mean is over so many draws of the durations.
         alone: the other runs were alone on the cluster, and began when they had executors; else they were
             parts of a mixture themselves.
@@ -128,7 +126,7 @@ def predict_mixture(
 
 @dataclass(frozen=True)
 class _Setting:
-    """A cluster of one-core executors, and how many an application may hold."""
+    """A cluster of one-core executors, and the largest number that an application may hold."""
 
     executors: int
     executors_max: int
@@ -149,7 +147,7 @@ class _Setting:
         return run_episode(cluster, sequence, SparkStandalone(self.executors_max)).completion_ms
 
     def _executor_classes(self, profiles: Sequence[JobProfile]) -> tuple[ExecutorClass, ...]:
-        """Those with cores, and as many threads as the drivers could ever use; drivers are offered first."""
+        """Return executors with cores, and one for each thread that drivers could use; the latter are offered first."""
         with_cores = ExecutorClass(self.executors, cpu=1.0, memory=0.0)
         drivers = [stage for profile in profiles for stage in profile.stages if stage.cpu == 0]
         threads = sum(stage.num_tasks for stage in drivers)
@@ -157,21 +155,21 @@ class _Setting:
 
 
 def _known(values: Iterable[float]) -> list[float]:
-    """Those that are not NaN."""
+    """Return the values that are not NaN."""
     return [value for value in values if not math.isnan(value)]
 
 
 def _registration_ms(runs: Iterable[Run]) -> float:
-    """Of those who found free executors: the others waited for them as well."""
+    """Return the shortest time: other applications also waited for free executors."""
     return min(_known(run.registration_ms for run in runs), default=0.0)
 
 
 def _profile(source: Source, effects: Effects, planning_ms: Sequence[float] | None = None) -> JobProfile:
-    """What the runs tell of the query; the driver's planning is that of the runs if it is not given."""
+    """Build the profile of a query from runs; the driver's planning is that of the runs if it is not given."""
     measured, other = 1, 1 if not effects.parallelism else 2
     queries = [
         *(_on_level(run.query, measured) for run in source.same),
-        # These tell at least which barriers between jobs are none, but came about by chance.
+        # They show which barriers between jobs are accidental.
         *(_on_level(run.query, other) for run in source.others),
     ]
     profile = _at_level(to_profile(queries), measured)
@@ -183,12 +181,12 @@ def _profile(source: Source, effects: Effects, planning_ms: Sequence[float] | No
 
 
 def _on_level(query: SparkQuery, level: int) -> SparkQuery:
-    """As if all tasks had been measured with so many executors."""
+    """Return the query as if all tasks had been measured with this number of executors."""
     return replace(query, tasks=query.tasks.assign(level=level))
 
 
 def _at_level(profile: JobProfile, level: int) -> JobProfile:
-    """Only the durations of one level, where a stage has any."""
+    """Keep only the durations of one level, where a stage has any."""
 
     def only_those(durations: TaskDurations) -> TaskDurations:
         if level not in durations.levels:
@@ -209,7 +207,7 @@ def _with_durations(profile: JobProfile, change: Callable[[TaskDurations], TaskD
 
 
 def _warmup_ms(runs: Iterable[Run]) -> float:
-    """How much longer an executor's first task takes than its first tasks of later stages, on average, ms."""
+    """Return the mean extra time of an executor's first task over its first tasks of later stages, ms."""
     tasks = pd.concat([run.query.tasks for run in runs])
     mean = tasks.groupby("wave")["duration_ms"].mean()
     if Wave.FRESH not in mean or Wave.FIRST not in mean:

@@ -20,7 +20,7 @@ __all__ = ["Mixture", "QueryKey", "Recordings", "Run", "load_recordings"]
 
 
 class QueryKey(NamedTuple):
-    """What makes two runs runs of the same query: number, scale factor, and the layout into tasks."""
+    """The identity of a query: number, scale factor, and the layout into tasks."""
 
     query: int
     scale_factor: float
@@ -36,9 +36,9 @@ class Run:
 
     Args:
         name: the application's.
-        key: which query it ran.
-        executors: how many it held, at most.
-        query: what was measured.
+        key: its query.
+        executors: the largest number that it held.
+        query: the measurements.
         startup_ms: request of the first executor to registration of the last, ms; NaN where it is not known.
         opened_ms: when the driver began to register with the cluster, ms since the epoch; NaN likewise.
         requested_ms: when the first executor was granted, likewise.
@@ -56,12 +56,12 @@ class Run:
 
     @property
     def preparation_ms(self) -> float:
-        """What the driver alone does once it has executors: last registration to the first job, ms."""
+        """Time of the driver from the registration of the last executor to the first job, ms."""
         return self.query.submitted_ms - self.requested_ms - self.startup_ms
 
     @property
     def registration_ms(self) -> float:
-        """What it takes to be known to the cluster and be granted an executor where one is free, ms."""
+        """Time until the cluster knows the application and grants it a free executor, ms."""
         return self.requested_ms - self.opened_ms
 
 
@@ -92,7 +92,7 @@ class Mixture:
 
     @property
     def sharing(self) -> str:
-        """How the standalone master shares the cluster among such applications."""
+        """Mode in which the standalone master shares the cluster among such applications: FIFO or FAIR."""
         return "FIFO" if self.executors_max >= self.slots else "FAIR"
 
     @property
@@ -109,14 +109,14 @@ class Recordings:
     mixtures: tuple[Mixture, ...] = ()
 
     def by_query(self) -> dict[QueryKey, list[Run]]:
-        """The runs of each query, queries ascending."""
+        """Return the runs of each query, queries ascending."""
         groups: dict[QueryKey, list[Run]] = {}
         for run in sorted(self.runs, key=lambda run: (run.key, run.name)):
             groups.setdefault(run.key, []).append(run)
         return groups
 
     def by_mixture(self) -> list[list[Mixture]]:
-        """The recordings of each mixture, that is of the same applications under one name."""
+        """Return the recordings of each mixture, which has the same applications under one name."""
         groups: dict[tuple[object, ...], list[Mixture]] = {}
         for mixture in self.mixtures:
             groups.setdefault((mixture.name, mixture.slots, mixture.keys), []).append(mixture)
@@ -186,7 +186,7 @@ def _key(noted: Mapping[str, Any]) -> QueryKey:
 
 
 def _mixtures(manifest: Path, runs: Mapping[str, Run]) -> list[Mixture]:
-    """The mixtures of a manifest (see `workloads.spark.recorder.manifest.Manifest`); none if there is no such file."""
+    """Read the mixtures of a manifest, see `workloads.spark.recorder.manifest.Manifest`; none without a file."""
     if not manifest.exists():
         return []
     try:

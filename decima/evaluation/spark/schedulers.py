@@ -1,4 +1,4 @@
-"""What studies of a real Spark compare: what Spark does by itself, and what could be in charge of it."""
+"""Schedulers that are compared on a real Spark: its own modes, and those that take charge of it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["LOOKS", "SPARKS_OWN", "TRAINING_SEEDS", "WEIGHTED_FAIR", "as_simulat
 
 #: Shown name -> scheduler, of Spark's own.
 SPARKS_OWN = {"Spark FIFO": "fifo", "Spark FAIR": "fair"}
-#: Shown name -> scheduler, of the one that is tuned before.
+#: Shown name -> scheduler that is tuned beforehand.
 WEIGHTED_FAIR = {"weighted fair": TUNED_ONCE}
 #: Shown name -> the scheduler whose colour it has, where that is another.
 LOOKS = {**SPARKS_OWN, **WEIGHTED_FAIR}
@@ -24,11 +24,11 @@ TRAINING_SEEDS = 1_000_000
 
 
 def as_simulated(cluster: ClusterConfig, name: str, spec: str) -> tuple[ClusterConfig, str]:
-    """The cluster and scheduler that do in the simulator what Spark, or who is in charge of it, does.
+    """Return the cluster and the scheduler of the simulator that reproduce a scheduler on Spark.
 
     Args:
         cluster: of executors that move at once between the jobs of one application, or that take a while.
-        name: as it is shown.
+        name: of the scheduler, as it is shown.
         spec: the scheduler.
     """
     if name not in SPARKS_OWN or cluster.moving_delay_ms > 0:
@@ -39,15 +39,15 @@ def as_simulated(cluster: ClusterConfig, name: str, spec: str) -> tuple[ClusterC
 def tuned(
     schedulers: Mapping[str, str], cluster: ClusterConfig, training: Iterable[JobSequence]
 ) -> tuple[dict[str, str], str]:
-    """Give weighted fair sharing the alpha that is best for other sequences.
+    """Tune weighted fair sharing on other sequences.
 
     Args:
         schedulers: shown name -> scheduler.
         cluster: the cluster.
-        training: the sequences; not used if no scheduler is tuned.
+        training: the sequences; not read if no scheduler is tuned.
 
     Returns:
-        The schedulers with that alpha; and the setting, empty if no scheduler is tuned.
+        The schedulers with the best alpha, and that setting, which is empty if no scheduler is tuned.
     """
     if TUNED_ONCE not in schedulers.values():
         return dict(schedulers), ""

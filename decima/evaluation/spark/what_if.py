@@ -1,12 +1,12 @@
-"""What a Spark cluster's own jobs, at the times when they really came, would have taken under other schedulers.
+"""JCTs of a Spark cluster's own jobs, at their real times of arrival, under other schedulers.
 
-The jobs of event logs run again in the simulator: under Spark's own scheduling and under other schedulers.
-Durations are uncertain, so each scheduler is simulated many times: each time with other task noise, and with the
-durations of each query changed by as much as predictions of the logs' own runs were off (``held_out``). All schedulers
-meet the same draws (common random numbers), so that shared uncertainty does not blur the comparison.
+The jobs of event logs run again in the simulator: in Spark's own modes, and under other schedulers. Their durations are
+uncertain, so each scheduler is simulated many times: each time with other task noise, and with the durations of each
+query multiplied by an error that predictions of the logs' own runs had (``held_out``). All schedulers meet the same
+draws (common random numbers), so that shared uncertainty does not blur their differences.
 
-A job takes what it takes in the simulator and, around that, what its driver took: the planning before its first Spark
-job, fetching the result, and the delays between its stages as far as no other job was there that used the slots.
+The time of a job is its time in the simulator, and the time of its driver: the planning before its first Spark job,
+fetching the result, and the delays between its stages as far as no other job was present that used the slots.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ MIDDLE = 95.0
 
 
 class Range(NamedTuple):
-    """A mean over draws, and where 95 % of them lie."""
+    """A mean over draws, and the range of 95 % of them."""
 
     mean: float
     low: float
@@ -56,7 +56,7 @@ class Range(NamedTuple):
 
     @staticmethod
     def of(values: ArrayLike) -> Range:
-        """Of at least one value."""
+        """Summarise at least one value."""
         drawn = np.asarray(values, dtype=np.float64)
         low, high = np.percentile(drawn, (50 - MIDDLE / 2, 50 + MIDDLE / 2))
         return Range(float(drawn.mean()), float(low), float(high))
@@ -64,17 +64,17 @@ class Range(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class WhatIf:
-    """What came out.
+    """Results of the simulations.
 
     Attributes:
-        logged: the jobs, cluster by cluster; a job that comes while no other is there begins a period of its own.
+        logged: the jobs, cluster by cluster.
         jobs: a row for each job, cluster by cluster and there in order of arrival, columns ``query`` (str), ``cluster``
             (int64, place in ``logged``), ``arrival_ms`` (float64, since the first job of all) and ``measured_ms``
             (float64, from its start to its end in the log; NaN if it did not end).
         jct_ms: scheduler -> float64 [draws, jobs].
-        held_out: how far predictions of the logs' own runs were off.
+        held_out: cross-validated predictions of the logs' own runs.
         setting: of weighted fair sharing.
-        misfits: what here lies outside of the training of decima's policy.
+        misfits: quantities that are out of the training distribution of decima's policy.
     """
 
     logged: Sequence[LoggedJobs]
@@ -86,22 +86,22 @@ class WhatIf:
 
     @property
     def sparks_own(self) -> str:
-        """The better of Spark's own schedulers."""
+        """The better one of Spark's own modes."""
         return min(
             (name for name in self.jct_ms if name in SPARKS_OWN), key=lambda name: self.mean_jct_ms(name).mean
         )
 
     def mean_jct_ms(self, scheduler: str) -> Range:
-        """Average job completion time, ms."""
+        """Return the average job completion time, ms."""
         return Range.of(self.jct_ms[scheduler].mean(axis=1))
 
     def change(self, scheduler: str, other: str | None = None) -> Range:
-        """By what fraction its average job completion time differs from another's, by default Spark's own."""
+        """Return the relative difference of its average JCT to another's, by default to ``sparks_own``."""
         base = self.jct_ms[other or self.sparks_own].mean(axis=1)
         return Range.of(self.jct_ms[scheduler].mean(axis=1) / base - 1)
 
     def by_cluster(self) -> pd.DataFrame:
-        """A row for each cluster, in order of their first jobs.
+        """Summarise by cluster, in order of their first jobs.
 
         Columns: ``applications`` (str), ``executors`` and ``jobs`` (int64), ``ran_under`` (str), ``measured_s``, and
         the mean JCT under each scheduler, float64, s.
@@ -118,9 +118,9 @@ class WhatIf:
         return result[["applications", "executors", "jobs", "ran_under", "measured_s", *self.jct_ms]]
 
     def as_they_ran(self) -> tuple[float, float] | None:
-        """Mean JCT as measured and as predicted under the scheduler of Spark's that was at work, s.
+        """Return the mean JCT as measured, and as predicted in the mode that Spark ran in, s.
 
-        Over all jobs that ended and whose logs tell of their scheduler; None if there is none.
+        Over all jobs that ended and whose logs hold that mode; None if there is none.
         """
         measured, predicted = [], []
         for number, each in enumerate(self.logged):
@@ -132,7 +132,7 @@ class WhatIf:
         return (float(np.mean(measured)) / 1000, float(np.mean(predicted)) / 1000) if measured else None
 
     def by_query(self) -> pd.DataFrame:
-        """A row for each query, indexed by its name, those with most time in them first.
+        """Summarise by query, those with the largest total time first; indexed by name.
 
         Columns: ``jobs`` (int64), ``measured_s``, and the mean JCT under each scheduler, float64, s.
         """
@@ -144,7 +144,7 @@ class WhatIf:
         return result.loc[total.sort_values(ascending=False).index, ["jobs", "measured_s", *self.jct_ms]]
 
     def to_json(self, **extra: Any) -> str:
-        """All of it as JSON, seconds; ``extra`` is added as it is."""
+        """Return all results as JSON, seconds; ``extra`` holds further entries."""
         error, bias = self.held_out.error, self.held_out.bias
         content = {
             **extra,
@@ -197,16 +197,16 @@ def simulate_what_if(
     seed: int = 0,
     tell: Callable[[int, int], None] = lambda done, total: None,
 ) -> WhatIf:
-    """Run the jobs of event logs again.
+    """Run the jobs of event logs again under each scheduler.
 
     Args:
         imported: the logs.
-        held_out: how far predictions of their runs were off.
+        held_out: cross-validated predictions of their runs.
         logged: their jobs, see ``logged_jobs``; at least one.
         schedulers: shown name -> scheduler; one of Spark's own at least.
         num_draws: simulations of each, at least 1.
         seed: of the first one.
-        tell: told how many simulations are done, and of how many.
+        tell: progress callback: the number of simulations done and of all.
 
     Raises:
         CompareError: there are no jobs, a scheduler fails, or none is Spark's own.
@@ -215,7 +215,7 @@ def simulate_what_if(
         raise CompareError("the logs hold no jobs")
     if not set(schedulers) & set(SPARKS_OWN):
         raise CompareError(f"one of the schedulers must be {' or '.join(SPARKS_OWN)}")
-    # An error is what was measured over what was predicted: durations times an error are as they were.
+    # An error is measured over predicted time: predicted durations times an error are the measured ones.
     errors = (held_out.runs["measured_ms"] / held_out.runs["predicted_ms"]).to_numpy(dtype=np.float64)
     largest = max(logged, key=lambda each: len(each.runs))
     training = (
@@ -246,7 +246,7 @@ def simulate_what_if(
 def _jct_ms(
     logged: LoggedJobs, period: slice, sequence: JobSequence, name: str, spec: str
 ) -> NDArray[np.float64]:
-    """Job completion times of a period, from the job's start to its end, float64 [jobs], ms."""
+    """Simulate a period and return its JCTs, from a job's start to its end, float64 [jobs], ms."""
     runs = logged.runs[period]
     cluster, of_simulator = as_simulated(logged.cluster, name, spec)
     own = _sparks_order(name, runs) if logged.cluster.moving_delay_ms == 0 else None
@@ -272,7 +272,7 @@ def _sparks_order(name: str, runs: Sequence[SparkQuery]) -> Scheduler | None:
 
 
 def _share_alone(arrival_ms: NDArray[np.float64], completion_ms: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The share of each job's time in the system in which no other job is there, float64 [jobs]."""
+    """Return the share of each job's time in the system in which it is the only job, float64 [jobs]."""
     times = np.unique(np.concatenate([arrival_ms, completion_ms]))
     live = np.searchsorted(np.sort(arrival_ms), times, "right") - np.searchsorted(
         np.sort(completion_ms), times, "right"
@@ -283,13 +283,13 @@ def _share_alone(arrival_ms: NDArray[np.float64], completion_ms: NDArray[np.floa
 
 
 def _factors(errors: NDArray[np.float64], seed: int) -> Callable[[str], float]:
-    """Draw how much longer all runs of each query take than the model says, from the errors that were seen."""
+    """Return a function that draws an error for all runs of a query, from the errors of the predictions."""
     random = random_stream(seed, RandomStream.MODEL_ERRORS)
     return cache(lambda query: float(random.choice(errors)) if len(errors) else 1.0)
 
 
 def _sequence(logged: LoggedJobs, period: slice, factor: Callable[[str], float], seed: int) -> JobSequence:
-    """The jobs of a period as they may have been."""
+    """Return the jobs of a period with drawn durations."""
     pairs = zip(logged.names[period], logged.profiles[period], strict=True)
     profiles = tuple(scaled(profile, durations=factor(name)) for name, profile in pairs)
     arrival_ms = logged.arrival_ms[period]
@@ -297,7 +297,7 @@ def _sequence(logged: LoggedJobs, period: slice, factor: Callable[[str], float],
 
 
 def _as_they_came(workload: Workload, logged: LoggedJobs) -> Workload:
-    """The jobs of a cluster as the workload's file has them."""
+    """Return the jobs of a cluster as a workload with arrivals."""
     named = {profile.name: profile for profile in workload.profiles}
     arrival_ms = logged.arrival_ms - logged.arrival_ms[0]
     return replace(workload, sequence=trace_arrivals([named[name] for name in logged.names], arrival_ms, 0))

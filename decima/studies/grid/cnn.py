@@ -17,8 +17,9 @@ from decima.learning.metrics import read_metrics
 from decima.show.grid_plots import plot_bars
 from decima.show.grid_report import load_name
 from decima.show.style import finish_axes, legend_beside, new_axes, styles
-from decima.studies.grid.report import GridOutcome, Part, better
+from decima.studies.grid.compared import Measured, better, compared
 from decima.studies.grid.study import GridStudy
+from decima.studies.outcome import Outcome
 
 __all__ = ["fig2", "fig3"]
 
@@ -32,12 +33,12 @@ MEASURES = ("slowdown", "completion")
 LOAD = 0.7
 
 
-def fig2(study: GridStudy, weights: Sequence[Weights] = ((1, 1, 2), (0.5, 1, 1))) -> GridOutcome:
-    """A convolution, the reshaped state, and other weights in the reward, each against DeepRM.
+def fig2(study: GridStudy, weights: Sequence[Weights]) -> Outcome:
+    """Compare a convolution, the reshaped state, and other reward weights, each with DeepRM.
 
     Args:
-        study: how large.
-        weights: each is tried with DeepRM's own network.
+        study: size and surroundings.
+        weights: reward weights, each tried with DeepRM's own network.
     """
     variants: dict[str, dict[str, Any]] = {
         LEARNED: FLAT,
@@ -62,9 +63,9 @@ def fig2(study: GridStudy, weights: Sequence[Weights] = ((1, 1, 2), (0.5, 1, 1))
     config = study.config("cnn", jobs__load=LOAD)
     results = study.compare({"": study.conditions(config, networks)})
     curves = {name: read_metrics(path.parent / "metrics.jsonl") for name, path in networks.items()}
-    return GridOutcome(
+    return compared(
         "cnn-fig2",
-        [Part(f"Load {load_name(LOAD)}, {config.grid.visible_jobs} visible jobs", results, MEASURES)],
+        [Measured(f"Load {load_name(LOAD)}, {config.grid.visible_jobs} visible jobs", results, MEASURES)],
         [
             better(f"{name}: improves on DeepRM.", results, name, [LEARNED])
             for name in variants
@@ -83,14 +84,14 @@ def fig2(study: GridStudy, weights: Sequence[Weights] = ((1, 1, 2), (0.5, 1, 1))
     )
 
 
-def fig3(study: GridStudy) -> GridOutcome:
-    """Two machines."""
+def fig3(study: GridStudy) -> Outcome:
+    """Compare a network for two machines with heuristics."""
     config = study.config("cnn", jobs__load=LOAD, grid__machines=2)
     networks = {"cnn": study.train({"cnn-fig3": config})["cnn-fig3"]}
     results = study.compare({"": study.conditions(config, networks, HEURISTIC_NAMES)})
-    return GridOutcome(
+    return compared(
         "cnn-fig3",
-        [Part(f"Two machines, load {load_name(LOAD)}", results, MEASURES)],
+        [Measured(f"Two machines, load {load_name(LOAD)}", results, MEASURES)],
         [
             better("On two machines it is better than SJF and Packer.", results, "cnn", ["sjf", "packer"]),
         ],
@@ -101,7 +102,7 @@ def fig3(study: GridStudy) -> GridOutcome:
 
 
 def plot_curves(curves: Mapping[str, Sequence[Mapping[str, float]]]) -> Figure:
-    """Slowdown on unseen sets over the iterations, a line for each network."""
+    """Draw the slowdown on unseen sets over the iterations, a line for each network."""
     figure, axes = new_axes(7, 4)
     for name, look in styles(list(curves)).items():
         judged = [row for row in curves[name] if "validation_slowdown" in row]

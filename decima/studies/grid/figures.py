@@ -19,16 +19,17 @@ from decima.policy.grid.files import read_about
 from decima.show.grid_plots import plot_bars, plot_by_load
 from decima.show.grid_report import load_name
 from decima.show.style import BLACK, BLUE, LEGEND, RED, finish_axes, legend_beside, new_figure, styles
-from decima.studies.grid.report import Claim, GridOutcome, Part, better
+from decima.studies.grid.compared import Measured, better, compared
 from decima.studies.grid.study import GridStudy
+from decima.studies.outcome import Claim, Outcome
 
 __all__ = ["fig4", "fig5", "fig6", "network_at"]
 
 #: Loads of figures 5 and 6.
 HIGH, MODERATE = 1.3, 0.7
-#: Learning rate, at first, of a network that goes on with another objective.
+#: Initial learning rate of a network that continues with another objective.
 AFTERWARDS = 0.002
-#: What is learned after the recipe's iterations is shown, too.
+#: Multiple of the recipe's iterations that is trained and shown.
 LONGER = 2
 #: Iterations after which DeepRM is better than Tetris* (section 4.3).
 PASSES_TETRIS = 200
@@ -37,26 +38,23 @@ CONVERGED = 0.05
 
 
 def network_at(load: float) -> str:
-    """The folder of the network that learned at a load; the same in all studies."""
+    """Return the folder of the network trained at a load; the same in all studies."""
     return f"deeprm-{100 * load:.4g}"
 
 
-def fig4(study: GridStudy, loads: Sequence[float] = ()) -> GridOutcome:
-    """Slowdown against load.
+def fig4(study: GridStudy, loads: Sequence[float] = ()) -> Outcome:
+    """Compare slowdowns against the load.
 
     Args:
-        study: how large.
-        loads: as shares, by default those of ``decima deeprm compare``; one network is trained at each.
+        study: size and surroundings.
+        loads: percent, by default those of ``decima deeprm compare``; one network is trained at each.
     """
-    loads = GridSettings(loads=tuple(loads)).loads
-    configs = {load: study.config("deeprm", jobs__load=load) for load in loads}
-    files = study.train({network_at(load): config for load, config in configs.items()})
+    loads = GridSettings(loads=tuple(load / 100 for load in loads)).loads
+    configs = {load_name(load): study.config("deeprm", jobs__load=load) for load in loads}
+    files = study.train({network_at(load): configs[load_name(load)] for load in loads})
     networks = {load_name(load): files[network_at(load)] for load in loads}
     results = study.compare(
-        {
-            load_name(load): study.conditions(configs[load], {LEARNED: networks[load_name(load)]})
-            for load in loads
-        }
+        {name: study.conditions(config, {LEARNED: networks[name]}) for name, config in configs.items()}
     )
     high = {load_name(load): results[load_name(load)] for load in loads if load > 1}
     wins = [condition for condition, row in results.items() if best_of(row, "slowdown") == LEARNED]
@@ -71,9 +69,9 @@ def fig4(study: GridStudy, loads: Sequence[float] = ()) -> GridOutcome:
     ]
     if high:
         claims.append(better("DeepRM beats Tetris* at higher loads.", high, LEARNED, [TUNED]))
-    return GridOutcome(
+    return compared(
         "deeprm-fig4",
-        [Part("Slowdown against load", results, corner="Load", wide=True)],
+        [Measured("Slowdown against load", results, corner="Load", wide=True)],
         claims,
         ["A network was trained at each load; 184.5 % is the highest that a job in every step gives."],
         networks,
@@ -81,8 +79,8 @@ def fig4(study: GridStudy, loads: Sequence[float] = ()) -> GridOutcome:
     )
 
 
-def fig5(study: GridStudy) -> GridOutcome:
-    """Two objectives at a load of 130 %."""
+def fig5(study: GridStudy) -> Outcome:
+    """Compare networks trained for two objectives at a load of 130 %."""
     names = {f"{LEARNED}, for slowdown": "slowdown", f"{LEARNED}, for completion": "completion"}
     config = study.config("deeprm", jobs__load=HIGH)
     name = network_at(HIGH)
@@ -112,9 +110,9 @@ def fig5(study: GridStudy) -> GridOutcome:
         ),
     ]
     measures = ("slowdown", "completion")
-    return GridOutcome(
+    return compared(
         "deeprm-fig5",
-        [Part(f"Two objectives at a load of {load_name(HIGH)}", results, measures)],
+        [Measured(f"Two objectives at a load of {load_name(HIGH)}", results, measures)],
         claims,
         [
             "Tetris* is tuned for slowdown.",
@@ -126,17 +124,17 @@ def fig5(study: GridStudy) -> GridOutcome:
     )
 
 
-def fig6(study: GridStudy) -> GridOutcome:
-    """How DeepRM learns at a load of 70 %."""
+def fig6(study: GridStudy) -> Outcome:
+    """Show how DeepRM learns at a load of 70 %."""
     name = f"{network_at(MODERATE)}-long"
     config = study.config("deeprm", share=LONGER, jobs__load=MODERATE)
     networks = {LEARNED: study.train({name: config})[name]}
     curve = read_metrics(study.policies / name / "metrics.jsonl")
     heuristics = _on_validation_sets(networks[LEARNED])
     results = study.compare({"": study.conditions(config, networks)})
-    return GridOutcome(
+    return compared(
         "deeprm-fig6",
-        [Part(f"After training at a load of {load_name(MODERATE)}", results, ("slowdown", "completion"))],
+        [Measured(f"After training at a load of {load_name(MODERATE)}", results, ("slowdown", "completion"))],
         _learning_claims(curve, heuristics),
         [
             "The curve is that of validation sets, on which the best network was chosen; the table's are others.",
@@ -150,7 +148,7 @@ def fig6(study: GridStudy) -> GridOutcome:
 
 
 def _on_validation_sets(network: Path) -> dict[str, float]:
-    """Mean slowdown of the heuristics."""
+    """Return the mean slowdown of the heuristics."""
     results = read_about(network)["validation"]["results"]
     return {name: float(results[name]["slowdown"]) for name in HEURISTIC_NAMES}
 
@@ -190,7 +188,7 @@ def _learning_claims(
 
 
 def plot_learning(curve: Sequence[Mapping[str, float]], heuristics: Mapping[str, float]) -> Figure:
-    """Slowdown over the iterations, on training and on unseen sets, and the total reward of training episodes."""
+    """Draw the slowdown over the iterations, on training and on unseen sets, and the total reward of training."""
     figure = new_figure(10, 4)
     left, right = figure.subplots(1, 2)
     judged = [row for row in curve if "validation_slowdown" in row]

@@ -1,10 +1,10 @@
-"""What the studies on grids share: their size, the networks that they train, the sets that they compare on."""
+"""A study on DeepRM's grid: its size, the networks that it trains, the sets that it compares on."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,17 +24,17 @@ FEWER_SETS = 0.1
 
 @dataclass(frozen=True, eq=False)
 class GridStudy:
-    """A study's size and means.
+    """Size and surroundings of a study.
 
     Attributes:
         budget: 1 is full size. Iterations are multiplied by it, and below 0.1 the sets of training and validation by
             ten times as much.
-        seed: names the sets of jobs; also that of trainings.
-        sets: unseen sets of jobs on which schedulers are compared.
+        seed: names the sets of jobs; also the seed of trainings.
+        sets: number of unseen sets of jobs on which schedulers are compared.
         policies: folder of the trained networks.
-        workers: who runs episodes of trainings, see ``check_workers``.
-        command: the command line, kept in what is written.
-        tell: told how far it is.
+        workers: of trainings, see ``check_workers``.
+        command: command line, kept in the files of trainings.
+        tell: progress callback.
     """
 
     budget: float = 1.0
@@ -45,13 +45,19 @@ class GridStudy:
     command: str = ""
     tell: Progress = lambda what, done, total: None
 
+    @classmethod
+    def of_options(cls, values: dict[str, Any], **others: Any) -> GridStudy:
+        """Make a study from the values of its command's options, which are removed from ``values``."""
+        size = {each.name: values.pop(each.name) for each in fields(cls) if each.name in values}
+        return cls(**size | others | {"workers": size["workers"] or 1})
+
     def config(self, recipe: str, *, share: float = 1.0, **settings: Any) -> DeepRMConfig:
-        """A recipe at this study's size.
+        """Return a recipe at this study's size.
 
         Args:
             recipe: its name.
-            share: of its iterations.
-            settings: further ones that differ, with ``__`` where a dotted key has a dot.
+            share: of its iterations to run.
+            settings: further settings that differ, with ``__`` where a dotted key has a dot.
 
         Raises:
             TrainingError: there is no such setting.
@@ -70,7 +76,7 @@ class GridStudy:
         )
 
     def train(self, configs: Mapping[str, DeepRMConfig]) -> dict[str, Path]:
-        """Train what has not been trained yet; folder -> policy file. See ``train_all``."""
+        """Train the networks that are missing, see ``train_all``; returns folder -> policy file."""
         return train_all(
             configs,
             self.policies,
@@ -81,13 +87,13 @@ class GridStudy:
     def conditions(
         self, config: DeepRMConfig, networks: Mapping[str, Path], heuristics: Sequence[str] = HEURISTIC_NAMES
     ) -> GridConditions:
-        """The grid and the jobs that these networks, by name, and these heuristics are compared on."""
+        """Return the conditions in which networks, by name, and heuristics are compared: grid and jobs."""
         grid = config.grid.build()
         draw = partial(config.jobs.draw, grid)
         return GridConditions(grid, draw, heuristics, networks, self.sets, self.seed)
 
     def compare(self, conditions: Mapping[str, GridConditions]) -> dict[str, dict[str, Evaluation]]:
-        """Run all schedulers under each condition; condition -> scheduler -> how it did."""
+        """Run all schedulers under each condition; returns condition -> scheduler -> evaluation."""
         results = {}
         for done, (name, each) in enumerate(conditions.items()):
             self.tell("comparing schedulers", done, len(conditions))

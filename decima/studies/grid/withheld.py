@@ -1,4 +1,4 @@
-"""Figure 7 of the DeepRM paper (HotNets 2016): which jobs DeepRM withholds, and whom that helps."""
+"""Figure 7 of the DeepRM paper (HotNets 2016): which jobs DeepRM withholds, and which jobs that helps."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from decima.schedulers.grid import play
 from decima.show.grid_report import load_name
 from decima.show.style import BLACK, finish_axes, legend_beside, new_figure, styles
 from decima.show.tables import new_table
+from decima.studies.grid.compared import Measured, compared
 from decima.studies.grid.figures import network_at
-from decima.studies.grid.report import Claim, GridOutcome, Part
 from decima.studies.grid.study import GridStudy
+from decima.studies.outcome import Claim, Outcome
 from simulator.grid.grid import Grid
 
 __all__ = ["by_length", "fig7"]
@@ -32,8 +33,8 @@ LONG = 10
 PAPER_HELD = 0.234
 
 
-def fig7(study: GridStudy) -> GridOutcome:
-    """Withheld jobs, and slowdown by length of job, at a load of 110 %."""
+def fig7(study: GridStudy) -> Outcome:
+    """Show withheld jobs, and slowdowns by length of job, at a load of 110 %."""
     name = network_at(LOAD)
     config = study.config("deeprm", jobs__load=LOAD)
     networks = {LEARNED: study.train({name: config})[name]}
@@ -47,9 +48,9 @@ def fig7(study: GridStudy) -> GridOutcome:
             results[each] = Evaluation(play(grid, watched[each]))
     lengths = by_length(results, watched)
     share = float(watched[LEARNED].held_steps.sum() / watched[LEARNED].steps.sum())
-    return GridOutcome(
+    return compared(
         "deeprm-fig7",
-        [Part(f"All jobs at a load of {load_name(LOAD)}", {"": results})],
+        [Measured(f"All jobs at a load of {load_name(LOAD)}", {"": results})],
         _claims(lengths, share),
         [
             "Withheld: a visible job could start at once, and a step passes instead; each such step of a job counts."
@@ -62,8 +63,11 @@ def fig7(study: GridStudy) -> GridOutcome:
 
 
 def by_length(results: Mapping[str, Evaluation], watched: Mapping[str, Withholding]) -> pd.DataFrame:
-    """A row for each duration of jobs, in steps: ``jobs``; and for each scheduler ``NAME slowdown``, the mean, and
-    ``NAME withheld``, steps in which such jobs were.
+    """Summarise jobs by their duration.
+
+    Returns:
+        A row for each duration, in steps. Columns: ``jobs``, their number; for each scheduler ``NAME slowdown``, the
+        mean, and ``NAME withheld``, steps in which such jobs were withheld.
     """
     record = next(iter(results.values())).record
     there = record.is_job
@@ -112,14 +116,8 @@ def _claims(lengths: pd.DataFrame, share: float) -> list[Claim]:
 
 
 def _table(lengths: pd.DataFrame) -> Table:
-    table = new_table(
-        "By length of job",
-        "Steps",
-        "Jobs",
-        f"Withheld by {LEARNED}",
-        f"Slowdown {LEARNED}",
-        f"Slowdown {TUNED}",
-    )
+    headings = (f"Withheld by {LEARNED}", f"Slowdown {LEARNED}", f"Slowdown {TUNED}")
+    table = new_table("By length of job", "Steps", "Jobs", *headings)
     for length, row in lengths.iterrows():
         table.add_row(
             str(length),
@@ -132,20 +130,15 @@ def _table(lengths: pd.DataFrame) -> Table:
 
 
 def plot_lengths(lengths: pd.DataFrame) -> Figure:
-    """Shares of the withheld jobs by length, and the slowdown by length, as the paper's figures 7(a) and (b)."""
+    """Draw shares of the withheld jobs by length, and slowdowns by length, as the paper's figures 7(a) and (b)."""
     figure = new_figure(10, 3.6)
     left, right = figure.subplots(1, 2)
     held = lengths[f"{LEARNED} withheld"]
     left.bar(lengths.index, held / max(held.sum(), 1), 0.8, color=BLACK)
     finish_axes(left, xlabel="Length of withheld jobs (steps)", ylabel="Fraction", ylim=(0, None))
     for place, (name, look) in enumerate(styles([LEARNED, TUNED]).items()):
-        right.bar(
-            lengths.index + 0.4 * place - 0.2,
-            lengths[f"{name} slowdown"],
-            0.4,
-            label=name,
-            color=look["color"],
-        )
+        places = lengths.index + 0.4 * place - 0.2
+        right.bar(places, lengths[f"{name} slowdown"], 0.4, label=name, color=look["color"])
     finish_axes(right, xlabel="Length of jobs (steps)", ylabel="Slowdown", ylim=(0, None))
     for axes in (left, right):
         axes.grid(visible=False, axis="x")

@@ -44,6 +44,15 @@ def workload_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def trace_file(workload_file: Path) -> Path:
+    """60 jobs at set times: ten windows of 10 s with six jobs each."""
+    names, file = list(PROFILES), workload_file.with_name("trace.json")
+    jobs = [{"profile": names[job % 3], "arrival_ms": 1667 * job} for job in range(60)]
+    file.write_text(json.dumps(json.loads(workload_file.read_text()) | {"jobs": jobs}))
+    return file
+
+
+@pytest.fixture(scope="session")
 def make_study(workload_file: Path) -> Callable[..., Study]:
     """``make_study(policies, **others)``: 2 experiments of 4 jobs on 5 executors, a few iterations."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,10 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from click.testing import CliRunner
 from rich.console import Console
 
-from decima.cli.main import cli
 from decima.policy.compiled.graphs import Graphs
 from decima.policy.encoder import GraphTensors
 from decima.policy.features import message_order
@@ -22,19 +19,15 @@ from decima.studies.critical_path import (
     LEVELS,
     TEST_STAGES,
     Dags,
-    Expressiveness,
     StagePaths,
     accuracy,
+    accuracy_table,
     critical_paths,
     draw_dags,
-    measure_expressiveness,
+    final,
+    measure,
+    plot_accuracy,
 )
-from decima.studies.critical_path_report import (
-    expressiveness_notes,
-    expressiveness_table,
-    plot_expressiveness,
-)
-from tests.decima.cli.commands import assert_same_again
 from tests.decima.show.test_plots import difference
 from workloads import JobProfile, synthetic_profiles
 
@@ -142,25 +135,25 @@ def test_the_networks_differ_by_g_alone() -> None:
 
 def test_critical_paths_are_found_with_two_levels_only() -> None:
     assert TEST_STAGES[0] > LEARN_STAGES[1], "the tests are larger than what is learned from"
-    measured = measure_expressiveness(seeds=(0,), iterations=600, num_measurements=4)
-    final = measured.final()[0]
-    print(f"\n{final}")
-    assert final["two-level"] >= 0.95
-    assert final["single-level"] <= final["two-level"] - 0.05
-    assert measured.chance < 0.5
-    assert len(measured.curves) == 2 * 5
+    curves, chance = measure(seeds=(0,), iterations=600, num_measurements=4)
+    last = final(curves)[0]
+    print(f"\n{last}")
+    assert last["two-level"] >= 0.95
+    assert last["single-level"] <= last["two-level"] - 0.05
+    assert chance < 0.5
+    assert len(curves) == 2 * 5
 
 
 @pytest.mark.slow
 def test_no_seed_is_lucky() -> None:
-    final = measure_expressiveness(seeds=range(1, 5), num_measurements=1).final()
-    print(f"\n{final}")
-    assert (final.loc["two-level"] >= 0.95).all()
-    assert final.loc["single-level"].max() <= final.loc["two-level"].min() - 0.05
+    last = final(measure(seeds=range(1, 5), num_measurements=1)[0])
+    print(f"\n{last}")
+    assert (last.loc["two-level"] >= 0.95).all()
+    assert last.loc["single-level"].max() <= last.loc["two-level"].min() - 0.05
 
 
 @pytest.fixture
-def expressiveness() -> Expressiveness:
+def curves() -> pd.DataFrame:
     """Made up."""
     rows = [
         {"iteration": iteration, "accuracy": base + gain * iteration / 100, "network": network, "seed": seed}
@@ -168,41 +161,19 @@ def expressiveness() -> Expressiveness:
         for seed, base in ((0, base), (1, base - 0.1))
         for iteration in (0, 50, 100)
     ]
-    return Expressiveness(pd.DataFrame(rows), chance=0.35)
+    return pd.DataFrame(rows)
 
 
-def test_the_picture(expressiveness: Expressiveness, tmp_path: Path) -> None:
-    assert difference(plot_expressiveness(expressiveness), "critical-path", tmp_path) is None
+def test_the_picture(curves: pd.DataFrame, tmp_path: Path) -> None:
+    assert difference(plot_accuracy(curves, 0.35), "critical-path", tmp_path) is None
 
 
-def test_the_table(expressiveness: Expressiveness) -> None:
+def test_the_table(curves: pd.DataFrame) -> None:
     console = Console(width=100, record=True)
-    console.print(expressiveness_table(expressiveness))
+    console.print(accuracy_table(curves, 0.35))
     lines = console.export_text().splitlines()
     assert [line.split()[-3:] for line in lines if "-level" in line] == [
         ["93.0%", "88.0%", "98.0%"],
         ["75.0%", "70.0%", "80.0%"],
     ]
     assert any("35.0%" in line for line in lines)
-    assert "in 100 iterations" in expressiveness_notes(expressiveness)[1]
-
-
-def test_the_command(tmp_path: Path) -> None:
-    results, out = tmp_path / "results.json", tmp_path / "pictures"
-    options = ["--seeds", "2", "--budget", "0.002", "--json", str(results), "--out", str(out)]
-    shown = CliRunner().invoke(cli, ["reproduce", "critical-path", *options])
-    assert shown.exit_code == 0, shown.output
-    assert "two-level" in shown.stdout
-    assert (out / "critical-path.png").stat().st_size > 1000
-    content = json.loads(results.read_text())
-    assert content["command"] == "decima reproduce critical-path --seeds 2 --budget 0.002"
-    assert_same_again(results, "--out", str(out))
-    again = {(row["network"], row["seed"], row["iteration"]) for row in content["curves"]}
-    assert {each[:2] for each in again} == {(network, seed) for network in LEVELS for seed in (0, 1)}
-
-
-def test_the_command_into_a_file(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    shown = CliRunner().invoke(cli, ["reproduce", "critical-path", "--out", str(tmp_path / "file")])
-    assert shown.exit_code == 1
-    assert shown.stderr.count("\n") == 1

@@ -6,57 +6,17 @@ import builtins
 import json
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pytest
 from click.testing import CliRunner
 
 from decima.cli.main import cli
-from decima.studies.fig9_spark import LiveComparison, Setting, sleeping
-from decima.studies.fig9_spark_report import plot_live, shown
-from decima.studies.live_spark import Overhead, runs_as_it_is
+from decima.service.sleeping import Setting
+from decima.studies.fig9_spark import change, outcome
 from tests.spark.harness import why_not
-from workloads.arrivals import JobSequence
-from workloads.job import JobProfile, StageProfile, TaskDurations
-from workloads.sources.tpch_measured import embedded_tpch
 
 
-def a_job(sizes: list[int], edges: list[tuple[int, int]]) -> JobProfile:
-    stages = tuple(StageProfile(size, TaskDurations.constant(100.0)) for size in sizes)
-    return JobProfile("job", stages, np.array(edges))
-
-
-def test_which_jobs_spark_can_run() -> None:
-    assert runs_as_it_is(a_job([3, 2, 2], [(0, 1), (0, 2), (1, 2)]))
-    assert not runs_as_it_is(a_job([3, 2, 4], [(0, 1), (0, 2), (1, 2)])), (
-        "one shuffle has one number of readers"
-    )
-    assert not runs_as_it_is(a_job([3, 2, 2], [(0, 1), (0, 2)])), "a job ends in one stage"
-
-
-def test_each_task_has_a_duration_of_its_own_the_same_for_all() -> None:
-    setting = Setting(scale=2.0, tasks=0.05)
-    for profile in embedded_tpch()[:8]:
-        nap = sleeping(profile, setting)
-        assert nap.edges.tolist() == profile.edges.tolist()
-        for before, stage, again in zip(
-            profile.stages, nap.stages, sleeping(profile, setting).stages, strict=True
-        ):
-            assert stage.num_tasks == max(1, round(0.05 * before.num_tasks)) == len(stage.durations.values)
-            assert list(stage.durations.values) == list(again.durations.values)
-            assert max(stage.durations.values) <= np.round(2 * max(before.durations.values))
-
-
-def test_what_takes_longer_than_tasks_sleep_is_predicted() -> None:
-    """One executor, stages of two tasks of 100 ms; nobody waits for a stage to begin where Spark is in charge."""
-    jobs = JobSequence((a_job([2, 2], [(0, 1)]),), np.zeros(1))
-    setting, overhead = Setting(executors=1), Overhead(20.0, 50.0)
-    assert setting.predicted_ms(jobs, "decima", "fifo", overhead) == 2 * (170 + 120)
-    assert setting.predicted_ms(jobs, "Spark FIFO", "fifo", overhead) == 4 * 120
-    assert setting.predicted_ms(jobs, "Spark FAIR", "fair", overhead) == 4 * 120
-
-
-def found() -> LiveComparison:
+def test_changes_are_paired_and_count_by_size() -> None:
     rows = [
         {
             "batch": batch,
@@ -70,20 +30,21 @@ def found() -> LiveComparison:
         for name, both in {"Spark FIFO": (2e4, 4e4), "Spark FAIR": (1e4, 3e4), "decima": (1e4, 2e4)}.items()
         for batch, real_ms in enumerate(both)
     ]
-    return LiveComparison(Setting(batches=2, jobs=2), pd.DataFrame(rows), "")
-
-
-def test_changes_are_paired_and_count_by_size() -> None:
-    assert found().change("decima", "Spark FIFO").mean == pytest.approx(-0.5)
-    assert found().change("decima", "Spark FAIR").mean == pytest.approx(-0.25)
-    assert found().error("decima") == pytest.approx(-0.1)
-    content = json.loads(shown(found(), "decima").json)
+    runs = pd.DataFrame(rows)
+    assert change(runs, "decima", "Spark FIFO").mean == pytest.approx(-0.5)
+    assert change(runs, "decima", "Spark FAIR").mean == pytest.approx(-0.25)
+    shown = outcome(runs, "", Setting(batches=2, jobs=2)).shown("decima")
+    content = json.loads(shown.json)
+    assert content["schedulers"]["decima"]["error"] == pytest.approx(-0.1)
     assert content["schedulers"]["decima"]["change"]["Spark FIFO"]["mean"] == pytest.approx(-0.5)
     assert len(content["runs"]) == 6
-    assert len(plot_live(found()).axes) == 2
+    assert len(shown.pictures["fig9-spark"]().axes) == 2
+    assert [table.row_count for table in shown.tables] == [3, 2]
 
 
-def test_who_lacks_pyspark_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_pyspark_the_error_says_how_to_install_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     real = builtins.__import__
 
     def without(name: str, *more: object, **others: object) -> object:

@@ -1,12 +1,9 @@
-"""Figures 11, 12, 19 and 20 on a tiny workload; their pictures as in ``tests.decima.show.test_plots``."""
+"""Section 7.3 of the Decima paper: its policy, counted executors, claims, pictures."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -14,132 +11,30 @@ import pytest
 
 from decima.evaluation.conditions import CompareError
 from decima.evaluation.intervals import Interval
-from decima.evaluation.tuning import GRIDS, HINDSIGHT
+from decima.evaluation.tuning import HINDSIGHT
 from decima.policy.shipped import SHIPPED
-from decima.studies import fig11, fig12, fig19, table3
-from decima.studies.multi_resource import GRAPHENE_STAR, GROUPS, OURS, TETRIS, experiments, learned, used
+from decima.schedulers import Fair
+from decima.studies import fig11, fig12, fig19
+from decima.studies.high_load import LEVELS, executors_by_load
+from decima.studies.multi_resource import (
+    GRAPHENE_STAR,
+    GROUPS,
+    OURS,
+    TETRIS,
+    experiments,
+    fragmentation_claim,
+    jobs_by_work,
+    learned,
+    used,
+)
 from decima.studies.study import Study
-from decima.studies.study_report import Outcome, shown, study_notes
+from simulator import run_episode
 from simulator.cluster.config import ClusterConfig, ExecutorClass
 from tests.decima.episodes import episode
 from tests.decima.show.test_plots import difference
-from tests.decima.studies.test_study_report import made_up
-from workloads import Workload, WorkloadError, trace_arrivals
-
-
-@pytest.fixture(autouse=True)
-def _few_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Schedulers are tuned on two settings each, and a rule stands for the policy."""
-    for module in (fig11, fig12, fig19):
-        monkeypatch.setattr(module, "learned", lambda *_: "drf")
-    few = {name: (grid[0], grid[-1]) for name, grid in GRIDS.items()}
-    monkeypatch.setattr("decima.evaluation.comparison.GRIDS", few)
-    monkeypatch.setattr("decima.studies.study.ALPHAS", (-1.0, 0.0))
-
-
-@pytest.fixture(scope="module")
-def packing(study: Study) -> Study:
-    """Two experiments of ten jobs on two executors of each class."""
-    return replace(study, executors=8, num_jobs=10)
-
-
-@pytest.fixture(scope="module")
-def trace(packing: Study) -> Study:
-    """The same on a trace: 10 windows of 10 s with six jobs each."""
-    profiles = packing.workload.profiles
-    sequence = trace_arrivals([profiles[job % 3] for job in range(60)], 1667.0 * np.arange(60))
-    return replace(packing, workload=Workload(profiles, sequence, "tiny trace"))
-
-
-def told(outcome: Outcome) -> tuple[list[str], dict[str, str]]:
-    """Scheduler names; the paper's words and whether they hold, which the shown table has too."""
-    result = shown(outcome, "decima")
-    content = json.loads(result.json)
-    assert [claim["paper"] for claim in content["claims"]] == [claim.paper for claim in outcome.claims]
-    assert len(result.tables) == 2 + len(outcome.tables)
-    return list(content["conditions"][0]["schedulers"]), {each.paper: each.here for each in outcome.claims}
-
-
-def test_fig11b(packing: Study) -> None:
-    outcome = fig11.fig11b(packing, interval_s=3.0)
-    names, claims = told(outcome)
-    assert names == [*fig11.OTHERS, TETRIS, *fig11.HEURISTICS, OURS, "decima"]
-    comparison = outcome.comparisons[""]
-    conditions = comparison.conditions
-    assert conditions.memory_demand == "uniform"
-    assert [(kind.count, kind.memory) for kind in conditions.cluster.executor_classes] == [
-        (2, 0.25),
-        (2, 0.5),
-        (2, 0.75),
-        (2, 1.0),
-    ]
-    jct = {name: comparison.runs(name)["mean_jct_s"].mean() for name in names}
-    assert outcome.extra["best_heuristic"] == min(fig11.HEURISTICS, key=jct.__getitem__)
-    assert jct["tuned-tetris"] <= jct[TETRIS]
-    change = jct["decima"] / jct[GRAPHENE_STAR] - 1
-    assert f"decima: {change:+.1%} ± " in claims["Decima's average JCT is 43% below that of Graphene*."]
-    unused = comparison.runs("decima")["fragmentation"].mean()
-    assert claims["Decima's fragmentation is within 4% to 13% of Tetris's."].startswith(f"{unused:.1%} of")
-    assert any(note.startswith("A simple rule, packed-srpt: ") for note in study_notes(outcome))
-
-
-def test_fig11a(trace: Study) -> None:
-    outcome = fig11.fig11a(trace, window_s=10.0)
-    assert "Windows of 10 s of tiny trace, 8 executors of 4 sizes" in outcome.title
-    comparison = outcome.comparisons[""]
-    assert [len(comparison.conditions.sequence(seed)) for seed in comparison.finished] == [6, 6]
-    assert len(comparison.training_seeds) == 2
-    content = json.loads(shown(outcome, "decima").json)["conditions"][0]
-    assert (content["arrivals"], content["window_s"], content["jobs"]) == ("exact", 10.0, 6)
-
-
-def test_fig12_and_fig20(packing: Study, trace: Study, monkeypatch: pytest.MonkeyPatch) -> None:
-    outcome = fig12.fig12(packing, interval_s=3.0)
-    names, claims = told(outcome)
-    assert names == [TETRIS, GRAPHENE_STAR, "decima"]
-    by_work = outcome.extra["by_work"]
-    for name in names:
-        jct_s = np.array(by_work[name]["jct_s"])
-        assert jct_s.shape == (2, GROUPS)
-        runs = outcome.comparisons[""].runs(name)
-        np.testing.assert_allclose(jct_s.mean(axis=1), runs["mean_jct_s"])  # groups are of one size
-    executors = {name: np.array(by_work[name]["executors"])[:, 0, 3].mean() for name in names}
-    more = executors["decima"] / executors[GRAPHENE_STAR] - 1
-    [largest] = [here for paper, here in claims.items() if "39% more" in paper]
-    assert largest.startswith(f"{more:+.1%}")
-    assert set(outcome.pictures) == {"fig12", "fig20"}
-    assert len(fig12.fig12(trace, window_s=10.0).claims) == 4
-    with pytest.raises(CompareError, match="3 jobs, expected at least 5"):
-        fig12.fig12(trace, window_s=4.0)
-
-
-def test_fig19(packing: Study) -> None:
-    outcome = fig19.fig19(packing, interval_s=3.0)
-    names, claims = told(outcome)
-    assert names == [GRAPHENE_STAR, "decima"]
-    record = outcome.comparisons[""].episodes["decima"]
-    assert claims["Decima has fewer jobs in the system."].startswith(f"{record.mean_jobs_in_system:.1f} ")
-    busy = record.busy_ms.sum() / record.jct_ms.sum()
-    assert claims["It gives each job more executors."].startswith(f"{busy:.1f} ")
-    assert len(fig19.plot_fig19(outcome).axes) == 7
-
-
-def test_table3(packing: Study, tmp_path: Path) -> None:
-    outcome = table3.table3(replace(packing, executors=40, policies=tmp_path), interval_s=0.5)
-    content = json.loads(shown(outcome, "decima").json)
-    learned = [table3.HERE, table3.FEWER_JOBS, table3.FEWER_EXECUTORS]
-    assert list(content["conditions"][0]["schedulers"]) == [HINDSIGHT, GRAPHENE_STAR, OURS, *learned]
-    assert [policy["schedulers"] for policy in content["policies"].values()] == [[name] for name in learned]
-    trained = [policy["config"] for policy in content["policies"].values()]
-    assert [each["workload"]["interval"] for each in trained] == [0.5, 7.5, 5.0]
-    classes = [each["cluster"]["classes"] for each in trained]
-    assert classes == [f"{count}x0.25,{count}x0.5,{count}x0.75,{count}x1" for count in (10, 10, 1)]
-    assert outcome.notes[0].startswith(f"In pairs: {table3.FEWER_JOBS}, ")
-
-
-def test_a_tenth_of_the_executors_has_all_sizes_too(packing: Study) -> None:
-    with pytest.raises(CompareError, match="1 executors: expected a multiple of 4"):
-        table3.table3(packing)
+from tests.decima.studies.test_compared import made_up
+from tests.simulator.cluster.build import job, jobs, stage
+from workloads import Workload, trace_arrivals
 
 
 def test_means_of_a_step_function() -> None:
@@ -154,34 +49,77 @@ def test_executors_that_a_job_used_are_counted_once() -> None:
     assert used(replace(record, config=two)).tolist() == [[2, 4]] * 4
 
 
-def test_the_policy(packing: Study, trace: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    drawn = experiments(packing, trace=False)
-    assert (
-        learned(replace(packing, checkpoint=tmp_path / "mine.npz"), drawn)
-        == f"decima:{tmp_path / 'mine.npz'}"
-    )
-    file = tmp_path / "shipped.npz"
+def test_executors_of_a_job_by_the_jobs_in_the_system() -> None:
+    """Four executors, tasks of 10 ms. They stay with job 0, which is alone at first; then the others share."""
+    config = ClusterConfig(4, moving_delay_ms=0.0, warmup_delay_ms=0.0)
+    large, small = job(stage(10, 10.0)), job(stage(4, 10.0))
+    record = run_episode(config, jobs(large, small, small, at=[0.0, 5.0, 6.0]), Fair())
+    assert record.completion_ms.tolist() == [30.0, 40.0, 50.0]
+    others, largest = executors_by_load(record, np.array([0]))
+    assert largest[0] == pytest.approx(100 / 30)
+    assert others[0] == pytest.approx(40 / 20)
+    assert others[1] == pytest.approx(40 / 20)
+    assert np.isnan([*others[2:], *largest[1:]]).all()
+    assert len(others) == len(LEVELS)
+
+
+def test_jobs_are_grouped_by_work() -> None:
+    sequence = jobs(*(job(stage(tasks, 100.0)) for tasks in (5, 2, 4, 1, 3)))
+    assert [group.tolist() for group in jobs_by_work(sequence)] == [[3], [1], [4], [2], [0]]
+    with pytest.raises(CompareError, match="seed 0: 1 jobs, expected at least 5"):
+        jobs_by_work(jobs(job(stage(1, 100.0))))
+
+
+def test_the_policy(study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    packing = replace(study, executors=8, num_jobs=10)
+    profiles = packing.workload.profiles
+    sequence = trace_arrivals([profiles[number % 3] for number in range(60)], 1667.0 * np.arange(60))
+    trace = replace(packing, workload=Workload(profiles, sequence, "tiny trace"))
+    drawn, windows = experiments(packing, trace=False), experiments(trace, trace=True, window_s=10.0)
+    mine = replace(packing, checkpoint=tmp_path / "mine.npz")
+    assert learned(mine, drawn) == f"decima:{tmp_path / 'mine.npz'}"
+    file, other = tmp_path / "shipped.npz", tmp_path / "of-traces.npz"
     file.touch()
-    other = tmp_path / "of-traces.npz"
     other.touch()
     monkeypatch.setitem(SHIPPED, "packing-tpch", file)
     monkeypatch.setitem(SHIPPED, "packing-trace", other)
     published = replace(packing, source={"profiles": "somewhere"})
     assert learned(published, drawn) == f"decima:{file}"
-    assert learned(trace, experiments(trace, trace=True, window_s=10.0)) == f"decima:{other}"
+    assert learned(trace, windows) == f"decima:{other}"
     other.unlink()
     with pytest.raises(CompareError, match="--checkpoint FILE"):
-        learned(trace, experiments(trace, trace=True, window_s=10.0))
+        learned(trace, windows)
 
 
-@pytest.mark.parametrize(("executors", "error"), [(8, WorkloadError), (6, CompareError)])
-def test_what_cannot_be_compared(
-    make_study: Callable[..., Study], tmp_path: Path, executors: int, error: type[Exception]
-) -> None:
-    with pytest.raises(
-        error, match=r"does not say which jobs arrive when|6 executors: expected a multiple of 4"
-    ):
-        fig11.fig11a(make_study(tmp_path, executors=executors))
+# ---- claims ------------------------------------------------------------------------------------------------
+
+
+def test_a_jct_is_lower_if_that_is_no_chance_and_as_much_as_the_paper_says() -> None:
+    runs = made_up({"": {TETRIS: 10.0, GRAPHENE_STAR: 5.2, "decima": 5.0}})
+    assert fig11._lower("", runs, TETRIS, 0.52).holds  # the interval reaches that far
+    assert not fig11._lower("", runs, TETRIS, 0.7).holds
+    assert fig11._lower("", runs, GRAPHENE_STAR).holds
+    assert not fig11._lower("", made_up({"": {TETRIS: 5.0, "decima": 5.0}}), TETRIS).holds
+
+
+@pytest.mark.parametrize(("ours", "holds"), [(0.20, True), (0.225, True), (0.24, False)])
+def test_fragmentation_may_be_an_eighth_above_that_of_tetris(ours: float, holds: bool) -> None:
+    runs = pd.DataFrame({"scheduler": ["decima", TETRIS], "fragmentation": [ours, 0.2]})
+    claim = fragmentation_claim(runs)
+    assert claim.holds == holds
+    assert claim.here.startswith(f"{ours:.1%} of")
+
+
+@pytest.mark.parametrize(
+    ("jct", "largest", "expected"),
+    [
+        ([-0.5, -0.4, -0.3, -0.2, -0.1], (0.4, 0.1), [True, True, True]),
+        ([-0.3, -0.4, -0.3, -0.2, 0.1], (0.1, 0.2), [False, False, False]),
+    ],
+)
+def test_claims_of_figure_12(jct: list[float], largest: tuple[float, float], expected: list[bool]) -> None:
+    claims = fig12._claims([Interval(mean, 0.05) for mean in jct], Interval(*largest))
+    assert [claim.holds for claim in claims] == expected
 
 
 # ---- pictures ----------------------------------------------------------------------------------------------
@@ -191,15 +129,14 @@ CHANGES = [[Interval(0.3 - 0.1 * group + 0.15 * kind, 0.1) for kind in range(4)]
 
 def test_figure_11(tmp_path: Path) -> None:
     means = {"fair": 90.0, TETRIS: 500.0, HINDSIGHT: 80.0, GRAPHENE_STAR: 78.0, OURS: 52.0, "decima": 50.0}
-    figure = fig11.plot_fig11(Outcome("fig11b", "", made_up({"": means})))
+    figure = fig11.plot_fig11(made_up({"": means}))
     assert difference(figure, "fig11", tmp_path) is None
 
 
 def test_figures_12_and_20(tmp_path: Path) -> None:
     jct = [Interval(-0.5 + 0.1 * group, 0.05) for group in range(GROUPS)]
-    outcome = Outcome("fig12", "", {}, extra={"change_of_jct": jct, "change_of_executors": CHANGES})
-    assert difference(fig12.plot_fig12(outcome), "fig12", tmp_path) is None
-    assert difference(fig12.plot_fig20(outcome), "fig20", tmp_path) is None
+    assert difference(fig12.plot_fig12(jct, CHANGES), "fig12", tmp_path) is None
+    assert difference(fig12.plot_fig20(CHANGES), "fig20", tmp_path) is None
 
 
 def test_figure_19(tmp_path: Path) -> None:
@@ -207,5 +144,4 @@ def test_figure_19(tmp_path: Path) -> None:
 
     names = (GRAPHENE_STAR, "decima")
     episodes = {name: replace(episode(1 + place / 4), config=four) for place, name in enumerate(names)}
-    outcome = Outcome("fig19", "", {"": SimpleNamespace(episodes=episodes)})  # type: ignore[dict-item]
-    assert difference(fig19.plot_fig19(outcome), "fig19", tmp_path) is None
+    assert difference(fig19.plot_fig19(episodes), "fig19", tmp_path) is None

@@ -1,10 +1,8 @@
-"""How compactly planners pack, on projects of PSPLIB; files that are refused."""
+"""How compactly planners pack, on projects of PSPLIB and on jobs."""
 
 from __future__ import annotations
 
 import json
-import re
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,47 +13,24 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from decima.cli.main import cli
-from decima.studies.packing import BEST, BOUND, PLANNERS, Packing, job_packing, measure_packing, packing
-from decima.studies.packing_report import packing_notes, packing_table, plot_packing
-from decima.studies.projects import ProjectFileError, read_best, read_project, read_projects
+from decima.studies.packing import (
+    BEST,
+    BOUND,
+    PLANNERS,
+    measure,
+    of_jobs,
+    of_projects,
+    plot_packing,
+    shorter_by,
+    summary,
+    table_of,
+)
 from simulator.cluster.config import ClusterConfig, ExecutorClass
 from tests.decima.cli.commands import assert_one_line_error
 from tests.decima.schedulers.graphene.examples import project
+from tests.decima.schedulers.graphene.test_psplib import TROUBLE
 from tests.decima.show.test_plots import difference
-from tests.refusal import refusal
 from tests.simulator.cluster.build import job, jobs, stage
-
-#: A long task at hand and one behind a short one, as in the tests of the planners, between a source and a sink.
-TROUBLE = """\
-************************************************************************
-jobs (incl. supersource/sink ):  6
-RESOURCES
-  - renewable                 :  2   R
-  - nonrenewable              :  0   N
-PRECEDENCE RELATIONS:
-jobnr.    #modes  #successors   successors
-   1        1          2           2   4
-   2        1          1           3
-   3        1          1           6
-   4        1          1           5
-   5        1          1           6
-   6        1          0
-************************************************************************
-REQUESTS/DURATIONS:
-jobnr. mode duration  R 1  R 2
-------------------------------------------------------------------------
-  1      1     0       0    0
-  2      1    10       6    0
-  3      1     2       1    2
-  4      1     1       5    0
-  5      1    10       4    0
-  6      1     0       0    0
-************************************************************************
-RESOURCEAVAILABILITIES:
-  R 1  R 2
-   10    3
-************************************************************************
-"""
 
 
 @pytest.fixture
@@ -68,89 +43,15 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "projects"
 
 
-def test_a_project_is_read(folder: Path) -> None:
-    read = read_project(folder / "a.sm")
-    assert read.durations.tolist() == [0, 10, 2, 1, 10, 0]
-    assert read.demands.tolist() == [[0, 0], [6, 0], [1, 2], [5, 0], [4, 0], [0, 0]]
-    assert read.capacity.tolist() == [10, 3]
-    assert read.parents == ((), (0,), (1,), (0,), (3,), (2, 4))
-    assert list(read_projects(folder)) == ["a", "b"]
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
-        ("RESOURCEAVAILABILITIES", "", "expected an .sm file of PSPLIB"),
-        ("   2        1          1           3\n", "   2        1          1           x\n", "expected an .sm file"),
-        ("  5      1    10       4    0\n", "", "expected an .sm file"),
-        ("   3        1          1           6\n", "   3        1          1          -1\n", "has a successor -1"),
-        ("   3        1          1           6\n", "   3        1          1           7\n", "a successor 7"),
-        ("  2      1    10       6    0\n", "  2      1    -5       6    0\n", "durations: expected finite numbers"),
-        ("  2      1    10       6    0\n", "  2      1    10      11    0\n", "stage 1 needs 11 of resource 0"),
-        ("   5        1          1           6\n", "   5        1          1           4\n", "in a circle"),
-        ("  R 1  R 2\n   10", "  R 1  N 1\n   10", "expected renewable resources only"),
-        (
-            "   5        1          1           6\n   6        1          0\n",
-            "   5        2          1           6\n",
-            "expected activities of one mode each",
-        ),
-    ],
-)  # fmt: skip
-def test_broken_projects_are_refused(old: str, new: str, message: str, tmp_path: Path) -> None:
-    path = tmp_path / "broken.sm"
-    assert old in TROUBLE
-    path.write_text(TROUBLE.replace(old, new))
-    assert message in refusal(read_project, ProjectFileError, path)
-
-
-@pytest.mark.parametrize("content", [b"", b"what is this?", bytes(range(256))])
-def test_other_files_are_no_projects(content: bytes, tmp_path: Path) -> None:
-    path = tmp_path / "other.sm"
-    path.write_bytes(content)
-    refusal(read_project, ProjectFileError, path)
-
-
-def test_projects_that_take_no_time_have_no_deviation(tmp_path: Path) -> None:
-    path = tmp_path / "idle.sm"
-    path.write_text(re.sub(r"^(  \d      1    )..", r"\1 0", TROUBLE, flags=re.M))
-    assert "expected activities that take time" in refusal(read_project, ProjectFileError, path)
-
-
-def test_the_package_is_missed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "psplib", None)
-    assert "pip install -e '.[packing]'" in refusal(read_project, ProjectFileError, folder / "a.sm")
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("instance,makespan\na,3\n", "expected columns instance and best"),
-        ("", "expected columns instance and best"),
-        ("instance,best\na,13\nb,\n", "line 3: expected a best makespan above 0"),
-        ("instance,best\na\n", "line 2: expected a best makespan above 0"),
-        ("instance,best\na,0\n", "line 2: expected a best makespan above 0"),
-        ("instance,best\na,short\n", "short"),
-    ],
-)
-def test_broken_makespans_are_refused(text: str, message: str, tmp_path: Path) -> None:
-    path = tmp_path / "best.csv"
-    path.write_text(text)
-    with pytest.raises(ProjectFileError, match=message) as caught:
-        read_best(path)
-    assert str(caught.value).startswith(str(path))
-    assert "\n" not in str(caught.value)
-
-
 def test_plans_are_compared_with_the_best_that_is_known(folder: Path) -> None:
     steps: list[tuple[int, int]] = []
-    measured = packing(folder, on_step=lambda *step: steps.append(step))
-    assert steps == [(1, 2), (2, 2)]
-    assert measured.reference == BEST
-    summary = measured.summary()
-    assert list(summary.index) == list(PLANNERS)
-    assert measured.plans["instance"].tolist() == len(PLANNERS) * ["a"] + len(PLANNERS) * ["b"]
-    assert summary["optimal"].to_dict()["graphene"] == 2
-    tetris = summary.loc["tetris"]
+    plans, reference = of_projects(folder, on_step=lambda *step: steps.append(step))
+    assert steps == [(0, 2), (1, 2), (2, 2)]
+    assert reference == BEST
+    assert list(summary(plans).index) == list(PLANNERS)
+    assert plans["instance"].tolist() == len(PLANNERS) * ["a"] + len(PLANNERS) * ["b"]
+    assert summary(plans)["optimal"].to_dict()["graphene"] == 2
+    tetris = summary(plans).loc["tetris"]
     assert tetris["mean_deviation"] == pytest.approx(100 * (21 / 13 - 1) / 2)
     assert tetris["worst_deviation"] == pytest.approx(100 * (21 / 13 - 1))
     assert tetris["optimal"] == 1
@@ -158,23 +59,23 @@ def test_plans_are_compared_with_the_best_that_is_known(folder: Path) -> None:
 
 def test_where_the_best_makespans_are(folder: Path) -> None:
     """In the folder rather than above it; without any, there are lower bounds."""
+
+    def worst(best: Path | None = None) -> float:
+        return float(summary(of_projects(folder, best)[0]).loc["graphene", "worst_deviation"])
+
     (folder / "best.csv").write_text("instance,best\na,10\nb,12\n")
-    measured = packing(folder)
-    assert measured.summary().loc["graphene", "worst_deviation"] == pytest.approx(30)
-    assert packing(folder, folder.parent / "best.csv").summary().loc["graphene", "worst_deviation"] == 0
+    assert worst() == pytest.approx(30)
+    assert worst(folder.parent / "best.csv") == 0
     (folder / "best.csv").unlink()
     (folder.parent / "best.csv").unlink()
-    measured = packing(folder)
-    assert measured.reference == BOUND
-    assert measured.summary().loc["graphene", "worst_deviation"] == pytest.approx(100 * (13 / 12 - 1))
-    assert "lower bound" in str(packing_table(measured).title)
-    assert any("lower bound" in note for note in packing_notes(measured))
+    assert of_projects(folder)[1] == BOUND
+    assert worst() == pytest.approx(100 * (13 / 12 - 1))
 
 
 def test_processes_and_seeds(folder: Path) -> None:
     """Processes change nothing, seeds the random order only."""
     columns = ["instance", "planner", "makespan", "reference", "deviation"]
-    one, two = (packing(folder, workers=workers).plans[columns] for workers in (1, 2))
+    one, two = (of_projects(folder, workers=workers)[0][columns] for workers in (1, 2))
     assert one.equals(two)
     draw = np.random.default_rng(2).integers
     tasks = {
@@ -182,8 +83,7 @@ def test_processes_and_seeds(folder: Path) -> None:
     }
     references = dict.fromkeys(tasks, 1.0)
     plans = [
-        measure_packing(tasks, references, BOUND, seed).plans.set_index(["planner", "instance"])["makespan"]
-        for seed in (0, 0, 1)
+        measure(tasks, references, seed).set_index(["planner", "instance"])["makespan"] for seed in (0, 0, 1)
     ]
     assert plans[0].equals(plans[1])
     assert not plans[0]["random"].equals(plans[2]["random"])
@@ -191,24 +91,24 @@ def test_processes_and_seeds(folder: Path) -> None:
 
 
 def test_the_table(folder: Path) -> None:
-    measured = packing(folder)
+    table = table_of(*of_projects(folder))
     console = Console(width=100, record=True)
-    console.print(packing_table(measured))
+    console.print(table)
     text = console.export_text()
     assert "Percent above the best known makespan, 2 DAGs" in text
     [tetris] = [line.split() for line in text.splitlines() if "tetris" in line]
     assert tetris[1] == "30.77"
-    assert [row.style for row in packing_table(measured).rows][1:] == [None, None, "bold", "bold"]
+    assert [row.style for row in table.rows][1:] == [None, None, "bold", "bold"]
     assert tetris[4:7] == ["30.77", "61.5", "1"]
 
 
 def test_plans_of_graphene_are_compared_with_those_of_others(folder: Path) -> None:
-    """13 and 12 instead of 21 and 12; see ``measured.plans``."""
-    measured = packing(folder)
-    makespan = measured.plans.set_index(["instance", "planner"])["makespan"]
+    """13 and 12 instead of 21 and 12."""
+    plans, _ = of_projects(folder)
+    makespan = plans.set_index(["instance", "planner"])["makespan"]
     expected = 100 * (2 - 13 / makespan["a", "tetris"] - 12 / makespan["b", "tetris"]) / 2
-    assert measured.saved("tetris").mean == pytest.approx(expected)
-    assert measured.saved("graphene").mean == 0
+    assert shorter_by(plans, "tetris").mean == pytest.approx(expected)
+    assert shorter_by(plans, "graphene").mean == 0
 
 
 def test_jobs_are_planned_alone_on_a_cluster() -> None:
@@ -216,12 +116,11 @@ def test_jobs_are_planned_alone_on_a_cluster() -> None:
     classes = (ExecutorClass(3, memory=0.5), ExecutorClass(1, memory=1.0))
     large, small = stage(2, 1000.0, memory=1.0), stage(4, 1000.0, memory=0.5)
     sequence = jobs(job(large, large), job(small), job(stage(1, 0.0)))
-    measured = job_packing(sequence, ClusterConfig(executor_classes=classes))
-    assert measured.reference == BOUND
-    makespan = measured.plans.set_index(["instance", "planner"])["makespan"]
+    plans = of_jobs(sequence, ClusterConfig(executor_classes=classes))
+    makespan = plans.set_index(["instance", "planner"])["makespan"]
     assert makespan["0 job", "graphene"] == 4000
     assert makespan["1 job", "graphene"] == 1000
-    assert measured.num_instances == 2
+    assert plans["instance"].nunique() == 2
 
 
 def test_the_command_plans_the_jobs_of_a_workload(tmp_path: Path) -> None:
@@ -244,7 +143,7 @@ def test_the_picture(tmp_path: Path) -> None:
         for instance, deviation in enumerate(np.linspace(0, 5, 20) ** 2 / (place + 1) - place)
     ]
     columns = ["instance", "planner", "makespan", "cpu_s", "reference", "deviation"]
-    figure = plot_packing(Packing(pd.DataFrame(rows, columns=columns), BEST))
+    figure = plot_packing(pd.DataFrame(rows, columns=columns), BEST)
     assert difference(figure, "packing", tmp_path) is None
 
 
@@ -300,11 +199,11 @@ def test_what_the_command_refuses(options: str, message: str, folder: Path, tmp_
 
 
 def test_graphene_packs_the_projects_of_psplib_well(shared: Callable[[str], Path]) -> None:
-    measured = packing(shared("rcpsp/j30"))
-    assert measured.num_instances == 240
-    deviations = measured.summary()["mean_deviation"]
-    print(f"\n{measured.summary()}")
-    assert (measured.plans["deviation"] > -1e-6).all(), "nothing is shorter than an optimum"
+    plans, _ = of_projects(shared("rcpsp/j30"))
+    assert plans["instance"].nunique() == 240
+    deviations = summary(plans)["mean_deviation"]
+    print(f"\n{summary(plans)}")
+    assert (plans["deviation"] > -1e-6).all(), "nothing is shorter than an optimum"
     assert deviations["graphene"] <= 1.5
     assert deviations["graphene+justification"] <= 0.7
     assert deviations["graphene"] < deviations["critical-path"] < deviations["tetris"] < deviations["random"]

@@ -1,180 +1,142 @@
-"""Each study from training to table, on a tiny workload; and their commands."""
+"""Each study that needs no Spark, from training to table, through its command, on a tiny workload."""
 
 from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 import pytest
-from click.testing import CliRunner
-from rich.console import Console
+from click.testing import CliRunner, Result
 
 from decima.cli.main import cli
-from decima.evaluation.tuning import HINDSIGHT
+from decima.evaluation.tuning import GRIDS, HINDSIGHT
 from decima.learning.cluster.config import TrainingConfig, read_config
 from decima.policy.config import PolicyConfig
 from decima.policy.features import Featurizer
-from decima.studies import fig9, fig13, fig14, fig15, fig21, fig22, table2
-from decima.studies.anchors import ATTENTION, PLAIN
-from decima.studies.study import Study, Variant
-from decima.studies.study_report import RULE, Outcome, plot_bars, study_json, study_notes, study_table
+from decima.policy.shipped import SHIPPED
+from decima.studies import fig9, fig11, fig13, fig14, fig15, fig21, fig22, table2, table3
+from decima.studies.catalogue import STUDIES
+from decima.studies.critical_path import LEVELS
+from decima.studies.fig14 import ATTENTION, PLAIN
+from decima.studies.grid import a2c
+from decima.studies.high_load import LEVELS as LOAD_LEVELS
+from decima.studies.multi_resource import GRAPHENE_STAR, GROUPS, HEURISTICS, OURS, TETRIS
+from decima.studies.outcome import RULE, Outcome
+from decima.studies.study import Study
 from simulator import Cluster, ClusterConfig
 from tests.decima.cli.commands import assert_same_again
 from tests.simulator.cluster.build import chain, jobs, stage
+from workloads import DISTRIBUTIONS, draw_jobs
 
-#: Whom the policy for batches clones first.
-TEACHER = read_config("batch").behaviour_cloning.scheduler
-
-
-def rows(outcome: Outcome) -> list[tuple[str, str]]:
-    """Condition and scheduler of each row; the table, the notes and the JSON must have them too."""
-    console = Console(width=200, record=True)
-    console.print(study_table(outcome))
-    text = console.export_text() + "\n".join(study_notes(outcome))
-    content = json.loads(study_json(outcome, command="decima"))
-    found = []
-    for condition in content["conditions"]:
-        for scheduler, entry in condition["schedulers"].items():
-            assert f" {scheduler} " in text
-            assert len(entry["per_seed"]["mean_jct_s"]) == len(condition["seeds"]) == 2
-            assert entry["mean_jct_s"] > 0
-            found.append((condition["condition"], scheduler))
-    assert content["machine"]["cpus"] >= 1
-    for policy in content["policies"].values():
-        assert policy["config"]["cluster"]["executors"] >= 1
-    return found
+#: On the tiny workload; ``{tiny}``, ``{trace}`` and others are files of the fixture ``places``.
+TINY = "--workload {tiny} --executors 5 --budget 0.005 --seeds 2 --jobs 4 --policies {policies} --workers 1"
+PACK = "--workload {tiny} --executors 8 --seeds 2 --jobs 10 --interval 3 --checkpoint {general} --workers 1"
+TRACE = "--workload {trace} --executors 8 --seeds 2 --window 10 --checkpoint {general} --workers 1"
+GRID = "--budget 0.002 --sets 3 --policies {policies}"
 
 
-def names(outcome: Outcome) -> list[str]:
-    return [scheduler for _, scheduler in rows(outcome)]
+class Found(NamedTuple):
+    """What a command printed, and its JSON."""
+
+    text: str
+    content: Any
+
+    @property
+    def runs(self) -> pd.DataFrame:
+        return pd.DataFrame(self.content["runs"])
+
+    def names(self, place: int = 0) -> list[str]:
+        return list(self.content["conditions"][place]["schedulers"])
+
+    def mean(self, scheduler: str, condition: str = "") -> float:
+        chosen = self.runs.query("scheduler == @scheduler and condition == @condition")
+        return float(chosen["mean_jct_s"].mean())
+
+    def configs(self) -> dict[str, Any]:
+        """Scheduler -> settings of its training."""
+        return {each["schedulers"][0]: each["config"] for each in self.content["policies"].values()}
+
+    def claims(self) -> dict[str, str]:
+        return {claim["paper"]: claim["here"] for claim in self.content["claims"]}
 
 
-def test_fig9a(study: Study) -> None:
-    outcome = fig9.fig9a(study)
-    assert names(outcome) == ["fifo", "sjf-cp", "fair", "naive-weighted-fair", HINDSIGHT, RULE, "decima"]
-    assert outcome.paper["", "decima"] == "-21%"
-    assert len(fig9.plot_fig9(outcome).axes[0].lines) == 7
-    assert any(TEACHER in note for note in study_notes(outcome))
+def check_fig9a(found: Found) -> None:
+    names = ["fifo", "sjf-cp", "fair", "naive-weighted-fair", HINDSIGHT, RULE, "decima"]
+    assert found.names() == names == list(dict.fromkeys(found.runs["scheduler"]))
+    assert "Batches of 4 tiny jobs, 5 executors, 2 experiments" in found.text
+    assert found.content["conditions"][0]["schedulers"]["decima"]["paper"] == "-21%"
+    assert read_config("batch").behaviour_cloning.scheduler in found.text
 
 
-def test_fig9b_and_fig10(study: Study) -> None:
-    outcome = fig9.fig9b(study, interval_s=4.0)
-    assert names(outcome)[:4] == ["fifo", "sjf-cp", "fair", HINDSIGHT]
-    assert names(outcome)[-1] == "decima"
-    heuristic, learned = (outcome.comparisons[""].episodes[name] for name in (HINDSIGHT, "decima"))
-    assert fig9.busy_speedup(heuristic, heuristic) == 1
-    assert outcome.extra["busy_period_speedup"] == fig9.busy_speedup(heuristic, learned)
-    assert outcome.extra["measured_load"]["decima"] > 0
-    assert len(fig9.plot_fig10(outcome).axes) == 5
+def check_fig9b(found: Found) -> None:
+    assert found.names() == ["fifo", "sjf-cp", "fair", HINDSIGHT, RULE, "decima"]
+    assert found.content["interval_s"] == 4
+    loads = found.runs.groupby("scheduler")["load"].mean()
+    assert found.content["measured_load"] == {name: loads[name] for name in (HINDSIGHT, "decima")}
+    assert f"ran {found.content['busy_period_speedup']:.2f} times as fast with decima" in found.text
 
 
-def test_fig13(study: Study) -> None:
-    outcome = fig13.fig13(study)
-    assert len(rows(outcome)) == 14
-    console = Console(width=200, record=True)
-    console.print(study_table(outcome))
-    assert "Makespan" in console.export_text()
-    for name in (HINDSIGHT, fig13.FOR_JCT):  # nobody is slower for moves that take no time
-        runs = [outcome.comparisons[where].runs(name) for where in (fig13.MOVES_FREE, fig13.MOVES_COST)]
-        assert runs[0]["mean_jct_s"].mean() < runs[1]["mean_jct_s"].mean()
-    assert len(fig13.plot_fig13(outcome).axes) == 3
+def check_fig13(found: Found) -> None:
+    assert len(found.names(0)) == len(found.names(1)) == 7
+    assert "Makespan" in found.text
+    for name in (HINDSIGHT, fig13.FOR_JCT):  # no scheduler is slower for moves that take no time
+        assert found.mean(name, fig13.MOVES_FREE) < found.mean(name, fig13.MOVES_COST)
 
 
-#: Networks of public re-implementations.
-ANCHORS = [PLAIN, ATTENTION]
-
-
-def assert_anchors(configs: dict[str, Any]) -> None:
-    """What the settings of their trainings make of their networks."""
-    shapes = {name: TrainingConfig.model_validate(config).policy.build() for name, config in configs.items()}
-    plain, attentive = shapes[PLAIN], shapes[ATTENTION]
-    assert (plain.limit, plain.num_limits, plain.aggregate, plain.summary_aggregate) == (
-        "outputs",
-        5,
-        False,
-        False,
+def check_anchors(configs: dict[str, Any]) -> None:
+    """Check the networks of public re-implementations."""
+    plain, attentive = (
+        TrainingConfig.model_validate(configs[name]).policy.build() for name in (PLAIN, ATTENTION)
     )
+    assert (plain.limit, plain.num_limits) == ("outputs", 5)
+    assert not plain.aggregate
+    assert not plain.summary_aggregate
     assert (attentive.encoder, attentive.limit) == ("attention", "input")
 
 
-def test_fig14(study: Study) -> None:
-    outcome = fig14.fig14(study, loads=(0.7, 0.5))
-    assert [condition for condition, name in rows(outcome) if name == "decima"] == ["load 50%", "load 70%"]
-    others = [fig14.NO_LIMITS, fig14.NO_GRAPH, fig14.UNFIXED, fig14.BATCH]
-    assert names(outcome)[:9] == [HINDSIGHT, RULE, "decima", *others, *ANCHORS]
-    policies = {
-        entry["schedulers"][0]: entry["config"]
-        for entry in json.loads(study_json(outcome))["policies"].values()
-    }
-    assert policies[fig14.NO_LIMITS]["policy"]["overrides"] == {"limit": "none", "wait": False}
-    assert policies[fig14.NO_GRAPH]["policy"]["overrides"] == {"graph": False}
-    assert policies[fig14.UNFIXED]["episodes"]["fixed_sequences"] is False
-    assert policies[fig14.BATCH]["workload"]["arrivals"] == "batch"
-    assert_anchors({name: policies[name] for name in ANCHORS})
-    assert len(fig14.plot_fig14(outcome).axes[0].lines) == 9
+def check_fig14(found: Found) -> None:
+    assert list(dict.fromkeys(found.runs["condition"])) == ["load 50%", "load 70%"]
+    others = [fig14.NO_LIMITS, fig14.NO_GRAPH, fig14.UNFIXED, fig14.BATCH, PLAIN, ATTENTION]
+    assert found.names() == found.names(1) == [HINDSIGHT, RULE, "decima", *others]
+    configs = found.configs()
+    assert configs[fig14.NO_LIMITS]["policy"]["overrides"] == {"limit": "none", "wait": False}
+    assert configs[fig14.NO_GRAPH]["policy"]["overrides"] == {"graph": False}
+    assert configs[fig14.UNFIXED]["episodes"]["fixed_sequences"] is False
+    assert configs[fig14.BATCH]["workload"]["arrivals"] == "batch"
+    check_anchors(configs)
 
 
-def test_fig14_does_not_train_what_a_specialist_stands_for(
-    study: Study, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    trained: list[str] = []
-
-    def train(_: Study, *variants: Variant) -> dict[str, str]:
-        trained.extend(variant.name for variant in variants)
-        return dict.fromkeys(trained, "fair")
-
-    monkeypatch.setattr(Study, "train", train)
-    monkeypatch.setattr(Study, "specialist", lambda *_: "sjf-cp")
-    outcome = fig14.fig14(study, loads=(0.5,))
-    schedulers = outcome.comparisons["load 50%"].schedulers
-    assert schedulers[fig14.BATCH] == "sjf-cp"
-    assert schedulers[fig14.UNFIXED] == "fair"
-    assert len(trained) == 6
-    assert not any(name.startswith("batch") for name in trained)
-    assert "it comes with the project, " in outcome.notes[0]
-
-
-def test_fig15a(study: Study) -> None:
-    outcome = fig15.fig15a(study, load=0.7)
-    learned = ["decima", fig15.OUTPUTS, fig15.STAGES, *ANCHORS]
-    assert names(outcome) == [HINDSIGHT, RULE, *learned]
-    assert list(outcome.curves) == learned
-    assert not any(note.startswith("Training begins") for note in study_notes(outcome))
-    for curve in outcome.curves.values():
+def check_fig15a(found: Found) -> None:
+    learned = ["decima", fig15.OUTPUTS, fig15.STAGES, PLAIN, ATTENTION]
+    assert found.names() == [HINDSIGHT, RULE, *learned]
+    assert list(found.content["learning_curves"]) == learned
+    assert "Training begins" not in found.text
+    for curve in found.content["learning_curves"].values():
         assert [row["iteration"] for row in curve] == list(range(len(curve)))
         assert "validation_mean_jct_s" in curve[-1]
-    entries = json.loads(study_json(outcome))["policies"].values()
-    configs = {entry["schedulers"][0]: entry["config"] for entry in entries}
-    assert_anchors({name: configs[name] for name in ANCHORS})
-    assert all(config["curriculum"]["start"] < config["curriculum"]["end"] for config in configs.values())
-    assert len(fig15.plot_fig15a(outcome).axes[0].lines) == 6
+    check_anchors(found.configs())
+    for config in found.configs().values():
+        assert config["curriculum"]["start"] < config["curriculum"]["end"]
 
 
-def test_fig21(study: Study) -> None:
-    outcome = fig21.fig21(study)
-    assert names(outcome) == ["fifo", "sjf-cp", "fair", HINDSIGHT, RULE, "decima", fig21.SEARCH]
-    comparison = outcome.comparisons[""]
-    best = comparison.runs(fig21.SEARCH)["mean_jct_s"]
-    assert (best <= comparison.runs("sjf-cp")["mean_jct_s"] + 1e-9).all()
-    assert min(comparison.alphas) == -4
-    cluster = comparison.conditions.cluster
-    assert cluster.moving_delay_ms == 0
-    searches = json.loads(study_json(outcome))["order_search"]
-    assert [len(entry["searches"]) for entry in searches] == [2, 2]
-    assert all(0 <= entry["gap"] < 1 for entry in searches)
-    assert plot_bars(outcome).axes[0].containers
+def check_fig21(found: Found) -> None:
+    assert found.names() == ["fifo", "sjf-cp", "fair", HINDSIGHT, RULE, "decima", fig21.SEARCH]
+    by_seed = found.runs.pivot_table("mean_jct_s", "seed", "scheduler")
+    assert (by_seed[fig21.SEARCH] <= by_seed["sjf-cp"] + 1e-9).all()
+    [condition] = found.content["conditions"]
+    assert (min(condition["alphas"]), condition["moving_delay_s"]) == (-4, 0)
+    assert [len(entry["searches"]) for entry in found.content["order_search"]] == [2, 2]
+    assert all(0 <= entry["gap"] < 1 for entry in found.content["order_search"])
 
 
-def test_fig22(study: Study) -> None:
-    outcome = fig22.fig22(study)
-    assert names(outcome) == ["fair", HINDSIGHT, "decima", fig22.BLIND]
-    blind = json.loads(study_json(outcome))["policies"]
-    [config] = [entry["config"] for entry in blind.values() if fig22.BLIND in entry["schedulers"]]
-    shape = TrainingConfig.model_validate(config).policy.build()
+def check_fig22(found: Found) -> None:
+    assert found.names() == ["fair", HINDSIGHT, "decima", fig22.BLIND]
+    shape = TrainingConfig.model_validate(found.configs()[fig22.BLIND]).policy.build()
     assert "unclaimed_tasks" in {feature.name for feature in shape.stage_features}
     assert not sees_durations(shape)
     assert sees_durations(read_config("batch").policy.build())
@@ -190,115 +152,353 @@ def sees_durations(shape: PolicyConfig) -> bool:
     return not all(np.array_equal(*pair) for pair in zip(*seen, strict=True))
 
 
-def test_table2(study: Study) -> None:
-    outcome = table2.table2(study, load=0.7)
-    assert names(outcome) == [HINDSIGHT, RULE, table2.HERE, table2.FEWER_ARRIVALS]
-    assert outcome.paper["", HINDSIGHT] == "91.2 ± 23.5"
-    content = json.loads(study_json(outcome, command="decima"))
-    here, fewer = (policy["config"]["workload"]["interval"] for policy in content["policies"].values())
+def check_table2(found: Found) -> None:
+    assert found.names() == [HINDSIGHT, RULE, table2.HERE, table2.FEWER_ARRIVALS]
+    [condition] = found.content["conditions"]
+    assert condition["schedulers"][HINDSIGHT]["paper"] == "91.2 ± 23.5"
+    here, fewer = (found.configs()[name]["workload"]["interval"] for name in found.names()[2:])
+    assert here == condition["interval_s"]
     assert fewer == pytest.approx(here * 75 / 45, rel=0.01)
-    [conditions] = (each.conditions for each in outcome.comparisons.values())
-    assert here == conditions.interval_ms / 1000
 
 
-# ---- commands ----------------------------------------------------------------------------------------------
+def check_high_load(found: Found) -> None:
+    names = ["fair", "profiled-srpt:2.5", "profiled-srpt:6", "decima:embedded-batch", RULE]
+    assert list(found.content["executors"]) == names
+    assert list(found.content["change_of_jct"]) == names[:-1]
+    assert np.shape(found.content["executors"]["fair"]) == (2, len(LOAD_LEVELS))
 
 
-def run(*words: str | Path) -> tuple[int, str, str]:
-    result = CliRunner().invoke(cli, ["reproduce", *map(str, words)])
-    return result.exit_code, result.stdout, result.stderr
+def check_fig11b(found: Found) -> None:
+    assert found.names() == [*fig11.OTHERS, TETRIS, *HEURISTICS, OURS, "decima"]
+    [condition] = found.content["conditions"]
+    assert condition["memory_demand"] == "uniform"
+    assert [(kind["count"], kind["memory"]) for kind in condition["executor_classes"]] == [
+        (2, memory) for memory in (0.25, 0.5, 0.75, 1.0)
+    ]
+    assert found.content["best_heuristic"] == min(HEURISTICS, key=found.mean)
+    assert found.mean("tuned-tetris") <= found.mean(TETRIS)
+    change, claims = found.mean("decima") / found.mean(GRAPHENE_STAR) - 1, found.claims()
+    assert f"decima: {change:+.1%} ± " in claims["Decima's average JCT is 43% below that of Graphene*."]
+    unused = found.runs.query("scheduler == 'decima'")["fragmentation"].mean()
+    assert claims["Decima's fragmentation is within 4% to 13% of Tetris's."].startswith(f"{unused:.1%} of")
+    assert "A simple rule, packed-srpt: " in found.text
 
 
-def test_the_command(study: Study, workload_file: Path, tmp_path: Path) -> None:
-    results, out = tmp_path / "results.json", tmp_path / "pictures"
-    size = ["--executors", "5", "--budget", "0.005", "--seeds", "2", "--jobs", "4"]
-    where = ["--policies", study.policies, "--processes", "1", "--json", results, "--out", out]
-    status, shown, told = run("fig9a", "--workload", workload_file, *size, *where)
-    assert status == 0, told
-    assert "Batches of 4 tiny jobs, 5 executors, 2 experiments" in shown
-    assert f"picture: {out / 'fig9a.png'}" in shown
-    assert (out / "fig9a.png").stat().st_size > 1000
-    assert "comparing schedulers: 1 of 14" in told
+def check_fig11a(found: Found) -> None:
+    assert "Windows of 10 s of trace, 8 executors of 4 sizes" in found.text
+    assert "which was best on 2 other sequences" in found.text
+    [condition] = found.content["conditions"]
+    assert (condition["arrivals"], condition["window_s"], condition["jobs"]) == ("exact", 10.0, 6)
+
+
+def check_fig12(found: Found) -> None:
+    assert found.names() == [TETRIS, GRAPHENE_STAR, "decima"]
+    by_work = found.content["by_work"]
+    for name in found.names():
+        jct_s = np.array(by_work[name]["jct_s"])
+        assert jct_s.shape == (2, GROUPS)
+        means = found.runs.query("scheduler == @name")["mean_jct_s"]
+        np.testing.assert_allclose(jct_s.mean(axis=1), means)  # groups are of one size
+    ours, theirs = (
+        np.array(by_work[each]["executors"])[:, 0, 3].mean() for each in ("decima", GRAPHENE_STAR)
+    )
+    [largest] = [here for paper, here in found.claims().items() if "39% more" in paper]
+    assert largest.startswith(f"{ours / theirs - 1:+.1%}")
+
+
+def check_fig20(found: Found) -> None:
+    assert len(found.content["claims"]) == 4
+    assert "By work, decima against tuned-graphene-star" in found.text
+
+
+def check_fig19(found: Found) -> None:
+    assert found.names() == [GRAPHENE_STAR, "decima"]
+    jobs_there = found.content["jobs_in_system"]["decima"]
+    assert found.claims()["Decima has fewer jobs in the system."].startswith(f"{jobs_there:.1f} ")
+    busy = found.content["executors_per_job"]["decima"]
+    assert found.claims()["It gives each job more executors."].startswith(f"{busy:.1f} ")
+    assert [claim["holds"] in (True, False) for claim in found.content["claims"]] == [True] * 3
+
+
+def check_table3(found: Found) -> None:
+    learned = [table3.HERE, table3.FEWER_JOBS, table3.FEWER_EXECUTORS]
+    assert found.names() == [HINDSIGHT, GRAPHENE_STAR, OURS, *learned]
+    trained = [found.configs()[name] for name in learned]
+    assert [each["workload"]["interval"] for each in trained] == [0.5, 7.5, 5.0]
+    classes = [each["cluster"]["classes"] for each in trained]
+    assert classes == [f"{count}x0.25,{count}x0.5,{count}x0.75,{count}x1" for count in (10, 10, 1)]
+    assert f"In pairs: {table3.FEWER_JOBS}, " in found.text
+
+
+def on_grid(content: Any, part: int = 0) -> dict[str, list[str]]:
+    """Condition -> schedulers."""
+    return {name: list(row) for name, row in content["parts"][part]["conditions"].items()}
+
+
+def check_deeprm_fig4(found: Found) -> None:
+    every = ["sjf", "packer", "tetris*", "random", "deeprm"]
+    assert on_grid(found.content) == {"130 %": every, "50 %": every}
+    assert "SJF performs better than Packer." in found.text
+    assert [each["iterations_trained"] for each in found.content["networks"].values()] == [1, 1]
+    assert found.content["command"].startswith(
+        "decima reproduce deeprm-fig4 --load 130.0 --load 50.0 --budget"
+    )
+
+
+def check_deeprm_fig5(found: Found) -> None:
+    assert list(found.content["networks"]) == ["deeprm, for slowdown", "deeprm, for completion"]
+    assert len(found.content["claims"]) == 3
+    assert on_grid(found.content)[""][:3] == ["sjf", "packer", "tetris*"]
+
+
+def check_deeprm_fig6(found: Found) -> None:
+    assert [row["iteration"] for row in found.content["learning_curve"]] == [0, 1]
+    assert list(found.content["validation_slowdown"]) == ["sjf", "packer", "tetris*", "random"]
+    assert found.content["claims"][2]["holds"] is None  # too few iterations to tell
+
+
+def check_deeprm_fig7(found: Found) -> None:
+    assert 0 <= found.content["not_work_conserving"] <= 1
+    num_jobs = sum(row["jobs"] for row in found.content["by_length"])
+    assert num_jobs == draw_jobs(DISTRIBUTIONS["code"], load=1.1, sets=3, seed=0).num_jobs.sum()
+    assert all(row["tetris* withheld"] == 0 for row in found.content["by_length"])
+    assert "By length of job" in found.text
+
+
+def check_cnn_fig2(found: Found) -> None:
+    assert list(found.content["networks"]) == ["deeprm", "cnn", "cnn, reshaped", "weights 1, 0.5, 2"]
+    assert [each["iterations_trained"] for each in found.content["networks"].values()] == [1] * 4
+    assert list(found.content["learning_curves"]) == list(found.content["networks"])
+
+
+def check_cnn_fig3(found: Found) -> None:
+    assert on_grid(found.content)[""] == ["sjf", "packer", "tetris*", "random", "cnn"]
+    assert "Two machines, load 70 %" in found.text
+
+
+def check_a2c_tables(found: Found) -> None:
+    every = ["random", "packer", "sjf", "tetris*", "a2c"]
+    assert on_grid(found.content) == {f"rate 0.{tenths}": every for tenths in (6, 7, 8, 9)}
+    assert on_grid(found.content, 1)[""] == ["fully connected", "conv3-16, pooling"]
+    assert on_grid(found.content, 2)[""] == every
+    assert "dropped 1 with unknown run time" in found.text
+    [row] = [line for line in found.text.splitlines() if " random " in line and " 5.5 " in line]
+    assert "rate 0.9" in row
+
+
+def check_critical_path(found: Found) -> None:
+    assert {*zip(found.runs["network"], found.runs["seed"], strict=True)} == {
+        (network, seed) for network in LEVELS for seed in (0, 1)
+    }
+    assert 0 < found.content["chance"] < 1
+
+
+def check_packing(found: Found) -> None:
+    assert "Percent above the lower bound, 2 DAGs" in found.text
+    assert set(found.content["graphene_shorter_by"]) == {"critical-path", "tetris"}
+
+
+def check_grid(found: Found) -> None:
+    assert "Average JCT, 2 sequences in each cell" in found.text
+    assert "In every cell decima is " in found.text
+    [cell] = found.content["cells"]
+    assert (cell["name"], cell["settings"]["executors"]) == ("trace-batch-20", 200)
+    assert found.content["seeds"] == [3, 4]
+
+
+#: Study -> options and checks; those that need a Spark or recordings have tests of their own.
+CASES: dict[str, tuple[str, Callable[[Found], None]]] = {
+    "fig9a": (TINY, check_fig9a),
+    "fig9b": (f"{TINY} --interval 4", check_fig9b),
+    "fig10": (f"{TINY} --interval 4", check_fig9b),
+    "fig13": (TINY, check_fig13),
+    "fig14": (f"{TINY} --load 0.7 --load 0.5", check_fig14),
+    "fig15a": (f"{TINY} --load 0.7", check_fig15a),
+    "fig21": (TINY, check_fig21),
+    "fig22": (TINY, check_fig22),
+    "table2": (f"{TINY} --load 0.7", check_table2),
+    "high-load": (f"{TINY} --jobs 6 --load 0.5", check_high_load),
+    "fig11a": (TRACE, check_fig11a),
+    "fig11b": (PACK, check_fig11b),
+    "fig12": (PACK, check_fig12),
+    "fig20": (TRACE, check_fig20),
+    "fig19": (PACK, check_fig19),
+    "table3": (f"{TINY} --executors 40 --jobs 10 --interval 0.5", check_table3),
+    "deeprm-fig4": (f"{GRID} --load 130 --load 50", check_deeprm_fig4),
+    "deeprm-fig5": (GRID, check_deeprm_fig5),
+    "deeprm-fig6": (GRID, check_deeprm_fig6),
+    "deeprm-fig7": (GRID, check_deeprm_fig7),
+    "cnn-fig2": (f"{GRID} --weights 1,0.5,2", check_cnn_fig2),
+    "cnn-fig3": (GRID, check_cnn_fig3),
+    "a2c-tables": (f"{GRID} --log {{log}}", check_a2c_tables),
+    "critical-path": ("--seeds 2 --budget 0.002", check_critical_path),
+    "packing": ("--workload synthetic --sample 2 --workers 1", check_packing),
+    "grid": ("--checkpoint {small} --trace {tiny} --cells trace-batch-20 --budget 0.01 --seed 3", check_grid),
+}
+ELSEWHERE = {"fig18", "fig9-spark", "spark-applications"}
+#: Studies that run a second time, by the command in their JSON.
+AGAIN = {"fig9a", "deeprm-fig4", "critical-path", "grid"}
+
+
+@pytest.fixture(scope="session")
+def policies(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Policies that studies share, as the same name means the same policy in all of them."""
+    return tmp_path_factory.mktemp("policies")
+
+
+@pytest.fixture
+def places(workload_file: Path, trace_file: Path, policies: Path, policy: Path, log: Path) -> dict[str, Path]:
+    general = SHIPPED["general"]
+    return {
+        "tiny": workload_file,
+        "trace": trace_file,
+        "policies": policies,
+        "general": general,
+        "small": policy,
+        "log": log,
+    }
+
+
+@pytest.fixture
+def _less_work(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Packing schedulers are tuned on two settings each; of the architectures two are compared."""
+    few = {name: (grid[0], grid[-1]) for name, grid in GRIDS.items()}
+    monkeypatch.setattr("decima.evaluation.comparison.GRIDS", few)
+    shapes = {name: a2c.ARCHITECTURES[name] for name in ("fully connected", "conv3-16, pooling")}
+    monkeypatch.setattr(a2c, "ARCHITECTURES", shapes)
+
+
+def run(*words: str | Path) -> Result:
+    return CliRunner().invoke(cli, ["reproduce", *map(str, words)])
+
+
+def test_every_study_has_a_case() -> None:
+    assert CASES.keys() | ELSEWHERE == STUDIES.keys()
+    shown = run("--help").stdout
+    assert all(f"  {name} " in shown for name in STUDIES)
+
+
+@pytest.mark.usefixtures("_less_work")
+@pytest.mark.parametrize("name", CASES)
+def test_a_study(name: str, places: dict[str, Path], tmp_path: Path) -> None:
+    options, check = CASES[name]
+    results, pictures = tmp_path / "r.json", tmp_path / "pictures"
+    words = options.format(**places).split()
+    result = run(name, *words, "--json", results, "--out", pictures)
+    assert result.exit_code == 0, result.stderr
+    assert [path.stat().st_size > 1000 for path in pictures.glob("*.png")]
+    assert str(next(pictures.glob("*.png")).name) in result.stdout
     content = json.loads(results.read_text())
-    expected = ["decima", "reproduce", "fig9a", "--workload", str(workload_file), *size, "--seed", "0"]
-    assert shlex.split(content["command"]) == expected
-    assert_same_again(results, *map(str, where[:4]), "--out", str(out))
-    [condition] = content["conditions"]
-    assert condition["seeds"] == [0, 1]
-    again = fig9.fig9a(study).comparisons[""].runs("decima")
-    assert again["mean_jct_s"].mean() == condition["schedulers"]["decima"]["mean_jct_s"]
+    assert content["study"] in (name, "fig9b", "fig12")
+    assert content["machine"]["cpus"] >= 1
+    assert shlex.split(content["command"])[:3] == ["decima", "reproduce", name]
+    assert content["runs"]
+    for note in content["notes"]:
+        assert note in result.stdout
+    assert ("What the paper says" in result.stdout) == bool(content["claims"])
+    for condition in content.get("conditions", ()):
+        for entry in condition["schedulers"].values():
+            assert len(entry["per_seed"]["mean_jct_s"]) == len(condition["seeds"])
+            assert entry["mean_jct_s"] > 0
+    check(Found(result.stdout, content))
+    if name in AGAIN:
+        aside = ["--out", str(pictures)]
+        aside += ["--policies", str(places["policies"])] if "--policies" in options else []
+        assert_same_again(results, *aside)
 
 
-def test_all_studies_have_a_command() -> None:
-    status, shown, _ = run("--help")
-    assert status == 0
-    numbers = ("9a", "9b", "10", "11a", "11b", "12", "13", "14", "15a", "18", "19", "20", "21", "22")
-    for name in (*(f"fig{number}" for number in numbers), "table2", "table3", "grid"):
-        assert f"  {name} " in shown
+def test_deeprm_fig5_uses_the_network_of_fig4(policies: Path, tmp_path: Path) -> None:
+    words = GRID.format(policies=policies).split()
+    assert run("deeprm-fig4", *words, "--load", "130", "--out", tmp_path).exit_code == 0
+    before = (policies / "deeprm-130" / "policy.npz").stat().st_mtime_ns
+    assert run("deeprm-fig5", *words, "--out", tmp_path).exit_code == 0
+    assert (policies / "deeprm-130" / "policy.npz").stat().st_mtime_ns == before
 
 
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["fig9a", "--budget", "0"], "0"),
-        (["fig9b", "--load", "1"], "--load"),
-        (["fig9b", "--interval", "-1"], "--interval"),
-        (["fig10", "--interval", "25", "--load", "0.5"], "exclude each other"),
-        (["fig15a", "--checkpoint", "{file}"], "No such option '--checkpoint'"),
-        (["fig9a", "--workload", "{file}", "--profiles", "{folder}"], "exclude each other"),
-        (["fig9a", "--workload", "{exact}"], "says which jobs arrive when"),
-        (["fig11b", "--workload", "{exact}"], "says which jobs arrive when"),
-        (["fig11a", "--workload", "{file}"], "does not say which jobs arrive when"),
-        (["fig12", "--workload", "{exact}", "--seeds", "20"], "windows with jobs, expected at least 20"),
-        (["fig19", "--executors", "10"], "10 executors: expected a multiple of 4"),
-        (["fig9a", "--json", "{folder}"], "it is a folder"),
+        ("fig9a --budget 0", "0"),
+        ("fig9b --load 1", "--load"),
+        ("fig9b --interval -1", "--interval"),
+        ("fig10 --interval 25 --load 0.5", "exclude each other"),
+        ("fig15a --checkpoint {tiny}", "No such option '--checkpoint'"),
+        ("fig9a --workload {tiny} --profiles {folder}", "exclude each other"),
+        ("fig9a --workload {trace}", "says which jobs arrive when"),
+        ("fig11b --workload {trace}", "says which jobs arrive when"),
+        ("fig11a --workload {tiny}", "does not say which jobs arrive when"),
+        ("fig11a --workload {trace} --executors 6", "6 executors: expected a multiple of 4"),
+        ("fig12 --workload {trace} --seeds 20", "windows with jobs, expected at least 20"),
+        ("fig19 --executors 10", "10 executors: expected a multiple of 4"),
+        ("table3 --workload {tiny} --executors 8", "1 executors: expected a multiple of 4"),
+        ("fig9a --json {folder}", "it is a folder"),
+        ("deeprm-fig4 --load 190", "a load of 190 %"),
+        ("deeprm-fig4 --budget 0", "--budget"),
+        ("deeprm-fig6 --sets 1", "--sets"),
+        ("cnn-fig2 --weights 1,2", "'1,2': expected three numbers"),
+        ("a2c-tables --log none.swf", "none.swf"),
+        ("critical-path --out {tiny}", "tiny.json"),
+        ("fig18", "--recordings DIR"),
+        ("fig18 --live --seeds 3", "--seeds has no effect: with --live"),
+        ("fig18 --live --recordings .", "--recordings has no effect: with --live"),
+        ("fig18 --batches 3", "--batches has no effect: it is for --live"),
+        ("packing", "expected either --instances or a workload"),
+        ("packing --workload synthetic --best {tiny}", "--best has no effect: jobs are compared"),
+        ("packing --instances {folder} --sample 3", "--sample has no effect: it is for a workload"),
+        (
+            "packing --workload tpch --memory-demand uniform --classes 4x0.5",
+            "no executor class can run stage",
+        ),
+        ("grid --cells nowhere", "'nowhere' is not one of 'tpch-batch-5', "),
+        ("grid --cells tpch-batch-20", "the cell tpch-batch-20 needs --profiles DIR"),
+        ("grid --cells trace-batch-20", "the cell trace-batch-20 needs --trace FILE"),
+        (
+            "grid --cells random-batch-20 --profiles {folder}",
+            "--profiles has no effect: no cell that is named",
+        ),
+        ("grid --cells random-batch-20 --trace {tiny}", "--trace has no effect: no cell that is named"),
+        ("grid --seeds 1", "--seeds"),
+        ("grid --seed 1000000", "--seed"),
+        ("grid --checkpoint {tiny}", "tiny.json"),
     ],
 )
 def test_bad_input(
-    words: list[str], told: str, workload_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    words: str, told: str, places: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    content = json.loads(workload_file.read_text())
-    exact = tmp_path / "exact.json"
-    exact.write_text(json.dumps(content | {"jobs": [{"profile": "small", "arrival_ms": 0}]}))
-    places = {"file": workload_file, "folder": tmp_path, "exact": exact}
     monkeypatch.chdir(tmp_path)
-    status, _, error = run(*[word.format(**places) for word in words])
-    assert status != 0
-    assert error.count("\n") == 1, error
-    assert told in error
-
-
-def test_a_command_of_section_7_3(workload_file: Path, tmp_path: Path) -> None:
-    policy = Path(__file__).parents[3] / "decima" / "policy" / "shipped" / "general.npz"
-    size = ["--executors", "4", "--seeds", "2", "--jobs", "6", "--interval", "3", "--checkpoint", policy]
-    status, shown, told = run(
-        "fig19",
-        "--workload",
-        workload_file,
-        *size,
-        "--processes",
-        "1",
-        "--out",
-        tmp_path,
-        "--json",
-        tmp_path / "r.json",
-    )
-    assert status == 0, told
-    assert "Decima has fewer jobs in the system." in shown
-    assert (tmp_path / "fig19.png").stat().st_size > 1000
-    content = json.loads((tmp_path / "r.json").read_text())
-    assert [claim["holds"] in (True, False) for claim in content["claims"]] == [True] * 3
-    [condition] = content["conditions"]
-    assert (condition["memory_demand"], condition["executor_classes"][0]["memory"]) == ("uniform", 0.25)
+    result = run(*words.format(**places, folder=tmp_path).split())
+    assert result.exit_code not in (0, 130)
+    assert result.stderr.count("\n") == 1, result.stderr
+    assert told in result.stderr
 
 
 def test_a_command_that_is_interrupted(
-    make_study: Callable[..., Study], workload_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    workload_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(study: Study) -> Outcome:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(fig9, "fig9a", interrupted)
-    status, _, error = run("fig9a", "--workload", workload_file, "--out", tmp_path)
-    assert status == 130
-    assert error == "decima: interrupted; the same command goes on with the training\n"
+    result = run("fig9a", "--workload", workload_file, "--out", tmp_path)
+    assert result.exit_code == 130
+    assert result.stderr == "decima: interrupted; the same command goes on with the training\n"
+
+
+def test_fig14_does_not_train_what_a_specialist_stands_for(
+    study: Study, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained: list[str] = []
+
+    def train(_: Study, *variants: Any) -> dict[str, str]:
+        trained.extend(variant.name for variant in variants)
+        return dict.fromkeys(trained, "fair")
+
+    monkeypatch.setattr(Study, "train", train)
+    monkeypatch.setattr(Study, "specialist", lambda *_: "sjf-cp")
+    outcome = fig14.fig14(study, loads=(0.5,))
+    schedulers = outcome.extra["conditions"][0]["schedulers"]
+    assert schedulers[fig14.BATCH]["scheduler"] == "sjf-cp"
+    assert schedulers[fig14.UNFIXED]["scheduler"] == "fair"
+    assert len(trained) == 6
+    assert not any(name.startswith("batch") for name in trained)
+    assert any("it comes with the project, " in note for note in outcome.notes)

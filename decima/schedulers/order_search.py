@@ -48,7 +48,7 @@ _TOLERANCE = 1e-9
 
 @dataclass(frozen=True)
 class OrderSearch:
-    """What a search found, and how much of all orders it has settled.
+    """The result of a search, and the share of all orders that it settled.
 
     Attributes:
         order: numbers of the jobs, the most urgent first, for ``JobOrder``.
@@ -59,7 +59,7 @@ class OrderSearch:
         num_orders: all orders, n!.
         num_evaluated: different orders that the simulator ran.
         num_pruned: orders in the subtrees that their bound ruled out; a few of them may have been run as well.
-        num_open: orders in the subtrees that were not looked at any more; 0 if the result is proven best.
+        num_open: orders in the subtrees that were not searched; 0 if the result is proven best.
     """
 
     order: _Order
@@ -83,10 +83,10 @@ class OrderSearch:
 
 
 def simplified_cluster(num_executors: int = 50) -> ClusterConfig:
-    """The cluster of the simplified setting: executors move in no time.
+    """Return the cluster of the simplified setting: executors move in no time.
 
-    The usual warm-up stays. Simplified tasks do not know it, but it is what a policy's guard measures its patience in,
-    and a policy is trained with it.
+    The usual warm-up stays. Simplified tasks do not have it, but it is the unit of the guard's thresholds, and
+    policies are trained with it.
     """
     return ClusterConfig(num_executors=num_executors, moving_delay_ms=0.0)
 
@@ -122,7 +122,7 @@ def search_orders(
 
 
 class _Search:
-    """Orders run so far, and the best of them."""
+    """The orders that were run, and the best of them."""
 
     def __init__(self, sequence: JobSequence, cluster: ClusterConfig, ahead: bool, max_evaluations: int):
         self._sequence = sequence
@@ -137,7 +137,7 @@ class _Search:
         self._best_ms = math.inf
 
     def run(self, order: _Order) -> NDArray[np.float64]:
-        """Run an order, unless that was done before; bounds as ``_prefix_bounds_ms`` gives them."""
+        """Run an order, unless it ran before, and return its bounds, see ``_prefix_bounds_ms``."""
         if order not in self._known:
             scheduler = _WatchedOrder(order, self._ahead)
             record = run_episode(self._cluster, self._sequence, scheduler)
@@ -221,7 +221,7 @@ def _exchanged(order: _Order, one: int, other: int) -> _Order:
 
 
 class _WatchedOrder(JobOrder):
-    """Remembers when each job was given executors for the first time, ms."""
+    """A job order that records when each job was given executors for the first time, ms."""
 
     def __init__(self, order: _Order, ahead: bool):
         super().__init__(order, ahead)
@@ -236,7 +236,7 @@ class _WatchedOrder(JobOrder):
 
 
 def _alone_ms(profile: JobProfile, num_executors: int) -> float:
-    """A time that the job needs even if all executors are its own: the longest path, each stage in full waves."""
+    """Return a lower bound of the job's time on all executors: the longest path, each stage in full waves."""
     finish = np.zeros(profile.num_stages)
     for number in nx.topological_sort(profile.graph()):
         stage = profile.stages[number]
@@ -249,7 +249,7 @@ def _alone_ms(profile: JobProfile, num_executors: int) -> float:
 def _prefix_bounds_ms(
     record: EpisodeRecord, granted_ms: NDArray[np.float64], alone_ms: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """What the average JCT cannot fall below for orders that begin as this one did.
+    """Return lower bounds of the average JCT for all orders that begin as this one did.
 
     Args:
         record: the order's episode, of a batch.

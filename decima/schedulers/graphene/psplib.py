@@ -1,4 +1,4 @@
-"""Projects of PSPLIB, and the makespans that are known of them."""
+"""Projects of PSPLIB, and their best known makespans."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from workloads.reading import read_bytes
 __all__ = ["ProjectFileError", "read_best", "read_project", "read_projects"]
 
 
-#: Of a file, bytes.
+#: Largest size of a file, bytes.
 _LONGEST = 2**26
 
 
@@ -25,10 +25,10 @@ class ProjectFileError(DecimaError, ValueError):
 
 
 def read_projects(folder: Path) -> dict[str, Project]:
-    """All ``.sm`` files of a folder, by their names without the ending.
+    """Read all ``.sm`` files of a folder, by their names without the ending.
 
     Raises:
-        ProjectFileError: there is none, or one is broken.
+        ProjectFileError: there is no such file, or one is malformed.
     """
     projects = {path.stem: read_project(path) for path in sorted(folder.glob("*.sm"))}
     if not projects:
@@ -37,7 +37,7 @@ def read_projects(folder: Path) -> dict[str, Project]:
 
 
 def read_project(path: Path) -> Project:
-    """A ``.sm`` file of PSPLIB (Kolisch and Sprecher, 1997), with one mode per activity and renewable resources.
+    """Read a ``.sm`` file of PSPLIB (Kolisch and Sprecher, 1997), with one mode per activity and renewable resources.
 
     Raises:
         ProjectFileError: it is no such file, or the package psplib is missing.
@@ -81,7 +81,7 @@ def read_project(path: Path) -> Project:
 
 
 def read_best(path: Path) -> dict[str, float]:
-    """The best known makespan of each project, from a CSV file with columns ``instance`` and ``best``.
+    """Read the best known makespan of each project, from a CSV file with columns ``instance`` and ``best``.
 
     Raises:
         ProjectFileError: it is no such file.

@@ -1,4 +1,4 @@
-"""One application of ``spark_applications``: a program of its own that runs a job on the cluster that it is told of."""
+"""An application of the study ``spark-applications``: a program that runs one job on a standalone cluster."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 
 from decima.outputs import atomic_path
-from decima.studies.live_spark import LiveSpark
+from decima.service.live_spark import LiveSpark
 from workloads.arrivals import JobSequence
 from workloads.sources.open import open_workload
 
 
 def main(folder: Path, name: str) -> None:
-    """Start, wait for the word, run the job, and write down when it was done."""
+    """Start, wait for the file that holds the start time, run the job, and write the time of its end."""
     from pyspark import SparkConf, SparkContext
 
     # The JVM and what it loads are no part of what is measured; that the executors have to start is.

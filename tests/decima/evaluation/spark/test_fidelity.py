@@ -10,12 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
-from click.testing import CliRunner
-from rich.console import Console
 
-from decima.cli.main import cli
+from decima.evaluation.spark.fidelity import ALL, measure_fidelity
 from decima.evaluation.spark.prediction import (
     Effects,
     Source,
@@ -25,10 +22,6 @@ from decima.evaluation.spark.prediction import (
     replay_mixture,
 )
 from decima.evaluation.spark.recordings import Mixture, QueryKey, Recordings, load_recordings
-from decima.studies.fig18 import ALL, VARIANTS, Fidelity, measure_fidelity
-from decima.studies.fig18_report import fidelity_notes, fidelity_tables, plot_fidelity
-from tests.decima.cli.commands import assert_same_again
-from tests.decima.show.test_plots import difference
 from tests.workloads.spark.recordings import WALL_MS, recording, write_recordings
 from workloads import WorkloadError
 
@@ -49,7 +42,11 @@ def mixture(executors: int, *submit_s: float) -> dict[str, Any]:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """As the recorder leaves it: runs on one and two executors, and two mixtures."""
+    return write_folder(tmp_path)
+
+
+def write_folder(tmp_path: Path) -> Path:
+    """Write what the recorder writes: runs on one and two executors, and two mixtures."""
     manifest = {"mixtures": {"mix_n1": mixture(1, 0.5, 0.6), "mix_n2": mixture(2, 0.5, 0.6)}}
     (tmp_path / "manifest.json").write_text(json.dumps(manifest))
     shared = [recording(f"mix_n{count}_a{place}", count) for count in (1, 2) for place in (0, 1)]
@@ -167,10 +164,8 @@ def test_without_a_query_that_ran_twice_there_are_mixtures(folder: Path, tmp_pat
     fidelity = measure_fidelity(both, executors=7, num_seeds=1)
     assert fidelity.runs.empty
     assert len(fidelity.applications) == 8
-    assert len(fidelity_tables(fidelity)) == 1
-    assert not any(note.startswith(("Alone", "Rerun")) for note in fidelity_notes(fidelity))
-    assert len(plot_fidelity(fidelity).axes) == 2
-    assert json.loads(fidelity.to_json())["runs"] == []
+    assert fidelity.queries().empty
+    assert list(fidelity.mixtures()["runs"]) == [4, 4]
 
 
 def test_a_mixture_of_what_never_ran_alone(recordings: Recordings) -> None:
@@ -191,7 +186,7 @@ def test_a_folder_given_twice(folder: Path) -> None:
         load_recordings([folder, folder / ".." / folder.name])
 
 
-def test_a_log_of_somebody_else(tmp_path: Path) -> None:
+def test_a_log_that_is_no_recording(tmp_path: Path) -> None:
     log = recording("q01_n2_r1")
     del log.events[0]["sf"]
     with pytest.raises(WorkloadError, match=r"q01_n2_r1 was not recorded by workloads.spark.recorder"):
@@ -227,90 +222,3 @@ def test_predictions_are_about_as_good_as_running_the_query_again(real: Recordin
     assert mean["alone", ALL] < 0.065
     assert mean["alone", ALL] < 1.2 * mean["alone", "rerun"]
     assert min(mean["alone", name] for name in ("no waves", "no parallelism", "no driver")) > 0.07
-
-
-# ---- shown to people ---------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def fidelity() -> Fidelity:
-    """Made up."""
-    place = np.arange(8)
-    real = 6000.0 + 700 * (place * 5 % 8)
-    off = 1 + 0.02 * (place % 5 - 2)
-    others = dict.fromkeys(("no waves", "no parallelism", "no driver"), real * (1.2 + place / 40))
-    runs = pd.DataFrame(
-        {
-            "data": [f"SF {1 + number // 4}, 12m/16" for number in place],
-            "query": [f"q{1 + number % 4:02d}" for number in place],
-            "run": [f"run{number}" for number in place],
-            "real": real,
-            "busy_cores": 1.5,
-            "replay": real,
-            "rerun": real * 1.05,
-            ALL: real * off,
-            **others,
-        }
-    )
-    applications = pd.DataFrame(
-        {
-            "mixture": ["mix1"] * 4 + ["mix2"] * 4,
-            "sharing": ["FAIR"] * 4 + ["FIFO"] * 4,
-            "data": "SF 2, 12m/16",
-            "query": runs["query"],
-            "real": 2 * real,
-            "busy_cores": 2.0,
-            "replay": 2 * real,
-            **dict.fromkeys(VARIANTS, 2 * real * off**2),
-        }
-    )
-    return Fidelity(2, 10, runs, runs[["run", "real", "replay"]], applications)
-
-
-def test_the_picture(fidelity: Fidelity, tmp_path: Path) -> None:
-    assert difference(plot_fidelity(fidelity), "fidelity", tmp_path) is None
-
-
-def test_the_tables(fidelity: Fidelity) -> None:
-    console = Console(width=120, record=True)
-    for table in fidelity_tables(fidelity):
-        console.print(table)
-    text = console.export_text()
-    assert "q01  SF 1, 12m/16" in text
-    assert "mix2  FIFO" in text
-    assert sum(line.split()[:1] == ["Mean"] for line in text.splitlines()) == 2
-    assert fidelity_notes(fidelity)[0].startswith("Alone: mean error 2.3% (paper: at most 5%)")
-    assert fidelity_notes(fidelity)[1].startswith("Sharing: mean error")
-    assert (
-        "(1.50 cores of the machine were busy with one, 2.00 when they shared it)"
-        in fidelity_notes(fidelity)[5]
-    )
-
-
-def test_without_mixtures_there_is_one_table(fidelity: Fidelity) -> None:
-    alone = Fidelity(2, 10, fidelity.runs, fidelity.replays)
-    assert len(fidelity_tables(alone)) == 1
-    assert len(plot_fidelity(alone).axes) == 2 + 1
-    assert not any(note.startswith("Sharing") for note in fidelity_notes(alone))
-    assert json.loads(alone.to_json())["applications"] == []
-
-
-def test_the_command(folder: Path, tmp_path: Path) -> None:
-    results, out = tmp_path / "results.json", tmp_path / "pictures"
-    options = ["--recordings", str(folder), "--seeds", "2", "--json", str(results), "--out", str(out)]
-    shown = CliRunner().invoke(cli, ["reproduce", "fig18", *options])
-    assert shown.exit_code == 0, shown.output
-    assert "Alone: mean error" in shown.stdout
-    assert (out / "fig18.png").stat().st_size > 1000
-    content = json.loads(results.read_text())
-    assert content["command"] == f"decima reproduce fig18 --recordings {folder} --seeds 2"
-    assert_same_again(results, "--out", str(out))
-    assert len(content["runs"]) == 2
-    assert len(content["applications"]) == 4
-
-
-def test_the_command_without_recordings() -> None:
-    result = CliRunner().invoke(cli, ["reproduce", "fig18"])
-    assert result.exit_code == 2
-    assert result.stderr.count("\n") == 1
-    assert "--recordings DIR" in result.stderr

@@ -1,4 +1,4 @@
-"""The settings that ``decima reproduce grid`` goes through; they are fixed, so that policies are judged alike."""
+"""The settings of ``decima reproduce grid``, called cells; they are fixed, so that policies are judged alike."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ __all__ = ["CELLS", "OPTIONS", "Cell", "Source"]
 #: and random DAGs with short tasks.
 Source = Literal["published", "embedded", "trace", "random", "short"]
 
-#: Sources that somebody has to give -> how.
+#: Source of jobs that does not come with the project -> the option that names it.
 OPTIONS: dict[Source, str] = {"published": "--profiles DIR", "trace": "--trace FILE"}
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A setting to compare schedulers in.
+    """A setting in which schedulers are compared.
 
     Attributes:
         name: short, and unlike all others.

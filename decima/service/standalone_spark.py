@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from decima.service.live_spark import LEAN, java_environment
 from decima.service.plugin import JAR
-from decima.studies.live_spark import LEAN, java_environment
 from workloads.spark.recorder.cluster import StandaloneCluster, free_port, start_process
 
 __all__ = ["Standalone"]
@@ -19,10 +19,10 @@ __all__ = ["Standalone"]
 class Standalone(StandaloneCluster):
     """A cluster on which executors have one core each and may move between applications; start it with ``with``.
 
-    At the end all that it has started is killed.
+    At the end all its processes are killed.
 
     Args:
-        folder: for its files; emptied at the start.
+        folder: of its files; emptied at the start.
         slots: cores of its worker.
         settings: further lines of ``spark-defaults.conf``, which all applications have.
         environment: further environment variables of all its programs.
@@ -61,27 +61,27 @@ class Standalone(StandaloneCluster):
         self._told = {**java_environment(), "SPARK_DAEMON_JAVA_OPTS": LEAN, **(environment or {})}
 
     def environment(self) -> dict[str, str]:
-        """Environment variables for every process of Spark, drivers too."""
+        """Return environment variables for every process of Spark, drivers too."""
         return {**super().environment(), **self._told}
 
     def submit(self, name: str, command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
-        """Start an application, a program that knows the cluster; see ``log`` for what it says."""
+        """Start an application, a program that knows the cluster; its output is in ``log``."""
         told = {**self.environment(), **(environment or {})}
         self.applications[name] = start_process(list(command), self._log(name), told)
 
     def log(self, name: str) -> str:
-        """What an application has said."""
+        """Return the output of an application."""
         return self._log(name).read_text(errors="replace")
 
     def kill(self, name: str) -> None:
-        """Kill an application and all that it started."""
+        """Kill an application and its processes."""
         process = self.applications[name]
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 
     def stop(self) -> None:
-        """Kill applications; stop worker, with their executors, and master."""
+        """Kill applications; stop the worker with its executors, and the master."""
         for name in self.applications:
             self.kill(name)
         super().stop()

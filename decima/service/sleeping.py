@@ -1,0 +1,130 @@
+"""Jobs for a real Spark on this machine: workloads' jobs with fewer tasks, which sleep (``live_spark``)."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from decima.evaluation.run import run_scheduler
+from decima.evaluation.spark.schedulers import SPARKS_OWN, as_simulated
+from decima.service.live_spark import Overhead, runs_as_it_is
+from simulator.cluster.alone import known_profile
+from simulator.cluster.config import ClusterConfig
+from workloads.arrivals import JobSequence, RandomStream, batch_arrivals, poisson_arrivals, random_stream
+from workloads.job import JobProfile, StageProfile, TaskDurations, Wave, WorkloadError
+from workloads.scaling import scaled
+from workloads.sources.workload_file import Workload, write_workload
+
+__all__ = ["Setting", "sleeping", "sleeping_history", "sleeping_jobs"]
+
+#: Draws of the durations that a prediction is the mean of.
+DRAWS = 10
+#: Share of busy executor time in a stream.
+LOAD = 0.85
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Size of what runs on Spark.
+
+    Attributes:
+        executors: with one slot each.
+        jobs: in a batch, or in a stream.
+        batches: number of batches, or streams.
+        arrivals: all at once, or ``poisson``, so far apart that the executors are busy for 85 % of the time.
+        scale: factor on the durations of the workload's tasks.
+        tasks: factor on the number of tasks of each stage.
+        seed: of the first batch.
+    """
+
+    executors: int = 8
+    jobs: int = 10
+    batches: int = 5
+    arrivals: Literal["batch", "poisson"] = "batch"
+    scale: float = 4.0
+    tasks: float = 0.05
+    seed: int = 0
+
+    @property
+    def cluster(self) -> ClusterConfig:
+        """The cluster in the simulator: inside one application executors change jobs at once."""
+        return ClusterConfig(self.executors, moving_delay_ms=0.0, warmup_delay_ms=0.0)
+
+    def predicted_ms(self, jobs: JobSequence, scheduler: str, spec: str, overhead: Overhead) -> float:
+        """Return the mean JCT in the simulator, with the overhead.
+
+        Spark itself gives an executor away after each task, so that others use it while a stage begins. Under the
+        plugin it belongs to a job, which waits.
+        """
+        cluster, spec = as_simulated(self.cluster, scheduler, spec)
+        if scheduler in SPARKS_OWN:
+            overhead = overhead._replace(stage_ms=0.0)
+        longer = {profile: _longer(profile, overhead) for profile in set(jobs.profiles)}
+        jobs = replace(jobs, profiles=tuple(longer[profile] for profile in jobs.profiles))
+        draws = (run_scheduler(cluster, replace(jobs, seed=seed), spec) for seed in range(DRAWS))
+        return float(np.mean([record.mean_jct_ms for record in draws]))
+
+    def sequence(self, profiles: Sequence[JobProfile], seed: int) -> JobSequence:
+        """Return the jobs of a batch or of a stream."""
+        if self.arrivals == "batch":
+            return batch_arrivals(profiles, self.jobs, seed)
+        work_ms = float(np.mean([known_profile(profile, self.cluster).work_ms for profile in profiles]))
+        return poisson_arrivals(profiles, self.jobs, work_ms / (LOAD * self.executors), seed)
+
+
+def _longer(profile: JobProfile, overhead: Overhead) -> JobProfile:
+    """Add the overhead; that of a stage is added to the first tasks of its executors, which wait for it."""
+
+    def longer(stage: StageProfile) -> StageProfile:
+        rest = np.add(stage.durations.values, overhead.task_ms).tolist()
+        first = np.add(stage.durations.values, sum(overhead)).tolist()
+        tables = ({1: durations} for durations in (first, first, rest))
+        return replace(stage, durations=TaskDurations.from_tables(*tables))
+
+    return replace(profile, stages=tuple(map(longer, profile.stages)))
+
+
+def sleeping(profile: JobProfile, setting: Setting) -> JobProfile:
+    """Return the job that runs: with fewer tasks, each with a duration of its own that is drawn once for all runs.
+
+    They are drawn from those of tasks on warm executors, at the level of parallelism next to the cluster's size.
+    """
+    thin = scaled(profile, durations=setting.scale, tasks=setting.tasks)
+    stages = []
+    for number, stage in enumerate(thin.stages):
+        tables = [stage.durations.table(wave) for wave in (Wave.REST, Wave.FIRST, Wave.FRESH)]
+        known = next(table for table in tables if any(map(len, table.values())))
+        level = min(
+            (level for level in known if len(known[level])), key=lambda each: abs(each - setting.executors)
+        )
+        random = random_stream(setting.seed, RandomStream.TASK_DURATIONS, number, len(thin.name))
+        values = np.round(random.choice(known[level], stage.num_tasks))
+        stages.append(StageProfile(stage.num_tasks, TaskDurations.sampled(values), stage.name))
+    return JobProfile(thin.name, tuple(stages), thin.edges)
+
+
+def sleeping_jobs(profiles: Sequence[JobProfile], setting: Setting) -> list[JobProfile]:
+    """Return the jobs that run, without those whose DAG Spark cannot run as it stands.
+
+    Raises:
+        WorkloadError: none is left.
+    """
+    naps = [nap for profile in profiles if runs_as_it_is(nap := sleeping(profile, setting))]
+    if not naps:
+        raise WorkloadError("no job of the workload has a DAG that Spark can run as it stands")
+    return naps
+
+
+@contextmanager
+def sleeping_history(naps: Sequence[JobProfile]) -> Iterator[tuple[Path, Path]]:
+    """Yield a temporary folder, and in it a workload file of the jobs for the service."""
+    with tempfile.TemporaryDirectory(prefix="decima-spark-", ignore_cleanup_errors=True) as folder:
+        history = Path(folder) / "history.json"
+        write_workload(history, Workload(tuple(naps), name="sleeping"))
+        yield Path(folder), history

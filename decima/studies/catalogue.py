@@ -1,0 +1,340 @@
+"""All studies: the function that runs each, its help, its options. ``decima reproduce`` has a command for each.
+
+The module imports nothing that takes long, so that ``decima --help`` is quick.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Literal
+
+from decima.studies.cells import CELLS
+
+__all__ = ["STUDIES", "Entry", "Option"]
+
+
+@dataclass(frozen=True)
+class Option:
+    """An option of a study's command, and an argument of the study's function.
+
+    Attributes:
+        flags: such as ``--load``; several names have blanks between them.
+        kind: what values it takes: a type of ``decima.cli.reproduce.KINDS``, ``flag``, or the choices.
+        help: for people.
+        default: value where it is not given; an empty tuple by default where ``multiple``.
+        name: of the argument; by default that of the flag.
+        metavar: stands for the value in the help.
+        multiple: it may be given several times, and its value is a tuple.
+    """
+
+    flags: str
+    kind: str | tuple[str, ...]
+    help: str
+    default: object = None
+    name: str = ""
+    metavar: str | None = None
+    multiple: bool = False
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A study and its command.
+
+    Attributes:
+        run: module in ``decima.studies`` and function, such as ``fig9:fig9a``.
+        help: for people; the first line is a sentence.
+        options: its own, and names of shared ones, see ``decima.cli.reproduce.SHARED``; in order.
+        setup: first argument of the function: ``Study``, ``GridStudy`` or ``Part``, made of the shared options.
+    """
+
+    run: str
+    help: str
+    options: tuple[Option | str, ...]
+    setup: Literal["cluster", "grid", "part"] = "cluster"
+
+    @property
+    def function(self) -> Callable[..., Any]:
+        """The function, whose module is imported now; it returns an ``Outcome``."""
+        module, _, name = self.run.partition(":")
+        found: Callable[..., Any] = getattr(import_module(f"decima.studies.{module}"), name)
+        return found
+
+
+SEEDS = "--seeds --experiments"
+CHECKPOINT = Option(
+    "--checkpoint", "file",
+    "Policy file of decima train that stands for the full policy, which is then not trained.",
+)  # fmt: skip
+BUSY = "Share of the time that executors are to be busy"
+LOAD = Option("--load", "share", f"{BUSY}; sets the time between arrivals.", 0.85)
+#: Of section 7.3 of the Decima paper, either workload.
+PACKING_INTERVAL = Option("--interval", "above 0", "Mean seconds between TPC-H jobs.", 4.0, "interval_s")
+PACKING_WINDOW = Option(
+    "--window", "above 0", "Seconds of a trace that are an experiment.", 6480.0, "window_s"
+)
+#: Executors of section 7.3.
+FOUR_SIZES = "50x0.25,50x0.5,50x0.75,50x1"
+#: Sequences in each cell of ``grid`` at full size.
+SEQUENCES = 10
+
+
+def _cluster(executors: int = 50) -> tuple[Option | str, ...]:
+    """The options that make a ``Study``."""
+    return (
+        "workload",
+        Option("--executors", "at least 1", "Executors of the cluster.", executors),
+        "budget",
+        Option(
+            SEEDS, "at least 1", "Experiments, instead of the study's own number.", None, "num_experiments"
+        ),
+        Option("--jobs", "at least 1", "Jobs in each, instead of the study's own number.", None, "num_jobs"),
+        Option("--seed", "seed", "Seed of the first experiment.", 0),
+        "policies",
+        "workers",
+    )
+
+
+CLUSTER, CLASSES = _cluster(), _cluster(200)
+#: The options that make a ``GridStudy``.
+GRID: tuple[Option | str, ...] = (
+    "budget",
+    Option("--sets", "at least 2", "Unseen sets of jobs to compare on.", 100),
+    Option("--seed", "comparison seed", "Names the sets; of trainings too.", 0),
+    "policies",
+    "workers: 1",
+)
+
+
+def _on_spark(executors: str, jobs: tuple[str, int], batches: tuple[str, int]) -> tuple[Option | str, ...]:
+    """The options of what runs on a real Spark: workload and size."""
+    return (
+        "workload",
+        Option("--executors", "at least 1", executors, 8),
+        Option("--jobs", "at least 1", *jobs),
+        Option("--batches", "at least 1", *batches),
+    )
+
+
+def _naps(scale: float, tasks: float) -> tuple[Option, ...]:
+    return (
+        Option("--scale", "above 0", "Factor on the durations of tasks.", scale),
+        Option("--tasks", "above 0", "Factor on the number of tasks of each stage.", tasks),
+        Option("--seed", "seed", "Of the first batch.", 0),
+    )
+
+
+#: Name -> study.
+STUDIES: dict[str, Entry] = {
+    "fig9a": Entry("fig9:fig9a", """Compare Decima with classic schedulers on batches.
+
+        100 batches of 20 TPC-H jobs on 50 executors (Decima, Figure 9a). The policy that ships stands for one that is
+        trained; for a workload file one is, about 36 minutes of CPU time.""", (CHECKPOINT, *CLUSTER)),
+    "fig9b": Entry("fig9:fig9b", """Compare Decima with classic schedulers on streams.
+
+        Jobs arrive by a Poisson process that keeps executors busy for 85% of the time (Decima, Figure 9b); a closer
+        look at one of the streams (Figure 10). fig10 is the same command. About 5 minutes; for a workload file a policy
+        is trained, half an hour of CPU time.""", (
+            Option("--load", "share", f"{BUSY}; sets the time between arrivals.  [default: 0.85]"),
+            Option("--interval", "above 0",
+                "Mean seconds between arrivals, instead of a load; the published code has 25.", name="interval_s"),
+            CHECKPOINT, *CLUSTER,
+        )),
+    "fig13": Entry("fig13:fig13", """Compare policies learned for different objectives.
+
+        The average JCT with the moving delay, the same with moves that take no time, and the makespan (Decima,
+        Figure 13). Some 100 minutes of CPU time, nearly all of it two trainings.""", (CHECKPOINT, *CLUSTER)),
+    "fig14": Entry("fig14:fig14", """Measure what each idea of Decima is for, as the load grows.
+
+        Without parallelism control, without graph embedding, trained on unfixed sequences, trained on batches
+        (Decima, Figure 14); and networks as public re-implementations have them. Some 6 hours of CPU time, nearly all
+        of it six trainings.""", (
+            Option("--load", "share", f"{BUSY}; may be given several times. All policies are trained at the highest.",
+                (0.55, 0.65, 0.75, 0.85), "loads", multiple=True),
+            CHECKPOINT, *CLUSTER,
+        )),
+    "fig15a": Entry("fig15:fig15a", """Compare how parallelism limits are encoded, by how fast they are learned.
+
+        As an input of one function, as separate outputs, and for single stages (Decima, Figure 15a); and networks as
+        public re-implementations have them. Some 2 hours of CPU time, nearly all of it five trainings.""",
+        (LOAD, *CLUSTER)),
+    "fig21": Entry("fig21:fig21", """Compare Decima with the best order of jobs.
+
+        Executors move at once and tasks do not vary, so that order is all that matters; of all orders of 10 jobs the
+        best is searched (Decima, Figure 21). Some 90 minutes of CPU time, of which 20 to 30 are a training.""",
+        (CHECKPOINT, *CLUSTER)),
+    "fig22": Entry("fig22:fig22", """Measure what it costs not to know how long tasks take.
+
+        On batches of 20 jobs (Decima, Figure 22). About 70 minutes of CPU time, nearly all of it two trainings.""",
+        (CHECKPOINT, *CLUSTER)),
+    "high-load": Entry("high_load:high_load", """Show which jobs and decisions make the difference at high load.
+
+        On streams as those of Figure 9b: JCT by the work of jobs, and executors of a job by the jobs in the system,
+        under rules of one thrift, under a policy that learned on batches, and under priced-srpt. Nothing is trained.
+        About 5 minutes.""", (LOAD, CHECKPOINT, *CLUSTER)),
+    "table2": Entry("table2:table2", """Measure how a policy generalises to more arrivals than in its training.
+
+        Streams that keep executors busy for 85% of the time (Decima, Table 2). Some 2 hours of CPU time, nearly all of
+        it two trainings.""", (LOAD, *CLUSTER)),
+    "fig11a": Entry("fig11:fig11a", """Compare Decima with schedulers that pack, on a trace.
+
+        Windows of the trace that --workload names, on executors of four sizes, with Graphene*, Graphene, Tetris and
+        weighted fair sharing tuned in each experiment (Decima, Figure 11a). About 5 minutes with the policy that
+        ships; to train one takes about 50 minutes of CPU time.""", (PACKING_WINDOW, CHECKPOINT, *CLASSES)),
+    "fig11b": Entry("fig11:fig11b", """Compare Decima with schedulers that pack, on TPC-H jobs.
+
+        Streams of 200 jobs whose stages need memory drawn from (0, 1], on executors of four sizes, with Graphene*,
+        Graphene, Tetris and weighted fair sharing tuned in each experiment (Decima, Figure 11b). To train a policy,
+        where none that ships fits, takes about 50 minutes of CPU time.""", (PACKING_INTERVAL, CHECKPOINT, *CLASSES)),
+    "fig12": Entry("fig12:fig12", """Show which jobs Decima completes faster than Graphene*, and on which executors.
+
+        By the jobs' total work (Decima, Figures 12 and 20), on TPC-H jobs or a trace. fig20 is the same command. To
+        train a policy, where none that ships fits, takes about 50 minutes of CPU time.""",
+        (PACKING_INTERVAL, PACKING_WINDOW, CHECKPOINT, *CLASSES)),
+    "fig19": Entry("fig19:fig19", """Show jobs, executors and memory over time, with Decima and with Graphene*.
+
+        Of the first experiment (Decima, Figure 19), on TPC-H jobs or a trace. To train a policy, where none that ships
+        fits, takes about 50 minutes of CPU time.""", (PACKING_INTERVAL, PACKING_WINDOW, CHECKPOINT, *CLASSES)),
+    "table3": Entry(
+        "table3:table3",
+        """Measure how a policy generalises to more jobs and more executors than in its training.
+
+        Streams of a trace's jobs on executors of four sizes (Decima, Table 3); --workload is a workload file without
+        arrivals, from decima workload import alibaba --library. About an hour of CPU time, most of it three
+        trainings.""", (
+            Option("--interval", "above 0", "Mean seconds between jobs in the test.", 65.0, "interval_s"),
+            *CLASSES,
+        )),
+    "deeprm-fig4": Entry("grid.figures:fig4", """Compare DeepRM with heuristics as the load grows.
+
+        A network is trained at each load (DeepRM, Figure 4). About 70 minutes of CPU time (28 at --budget 0.4).""", (
+            Option("--load", "above 0",
+                "Load in percent; may be given several times.  [default: 10, 30, .. 170, 184.5]",
+                name="loads", multiple=True),
+            *GRID,
+        ), "grid"),
+    "deeprm-fig5": Entry("grid.figures:fig5", """Compare networks that learned for slowdown and for completion time.
+
+        At a load of 130 % (DeepRM, Figure 5). About 15 minutes of CPU time.""", GRID, "grid"),
+    "deeprm-fig6": Entry("grid.figures:fig6", """Show how fast DeepRM learns.
+
+        At a load of 70 % (DeepRM, Figure 6). About 10 minutes of CPU time.""", GRID, "grid"),
+    "deeprm-fig7": Entry("grid.withheld:fig7", """Show which jobs DeepRM withholds, and which jobs that helps.
+
+        At a load of 110 % (DeepRM, Figure 7). About 7 minutes of CPU time.""", GRID, "grid"),
+    "cnn-fig2": Entry("grid.cnn:fig2", """Compare a convolution, the reshaped state and reward weights with DeepRM.
+
+        On jobs at a load of 70 % (Chen, Xu and Wu, 2017, Figure 2). About 10 minutes of CPU time.""", (
+            Option("--weights", "weights", "alpha, beta and gamma of a reward to try; may be given several times.",
+                ("1,1,2", "0.5,1,1"), metavar="A,B,C", multiple=True),
+            *GRID,
+        ), "grid"),
+    "cnn-fig3": Entry("grid.cnn:fig3", """Compare a network for two machines with heuristics.
+
+        At a load of 70 % of both (Chen, Xu and Wu, 2017, Figure 3). About 8 minutes of CPU time.""", GRID, "grid"),
+    "a2c-tables": Entry("grid.a2c:tables", """Compare actor-critic training with heuristics at four rates of arrival.
+
+        Slowdown, completion and waiting time; architectures; a real log (A2cScheduler, 2020). About 25 minutes of
+        CPU time.""", (
+            Option("--log", "file", "Compare on this log in Standard Workload Format too."),
+            Option("--log-load", "above 0", "Load in percent that the log is resampled to.", 70.0),
+            *GRID,
+        ), "grid"),
+    "critical-path": Entry("critical_path:critical_path", """Show which graph neural networks find critical paths.
+
+        The graph neural network learns from examples to find the stage with the longest critical path, with and
+        without a non-linearity behind the sum over a stage's children (Decima, section 5.1 and appendix E). About 8
+        minutes of CPU time.""",
+        (Option(SEEDS, "at least 1", "Networks of each kind that are trained.", 5, "seeds"), "budget"),
+        "part",
+    ),
+    "fig18": Entry("fig18:fig18", """Compare real with simulated runs of queries.
+
+        Runs of TPC-H queries on a real Spark cluster are predicted by the simulator from the durations in other
+        runs, and mixtures of applications from runs of each alone. Shows the errors per query and per mixture, and
+        what they are without the effects that the simulator models. Seconds; with --live about 15 minutes.""", (
+            Option("--recordings", "folder",
+                "Folder that python -m workloads.spark.recorder wrote, or of event logs of single runs; may be "
+                "given several times.", metavar="DIR", multiple=True),
+            Option("--live", "flag",
+                "Run jobs of the embedded TPC-H set, whose tasks sleep, on a real Spark with Decima in charge. "
+                "Needs pip install -e '.[spark]'."),
+            Option("--executors", "at least 1",
+                "Executors of a query alone; of Spark with --live.  [default: 2; with --live 8]"),
+            Option(SEEDS, "at least 1", "Draws of the durations.", 10, "seeds"),
+            Option("--batches", "at least 1",
+                "With --live: mixtures of 10 jobs; twice as many jobs run alone.  [default: 3]"),
+        ), "part"),
+    "fig9-spark": Entry("fig9_spark:fig9_spark", """Put Decima in charge of a real Spark.
+
+        Starts Spark on this machine and runs jobs on it whose tasks sleep as long as their profiles say: in Spark's
+        FIFO and FAIR mode, and under tuned weighted fair sharing and Decima, which take charge through the plugin and
+        decima serve. Shows the mean job completion times beside those that the simulator predicts. Needs a Java runtime
+        and pyspark: pip install -e '.[spark]' brings both. About half an hour.""", (
+            *_on_spark(
+                "Executors, of one slot each.",
+                ("Jobs in a batch, or in a stream.", 10),
+                ("Batches, or streams.", 5),
+            ),
+            Option("--arrivals", ("batch", "poisson"),
+                "All jobs at once, or a stream that keeps the executors busy for 85 % of the time.", "batch"),
+            *_naps(4.0, 0.05),
+        ), "part"),
+    "spark-applications": Entry(
+        "spark_applications:spark_applications",
+        """Share a real standalone cluster of Spark among applications.
+
+        Starts a master and a worker on this machine and several applications on it, each with a job whose tasks sleep
+        as long as its profile says: as Spark's master shares executors (first come, first served), with equal static
+        shares, and with Decima in charge, which moves executors from one application to another. Needs a Java runtime
+        and pyspark: pip install -e '.[spark]' brings both. About 20 minutes.""", (
+            *_on_spark("Slots of the cluster.", ("Applications in a batch.", 4), ("Batches.", 3)),
+            *_naps(10.0, 0.1),
+        ), "part"),
+    "packing": Entry("packing:packing", """Compare how compactly Graphene and simpler planners pack tasks.
+
+        Plans projects of PSPLIB, whose best makespans are known: random order, Tetris, longest critical path first, and
+        Graphene (OSDI 2016), as it is and with its plans justified. The table and the JSON tell deviations in percent.
+        The 240 projects of j30 take seconds.
+        Needs the package psplib: pip install -e '.[packing]'. Or plans the jobs of a workload, each alone on a
+        cluster, and compares with lower bounds.""", (
+            Option("--instances", "folder", "Folder of .sm files of PSPLIB.", metavar="DIR"),
+            "workload: none; instead of --instances",
+            Option("--classes", "text",
+                f"Executors for the jobs of a workload, as decima compare has them.  [default: {FOUR_SIZES}]",
+                metavar="COUNTxMEMORY,.."),
+            Option("--memory-demand", ("own", "uniform"),
+                "Memory that tasks of a workload need: what it says, or for each stage drawn from (0, 1].  "
+                "[default: own]"),
+            Option("--sample", "at least 1", "Draw so many jobs of the workload.  [default: all]"),
+            Option("--best", "file",
+                "CSV file with columns instance and best, the best known makespan.  [default: best.csv in the "
+                "folder or the one above; without it, plans are compared with lower bounds]"),
+            Option("--seed", "seed", "Seed of the random order.", 0),
+            "workers",
+        ), "part"),
+    "grid": Entry("settings_grid:settings_grid", """Show in which settings a policy can be trusted.
+
+        Compares it with the strongest rule, with weighted fair sharing tuned in each sequence, and with fair sharing:
+        on batches and streams of TPC-H jobs, DAGs of a trace and random DAGs, on clusters of several sizes. The
+        settings, called cells, are fixed. Nothing is trained. About 10 minutes on 2 cores.""", (
+            Option("--checkpoint", "file",
+                "Policy file of decima train.  [default: in each cell the policy that ships for what is most like it]"),
+            Option("--profiles", "folder",
+                "Folder of the published TPC-H profiles.  [default: their cells are left out]", metavar="DIR"),
+            Option("--trace", "file",
+                "Workload file with DAGs of a trace, from decima workload import alibaba; when its jobs arrived does "
+                "not matter.  [default: their cells are left out]"),
+            Option("--cells", tuple(CELLS),
+                f"Only this cell; may be given several times. There are {', '.join(CELLS)}.",
+                metavar="NAME", multiple=True),
+            Option("--budget", "above 0",
+                f"Size of the comparison; 1 is full size, {SEQUENCES} sequences in each cell.", 1.0),
+            Option(SEEDS, "at least 2", "Sequences in each cell, whatever the budget.", None, "seeds"),
+            # Seeds of training begin above.
+            Option("--seed", "comparison seed", "Seed of the first sequence.", 0),
+            "workers",
+        ), "part"),
+}  # fmt: skip
+STUDIES["fig10"], STUDIES["fig20"] = STUDIES["fig9b"], STUDIES["fig12"]

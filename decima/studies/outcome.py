@@ -1,0 +1,144 @@
+"""The result of a study in one form: tidy rows, tables, notes, claims of the paper, pictures; and its JSON."""
+
+from __future__ import annotations
+
+import math
+import os
+import platform
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from matplotlib.figure import Figure
+from numpy.typing import ArrayLike
+from rich.table import Table
+
+import decima
+from decima.evaluation.intervals import Interval, mean_interval
+from decima.outputs import json_text
+from decima.show.shown import Shown
+from decima.show.tables import new_table
+from workloads.errors import DecimaError
+
+__all__ = ["FULL", "RULE", "UNKNOWN", "Claim", "OptionError", "Outcome", "Part", "paired_change"]
+
+#: Shown for a value that the paper does not give, or that was not measured.
+UNKNOWN = "—"
+#: The strongest rule of this project on one class of executors.
+RULE = "priced-srpt"
+#: The policy that a study is about.
+FULL = "decima"
+
+
+class OptionError(DecimaError, ValueError):
+    """Options of a study that exclude each other or are missing. The message is one line."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """The surroundings of a study without a cluster of its own.
+
+    Attributes:
+        tell: progress callback: the activity, the number of steps done, the number of all steps.
+        given: names of the options that the caller gave.
+    """
+
+    tell: Callable[..., None] = lambda what, done, total: None
+    given: frozenset[str] = frozenset()
+
+    def refuse(self, why: Mapping[str, str]) -> None:
+        """Raise ``OptionError`` for an option that was given without having an effect; option -> reason."""
+        for name in why.keys() & self.given:
+            raise OptionError(f"--{name.replace('_', '-')} has no effect: {why[name]}")
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A statement of a paper and its check.
+
+    Attributes:
+        paper: the statement.
+        here: the same quantity in this run.
+        holds: whether they agree; None if this run cannot tell.
+    """
+
+    paper: str
+    here: str
+    holds: bool | None
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """The result of a study.
+
+    Attributes:
+        name: the study's, such as fig9a.
+        runs: tidy results, one row for each run; columns such as condition, scheduler, seed, mean_jct_s.
+        tables: for people.
+        notes: one sentence each.
+        claims: statements of the paper and their checks.
+        extra: further entries of the JSON.
+        pictures: name of the file -> function that draws it.
+    """
+
+    name: str
+    runs: pd.DataFrame
+    tables: Sequence[Table]
+    notes: Sequence[str] = ()
+    claims: Sequence[Claim] = ()
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    pictures: Mapping[str, Callable[[], Figure]] = field(default_factory=dict)
+
+    def shown(self, command: str) -> Shown:
+        """Return tables, notes, JSON and pictures; ``command`` is the command line that repeats the study."""
+        content = {
+            "study": self.name,
+            "command": command,
+            "machine": machine(),
+            "claims": [asdict(claim) for claim in self.claims],
+            "notes": list(self.notes),
+            **self.extra,
+            "runs": self.runs.to_dict("records"),
+        }
+        claims = [_claims_table(self.claims)] if self.claims else []
+        return Shown([*self.tables, *claims], self.notes, json_text(content), self.pictures)
+
+
+def _claims_table(claims: Sequence[Claim]) -> Table:
+    table = new_table("What the paper says", "Paper", "Here", "Holds", names=2)
+    for claim in claims:
+        holds = {True: "yes", False: "no", None: "?"}[claim.holds]
+        table.add_row(claim.paper, claim.here, holds, end_section=True)
+    return table
+
+
+def paired_change(values: ArrayLike, reference: ArrayLike) -> Interval:
+    """Return the relative difference of two means of paired values, with its interval; NaN if the second is 0."""
+    ours, others = np.asarray(values), np.asarray(reference)
+    difference, half_width = mean_interval(ours - others)
+    mean = float(others.mean())
+    return Interval(difference / mean, half_width / mean) if mean else Interval(math.nan, math.nan)
+
+
+def machine() -> dict[str, Any]:
+    """Describe the machine and the versions that a result was made with."""
+    return {
+        "platform": platform.platform(),
+        "processor": _processor(),
+        "cpus": os.cpu_count(),
+        "python": platform.python_version(),
+        "versions": {"decima": decima.__version__, "numpy": np.__version__, "torch": torch.__version__},
+    }
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor()

@@ -1,0 +1,46 @@
+"""Jobs for a real Spark whose tasks sleep: which Spark can run, their durations, their predictions."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from decima.service.live_spark import Overhead, runs_as_it_is
+from decima.service.sleeping import Setting, sleeping
+from workloads.arrivals import JobSequence
+from workloads.job import JobProfile, StageProfile, TaskDurations
+from workloads.sources.tpch_measured import embedded_tpch
+
+
+def a_job(sizes: list[int], edges: list[tuple[int, int]]) -> JobProfile:
+    stages = tuple(StageProfile(size, TaskDurations.constant(100.0)) for size in sizes)
+    return JobProfile("job", stages, np.array(edges))
+
+
+def test_which_jobs_spark_can_run() -> None:
+    assert runs_as_it_is(a_job([3, 2, 2], [(0, 1), (0, 2), (1, 2)]))
+    assert not runs_as_it_is(a_job([3, 2, 4], [(0, 1), (0, 2), (1, 2)])), (
+        "one shuffle has one number of readers"
+    )
+    assert not runs_as_it_is(a_job([3, 2, 2], [(0, 1), (0, 2)])), "a job ends in one stage"
+
+
+def test_each_task_has_a_duration_of_its_own_the_same_for_all() -> None:
+    setting = Setting(scale=2.0, tasks=0.05)
+    for profile in embedded_tpch()[:8]:
+        nap = sleeping(profile, setting)
+        assert nap.edges.tolist() == profile.edges.tolist()
+        for before, stage, again in zip(
+            profile.stages, nap.stages, sleeping(profile, setting).stages, strict=True
+        ):
+            assert stage.num_tasks == max(1, round(0.05 * before.num_tasks)) == len(stage.durations.values)
+            assert list(stage.durations.values) == list(again.durations.values)
+            assert max(stage.durations.values) <= np.round(2 * max(before.durations.values))
+
+
+def test_what_takes_longer_than_tasks_sleep_is_predicted() -> None:
+    """One executor, stages of two tasks of 100 ms; no task waits for a stage to begin where Spark is in charge."""
+    jobs = JobSequence((a_job([2, 2], [(0, 1)]),), np.zeros(1))
+    setting, overhead = Setting(executors=1), Overhead(20.0, 50.0)
+    assert setting.predicted_ms(jobs, "decima", "fifo", overhead) == 2 * (170 + 120)
+    assert setting.predicted_ms(jobs, "Spark FIFO", "fifo", overhead) == 4 * 120
+    assert setting.predicted_ms(jobs, "Spark FAIR", "fair", overhead) == 4 * 120

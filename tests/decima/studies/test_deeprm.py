@@ -1,0 +1,86 @@
+"""Studies on DeepRM's grid: what is told of the papers' claims, and their size."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from decima.evaluation.grid import Evaluation, evaluate
+from decima.evaluation.withholding import Withholding
+from decima.schedulers.grid import Packer, ShortestJobFirst
+from decima.studies.grid.compared import Measured, better
+from decima.studies.grid.figures import _learning_claims
+from decima.studies.grid.study import GridStudy
+from decima.studies.grid.withheld import by_length
+from simulator.grid import Grid, GridConfig
+from workloads import DISTRIBUTIONS, draw_jobs
+
+
+@pytest.fixture(scope="module")
+def results() -> dict[str, dict[str, Evaluation]]:
+    jobs = draw_jobs(DISTRIBUTIONS["code"], load=1.3, sets=20, seed=1)
+    both = {"sjf": ShortestJobFirst(), "packer": Packer()}
+    return {"": evaluate(GridConfig(), jobs, both)}
+
+
+def test_a_claim_holds_if_the_means_say_so(results: dict[str, dict[str, Evaluation]]) -> None:
+    assert better("", results, "sjf", ["packer"]).holds
+    claim = better("", results, "packer", ["sjf"])
+    assert not claim.holds
+    means = [results[""][name].mean("slowdown") for name in ("packer", "sjf")]
+    assert claim.here.startswith(f"packer: {means[0] / means[1] - 1:+.1%} ±")
+    assert not better("", results, "sjf", ["sjf"]).holds
+    assert better("", results, "sjf", ["sjf"], or_equal=True).holds
+
+
+def test_the_papers_figures_stand_beside(results: dict[str, dict[str, Evaluation]]) -> None:
+    part = Measured("", results, ("slowdown", "waiting"), paper={("", "sjf", "slowdown"): 1.8})
+    table = part.table()
+    headers = [column.header for column in table.columns]
+    assert headers == ["Scheduler", "Slowdown", "Paper", "Waiting time (steps)"]
+    assert list(table.columns[2].cells) == ["1.8", "—"]
+    tidy = part.tidy()
+    assert len(tidy) == 2 * 20
+    for name, row in tidy.groupby("scheduler"):
+        assert row["slowdown"].tolist() == results[""][str(name)].by_set("slowdown")[0].tolist()
+
+
+@pytest.mark.parametrize(
+    ("validated", "expected"),
+    [
+        ({0: 7.9, 100: 4.0, 200: 2.5, 300: 2.2}, [True, True, True]),
+        ({0: 6.0, 100: 4.0, 200: 3.5, 300: 2.4, 400: 3.5}, [False, False, False]),
+        ({0: 7.9, 200: 2.9, 300: 2.95}, [True, True, False]),
+        ({0: 7.9, 50: 4.0}, [True, None, None]),
+        ({0: 7.9, 50: 2.0}, [True, True, None]),
+    ],
+)
+def test_claims_of_learning(validated: dict[int, float], expected: list[bool | None]) -> None:
+    curve = [{"iteration": float(each), "validation_slowdown": value} for each, value in validated.items()]
+    claims = _learning_claims(curve, {"sjf": 3.1, "packer": 5, "tetris*": 3.0, "random": 8.0})
+    assert [claim.holds for claim in claims] == expected
+
+
+def test_jobs_by_length() -> None:
+    jobs = draw_jobs(DISTRIBUTIONS["code"], load=1.3, sets=5, seed=1)
+    grid = Grid(GridConfig(), jobs)
+    watched = Withholding(Packer(), grid)
+    results = evaluate(GridConfig(), jobs, {"packer": watched})
+    table = by_length(results, {"packer": watched})
+    record = results["packer"].record
+    for length in (1, 12):
+        of_length = record.is_job & (jobs.duration == length)
+        assert table.loc[length, "jobs"] == of_length.sum()
+        expected = np.nanmean(record.slowdown()[of_length])
+        assert table.loc[length, "packer slowdown"] == pytest.approx(expected)
+    assert isinstance(table, pd.DataFrame)
+
+
+def test_a_study_is_as_large_as_its_budget() -> None:
+    full, small = (GridStudy(budget=budget).config("deeprm") for budget in (1.0, 0.5))
+    assert small.iterations == round(full.iterations / 2)
+    assert small.episodes.sets == full.episodes.sets
+    tiny = GridStudy(budget=0.02).config("deeprm", jobs__load=1.1)
+    assert tiny.episodes.sets == round(full.episodes.sets / 5)
+    assert tiny.jobs.load == 1.1
