@@ -106,6 +106,14 @@ def test_mixtures_are_predicted_from_single_runs(recordings: Recordings) -> None
     assert predicted(fifo, moving=False) == [1000 + SPAN_MS, 1000 + SPAN_MS + SPAN_MS - 100]
 
 
+def test_where_no_run_tells_what_executors_took_to_start_they_take_no_time(recordings: Recordings) -> None:
+    """Nor is it known how long the driver prepared then; applications register after 500 as before."""
+    alone, run, _ = recordings.runs
+    sources = [Source([replace(run, startup_ms=float("nan"))], [alone])] * 2
+    predicted = predict_mixture(recordings.mixtures[1], sources, Effects(), num_seeds=2, alone=True)
+    assert predicted.tolist() == [500 + SPAN_MS, 500 + SPAN_MS + SPAN_MS - 100]
+
+
 def test_mixtures_are_predicted_from_other_recordings_of_them(recordings: Recordings) -> None:
     """Here the drivers needed 500 longer than the executors."""
     _, fifo = recordings.mixtures
