@@ -219,6 +219,7 @@ DAMAGES: dict[str, tuple[Callable[[Arrays], object], str]] = {
     ),
     "no text": (entry("policy", np.zeros(3)), f"{WRONG_HEAD}: expected a single text"),
     "texts": (entry("policy", np.array(["{}", "{}"])), f"{WRONG_HEAD}: expected a single text"),
+    "a number": (entry("policy", np.array(1.0)), f"{WRONG_HEAD}: expected a single text"),
     "a list": (entry("policy", np.array("[]")), f"{WRONG_HEAD}: expected an object"),
     "no array": (
         lambda arrays: arrays.pop("aggregate.0.bias"),
@@ -237,6 +238,12 @@ DAMAGES: dict[str, tuple[Callable[[Arrays], object], str]] = {
     "infinite": (entry("message.1.bias", np.array([0, np.inf])), "message.1.bias has weights that are not"),
     "too large": (entry("message.1.bias", np.array([0, 1e300])), "message.1.bias has weights that are not"),
 }
+
+
+def test_a_file_that_says_nothing_of_its_making_is_read(path: Path) -> None:
+    rewrite(path, head(about=None))
+    assert read_about(path) == {}
+    assert load_actor(path).config == SMALL
 
 
 @pytest.mark.parametrize("name", DAMAGES)
