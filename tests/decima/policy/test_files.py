@@ -17,7 +17,7 @@ import torch
 from decima.policy.compiled.graphs import Graphs
 from decima.policy.config import DECIMA_SIM_POLICY
 from decima.policy.errors import PolicyFileError
-from decima.policy.files import load_actor, load_policy, read_about, read_trained_on, save_policy
+from decima.policy.files import add_about, load_actor, load_policy, read_about, read_trained_on, save_policy
 from decima.policy.policy import Policy
 from decima.policy.shipped import SHIPPED
 from tests.decima.policy.examples import VARIANTS, changed, episode, graphs_of, policy_of
@@ -78,6 +78,15 @@ def test_a_text_names_a_file_or_a_policy_that_ships(path: Path) -> None:
 
 def test_what_its_maker_says_is_kept(path: Path) -> None:
     assert read_about(path) == {"made by": "hand"}
+
+
+def test_more_can_be_said_of_a_policys_making(path: Path) -> None:
+    before = load_policy(path).arrays
+    assert add_about(path, {"seeds": 3}) == {"made by": "hand", "seeds": 3}
+    assert add_about(path, {"made by": "machine"}) == read_about(path) == {"made by": "machine", "seeds": 3}
+    after = load_policy(path)
+    assert after.config == SMALL
+    assert all(np.array_equal(after.arrays[name], array) for name, array in before.items())
 
 
 def test_what_it_was_trained_on_is_read_if_it_is_said(path: Path) -> None:

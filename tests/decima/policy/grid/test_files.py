@@ -14,7 +14,7 @@ import torch
 
 from decima.policy.config import DECIMA_SIM_POLICY
 from decima.policy.errors import PolicyFileError
-from decima.policy.files import save_policy
+from decima.policy.files import add_about, save_policy
 from decima.policy.grid.config import GridPolicyConfig
 from decima.policy.grid.files import load_network, read_about, save_network
 from decima.policy.policy import Policy
@@ -65,6 +65,11 @@ def test_a_network_and_what_it_is_are_read_as_they_were_written(
 
 def test_what_its_maker_says_is_kept(path: Path) -> None:
     assert read_about(path) == {"made_by": "hand"}
+
+
+def test_more_can_be_said_of_its_making(path: Path) -> None:
+    assert add_about(path, {"seeds": 3}) == read_about(path) == {"made_by": "hand", "seeds": 3}
+    load_network(path)
 
 
 def refused(path: Path) -> str:
