@@ -19,7 +19,7 @@ from decima.schedulers.priced_srpt import (
 )
 from decima.schedulers.rule import AWAY_BY_RANK, FARTHEST_AWAY
 from decima.schedulers.srpt import WORTH_MOVING
-from simulator import DECIMA_SIM, Cluster, ClusterConfig, Decision, run_episode
+from simulator import DECIMA_SIM, Cluster, ClusterConfig, Decision, ExecutorClass, run_episode
 from simulator.cluster.alone import useful_executors
 from tests.decima.policy.examples import random_sequence
 from tests.simulator.cluster.build import inflating, job, jobs, stage
@@ -106,6 +106,22 @@ def test_the_more_executors_nobody_wants_the_more_of_them_a_job_may_have(executo
     unwanted = executors - 40 - 2 * max(used_well - 20, 0)
     may_have = USED_WELL + UNWANTED * max(unwanted / executors, 0) ** 2
     assert rule.limits[0] == int(max(may_have * used_well * 20 / 40, 20 / WORTH_MOVING))
+
+
+def test_unwanted_executors_of_all_classes_count() -> None:
+    """Five of 45 are offered; the 355 of another class are free, too."""
+    classes = (ExecutorClass(45), ExecutorClass(355, cpu=2.0))
+    config = ClusterConfig(executor_classes=classes, moving_delay_ms=DELAY_MS)
+    profile = job(stage(40, DELAY_MS))
+    cluster, scheduler = asked(config, jobs(profile, profile))
+    cluster.decide(Decision(0, 20))
+    cluster.decide(Decision(1, 20))
+    seen = cluster.observe()
+    assert (seen.source, seen.offered, seen.executor_class) == (-1, 5, 0)
+    rule = scheduler.ask(seen)
+    used_well = useful_executors(profile, config, rule.price)
+    may_have = USED_WELL + UNWANTED * ((360 - 2 * max(used_well - 20, 0)) / 400) ** 2
+    assert rule.limits[0] == int(may_have * used_well * 20 / 40)
 
 
 def test_the_shortest_jobs_come_first() -> None:
