@@ -26,6 +26,12 @@ __all__ = ["explain"]
     "--policy", default="general", metavar="NAME|FILE", help="Policy file of decima train, or one that ships."
 )
 @click.option("--rule", default="priced-srpt", metavar="SCHEDULER", help="What to compare with.")
+@click.option(
+    "--futures",
+    type=WholeRange(0, 10_000),
+    default=16,
+    help="Other futures in which both decisions are compared: other task noise, the same arrivals.",
+)
 @conditions_options()
 @click.option("--seed", type=SEED, default=0, help="Seed of the episode.")
 @JSON
@@ -38,6 +44,7 @@ def explain(
     differing: bool,
     policy: str,
     rule: str,
+    futures: int,
     json_file: Path | None,
     **options: Any,
 ) -> None:
@@ -67,5 +74,6 @@ def explain(
         at_ms=1000 * (at or 0.0),
         differing=differing,
         rule=rule,
+        futures=futures,
     )
     report(shown(found, command_line(context, **dict.fromkeys(ignored))), None, json_file)

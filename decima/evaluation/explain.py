@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from decima.evaluation.conditions import CompareError, Conditions
+from decima.evaluation.intervals import Interval, mean_interval
 from decima.outputs import json_text
 from decima.policy.compiled.graphs import Graphs
 from decima.policy.features import Featurizer
@@ -21,16 +22,17 @@ from decima.policy.files import load_policy
 from decima.policy.policy import Policy
 from decima.policy.scheduler import NeuralScheduler
 from decima.registry import make_scheduler
-from simulator.cluster.config import ClusterConfig
-from simulator.cluster.episode import DecidesStages, run_episode
+from simulator.cluster.base import BaseCluster
+from simulator.cluster.episode import DecidesStages, make_cluster
 from simulator.cluster.observation import Decision, Observation
-from simulator.cluster.record import EpisodeRecord
 
 __all__ = ["Explanation", "explain", "explain_first"]
 
 #: Rules that a policy is compared with, in turn until one decides otherwise.
 RULES = ("priced-srpt", "weighted-fair:-1", "fair")
 RULES_OF_CLASSES = ("packed-srpt", "tetris", "fair")
+#: Other futures that a decision and the rule's are compared in.
+FUTURES = 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,6 +58,9 @@ class Explanation:
         by_rule: what the rule would have decided.
         mean_jct_s: what comes of it: with the policy's decision, and with the rule's, where the policy goes on from
             there both times; and with the rule from there on.
+        futures: in how many other futures, see ``BaseCluster.fork``, both decisions were compared; 0 if they are alike.
+        difference_s: mean JCT of the episode with the rule's decision less that with the policy's, s, over the futures.
+            The policy goes on from there both times. Positive where the policy's decision is better.
     """
 
     number: int
@@ -71,6 +76,8 @@ class Explanation:
     rule: str
     by_rule: tuple[int, int, int] | None
     mean_jct_s: dict[str, float]
+    futures: int
+    difference_s: Interval
 
     @property
     def differs(self) -> bool:
@@ -94,36 +101,12 @@ class Explanation:
             "rule": self.rule,
             "by_rule": self.by_rule,
             "mean_jct_s": self.mean_jct_s,
+            "futures": self.futures,
+            "difference_s": self.difference_s.mean if self.futures else None,
+            "difference_ci95_s": self.difference_s.half_width if self.futures > 1 else None,
             **tables,
         }
         return json_text(content)
-
-
-class _Switched:
-    """Asks one scheduler up to a decision, and others at it and behind it; remembers what was seen and said there."""
-
-    def __init__(
-        self, first: DecidesStages, at: DecidesStages, after: DecidesStages, number: int, time_ms: float
-    ) -> None:
-        self._schedulers = (first, at, after)
-        self._number, self._time_ms = number, time_ms
-        self.count, self.found = 0, -1
-        self.seen: Observation | None = None
-        self.decision: Decision | None = None
-
-    def reset(self, config: ClusterConfig) -> None:
-        for scheduler in self._schedulers:
-            scheduler.reset(config)
-
-    def decide(self, observation: Observation) -> Decision | None:
-        first, at, after = self._schedulers
-        is_it = self.found < 0 and self.count >= self._number and observation.time_ms >= self._time_ms
-        scheduler = at if is_it else first if self.found < 0 else after
-        decision = scheduler.decide(observation)
-        if is_it:
-            self.found, self.seen, self.decision = self.count, observation.copy(), decision
-        self.count += 1
-        return decision
 
 
 def explain(
@@ -134,6 +117,7 @@ def explain(
     at_ms: float = 0.0,
     differing: bool = False,
     rule: str = "priced-srpt",
+    futures: int = FUTURES,
 ) -> Explanation:
     """Explain the first decision that is not before a number or a moment.
 
@@ -144,6 +128,7 @@ def explain(
         at_ms: the clock, ms.
         differing: the first such decision where the rule would have decided otherwise.
         rule: the scheduler to compare with.
+        futures: number of other futures in which both decisions are compared, where they differ.
 
     Raises:
         CompareError: the episode has no such decision.
@@ -151,39 +136,39 @@ def explain(
         SchedulerError: there is no such rule.
     """
     network = load_policy(policy)
-    scheduler = NeuralScheduler(network)
+    scheduler, other = NeuralScheduler(network), make_scheduler(rule, conditions.seed)
     if differing:
         found_there = _differences(conditions, network, rule, decision, at_ms)
         if not found_there:
             raise CompareError(f"{rule} decides as the policy does, from there to the end")
         decision, at_ms = found_there[0][0], 0.0
-
-    def episode(at: DecidesStages, after: DecidesStages) -> tuple[EpisodeRecord, _Switched]:
-        switched = _Switched(scheduler, at, after, decision, at_ms)
-        record = run_episode(
-            conditions.cluster_of(conditions.seed), conditions.sequence(conditions.seed), switched
-        )
-        if switched.seen is None:
-            raise CompareError(
-                f"the episode has {switched.count} decisions and ends at {record.end_ms / 1000:g} s"
-            )
-        return record, switched
-
-    whole, found = episode(scheduler, scheduler)
-    seen = found.seen
-    assert seen is not None
-    other = make_scheduler(rule, conditions.seed)
-    once, instead = episode(other, scheduler)
-    rest, _ = episode(other, other)
+    episode = _decisions(conditions, scheduler)
+    found = next((each for each in episode if each[0] >= decision and each[2].time_ms >= at_ms), None)
+    if found is None:
+        *_, (number, cluster, _, _) = _decisions(conditions, scheduler)
+        end_s = cluster.clock.now / 1000
+        raise CompareError(f"the episode has {number + 1} decisions and ends at {end_s:g} s")
+    number, cluster, seen, chosen = found
+    other.reset(seen.config)
+    by_rule = other.decide(seen)
+    rest = _go_on(cluster.fork(), by_rule, other).record()
+    whole = _go_on(cluster.fork(), chosen, scheduler).record()
+    once = _go_on(cluster.fork(), by_rule, scheduler).record()
+    alike = _effect(seen, chosen) == _effect(seen, by_rule)
+    differences = [
+        _mean_jct_s(_go_on(cluster.fork(seed, log=False), by_rule, scheduler))
+        - _mean_jct_s(_go_on(cluster.fork(seed, log=False), chosen, scheduler))
+        for seed in range(0 if alike else futures)
+    ]
     featurizer = Featurizer(network.config)
     graph = featurizer.graph(seen)
     stages, limits = _probabilities(network, graph)
     plain = NeuralScheduler(network, guard=False)
     plain.reset(seen.config)
-    guarded = plain.decide(seen) != found.decision
-    node = _node(graph, stages, found.decision)
+    guarded = plain.decide(seen) != chosen
+    node = _node(graph, stages, chosen)
     return Explanation(
-        number=found.found,
+        number=number,
         time_ms=seen.time_ms,
         offered=seen.offered,
         source=int(seen.job_id[seen.source]) if seen.source >= 0 else -1,
@@ -191,16 +176,47 @@ def explain(
         stages=_stages(seen, graph, stages),
         limits=_limits(graph, limits, node),
         influences=_influences(network, graph, node),
-        chosen=_named(seen, found.decision),
+        chosen=_named(seen, chosen),
         guarded=guarded,
         rule=rule,
-        by_rule=_named(seen, instead.decision),
+        by_rule=_named(seen, by_rule),
         mean_jct_s={
             "as the policy decided": whole.mean_jct_ms / 1000,
             f"as {rule} here": once.mean_jct_ms / 1000,
             f"as {rule} from here on": rest.mean_jct_ms / 1000,
         },
+        futures=len(differences),
+        difference_s=mean_interval(differences),
     )
+
+
+def _decisions(
+    conditions: Conditions, scheduler: DecidesStages
+) -> Iterator[tuple[int, BaseCluster, Observation, Decision | None]]:
+    """Run the first experiment; yield of each decision its number, the cluster before it, what is seen, and itself."""
+    config = conditions.cluster_of(conditions.seed)
+    scheduler.reset(config)
+    cluster, number = make_cluster(config, conditions.sequence(conditions.seed)), 0
+    while not cluster.done:
+        seen = cluster.observe()
+        decision = scheduler.decide(seen) if seen.num_schedulable else None
+        if seen.num_schedulable:
+            yield number, cluster, seen, decision
+            number += 1
+        cluster.decide(decision)
+
+
+def _go_on(cluster: BaseCluster, decision: Decision | None, scheduler: DecidesStages) -> BaseCluster:
+    """Carry out a decision, and then those of a scheduler to the end; return the cluster."""
+    cluster.decide(decision)
+    while not cluster.done:
+        seen = cluster.observe()
+        cluster.decide(scheduler.decide(seen) if seen.num_schedulable else None)
+    return cluster
+
+
+def _mean_jct_s(cluster: BaseCluster) -> float:
+    return float(np.nanmean(cluster.completion_ms - cluster.sequence.arrival_ms)) / 1000
 
 
 def explain_first(conditions: Conditions, policy: Path) -> Explanation:
@@ -222,8 +238,8 @@ def explain_first(conditions: Conditions, policy: Path) -> Explanation:
         found = _differences(conditions, network, rule)
         if found:
             number = next((number for number, other_stage in found if other_stage), found[0][0])
-            return explain(conditions, policy, decision=number, rule=rule)
-    return explain(conditions, policy, rule=rules[0])
+            return explain(conditions, policy, decision=number, rule=rule, futures=0)
+    return explain(conditions, policy, rule=rules[0], futures=0)
 
 
 def _differences(
@@ -235,25 +251,14 @@ def _differences(
         their numbers, and whether the rule would run another stage.
     """
     scheduler, other = NeuralScheduler(policy), make_scheduler(rule, conditions.seed)
+    other.reset(conditions.cluster_of(conditions.seed))
     found: list[tuple[int, bool]] = []
-
-    class Both:
-        count = 0
-
-        def reset(self, config: ClusterConfig) -> None:
-            for each in (scheduler, other):
-                each.reset(config)
-
-        def decide(self, seen: Observation) -> Decision | None:
-            ours, theirs = scheduler.decide(seen), other.decide(seen)
-            if self.count >= decision and seen.time_ms >= at_ms:
-                one, another = _effect(seen, ours), _effect(seen, theirs)
-                if one != another:
-                    found.append((self.count, one is None or another is None or one[0] != another[0]))
-            self.count += 1
-            return ours
-
-    run_episode(conditions.cluster_of(conditions.seed), conditions.sequence(conditions.seed), Both())
+    for number, _, seen, ours in _decisions(conditions, scheduler):
+        theirs = other.decide(seen)
+        if number >= decision and seen.time_ms >= at_ms:
+            one, another = _effect(seen, ours), _effect(seen, theirs)
+            if one != another:
+                found.append((number, one is None or another is None or one[0] != another[0]))
     return found
 
 

@@ -10,7 +10,8 @@ from rich.table import Table
 
 from decima.show.names import shortened
 from decima.show.shown import Shown
-from decima.show.tables import new_table
+from decima.show.tables import interval_text, new_table
+from workloads.display import count_text
 
 if TYPE_CHECKING:
     from decima.evaluation.explain import Explanation
@@ -111,9 +112,13 @@ def notes(found: Explanation) -> list[str]:
     if found.guarded:
         what.append("The policy's guard changed what the network chose.")
     results = "; ".join(f"{name} {value:.2f} s" for name, value in found.mean_jct_s.items())
+    what.append(f"Average JCT of the episode: {results}.")
+    if found.futures:
+        difference = interval_text(found.difference_s, "+.2f")
+        number = count_text(found.futures, "other future")
+        what.append(f"In {number}, the decision of {found.rule} here changes it by {difference} s.")
     return [
         *what,
-        f"Average JCT of the episode: {results}.",
         "The limit is the middle one of its distribution: half of the probability lies at or below it.",
         "Effect: by how much the logarithm of the stage's probability falls where all stages have the feature's mean.",
     ]

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -84,6 +85,29 @@ def test_ten_thousand_jobs_on_a_thousand_executors(profiles: tuple[JobProfile, .
     )
     assert memory_gb < 2
     assert small / large < 2
+
+
+@pytest.mark.parametrize(("how", "most"), [({}, 0.03), ({"futures": 1, "arrivals": False}, 0.12)])
+def test_a_fork_without_the_log_costs_a_small_part_of_an_episode(
+    profiles: tuple[JobProfile, ...], how: dict[str, Any], most: float
+) -> None:
+    """In the middle of a batch of 20 jobs that all are live."""
+    config, sequence, scheduler = ClusterConfig(50), batch_arrivals(profiles, 20, seed=1), Fair()
+    cluster, ratios = Cluster(config, sequence), []
+    for _ in range(30):
+        seen = cluster.observe()
+        cluster.decide(scheduler.decide(seen) if seen.num_schedulable else None)
+    assert len(cluster.observe().jobs) == 20
+    cluster.fork(log=False, **how)  # compiles, or loads what was compiled
+    for _ in range(7):
+        started = time.process_time()
+        for _ in range(100):
+            cluster.fork(log=False, **how)
+        forked = time.process_time()
+        run_episode(config, sequence, scheduler)
+        ratios.append((forked - started) / 100 / (time.process_time() - forked))
+        print(f"\n{10 * (forked - started):.3f} ms a fork, {ratios[-1]:.1%} of an episode", end="")
+    assert sorted(ratios)[3] < most
 
 
 def alone_us(profiles: Sequence[JobProfile]) -> float:

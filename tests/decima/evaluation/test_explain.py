@@ -11,11 +11,14 @@ import pytest
 
 from decima.evaluation.conditions import CompareError
 from decima.evaluation.explain import explain, explain_first
+from decima.evaluation.intervals import mean_interval
 from decima.evaluation.run import run_scheduler
 from decima.policy.config import GENERAL_POLICY, PROFILED_POLICY
 from decima.policy.files import save_policy
 from decima.policy.policy import Policy
+from decima.registry import load_policy, make_scheduler
 from decima.show.explanation import notes, shown, tables
+from simulator import ClusterConfig, Decision, Observation
 from tests.decima.evaluation.examples import CLUSTER, conditions
 
 SEED = 5
@@ -57,6 +60,50 @@ def test_what_comes_of_it_is_what_the_episodes_say(policy: Path) -> None:
     assert set(alike.mean_jct_s.values()) == {whole}
     assert not alike.differs
     assert alike.source in [-1, *alike.jobs["job"]]
+
+
+class RuleFirst:
+    """Decides as a rule once, then as the policy."""
+
+    def __init__(self, policy: Path, rule: str) -> None:
+        self.schedulers = [load_policy(policy), make_scheduler(rule)]
+
+    def reset(self, config: ClusterConfig) -> None:
+        for each in self.schedulers:
+            each.reset(config)
+
+    def decide(self, observation: Observation) -> Decision | None:
+        scheduler = self.schedulers.pop() if len(self.schedulers) > 1 else self.schedulers[0]
+        return scheduler.decide(observation)
+
+
+def test_both_decisions_are_compared_in_other_futures(policy: Path) -> None:
+    """From the first decision on these are the episodes of the same jobs with other task noise."""
+    found = explain(conditions(seed=SEED), policy, rule="fair", futures=3)
+    assert found.differs
+    assert found.futures == 3
+    sequence, differences = conditions(seed=SEED).sequence(SEED), []
+    for seed in range(3):
+        other = replace(sequence, seed=seed)
+        jct_ms = [
+            run_scheduler(CLUSTER, other, each).mean_jct_ms
+            for each in (RuleFirst(policy, "fair"), f"decima:{policy}")
+        ]
+        differences.append((jct_ms[0] - jct_ms[1]) / 1000)
+    assert found.difference_s == pytest.approx(mean_interval(differences))
+    [note] = [note for note in notes(found) if "futures" in note]
+    assert note.startswith("In 3 other futures, the decision of fair here changes it by")
+    document = json.loads(found.to_json())
+    assert document["difference_s"] == pytest.approx(np.mean(differences))
+
+
+def test_decisions_that_are_alike_have_no_other_futures(tmp_path: Path) -> None:
+    save_policy(tmp_path / "told.npz", Policy(GENERAL_POLICY, 1), {})
+    found = explain(conditions(seed=SEED), tmp_path / "told.npz", futures=2)
+    assert not found.differs
+    assert found.futures == 0
+    assert json.loads(found.to_json())["difference_s"] is None
+    assert not any("future" in note for note in notes(found))
 
 
 def test_the_first_decision_that_differs_is_found(policy: Path) -> None:
