@@ -1,4 +1,4 @@
-"""The commands ``decima spark``: what concerns a real Spark."""
+"""The commands ``decima spark``, for a real Spark."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["spark"]
 
 @click.group()
 def spark() -> None:
-    """Tell what a real Spark would gain, and put a policy in charge of it."""
+    """Predict what a real Spark would gain, and put a policy in charge of it."""
 
 
 spark.add_command(what_if)
@@ -22,7 +22,7 @@ spark.add_command(what_if)
 
 @spark.command()
 def jar() -> None:
-    """Print where the plugin for Spark is, for spark.jars.
+    """Print the path of the plugin for Spark, for spark.jars.
 
     It serves Spark 3.3 to 4.x.
     """

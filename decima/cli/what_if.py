@@ -56,11 +56,11 @@ def what_if(
     json_file: Path | None,
     out: Path,
 ) -> None:
-    """Tell what your jobs would have taken under other schedulers.
+    """Predict the completion times of your jobs under other schedulers.
 
     Reads Spark's event logs in LOGS (files, folders, rolled logs) and runs their jobs again in the simulator, at the
     times when they really came: under Spark's FIFO and FAIR, under weighted fair sharing, under the rule priced-srpt
-    and under decima. The gain is told with how uncertain it is. Applications that ran at the same time under one master
+    and under decima. The gain is shown with its uncertainty. Applications that ran at the same time under one master
     shared a cluster; all others are predicted by themselves.
     """
     from decima.evaluation.spark.held_out import predict_held_out

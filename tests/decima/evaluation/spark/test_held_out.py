@@ -25,7 +25,7 @@ def test_what_takes_the_same_time_at_each_run_is_predicted_exactly(tmp_path: Pat
     for app in ("one", "two"):
         night(1, app).write(tmp_path / "logs" / app)
     told = predict_held_out(import_event_logs([tmp_path / "logs"]))
-    assert told.runs["query"].tolist() == ["a"] * 4  # nobody had the executors to himself in the others
+    assert told.runs["query"].tolist() == ["a"] * 4  # the other runs shared their executors
     assert told.runs["executors"].tolist() == [1] * 4
     assert told.runs["measured_ms"].tolist() == [800] * 4
     assert told.error.mean == pytest.approx(0, abs=0.02)
