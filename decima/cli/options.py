@@ -31,7 +31,6 @@ __all__ = [
     "Named",
     "Numbers",
     "Option",
-    "Studies",
     "WhoWorks",
     "WholeRange",
     "drawn_jobs_options",
@@ -183,8 +182,6 @@ POLICIES = click.option(
     help="Folder of trained policies; what is there is not trained again, what was cut off goes on.  "
     "[default: policies-BUDGET in the folder for pictures]",
 )
-#: Name -> help, and own options, which have the names of the study's arguments.
-Studies = dict[str, tuple[str, Option]]
 
 
 def out_option(default: str) -> Option:
