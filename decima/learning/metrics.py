@@ -41,18 +41,18 @@ FIRST = -(2**31)
 #: Name -> meaning of the metrics of all trainings. Each row of ``metrics.jsonl`` is one iteration, without the metrics
 #: that were not measured.
 COMMON: dict[str, str] = {
-    "iteration": "completed iterations; 0 is the policy before the first; below 0, minus the epochs of behaviour "
-    "cloning that are left",
+    "iteration": "completed iterations; 0 is the policy before the first; below 0, minus the epochs of "
+    "behaviour cloning that are left",
     "return": "sum of rewards, averaged over the training episodes",
     "cloning_loss": "mean negative log-probability of the teacher's choices, nats; in behaviour cloning only",
-    "samples": "decisions with more than one answer that were learned from",
-    "steps": "gradient steps",
-    "entropy": "of the policy, nats per sample",
-    "gradient_norm": "length of the policy's gradient before it is clipped, averaged over the gradient steps",
-    "learning_rate": "of the policy",
+    "samples": "number of samples: decisions with more than one legal answer",
+    "steps": "number of gradient steps",
+    "entropy": "entropy of the policy, nats per sample",
+    "gradient_norm": "norm of the policy's gradient before clipping, averaged over the gradient steps",
+    "learning_rate": "learning rate of the policy",
     "cpu_s": "CPU time since the training began, over all processes, s",
-    "validation_reference": "the objective of the scheduler that the policy is compared with, on the validation set",
-    "best_improvement": "the highest improvement so far: that of policy.npz",
+    "validation_reference": "objective of the reference scheduler on the validation set",
+    "best_improvement": "highest improvement so far, that of policy.npz",
 }
 
 
@@ -60,41 +60,40 @@ COMMON: dict[str, str] = {
 CLUSTER_METRICS: dict[str, str] = COMMON | {
     "mean_jct_s": "mean JCT of the jobs that training episodes completed, averaged over episodes, s",
     "advantage_std": "standard deviation of the advantages before they are normalised",
-    "loss": "of the policy, without the entropy bonus, averaged over the gradient steps",
-    "kl": "divergence of the policy after the update from the one that acted, nats; ppo only",
-    "clipped": "share of samples whose ratio of probabilities was clipped; ppo only",
-    "entropy_weight": "of the entropy bonus",
-    "decisions": "all decisions",
-    "completed_jobs": "jobs that the training episodes completed",
-    "mean_end_s": "mean of the distribution that the episodes' ends are drawn from, s; with a curriculum only",
+    "loss": "loss of the policy without the entropy bonus, averaged over the gradient steps",
+    "kl": "KL divergence of the updated policy from the one that acted, nats; ppo only",
+    "clipped": "share of samples whose probability ratio was clipped; ppo only",
+    "entropy_weight": "weight of the entropy bonus",
+    "decisions": "number of decisions, including those with one legal answer",
+    "completed_jobs": "number of jobs that training episodes completed",
+    "mean_end_s": "mean of the distribution of truncation times, s; with a curriculum only",
     "rollout_cpu_s": "CPU time of the episodes, over all processes, s",
     "update_cpu_s": "CPU time of the update, s",
     "rollout_ms_per_decision": "CPU time of the episodes per decision, ms",
     "validation_mean_jct_s": "mean JCT on the validation sequences, greedy, s; without settings only",
-    "validation_makespan_s": "the same for the makespan, s; without settings only",
-    "validation_change_mean": "by what fraction JCT is above that of validation.against, averaged over cells; with "
-    "settings only",
-    "validation_change_worst": "what the worst of the cells loses beyond its interval, 0 if none does; with settings "
+    "validation_makespan_s": "makespan on the validation sequences, greedy, s; without settings only",
+    "validation_change_mean": "relative change of JCT against validation.against, averaged over cells; with settings "
     "only",
-    "improvement": "1 - ratio of validation JCT (or makespan, if that is rewarded) to that of the tuned weighted fair; "
-    "with settings how much smaller it is than that of validation.against on average, less what the worst cell loses",
+    "validation_change_worst": "loss of the worst cell beyond its interval, 0 if no cell loses; with settings only",
+    "improvement": "1 - ratio of validation JCT (or makespan, if that is rewarded) to that of tuned weighted "
+    "fair; with settings, minus the sum of validation_change_mean and validation_change_worst",
 }
 
 #: Name -> meaning of the metrics of trainings on grids.
 GRID_METRICS: dict[str, str] = COMMON | {
-    "return_best": "that of the best episode of each set, averaged over the sets",
-    "slowdown": "mean over the jobs that training episodes booked",
-    "completion": "the same of the completion time, steps",
-    "unfinished": "jobs that training episodes did not book",
+    "return_best": "return of the best episode of each set, averaged over the sets",
+    "slowdown": "mean slowdown of the jobs that training episodes booked",
+    "completion": "mean completion time of the jobs that training episodes booked, steps",
+    "unfinished": "number of jobs that training episodes did not book",
     "advantage_std": "root of the mean square of the advantages",
     "critic_loss": "mean square error of the critic, in units of the usual return; a2c only",
     "iteration_cpu_s": "CPU time of the iteration, s",
-    "validation_slowdown": "mean over the jobs of the validation sets",
-    "validation_completion": "the same of the completion time, steps",
-    "validation_waiting": "the same of the waiting time, steps",
-    "validation_makespan": "mean over the validation sets, steps",
-    "validation_utilisation": "mean over the validation sets of the share of units in use",
-    "improvement": "1 - ratio of what the objective asks for on the validation sets to that of the best heuristic",
+    "validation_slowdown": "mean slowdown of the jobs of the validation sets",
+    "validation_completion": "mean completion time of the jobs of the validation sets, steps",
+    "validation_waiting": "mean waiting time of the jobs of the validation sets, steps",
+    "validation_makespan": "mean makespan of the validation sets, steps",
+    "validation_utilisation": "mean share of units in use, over the validation sets",
+    "improvement": "1 - ratio of the objective on the validation sets to that of the best heuristic",
 }
 
 #: Reward -> metric of the objective on the validation sequences.
