@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,21 @@ def test_a_run_that_was_slower_than_all_others_is_off_by_as_much(tmp_path: Path)
     assert by_app.loc["one", "predicted_ms"] == pytest.approx(800 * (1 + 3 + 3) / 3, rel=0.15)
     assert by_app.loc["two", "predicted_ms"] == pytest.approx(800 * (3 + 1 + 1) / 3, rel=0.3)  # few draws
     assert told.error.mean > 0.2
+
+
+def test_a_machine_that_was_slower_with_so_many_executors_is_told(tmp_path: Path) -> None:
+    """Its executors held each other up, which the model takes out of durations and a prediction puts back."""
+    for app in ("one", "two"):
+        night(1, app).write(tmp_path / "logs" / app)
+    imported = import_event_logs([tmp_path / "logs"])
+    predicted = [
+        predict_held_out(
+            replace(imported, model=replace(imported.model, contention=contention)), num_seeds=1
+        ).runs["predicted_ms"]
+        for contention in ({}, {1: 2.0})
+    ]
+    assert predicted[0].tolist() == pytest.approx([800] * 4, rel=1e-3)
+    assert predicted[1].tolist() == pytest.approx([800] * 4, rel=1e-3)
 
 
 def test_one_run_of_each_query_predicts_nothing(tmp_path: Path) -> None:

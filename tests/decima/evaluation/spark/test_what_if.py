@@ -63,6 +63,7 @@ def test_a_short_job_need_not_wait_for_a_long_one(tmp_path: Path) -> None:
     assert logged.periods() == [slice(0, 2), slice(2, 4)]
     assert found.jobs["query"].tolist() == ["long", "short"] * 2
     assert found.jobs["measured_ms"].tolist() == [10_000, 10_900] * 2
+    assert found.jobs["arrival_ms"].tolist() == [0, 100, 200_000, 200_100]
     assert found.jct_ms["Spark FIFO"].shape == (3, 4)
     # At 5 s the executor that is done first finds no stage of the long job open, and runs a task of the short one; the
     # other task waits for the long job's last, which now comes a second later. Or the short one goes first then.
