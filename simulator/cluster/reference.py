@@ -29,17 +29,7 @@ from simulator.cluster.config import ClusterConfig, check_demands
 from simulator.cluster.durations import duration_ms
 from simulator.cluster.observation import JOB, STAGE, Observation
 from simulator.cluster.record import EpisodeRecord
-from simulator.cluster.reference_state import (
-    Commitment,
-    Executor,
-    GivenDurations,
-    Job,
-    Source,
-    Stage,
-    jobs_of,
-    log_of,
-    redrawn_ms,
-)
+from simulator.cluster.reference_state import Executor, Job, Source, Stage, jobs_of, log_of, redrawn_ms
 from simulator.cluster.reward import RewardMeter
 from workloads.arrivals import JobSequence
 from workloads.job import JobProfile, Wave
@@ -64,11 +54,12 @@ class ReferenceCluster(BaseCluster):
         self._executors = [Executor(number, kind) for number, kind in enumerate(kinds)]
         self._pools: defaultdict[Source, list[Executor]] = defaultdict(list)
         self._moving: dict[Executor, Stage | None] = {}  # None: the job has ended meanwhile
-        self._commitments: list[Commitment] = []  # oldest first
+        # Of one executor each, the oldest first: whose turn it will be, and what for; no stage: to be idle.
+        self._commitments: list[tuple[Source, Stage | None]] = []
         self._moves: list[tuple[int, int, float]] = []
         self._arrivals = True
         self._history: list[tuple[Any, ...]] = []  # methods called by decisions and forks, with arguments
-        self._given_ms: GivenDurations = {}
+        self._given_ms: dict[tuple[int, int, int], float] = {}  # durations of tasks that were drawn anew
         self._reward = RewardMeter(config)
 
         # The open round, and the pools to be offered after it.
@@ -95,9 +86,9 @@ class ReferenceCluster(BaseCluster):
         A running task that is drawn anew has its new duration from its start: either way it is still running.
         """
         fork = type(self)(self.config, self.sequence)
-        fork._given_ms = self._given_ms
+        fork._given_ms = self._given_ms.copy()
         if futures is not None:
-            fork._given_ms = self._given_ms | redrawn_ms(self.config, self._jobs, futures, self.clock.now)
+            fork._given_ms |= redrawn_ms(self.config, self._jobs, futures, self.clock.now)
         with suppress(SchedulingError):  # it stands still for ever
             for method, *arguments in self._history:
                 method(fork, *arguments)
@@ -160,7 +151,7 @@ class ReferenceCluster(BaseCluster):
     def _run_dry(self, executor: Executor, stage: Stage) -> None:
         """An executor finished a task of a stage that has no more for it."""
         opened = stage.complete and self._open_children(stage)
-        committed = self._is_committed(executor.source)
+        committed = any(source == executor.source for source, _ in self._commitments)
         if committed:
             self._carry_out_next(executor.source, executor)
         elif opened:
@@ -367,9 +358,6 @@ class ReferenceCluster(BaseCluster):
         return len(self._pools[job, kind]) > tasks and self._first_schedulable(kind) is not None
 
     # What is looked up.
-
-    def _is_committed(self, source: Source) -> bool:
-        return any(each == source for each, _ in self._commitments)
 
     def _unclaimed(self, stage: Stage) -> int:
         """Tasks that have not started and that no executor is committed or moving to; below 0: too many are."""

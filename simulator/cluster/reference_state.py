@@ -14,9 +14,7 @@ from workloads.arrivals import JobSequence
 from workloads.job import JobProfile, StageProfile, Wave
 
 __all__ = [
-    "Commitment",
     "Executor",
-    "GivenDurations",
     "Job",
     "Source",
     "Stage",
@@ -28,9 +26,6 @@ __all__ = [
 #: What a record says of a task: start and finish in ms, executor, wave, parallelism.
 TaskRun = tuple[float, float, int, int, int]
 _NEVER_STARTED: TaskRun = (math.nan, math.nan, -1, -1, 0)
-
-#: Durations of tasks that were drawn anew while they ran, ms, by (job, stage, task).
-GivenDurations = dict[tuple[int, int, int], float]
 
 
 @dataclass(eq=False)
@@ -107,9 +102,6 @@ class Executor:
 #: Executors of one class on a stage, in the pool of a job, or in the common pool.
 Source = tuple[Stage | Job | None, int]
 
-#: Of one executor: whose turn it will be, and what for; no stage: to be idle.
-Commitment = tuple[Source, Stage | None]
-
 
 def jobs_of(sequence: JobSequence) -> list[Job]:
     """All jobs with their stages."""
@@ -145,9 +137,11 @@ def log_of(jobs: list[Job], moves: list[tuple[int, int, float]]) -> dict[str, An
     }
 
 
-def redrawn_ms(config: ClusterConfig, jobs: list[Job], seed: int, now_ms: float) -> GivenDurations:
-    """Draw the durations of running tasks anew, given that they are longer than the tasks have run."""
-    given: GivenDurations = {}
+def redrawn_ms(
+    config: ClusterConfig, jobs: list[Job], seed: int, now_ms: float
+) -> dict[tuple[int, int, int], float]:
+    """Draw the durations of running tasks anew, ms by (job, stage, task), given that they end after ``now_ms``."""
+    given = {}
     for job in jobs:
         for stage, noise in zip(job.stages, job.noise(seed), strict=True):
             for task, (start_ms, finish_ms, _, wave, parallelism) in enumerate(stage.runs):
