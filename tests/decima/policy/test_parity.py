@@ -349,6 +349,17 @@ def test_messages_that_cannot_be_are_refused(weights: Path, tmp_path: Path, path
     assert refused(weights, write(tmp_path / "bad.json", content)).startswith(message)
 
 
+def test_in_deeper_dags_they_are_checked_as_well(weights: Path, tmp_path: Path) -> None:
+    content = record(load_policy(weights), jobs(chain(*(stage(1, 10) for _ in range(12)))))
+    line = refused(weights, write(tmp_path / "bad.json", {**content, "msg_paths": [[[[7, 9]]]]}))
+    assert line.startswith("msg_paths.0: a stage hears from others than all its children")
+
+
+def test_in_flat_dags_messages_follow_from_the_dag(weights: Path, episode: Content, tmp_path: Path) -> None:
+    """Whatever is recorded of them."""
+    assert_matches(weights, write(tmp_path / "none.json", {**episode, "msg_paths": [[], []]}))
+
+
 def test_without_its_network_an_episode_is_not_replayed(episode: Content, tmp_path: Path) -> None:
     line = first_difference_in(write(tmp_path / "episode.json", episode))
     assert line == "recorded from a trained agent: its network is needed (--weights FILE.npz)"

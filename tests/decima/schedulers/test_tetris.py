@@ -7,6 +7,7 @@ import pytest
 
 from decima.registry import SchedulerError, make_scheduler
 from decima.schedulers import Tetris
+from decima.schedulers.tetris import demands
 from simulator import Cluster, ClusterConfig, Decision, ExecutorClass, run_episode
 from tests.simulator.cluster.build import job, jobs, stage
 from workloads.arrivals import JobSequence, uniform_memory
@@ -49,6 +50,14 @@ def test_demands_are_shares_of_the_largest_class() -> None:
     small = ClusterConfig(executor_classes=(ExecutorClass(4, 4, 1),))
     large = ClusterConfig(executor_classes=(ExecutorClass(4, 4, 10),))
     assert chosen(Tetris(), plain, small) == chosen(Tetris(), tenfold, large) == [0]
+
+
+def test_a_resource_that_no_executor_has_does_not_count() -> None:
+    sequence = jobs(*(job(stage(9, 100.0, cpu=cpu)) for cpu in (0.2, 0.9, 0.5)))
+    config = ClusterConfig(executor_classes=(ExecutorClass(2, memory=0.0),))
+    needs, offered = demands(Cluster(config, sequence).observe())
+    assert (needs.tolist(), offered.tolist()) == ([[0.2, 0.0], [0.9, 0.0], [0.5, 0.0]], [1.0, 0.0])
+    assert chosen(Tetris(), sequence, config) == [1]
 
 
 @pytest.mark.parametrize(("remaining", "first"), [(0.0, 0), (0.09, 0), (0.1, 1), (2.0, 1)])
