@@ -17,10 +17,9 @@ from decima.evaluation.conditions import CompareError, Conditions
 from decima.evaluation.intervals import Interval, mean_interval
 from decima.outputs import json_text
 from decima.policy.compiled.graphs import Graphs
-from decima.policy.features import Featurizer
 from decima.policy.files import load_policy
 from decima.policy.policy import Policy
-from decima.policy.scheduler import NeuralScheduler
+from decima.policy.scheduler import Featurizer, NeuralScheduler
 from decima.registry import make_scheduler
 from simulator.cluster.base import BaseCluster
 from simulator.cluster.episode import DecidesStages, make_cluster

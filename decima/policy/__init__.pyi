@@ -3,12 +3,12 @@ from .config import PRESETS, Feature, PolicyConfig
 from .distribution import Distribution
 from .encoder import Embeddings, Encoder, GraphTensors
 from .errors import NotFiniteError, PolicyFileError
-from .features import Featurizer, JobFeature, StageFeature
+from .features import JobFeature, StageFeature
 from .files import load_actor, load_policy, read_about, read_trained_on, save_policy
 from .heads import LimitHead, StageHead
 from .parts import PartError, allow_parts
 from .policy import Policy
-from .scheduler import Actor, Choices, NeuralScheduler
+from .scheduler import Actor, Choices, Featurizer, NeuralScheduler
 
 __all__ = [
     "PRESETS",

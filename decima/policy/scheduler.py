@@ -1,4 +1,6 @@
-"""A policy that decides: from weights to choices, and from observations to decisions; compiled, without PyTorch.
+"""From an observation to a decision: its graph, the network's choice among stages and limits, and what that does.
+
+Everything on the way is compiled and needs no PyTorch.
 
 Source: Decima (SIGCOMM 2019), section 5.2; ``decima.policy.policy`` has the same network with gradients.
 """
@@ -6,7 +8,7 @@ Source: Decima (SIGCOMM 2019), section 5.2; ``decima.policy.policy`` has the sam
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,17 +16,35 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decima.policy.compiled import layers, network
-from decima.policy.compiled.graphs import LIMIT_KINDS, NO_GUARD, Graphs, Guard
+from decima.policy.compiled.features import CUSTOM, FEATURES, Offer
+from decima.policy.compiled.graphs import LIMIT_KINDS, NO_GUARD, Graphs, GraphSpec, Guard, Profiles, build
 from decima.policy.config import PolicyConfig
-from decima.policy.features import Featurizer
+from decima.policy.features import custom_columns, fill_columns, message_order, published_message_order
+from decima.schedulers.packed_srpt import PackedSrpt
+from decima.schedulers.priced_srpt import PricedSrpt
+from decima.schedulers.rule import NO_RULE
+from simulator.cluster.alone import useful_executors
 from simulator.cluster.config import ClusterConfig
-from simulator.cluster.observation import Decision, Observation
+from simulator.cluster.observation import Decision, Observation, PerJob
 from workloads.arrivals import RandomStream, random_stream
+from workloads.job import JobProfile
 
 if TYPE_CHECKING:
     from decima.policy.policy import Policy
 
-__all__ = ["Actor", "Choices", "NeuralScheduler"]
+__all__ = ["Actor", "Choices", "Featurizer", "NeuralScheduler"]
+
+#: Cost exponents of executors in ``thrifty_executors`` and ``fast_executors``.
+COST_EXPONENTS = (2.5, 0.75)
+#: Work that lasts for an executor, in moving delays; policies were trained with it.
+LASTING_MOVES = 8.0
+#: Guard thresholds, in moving delays: how long executors may wait for a stage, and the work that makes a move
+#: worthwhile for an executor of another job and for a free one, as in the rule profiled-srpt.
+WORTH_WAITING, WORTH_LEAVING, WORTH_MOVING = 8.0, 8.0, 3.0
+#: Name -> the rule of that name.
+RULES: dict[str, type[PricedSrpt] | type[PackedSrpt]] = {"priced-srpt": PricedSrpt, "packed-srpt": PackedSrpt}
+#: Per-profile cache: messages, and useful executors at each of ``COST_EXPONENTS`` (0 if no feature asks for them).
+_Known = tuple[NDArray[np.int32], list[int]]
 
 
 class NeuralScheduler:
@@ -83,6 +103,145 @@ class NeuralScheduler:
             return None
         drawn = self._random.random(4 - self._uniforms.size)
         return np.concatenate([self._uniforms, drawn])[None]
+
+
+class Featurizer:
+    """Turns the observations of a cluster into graphs. Results that follow from profiles are cached.
+
+    Args:
+        config: the policy's features and limits.
+        messages: messages of a job, as :func:`message_order` has them; by default in the order that ``config`` names.
+        guard: whether to return what a guard leaves of the choices of a policy that was not trained with it.
+
+    Raises:
+        PartError: a custom feature cannot be loaded.
+    """
+
+    def __init__(
+        self,
+        config: PolicyConfig,
+        messages: Callable[[JobProfile], NDArray[np.int32]] | None = None,
+        guard: bool = False,
+    ) -> None:
+        self.config = config
+        self._guards = guard or config.guard
+        published = config.message_order == "decima-sim"
+        self._order = messages or (published_message_order if published else message_order)
+        self._profiles = PerJob(self._of_profile, _joined)
+        features = (*config.stage_features, *config.job_features)
+        numbers = {name: number for number, name in enumerate(FEATURES)}
+        self._custom = custom_columns(config)
+        self._spec = GraphSpec(
+            np.array([numbers.get(feature.name, CUSTOM) for feature in features], dtype=np.int64),
+            np.array([feature.scale for feature in features], dtype=np.float64),
+            np.array([feature.log for feature in features], dtype=np.bool_),
+            len(config.stage_features),
+            config.finished_stages,
+            config.guard,
+            LIMIT_KINDS[config.limit],
+            config.all_limits,
+            config.num_limits,
+        )
+        entries = [FEATURES[feature.name] for feature in features if feature.name in FEATURES]
+        self._rule = RULES[config.rule]() if any(entry.asks_rule for entry in entries) else None
+        self._asks_useful = any("useful" in entry.arguments for entry in entries)
+
+    def _of_profile(self, profile: JobProfile, cluster: ClusterConfig) -> _Known:
+        if not self._asks_useful:
+            return self._order(profile), [0] * len(COST_EXPONENTS)
+        return self._order(profile), [useful_executors(profile, cluster, each) for each in COST_EXPONENTS]
+
+    def decision(self, observation: Observation, stage: int, limit: int) -> Decision | None:
+        """Return the decision that a choice of the policy stands for; None leaves the executors idle.
+
+        Args:
+            observation: where it was made.
+            stage: place in the observation's stage arrays.
+            limit: of the stage's job, or of the stage where the policy's limits are those of stages.
+        """
+        held = observation.held(int(observation.stage_job[stage]))
+        if self.config.limit == "stage":
+            limit += held - int(observation.running_executors[stage])
+        return Decision(stage, limit) if limit > held else None
+
+    def choice(
+        self, observation: Observation, graph: Graphs, decision: Decision | None
+    ) -> tuple[int, int] | None:
+        """Return the choice of the policy that stands for a decision; None if there is none. See :meth:`decision`.
+
+        Leaving the executors idle is a choice at every stage; the one of the job with the least work left is taken.
+        The largest limit stands for all above it.
+        """
+        stage = _of_shortest(observation) if decision is None else decision.stage
+        row = int(np.searchsorted(graph.place, stage))
+        low, high = int(graph.low[row]), int(graph.high[row])
+        held = observation.held(int(observation.stage_job[stage]))
+        limit = held if decision is None else decision.limit
+        if self.config.limit == "stage":
+            limit += int(observation.running_executors[stage]) - held
+        return (stage, min(limit, high)) if low < limit and low < high else None
+
+    def graph(self, observation: Observation) -> Graphs:
+        """Return the graph of an observation."""
+        return self.graph_and_answers(observation)[0]
+
+    def graph_and_answers(self, observation: Observation) -> tuple[Graphs, int]:
+        """Return the graph of an observation, and the number of different decisions that the policy has there."""
+        graph, num_answers, _ = self._build(observation)
+        return graph, num_answers
+
+    def graph_and_guard(self, observation: Observation) -> tuple[Graphs, Guard]:
+        """Return the graph of an observation, and what a guard leaves of its choices; see ``Actor.act``."""
+        graph, _, guard = self._build(observation)
+        return graph, guard
+
+    def _build(self, observation: Observation) -> tuple[Graphs, int, Guard]:
+        config = observation.config
+        delay_ms = float(config.moving_delay_ms)  # of one type, so that the code is compiled once
+        rule = NO_RULE if self._rule is None else self._rule.ask(observation)
+        rule_rests = self._rule is not None and rule.stage < 0
+        asked_again = config.semantics.offer_idle_executors and not observation.last_call
+        worth = WORTH_LEAVING if observation.source >= 0 else WORTH_MOVING
+        offer = Offer(
+            observation.offered,
+            observation.executor_class,
+            observation.source,
+            observation.num_executors,
+            can_wait=self.config.wait and asked_again,
+            # What the rule does is no mistake, even where the guard's thresholds are a little different.
+            can_guard=self._guards and asked_again and not rule_rests,
+            guard_wait_ms=WORTH_WAITING * (delay_ms + config.warmup_delay_ms),
+            guard_work_ms=worth * delay_ms,
+            moving_delay_ms=delay_ms,
+            lasting_ms=LASTING_MOVES * delay_ms,
+            rule_stage=rule.stage,
+        )
+        graph, num_answers, *guard = build(
+            observation.jobs,
+            observation.stages,
+            observation.classes,
+            offer,
+            rule.price,
+            rule.limits,
+            rule.away,
+            self._profiles(observation),
+            self._spec,
+        )
+        fill_columns(self._custom, observation, graph)
+        return graph, num_answers, (guard[0], guard[1])
+
+
+def _of_shortest(observation: Observation) -> int:
+    """A stage of the job with the least work left, of those that may be chosen."""
+    work = observation.work_ms(observation.remaining_tasks)
+    stages = np.flatnonzero(observation.schedulable)
+    return int(stages[np.argmin(work[observation.stage_job[stages]])])
+
+
+def _joined(jobs: list[_Known]) -> Profiles:
+    messages = [np.zeros((0, 3), dtype=np.int32), *(each for each, _ in jobs)]
+    useful = np.array([each for _, each in jobs], dtype=np.float64).reshape(-1, len(COST_EXPONENTS))
+    return Profiles(useful, np.cumsum([len(each) for each in messages]), np.concatenate(messages))
 
 
 @dataclass(frozen=True, eq=False)

@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from decima.learning.config import ENDS, RUN_SEEDS
 from decima.policy.compiled.graphs import Graphs
 from decima.policy.errors import NotFiniteError
-from decima.policy.features import Featurizer
 from decima.policy.files import make_actor
+from decima.policy.scheduler import Featurizer
 from decima.registry import make_scheduler
 from simulator.cluster.episode import make_cluster
 from simulator.compiled import compiled

@@ -11,7 +11,7 @@ Arguments of entries:
     job, stage: the rows of the job and of the stage.
     work: sums over the stages of the job, a record of the type ``WORK``.
     number, place: places of the job and of the stage in the observation.
-    useful: float64 [J, 2], executors that each job uses well alone, at each of ``features.COST_EXPONENTS``.
+    useful: float64 [J, 2], executors that each job uses well alone, at each of ``scheduler.COST_EXPONENTS``.
     rule_price: float64, the cost exponent of executors by the rule; 0 where no feature asks for it.
     rule_limits: int64 [J], the limit of each job by the rule; empty where no feature asks for it.
     rule_away: float64 [S], how far each stage is from the one that the rule runs next; likewise.

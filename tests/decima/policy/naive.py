@@ -12,8 +12,8 @@ from functools import cache
 import numpy as np
 
 from decima.policy.config import Feature
-from decima.policy.features import COST_EXPONENTS, LASTING_MOVES, RULES
 from decima.policy.policy import Policy
+from decima.policy.scheduler import COST_EXPONENTS, LASTING_MOVES, RULES
 from simulator import Observation
 from simulator.cluster.alone import useful_executors
 

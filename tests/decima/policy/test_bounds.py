@@ -14,8 +14,7 @@ import torch
 
 from decima.policy.compiled.graphs import NO_GUARD, Graphs
 from decima.policy.config import GENERAL_POLICY, PACKING_POLICY, PAPER_POLICY, TOLD_PACKING_POLICY
-from decima.policy.features import Featurizer
-from decima.policy.scheduler import NeuralScheduler
+from decima.policy.scheduler import Featurizer, NeuralScheduler
 from decima.schedulers.packed_srpt import PackedSrpt
 from decima.schedulers.priced_srpt import PricedSrpt
 from simulator import ClusterConfig, Observation

@@ -13,7 +13,8 @@ from pydantic import ValidationError
 
 from decima.policy.compiled.features import FEATURES
 from decima.policy.config import PAPER_POLICY, Feature, PolicyConfig
-from decima.policy.features import COST_EXPONENTS, LASTING_MOVES, Featurizer, message_order
+from decima.policy.features import message_order
+from decima.policy.scheduler import COST_EXPONENTS, LASTING_MOVES, Featurizer
 from decima.schedulers.priced_srpt import PricedSrpt
 from simulator import Cluster, ClusterConfig, Decision, Observation
 from simulator.cluster.alone import useful_executors

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 from decima.policy.compiled.graphs import Graphs
 from decima.policy.config import PACKING_POLICY
-from decima.policy.features import Featurizer
 from decima.policy.policy import Policy
-from decima.policy.scheduler import NeuralScheduler
+from decima.policy.scheduler import Featurizer, NeuralScheduler
 from decima.registry import SchedulerError, make_scheduler
 from simulator import DECIMA_SIM, PAPER, Cluster, ClusterConfig, Decision, Observation, run_episode
 from simulator.cluster.observation import CLASS, JOB, STAGE

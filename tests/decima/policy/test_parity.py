@@ -14,11 +14,11 @@ import pytest
 import torch
 
 from decima.policy.config import DECIMA_SIM_POLICY, PolicyConfig
-from decima.policy.features import Featurizer, message_order, published_message_order
+from decima.policy.features import message_order, published_message_order
 from decima.policy.files import load_policy, save_policy
 from decima.policy.parity import AgentReplay
 from decima.policy.policy import Policy
-from decima.policy.scheduler import NeuralScheduler
+from decima.policy.scheduler import Featurizer, NeuralScheduler
 from simulator import DECIMA_SIM, Cluster, ClusterConfig, Decision, run_episode
 from simulator.parity.cluster import Recording, stage_names
 from simulator.parity.replay import first_difference_in, read_recording

@@ -20,10 +20,10 @@ from decima.policy.compiled.graphs import Graphs
 from decima.policy.config import PAPER_POLICY, SHORTCUT_POLICY, Feature, PolicyConfig
 from decima.policy.encoder import GraphTensors
 from decima.policy.errors import PolicyFileError
-from decima.policy.features import Featurizer
 from decima.policy.files import load_actor, load_policy, read_about, save_policy
 from decima.policy.parts import ALLOWED, allow_parts, is_own, load_part
 from decima.policy.policy import Policy
+from decima.policy.scheduler import Featurizer
 from simulator import Cluster, ClusterConfig, Observation
 from tests.decima.policy.examples import changed, episode, graphs_of, policy_of
 from tests.example_parts import LeftToStart, ShortestFirst

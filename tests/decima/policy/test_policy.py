@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from decima.policy.compiled.graphs import Graphs
 from decima.policy.config import DECIMA_SIM_POLICY, PAPER_POLICY, PolicyConfig
-from decima.policy.features import Featurizer
 from decima.policy.policy import Policy
+from decima.policy.scheduler import Featurizer
 from simulator import Cluster, ClusterConfig
 from tests.decima.policy.examples import (
     VARIANTS,

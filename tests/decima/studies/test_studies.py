@@ -17,7 +17,7 @@ from decima.cli.main import cli
 from decima.evaluation.tuning import GRIDS, HINDSIGHT
 from decima.learning.cluster.config import TrainingConfig, read_config
 from decima.policy.config import PolicyConfig
-from decima.policy.features import Featurizer
+from decima.policy.scheduler import Featurizer
 from decima.policy.shipped import SHIPPED
 from decima.studies import fig9, fig11, fig13, fig14, fig15, fig21, fig22, table2, table3
 from decima.studies.catalogue import STUDIES

@@ -33,8 +33,8 @@ from decima.learning.cluster.rollout import (
     start_episodes,
 )
 from decima.policy.compiled.graphs import Graphs
-from decima.policy.features import Featurizer
 from decima.policy.policy import Policy
+from decima.policy.scheduler import Featurizer
 from decima.schedulers import Fair
 from simulator import Cluster
 from tests.decima.learning.cluster.examples import small
