@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Union
 
 from decima.policy.errors import PolicyFileError
 from decima.policy.files import load_actor, policy_path
-from decima.policy.parts import PartError, build_part, is_own
+from decima.policy.parts import PartError, build_part, is_custom
 from decima.policy.scheduler import NeuralScheduler
 from decima.schedulers.base import Decide, FunctionScheduler, Scheduler, SchedulerError
 from decima.schedulers.drf import Drf
@@ -126,7 +126,7 @@ def make_scheduler(spec: SchedulerLike, seed: int = 0) -> DecidesStages:
     if name == LEARNED:
         return _learned(spec, argument if colon else DEFAULT_POLICY, guarded)
     near = did_you_mean(name, [*SCHEDULERS, LEARNED])
-    if not (colon and guarded) or name in SCHEDULERS or (near and not is_own(spec)):
+    if not (colon and guarded) or name in SCHEDULERS or (near and not is_custom(spec)):
         known = ", ".join(map(signature, SCHEDULERS))
         raise SchedulerError(
             f"unknown scheduler {spec!r}{near}: expected one of {known}, decima, decima:POLICY or module:Class; "

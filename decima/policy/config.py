@@ -1,6 +1,6 @@
-"""What a policy is made of: its input features, its networks, and how it limits parallelism.
+"""Configuration of a policy: input features, networks, and parallelism limits; and the presets.
 
-All of it is stored with the weights, so that a policy works on any cluster without further settings.
+It is stored with the weights, so that a policy works on any cluster without further settings.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Annotated, Literal, NamedTuple
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from decima.policy.compiled.features import FEATURES
-from decima.policy.parts import is_own, ours_or_own
+from decima.policy.parts import built_in_or_custom, is_custom
 
 __all__ = [
     "DECIMA_SIM_POLICY",
@@ -23,23 +23,23 @@ __all__ = [
     "PROFILED_POLICY",
     "SHORTCUT_POLICY",
     "TOLD_PACKING_POLICY",
+    "CustomPart",
     "Feature",
-    "OwnPart",
     "PolicyConfig",
 ]
 
-FeatureName = Annotated[str, ours_or_own(*FEATURES)]
-EncoderName = Annotated[str, ours_or_own("sums", "attention")]
-HeadName = Annotated[str, ours_or_own("layers")]
+FeatureName = Annotated[str, built_in_or_custom(*FEATURES)]
+EncoderName = Annotated[str, built_in_or_custom("sums", "attention")]
+HeadName = Annotated[str, built_in_or_custom("layers")]
 
 
-class OwnPart(NamedTuple):
-    """A class of the user's own that a policy consists of.
+class CustomPart(NamedTuple):
+    """A custom class of a policy.
 
     Attributes:
-        key: the field of ``PolicyConfig`` that names it.
+        key: field of ``PolicyConfig`` that names it.
         name: ``module:Class``.
-        base: name of the class that it has to be a subclass of, as some of these need PyTorch, which takes seconds.
+        base: name of the required base class; importing some of them takes seconds.
     """
 
     key: str
@@ -69,12 +69,12 @@ class Feature(BaseModel):
         return self
 
 
-#: Units of a layer; more than that no file shall make us allocate.
+#: Units of a layer; a file must not make the program allocate more.
 _Width = Annotated[int, Field(ge=1, le=1024, strict=True)]
 
 
 class PolicyConfig(BaseModel):
-    """The shape of a policy.
+    """Configuration of a policy.
 
     Source: Decima (SIGCOMM 2019), sections 5.1 and 5.2, and its appendix on the network.
 
@@ -85,11 +85,11 @@ class PolicyConfig(BaseModel):
         hidden: widths of the hidden layers of the six embedding networks and of the one that lifts the features.
         head_hidden: widths of the hidden layers of the two heads.
         activate_embeddings: whether the embedding networks end in an activation.
-        encoder: ``sums`` of what children say, as in the paper; ``attention``: means, weighted by how much a stage
-            attends to each child (Brody et al., 2022); or ``module:Class``, an ``Encoder`` of your own.
-        stage_head: ``layers``, of the widths ``head_hidden``, or ``module:Class``, a ``StageHead`` of your own.
+        encoder: ``sums`` of the children's messages, as in the paper; ``attention``: means, weighted by the attention
+            of a stage to each child (Brody et al., 2022); or ``module:Class``, a custom ``Encoder``.
+        stage_head: ``layers``, of the widths ``head_hidden``, or ``module:Class``, a custom ``StageHead``.
         limit_head: likewise, a ``LimitHead``.
-        message_order: ``height``: every stage hears from all its children once, when they have heard from theirs;
+        message_order: ``height``: every stage receives from all its children once, after they received from theirs;
             ``decima-sim``: the order of the published code, which differs in DAGs of paths of more than 8 edges.
         aggregate: whether a non-linear ``g`` follows the sum over children; the paper says why it should.
         summary_aggregate: the same for the sums over stages and jobs.
@@ -102,13 +102,13 @@ class PolicyConfig(BaseModel):
         num_limits: number of separate outputs; more executors than that cannot be given to a job.
         all_limits: offer limits up to the number of executors; else only those that differ in what they
             do: up to what the job holds and the chosen stage can get now.
-        wait: offer the limit that the job already holds, too, which leaves the executors idle for now, where they will
-            be offered again. The paper sends all of them somewhere, however little there is to do.
-        rule: the rule that the features ``rule``, ``rule_executors`` and ``price`` tell of.
-        rule_stage_weight: times the feature ``rule`` it is added to the scores of stages, so that the networks have to
-            say something against what the rule would run next. It needs that stage feature.
-        rule_limit_weight: taken from the score of a limit for each ``limit_scale`` executors that it is away from what
-            the rule would let the job hold. It needs the job feature ``rule_executors``, and limits that are an input.
+        wait: offer the limit that the job already holds, too, which leaves the executors idle where they will be
+            offered again. The paper commits all of them, however little work there is.
+        rule: rule of the features ``rule``, ``rule_executors`` and ``price``.
+        rule_stage_weight: weight of the feature ``rule`` in the scores of stages, so that the networks learn where to
+            deviate from the rule. It needs that stage feature.
+        rule_limit_weight: penalty of a limit for each ``limit_scale`` executors that it is away from the rule's. It
+            needs the job feature ``rule_executors``, and limits that are an input.
         guard: offer neither that, nor to wait for a stage that opens late, while a stage that is ready is worth a move;
             see ``decima.policy.compiled.graphs``. A policy that has never been where that matters may stay there.
     """
@@ -160,7 +160,7 @@ class PolicyConfig(BaseModel):
             )
         if self.encoder != "sums" and not self.graph:
             raise ValueError("without a graph, the encoder has no effect")
-        if self.limit == "none" and is_own(self.limit_head):
+        if self.limit == "none" and is_custom(self.limit_head):
             raise ValueError("without limits, the limit_head has no effect")
         if self.limit == "outputs" and not self.head_inputs["limit_head"]:
             raise ValueError("without a graph, the limits need job_features")
@@ -168,43 +168,43 @@ class PolicyConfig(BaseModel):
 
     @property
     def rule_column(self) -> int:
-        """Where ``rule`` stands among the stage features; -1 if it does not."""
+        """Column of ``rule`` among the stage features; -1 without it."""
         return _place("rule", self.stage_features)
 
     @property
     def rule_limit_column(self) -> int:
-        """Where ``rule_executors`` stands among the job features, as it is or divided by something; else -1."""
+        """Column of ``rule_executors`` among the job features, if it is not compressed; else -1."""
         return _place("rule_executors", self.job_features)
 
     @property
     def rule_limit_scale(self) -> float:
-        """What ``rule_executors`` is divided by."""
+        """Scale of ``rule_executors``."""
         return self.job_features[self.rule_limit_column].scale if self.rule_limit_column >= 0 else 1.0
 
     @property
-    def own_parts(self) -> list[OwnPart]:
-        """The classes of the user's own."""
+    def custom_parts(self) -> list[CustomPart]:
+        """The custom classes."""
         parts = [
-            OwnPart("stage_features", feature.name, "decima.policy.features:StageFeature")
+            CustomPart("stage_features", feature.name, "decima.policy.features:StageFeature")
             for feature in self.stage_features
         ]
         parts += [
-            OwnPart("job_features", feature.name, "decima.policy.features:JobFeature")
+            CustomPart("job_features", feature.name, "decima.policy.features:JobFeature")
             for feature in self.job_features
         ]
-        parts.append(OwnPart("encoder", self.encoder, "decima.policy.encoder:Encoder"))
-        parts.append(OwnPart("stage_head", self.stage_head, "decima.policy.heads:StageHead"))
-        parts.append(OwnPart("limit_head", self.limit_head, "decima.policy.heads:LimitHead"))
-        return [part for part in parts if is_own(part.name)]
+        parts.append(CustomPart("encoder", self.encoder, "decima.policy.encoder:Encoder"))
+        parts.append(CustomPart("stage_head", self.stage_head, "decima.policy.heads:StageHead"))
+        parts.append(CustomPart("limit_head", self.limit_head, "decima.policy.heads:LimitHead"))
+        return [part for part in parts if is_custom(part.name)]
 
     @property
     def is_compiled(self) -> bool:
-        """Whether there is compiled code for the networks; PyTorch decides else."""
-        return not any(map(is_own, (self.encoder, self.stage_head, self.limit_head)))
+        """Whether compiled code can decide: no network is custom."""
+        return not any(map(is_custom, (self.encoder, self.stage_head, self.limit_head)))
 
     @property
     def head_inputs(self) -> dict[str, int]:
-        """How many numbers each head sees of a stage or a job, without limits."""
+        """Number of inputs of each head for a stage or a job, without limits."""
         embedded = self.embedding if self.graph else 0
         sees_raw = self.shortcut or not self.graph
         of_stage = (len(self.stage_features) if sees_raw else 0) + 3 * embedded
@@ -218,11 +218,11 @@ class PolicyConfig(BaseModel):
         ``stage_input`` lifts the features; then come the paper's f and g of each level (``message`` and
         ``aggregate`` for stages, with ``attention`` between them, ``job_summary``, ``job_aggregate``,
         ``global_summary``, ``global_aggregate``)
-        and the two heads, q (``stage_head``) and w (``limit_head``). Parts of the user's own are not among them.
+        and the two heads, q (``stage_head``) and w (``limit_head``). Custom parts are not among them.
         """
         width, raw = self.embedding, len(self.stage_features)
         nets: dict[str, tuple[int, ...]] = {}
-        if self.graph and not is_own(self.encoder):
+        if self.graph and not is_custom(self.encoder):
             nets["stage_input"] = (raw, *self.hidden, width)
             nets["message"] = (width, *self.hidden, width)
             if self.encoder == "attention":
@@ -236,9 +236,9 @@ class PolicyConfig(BaseModel):
             if self.summary_aggregate:
                 nets["global_aggregate"] = (width, *self.hidden, width)
         seen = self.head_inputs
-        if not is_own(self.stage_head):
+        if not is_custom(self.stage_head):
             nets["stage_head"] = (seen["stage_head"], *self.head_hidden, 1)
-        if self.limit != "none" and not is_own(self.limit_head):
+        if self.limit != "none" and not is_custom(self.limit_head):
             inputs, outputs = seen["limit_head"], 1
             if self.limit == "outputs":
                 outputs = self.num_limits

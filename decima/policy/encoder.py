@@ -37,11 +37,11 @@ __all__ = [
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """Messages that are sent at once: n of them, from some stages to others.
+    """One step of message passing: n messages between stages.
 
     Attributes:
         senders: int64; stages that send.
-        receivers: int64; stages that hear from all their children.
+        receivers: int64; stages that receive from all their children.
         edges: int64 [2, n]; places in ``senders`` and in ``receivers``.
     """
 
@@ -74,7 +74,7 @@ class GraphTensors:
 
     @staticmethod
     def of(graphs: Graphs, device: torch.device, dtype: torch.dtype = torch.float32) -> GraphTensors:
-        """Move graphs to a device."""
+        """Copy graphs to a device."""
         num_stages, num_jobs = np.diff(graphs.first_stage), np.diff(graphs.first_job)
         stage_job = graphs.stage_job + np.repeat(graphs.first_job[:-1], num_stages)
         messages = (
@@ -107,7 +107,7 @@ class GraphTensors:
 
 @dataclass(frozen=True, eq=False)
 class Embeddings:
-    """What the encoder found out.
+    """Embeddings of all three levels.
 
     Attributes:
         stages: float [S, D]; the paper's e_v.
@@ -121,7 +121,7 @@ class Embeddings:
 
 
 def make_network(widths: tuple[int, ...], *, activate_last: bool = False) -> nn.Sequential:
-    """Linear layers with leaky ReLUs between them; Glorot weights, no biases at first."""
+    """Build linear layers with leaky ReLUs between them; Glorot weights, zero biases."""
     layers: list[nn.Module] = []
     for place, (inputs, outputs) in enumerate(itertools.pairwise(widths)):
         linear = nn.Linear(inputs, outputs)
@@ -148,31 +148,31 @@ class StageMessages(MessagePassing):  # type: ignore[misc]  # PyG has no types
         self.combine = aggregate
 
     def forward(self, embeddings: Tensor, step: Step) -> Tensor:
-        """What the receivers add to their embeddings, float [receivers, D]."""
+        """Return what the receivers add to their embeddings, float [receivers, D]."""
         sent = self.transform(embeddings.index_select(0, step.senders))
         size = (step.senders.numel(), step.receivers.numel())
         heard: Tensor = self.propagate(step.edges, x=(sent, None), size=size)
         return self.combine(heard)  # type: ignore[no-any-return]
 
     def message(self, x_j: Tensor) -> Tensor:
-        """A message is what its sender sent."""
+        """Return the messages as they were sent."""
         return x_j
 
 
 def _remove_generated_code() -> None:
-    """PyG writes the code of ``propagate`` to a temporary file, loads it, and leaves the file behind."""
+    """Remove the temporary file to which PyG writes the code of ``propagate``."""
     file = Path(sys.modules[StageMessages.propagate.__module__].__file__ or "")
     if file.parent == Path(tempfile.gettempdir()):
         file.unlink(missing_ok=True)
 
 
 class AttentiveMessages(nn.Module):
-    """One step of messages: ``g(mean over children of f(e_child))``, weighted by how much the receiver attends to each.
+    """One step of messages: ``g(mean over children of f(e_child))``, weighted by the receiver's attention to each.
 
     Args:
         message: f.
         aggregate: g.
-        attention: scores what a receiver is, beside what a child says; softmax over the children makes weights of it.
+        attention: scores receiver and message; the weights are the softmax over the children.
     """
 
     def __init__(self, message: nn.Module, aggregate: nn.Module, attention: nn.Module) -> None:
@@ -182,7 +182,7 @@ class AttentiveMessages(nn.Module):
         self.attention = attention
 
     def forward(self, embeddings: Tensor, step: Step) -> Tensor:
-        """What the receivers add to their embeddings, float [receivers, D]."""
+        """Return what the receivers add to their embeddings, float [receivers, D]."""
         source, to = step.edges
         sent = self.transform(embeddings.index_select(0, step.senders)).index_select(0, source)
         hearing = embeddings.index_select(0, step.receivers).index_select(0, to)
@@ -193,10 +193,10 @@ class AttentiveMessages(nn.Module):
 
 
 class Encoder(nn.Module, ABC):
-    """Embeds what is seen of a cluster; the user's own ones are subclasses.
+    """Embeds stages, jobs and the cluster; custom encoders are subclasses.
 
     Args:
-        config: the shape of the policy; embeddings have ``config.embedding`` numbers.
+        config: configuration of the policy; embeddings have ``config.embedding`` numbers.
     """
 
     def __init__(self, config: PolicyConfig) -> None:
@@ -205,7 +205,7 @@ class Encoder(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, graphs: GraphTensors) -> Embeddings:
-        """All three levels, with gradients. An observation's do not depend on which others there are."""
+        """Return all three levels, with gradients. Each observation's must not depend on the others."""
 
 
 class SumEncoder(Encoder):
@@ -216,8 +216,8 @@ class SumEncoder(Encoder):
     own. With ``attention``, it is a weighted mean over children in place of the sum.
 
     Args:
-        config: the widths of the networks and which of them there are.
-        networks: by the names of ``PolicyConfig.layers``.
+        config: configuration of the policy.
+        networks: networks by the names of ``PolicyConfig.layers``.
     """
 
     def __init__(self, config: PolicyConfig, networks: nn.ModuleDict) -> None:
@@ -238,14 +238,14 @@ class SumEncoder(Encoder):
         self.global_aggregate = present.get("global_aggregate", nothing)
 
     def embed_stages(self, graphs: GraphTensors) -> Tensor:
-        """Per-stage embeddings, float [S, D]."""
+        """Return embeddings of stages, float [S, D]."""
         embeddings: Tensor = self.stage_input(graphs.features)
         for step in graphs.steps:  # in place: gradients need none of the values that are overwritten
             embeddings.index_add_(0, step.receivers, self.stage_messages(embeddings, step))
         return embeddings
 
     def forward(self, graphs: GraphTensors) -> Embeddings:
-        """All three levels."""
+        """Return all three levels."""
         stages = self.embed_stages(graphs)
         seen = torch.cat([graphs.features, stages], dim=1) if self.shortcut else stages
         summaries = self.job_summary(seen.index_select(0, graphs.unfinished))

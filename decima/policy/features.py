@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from decima.policy.compiled.graphs import Graphs
 from decima.policy.config import Feature, PolicyConfig
-from decima.policy.parts import PartError, build_part, is_own
+from decima.policy.parts import PartError, build_part, is_custom
 from simulator.cluster.observation import Observation
 from workloads.job import JobProfile
 
@@ -76,7 +76,7 @@ def custom_columns(config: PolicyConfig) -> list[CustomColumn]:
     for key, features in (("stage_features", config.stage_features), ("job_features", config.job_features)):
         base = JobFeature if key == "job_features" else StageFeature
         for column, feature in enumerate(features):
-            if is_own(feature.name):
+            if is_custom(feature.name):
                 try:
                     found.append(CustomColumn(key, column, feature, build_part(feature.name, base)))
                 except PartError as error:

@@ -169,7 +169,7 @@ def _read(path: Path) -> tuple[PolicyConfig, dict[str, NDArray[Any]]]:
     arrays = read_archive(path)
     config = _head(path, arrays)[0] if HEAD in arrays else DECIMA_SIM_POLICY
     arrays.pop(HEAD, None)
-    for part in config.own_parts:
+    for part in config.custom_parts:
         if not is_allowed(part.name):
             module = part.name.partition(":")[0]
             raise PolicyFileError(

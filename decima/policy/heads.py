@@ -1,4 +1,4 @@
-"""Heads of the user's own: what a network thinks of stages, and of limits."""
+"""Base classes of custom heads, which score stages and limits."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class StageHead(nn.Module, ABC):
     """Scores stages: the paper's q.
 
     Args:
-        config: the shape of the policy.
-        width: W, how many numbers it is told of a stage: its features, if ``config`` has a shortcut or no graph, and
-            the embeddings of stage, job and cluster, if it has a graph.
+        config: configuration of the policy.
+        width: W, number of inputs for a stage: its features, if ``config`` has a shortcut or no graph, and the
+            embeddings of stage, job and cluster, if it has a graph.
     """
 
     def __init__(self, config: PolicyConfig, width: int) -> None:
@@ -29,7 +29,7 @@ class StageHead(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, inputs: Tensor) -> Tensor:
-        """Scores of stages, float [n].
+        """Return scores of stages, float [n].
 
         Args:
             inputs: float [n, W], of stages that may be chosen.
@@ -37,12 +37,12 @@ class StageHead(nn.Module, ABC):
 
 
 class LimitHead(nn.Module, ABC):
-    """Scores the limits that a job, or a stage, may get: the paper's w.
+    """Scores parallelism limits of jobs, or of stages: the paper's w.
 
     Args:
-        config: the shape of the policy.
-        width: W, how many numbers it is told of a job: its features, if ``config`` has a shortcut or no graph, and the
-            embeddings of job and cluster, if it has a graph; where limits are those of stages, as ``StageHead``.
+        config: configuration of the policy.
+        width: W, number of inputs for a job: its features, if ``config`` has a shortcut or no graph, and the
+            embeddings of job and cluster, if it has a graph; where limits are those of stages, as in ``StageHead``.
     """
 
     def __init__(self, config: PolicyConfig, width: int) -> None:
@@ -52,10 +52,10 @@ class LimitHead(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, inputs: Tensor, rows: Tensor, limits: Tensor) -> Tensor:
-        """Scores of limits, float [m].
+        """Return scores of limits, float [m].
 
         Args:
             inputs: float [n, W], of jobs or stages.
-            rows: int64 [m]; to which of these each limit belongs.
+            rows: int64 [m]; row of ``inputs`` of each limit.
             limits: int64 [m]; executors, from 0.
         """

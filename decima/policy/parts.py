@@ -1,7 +1,7 @@
-"""Classes of the user's own, named ``module:Class``: schedulers, and parts of policies and trainings.
+"""Custom classes, named ``module:Class``: schedulers, and parts of policies and trainings.
 
-Whoever names one on a command line, in a recipe or in a program asks for its code. A policy file is data, which may
-come from anybody: what it names is loaded only if its module is imported already, or was allowed (``allow_parts``).
+A name on a command line, in a recipe or in a program is loaded. A policy file is data from any source: a class that it
+names is loaded only if its module is imported already or allowed (``allow_parts``).
 """
 
 from __future__ import annotations
@@ -26,44 +26,43 @@ __all__ = [
     "build_part",
     "check_part",
     "is_allowed",
-    "is_own",
+    "is_custom",
     "load_part",
 ]
 
-#: Environment variable with the modules that policy files may name, with commas between them; so worker processes,
-#: which inherit it, allow what their parent does.
+#: Environment variable with the modules that policy files may name, separated by commas; worker processes inherit it.
 ALLOWED = "DECIMA_PARTS"
 
 _OWN = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 
 
 class PartError(DecimaError, ValueError):
-    """A class of the user's own that cannot be used. The message is one line that names it."""
+    """A custom class that cannot be used. The message is one line that names it."""
 
 
-def is_own(name: str) -> bool:
+def is_custom(name: str) -> bool:
     """Whether a name is of the form ``module:Class``."""
     return _OWN.fullmatch(name) is not None
 
 
-def ours_or_own(*ours: str) -> AfterValidator:
-    """A setting that is one of these names or ``module:Class``; nothing is loaded."""
+def built_in_or_custom(*names: str) -> AfterValidator:
+    """Validate a setting that is one of these names or ``module:Class``; nothing is loaded."""
 
     def check(name: str) -> str:
-        if name in ours or is_own(name):
+        if name in names or is_custom(name):
             return name
-        raise ValueError(f"expected {', '.join(map(repr, ours))} or module:Class, got {name!r:.60}")
+        raise ValueError(f"expected {', '.join(map(repr, names))} or module:Class, got {name!r:.60}")
 
     return AfterValidator(check)
 
 
 def allow_parts(*modules: str) -> None:
-    """Let policy files name classes of these modules and of what is in these packages, here and in workers."""
+    """Allow policy files to name classes of these modules and packages, here and in worker processes."""
     os.environ[ALLOWED] = ",".join(dict.fromkeys([*_allowed(), *modules]))
 
 
 def is_allowed(name: str) -> bool:
-    """Whether a policy file may name this: its module is imported already, or allowed."""
+    """Whether a policy file may name this class: its module is imported already, or allowed."""
     module = name.partition(":")[0]
     return module in sys.modules or any(
         module == each or module.startswith(f"{each}.") for each in _allowed()
@@ -75,14 +74,14 @@ def _allowed() -> list[str]:
 
 
 def load_part(name: str, base: type | str = object) -> Any:
-    """The class of a name; its module is looked for in the current folder too.
+    """Return the class of a name; modules of the current folder are found too.
 
     Args:
         name: ``module:Class``.
-        base: what it has to be a subclass of; by name where to import it takes long.
+        base: required base class; its name where importing it takes long.
 
     Raises:
-        PartError: there is no such module or class, or it is of another kind.
+        PartError: there is no such module or class, or it has another base class.
     """
     with _from_here(name):
         module, _, attribute = name.partition(":")
@@ -94,7 +93,7 @@ def load_part(name: str, base: type | str = object) -> Any:
 
 
 def build_part(name: str, base: type | str = object, /, *values: Any, **options: Any) -> Any:
-    """What the class of a name makes of these values.
+    """Build an object of the class of a name, with these arguments.
 
     Raises:
         PartError: as ``load_part``, or it cannot be built.
@@ -109,8 +108,8 @@ def check_part(name: str, place: str, base: type | str) -> None:
 
     Args:
         name: ``module:Class``.
-        place: the key that holds it, named in errors.
-        base: as ``load_part`` has it.
+        place: key that holds the name, for error messages.
+        base: see ``load_part``.
 
     Raises:
         PartError: as ``load_part``.
@@ -123,7 +122,7 @@ def check_part(name: str, place: str, base: type | str) -> None:
 
 @contextmanager
 def _from_here(name: str) -> Iterator[None]:
-    """Code of the user's own runs: modules of the current folder can be imported, errors are told in a line."""
+    """Run custom code: modules of the current folder can be imported, errors become one line."""
     folder = str(Path.cwd())
     sys.path.insert(0, folder)
     try:
@@ -139,5 +138,5 @@ def _from_here(name: str) -> Iterator[None]:
 
 
 def _public(base: type) -> str:
-    """Where a base class is to be imported from: the package that exports it."""
+    """Return the package that exports a base class, and its name."""
     return f"{'.'.join(base.__module__.split('.')[:2])}.{base.__name__}"

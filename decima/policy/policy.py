@@ -21,7 +21,7 @@ from decima.policy.compiled.network import pick
 from decima.policy.config import PolicyConfig
 from decima.policy.encoder import Embeddings, Encoder, GraphTensors, SumEncoder, make_network
 from decima.policy.heads import LimitHead, StageHead
-from decima.policy.parts import PartError, build_part, is_own
+from decima.policy.parts import PartError, build_part, is_custom
 from decima.policy.scheduler import Actor, Choices
 from decima.policy.threads import one_thread
 
@@ -30,11 +30,11 @@ __all__ = ["Evaluation", "Policy"]
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """How the policy sees choices that were made in B observations.
+    """Log-probabilities and entropies of choices in B observations.
 
     Attributes:
-        log_probability: float [B]; of stage and limit together.
-        entropy: float [B]; of the stage's and, for the chosen stage, of the limit's distribution, nats.
+        log_probability: float [B]; log-probability of stage and limit together.
+        entropy: float [B]; entropy of the stage's and, for the chosen stage, of the limit's distribution, nats.
     """
 
     log_probability: Tensor
@@ -45,14 +45,14 @@ class Policy(nn.Module):
     """Networks that turn graphs into probabilities and decisions.
 
     Args:
-        config: its shape.
-        seed: of the initial weights.
+        config: configuration of the policy.
+        seed: seed of the initial weights.
 
     Attributes:
-        own_parts: by the key of the shape that names them, those of the user's own.
+        custom_parts: custom modules by their key in the configuration.
 
     Raises:
-        PartError: a part of the user's own cannot be loaded.
+        PartError: a custom part cannot be loaded.
     """
 
     def __init__(self, config: PolicyConfig, seed: int = 0) -> None:
@@ -70,7 +70,7 @@ class Policy(nn.Module):
                     for name, widths in config.layers.items()
                 }
             )
-            # Heads that say nothing yet leave the choice to the rule.
+            # Heads with zero output leave the choice to the rule.
             for name, weight in (
                 ("stage_head", config.rule_stage_weight),
                 ("limit_head", config.rule_limit_weight),
@@ -78,13 +78,13 @@ class Policy(nn.Module):
                 if weight and name in self.networks:
                     for parameter in self._network(name)[-1].parameters():
                         nn.init.zeros_(parameter)
-            self.own_parts: dict[str, nn.Module] = {}
-            self.encoder: Encoder | None = self._own_part("encoder", Encoder, config)
+            self.custom_parts: dict[str, nn.Module] = {}
+            self.encoder: Encoder | None = self._custom_part("encoder", Encoder, config)
             for name, base in (("stage_head", StageHead), ("limit_head", LimitHead)):
-                self._own_part(name, base, config, config.head_inputs[name])
+                self._custom_part(name, base, config, config.head_inputs[name])
         if config.graph and self.encoder is None:
             self.encoder = SumEncoder(config, self.networks)
-        # To look for the parameters anew at every decision would take longer than a small network.
+        # Finding the parameters at every decision would take longer than a small network.
         self._weights = tuple(self.parameters())
         if not self._weights:
             raise PartError(
@@ -93,10 +93,10 @@ class Policy(nn.Module):
         self._actor: Actor | None = None
         self._actor_version: tuple[int, ...] = ()
 
-    def _own_part(self, key: str, base: type[nn.Module], *values: object) -> Any:
-        """The part of the user's own that a key of the shape names, if it does."""
+    def _custom_part(self, key: str, base: type[nn.Module], *values: object) -> Any:
+        """Build the custom part that a key of the configuration names, if any."""
         name = getattr(self.config, key)
-        if not is_own(name):
+        if not is_custom(name):
             return None
         try:
             part: nn.Module = build_part(name, base, *values)
@@ -105,7 +105,7 @@ class Policy(nn.Module):
         except PartError as error:
             raise PartError(f"{key}: {error}") from None
         self.add_module(key, part)
-        self.own_parts[key] = part
+        self.custom_parts[key] = part
         return part
 
     @property
@@ -114,7 +114,7 @@ class Policy(nn.Module):
         return sum(parameter.numel() for parameter in self.parameters())
 
     def layers(self) -> Iterator[tuple[str, int, nn.Linear]]:
-        """Every layer of weights: the name of its network, its number there, and itself."""
+        """Yield every linear layer: name of its network, number there, layer."""
         for name in self.networks:
             linear = (layer for layer in self._network(name) if isinstance(layer, nn.Linear))
             yield from ((name, number, layer) for number, layer in enumerate(linear))
@@ -127,16 +127,16 @@ class Policy(nn.Module):
     # With gradients, on any device.
 
     def tensors(self, graphs: Graphs) -> GraphTensors:
-        """The graphs, on the policy's device and in its precision."""
+        """Copy graphs to the policy's device, in its precision."""
         parameter = next(self.parameters())
         return GraphTensors.of(graphs, parameter.device, parameter.dtype)
 
     def _embed(self, batch: GraphTensors) -> Embeddings | None:
-        """Embeddings of all levels, if there are any."""
+        """Return the embeddings of all levels; None without a graph."""
         if self.encoder is None:
             return None
         found: Embeddings = self.encoder(batch)
-        if "encoder" in self.own_parts:
+        if "encoder" in self.custom_parts:
             sizes = (len(batch.features), len(batch.job_features), batch.num_graphs)
             self._check("encoder", isinstance(found, Embeddings), "Embeddings", found)
             for name, size in zip(("stages", "jobs", "cluster"), sizes, strict=True):
@@ -159,7 +159,7 @@ class Policy(nn.Module):
         self._check(key, isinstance(found, Tensor), "tensors", found)
 
     def forward(self, graphs: Graphs, stage: NDArray[np.int32], limit: NDArray[np.int32]) -> Evaluation:
-        """Log-probability and entropy of choices, as :class:`Choices` has them; every observation has a choice."""
+        """Return log-probability and entropy of choices, see :class:`Choices`; every observation has a choice."""
         batch = self.tensors(graphs)
         embeddings = self._embed(batch)
         candidates = np.flatnonzero(graphs.high > graphs.low)
@@ -189,7 +189,7 @@ class Policy(nn.Module):
         return Evaluation(log_probability, entropy)
 
     def probabilities(self, graphs: Graphs) -> tuple[Tensor, list[Tensor]]:
-        """All probabilities.
+        """Return all probabilities.
 
         Returns:
             For every stage, float [S]; 0 where it may not be chosen. And for every stage that may be chosen, in
@@ -221,10 +221,10 @@ class Policy(nn.Module):
     def _stage_scores(
         self, batch: GraphTensors, embeddings: Embeddings | None, stages: NDArray[np.int64]
     ) -> Tensor:
-        """The score q of stages, float [len(stages)]."""
+        """Return the score q of stages, float [len(stages)]."""
         inputs = self._stage_inputs(batch, embeddings, self._move(stages))
-        if "stage_head" in self.own_parts:
-            scores: Tensor = self.own_parts["stage_head"](inputs)
+        if "stage_head" in self.custom_parts:
+            scores: Tensor = self.custom_parts["stage_head"](inputs)
             self._check_shape("stage_head", scores, (len(stages),), "scores")
         else:
             scores = self.networks["stage_head"](inputs).squeeze(1)
@@ -250,7 +250,7 @@ class Policy(nn.Module):
         row: NDArray[np.int64],
         limit: NDArray[np.int64],
     ) -> Tensor:
-        """The score w of limits, float [len(limit)]; ``row`` says to which of ``stages`` each belongs."""
+        """Return the score w of limits, float [len(limit)]; ``row`` is the index into ``stages`` of each."""
         chosen = self._move(stages)
         if self.config.limit == "stage":
             inputs = self._stage_inputs(batch, embeddings, chosen)
@@ -261,14 +261,14 @@ class Policy(nn.Module):
             inputs = torch.cat([*parts, *(_of_jobs(batch, embeddings, jobs) if embeddings else ())], dim=1)
         rows, limits = self._move(row), self._move(limit)
         scaled = limits.to(inputs.dtype) / self.config.limit_scale
-        if "limit_head" in self.own_parts:
-            scores: Tensor = self.own_parts["limit_head"](inputs, rows, limits)
+        if "limit_head" in self.custom_parts:
+            scores: Tensor = self.custom_parts["limit_head"](inputs, rows, limits)
             self._check_shape("limit_head", scores, (len(limit),), "scores")
         else:
             head = self._network("limit_head")
             if self.config.limit == "outputs":
                 return head(inputs)[rows, limits - 1]  # type: ignore[no-any-return]
-            # The first layer is linear: what does not depend on the limit need be multiplied only once.
+            # The first layer is linear: inputs that do not depend on the limit are multiplied only once.
             first = head[0]
             assert isinstance(first, nn.Linear)
             fixed = nn.functional.linear(inputs, first.weight[:, :-1], first.bias)
@@ -289,30 +289,30 @@ class Policy(nn.Module):
 
     @property
     def arrays(self) -> dict[str, NDArray[np.float32]]:
-        """The weights, as an ``Actor`` has them."""
+        """The weights by name, as in an ``Actor``."""
         arrays: dict[str, NDArray[np.float32]] = {}
         for name, number, layer in self.layers():
             arrays[f"{name}.{number}.weight"] = layer.weight.detach().float().cpu().numpy()
             arrays[f"{name}.{number}.bias"] = layer.bias.detach().float().cpu().numpy()
-        for key, part in self.own_parts.items():
+        for key, part in self.custom_parts.items():
             for name, array in part.state_dict().items():
                 arrays[f"{key}.{name}"] = array.detach().float().cpu().numpy()
         return arrays
 
     @torch.no_grad()
     def take(self, arrays: Mapping[str, NDArray[np.float32]]) -> None:
-        """Take these weights, which are named and shaped as those of ``arrays``."""
+        """Set the weights, named and shaped as in :attr:`arrays`."""
         for name, number, layer in self.layers():
             layer.weight.copy_(torch.from_numpy(arrays[f"{name}.{number}.weight"]))
             layer.bias.copy_(torch.from_numpy(arrays[f"{name}.{number}.bias"]))
-        for key, part in self.own_parts.items():
+        for key, part in self.custom_parts.items():
             for name, array in part.state_dict().items():
                 array.copy_(torch.from_numpy(arrays[f"{key}.{name}"]))
 
     def act(
         self, graphs: Graphs, uniforms: NDArray[np.float64] | None = None, guard: Guard = NO_GUARD
     ) -> Choices:
-        """Decide in each observation, as ``Actor.act`` does; by compiled code, if there is some for these networks."""
+        """Decide in each observation, see ``Actor.act``; by compiled code unless networks are custom."""
         if not self.config.is_compiled:
             return self._act(graphs, uniforms, guard)
         version = tuple(parameter._version for parameter in self._weights)
@@ -322,7 +322,7 @@ class Policy(nn.Module):
 
     @torch.no_grad()
     def _act(self, graphs: Graphs, uniforms: NDArray[np.float64] | None, guard: Guard) -> Choices:
-        """One observation after the other: how sums round must not depend on which others there are."""
+        """Decide one observation at a time, so that rounding does not depend on the others."""
         size = graphs.num_graphs
         choices = Choices(
             np.full(size, -1, np.int32),
@@ -357,7 +357,7 @@ class Policy(nn.Module):
         embeddings: Embeddings | None,
         uniforms: NDArray[np.float64] | None,
     ) -> tuple[int, int, float]:
-        """Stage, limit and log-probability in one observation."""
+        """Choose in one observation; return stage, limit and log-probability."""
         candidates = np.flatnonzero(graph.high > graph.low)
         greedy = uniforms is None
         of_stage, of_limit = (0.5, 0.5) if uniforms is None else uniforms
@@ -375,7 +375,7 @@ class Policy(nn.Module):
 
 
 def _of_jobs(batch: GraphTensors, embeddings: Embeddings, jobs: Tensor) -> tuple[Tensor, Tensor]:
-    """The embeddings y and z for these jobs."""
+    """Return the embeddings y and z for these jobs."""
     graphs = batch.job_graph.index_select(0, jobs)
     return embeddings.jobs.index_select(0, jobs), embeddings.cluster.index_select(0, graphs)
 
@@ -383,14 +383,14 @@ def _of_jobs(batch: GraphTensors, embeddings: Embeddings, jobs: Tensor) -> tuple
 def _limits(
     low: NDArray[np.int32], num_limits: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """All limits of several jobs, one after the other: the job of each, and the limit."""
+    """List all limits of several jobs, one after the other: the job of each, and the limit."""
     row = np.repeat(np.arange(low.size), num_limits)
     start = np.cumsum(num_limits) - num_limits
     return row, np.arange(row.size) - start[row] + low[row].astype(np.int64) + 1
 
 
 def _choose(scores: Tensor, group: Tensor, chosen: Tensor, num_groups: int) -> tuple[Tensor, Tensor]:
-    """Log-probability of the chosen score and entropy of a softmax in each group of scores."""
+    """Return log-probability of the chosen score and entropy of the softmax in each group of scores."""
     probability = softmax(scores, group, num_nodes=num_groups)
     logs = torch.log(probability.clamp_min(torch.finfo(scores.dtype).tiny))
     entropy = -scatter(probability * logs, group, dim_size=num_groups, reduce="sum")

@@ -1,4 +1,4 @@
-"""How many threads PyTorch uses."""
+"""Number of threads of PyTorch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["one_thread"]
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Networks this small gain nothing from more threads, and with one, sums keep their order."""
+    """Let PyTorch use one thread: small networks gain nothing from more, and sums keep their order."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

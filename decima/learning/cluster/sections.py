@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field, ValidationError, ValidationInfo, fie
 
 from decima.learning import config
 from decima.policy.config import PRESETS, Feature, PolicyConfig
-from decima.policy.parts import PartError, build_part, check_part, is_own, ours_or_own
+from decima.policy.parts import PartError, build_part, built_in_or_custom, check_part, is_custom
 from decima.registry import make_scheduler
 from decima.schedulers.base import SchedulerError
 from decima.settings import Count, LearningRate, Positive, Section, Share, Weight, first_problem
@@ -70,7 +70,7 @@ class _Replaceable(Section):
     @model_validator(mode="after")
     def _check_part(self) -> Self:
         name, options = getattr(self, self.KEY), getattr(self, "options", None)
-        if is_own(name):
+        if is_custom(name):
             try:
                 build_part(name, self.BASE, **(options or {}))
             except PartError as error:
@@ -107,10 +107,10 @@ class PolicySection(Section):
     @model_validator(mode="after")
     def _check_parts(self) -> PolicySection:
         try:
-            own_parts = self.build().own_parts
+            custom_parts = self.build().custom_parts
         except ValidationError as error:
             raise ValueError(first_problem(error)) from None
-        for part in own_parts:
+        for part in custom_parts:
             check_part(part.name, part.key, part.base)
         return self
 
@@ -255,7 +255,7 @@ class ReturnsSection(_Replaceable):
     KEY: ClassVar[str] = "kind"
     BASE: ClassVar[str] = "decima.learning.cluster.advantages:Returns"
 
-    kind: Annotated[str, ours_or_own("total", "discounted", "differential")] = Field(
+    kind: Annotated[str, built_in_or_custom("total", "discounted", "differential")] = Field(
         default="total",
         description="all rewards that follow; discounted by time; less the average reward per time; or module:Class",
     )
@@ -279,7 +279,7 @@ class BaselineSection(_Replaceable):
     KEY: ClassVar[str] = "kind"
     BASE: ClassVar[str] = "decima.learning.cluster.advantages:Baseline"
 
-    kind: Annotated[str, ours_or_own("sequence", "heuristic", "none")] = Field(
+    kind: Annotated[str, built_in_or_custom("sequence", "heuristic", "none")] = Field(
         default="sequence",
         description="mean of the other episodes of the sequence; a scheduler's run on it; nothing; or module:Class",
     )
@@ -310,7 +310,7 @@ class UpdateSection(_Replaceable):
     KEY: ClassVar[str] = "algorithm"
     BASE: ClassVar[str] = "decima.learning.cluster.reinforce:Reinforce"
 
-    algorithm: Annotated[str, ours_or_own("ppo", "reinforce")] = Field(
+    algorithm: Annotated[str, built_in_or_custom("ppo", "reinforce")] = Field(
         default="ppo", description="ppo; reinforce, Algorithm 1 of the paper; or module:Class"
     )
     options: Options = None

@@ -46,7 +46,7 @@ from decima.learning.loop import CONFIG, TrainingLoop
 from decima.learning.metrics import CLUSTER_METRICS, IterationReport, TrainingResult, Validation
 from decima.policy.errors import PolicyFileError
 from decima.policy.files import TRAINED_ON, load_policy, policy_path, read_about, save_policy
-from decima.policy.parts import build_part, is_own
+from decima.policy.parts import build_part, is_custom
 from decima.policy.policy import Policy
 from decima.settings import TrainingError
 from workloads.arrivals import RandomStream, random_stream
@@ -322,7 +322,7 @@ def _standardised(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _make_algorithm(update: UpdateSection) -> Reinforce:
-    if is_own(update.algorithm):
+    if is_custom(update.algorithm):
         own: Reinforce = build_part(update.algorithm, Reinforce, **(update.options or {}))
         return own
     if update.algorithm == "reinforce":

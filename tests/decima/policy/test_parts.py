@@ -21,7 +21,7 @@ from decima.policy.config import PAPER_POLICY, SHORTCUT_POLICY, Feature, PolicyC
 from decima.policy.encoder import GraphTensors
 from decima.policy.errors import PolicyFileError
 from decima.policy.files import load_actor, load_policy, read_about, save_policy
-from decima.policy.parts import ALLOWED, allow_parts, is_own, load_part
+from decima.policy.parts import ALLOWED, allow_parts, is_custom, load_part
 from decima.policy.policy import Policy
 from decima.policy.scheduler import Featurizer
 from simulator import Cluster, ClusterConfig, Observation
@@ -284,7 +284,7 @@ def test_a_feature_that_cannot_be_loaded_is_named_in_one_line() -> None:
 
 @pytest.mark.parametrize("name", ["a:b:c", "a b:C", ":C", "a:", "a.:C", "a/b:C", "1a:C"])
 def test_what_is_no_name_of_a_class_is_refused_before_anything_is_loaded(name: str) -> None:
-    assert not is_own(name)
+    assert not is_custom(name)
     with pytest.raises(ValueError, match=r"encoder\n.* expected 'sums', 'attention' or module:Class, got "):
         changed(PAPER_POLICY, encoder=name)
 
