@@ -350,7 +350,7 @@ def _fill(level: str) -> Any:
     source = f"def fill_{level}(values, {', '.join(known)}):\n" + "\n".join(lines)
     # Named after this file, so that what is compiled is kept and forgotten with it.
     exec(compile(source, __file__, "exec"), globals())
-    return inner(globals()[f"fill_{level}"])
+    return inner(globals()[f"fill_{level}"], inline="always")  # a call with so many arrays would take longer
 
 
 _fill_cluster, _fill_job, _fill_stage = map(_fill, _ARGUMENTS)

@@ -177,15 +177,10 @@ def build(jobs, stages, classes, offer, rule_price, rule_limits, rule_away, prof
     """
     _check(jobs, stages, classes, offer, rule_limits, rule_away, profiles)
     work = sum_work(jobs, stages, classes[offer.executor_class], offer)
-    place = _places(stages, spec.finished_stages)
+    place, stage_job, unfinished = _rows(stages, spec.finished_stages)
     features, job_features = describe(
         jobs, stages, classes, offer, work, profiles.useful, rule_price, rule_limits, rule_away, spec, place
     )
-    stage_job, unfinished = np.empty(place.size, np.int32), np.empty(place.size, np.bool_)
-    for row in range(place.size):
-        stage = stages[place[row]]
-        stage_job[row] = stage.job
-        unfinished[row] = stage.finished_tasks < stage.num_tasks
     messages = _messages(jobs, len(stages), profiles, place)
 
     low, high = np.empty(place.size, np.int32), np.empty(place.size, np.int32)
@@ -253,17 +248,17 @@ def _check(jobs, stages, classes, offer, rule_limits, rule_away, profiles):
 
 
 @inner(arrays=True)
-def _places(stages, finished_stages):
-    """Places of the stages that are in the graph, int32 [S], ascending."""
-    size = 0
-    for stage in stages:
-        size += finished_stages or stage.finished_tasks < stage.num_tasks
-    place, row = np.empty(size, np.int32), 0
-    for number in range(len(stages)):
-        if finished_stages or stages[number].finished_tasks < stages[number].num_tasks:
-            place[row] = number
-            row += 1
-    return place
+def _rows(stages, finished_stages):
+    """Return the stages of the graph: places, ascending; jobs; and whether each is unfinished."""
+    most, size = len(stages), 0
+    place, job, unfinished = np.empty(most, np.int32), np.empty(most, np.int32), np.empty(most, np.bool_)
+    for number in range(most):
+        stage = stages[number]
+        is_unfinished = stage.finished_tasks < stage.num_tasks
+        if finished_stages or is_unfinished:
+            place[size], job[size], unfinished[size] = number, stage.job, is_unfinished
+            size += 1
+    return place[:size].copy(), job[:size].copy(), unfinished[:size].copy()
 
 
 @inner(arrays=True)
@@ -314,10 +309,10 @@ def _limit(stages, offer, work, spec, place, masked, can_wait, low, high):
         masked: bool [number of stages]; stages that must not be chosen.
         can_wait: whether leaving the executors idle is a choice.
     """
-    num_answers = 0
+    num_answers, of_stage = 0, spec.limit_kind == STAGE
     for row in range(place.size):
         stage = stages[place[row]]
-        lowest = stage.running_executors if spec.limit_kind == STAGE else work[stage.job].held
+        lowest = stage.running_executors if of_stage else work[stage.job].held
         low[row] = high[row] = lowest
         if stage.schedulable == 0 or masked[place[row]]:
             continue
@@ -326,10 +321,10 @@ def _limit(stages, offer, work, spec, place, masked, can_wait, low, high):
         )
         if spec.limit_kind == OUTPUTS:
             highest = min(highest, spec.num_limits)
-        high[row] = max(highest, lowest)
-        low[row] -= can_wait and highest > lowest
-        num_limits = high[row] - low[row]
-        num_answers += min(num_limits, 1) if spec.limit_kind == NONE else num_limits
+        if highest > lowest:
+            high[row] = highest
+            low[row] -= can_wait
+            num_answers += 1 if spec.limit_kind == NONE else high[row] - low[row]
     return num_answers
 
 

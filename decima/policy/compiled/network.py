@@ -308,14 +308,14 @@ def _embed_jobs(graphs, graph, network, buffers):
 @inner(arrays=True)
 def _score_stages(graphs, graph, network, buffers):
     """Fill in the scores of the stages of the graph that may be chosen."""
-    stages = slice(graphs.first_stage[graph], graphs.first_stage[graph + 1])
-    rows = np.flatnonzero(graphs.high[stages] > graphs.low[stages])
+    first, end = graphs.first_stage[graph], graphs.first_stage[graph + 1]
+    rows = np.flatnonzero(graphs.high[first:end] > graphs.low[first:end])
     _describe_stages(graphs, graph, rows, network, buffers)
     apply_part(network, STAGE_HEAD, buffers.x, rows.size, buffers.result, buffers.between)
     for k in range(rows.size):
         score = buffers.result[k, 0]
         if network.rule_weight:
-            score += network.rule_weight * graphs.features[stages][rows[k], network.rule_column]
+            score += network.rule_weight * graphs.features[first + rows[k], network.rule_column]
         buffers.score[rows[k]] = score
 
 
