@@ -38,6 +38,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.fixture(scope="session")
+def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that all workers of this run of the tests share; a lock beside a file makes it once."""
+    own = tmp_path_factory.getbasetemp()
+    return own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+
+
+@pytest.fixture(scope="session")
 def shared() -> Callable[[str], Path]:
     """``shared("tpch")`` is a path under the shared data; the test is skipped where it is absent."""
 

@@ -1,4 +1,4 @@
-"""How fast the neural scheduler decides and learns, in CPU time on one core.
+"""How fast the neural scheduler decides and learns, in CPU time on one core, beside products of matrices.
 
 Run alone: ``pytest -n 0 -m benchmark -s tests/benchmarks``.
 
@@ -31,6 +31,7 @@ from decima.policy.shipped import SHIPPED
 from decima.policy.threads import one_thread
 from decima.schedulers import WeightedFair
 from simulator import Cluster, ClusterConfig, Observation
+from tests.benchmarks.yardstick import product_s
 from workloads import JobProfile, JobSequence, batch_arrivals, load_tpch, poisson_arrivals
 from workloads.sources.tpch_measured import embedded_tpch
 
@@ -107,16 +108,16 @@ def deciding_ms(policy: Policy, sequence: JobSequence, live: range) -> tuple[flo
 
 
 @pytest.mark.parametrize(
-    ("num_jobs", "live", "most_ms"), [(20, range(12, 21), 0.7), (200, range(190, 201), 3.0)]
+    ("num_jobs", "live", "most"), [(20, range(12, 21), 2.1), (200, range(190, 201), 9.0)]
 )
 def test_a_decision(
-    policy: Policy, profiles: tuple[JobProfile, ...], num_jobs: int, live: range, most_ms: float
+    policy: Policy, profiles: tuple[JobProfile, ...], num_jobs: int, live: range, most: float
 ) -> None:
     sequence = batch_arrivals(profiles, num_jobs, seed=1)
     results = [deciding_ms(policy, sequence, live) for _ in range(REPEATS)]
     best, stages = min(results)
     print(f"\n{best:.3f} ms per decision, {stages:.0f} unfinished stages", end="")
-    assert best <= most_ms
+    assert best <= most * 1000 * product_s()
 
 
 def deciding_s(scheduler: NeuralScheduler, observation: Observation, times: int = 20) -> float:
@@ -179,7 +180,7 @@ def test_lock_step(policy: Policy, profiles: tuple[JobProfile, ...]) -> None:
             f"{len(samples)} samples, {np.diff(samples.graphs.first_stage).mean():.0f} unfinished stages",
             end="",
         )
-    assert min(results) <= 0.2
+    assert min(results) <= 0.6 * 1000 * product_s()
     assert min(ratios) <= 0.9
 
 
@@ -229,4 +230,4 @@ def test_an_iteration_of_training(policy: Policy, profiles: tuple[JobProfile, ..
             f"{1000 * (done - started) / len(samples):.3f} per sample; {len(samples)} samples",
             end="",
         )
-    assert min(results) <= 1.0
+    assert min(results) <= 3 * 1000 * product_s()

@@ -1,4 +1,4 @@
-"""How fast the grid is, in CPU time on one core.
+"""How fast the grid is, in CPU time on one core, beside SimPy.
 
 Run alone: ``pytest -n 0 -m benchmark -s tests/benchmarks/test_grid_speed.py``.
 """
@@ -12,11 +12,14 @@ import pytest
 
 from decima.schedulers.grid import ShortestJobFirst
 from simulator.grid import DEEPRM, Grid, GridConfig
+from tests.benchmarks.yardstick import callback_s
 from workloads.grid_jobs import DISTRIBUTIONS, draw_jobs
 
 pytestmark = pytest.mark.benchmark
 
-#: Load -> steps that the public code does in a second, with shortest job first and the picture.
+#: Load -> steps that the public code does in a second, with shortest job first and the picture, on a machine where
+#: SimPy handles so many callbacks in a second.
+CALLBACKS = 1_250_000
 PUBLIC = {0.70: 44_000, 1.29: 28_000, 1.84: 22_000}
 
 
@@ -39,4 +42,4 @@ def test_steps_are_ten_times_those_of_the_public_code(load: float) -> None:
     step_rate(grid)  # compiles, or loads what was compiled
     rates = sorted(step_rate(grid) for _ in range(5))
     print(f"\n{load:.0%}: {rates[2]:,.0f} steps/s, {rates[2] / PUBLIC[load]:.1f} times", end="")
-    assert rates[2] >= 10 * PUBLIC[load]
+    assert rates[2] * callback_s() >= 10 * PUBLIC[load] / CALLBACKS

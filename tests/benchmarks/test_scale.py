@@ -1,8 +1,8 @@
 """What a task and a decision cost on clusters of thousands of executors, in CPU time.
 
 Jobs are drawn from Alibaba's trace, with repetition, and arrive at its rhythm, so many times as fast as the cluster is
-larger than 3,000 executors. What is asserted has been reached, with room for a busy machine; the aims are 2 us a task
-on either cluster, and 3 ms a decision. Run alone: ``pytest -n 0 -m benchmark -s tests/benchmarks``.
+larger than 3,000 executors. What is asserted is measured by SimPy's callbacks and by products of matrices, see
+``yardstick``. Run alone: ``pytest -n 0 -m benchmark -s tests/benchmarks``.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from decima.schedulers import Fair
 from simulator import TRACE, Cluster, ClusterConfig, run_episode
 from simulator.cluster.config import parse_classes
 from tests.benchmarks.memory import measure_memory
+from tests.benchmarks.yardstick import callback_s, product_s
 from workloads import JobSequence, trace_arrivals
 from workloads.sources.alibaba import read_alibaba
 
@@ -49,8 +50,8 @@ def cluster_of(times: int, hours: float) -> ClusterConfig:
     )
 
 
-def task_us(trace: JobSequence, times: int, hours: float) -> float:
-    """CPU time of a task that was started within so many hours, microseconds; everything included."""
+def task_cost(trace: JobSequence, times: int, hours: float) -> float:
+    """CPU time of a task that was started within so many hours, in SimPy's callbacks; everything included."""
     taken_gb = measure_memory()
     started = time.process_time()
     record = run_episode(cluster_of(times, hours), enlarged(trace, times), Fair())
@@ -63,17 +64,17 @@ def task_us(trace: JobSequence, times: int, hours: float) -> float:
         end="",
     )
     assert memory_gb < 8
-    return 1e6 * spent / tasks
+    return spent / tasks / callback_s()
 
 
 def test_a_task_on_three_thousand_executors(trace: JobSequence) -> None:
-    task_us(trace, 1, 1.0)  # compiles, or loads what was compiled
-    assert task_us(trace, 1, 200.0) < 3
+    task_cost(trace, 1, 1.0)  # compiles, or loads what was compiled
+    assert task_cost(trace, 1, 200.0) < 4
 
 
 def test_a_task_on_thirty_thousand_executors(trace: JobSequence) -> None:
     """The first hour, in which there is a decision for every 16 tasks."""
-    assert task_us(trace, 10, 1.0) < 20
+    assert task_cost(trace, 10, 1.0) < 25
 
 
 def test_a_decision_of_the_learned_policy_among_three_hundred_jobs(trace: JobSequence) -> None:
@@ -89,5 +90,9 @@ def test_a_decision_of_the_learned_policy_among_three_hundred_jobs(trace: JobSeq
                 decima.decide(observation)
                 times.append(1000 * (time.process_time() - started))
             cluster.decide(fair.decide(observation) if observation.num_schedulable else None)
-    print(f"\n{np.median(times):.2f} ms a decision with {len(observation.jobs)} live jobs", end="")
-    assert np.median(times) <= 6
+        products = np.median(times) / (1000 * product_s())
+    print(
+        f"\n{np.median(times):.2f} ms a decision with {len(observation.jobs)} live jobs, {products:.1f} products",
+        end="",
+    )
+    assert products <= 18

@@ -1,4 +1,4 @@
-"""How long a live Spark waits for an answer: from a question on its way to the answer read, over the socket."""
+"""What an answer costs over the socket, in CPU time beside products of matrices; and how long a live Spark waits."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 from decima.registry import make_scheduler
 from decima.service.protocol import State
 from decima.service.service import Connected, Service, Watcher
+from tests.benchmarks.yardstick import product_s
 from tests.decima.service.serving import Client, a_job, a_stage, a_state, executors, serving
 
 pytestmark = pytest.mark.benchmark
@@ -44,7 +45,7 @@ def question(seq: int) -> State:
     )
 
 
-def test_a_decision_comes_within_two_milliseconds() -> None:
+def test_a_decision_takes_as_long_as_some_products() -> None:
     part = PolicyPart()
     took_ms = []
     with (
@@ -52,17 +53,21 @@ def test_a_decision_comes_within_two_milliseconds() -> None:
         Client(where) as client,
     ):
         for seq in range(QUESTIONS):
+            if seq == WARM:
+                warm_s = time.process_time()
             line = question(seq).model_dump_json().encode() + b"\n"
             start_s = time.perf_counter()
             client.socket.sendall(line)
             client.read_line()
             took_ms.append((time.perf_counter() - start_s) * 1000)
             time.sleep(0.002)
+        cpu_ms = 1000 * (time.process_time() - warm_s) / (QUESTIONS - WARM)
     p50, p99 = np.percentile(took_ms[WARM:], (50, 99))
     policy = float(np.median(part.policy_ms[WARM:]))
+    unit_ms = 1000 * product_s()
     print(
-        f"\n{JOBS} jobs, {len(line)} bytes: p50 {p50:.2f} ms, p99 {p99:.2f} ms, of which the policy {policy:.2f} ms"
+        f"\n{JOBS} jobs, {len(line)} bytes: p50 {p50:.2f} ms, p99 {p99:.2f} ms; CPU {cpu_ms:.2f} ms on both sides, the "
+        f"policy {policy:.2f} ms, a product {unit_ms:.2f} ms"
     )
-    assert p50 < 2
-    assert p99 < 20
-    assert policy < 0.3
+    assert cpu_ms < 9 * unit_ms
+    assert policy < 1.2 * unit_ms

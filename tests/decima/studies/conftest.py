@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from filelock import FileLock
 
-from decima.studies.study import Study
+from decima.studies.study import Study, Variant
 from workloads import read_workload
 
 PROFILES = {
@@ -36,10 +37,21 @@ def _short_streams(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("decima.studies.study.LOAD_JOBS", 200)
 
 
+class SharedStudy(Study):
+    """A study whose policies are trained by one process at a time."""
+
+    def train(self, *variants: Variant) -> dict[str, str]:
+        """Train the policies, unless another process has."""
+        with FileLock(self.policies.with_suffix(".lock")):
+            return super().train(*variants)
+
+
 @pytest.fixture(scope="session")
-def workload_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    file = tmp_path_factory.mktemp("workload") / "tiny.json"
-    file.write_text(json.dumps({"format": "decima-workload", "version": 1, "profiles": PROFILES}))
+def workload_file(run_folder: Path) -> Path:
+    file = run_folder / "tiny.json"
+    with FileLock(file.with_suffix(".lock")):
+        if not file.exists():
+            file.write_text(json.dumps({"format": "decima-workload", "version": 1, "profiles": PROFILES}))
     return file
 
 
@@ -57,7 +69,7 @@ def make_study(workload_file: Path) -> Callable[..., Study]:
     """``make_study(policies, **others)``: 2 experiments of 4 jobs on 5 executors, a few iterations."""
 
     def make(policies: Path, **others: Any) -> Study:
-        return Study(
+        return SharedStudy(
             **{
                 "workload": read_workload(workload_file),
                 "source": {"file": str(workload_file)},
@@ -74,6 +86,8 @@ def make_study(workload_file: Path) -> Callable[..., Study]:
 
 
 @pytest.fixture(scope="session")
-def study(make_study: Callable[..., Study], tmp_path_factory: pytest.TempPathFactory) -> Study:
-    """One whose policies are shared by all tests of a process, as by the studies."""
-    return make_study(tmp_path_factory.mktemp("policies"))
+def study(make_study: Callable[..., Study], run_folder: Path) -> Study:
+    """One whose policies are shared by all tests, as by the studies: each is trained once."""
+    policies = run_folder / "policies"
+    policies.mkdir(exist_ok=True)
+    return make_study(policies)
