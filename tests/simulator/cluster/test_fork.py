@@ -204,6 +204,16 @@ def test_a_running_task_may_take_all_durations_that_are_longer_than_it_has_run(e
 
 
 @BOTH
+def test_a_fork_of_a_fork_keeps_what_was_drawn_for_running_tasks(engine: type[Cluster]) -> None:
+    cluster = running(engine, TaskDurations.sampled([10.0, 20.0, 30.0, 40.0, 50.0]))
+    first = [cluster.fork(futures) for futures in range(10)]
+    second = [fork.fork() for fork in first]
+    finished = [finish_ms(fork) for fork in first]
+    assert len(set(finished)) > 1
+    assert [finish_ms(fork) for fork in second] == finished
+
+
+@BOTH
 def test_how_long_a_task_has_run_tells_of_which_level_it_is(engine: type[Cluster]) -> None:
     """The second task is of level 1 or 3 with equal chances; half of the tasks of level 1 would be over."""
     table = {1: [10.0, 50.0], 3: [30.0]}
