@@ -179,6 +179,10 @@ def join(parts: Sequence[Episodes], jobs: JobSets) -> Episodes:
 
 def _join(parts: Sequence[Seen], sizes: Sequence[int], length: int) -> Seen:
     """Join what parts of ``sizes`` episodes saw, step by step."""
+    if (
+        len(parts) == 1 and parts[0].pictures.flags.writeable
+    ):  # Ray's arrays are not, and PyTorch wants them to be
+        return parts[0]
     step = np.concatenate([np.repeat(np.arange(len(part.counts)), part.counts) for part in parts])
     order = np.argsort(step, kind="stable")
     episode = [part.episode + offset for part, offset in zip(parts, np.cumsum([0, *sizes]), strict=False)]
