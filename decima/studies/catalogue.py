@@ -70,10 +70,8 @@ CHECKPOINT = Option(
 BUSY = "Share of the time that executors are to be busy"
 LOAD = Option("--load", "share", f"{BUSY}; sets the time between arrivals.", 0.85)
 #: Of section 7.3 of the Decima paper, either workload.
-PACKING_INTERVAL = Option("--interval", "above 0", "Mean seconds between TPC-H jobs.", 4.0, "interval_s")
-PACKING_WINDOW = Option(
-    "--window", "above 0", "Seconds of a trace that are an experiment.", 6480.0, "window_s"
-)
+INTERVAL = Option("--interval", "above 0", "Mean seconds between TPC-H jobs.", 4.0, "interval_s")
+WINDOW = Option("--window", "above 0", "Seconds of a trace that are an experiment.", 6480.0, "window_s")
 #: Executors of section 7.3.
 FOUR_SIZES = "50x0.25,50x0.5,50x0.75,50x1"
 #: Sequences in each cell of ``grid`` at full size.
@@ -181,21 +179,21 @@ STUDIES: dict[str, Entry] = {
 
         Windows of the trace that --workload names, on executors of four sizes, with Graphene*, Graphene, Tetris and
         weighted fair sharing tuned in each experiment (Decima, Figure 11a). About 5 minutes with the policy that
-        ships; to train one takes about 50 minutes of CPU time.""", (PACKING_WINDOW, CHECKPOINT, *CLASSES)),
+        ships; to train one takes about 50 minutes of CPU time.""", (WINDOW, CHECKPOINT, *CLASSES)),
     "fig11b": Entry("fig11:fig11b", """Compare Decima with schedulers that pack, on TPC-H jobs.
 
         Streams of 200 jobs whose stages need memory drawn from (0, 1], on executors of four sizes, with Graphene*,
         Graphene, Tetris and weighted fair sharing tuned in each experiment (Decima, Figure 11b). To train a policy,
-        where none that ships fits, takes about 50 minutes of CPU time.""", (PACKING_INTERVAL, CHECKPOINT, *CLASSES)),
+        where none that ships fits, takes about 50 minutes of CPU time.""", (INTERVAL, CHECKPOINT, *CLASSES)),
     "fig12": Entry("fig12:fig12", """Show which jobs Decima completes faster than Graphene*, and on which executors.
 
         By the jobs' total work (Decima, Figures 12 and 20), on TPC-H jobs or a trace. fig20 is the same command. To
         train a policy, where none that ships fits, takes about 50 minutes of CPU time.""",
-        (PACKING_INTERVAL, PACKING_WINDOW, CHECKPOINT, *CLASSES)),
+        (INTERVAL, WINDOW, CHECKPOINT, *CLASSES)),
     "fig19": Entry("fig19:fig19", """Show jobs, executors and memory over time, with Decima and with Graphene*.
 
         Of the first experiment (Decima, Figure 19), on TPC-H jobs or a trace. To train a policy, where none that ships
-        fits, takes about 50 minutes of CPU time.""", (PACKING_INTERVAL, PACKING_WINDOW, CHECKPOINT, *CLASSES)),
+        fits, takes about 50 minutes of CPU time.""", (INTERVAL, WINDOW, CHECKPOINT, *CLASSES)),
     "table3": Entry(
         "table3:table3",
         """Measure how a policy generalises to more jobs and more executors than in its training.

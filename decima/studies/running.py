@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from decima.learning.config import Progress
@@ -35,11 +35,10 @@ def run_study(
         Tables, notes, JSON and pictures.
     """
     entry, left = STUDIES[name], dict(values)
-    setup: Any
+    setups = {"cluster": Study.of_options, "grid": GridStudy.of_options}
     if entry.setup == "part":
-        setup = Part(tell, frozenset(given))
+        setup: Any = Part(tell, frozenset(given))
     else:
-        make = Study.of_options if entry.setup == "cluster" else GridStudy.of_options
-        setup = make(left, command=command, tell=tell)
-    find: Callable[..., Outcome] = entry.function
-    return find(setup, **left).shown(command)
+        setup = setups[entry.setup](left, command=command, tell=tell)
+    found: Outcome = entry.function(setup, **left)
+    return found.shown(command)

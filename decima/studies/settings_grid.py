@@ -215,10 +215,9 @@ def workloads(profiles: Path | None = None, trace: Path | None = None) -> dict[S
     Raises:
         WorkloadError: one of them is malformed.
     """
-    random = open_workload(SYNTHETIC)
     found: dict[Source, Workload] = {
         "embedded": open_workload(EMBEDDED),
-        "random": random,
+        "random": (random := open_workload(SYNTHETIC)),
         "short": Workload(with_typical_task(random.profiles, SHORT_MS), None, "random DAGs of short tasks"),
     }
     if profiles is not None:
