@@ -124,6 +124,17 @@ def test_unwanted_executors_of_all_classes_count() -> None:
     assert rule.limits[0] == int(may_have * used_well * 20 / 40)
 
 
+def test_work_of_less_than_a_millisecond_counts_as_a_millisecond() -> None:
+    """Forty tasks of 0.4 ms together: the job may have 0.4 of what it would have otherwise."""
+    config = ClusterConfig(80, moving_delay_ms=DELAY_MS)
+    profile = job(stage(40, 0.01))
+    cluster, scheduler = asked(config, jobs(profile))
+    rule = scheduler.ask(cluster.observe())
+    used_well = useful_executors(profile, config, rule.price)
+    may_have = USED_WELL + UNWANTED * (max(80 - used_well, 0) / 80) ** 2
+    assert rule.limits[0] == int(max(may_have * used_well * 0.4, 1))
+
+
 def test_the_shortest_jobs_come_first() -> None:
     config = ClusterConfig(8, moving_delay_ms=0)
     cluster, scheduler = asked(config, jobs(job(stage(50, 1000)), job(stage(40, 1000)), job(stage(45, 1000))))
