@@ -1,4 +1,4 @@
-"""The plan of rooms, held against the imports: one road, no circle, short chains."""
+"""The plan of packages, held against the imports: one direction, no cycle, short chains."""
 
 from __future__ import annotations
 
