@@ -151,10 +151,10 @@ def _named(stage: tuple[int, int] | None) -> str:
 def _messages(
     profiles: Sequence[JobProfile], paths: Sequence[Sequence[Sequence[tuple[int, int]]]]
 ) -> dict[JobProfile, NDArray[np.int32]]:
-    """Who hears from whom and when, as ``Featurizer`` wants it.
+    """Return the messages of each profile: sender, receiver and step, in the form of ``Featurizer``.
 
-    In deep DAGs that depended on where the published code's stages lay in memory: there it is taken from the
-    recording. Everywhere else it follows from the DAG.
+    In deep DAGs the published code's messages depended on memory addresses of stages: there they are taken from the
+    recording. Otherwise they follow from the DAG.
     """
     if len(paths) != len(profiles):
         raise RecordingError(f"msg_paths: {len(profiles)} jobs, recorded {len(paths)}")

@@ -27,7 +27,7 @@ class SchedulingError(DecimaError, RuntimeError):
 
 
 class BaseCluster(ABC):
-    """One episode: a cluster, a sequence of jobs, and whoever decides.
+    """One episode: a cluster and a sequence of jobs; the caller decides.
 
     Call :meth:`observe` and :meth:`decide` in turn until :attr:`done`; ``run_episode`` does so.
 
@@ -41,8 +41,8 @@ class BaseCluster(ABC):
 
     clock: simpy.Environment
 
-    #: Whoever decides gives the executors that a job offers to the job's next stages, as ``Observation.next_stage`` has
-    #: them, as many as they can use. Then it need not be asked about them; what happens is the same.
+    #: Set by a caller that always gives the executors that a job offers to the job's next stages, in the order of
+    #: ``Observation.next_stage``, as many as they can use. The cluster then takes these decisions itself.
     keeps_executors = False
 
     def __init__(self, config: ClusterConfig, sequence: JobSequence):

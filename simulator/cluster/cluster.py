@@ -208,7 +208,7 @@ class Cluster(BaseCluster):
             self._done = True
             return
         if self.config.semantics.offer_idle_executors and not self._last_call:
-            # Whoever left everything idle is asked once more before the cluster stands still for ever.
+            # All executors are idle: they are offered once more before the cluster stands still for ever.
             self._last_call = True
             self._offer_next()
             if not self._last_call:
@@ -235,13 +235,13 @@ class Cluster(BaseCluster):
             self._stay()
 
     def _stay(self) -> None:
-        """Executors of the round that was just opened stay with their job, where nobody needs to be asked."""
+        """Let executors of the new round stay with their job, under a scheduler that keeps them there."""
         if self._offered and self.keeps_executors:
             self._offered, decisions = engine.stay(self._memory, self._turn, self._offered, self.clock.now)
             self._count(decisions)
 
     def _count(self, decisions: int) -> None:
-        """So many decisions were taken that nobody needed to be asked for."""
+        """Count decisions that the engine took on the scheduler's behalf."""
         if decisions:
             self._num_decisions += decisions
             self._last_call = False

@@ -66,7 +66,7 @@ class Semantics:
     """The places where the Decima paper and its published simulator differ, one switch each.
 
     The defaults are the paper's; ``DECIMA_SIM`` is the published simulator's; ``TRACE`` is for stages of long tasks;
-    ``SPARK`` is for what Spark does inside one application where nobody else is in charge.
+    ``SPARK`` is for Spark's own scheduling inside one application.
     """
 
     offer_idle_executors: bool = True

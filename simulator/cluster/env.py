@@ -165,7 +165,7 @@ class ClusterEnv(gymnasium.Env[Any, NDArray[np.int64]]):
 
     @property
     def cluster(self) -> BaseCluster:
-        """The cluster of this episode, to look at; whoever decides there leaves the environment behind.
+        """The cluster of this episode, for inspection only: the environment does not notice decisions made on it.
 
         Raises:
             ResetNeeded: there has been no episode yet.

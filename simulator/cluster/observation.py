@@ -1,7 +1,7 @@
-"""What a scheduler may see when it is asked: rows about the live jobs, their stages and the classes of executors.
+"""Observation of a scheduler: rows of the live jobs, their stages and the executor classes.
 
-Rows have their names here and nowhere else; compiled code reads them by the same names. A simulator fills them, and so
-can whoever watches a real cluster. Nothing tells of jobs that have not arrived.
+This module defines the columns; compiled code reads them by the same names. A simulator fills the rows, or a service
+that watches a real cluster. They have no information on jobs that have not arrived.
 """
 
 from __future__ import annotations

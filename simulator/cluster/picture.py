@@ -1,4 +1,4 @@
-"""What the executors of an episode do, as a picture; matplotlib is imported when somebody asks for one."""
+"""Picture of the executors of an episode; matplotlib is imported when the first picture is drawn."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What happened in an episode: every task run, every job, every executor move, as arrays and pandas tables.
+"""Record of an episode: task runs, jobs and executor moves, as arrays and pandas tables.
 
-Times stay in milliseconds (``*_ms``) in every array and column; whoever shows them to people converts.
+Times are milliseconds (``*_ms``) in every array and column; tables and pictures convert them to seconds.
 """
 
 from __future__ import annotations

@@ -313,7 +313,7 @@ class ReferenceCluster(BaseCluster):
             elif not self._live:
                 self._done = True
             elif self.config.semantics.offer_idle_executors and not self._last_call:
-                # Whoever left everything idle is asked once more before the cluster stands still for ever.
+                # All executors are idle: they are offered once more before the cluster stands still for ever.
                 self._last_call = True
                 self._offer([])
             elif self._has_end:

@@ -1,7 +1,7 @@
 """Trained policies that ship with the package, and which of them fits a workload.
 
 Policy ``NAME`` is the file ``NAME.npz`` beside this one, as ``decima train`` writes it and ``decima.policy.files``
-reads it. What is not there is refused by whoever needs it. This module imports nothing that takes long.
+reads it. A missing file is refused where it is needed. This module imports nothing that takes long.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 
 __all__ = ["SHIPPED", "default_policies", "specialists"]
 
-#: Each is meant only where all is as in its training.
+#: Specialists: for evaluation settings inside their own training distribution only.
 _SPECIALISTS = ("tpch-batch", "tpch-stream", "embedded-batch", "embedded-stream")
 
 #: Name -> file. The first is for clusters of many sizes and moving delays, batches and streams of TPC-H and of random
@@ -25,12 +25,12 @@ SHIPPED: dict[str, Path] = {
 
 
 def default_policies(num_classes: int = 1) -> tuple[str, ...]:
-    """The names of those that may be meant where nobody names one, for so many classes of executors, and are there."""
+    """Return the names of the default policies for a number of executor classes, of those whose file exists."""
     return _there(("general",) if num_classes == 1 else ("packing-tpch", "packing-trace"))
 
 
 def specialists() -> tuple[str, ...]:
-    """The names of those that are meant only where all is as in their training, and are there."""
+    """Return the names of the specialists whose file exists."""
     return _there(_SPECIALISTS)
 
 

@@ -1,4 +1,4 @@
-"""Compiled: how the live jobs of a model go on, if tasks take their mean time and nobody else arrives.
+"""Compiled: how the live jobs of a model go on, if tasks take their mean time and no job arrives.
 
 A rule decides, that of ``ProfiledSrpt``. Where a stage has many rounds of tasks left, a crew takes several at once.
 """
@@ -376,7 +376,7 @@ def _interrupt(model, place):
 
 @inner
 def _unclaim(model, number):
-    """Whoever waits in a job for one of its stages claims it only while the others are told where to go."""
+    """Remove the claims of executors that wait in a job, which hold only during a round of decisions."""
     job = model.jobs[number]
     for place in range(job.first_stage, job.end_stage):
         stage = model.stages[place]

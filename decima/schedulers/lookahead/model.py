@@ -69,7 +69,7 @@ JOB = _record(
     next_stage=np.int64,  # -1 if none
     stale=np.int64,  # 1 if `next_stage` must be looked for
     work_ms=np.float64,  # of tasks that have not started
-    unclaimed_ms=np.float64,  # of these, of those that nobody is on the way to
+    unclaimed_ms=np.float64,  # of these, of tasks without an executor on its way
 )
 
 STAGE = _record(
@@ -79,7 +79,7 @@ STAGE = _record(
     running=np.int64,  # executors
     unfinished=np.int64,  # tasks
     open_parents=np.int64,  # that are not complete
-    unsaturated_parents=np.int64,  # that have tasks nobody has claimed
+    unsaturated_parents=np.int64,  # parents that have unclaimed tasks
     turn=np.int64,  # in which it was chosen last; once in each
     rank=np.int64,  # in which order stages became ready; -1 if it is not
     first_child=np.int64,

@@ -368,7 +368,7 @@ def next_free_executors(memory, place, stays, now):
     decisions = 0
     first_kind = place % num_classes
     wanted = np.empty(num_classes, dtype=np.bool_)
-    # Most often nobody is wanted, and the live jobs are many.
+    # Most often no executor is wanted, and the live jobs are many.
     if not executors.find_wanted(state, wanted):
         return np.empty(0, dtype=np.int64), 0, -1, place, decisions
     for number in range(place // num_classes, 1 + state.cluster[0].num_live):

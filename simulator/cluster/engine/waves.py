@@ -209,7 +209,7 @@ def _earliest(crew, groups, open_ms, seats_left):
 
 @inner(arrays=True)
 def _advance(crew, groups, now, open_ms, rest_ms, left, seats_left):
-    """Let all who are in step do whole rounds of tasks while nobody else comes; returns the number of tasks."""
+    """Let executors in step run whole rounds of tasks until others arrive; returns the number of tasks."""
     in_step, until_ms = 0, math.inf
     for place in range(groups):
         if crew[place].begun and crew[place].free_ms <= now + rest_ms:
