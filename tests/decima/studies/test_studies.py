@@ -400,6 +400,9 @@ def test_a_study(name: str, places: dict[str, Path], tmp_path: Path) -> None:
         for entry in condition["schedulers"].values():
             assert len(entry["per_seed"]["mean_jct_s"]) == len(condition["seeds"])
             assert entry["mean_jct_s"] > 0
+    runs = pd.DataFrame(content["runs"])
+    if {"condition", "slowdown", "mean_jct_s"} <= set(runs):  # on a cluster: no job is faster than alone
+        assert (runs.groupby(["condition", "scheduler"])["slowdown"].mean().dropna() >= 0.95).all()
     check(Found(result.stdout, content))
     if name in AGAIN:
         aside = ["--out", str(pictures)]
