@@ -300,7 +300,7 @@ from decima.evaluation.comparison import Comparison
 
 run = Comparison.run
 
-def talk(comparison, processes, on_step):
+def talk(comparison, processes, on_step, *others):
     told = []
 
     def step(*steps):
@@ -309,7 +309,7 @@ def talk(comparison, processes, on_step):
             told.append(None)
             print("finished", flush=True)
 
-    run(comparison, processes, step)
+    run(comparison, processes, step, *others)
 
 if __name__ == "__main__":
     Comparison.run = talk
