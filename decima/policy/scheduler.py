@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,9 +29,6 @@ from simulator.cluster.observation import Decision, Observation, PerJob
 from workloads.arrivals import RandomStream, random_stream
 from workloads.job import JobProfile
 
-if TYPE_CHECKING:
-    from decima.policy.policy import Policy
-
 __all__ = ["Actor", "Choices", "Featurizer", "NeuralScheduler"]
 
 #: Cost exponents of executors in ``thrifty_executors`` and ``fast_executors``.
@@ -45,6 +42,17 @@ WORTH_WAITING, WORTH_LEAVING, WORTH_MOVING = 8.0, 8.0, 3.0
 RULES: dict[str, type[PricedSrpt] | type[PackedSrpt]] = {"priced-srpt": PricedSrpt, "packed-srpt": PackedSrpt}
 #: Per-profile cache: messages, and useful executors at each of ``COST_EXPONENTS`` (0 if no feature asks for them).
 _Known = tuple[NDArray[np.int32], list[int]]
+
+
+class Network(Protocol):
+    """A network that decides: ``Actor``, or ``decima.policy.policy.Policy`` with gradients."""
+
+    config: PolicyConfig
+
+    def act(
+        self, graphs: Graphs, uniforms: NDArray[np.float64] | None = None, guard: Guard = NO_GUARD
+    ) -> Choices:
+        """Decide in each observation, see ``Actor.act``."""
 
 
 class NeuralScheduler:
@@ -65,7 +73,7 @@ class NeuralScheduler:
 
     learned = True
 
-    def __init__(self, policy: Actor | Policy, sample_seed: int | None = None, guard: bool = True) -> None:
+    def __init__(self, policy: Network, sample_seed: int | None = None, guard: bool = True) -> None:
         self.policy = policy
         self.sample_seed = sample_seed
         self._featurizer = Featurizer(policy.config, guard=guard)
