@@ -1,0 +1,32 @@
+"""Settings of a policy: their bounds."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import ValidationError
+
+from decima.policy.config import PolicyConfig
+from decima.policy.scheduler import NeuralScheduler
+
+FEATURES = {"stage_features": [{"name": "unclaimed_tasks"}]}
+
+
+@pytest.mark.parametrize(
+    ("name", "largest", "too_much"),
+    [
+        ("hidden", (4,) * 8, (4,) * 9),
+        ("head_hidden", (4,) * 8, (4,) * 9),
+        ("num_limits", 10_000, 10_001),
+        ("num_limits", 1, 0),
+        ("limit_scale", 1e-3, 0.0),
+    ],
+)
+def test_bounds_of_settings(name: str, largest: object, too_much: object) -> None:
+    assert getattr(PolicyConfig.model_validate({**FEATURES, name: largest}), name) == largest
+    with pytest.raises(ValidationError, match=name):
+        PolicyConfig.model_validate({**FEATURES, name: too_much})
+
+
+def test_a_network_is_a_learned_scheduler() -> None:
+    """So it is never the best heuristic of a comparison."""
+    assert NeuralScheduler.learned
