@@ -255,7 +255,7 @@ class Observation:
 
 
 class PerJob(Generic[_Whole]):
-    """What follows from the profiles of the live jobs: worked out once a profile, put together when others are live.
+    """Value derived from the profiles of the live jobs: computed once per profile, joined when the live jobs change.
 
     Call it with each observation of a cluster.
 

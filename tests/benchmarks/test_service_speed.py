@@ -1,4 +1,4 @@
-"""What an answer costs over the socket, in CPU time beside products of matrices; and how long a live Spark waits."""
+"""CPU time of an answer over the socket, relative to matrix products; and the time that a live Spark waits."""
 
 from __future__ import annotations
 

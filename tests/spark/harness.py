@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from decima.service.live_spark import LEAN, LOGGING
 from decima.service.plugin import JAR
@@ -175,26 +176,19 @@ def application(folder: Path, address: str, master: str = "local[4]", **conf: An
     builder = SparkSession.builder.master(master).appName(folder.name)
     for name, value in settings.items():
         builder = builder.config(name, value)
-    environment = spark_environment()
-    before = {name: os.environ.get(name) for name in environment}
-    os.environ.update(environment)
     try:
-        spark = builder.getOrCreate()
-        try:
-            yield Sleeper(spark, folder)
-        finally:
-            spark.stop()
-            gateway = SparkContext._gateway
-            SparkContext._gateway = SparkContext._jvm = None
-            gateway.shutdown()
-            gateway.proc.stdin.close()
-            gateway.proc.wait(PATIENCE_S)
+        with mock.patch.dict(os.environ, spark_environment()):
+            spark = builder.getOrCreate()
+            try:
+                yield Sleeper(spark, folder)
+            finally:
+                spark.stop()
+                gateway = SparkContext._gateway
+                SparkContext._gateway = SparkContext._jvm = None
+                gateway.shutdown()
+                gateway.proc.stdin.close()
+                gateway.proc.wait(PATIENCE_S)
     finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
         shutil.rmtree(folder / "local", ignore_errors=True)
 
 

@@ -1,1 +1,1 @@
-"""What Spark's event logs and recordings tell: predictions of their runs, and of their jobs under other schedulers."""
+"""Predictions from Spark's event logs and recordings: of their own runs, and of their jobs under other schedulers."""

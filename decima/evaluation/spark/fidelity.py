@@ -54,7 +54,7 @@ PREDICTIONS = ("replay", "rerun", *VARIANTS, FROM_ALONE)
 
 @dataclass(frozen=True, eq=False)
 class Fidelity:
-    """What was measured and predicted. Times are ms; an unknown value is NaN.
+    """Measured and predicted times of runs, ms; an unknown value is NaN.
 
     Args:
         executors: of a query alone.

@@ -25,7 +25,7 @@ __all__ = ["Episodes", "Recorder", "Seen", "join", "roll_out", "roll_out_sets"]
 
 @dataclass(frozen=True, eq=False)
 class Seen:
-    """What episodes saw in S steps, n pictures in all, step by step.
+    """Observations and actions of episodes: n pictures in S steps, in the order of the steps.
 
     Attributes:
         counts: int64 [S]; number of pictures of each step.

@@ -209,11 +209,7 @@ def unused_memory(stage, own, classes):
 @feature("share")
 def covering_share(stage, offer, classes):
     """Share of the cluster's executors that the stage fits."""
-    share = 0.0
-    for kind in classes:
-        if covers(kind, stage):
-            share += kind.executors / max(float(offer.num_executors), 1.0)
-    return share
+    return _share_covering(stage, offer, classes)
 
 
 @feature("executors", 4)
@@ -309,11 +305,7 @@ def share_executors(offer, jobs):
 @feature("share")
 def larger_share(offer, own, classes):
     """Share of the cluster's executors that are at least as large as the offered ones."""
-    share = 0.0
-    for kind in classes:
-        if covers(kind, own):
-            share += kind.executors / max(float(offer.num_executors), 1.0)
-    return share
+    return _share_covering(own, offer, classes)
 
 
 @feature("1 or -1", signed=True)
@@ -336,6 +328,16 @@ def price(rule_price):
 def covers(kind, need):
     """Whether executors of a class are at least as large as a stage, or another class, demands."""
     return need.cpu <= kind.cpu and need.memory <= kind.memory
+
+
+@inner
+def _share_covering(need, offer, classes):
+    """Share of the cluster's executors whose class covers the demand of a stage, or of another class."""
+    share = 0.0
+    for kind in classes:
+        if covers(kind, need):
+            share += kind.executors / max(float(offer.num_executors), 1.0)
+    return share
 
 
 def _fill(level: str) -> Any:

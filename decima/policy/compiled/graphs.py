@@ -127,7 +127,7 @@ def _select(chosen, first, first_new, rows, out):
 
 
 class Profiles(NamedTuple):
-    """What follows from the profiles of the live jobs alone."""
+    """Values derived from the profiles of the J live jobs only: useful parallelism and messages."""
 
     useful: NDArray[np.float64]
     """[J, 2] executors that a job uses well alone; 0 where no feature asks for it."""
@@ -138,7 +138,7 @@ class Profiles(NamedTuple):
 
 
 class GraphSpec(NamedTuple):
-    """What a ``PolicyConfig`` says of graphs; features of stages come first, then features of jobs."""
+    """Settings of graphs from a ``PolicyConfig``; features of stages stand before features of jobs."""
 
     columns: NDArray[np.int64]
     """Number of each feature; ``features.CUSTOM`` for those that Python fills in."""

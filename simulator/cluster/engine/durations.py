@@ -140,7 +140,7 @@ def _count_longer(values, level, wave, warmup_ms, start_ms, now_ms):  # type: ig
 
 @inner
 def _longer(values, level, wave, warmup_ms, start_ms, now_ms, number):  # type: ignore[no-untyped-def]
-    """Of the durations of a level that end after ``now_ms``, the one with this number."""
+    """Return duration ``number``, ms, of those with which a running task of a level ends after ``now_ms``."""
     for place in range(level.first[wave], level.first[wave] + level.count[wave]):
         task_ms = values[place] + level.cold[wave] * warmup_ms
         if start_ms + task_ms > now_ms:

@@ -16,7 +16,7 @@ from workloads import write_workload
 
 @pytest.fixture(autouse=True)
 def _no_time_passes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What commands say of how far they are does not depend on how busy the machine is."""
+    """Stop the clock of progress messages, so that they do not depend on the load of the machine."""
     monkeypatch.setattr("decima.cli.console.time", SimpleNamespace(monotonic=lambda: 0.0))
 
 

@@ -114,7 +114,7 @@ def test_an_error_has_at_most_300_characters(
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    """Its time stands still until a test moves it."""
+    """Clock of progress messages; its time changes only when a test sets it."""
     clock = SimpleNamespace(now_s=1000.0)
     monkeypatch.setattr(console, "time", SimpleNamespace(monotonic=lambda: clock.now_s))
     return clock

@@ -1,4 +1,4 @@
-"""What options of commands take."""
+"""Accepted and refused values of command options."""
 
 from __future__ import annotations
 

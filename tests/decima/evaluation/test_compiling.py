@@ -1,4 +1,4 @@
-"""What schedulers need is compiled before episodes run, once."""
+"""Code of schedulers is compiled once, before episodes run."""
 
 from __future__ import annotations
 

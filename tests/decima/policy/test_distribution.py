@@ -1,4 +1,4 @@
-"""What a policy was trained on is measured as it is, and what is unlike it is told."""
+"""A training distribution is summarised correctly, and settings out of distribution are listed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all schedulers decide on small workloads equals what is recorded.
+"""Decisions of all schedulers on small workloads equal the recorded ones.
 
 The mean job completion time depends on each decision of an episode. Published figures depend on them too, so that a
 change is made on purpose. After such a change: ``python -m tests.decima.schedulers.test_decisions`` records it anew.

@@ -202,7 +202,9 @@ def shown(scheduler: DecidesStages, seed: int, count: int) -> Iterator[object]:
         seen = observation(np.random.default_rng((seed, number)))
         if seen.num_schedulable:
             scheduler.reset(seen.config)
-            yield scheduler.decide(seen)
+            decision = scheduler.decide(seen)
+            # Numbers of Python: plain Python gives some as NumPy's, which are shown otherwise.
+            yield None if decision is None else (int(decision.stage), int(decision.limit))
 
 
 def main(seed: int, count: int, names: list[str]) -> None:

@@ -28,19 +28,14 @@ from decima.studies.packing import (
 from simulator.cluster.config import ClusterConfig, ExecutorClass
 from tests.decima.cli.commands import assert_one_line_error
 from tests.decima.schedulers.graphene.examples import project
-from tests.decima.schedulers.graphene.test_psplib import TROUBLE
+from tests.decima.schedulers.graphene.test_psplib import write_projects
 from tests.decima.show.test_plots import difference
 from tests.simulator.cluster.build import job, jobs, stage
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """The trouble, and the same with more of the first resource; best makespans beside them."""
-    (tmp_path / "projects").mkdir()
-    (tmp_path / "projects" / "a.sm").write_text(TROUBLE)
-    (tmp_path / "projects" / "b.sm").write_text(TROUBLE.replace("   10    3", "   15    3"))
-    (tmp_path / "best.csv").write_text("instance,best,lower_bound\na,13,13\nb,12,12\nc,7,7\n")
-    return tmp_path / "projects"
+    return write_projects(tmp_path)
 
 
 def test_plans_are_compared_with_the_best_that_is_known(folder: Path) -> None:

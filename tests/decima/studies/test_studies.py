@@ -41,7 +41,7 @@ GRID = "--budget 0.002 --sets 3 --policies {policies}"
 
 
 class Found(NamedTuple):
-    """What a command printed, and its JSON."""
+    """Output of a command: its text and its JSON."""
 
     text: str
     content: Any

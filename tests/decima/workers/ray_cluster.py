@@ -1,4 +1,4 @@
-"""A Ray cluster of several nodes on this machine, which nobody else can reach."""
+"""A Ray cluster of several nodes on this machine, which other machines cannot reach."""
 
 from __future__ import annotations
 
@@ -15,11 +15,22 @@ from typing import Any
 
 import pytest
 
+from decima.workers.pool import WorkerError, make_workers
 from decima.workers.ray import LOOPBACK_ONLY, NOT_NICE, QUIET
 from tests.programs import PATIENCE_S, started
 
 #: For tests that start Ray, which takes about 10 s.
 NEEDS_RAY = pytest.mark.skipif(find_spec("ray") is None, reason="needs the extra ray")
+
+
+def check_that_silence_is_refused(by_name: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Check the refusal of an address at which no Ray listens, given by ``RAY_ADDRESS`` or as the workers' address."""
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))  # and does not listen
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        monkeypatch.setenv("RAY_ADDRESS", address)
+        with pytest.raises(WorkerError, match=rf"{address}: there is no Ray cluster: .*refused$"):
+            make_workers(None, "ray" if by_name else f"ray://{address}")
 
 
 @contextmanager

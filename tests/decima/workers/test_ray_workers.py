@@ -19,6 +19,7 @@ from decima.workers import ray as ray_workers
 from decima.workers.pool import WorkerError, make_workers
 from decima.workers.ray import LOOPBACK_ONLY, NOT_NICE, QUIET
 from tests.decima.workers.fake_ray import Died, FakeRay, RayError, RayTaskError
+from tests.decima.workers.ray_cluster import check_that_silence_is_refused
 
 VARIABLES = (*QUIET, *LOOPBACK_ONLY, *NOT_NICE)
 
@@ -322,10 +323,5 @@ def test_why_a_ray_does_not_start_is_told_in_a_line(
 def test_an_address_at_which_nothing_listens_is_refused_at_once(
     ray: FakeRay, by_name: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with socket.socket() as silent:
-        silent.bind(("127.0.0.1", 0))  # and does not listen
-        address = f"127.0.0.1:{silent.getsockname()[1]}"
-        monkeypatch.setenv("RAY_ADDRESS", address)
-        with pytest.raises(WorkerError, match=rf"{address}: there is no Ray cluster: .*refused$"):
-            make_workers(None, "ray" if by_name else f"ray://{address}")
+    check_that_silence_is_refused(by_name, monkeypatch)
     assert not ray.is_initialized()

@@ -3,7 +3,6 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
-import socket
 import sys
 import time
 from collections.abc import Iterator
@@ -15,7 +14,7 @@ import pytest
 
 from decima.workers import pool as module
 from decima.workers.pool import WorkerError, check_workers, make_workers, map_in_order
-from tests.decima.workers.ray_cluster import NEEDS_RAY, ray_cluster
+from tests.decima.workers.ray_cluster import NEEDS_RAY, check_that_silence_is_refused, ray_cluster
 from tests.programs import started
 
 #: What is asked of all workers, is asked of these.
@@ -228,12 +227,7 @@ def test_ray_that_is_missing_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch
 @NEEDS_RAY
 @pytest.mark.parametrize("by_name", [False, True])
 def test_a_cluster_that_is_not_there_is_told_at_once(by_name: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    with socket.socket() as nobody:
-        nobody.bind(("127.0.0.1", 0))  # and does not listen
-        address = f"127.0.0.1:{nobody.getsockname()[1]}"
-        monkeypatch.setenv("RAY_ADDRESS", address)
-        with pytest.raises(WorkerError, match=rf"{address}: there is no Ray cluster: .*refused$"):
-            make_workers(None, "ray" if by_name else f"ray://{address}")
+    check_that_silence_is_refused(by_name, monkeypatch)
 
 
 def test_there_are_no_more_processes_than_work() -> None:

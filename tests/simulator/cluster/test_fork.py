@@ -35,7 +35,7 @@ BOTH = pytest.mark.parametrize("engine", [Cluster, ReferenceCluster])
 
 
 def outcome(driver: Driver) -> EpisodeRecord | str:
-    """What comes of an episode: its record, or why it stands still."""
+    """Result of an episode: its record, or the error of a standstill."""
     try:
         driver.go_on()
     except SchedulingError as error:

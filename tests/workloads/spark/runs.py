@@ -12,6 +12,18 @@ from workloads.spark.application import TASK_COLUMNS, SparkQuery, SparkStage
 from workloads.spark.dag import StageDag
 from workloads.spark.model import SparkModel
 
+#: A model of round numbers, unlike the default one.
+MODEL = SparkModel(
+    scan_overhead_ms=40,
+    scan_ms_per_mb=10,
+    shuffle_overhead_ms=20,
+    shuffle_ms_per_mb=25,
+    remote_ms_per_mb=8,
+    connection_ms=1.5,
+    first_ms=100,
+    fresh_ms=900,
+)
+
 
 @dataclass(frozen=True)
 class Stage:

@@ -1,4 +1,4 @@
-"""What a measured query and a report tell of themselves."""
+"""Properties of a measured query, and the lines of a report."""
 
 from __future__ import annotations
 

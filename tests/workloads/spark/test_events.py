@@ -14,7 +14,7 @@ from workloads.spark.events import EVENT_NAMES, EventTables, TaskOutcome
 
 
 def tables(log: LogBuilder) -> EventTables:
-    """What the events of a log say."""
+    """Tables built from the events of a log."""
     found = EventTables()
     for event in log.events:
         found.add(event["Event"], event)

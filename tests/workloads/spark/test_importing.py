@@ -258,7 +258,7 @@ def test_where_a_workload_comes_from(tmp_path):
 
 
 def test_levels_of_an_import(tmp_path):
-    """Those of the published profiles, if no others are asked for."""
+    """By default an import has the parallelism levels of the published profiles."""
     found = import_event_logs([small_log().write(tmp_path / "log")])
     assert found.workload.profiles[0].stages[0].durations.levels.tolist() == [1, *LEVELS]
     assert found.workload.name == ""

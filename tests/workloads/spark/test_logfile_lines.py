@@ -77,7 +77,7 @@ def test_a_last_line_without_an_end_is_only_noted(tmp_path):
 
 @pytest.mark.parametrize("more", [-1, 0, 1, 9000])
 def test_a_long_first_line(tmp_path, more):
-    """Of a file that may be no log only some bytes are looked at; of a log the line is read whole."""
+    """Detection of a log reads a few bytes only; reading a log reads the first line whole."""
     first = json.dumps({"Event": "Start", "x": "y" * (logfile._PROBE - 24 + more)})
     path = write(tmp_path / "log", first, END)
     assert lines_of(path) == [(1, "Start", True), (2, "End", True)]

@@ -1,4 +1,4 @@
-"""What single stages tell, in numbers: of the model's parameters, and of their own difference from the model."""
+"""Estimates from single stages: parameters of the model, and the difference of a stage from the model."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from tests.workloads.spark.runs import Stage, measured_run
+from tests.workloads.spark.runs import MODEL, Stage, measured_run
 from workloads.job import Wave, WorkloadError
 from workloads.spark import model as spark_model
 from workloads.spark import scaling
@@ -16,16 +16,6 @@ from workloads.spark.model import SparkModel, fit
 from workloads.spark.scaling import modelled_profile, scaled_profile
 
 FRESH, FIRST, REST = Wave
-MODEL = SparkModel(
-    scan_overhead_ms=40,
-    scan_ms_per_mb=10,
-    shuffle_overhead_ms=20,
-    shuffle_ms_per_mb=25,
-    remote_ms_per_mb=8,
-    connection_ms=1.5,
-    first_ms=100,
-    fresh_ms=900,
-)
 SCAN, SHUFFLE = Stage(4), Stage(4, parents=(0,))
 
 
@@ -270,11 +260,11 @@ def test_a_modelled_profile_keeps_what_was_measured_and_names():
     assert profile.edges.tolist() == [[0, 1]]
 
 
-# What stages tell of the model.
+# Estimates of the model's parameters.
 
 
 def test_defaults_of_the_model():
-    """Those fitted to the recordings of the embedded TPC-H set."""
+    """The default parameters are those fitted to the recordings of the embedded TPC-H set."""
     values = {parameter.name: (parameter.value, parameter.unit) for parameter in SparkModel().parameters()}
     assert values == {
         "scan_overhead_ms": (30.0, "ms"),

@@ -4,22 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from tests.workloads.spark.runs import Stage, make_run
+from tests.workloads.spark.runs import MODEL, Stage, make_run
 from workloads.job import WorkloadError
 from workloads.spark.eventlog import read_event_log
 from workloads.spark.measurements import Sample, matched_tasks, stage_measurements
 from workloads.spark.model import SparkModel, fit
 
-TRUE = SparkModel(
-    scan_overhead_ms=40,
-    scan_ms_per_mb=10,
-    shuffle_overhead_ms=20,
-    shuffle_ms_per_mb=25,
-    remote_ms_per_mb=8,
-    connection_ms=1.5,
-    first_ms=100,
-    fresh_ms=900,
-)
 #: Queries of a scan and two stages that read shuffles; their stages compute more or less than typical ones.
 QUERIES = [
     [
@@ -32,7 +22,7 @@ QUERIES = [
 
 
 def sampled(
-    executors: tuple[int, ...], slower: dict[int, float] | None = None, made_by: SparkModel = TRUE
+    executors: tuple[int, ...], slower: dict[int, float] | None = None, made_by: SparkModel = MODEL
 ) -> list[list[Sample]]:
     slower = slower or {}
     return [
@@ -46,40 +36,40 @@ def values(model: SparkModel) -> dict[str, float]:
 
 
 def test_the_formula():
-    assert TRUE.task_ms(3.0, 0.0, False, 1) == 40 + 30
-    assert TRUE.task_ms(3.0, 0.0, False, 50) == 40 + 30
-    assert TRUE.task_ms(0.0, 2.0, True, 1) == 20 + 50
-    assert TRUE.task_ms(0.0, 2.0, True, 4, rate=2.0) == 20 + 100 + 3 * 1.5 + 0.75 * 16
-    assert TRUE.task_ms(0.0, [1.0, 2.0], True, 1).tolist() == [45.0, 70.0]
+    assert MODEL.task_ms(3.0, 0.0, False, 1) == 40 + 30
+    assert MODEL.task_ms(3.0, 0.0, False, 50) == 40 + 30
+    assert MODEL.task_ms(0.0, 2.0, True, 1) == 20 + 50
+    assert MODEL.task_ms(0.0, 2.0, True, 4, rate=2.0) == 20 + 100 + 3 * 1.5 + 0.75 * 16
+    assert MODEL.task_ms(0.0, [1.0, 2.0], True, 1).tolist() == [45.0, 70.0]
 
 
 def test_a_fit_finds_the_parameters():
     model = fit(sampled((1, 2, 4)))
-    assert values(model) == pytest.approx(values(TRUE), rel=0.01)
+    assert values(model) == pytest.approx(values(MODEL), rel=0.01)
     assert not model.contention
 
 
 def test_a_machine_that_is_shared_is_told_from_inflation():
     queries = sampled((1, 2, 4), slower={2: 1.8, 4: 4.5})
     model = fit(queries, shared_machine=True)
-    assert values(model) == pytest.approx(values(TRUE), rel=0.02)
+    assert values(model) == pytest.approx(values(MODEL), rel=0.02)
     assert dict(model.contention) == pytest.approx({1: 1.0, 2: 1.8, 4: 4.5}, rel=0.01)
-    assert fit(queries).connection_ms > 5 * TRUE.connection_ms
+    assert fit(queries).connection_ms > 5 * MODEL.connection_ms
 
 
 def test_stages_unlike_the_others_do_not_decide():
     queries = sampled((1, 2))
-    strange = make_run(TRUE, [Stage(20, input_mb=3.0), Stage(24, shuffle_mb=1.0, parents=(0,))], slower=20.0)
+    strange = make_run(MODEL, [Stage(20, input_mb=3.0), Stage(24, shuffle_mb=1.0, parents=(0,))], slower=20.0)
     model = fit([*queries, [Sample(strange)]])
-    assert values(model) == pytest.approx(values(TRUE), rel=0.15)
+    assert values(model) == pytest.approx(values(MODEL), rel=0.15)
 
 
 def test_what_the_runs_do_not_tell_keeps_its_default():
     default = SparkModel()
     model = fit(sampled((2,)))
     assert (model.connection_ms, model.remote_ms_per_mb) == (default.connection_ms, default.remote_ms_per_mb)
-    assert model.scan_overhead_ms == pytest.approx(TRUE.scan_overhead_ms, rel=0.01)
-    lonely = fit([[Sample(make_run(TRUE, [Stage(1, input_mb=1.0)]))]], shared_machine=True)
+    assert model.scan_overhead_ms == pytest.approx(MODEL.scan_overhead_ms, rel=0.01)
+    lonely = fit([[Sample(make_run(MODEL, [Stage(1, input_mb=1.0)]))]], shared_machine=True)
     assert values(lonely) == values(default)
 
 
@@ -89,12 +79,12 @@ def test_inflation_is_never_negative():
 
 
 def test_parameters_can_be_set_by_hand():
-    model = TRUE.having({"first_ms": 7, "connection_ms": 0})
+    model = MODEL.having({"first_ms": 7, "connection_ms": 0})
     assert (model.first_ms, model.connection_ms, model.fresh_ms) == (7, 0, 900)
     with pytest.raises(WorkloadError, match=r"no parameter 'warmth' .* expected scan_overhead_ms, "):
-        TRUE.having({"warmth": 1})
+        MODEL.having({"warmth": 1})
     with pytest.raises(WorkloadError, match="fresh_ms must be finite and not negative, got -1"):
-        TRUE.having({"fresh_ms": -1})
+        MODEL.having({"fresh_ms": -1})
     with pytest.raises(WorkloadError, match="first_ms must be finite"):
         SparkModel(first_ms=float("nan"))
 
@@ -106,7 +96,7 @@ def test_a_model_is_told_in_three_digits():
 
 
 def test_measurements_of_a_stage():
-    runs = [make_run(TRUE, QUERIES[0], 2), make_run(TRUE, QUERIES[0], 4)]
+    runs = [make_run(MODEL, QUERIES[0], 2), make_run(MODEL, QUERIES[0], 4)]
     tasks = matched_tasks([Sample(run, size_gb=3.0) for run in runs])
     assert len(tasks) == 2 * 68
     table = stage_measurements(tasks).set_index(["sample", "stage"])
@@ -116,7 +106,7 @@ def test_measurements_of_a_stage():
     assert not scan["reads_shuffle"]
     assert scan["input_mb"] == pytest.approx(2.0)
     assert scan["first"] != scan["first"]  # a stage that comes first has fresh tasks only
-    assert scan["fresh"] > TRUE.fresh_ms > scan["rest"]
+    assert scan["fresh"] > MODEL.fresh_ms > scan["rest"]
     assert table.loc[(1, 1), "reads_shuffle"]
 
 
@@ -125,9 +115,9 @@ def test_nothing_to_fit():
         fit([])
     with pytest.raises(WorkloadError, match="at least one run"):
         fit([[]])
-    other = make_run(TRUE, QUERIES[0][:2])
+    other = make_run(MODEL, QUERIES[0][:2])
     with pytest.raises(WorkloadError, match="another DAG"):
-        fit([[Sample(make_run(TRUE, QUERIES[0])), Sample(other)]])
+        fit([[Sample(make_run(MODEL, QUERIES[0])), Sample(other)]])
 
 
 def test_real_recordings(shared):

@@ -47,7 +47,7 @@ def test_a_run_that_was_slower_than_all_others_is_off_by_as_much(tmp_path: Path)
 
 
 def test_a_machine_that_was_slower_with_so_many_executors_is_told(tmp_path: Path) -> None:
-    """Its executors held each other up, which the model takes out of durations and a prediction puts back."""
+    """Executors slowed each other down: the model removes this from durations, and a prediction adds it again."""
     for app in ("one", "two"):
         night(1, app).write(tmp_path / "logs" / app)
     imported = import_event_logs([tmp_path / "logs"])

@@ -44,14 +44,18 @@ RESOURCEAVAILABILITIES:
 """
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """The trouble, and the same with more of the first resource; best makespans beside them."""
+def write_projects(tmp_path: Path) -> Path:
+    """Write two projects, the second with more of the first resource, and their best makespans beside the folder."""
     (tmp_path / "projects").mkdir()
     (tmp_path / "projects" / "a.sm").write_text(TROUBLE)
     (tmp_path / "projects" / "b.sm").write_text(TROUBLE.replace("   10    3", "   15    3"))
     (tmp_path / "best.csv").write_text("instance,best,lower_bound\na,13,13\nb,12,12\nc,7,7\n")
     return tmp_path / "projects"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return write_projects(tmp_path)
 
 
 def test_a_project_is_read(folder: Path) -> None:
