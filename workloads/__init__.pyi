@@ -1,4 +1,5 @@
 from .arrivals import (
+    Drift,
     JobSequence,
     RandomStream,
     batch_arrivals,
@@ -29,6 +30,7 @@ from .spark.model import SparkModel
 __all__ = [
     "DISTRIBUTIONS",
     "DecimaError",
+    "Drift",
     "Excerpt",
     "JobDistribution",
     "JobProfile",

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,6 +20,7 @@ from workloads.errors import check_all, check_instance, check_number, check_whol
 from workloads.job import LONGEST_MS, MOST_TASKS, JobProfile, WorkloadError
 
 __all__ = [
+    "Drift",
     "JobSequence",
     "RandomStream",
     "batch_arrivals",
@@ -31,6 +33,8 @@ __all__ = [
 
 #: Jobs of a sequence that is drawn.
 MOST_JOBS = 10_000_000
+#: Largest factor on an arrival rate, and the smallest one's inverse.
+MOST_TIMES = 1e6
 
 
 class RandomStream(IntEnum):
@@ -143,13 +147,64 @@ class JobSequence:
         )
 
 
+@dataclass(frozen=True, eq=False)
+class Drift:
+    """A change in the middle of a stream: another arrival rate, and possibly jobs of another workload.
+
+    Args:
+        at_ms: time of the change, ms.
+        rate: factor on the arrival rate from then on; 2 means twice as many jobs per time.
+        profiles: profiles that jobs are drawn from after the change; empty for no other ones.
+        name: name of the workload of ``profiles``, for people.
+
+    Raises:
+        WorkloadError: a negative time, or a factor that is not positive or too large.
+    """
+
+    at_ms: float
+    rate: float
+    profiles: tuple[JobProfile, ...] = ()
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "profiles", check_all(self.profiles, JobProfile, "profiles", WorkloadError))
+        for name in ("at_ms", "rate"):
+            object.__setattr__(self, name, check_number(getattr(self, name), name, WorkloadError))
+        if not 0 <= self.at_ms <= LONGEST_MS:
+            raise WorkloadError(
+                f"a drift begins between 0 and {LONGEST_MS / 1000:g} s, got {self.at_ms / 1000:g} s"
+            )
+        if not 1 / MOST_TIMES <= self.rate <= MOST_TIMES:
+            raise WorkloadError(
+                f"a drift's factor on the arrival rate is between {1 / MOST_TIMES:g} and {MOST_TIMES:g}, "
+                f"got {self.rate:g}"
+            )
+
+    def __str__(self) -> str:
+        """Describe the change in words."""
+        jobs = f" and jobs of {self.name}" if self.profiles else ""
+        return f"{self.rate:g} times the rate{jobs} from {self.at_ms / 1000:g} s on"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the change as an entry of JSON; ``workload`` is None where the jobs stay the same."""
+        return {
+            "at_s": self.at_ms / 1000,
+            "rate": self.rate,
+            "workload": self.name if self.profiles else None,
+        }
+
+
 def batch_arrivals(profiles: Sequence[JobProfile], num_jobs: int, seed: int) -> JobSequence:
     """``num_jobs`` jobs drawn uniformly from ``profiles``, all there at time 0 (Decima, section 7.2)."""
     return _sampled(profiles, num_jobs, seed, mean_interval_ms=0.0)
 
 
 def poisson_arrivals(
-    profiles: Sequence[JobProfile], num_jobs: int, mean_interval_ms: float, seed: int
+    profiles: Sequence[JobProfile],
+    num_jobs: int,
+    mean_interval_ms: float,
+    seed: int,
+    drift: Drift | None = None,
 ) -> JobSequence:
     """``num_jobs`` jobs drawn uniformly from ``profiles``; the first at 0, then a Poisson process.
 
@@ -158,6 +213,7 @@ def poisson_arrivals(
         num_jobs: how many.
         mean_interval_ms: mean time between arrivals, ms (Decima, section 7.2: 45 s; its code: 25 s).
         seed: names the sequence.
+        drift: a change of rate and jobs; earlier jobs are the same as without it.
 
     Raises:
         WorkloadError: no profiles, no jobs, or an interval that is not positive and finite.
@@ -165,7 +221,9 @@ def poisson_arrivals(
     check_number(mean_interval_ms, "mean_interval_ms", WorkloadError)
     if not np.isfinite(mean_interval_ms) or mean_interval_ms <= 0:
         raise WorkloadError(f"the mean interval between arrivals must be positive, got {mean_interval_ms} ms")
-    return _sampled(profiles, num_jobs, seed, mean_interval_ms)
+    if drift is not None:
+        check_instance(drift, Drift, "drift", WorkloadError)
+    return _sampled(profiles, num_jobs, seed, mean_interval_ms, drift)
 
 
 def trace_arrivals(profiles: Sequence[JobProfile], arrival_ms: ArrayLike, seed: int = 0) -> JobSequence:
@@ -193,7 +251,11 @@ def uniform_memory(sequence: JobSequence) -> JobSequence:
 
 
 def _sampled(
-    profiles: Sequence[JobProfile], num_jobs: int, seed: int, mean_interval_ms: float
+    profiles: Sequence[JobProfile],
+    num_jobs: int,
+    seed: int,
+    mean_interval_ms: float,
+    drift: Drift | None = None,
 ) -> JobSequence:
     profiles = check_all(profiles, JobProfile, "profiles", WorkloadError)
     if not profiles:
@@ -206,7 +268,14 @@ def _sampled(
     chosen = random.integers(len(profiles), size=num_jobs)
     intervals = random.exponential(mean_interval_ms, size=num_jobs)
     intervals[0] = 0.0
-    return JobSequence(tuple(profiles[index] for index in chosen), np.cumsum(intervals), seed)
+    jobs, arrival_ms = [profiles[index] for index in chosen], np.cumsum(intervals)
+    if drift is not None:
+        first = int(np.searchsorted(arrival_ms, drift.at_ms))
+        arrival_ms[first:] = drift.at_ms + (arrival_ms[first:] - drift.at_ms) / drift.rate
+        if drift.profiles:
+            others = random.integers(len(drift.profiles), size=num_jobs)
+            jobs[first:] = [drift.profiles[index] for index in others[first:]]
+    return JobSequence(tuple(jobs), arrival_ms, seed)
 
 
 def _times(arrival_ms: ArrayLike) -> NDArray[np.float64]:

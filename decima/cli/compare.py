@@ -297,4 +297,5 @@ def _packing(recipe: str, conditions: Conditions, options: dict[str, Any]) -> di
         wanted.append(("workload.arrivals", settings.workload.arrivals, options["arrivals"]))
         name = "interval" if options["arrivals"] == "poisson" else "jobs"
         wanted.append((f"workload.{name}", getattr(settings.workload, name), options[name]))
+        wanted.append(("workload.drift", settings.workload.drift, options["drift"]))
     return {key: instead for key, value, instead in wanted if value != instead}

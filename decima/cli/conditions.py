@@ -63,6 +63,12 @@ def conditions_options() -> Option:
             "with jobs.  [default: each experiment has all jobs]",
         ),
         click.option(
+            "--drift",
+            metavar="AT:RATE[:WORKLOAD]",
+            help="A change of Poisson arrivals: from AT seconds on, jobs come RATE times as often (2: twice as many "
+            "per time); WORKLOAD, in any form of --workload, is where they come from then.",
+        ),
+        click.option(
             "--engine",
             cls=Aside,
             type=click.Choice(["compiled", "simpy"]),
@@ -86,7 +92,7 @@ def conditions_named(options: dict[str, Any], seeds: int) -> Conditions:
     return make_conditions(
         workload=workload_named(options["workload"], options["profiles"]) or EMBEDDED,
         seeds=seeds,
-        **{name: options[name] for name in (*names, "semantics", "engine", "window", "seed")},
+        **{name: options[name] for name in (*names, "semantics", "engine", "window", "drift", "seed")},
     )
 
 

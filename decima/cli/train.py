@@ -186,6 +186,7 @@ def _compare_command(result: TrainingResult[TrainingConfig]) -> list[str]:
         return words  # the file has the arrivals
     if workload.arrivals == "poisson":
         words += ["--arrivals", "poisson", "--interval", f"{fmean(workload.intervals):g}"]
+        words += [] if workload.drift is None else ["--drift", workload.drift]
     return [*words, "--jobs", str(workload.jobs)]
 
 

@@ -353,6 +353,7 @@ class Comparison:
             "memory_demand": conditions.memory_demand,
             "arrivals": conditions.arrivals if sampled else "exact",
             "interval_s": conditions.interval_ms / 1000 if poisson else None,
+            "drift": conditions.drift and conditions.drift.to_dict(),
             "window_s": None if conditions.window_ms is None else conditions.window_ms / 1000,
             "jobs": len(conditions.sequence(conditions.seed)),
             "moving_delay_s": conditions.cluster.moving_delay_ms / 1000,

@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 
 from simulator.cluster.config import ClusterConfig, ConfigError, ExecutorClass, check_demands
-from workloads.arrivals import JobSequence, batch_arrivals, poisson_arrivals, uniform_memory
+from workloads.arrivals import Drift, JobSequence, batch_arrivals, poisson_arrivals, uniform_memory
 from workloads.errors import DecimaError, check_instance, check_number, check_one_of, check_whole
 from workloads.sources.workload_file import Workload
 
@@ -39,6 +39,7 @@ class Conditions:
         memory_demand: the workload's ``own``, or ``uniform``: drawn for each stage, see ``workloads.uniform_memory``.
         num_experiments: seeds ``seed``, ``seed + 1``, .. that schedulers are compared on.
         seed: the first seed.
+        drift: change of the arrival rate and the jobs in the middle of a Poisson process.
         window_ms: cuts an exact sequence into windows as long as this, ms. Of those with jobs, each experiment
             replays the one with the number of its seed, from 0; schedulers are tuned on the last ones.
 
@@ -57,6 +58,7 @@ class Conditions:
     num_experiments: int = 20
     seed: int = 0
     window_ms: float | None = None
+    drift: Drift | None = None
 
     def __post_init__(self) -> None:
         check_instance(self.workload, Workload, "workload", CompareError)
@@ -69,6 +71,12 @@ class Conditions:
             object.__setattr__(self, name, check_number(getattr(self, name), name, CompareError))
         if not 1 <= self.num_experiments <= TRAINING_OFFSET:
             raise CompareError(f"between 1 and {TRAINING_OFFSET} experiments, got {self.num_experiments}")
+        if self.drift is not None:
+            check_instance(self.drift, Drift, "drift", CompareError)
+            if self.arrivals != "poisson" or self.workload.sequence is not None:
+                raise CompareError(
+                    "a drift needs Poisson arrivals, and a workload that does not have its own"
+                )
         if not math.isinf(self.cluster.max_time_ms):
             raise CompareError("schedulers are compared on complete episodes, leave max_time_ms infinite")
         self._check_windows(0)
@@ -84,7 +92,8 @@ class Conditions:
             return first
         if self.workload.sequence is not None:
             return self.workload.sequence
-        return JobSequence(self.workload.profiles, np.zeros(len(self.workload.profiles)))
+        profiles = self.workload.profiles + (() if self.drift is None else self.drift.profiles)
+        return JobSequence(profiles, np.zeros(len(profiles)))
 
     @property
     def idle_classes(self) -> list[ExecutorClass]:
@@ -123,7 +132,7 @@ class Conditions:
         if self.workload.sequence is not None:
             return replace(self.workload.sequence, seed=seed)
         if self.arrivals == "poisson":
-            return poisson_arrivals(self.workload.profiles, self.num_jobs, interval_ms, seed)
+            return poisson_arrivals(self.workload.profiles, self.num_jobs, interval_ms, seed, self.drift)
         return batch_arrivals(self.workload.profiles, self.num_jobs, seed)
 
     @cached_property

@@ -13,10 +13,10 @@ from decima.evaluation.defaults import DEFAULT_SCHEDULERS, MOVING_DELAY, SCHEDUL
 from decima.evaluation.fit import best_fit
 from decima.registry import LEARNED
 from simulator.cluster.config import SEMANTICS, ClusterConfig, parse_classes
-from workloads.arrivals import JobSequence
+from workloads.arrivals import Drift, JobSequence
 from workloads.errors import check_all, check_number, check_one_of
 from workloads.job import JobProfile
-from workloads.sources.open import EMBEDDED, open_workload
+from workloads.sources.open import EMBEDDED, open_drift, open_workload
 from workloads.sources.workload_file import Workload
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ def make_conditions(
     semantics: str = "paper",
     engine: Literal["compiled", "simpy"] = "compiled",
     window: float | None = None,
+    drift: str | Drift | None = None,
     seeds: int = 20,
     seed: int = 0,
 ) -> Conditions:
@@ -61,6 +62,7 @@ def make_conditions(
         semantics: ``paper``, ``decima-sim``, ``trace`` or ``spark``.
         engine: the compiled simulator, or the readable one.
         window: length of the windows that an exact sequence of jobs is cut into, s.
+        drift: ``AT:RATE[:WORKLOAD]``: a change in a Poisson process, see ``workloads.sources.open.open_drift``.
         seeds: number of experiments.
         seed: seed of the first experiment.
 
@@ -73,7 +75,8 @@ def make_conditions(
     if moving_delay is None:
         measured_ms = found.measured_moving_delay_ms
         moving_delay = MOVING_DELAY if measured_ms is None else measured_ms / 1000
-    return Conditions(
+    drift = open_drift(drift) if isinstance(drift, str) else drift
+    conditions = Conditions(
         workload=found,
         cluster=ClusterConfig(
             num_executors=executors,
@@ -89,7 +92,14 @@ def make_conditions(
         num_experiments=seeds,
         seed=seed,
         window_ms=None if window is None else check_number(window, "window", CompareError) * 1000,
+        drift=drift,
     )
+    if drift is not None and (end_ms := (conditions.num_jobs - 1) * conditions.interval_ms) <= drift.at_ms:
+        raise CompareError(
+            f"the drift at {drift.at_ms / 1000:g} s comes too late: {jobs} jobs {interval:g} s apart arrive within "
+            f"{end_ms / 1000:g} s"
+        )
+    return conditions
 
 
 class Chosen(NamedTuple):
@@ -163,6 +173,7 @@ def compare(
     semantics: str = "paper",
     engine: Literal["compiled", "simpy"] = "compiled",
     window: float | None = None,
+    drift: str | Drift | None = None,
     seeds: int = 20,
     seed: int = 0,
 ) -> pd.DataFrame:
@@ -205,6 +216,7 @@ def compare(
         semantics=semantics,
         engine=engine,
         window=window,
+        drift=drift,
         seeds=seeds,
         seed=seed,
     )

@@ -136,6 +136,7 @@ def _title(comparison: Comparison) -> str:
         what = f"the {jobs} jobs of {settings.workload.name}"
     elif settings.arrivals == "poisson":
         what = f"{jobs} {settings.workload.name} jobs, Poisson, {settings.interval_ms / 1000:g} s apart"
+        what += "" if settings.drift is None else f", {settings.drift}"
     else:
         what = f"batch of {jobs} {settings.workload.name} jobs"
     finished = len(comparison.finished)

@@ -231,6 +231,7 @@ def _entry(
         "moving_delay_s": conditions.cluster.moving_delay_ms / 1000,
         "arrivals": "exact" if exact else conditions.arrivals,
         "interval_s": conditions.interval_ms / 1000 if stream else None,
+        "drift": conditions.drift and conditions.drift.to_dict(),
         "window_s": None if conditions.window_ms is None else conditions.window_ms / 1000,
         "jobs": len(conditions.sequence(conditions.seed)),
         "seeds": list(conditions.seeds),

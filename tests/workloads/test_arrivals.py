@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workloads.arrivals import (
+    Drift,
     JobSequence,
     RandomStream,
     batch_arrivals,
@@ -58,6 +59,63 @@ def test_one_seed_names_one_sequence(seed: int) -> None:
     one, other = (poisson_arrivals(JOBS, 10, 1000.0, seed) for _ in range(2))
     assert one.profiles == other.profiles
     assert one.arrival_ms.tolist() == other.arrival_ms.tolist()
+
+
+#: Other jobs than ``JOBS``.
+OTHERS = tuple(JobProfile(name, JOBS[0].stages) for name in "xyz")
+
+
+@pytest.mark.parametrize("rate", [0.5, 1.0, 3.0])
+def test_the_rate_changes_in_the_middle_and_nothing_before(rate: float) -> None:
+    plain = poisson_arrivals(JOBS, 20_000, 1000.0, seed=1)
+    drift = poisson_arrivals(JOBS, 20_000, 1000.0, 1, Drift(8e6, rate))
+    before = int(np.sum(plain.arrival_ms < 8e6))
+    assert drift.arrival_ms[:before].tolist() == plain.arrival_ms[:before].tolist()
+    assert names(drift) == names(plain)
+    # After the change, 8,000 s hold 8,000 * rate jobs; four standard deviations of a Poisson variable.
+    window = ((drift.arrival_ms >= 8e6) & (drift.arrival_ms < 8e6 + 4e6)).sum()
+    assert window == pytest.approx(4000 * rate, abs=4 * np.sqrt(4000 * rate))
+    intervals = np.diff(drift.arrival_ms[before:])
+    error = 4 / np.sqrt(intervals.size)
+    assert intervals.mean() == pytest.approx(1000 / rate, rel=error)
+    assert intervals.std() == pytest.approx(1000 / rate, rel=np.sqrt(2) * error)
+    if rate == 1:
+        assert drift.arrival_ms == pytest.approx(plain.arrival_ms, abs=1e-6)
+
+
+def test_jobs_come_from_another_workload_after_the_change() -> None:
+    plain = poisson_arrivals(JOBS, 3000, 1000.0, seed=2)
+    drift = poisson_arrivals(JOBS, 3000, 1000.0, 2, Drift(1e6, 1.0, OTHERS, "others"))
+    before = int(np.sum(plain.arrival_ms < 1e6))
+    assert names(drift)[:before] == names(plain)[:before]
+    after = names(drift)[before:]
+    for name in "xyz":
+        assert after.count(name) == pytest.approx(len(after) / 3, abs=4 * np.sqrt(len(after) * 2 / 9))
+    assert set(after) == set("xyz")
+    again = poisson_arrivals(JOBS, 3000, 1000.0, 2, Drift(1e6, 1.0, OTHERS, "others"))
+    assert names(again) == names(drift)
+    assert names(poisson_arrivals(JOBS, 3, 1000.0, 2, Drift(0.0, 1.0, OTHERS))).strip("xyz") == ""
+    assert str(Drift(1e6, 2.0, OTHERS, "others")) == "2 times the rate and jobs of others from 1000 s on"
+    assert Drift(1e6, 2.0).to_dict() == {"at_s": 1000.0, "rate": 2.0, "workload": None}
+
+
+@pytest.mark.parametrize(
+    ("at_ms", "rate", "message"),
+    [
+        (-1.0, 2.0, "a drift begins between 0 and 1e.10 s, got -0.001 s"),
+        (np.nan, 2.0, "got nan s"),
+        (np.inf, 2.0, "got inf s"),
+        (0.0, 0.0, "a drift's factor on the arrival rate is between 1e-06 and 1e.06, got 0"),
+        (0.0, -2.0, "got -2"),
+        (0.0, np.inf, "got inf"),
+        (0.0, np.nan, "got nan"),
+        (0.0, 1e7, "got 1e.07"),
+        (0.0, "2", "rate"),
+    ],
+)
+def test_impossible_drifts(at_ms: Any, rate: Any, message: str) -> None:
+    with pytest.raises(WorkloadError, match=message):
+        Drift(at_ms, rate)
 
 
 def test_the_interval_changes_when_jobs_come_but_not_which() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from pathlib import Path
 
+from workloads.arrivals import Drift
 from workloads.errors import check_path, did_you_mean
 from workloads.job import WorkloadError
 from workloads.sources.synthetic import synthetic_profiles
@@ -12,7 +13,7 @@ from workloads.sources.tpch_measured import embedded_workload
 from workloads.sources.tpch_published import load_tpch
 from workloads.sources.workload_file import Workload, read_workload
 
-__all__ = ["EMBEDDED", "SYNTHETIC", "open_workload"]
+__all__ = ["EMBEDDED", "SYNTHETIC", "open_drift", "open_workload"]
 
 #: The names of the workloads that come with the project.
 EMBEDDED, SYNTHETIC = "tpch", "synthetic"
@@ -43,6 +44,28 @@ def open_workload(name_or_path: str | Path = EMBEDDED) -> Workload:
             "profiles, or a workload file"
         )
     return read_workload(path)
+
+
+def open_drift(text: str) -> Drift:
+    """Read a change of a stream of jobs, ``AT:RATE[:WORKLOAD]``.
+
+    Args:
+        text: time of the change, s; factor on the arrival rate; and what ``open_workload`` takes, whose arrivals do
+            not matter. Without a workload, the jobs stay the same.
+
+    Raises:
+        WorkloadError: the text has another form, a number is out of range, or the workload cannot be read.
+    """
+    at, _, rest = text.partition(":")
+    rate, _, name = rest.partition(":")
+    try:
+        numbers = float(at), float(rate)
+    except ValueError:
+        raise WorkloadError(
+            f"drift {text!r}: expected AT:RATE[:WORKLOAD], a time in seconds and a factor on the arrival rate"
+        ) from None
+    workload = open_workload(name) if name else None
+    return Drift(1000 * numbers[0], numbers[1], *((workload.profiles, workload.name) if workload else ()))
 
 
 @lru_cache(maxsize=1)

@@ -32,7 +32,7 @@ from decima.learning.cluster.settings import SettingsConditions, SettingsSection
 from decima.learning.config import CLONING_OFFSET, RUN_SEEDS, VALIDATION_SEEDS, RunConfig
 from decima.settings import Recipes, read_settings
 from workloads.arrivals import JobSequence, RandomStream, random_stream
-from workloads.sources.open import EMBEDDED
+from workloads.sources.open import EMBEDDED, open_drift
 
 __all__ = ["RECIPES", "TrainingConfig", "read_config", "workload_overrides"]
 
@@ -141,6 +141,7 @@ class TrainingConfig(RunConfig):
             intervals_ms=tuple(interval * 1000 for interval in self.workload.intervals),
             num_jobs=self.workload.jobs,
             memory_demand=self.workload.memory_demand,
+            drift=None if self.workload.drift is None else open_drift(self.workload.drift),
         )
 
 

@@ -193,6 +193,11 @@ class WorkloadSection(Section):
         default=25.0,
         description="mean time between Poisson arrivals, s; if several, each sequence draws one of them by its seed",
     )
+    drift: str | None = Field(
+        default=None,
+        description="AT:RATE[:WORKLOAD], a change of Poisson arrivals: from AT seconds on, jobs come RATE times as "
+        "often, and from another workload if one is given",
+    )
 
     @property
     def intervals(self) -> tuple[float, ...]:

@@ -30,11 +30,14 @@ DECIMA = (sys.executable, "-m", "decima")
 
 
 def test_compare_shows_a_table_and_saves_json_and_pictures(run: Compare, tmp_path: Path) -> None:
-    result = run("--schedulers", "fifo,fair", "--json", "r.json", "--arrivals", "poisson", "--interval", "3")
+    stream = ("--arrivals", "poisson", "--interval", "3", "--drift", "4:2")
+    result = run("--schedulers", "fifo,fair", "--json", "r.json", *stream)
     assert result.exit_code == 0
     assert result.stderr == ""
     rows = [line.split() for line in result.stdout.splitlines()]
     document = json.loads((tmp_path / "r.json").read_text())
+    assert "3 s apart, 2 times the rate from 4 s on, " in " ".join(result.stdout.split())
+    assert document["drift"] == {"at_s": 4.0, "rate": 2.0, "workload": None}
     for name in ("fifo", "fair"):
         figures = document["schedulers"][name]
         assert next(row for row in rows if row[:1] == [name])[1] == f"{figures['mean_jct_s']:.1f}"
@@ -56,6 +59,7 @@ def test_the_readable_engine_gives_the_same_results(run: Compare, tmp_path: Path
         "--schedulers fair",
         "--schedulers weighted-fair,random --training 2 --seed 3 --semantics decima-sim",
         "--schedulers fifo --arrivals poisson --interval 0.5 --moving-delay 0",
+        "--schedulers fifo --arrivals poisson --interval 2 --drift 1:0.25:synthetic",
         "--schedulers drf,tetris:1:0.2 --classes 2x0.5,2x1 --memory-demand uniform",
     ],
 )

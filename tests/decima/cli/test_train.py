@@ -242,9 +242,10 @@ def test_the_command_that_is_shown_at_the_end_works(train: Train, tmp_path: Path
     )
     changes = ("iterations=1", "cluster.moving_delay=0.5", "workload.arrivals=poisson", "workload.interval=3")
     sets = [word for change in changes for word in ("--set", change)]
-    for workload in ("tiny.json", "exact.json"):
+    drift = ("--set", "workload.drift=2:0.5")
+    for workload, more in (("tiny.json", drift), ("exact.json", ())):
         out = f"out-{workload}"
-        shown = train("--config", "small.yaml", *sets, "--workload", workload, "--out", out).stdout
+        shown = train("--config", "small.yaml", *sets, *more, "--workload", workload, "--out", out).stdout
         words = shlex.split(shown.splitlines()[-1])
         assert words[0] == "decima"
         few = ("--seeds", "1", "--processes", "1", "--schedulers", "fair,decima")

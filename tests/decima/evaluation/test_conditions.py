@@ -9,7 +9,8 @@ import pytest
 from decima.evaluation.conditions import CompareError, Conditions
 from simulator.cluster.config import ClusterConfig, ConfigError, ExecutorClass
 from tests.decima.evaluation.examples import CLUSTER, LIBRARY, conditions
-from workloads.arrivals import JobSequence
+from workloads.arrivals import Drift, JobSequence
+from workloads.job import JobProfile
 from workloads.sources.workload_file import Workload
 
 #: Executors that no stage of the examples fits.
@@ -31,6 +32,28 @@ def test_an_exact_sequence_is_replayed_with_the_noise_of_each_seed() -> None:
         assert chosen.sequence(seed).profiles == LIBRARY.profiles
         assert chosen.sequence(seed).arrival_ms.tolist() == [0.0, 10.0, 20.0, 9000.0]
         assert chosen.sequence(seed).seed == seed
+
+
+def test_a_drift_changes_later_jobs() -> None:
+    drift = Drift(6000.0, 4.0, LIBRARY.profiles[:1], "one")
+    plain, changed = (
+        conditions(arrivals="poisson", interval_ms=1000.0, num_jobs=30, drift=each) for each in (None, drift)
+    )
+    before = plain.sequence(5).arrival_ms < 6000
+    assert changed.sequence(5).arrival_ms[before].tolist() == plain.sequence(5).arrival_ms[before].tolist()
+    assert {*changed.sequence(5).profiles[before.sum() :]} == {LIBRARY.profiles[0]}
+    exact = Workload(LIBRARY.profiles, plain.sequence(5), "exact")
+    for others in ({"arrivals": "batch"}, {"arrivals": "poisson", "workload": exact}):
+        with pytest.raises(CompareError, match="a drift needs Poisson arrivals"):
+            conditions(drift=drift, **others)
+    with pytest.raises(CompareError, match="drift"):
+        conditions(arrivals="poisson", drift="6:4")
+
+
+def test_jobs_of_a_drift_need_an_executor_too() -> None:
+    large = JobProfile("large", (replace(LIBRARY.profiles[0].stages[0], memory=2.0),))
+    with pytest.raises(ConfigError, match="large"):
+        conditions(arrivals="poisson", drift=Drift(1.0, 1.0, (large,)))
 
 
 def test_memory_is_drawn_where_it_is_asked_for() -> None:

@@ -19,7 +19,7 @@ from simulator import ClusterConfig, Decision, Observation
 from simulator.errors import ConfigError
 from tests.decima.evaluation.examples import LIBRARY, comparison, conditions
 from tests.decima.schedulers.own_schedulers import Greedy
-from workloads import poisson_arrivals
+from workloads import DecimaError, poisson_arrivals
 
 SMALL: dict[str, Any] = {"workload": LIBRARY, "jobs": 4, "executors": 4, "seeds": 2, "seed": 5}
 
@@ -37,6 +37,25 @@ def test_a_table_has_a_row_for_each_scheduler_and_seed() -> None:
     same.run(workers=1)
     assert table["mean_jct_s"][:2].tolist() == same.runs("fifo")["mean_jct_s"].tolist()
     assert table["makespan_s"][:2].tolist() == same.runs("fifo")["makespan_s"].tolist()
+
+
+def test_a_drift_by_its_text() -> None:
+    made = make_conditions(arrivals="poisson", interval=2, jobs=10, drift="5:0.5:synthetic")
+    assert made.drift is not None
+    assert (made.drift.at_ms, made.drift.rate, made.drift.name) == (5000.0, 0.5, "random DAGs")
+    assert made.drift.profiles == decima.open_workload("synthetic").profiles
+    same = make_conditions(arrivals="poisson", interval=2, jobs=10, drift=made.drift)
+    assert same.sequence(1).arrival_ms.tolist() == made.sequence(1).arrival_ms.tolist()
+    for text, message in (
+        ("5", r"drift '5': expected AT:RATE\[:WORKLOAD\]"),
+        ("5:x", r"drift '5:x': expected AT:RATE"),
+        ("-5:2", "a drift begins between 0 and"),
+        ("5:0", "a drift's factor on the arrival rate"),
+        ("5:2:tpcx", "did you mean 'tpch'"),
+        ("18:2", "the drift at 18 s comes too late: 10 jobs 2 s apart arrive within 18 s"),
+    ):
+        with pytest.raises(DecimaError, match=message):
+            make_conditions(arrivals="poisson", interval=2, jobs=10, drift=text)
 
 
 def greedy(observation: Observation) -> Decision:
@@ -143,6 +162,7 @@ def test_the_options_are_those_of_the_command() -> None:
         "classes": None,
         "moving_delay": None,
         "window": None,
+        "drift": None,
     }
 
 
