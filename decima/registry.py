@@ -18,7 +18,7 @@ from decima.schedulers.fair import Fair, NaiveWeightedFair, WeightedFair
 from decima.schedulers.fifo import Fifo
 from decima.schedulers.graphene.online import Graphene
 from decima.schedulers.graphene_star import GrapheneStar
-from decima.schedulers.lookahead.planner import Lookahead
+from decima.schedulers.lookahead import Lookahead
 from decima.schedulers.packed_srpt import PackedSrpt
 from decima.schedulers.priced_srpt import PricedSrpt
 from decima.schedulers.random_choice import RandomChoice
@@ -89,7 +89,7 @@ PARAMETERS: dict[str, tuple[str, ...]] = {
     "profiled-srpt": ("thrift",),
     "priced-srpt": ("jitter",),
     "packed-srpt": ("thrift", "waste"),
-    "lookahead": ("thrift", "price", "jobs"),
+    "lookahead": ("futures",),
     "tetris": ("remaining", "fairness"),
     "graphene-star": ("alpha", "long", "fragmented"),
     "graphene": ("remaining", "fairness"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from decima.evaluation.comparison import Comparison
+from simulator.cluster.base import BaseCluster
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.episode import DecidesStages, run_episode
 from simulator.cluster.observation import Decision, Observation
@@ -57,6 +58,10 @@ class _Recorder:
 
     def reset(self, config: ClusterConfig) -> None:
         self._scheduler.reset(config)
+
+    def watch(self, cluster: BaseCluster) -> None:
+        if callable(watch := getattr(self._scheduler, "watch", None)):
+            watch(cluster)
 
     def decide(self, seen: Observation) -> Decision | None:
         decision = self._scheduler.decide(seen)

@@ -196,6 +196,8 @@ def _decisions(
     config = conditions.cluster_of(conditions.seed)
     scheduler.reset(config)
     cluster, number = make_cluster(config, conditions.sequence(conditions.seed)), 0
+    if callable(watch := getattr(scheduler, "watch", None)):
+        watch(cluster)
     while not cluster.done:
         seen = cluster.observe()
         decision = scheduler.decide(seen) if seen.num_schedulable else None

@@ -25,6 +25,9 @@ class DecidesStages(Protocol):
 
     It may say so with an attribute ``keeps_executors`` that it gives the executors that a job offers to the job's next
     stages, as ``Observation.next_stage`` has them, as many as they can use. Then it is not asked about them.
+
+    A scheduler with a method ``watch(cluster)`` is handed the cluster after ``reset``. It may fork the cluster
+    (``BaseCluster.fork``) to simulate, and must not change it.
     """
 
     def reset(self, config: ClusterConfig) -> None:
@@ -61,6 +64,8 @@ def run_episode(config: ClusterConfig, sequence: JobSequence, scheduler: Decides
     scheduler.reset(config)
     cluster = make_cluster(config, sequence)
     cluster.keeps_executors = getattr(scheduler, "keeps_executors", False)
+    if callable(watch := getattr(scheduler, "watch", None)):
+        watch(cluster)
     while not cluster.done:
         observation = cluster.observe()
         cluster.decide(scheduler.decide(observation) if observation.num_schedulable else None)

@@ -1,4 +1,4 @@
-"""The planner: what it tries out, what it may not know, and how well its model foretells."""
+"""Lookahead: the rule that it chooses, what it may not know, and bad parameters."""
 
 from __future__ import annotations
 
@@ -8,31 +8,97 @@ import numpy as np
 import pytest
 
 from decima.registry import make_scheduler
-from decima.schedulers.base import SchedulerError
-from decima.schedulers.lookahead import forward
-from decima.schedulers.lookahead.planner import Lookahead
-from decima.schedulers.srpt import ProfiledSrpt
+from decima.schedulers.base import Scheduler, SchedulerError
+from decima.schedulers.lookahead import Lookahead
+from decima.schedulers.priced_srpt import PricedSrpt
 from simulator import Cluster, ClusterConfig, Decision, Observation, run_episode
-from tests.simulator.cluster.build import chain, job, jobs, runs, stage
+from tests.simulator.cluster.build import job, jobs, runs, stage
 from workloads import batch_arrivals, poisson_arrivals, synthetic_profiles
 
 CONFIG = ClusterConfig(15)
 
 
-def test_nothing_is_drawn() -> None:
+class LongestFirst(Scheduler):
+    """Serve the job with the most remaining work with all executors: a bad rule."""
+
+    def decide(self, observation: Observation) -> Decision | None:
+        work = observation.work_ms(observation.remaining_tasks)
+        work[observation.next_stage < 0] = -1.0
+        job = int(work.argmax())
+        return Decision(int(observation.next_stage[job]), observation.num_executors) if work[job] >= 0 else None
+
+
+def test_the_same_episode_has_the_same_decisions() -> None:
     sequence = poisson_arrivals(synthetic_profiles(6), 8, 8000, seed=2)
-    scheduler = Lookahead(jobs=2)
+    scheduler = Lookahead(futures=2)
     first = runs(run_episode(CONFIG, sequence, scheduler))
     assert first == runs(run_episode(CONFIG, sequence, scheduler))
-    assert first == runs(run_episode(CONFIG, sequence, Lookahead(jobs=2)))
+    assert first == runs(run_episode(replace(CONFIG, engine="simpy"), sequence, Lookahead(futures=2)))
 
 
-@pytest.mark.parametrize("number_of_jobs", [0, 2])
-def test_it_does_not_know_the_luck_to_come(number_of_jobs: int) -> None:
-    """Two episodes of the same jobs with other luck: as long as they look the same, decisions are the same."""
+def test_the_cost_is_the_time_that_live_jobs_spend_in_the_system() -> None:
+    """One executor, tasks of one duration: jobs of 7 s and 9 s, shortest first, with a move of 0.01 s before each."""
+    cluster = Cluster(
+        ClusterConfig(1, moving_delay_ms=10.0), jobs(job(stage(9, 1000.0)), job(stage(7, 1000.0)))
+    )
+    planner = Lookahead()
+    assert planner.cost_ms(cluster, PricedSrpt()) == 2 * 7010.0 + 9010.0
+    assert planner.cost_ms(cluster, LongestFirst()) == 2 * 9010.0 + 7010.0
+    assert cluster.clock.now == 0.0
+    cluster.decide(Decision(1, 1))
+    assert cluster.clock.now == 7010.0
+    assert planner.cost_ms(cluster, PricedSrpt()) == 9010.0
+
+
+def test_it_follows_the_cheapest_rule() -> None:
+    sequence = batch_arrivals(synthetic_profiles(6), 8, seed=3)
+    planner = Lookahead()
+    planner.rules = (LongestFirst(), PricedSrpt())
+    completion_ms = run_episode(CONFIG, sequence, planner).completion_ms
+    best = run_episode(CONFIG, sequence, PricedSrpt()).completion_ms
+    assert completion_ms.mean() < 1.02 * best.mean()
+    assert completion_ms.mean() < 0.9 * run_episode(CONFIG, sequence, LongestFirst()).completion_ms.mean()
+
+
+def test_it_plans_when_a_job_arrives_or_completes_and_never_without_a_simulator(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plans: list[float] = []
+    cost_ms = Lookahead.cost_ms
+
+    def counted(planner: Lookahead, cluster: Cluster, rule: Scheduler) -> float:
+        plans.append(float(cluster.clock.now))
+        return cost_ms(planner, cluster, rule)
+
+    monkeypatch.setattr(Lookahead, "cost_ms", counted)
+    sequence, planner = batch_arrivals(synthetic_profiles(6), 6, seed=3), Lookahead()
+    run_episode(CONFIG, sequence, planner)
+    assert len(planner.rules) < len(plans) <= len(planner.rules) * len(sequence)
+    plans.clear()
+    planner.reset(CONFIG)
+    alone, rule = Cluster(CONFIG, sequence), PricedSrpt()
+    while not alone.done:
+        seen = alone.observe()
+        decision = planner.decide(seen) if seen.num_schedulable else None
+        assert decision == (rule.decide(seen) if seen.num_schedulable else None)
+        alone.decide(decision)
+    assert not plans
+
+
+def test_it_does_not_know_the_noise_and_the_jobs_to_come() -> None:
+    """Episodes with the same first jobs and other noise or arrivals: decisions are equal as long as they look equal."""
     sequence = batch_arrivals(synthetic_profiles(6), 6, seed=3)
-    clusters = [Cluster(CONFIG, replace(sequence, seed=seed)) for seed in (3, 4)]
-    schedulers = [Lookahead(jobs=number_of_jobs) for _ in clusters]
+    later = batch_arrivals(synthetic_profiles(4), 2, seed=5)
+    more = replace(
+        sequence,
+        profiles=(*sequence.profiles, *later.profiles),
+        arrival_ms=np.append(sequence.arrival_ms, [3e4, 4e4]),
+        seed=4,
+    )
+    clusters = [Cluster(CONFIG, sequence), Cluster(CONFIG, more)]
+    schedulers = [Lookahead(futures=2) for _ in clusters]
+    for scheduler, cluster in zip(schedulers, clusters, strict=True):
+        scheduler.watch(cluster)
     alike = 0
     while True:
         seen = [cluster.observe() for cluster in clusters]
@@ -47,69 +113,15 @@ def test_it_does_not_know_the_luck_to_come(number_of_jobs: int) -> None:
         for cluster, decision in zip(clusters, decisions, strict=True):
             cluster.decide(decision)
     assert alike > 3
-    finished = [run_episode(CONFIG, cluster.sequence, Lookahead()).completion_ms for cluster in clusters]
-    assert (finished[0] != finished[1]).any()
-
-
-def waiting_for_the_first() -> Observation:
-    """The only executor has ended the first stage of a job with 9 s of work left; another job has 7 s."""
-    sequence = jobs(chain(stage(1, 50.0), stage(9, 1000.0)), job(stage(7, 1000.0)))
-    cluster = Cluster(ClusterConfig(1, moving_delay_ms=10.0), sequence)
-    cluster.decide(Decision(0, 1))
-    while cluster.observe().source < 0:
-        cluster.decide(None)
-    return cluster.observe()
-
-
-def test_it_leaves_a_job_where_the_rule_would_stay() -> None:
-    """Staying costs 9 + 16 s, leaving 7 + 16 s and two moves."""
-    seen = waiting_for_the_first()
-    assert ProfiledSrpt().decide(seen) == Lookahead().decide(seen) == Decision(1, 1)
-    assert Lookahead(jobs=1).decide(seen) == Decision(2, 1)
-
-
-def test_it_foretells_what_tasks_of_one_duration_take() -> None:
-    seen, planner = waiting_for_the_first(), Lookahead()
-    limits = planner._begin(seen)
-    stays = planner._cost_ms(seen, limits[0])
-    assert stays == (2 * 9000.0 + 10.0 + 7000.0, 1, 1)
-    leaves = planner._cost_ms(seen, limits[0], 2, 1)
-    assert leaves[0] == 2 * (10.0 + 7000.0) + 10.0 + 9000.0
-
-
-def test_a_price_counts_work_and_moves() -> None:
-    """Two live jobs and one executor, so a price of 0.5 is one job's."""
-    seen, planner = waiting_for_the_first(), Lookahead(price=0.5)
-    limits = planner._begin(seen)
-    assert planner._cost_ms(seen, limits[0])[0] == 3 * 9000.0 + 2 * (10.0 + 7000.0)
-
-
-def test_its_rule_is_profiled_srpt_and_it_foretells_how_long_jobs_take() -> None:
-    sequence = batch_arrivals(synthetic_profiles(8), 8, seed=1)
-    rule, planner = ProfiledSrpt(), Lookahead()
-    cluster, foretold = Cluster(CONFIG, sequence), []
-    while not cluster.done:
-        seen = cluster.observe()
-        decision = rule.decide(seen) if seen.num_schedulable else None
-        if seen.num_schedulable and not seen.last_call:
-            cost_ms, chosen, limit = planner._cost_ms(seen, planner._begin(seen)[0])
-            assert (chosen, limit) == ((decision.stage, decision.limit) if decision else (forward.BY_RULE, 0))
-            foretold.append((seen.time_ms, cost_ms))
-        cluster.decide(decision)
-    completion_ms = cluster.record().completion_ms
-    true = np.array([np.maximum(completion_ms - now, 0.0).sum() for now, _ in foretold])
-    ratios = np.array([cost for _, cost in foretold]) / true
-    early = ratios[: len(ratios) // 2]
-    assert np.abs(early - 1).max() < 0.15
 
 
 @pytest.mark.parametrize(
     ("spec", "complaint"),
     [
-        ("lookahead:2:-1", "price must not be negative, got -1"),
-        ("lookahead:2:0:1.5", "jobs must be a whole number, at least 0, got 1.5"),
-        ("lookahead:2:0:-1", "jobs must be a whole number, at least 0, got -1"),
-        ("lookahead:x", "expected lookahead:THRIFT:PRICE:JOBS, numbers from -100 to 100"),
+        ("lookahead:1.5", "futures must be a whole number, at least 1, got 1.5"),
+        ("lookahead:0", "futures must be a whole number, at least 1, got 0"),
+        ("lookahead:2:0", "expected lookahead:FUTURES, numbers from -100 to 100"),
+        ("lookahead:x", "expected lookahead:FUTURES, numbers from -100 to 100"),
     ],
 )
 def test_bad_parameters_are_refused(spec: str, complaint: str) -> None:
