@@ -13,21 +13,21 @@ __all__ = ["Decide", "FunctionScheduler", "Scheduler", "SchedulerError", "all_of
 
 
 class SchedulerError(DecimaError, ValueError):
-    """A name that is no scheduler's. The message is one line."""
+    """An unknown scheduler name. The message is one line."""
 
 
 class Scheduler(ABC):
-    """Decides, at every scheduling event, which stage runs next and how many executors its job may hold.
+    """Chooses, at every scheduling event, the stage that runs next and its job's parallelism limit.
 
-    A scheduler of your own implements :meth:`decide`, and :meth:`reset` if it remembers anything. What it works out of
-    the live jobs' profiles it keeps in a ``PerJob``. On the command line it goes by ``module:Class``.
+    A custom scheduler implements :meth:`decide`, and :meth:`reset` if it has state. Quantities derived from profiles of
+    live jobs are cached in a ``PerJob``. Its name on the command line is ``module:Class``.
     """
 
-    #: Whether executors stay with their job while it has a stage for them: wherever the ``source`` has a
-    #: ``next_stage``, the decision is ``all_offered`` to it. Episodes are faster where that is known. A subclass that
-    #: decides differently says so anew.
+    #: Whether executors stay with their job while it has a stage for them: if the ``source`` has a ``next_stage``, the
+    #: decision is ``all_offered`` to it. The engine then takes these decisions itself, which is faster. A subclass
+    #: that overrides ``decide`` or ``next_stage`` sets it anew.
     keeps_executors = False
-    #: Whether its decisions were learned. A comparison names the best of those that were not: the best heuristic.
+    #: Whether the decisions were learned. The best heuristic of a comparison is the best scheduler without this mark.
     learned = False
 
     def __init_subclass__(cls) -> None:
@@ -41,27 +41,26 @@ class Scheduler(ABC):
     def decide(self, observation: Observation) -> Decision | None:
         """Choose a schedulable stage and its job's parallelism limit, or ``None`` to leave the executors idle.
 
-        It is asked while executors are offered and some stage is schedulable; again, until all executors of the
-        round are committed.
+        The cluster calls it until all executors of the round are committed, as long as some stage is schedulable.
         """
 
 
-#: Decides as ``Scheduler.decide`` does.
+#: A function with the signature of ``Scheduler.decide``.
 Decide = Callable[[Observation], Decision | None]
 
 
 class FunctionScheduler(Scheduler):
-    """A scheduler that decides as a function does, which remembers nothing."""
+    """Scheduler that calls a function without state."""
 
     def __init__(self, function: Decide) -> None:
         self._function = function
 
     def decide(self, observation: Observation) -> Decision | None:
-        """Return what the function does."""
+        """Return the function's decision."""
         return self._function(observation)
 
 
 def all_offered(observation: Observation, stage: int) -> Decision:
-    """Give a stage (place in the stage arrays) as many of the offered executors as it can use."""
+    """Return the decision that gives a stage (place in the stage arrays) all offered executors that it can use."""
     job = int(observation.stage_job[stage])
     return Decision(stage, observation.held(job) + observation.offered)

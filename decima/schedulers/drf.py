@@ -13,14 +13,14 @@ __all__ = ["Drf"]
 
 
 class Drf(Scheduler):
-    """Executors go, one by one, to the job with the smallest dominant share.
+    """Give executors, one by one, to the job with the smallest dominant share.
 
-    A job's share of a resource is what its tasks need that run or are about to, over what all executors have; its
-    dominant share is the largest of these. With one resource this is max-min fairness. On a tie the first job goes.
+    A job's share of a resource is the demand of its running and claimed tasks over the capacity of all executors; its
+    dominant share is the largest of these. With one resource this is max-min fairness. Ties go to the first job.
     """
 
     def decide(self, observation: Observation) -> Decision | None:
-        """What the job with the smallest share gets for its next stage, if all that is offered is handed out so."""
+        """Give the job with the smallest share all that it gets when every offered executor is handed out this way."""
         classes, stages = observation.classes, observation.stages
         total = np.array([classes["executors"] @ classes["cpu"], classes["executors"] @ classes["memory"]])
         needs = np.array([stages["cpu"], stages["memory"]]).T / np.maximum(total, 1e-12)

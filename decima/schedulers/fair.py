@@ -23,7 +23,7 @@ OVERFLOW = 300.0
 
 
 class WeightedFair(Scheduler):
-    """Job i may hold the share T_i^alpha / sum of T_j^alpha of the executors, T_i being its total work.
+    """Share the executors by weight: job i may hold T_i^alpha / sum of T_j^alpha of them, T_i being its total work.
 
     Shares are rounded up and taken over the jobs in the system that still have unclaimed tasks. Executors that
     become idle stay with their job while it has work; otherwise the first job in order of arrival that is below
@@ -43,14 +43,14 @@ class WeightedFair(Scheduler):
         self._weights = PerJob(_log_work, self._relative)
 
     def _relative(self, log_work: list[float]) -> NDArray[np.float64]:
-        """The weights T^alpha of the live jobs, relative to their geometric mean, so that no exponent overflows."""
+        """Return the weights T^alpha of the live jobs over their geometric mean, so that no exponent overflows."""
         logarithm = np.array(log_work)
         exponents = np.clip(self.alpha * (logarithm - logarithm.mean()), -OVERFLOW, OVERFLOW)
         weights: NDArray[np.float64] = np.exp(exponents)
         return weights
 
     def decide(self, observation: Observation) -> Decision | None:
-        """The source job's next stage with all executors, else the next stage of a job below its share."""
+        """Choose the source job's next stage with all executors, else the next stage of a job below its share."""
         stages = self.next_stage(observation)
         if observation.source >= 0 and stages[observation.source] >= 0:
             return all_offered(observation, int(stages[observation.source]))
@@ -64,30 +64,30 @@ class WeightedFair(Scheduler):
         return all_offered(observation, int(stages[neediest]))
 
     def next_stage(self, observation: Observation) -> NDArray[np.int64]:
-        """The stage that each live job would run next, int64 [J], place in the stage arrays; -1 for none."""
+        """Return the next stage of each live job, int64 [J], place in the stage arrays; -1 for none."""
         return observation.next_stage
 
     def _shares(self, observation: Observation) -> NDArray[np.float64]:
-        """Executors that each live job may hold: float64 [J], whole numbers of at least 1."""
+        """Return the number of executors that each live job may hold: float64 [J], whole numbers from 1."""
         weights = self._weights(observation)
         total = weights @ (observation.job_unsaturated_stages > 0)
         return np.maximum(np.ceil(weights * (observation.num_executors / total) - _ROUNDING), 1)
 
 
 def _log_work(profile: JobProfile, _: ClusterConfig) -> float:
-    """Logarithm of a job's total work in ms; a job without work counts as tiny."""
+    """Return the logarithm of a job's total work in ms; a job without work counts as tiny."""
     return math.log(max(profile.work_ms, 1e-3))
 
 
 class Fair(WeightedFair):
-    """Every job in the system gets an equal share of the executors."""
+    """Equal shares of the executors for all jobs in the system."""
 
     def __init__(self) -> None:
         super().__init__(alpha=0.0)
 
 
 class NaiveWeightedFair(WeightedFair):
-    """Shares are proportional to the jobs' total work."""
+    """Shares proportional to the jobs' total work."""
 
     def __init__(self) -> None:
         super().__init__(alpha=1.0)

@@ -24,12 +24,12 @@ class Fifo(Scheduler):
         self._granted: dict[int, int] = {}
 
     def reset(self, config: ClusterConfig) -> None:
-        """Forget what was granted."""
+        """Drop the grants of the last episode."""
         self._reuses_grants = config.semantics.fifo_reuses_grants
         self._granted = {}
 
     def decide(self, observation: Observation) -> Decision | None:
-        """The next stage of the head job, with all executors offered."""
+        """Choose the next stage of the head job, with all executors offered."""
         if not self._reuses_grants:
             return self._decide_by_grants(observation)
         head = int(np.argmax(observation.next_stage >= 0))

@@ -1,4 +1,4 @@
-"""Graphene*: troublesome stages run together, below weighted fair shares (Decima, section 7.1 and appendix E)."""
+"""Graphene*: weighted fair shares, and troublesome stages together (Decima, section 7.1 and appendix E)."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from workloads.job import JobProfile
 
 __all__ = ["GrapheneStar", "troublesome_stages"]
 
-#: Behind all that are ready, before the weight of a troublesome stage.
+#: Sort keys: stages that are not ready come last, troublesome stages first.
 UNREADY, TROUBLE = 1e12, 1e15
 
 
 class GrapheneStar(WeightedFair):
     """Weighted fair shares; inside a job, troublesome stages wait until all of them can start, and then go first.
 
-    Long stages, and those that pack badly, are troublesome (see ``troublesome_stages``). They wait for those of them
-    that wait for no other of them, and only while some stage of some job need not wait.
+    Troublesome stages are long or pack badly, see ``troublesome_stages``. They are held back until every troublesome
+    stage without a troublesome parent can start, and only while some stage of some job need not wait.
 
     Args:
         alpha: exponent of the shares, see ``WeightedFair``.
-        long: tasks at least as long, compared with the job's longest, are troublesome.
-        fragmented: stages that fill at most this share of the cluster while they run alone are troublesome.
+        long: a stage is troublesome if its tasks take at least this fraction of the job's longest tasks.
+        fragmented: a stage is troublesome if it fills at most this share of the cluster while it runs alone.
 
     Raises:
         ValueError: alpha is not finite.
@@ -42,7 +42,7 @@ class GrapheneStar(WeightedFair):
         )
 
     def next_stage(self, observation: Observation) -> NDArray[np.int64]:
-        """Of each job: released troublesome stages, then those that are ready, in the order in which they became so."""
+        """Return each job's next stage: released troublesome stages first, then ready stages in the order of readiness."""
         trouble, job, ready = self._trouble(observation), observation.stage_job, observation.ready_rank
         available = (ready >= 0) | (observation.remaining_tasks == 0)
         waiting = np.bincount(job, trouble.first & ~available, minlength=len(observation.jobs)) > 0
@@ -60,11 +60,11 @@ class GrapheneStar(WeightedFair):
 def troublesome_stages(
     profile: JobProfile, config: ClusterConfig, long: float, fragmented: float
 ) -> NDArray[np.bool_]:
-    """Whether each stage of a job is troublesome, bool [num_stages] (Graphene, OSDI 2016, section 4.1).
+    """Return whether each stage of a job is troublesome, bool [num_stages] (Graphene, OSDI 2016, section 4.1).
 
-    Its tasks are ``long``, compared with the longest (LongScore), or it packs badly: its work, as a share of all that
-    the cluster has of the resource that it needs most of (TWork), is at most ``fragmented`` of the time that it
-    takes alone (ExecTime). So is every stage between two of them.
+    A stage is troublesome if its tasks are long (LongScore) or if it packs badly: its work on its dominant resource,
+    as a share of the cluster's capacity (TWork), is at most ``fragmented`` of its time alone (ExecTime). So is every
+    stage between two troublesome stages.
     """
     classes, stages = config.executor_classes, profile.stages
     mean_ms = np.array([stage.durations.mean_ms for stage in stages])
@@ -82,7 +82,7 @@ def troublesome_stages(
 
 
 class _Trouble(NamedTuple):
-    """Bool [S] both: the troublesome stages, and those of them that wait for no other of them."""
+    """Masks, bool [S] each: troublesome stages, and troublesome stages without a troublesome parent."""
 
     all: NDArray[np.bool_]
     first: NDArray[np.bool_]
@@ -91,7 +91,7 @@ class _Trouble(NamedTuple):
 def _trouble(profile: JobProfile, config: ClusterConfig, long: float, fragmented: float) -> _Trouble:
     chosen = troublesome_stages(profile, config, long, fragmented)
     parents = profile.parents
-    # Between two troublesome stages all are, so that one that waits for another has a troublesome parent.
+    # All stages between two troublesome ones are troublesome, so a look at the parents is enough.
     first = [
         bool(chosen[stage]) and not any(chosen[each] for each in parents[stage])
         for stage in range(len(chosen))

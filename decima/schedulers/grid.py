@@ -1,7 +1,7 @@
-"""Heuristics for the grid (DeepRM, HotNets 2016, section 4): they start only jobs that can start at once.
+"""Heuristics for the grid (DeepRM, HotNets 2016, section 4). They start only jobs that can start at once.
 
-Each is called with a ``Grid`` and gives an action for every episode: the startable job, on the machine, of highest
-score; the lowest number among equals; void where no job can start, or none has a score above 0.
+A heuristic maps a ``Grid`` to one action per episode: the startable (job, machine) with the highest score, on a tie the
+lowest number; void if no job can start or no score is above 0.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ __all__ = [
     "tune_tetris",
 ]
 
-#: Gives the actions of all episodes, int64 [N].
+#: A function that returns the actions of all episodes, int64 [N].
 GridScheduler = Callable[[Grid], NDArray[np.int64]]
 
 
 class _Scored(ABC):
     def __call__(self, grid: Grid) -> NDArray[np.int64]:
-        """The actions, int64 [N]."""
+        """Return the actions, int64 [N]."""
         scores = np.where(grid.startable(), self.score(grid), 0.0).reshape(len(grid), -1)
         best = scores.argmax(axis=1)
         found = np.take_along_axis(scores, best[:, None], axis=1)[:, 0] > 0
@@ -43,22 +43,22 @@ class _Scored(ABC):
 
     @abstractmethod
     def score(self, grid: Grid) -> NDArray[np.float64]:
-        """Of each visible job on each machine, float64 [N, m or 1, M]; any value where there is no job."""
+        """Return the scores of visible jobs by machine, float64 [N, m or 1, M]; empty slots may have any value."""
 
 
 class ShortestJobFirst(_Scored):
-    """The shortest job first: 1 / duration."""
+    """Shortest job first: 1 / duration."""
 
     def score(self, grid: Grid) -> NDArray[np.float64]:
-        """See above."""
+        """See the base class."""
         return 1.0 / np.maximum(grid.slot_duration, 1)[:, None, :]
 
 
 class Packer(_Scored):
-    """The job whose demand is best aligned with what is free: the dot product of both, in units (Tetris, 3.2)."""
+    """Best packing first: the dot product of demand and free resources, in units (Tetris, section 3.2)."""
 
     def score(self, grid: Grid) -> NDArray[np.float64]:
-        """See above."""
+        """See the base class."""
         free = grid.free_units[:, :, 0, :]
         score: NDArray[np.float64] = np.einsum("nir,njr->nij", free, grid.slot_demand, dtype=np.float64)
         return score
@@ -74,19 +74,19 @@ class Tetris(_Scored):
         self.knob = knob
 
     def score(self, grid: Grid) -> NDArray[np.float64]:
-        """See above."""
+        """See the base class."""
         packing, shortness = Packer().score(grid), ShortestJobFirst().score(grid)
         return self.knob * packing + (1 - self.knob) * shortness
 
 
 class RandomChoice:
-    """Any action, with equal chance; so it may book ahead, or let time pass while jobs wait."""
+    """Uniform random actions; they may reserve later times, or let time pass while jobs wait."""
 
     def __init__(self, seed: int = 0) -> None:
         self.random = np.random.default_rng(seed)
 
     def __call__(self, grid: Grid) -> NDArray[np.int64]:
-        """The actions, int64 [N]."""
+        """Return the actions, int64 [N]."""
         return self.random.integers(grid.config.num_actions, size=len(grid))
 
 
@@ -102,10 +102,10 @@ KNOBS = (0.5, 0.2, 0.1, 0.05, 0.03, 0.02, 0.01, 0.005, 0.003, 0.002, 0.001)
 
 
 def make_heuristic(spec: str) -> GridScheduler:
-    """A heuristic by name, such as ``sjf``, ``tetris:0.01`` or ``random:7``.
+    """Return a heuristic by name, such as ``sjf``, ``tetris:0.01`` or ``random:7``.
 
     Raises:
-        SchedulerError: there is none of that name, or the number does not fit.
+        SchedulerError: unknown name, or a parameter out of range.
     """
     name, colon, number = spec.partition(":")
     if name not in HEURISTICS:
@@ -126,7 +126,7 @@ def make_heuristic(spec: str) -> GridScheduler:
 
 
 def tune_tetris(grid: Grid) -> float:
-    """The knob of ``KNOBS`` whose mean slowdown over all jobs is least; the grid's episodes are run with each."""
+    """Run the grid's episodes with each of ``KNOBS`` and return the one with the least mean slowdown over all jobs."""
     slowdowns = []
     for knob in KNOBS:
         grid.reset()

@@ -1,4 +1,4 @@
-"""A fixed order of jobs: what an exhaustive search tries one after the other (Decima, "Optimality of Decima")."""
+"""A fixed order of jobs, as tried by an exhaustive search (Decima, "Optimality of Decima")."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ __all__ = ["JobOrder"]
 
 
 class JobOrder(Scheduler):
-    """Executors go to the first job of the order that can use them; inside it along the critical path.
+    """Serve jobs in a fixed order, each along its critical path.
 
     With the jobs by total work this is ``SjfCp``.
 
     Args:
         order: numbers of the jobs in the sequence, each once, the most urgent first.
-        ahead: whether a job also gets executors for stages whose parents are still finishing. They wait there
-            while others might use them; but then no long task of another job is in the way when the stage opens.
+        ahead: whether a job also gets executors for stages whose parents are still finishing. They idle there, but
+            no long task of another job delays the stage when it opens.
 
     Raises:
         ValueError: the order is no permutation.
@@ -37,10 +37,10 @@ class JobOrder(Scheduler):
         self._rank: NDArray[np.int64] = np.argsort(numbers)
 
     def decide(self, observation: Observation) -> Decision | None:
-        """The stage on the critical path of the first job that can use executors, with all that are offered.
+        """Choose the first job that can use executors, and its stage on the critical path, with all executors offered.
 
         Raises:
-            ValueError: the order has no such job.
+            ValueError: a live job is not in the order.
         """
         numbers = observation.job_id
         if numbers[0] < 0 or numbers[-1] >= self._rank.size:

@@ -15,17 +15,17 @@ __all__ = ["PackedSrpt", "covering"]
 
 
 class PackedSrpt(ProfiledSrpt):
-    """Shortest remaining work first, limited as profiled-srpt; large executors go to stages that need them.
+    """Shortest remaining work first, limited as ``ProfiledSrpt``; large executors go to stages that need them.
 
-    An executor that is larger than a stage needs is dear: the fewer others could run what it can, the more the work of
-    the stage's job counts. Only executors at work, or on their way to it, count towards a job's limit; those that wait
-    in a job may be too small for what is left of it. No executor moves to another job to wait there. Inside a job,
-    ready stages come first; of those the ones that fewest executors can run, and then those farthest from its end.
+    The key of a stage is its job's remaining work times ``covered ** waste``, where ``covered`` executors of the cluster
+    are large enough for it: stages that few executors can run come first. Only busy and moving executors count towards
+    a job's limit, as idle ones may be too small for its remaining stages. No executor moves to another job to wait
+    there. Inside a job, ready stages come first, then stages that few executors can run, then those farthest from the
+    job's end.
 
     Args:
-        thrift: how much the executors that a job occupies count, beside the time that it takes.
-        waste: exponent of the price: a stage that k times as many executors of the cluster can run as another one
-            seems k ** waste times as long.
+        thrift: cost exponent of executors, see ``ProfiledSrpt``.
+        waste: exponent of the number of executors that can run a stage.
 
     Raises:
         ValueError: the exponent is negative.
@@ -39,16 +39,16 @@ class PackedSrpt(ProfiledSrpt):
         self._height_ms: PerJob[NDArray[np.float64]] = PerJob(_height_ms, np.concatenate)
 
     def decide(self, observation: Observation) -> Decision | None:
-        """The stage with the lowest price of a job below its limit, else of any job; see the class."""
+        """Choose the stage with the least key of a job below its limit, else of any job; see the class."""
         rule = self.ask(observation)
         if rule.stage < 0:
             return None
         return Decision(rule.stage, int(rule.limits[observation.stage_job[rule.stage]]))
 
     def ask(self, observation: Observation) -> Rule:
-        """What is decided, what each job would get, and in which order stages would follow.
+        """Return the decision, each job's limit and the order of stages.
 
-        A job's limit is its own as far as its executors are busy and find lasting work, else all that find some.
+        The limit of a job that has reached its own limit is the number of executors that find lasting work there.
         """
         if not len(observation.jobs):
             return NO_RULE
@@ -80,7 +80,7 @@ class PackedSrpt(ProfiledSrpt):
             np.minimum(each, lasting).astype(np.int64) for each in (limit, np.full(num_jobs, most))
         )
         bound = np.where(busy < own, own, all_lasting)
-        # Below their limits, then where work is left, then nowhere.
+        # Jobs below their limits, then jobs with lasting work, then others.
         kinds = np.where(busy < own, 0, np.where(busy < all_lasting, 1, 2))[job[order]]
         order = order[np.argsort(kinds, kind="stable")]
         away = np.full(len(stages), FARTHEST_AWAY)

@@ -1,4 +1,4 @@
-"""Random decisions: the floor of every comparison."""
+"""Random decisions: the lower end of every comparison."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class RandomChoice(Scheduler):
     """A schedulable stage and a parallelism limit, both drawn uniformly.
 
     Args:
-        seed: names the draws, which are the same in every episode.
+        seed: random seed; every episode has the same draws.
     """
 
     def __init__(self, seed: int = 0):
@@ -24,14 +24,14 @@ class RandomChoice(Scheduler):
         self._begin()
 
     def reset(self, config: ClusterConfig) -> None:
-        """Begin the draws anew."""
+        """Restart the random numbers."""
         self._begin()
 
     def _begin(self) -> None:
         self._random = random_stream(self._seed, RandomStream.POLICY, self._seed)
 
     def decide(self, observation: Observation) -> Decision | None:
-        """Any schedulable stage with any number of the offered executors."""
+        """Draw a schedulable stage and a number of the offered executors."""
         stage = int(self._random.choice(np.flatnonzero(observation.schedulable)))
         held = observation.held(int(observation.stage_job[stage]))
         return Decision(stage, held + int(self._random.integers(1, observation.offered + 1)))

@@ -1,4 +1,4 @@
-"""What a rule makes of an observation, for policies that begin with it and learn where to do otherwise."""
+"""A rule's decision with its surroundings: input of policies that learn where to deviate from the rule."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from numpy.typing import NDArray
 
 __all__ = ["AWAY_BY_RANK", "FARTHEST_AWAY", "NO_RULE", "Rule"]
 
-#: How far away from its choice each further one is, and the farthest.
+#: Distance from the rule's choice per rank, and the largest distance.
 AWAY_BY_RANK, FARTHEST_AWAY = 0.5, 4.0
 
 
 class Rule(NamedTuple):
-    """What a rule would do, and how near to that everything else is.
+    """The decision of a rule, and each stage's distance from it.
 
     Attributes:
-        stage: which runs next, a place in the stage arrays; -1 to leave the executors idle.
-        limits: int64 [J]; executors that each live job may hold.
-        price: what executors cost now; 0 if the rule knows no price.
-        away: float64 [S]; 0 for the stage that comes first, and up to ``FARTHEST_AWAY`` for those that come later.
+        stage: the stage that runs next, place in the stage arrays; -1 to leave the executors idle.
+        limits: int64 [J], parallelism limit of each live job.
+        price: cost exponent of executors now; 0 if the rule has none.
+        away: float64 [S], 0 for the first stage in the rule's order, up to ``FARTHEST_AWAY`` for later ones.
     """
 
     stage: int
@@ -29,5 +29,5 @@ class Rule(NamedTuple):
     away: NDArray[np.float64]
 
 
-#: Value where no rule is asked.
+#: Value without a rule.
 NO_RULE = Rule(-1, np.zeros(0, np.int64), 0.0, np.zeros(0))

@@ -25,7 +25,7 @@ class SjfCp(Scheduler):
         self._work_ms: PerJob[NDArray[np.float64]] = PerJob(_work_ms, np.array)
 
     def decide(self, observation: Observation) -> Decision | None:
-        """The smallest job's stage on its critical path, with all executors offered."""
+        """Choose the smallest job's stage on its critical path, with all executors offered."""
         job = first_job(observation.jobs, observation.stages, self._work_ms(observation), True)
         return on_critical_path(observation, job)
 
@@ -35,12 +35,12 @@ def _work_ms(profile: JobProfile, _: ClusterConfig) -> float:
 
 
 def on_critical_path(observation: Observation, job: int) -> Decision:
-    """Give the stage of a job that has the longest critical path as many of the offered executors as it can use.
+    """Return the decision for a job's stage with the longest critical path: all offered executors that it can use.
 
-    Stages that can start at once go before those whose parents are still finishing; on a tie the first goes.
+    Ready stages go before stages whose parents are still finishing; ties go to the first stage.
 
     Args:
-        observation: what is offered.
+        observation: the current observation.
         job: a live job (place in the job arrays) with a schedulable stage.
     """
     stages, critical_path_ms = observation.stages_of(job), observation.profiles[job].critical_path_ms
@@ -51,13 +51,13 @@ def on_critical_path(observation: Observation, job: int) -> Decision:
 
 @compiled
 def first_job(jobs, stages, key, ahead):  # type: ignore[no-untyped-def]
-    """The live job (place in the job arrays) with the least key, [J], that has a schedulable stage; -1 if none has.
+    """Return the live job (place in the job arrays) with the least key, [J], and a schedulable stage; -1 for none.
 
-    Unless ``ahead``, that stage must be one that can start at once.
+    Unless ``ahead``, that stage must be ready.
     """
     first = -1
     for job in range(len(jobs)):
-        # A job's next stage is one that can start at once, if there is any.
+        # A job's next stage is a ready one if it has any.
         stage = jobs[job].next_stage
         if stage >= 0 and (ahead or stages[stage].ready_rank >= 0) and (first < 0 or key[job] < key[first]):
             first = job
@@ -66,7 +66,7 @@ def first_job(jobs, stages, key, ahead):  # type: ignore[no-untyped-def]
 
 @compiled
 def _longest_path(stages, critical_path_ms):  # type: ignore[no-untyped-def]
-    """Of a job's stages the schedulable one that can start at once, if there is any, with the longest path."""
+    """Return a job's schedulable stage with the longest path, ready stages first; -1 for none."""
     best, best_key = -1, (False, 0.0)
     for stage in range(len(stages)):
         key = (stages[stage].ready_rank >= 0, critical_path_ms[stage])

@@ -1,4 +1,4 @@
-"""What Spark's FAIR mode does inside one application, where each job has a pool of its own."""
+"""Spark's FAIR mode inside one application, with a pool for each job."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ __all__ = ["SparkFair"]
 
 
 class SparkFair(Scheduler):
-    """Each executor goes to the job that has the fewest; of several, to the one whose pool has the first name.
+    """Give each executor to the job with the fewest executors; on a tie to the first pool by name.
 
-    Names are compared as texts, and are the jobs' numbers here. With more jobs than executors, it so is always the same
-    jobs that run: who ends a task has no executor then, and is first again by its name.
+    Names are the jobs' numbers, compared as texts. With more jobs than executors the same jobs run all the time: a job
+    that ends a task then has no executor, and comes first again by its name.
 
     Meant for ``SPARK`` semantics, where executors are offered after each task.
 
@@ -22,11 +22,11 @@ class SparkFair(Scheduler):
     """
 
     def pool(self, job: int) -> str:
-        """The name of a job's pool."""
+        """Return the name of a job's pool."""
         return str(job)
 
     def decide(self, observation: Observation) -> Decision | None:
-        """The next stage of the job with the fewest executors, with all that it gets of those that are offered."""
+        """Choose the next stage of the job with the fewest executors, with its part of the offered executors."""
         stages = observation.next_stage
         jobs = np.flatnonzero(stages >= 0).tolist()
         tasks = observation.unclaimed_tasks[stages[jobs]].tolist()

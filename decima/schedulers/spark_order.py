@@ -17,9 +17,9 @@ __all__ = ["SparkFifo", "SparkPools"]
 class SparkFifo(Scheduler):
     """Stages in the order of their Spark jobs, as Spark's FIFO mode serves them.
 
-    A query with adaptive execution is several Spark jobs, one for each stage, which are submitted as their parents end.
-    So its later stages queue behind the first stages of queries that came later. Without it a query is one Spark job,
-    and all its stages have the place of the first.
+    With adaptive execution a query is several Spark jobs, one a stage, each submitted when its parents end. So its later
+    stages queue behind the first stages of later queries. Without it a query is one Spark job, and all its stages have
+    the place of the first.
 
     Meant for ``SPARK`` semantics, where executors are offered after each task.
 
@@ -34,7 +34,7 @@ class SparkFifo(Scheduler):
         self._first: dict[int, int] = {}
 
     def reset(self, config: ClusterConfig) -> None:
-        """Forget the order of arrivals."""
+        """Drop the order of arrivals of the last episode."""
         self._first = {}
 
     def decide(self, observation: Observation) -> Decision | None:

@@ -18,22 +18,22 @@ __all__ = ["STAYING", "CappedSrpt", "ProfiledSrpt", "lasting_executors"]
 #: Work in units of this, ms.
 UNIT_MS = 100_000.0
 FEWEST = 4
-#: Work that must be left for an executor of another job, and for a free one, moving delays.
+#: Least remaining work, in moving delays, that is worth a move of another job's executor, and of a free one.
 WORTH_LEAVING, WORTH_MOVING = 8.0, 3.0
-#: How much the work of the job whose executors are offered counts, beside that of others.
+#: Weight of the source job's remaining work in the order of jobs.
 STAYING = 0.6
 
 
 class _LimitedSrpt(Scheduler):
     """Shortest remaining work (tasks times their mean duration) first, below limits.
 
-    A job may always have its share of the cluster. Executors that are left when every job has reached its limit go
-    to the shortest one all the same. But they move only to where each finds work for some time, or to a job that
-    has no executor at all; else they stay idle where they are.
+    A limit is at least the job's equal share of the cluster. When every job has reached its limit, the remaining
+    executors go to the shortest job. An executor moves only if it finds enough work there, or if the job has no
+    executor; else it stays idle.
     """
 
     def decide(self, observation: Observation) -> Decision | None:
-        """The shortest job below its limit, else the shortest one."""
+        """Choose the shortest job below its limit, else the shortest job."""
         jobs, most = observation.job_executors.size, observation.num_executors
         work = observation.work_ms(observation.remaining_tasks)
         limit = np.clip(self.limits(observation, work), max(1, most // jobs), most).astype(np.int64)
@@ -55,7 +55,7 @@ class _LimitedSrpt(Scheduler):
 
     @abstractmethod
     def limits(self, observation: Observation, work: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Executors that each live job uses well, [J]; ``work`` is what is left of them, float64 [J], ms."""
+        """Return the useful parallelism of each live job, [J]; ``work`` is the remaining work, float64 [J], ms."""
 
 
 def lasting_executors(observation: Observation) -> NDArray[np.float64]:
@@ -75,10 +75,10 @@ def lasting_executors(observation: Observation) -> NDArray[np.float64]:
 
 
 class CappedSrpt(_LimitedSrpt):
-    """Shortest remaining work first; the more work a job has left, the more executors it may have.
+    """Shortest remaining work first, with limits that grow with the root of the remaining work.
 
-    Tasks take longer the more executors their job holds, so a job is limited to ``coefficient`` times the root of
-    its remaining work, but at least to 4 executors and to its share of the cluster, while other jobs want more.
+    Tasks take longer the more executors their job holds. While other jobs want executors, a job is limited to
+    ``coefficient`` times the root of its remaining work, but not below 4 executors or its equal share.
 
     Args:
         coefficient: executors for a job with 100 s of work left.
@@ -90,18 +90,18 @@ class CappedSrpt(_LimitedSrpt):
         self.coefficient = coefficient
 
     def limits(self, observation: Observation, work: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Proportional to the root of the work."""
+        """Return limits proportional to the root of the work."""
         return np.maximum(self.coefficient * np.sqrt(work / UNIT_MS), FEWEST)
 
 
 class ProfiledSrpt(_LimitedSrpt):
-    """Shortest remaining work first; each job is limited to what its profile uses well, or to its share.
+    """Shortest remaining work first; each job is limited to its useful parallelism, or to its equal share.
 
-    When a job arrives, ``simulator.cluster.alone`` says how many that are. So this scheduler knows more than others do:
-    the durations of tasks at every parallelism.
+    ``simulator.cluster.alone`` estimates the useful parallelism when a job arrives. So this scheduler uses more
+    knowledge than others: task durations at every parallelism level.
 
     Args:
-        thrift: how much the executors that a job occupies count, beside the time that it takes.
+        thrift: cost exponent of executors, see ``simulator.cluster.alone.useful_executors``.
     """
 
     def __init__(self, thrift: float = 2.5) -> None:
@@ -114,5 +114,5 @@ class ProfiledSrpt(_LimitedSrpt):
         return float(useful_executors(profile, config, self.thrift))
 
     def limits(self, observation: Observation, work: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Those of the profiles."""
+        """Return the useful parallelism of the profiles."""
         return self._used_well(observation)

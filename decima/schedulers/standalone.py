@@ -1,4 +1,4 @@
-"""What Spark itself does: its standalone master grants executors, its drivers hand out tasks."""
+"""Spark's standalone mode: the master grants executors to applications, drivers hand out tasks."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ class SparkStandalone(Scheduler):
 
     An application (job) may hold ``executors_max`` executors (``spark.cores.max``): with all of the cluster
     they run one after the other, first in, first out; with fewer they share it. What the master has granted
-    stays with the application, idle or not. A free executor takes the task of the stage with the lowest number
-    whose parents are complete.
+    stays with the application, idle or not. A free executor takes a task of the ready stage with the lowest number.
 
-    Executors without cores are threads of drivers, which the profiles of `workloads.spark.replay` ask for:
-    every application has some from its arrival on, whether it was granted executors or has to wait.
+    Executors without cores are driver threads, which the profiles of `workloads.spark.replay` ask for. Every
+    application has some from its arrival on, whether it was granted executors or waits.
 
     Args:
         executors_max: at least 1.
@@ -34,12 +33,12 @@ class SparkStandalone(Scheduler):
         self._arrived_ms: dict[int, float] = {}
 
     def reset(self, config: ClusterConfig) -> None:
-        """Forget the drivers."""
+        """Drop the drivers of the last episode."""
         self._driver_threads = {}
         self._arrived_ms = {}
 
     def decide(self, observation: Observation) -> Decision | None:
-        """The application's own executors go on with it; free ones go where they are granted to."""
+        """Keep an application's executors with it, and grant free ones in order of arrival."""
         if observation.source >= 0:
             stage = _first_stage(observation, observation.source, ready=True)
             return None if stage is None else all_offered(observation, stage)
@@ -48,9 +47,9 @@ class SparkStandalone(Scheduler):
         return self._grant(observation)
 
     def _start_driver(self, observation: Observation) -> Decision | None:
-        """Threads for all that the driver of an application that has just arrived will do first.
+        """Give a new application's driver the threads of its first stage.
 
-        What waits for the planning is claimed at once, or executors could not be sent before it is over.
+        Tasks that wait for the planning are claimed at once, else executors could not be sent before it is over.
         """
         for job, number in enumerate(observation.job_id.tolist()):
             arrived_ms = self._arrived_ms.setdefault(number, observation.time_ms)
@@ -67,7 +66,7 @@ class SparkStandalone(Scheduler):
             granted = min(self.executors_max, left)
             left -= granted
             held = observation.held(job) - self._driver_threads.get(number, 0)
-            # Its executors start whether or not there is something to do yet.
+            # Executors start whether or not a stage is ready.
             stage = _first_stage(observation, job, ready=False)
             if held < granted and stage is not None:
                 return Decision(stage, observation.held(job) + granted - held)
@@ -75,7 +74,7 @@ class SparkStandalone(Scheduler):
 
 
 def _first_stage(observation: Observation, job: int, ready: bool) -> int | None:
-    """The first schedulable stage of a live job: those that are ready come first, or are the only ones."""
+    """Return a live job's first schedulable stage, ready stages first; with ``ready`` only ready ones."""
     stages = observation.stages_of(job)
     schedulable = observation.schedulable[stages]
     is_ready = schedulable & (observation.ready_rank[stages] >= 0)

@@ -1,4 +1,4 @@
-"""Packing by the dot product of what tasks need and what is there (Tetris, SIGCOMM 2014; Decima, appendix E)."""
+"""Packing by the dot product of demands and free resources (Tetris, SIGCOMM 2014; Decima, appendix E)."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ __all__ = ["Tetris", "demands"]
 
 
 class Tetris(Scheduler):
-    """The stage whose demand points most in the direction of what is offered, with all the parallelism that it needs.
+    """Choose the stage whose demand aligns best with the offered executor, with all executors that it can use.
 
-    Without parameters as the Decima paper reads Tetris: pure packing. With them as its own paper has it: a job with
-    little left scores higher, and jobs that hold much are passed over. On a tie the first stage goes.
+    The defaults are pure packing, as the Decima paper describes Tetris. The parameters add the terms of Tetris' own
+    paper: jobs with little remaining work score higher, jobs with many executors are skipped. Ties go to the first stage.
 
     Args:
-        remaining: how much the work that a job has left counts, where 1 makes it count as much as packing does.
-        fairness: share of the jobs, from 0 to below 1, that are passed over, as they hold the most executors.
+        remaining: weight of the remaining work; 1 makes it count as much as packing.
+        fairness: share of the jobs, from 0 to below 1, that are skipped, those with the most executors.
 
     Raises:
         ValueError: a parameter out of range.
@@ -36,7 +36,7 @@ class Tetris(Scheduler):
         self.fairness = fairness
 
     def decide(self, observation: Observation) -> Decision | None:
-        """The stage that fits best; see the class."""
+        """Choose the stage with the best score; see the class."""
         stages = self.candidates(observation)
         needs, offered = demands(observation)
         score = needs[stages] @ offered
@@ -44,7 +44,7 @@ class Tetris(Scheduler):
         return all_offered(observation, int(stages[score.argmax()]))
 
     def candidates(self, observation: Observation) -> NDArray[np.int64]:
-        """Stages that may be chosen, but those of jobs that are passed over."""
+        """Return the schedulable stages of jobs that are not skipped."""
         stages = np.flatnonzero(observation.schedulable)
         if not self.fairness:
             return stages
@@ -54,7 +54,7 @@ class Tetris(Scheduler):
     def penalty(
         self, observation: Observation, stages: NDArray[np.int64], needs: NDArray[np.float64], scale: float
     ) -> NDArray[np.float64]:
-        """For what is left of the jobs of these stages, float64 [len(stages)]; ``remaining * scale`` on average."""
+        """Return the penalty for the remaining work of these stages' jobs, float64; on average ``remaining * scale``."""
         if not self.remaining:
             return np.zeros(stages.size)
         work = observation.remaining_tasks * observation.mean_task_ms * needs.sum(axis=1)
@@ -63,16 +63,16 @@ class Tetris(Scheduler):
         return penalty
 
     def _furthest_below_share(self, observation: Observation, jobs: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Of these jobs, those that hold the fewest executors: all have the same share."""
+        """Return the jobs with the fewest executors among these; all jobs have the same share."""
         held = np.array([observation.held(int(job)) for job in jobs])
         count = math.ceil((1 - self.fairness) * jobs.size)
         return jobs[np.argsort(held, kind="stable")[:count]]
 
 
 def demands(observation: Observation) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """What a task of each stage needs, float64 [S, 2], and what an offered executor has, float64 [2]: cpu and memory.
+    """Return the demand of each stage's tasks, float64 [S, 2], and the size of an offered executor, float64 [2].
 
-    As shares of what the largest class has.
+    The columns are cpu and memory, as shares of the largest executor class.
     """
     classes, stages = observation.classes, observation.stages
     sizes = np.array([classes["cpu"], classes["memory"]])

@@ -1,4 +1,4 @@
-"""Graphene as a scheduler (OSDI 2016, section 5): plans tell what is urgent in a job."""
+"""Graphene as an online scheduler (OSDI 2016, section 5): each job's plan gives priorities to its tasks."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from workloads.job import JobProfile
 
 __all__ = ["Graphene", "project_of"]
 
-#: Tasks of a stage that are planned one by one; of more, each stands for several.
+#: Largest number of planned tasks of a stage; if it has more, a planned task stands for several.
 MOST_TASKS = 32
 
 
 class Graphene(Tetris):
-    """Jobs are planned when they arrive; a stage goes that its plan starts soon, that packs well, of a short job.
+    """Plan each job when it arrives; prefer tasks that are early in their plan, pack well and belong to short jobs.
 
-    The score is ``priority * alignment - remaining * what is left of the job``, both scaled to be alike on average. A
-    plan has the whole cluster to itself.
+    The score is ``priority * alignment - remaining * remaining work of the job``, with both terms on the same scale on
+    average. A plan assumes that the job has the whole cluster.
 
     Args:
-        remaining: how much the work that a job has left counts.
-        fairness: share of the jobs, from 0 to below 1, that are passed over, as they hold the most executors.
+        remaining: weight of the remaining work.
+        fairness: share of the jobs, from 0 to below 1, that are skipped, those with the most executors.
 
     Raises:
         ValueError: a parameter out of range.
@@ -39,7 +39,7 @@ class Graphene(Tetris):
         self._plans: PerJob[_Plans] = PerJob(_priorities, _joined)
 
     def decide(self, observation: Observation) -> Decision | None:
-        """What the stage of the best task gets, if tasks take executors one by one, the best score first."""
+        """Hand out executors to tasks, best score first, and return the share of the best task's stage."""
         stages = self.candidates(observation)
         unclaimed = observation.unclaimed_tasks[stages][:, None]
         next_tasks = np.arange(min(observation.offered, int(unclaimed.max())))
@@ -56,7 +56,7 @@ class Graphene(Tetris):
     def _urgency(
         self, observation: Observation, stages: NDArray[np.int64], next_tasks: NDArray[np.int64]
     ) -> NDArray[np.float64]:
-        """How soon each of the next tasks of each stage starts in the plan of its job, float64 [stages, tasks]."""
+        """Return the plan's priority of each stage's next tasks, float64 [stages, tasks]."""
         plans, num_tasks = self._plans(observation), observation.num_tasks[stages][:, None]
         planned = plans.planned[stages][:, None]
         tasks = num_tasks - observation.unclaimed_tasks[stages][:, None] + next_tasks
@@ -66,10 +66,10 @@ class Graphene(Tetris):
 
 
 def project_of(profile: JobProfile, config: ClusterConfig) -> Project:
-    """A job to be planned: what it takes are executors.
+    """Return a job as a project whose resources are executors.
 
-    Classes are sorted by memory, then cpu. What only the larger ones can run takes one of those, and one of all that
-    are at least as large as each smaller class, so that as many tasks run at once as can.
+    Classes are sorted by memory, then cpu. Resource k is the number of executors at least as large as class k. A task
+    takes one unit of each resource up to the least class that fits, so that no more tasks run at once than can.
     """
     classes = sorted(config.executor_classes, key=lambda kind: (kind.memory, kind.cpu))
     at_least = np.cumsum([kind.count for kind in classes][::-1])[::-1]
@@ -80,7 +80,7 @@ def project_of(profile: JobProfile, config: ClusterConfig) -> Project:
     planned = np.minimum(tasks, MOST_TASKS)
     mean_ms = np.array([stage.durations.mean_ms for stage in profile.stages])
     takes = np.arange(len(classes)) <= np.array(least)[:, None]
-    # A task that stands for several takes as many executors, or if there are not as many, as much longer.
+    # A planned task that stands for several takes as many executors, or longer if there are too few.
     stands_for = tasks / planned
     most = at_least[least]
     return Project(

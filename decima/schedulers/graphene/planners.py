@@ -12,17 +12,17 @@ __all__ = ["critical_path_first", "random_order", "tetris"]
 
 
 def random_order(project: Project, seed: int = 0) -> Plan:
-    """Whenever there is room, start the ready task that comes first in a random order."""
+    """Plan by list scheduling: start the first ready task that fits, in random order."""
     return _listed(project, np.random.default_rng(seed).permutation(project.stage_of.size).astype(np.float64))
 
 
 def critical_path_first(project: Project) -> Plan:
-    """Whenever there is room, start the ready task from which the longest path leads to the end."""
+    """Plan by list scheduling: start the ready task that fits with the longest path to the end."""
     return _listed(project, project.paths(project.durations)[project.stage_of])
 
 
 def tetris(project: Project) -> Plan:
-    """Whenever there is room, start the ready task whose demands align best with what is free.
+    """Plan by list scheduling: start the ready task that fits and aligns best with the free resources.
 
     Alignment is the dot product of both, as shares of the capacity (Tetris, SIGCOMM 2014, section 3.2).
     """

@@ -1,4 +1,4 @@
-"""What is planned, and what a plan is: a DAG of stages, their tasks in resources and time."""
+"""Projects and plans: a DAG of stages with tasks that need resources, and the start times of the tasks."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ class PlanError(DecimaError, ValueError):
 
 @dataclass(frozen=True, eq=False)
 class Project:
-    """A DAG of stages, each of tasks that are alike; every task holds resources from its start to its end.
+    """A DAG of stages with equal tasks; every task holds resources from its start to its end.
 
     An activity of resource-constrained project scheduling (RCPSP) is a stage of one task.
 
     Attributes:
-        durations: of a task of each stage, float64 [n], any unit, 0 or more.
-        demands: what a task holds of each resource, float64 [n, r], 0 or more.
-        capacity: what there is, float64 [r], above 0.
-        parents: of each stage, those that must be complete before one of its tasks starts.
-        num_tasks: int64 [n], at least 1; one each if not given.
+        durations: task duration of each stage, float64 [n], any unit, 0 or more.
+        demands: resources of a task of each stage, float64 [n, r], 0 or more.
+        capacity: capacity of each resource, float64 [r], above 0.
+        parents: parents of each stage, which must be complete before its first task starts.
+        num_tasks: number of tasks of each stage, int64 [n], at least 1; default 1.
 
     Raises:
-        PlanError: the above does not hold, a task needs more than there is, or stages wait for each other in a circle.
+        PlanError: an attribute is out of range, a demand exceeds the capacity, or the stages form a cycle.
     """
 
     durations: NDArray[np.float64]
@@ -96,7 +96,7 @@ class Project:
 
     @cached_property
     def children(self) -> tuple[tuple[int, ...], ...]:
-        """Of each stage, those that wait for it."""
+        """Children of each stage."""
         found: list[list[int]] = [[] for _ in self.parents]
         for stage, parents in enumerate(self.parents):
             for parent in parents:
@@ -105,7 +105,7 @@ class Project:
 
     @cached_property
     def order(self) -> NDArray[np.int64]:
-        """Stages so that parents come first, int64 [n]."""
+        """Stages in a topological order, int64 [n]."""
         waits = [len(parents) for parents in self.parents]
         order = [stage for stage, count in enumerate(waits) if count == 0]
         for stage in order:
@@ -117,7 +117,7 @@ class Project:
 
     @cached_property
     def before(self) -> NDArray[np.bool_]:
-        """Whether the first stage must be complete before the second starts, bool [n, n]."""
+        """Transitive closure, bool [n, n]: whether the first stage must be complete before the second starts."""
         before = np.zeros((len(self), len(self)), np.bool_)
         for stage in self.order:
             for parent in self.parents[stage]:
@@ -132,7 +132,7 @@ class Project:
 
     @cached_property
     def work(self) -> NDArray[np.float64]:
-        """For how long each stage would take all of the resource that it needs most of, float64 [n]: TWork."""
+        """TWork: time for which each stage would occupy all of its dominant resource, float64 [n]."""
         work: NDArray[np.float64] = (
             self.durations * self.num_tasks * (self.demands / self.capacity).max(axis=1)
         )
@@ -140,17 +140,17 @@ class Project:
 
     @cached_property
     def alone(self) -> NDArray[np.float64]:
-        """How long each stage takes if it has everything to itself, float64 [n]: ExecTime."""
+        """ExecTime: time of each stage with all resources to itself, float64 [n]."""
         share = np.maximum((self.demands / self.capacity).max(axis=1), ROUNDING)
         at_once = np.floor((1 + ROUNDING) / share)
         alone: NDArray[np.float64] = self.durations * np.ceil(self.num_tasks / at_once)
         return alone
 
     def paths(self, lengths: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The longest path that begins with each stage, itself included, float64 [n].
+        """Return the longest path from each stage, itself included, float64 [n].
 
         Args:
-            lengths: of each stage, float64 [n].
+            lengths: length of each stage, float64 [n].
         """
         paths = lengths.copy()
         for stage in self.order[::-1]:
@@ -159,20 +159,20 @@ class Project:
 
     @cached_property
     def lower_bound(self) -> float:
-        """No plan is shorter: the critical path, or all work on the resource that is short."""
+        """Lower bound of the makespan: the critical path, or the work on the scarcest resource."""
         held = (self.durations * self.num_tasks) @ self.demands / self.capacity
         return float(max(self.paths(self.alone).max(), held.max()))
 
     @cached_property
     def dag(self) -> Dag:
-        """What compiled code sees of it."""
+        """The project as arrays for compiled code."""
         first = np.concatenate(([0], np.cumsum(self.num_tasks)))
         return Dag(
             self.durations, self.demands, self.capacity, first, *_rows(self.parents), *_rows(self.children)
         )
 
     def part(self, stages: NDArray[np.int64]) -> Project:
-        """Some of the stages, renumbered in this order, as if the others were complete."""
+        """Return the project of some stages, renumbered in this order, with the others complete."""
         place = {int(stage): number for number, stage in enumerate(stages)}
         parents = [[place[each] for each in self.parents[stage] if each in place] for stage in stages]
         return Project(
@@ -182,14 +182,14 @@ class Project:
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """When the tasks of a project start; one that can be carried out.
+    """A feasible plan: start times of all tasks of a project.
 
     Attributes:
-        project: what is planned.
-        start: of each task, float64 [N], 0 or later; tasks of a stage stand together, as in ``project.stage_of``.
+        project: the project.
+        start: start time of each task, float64 [N], at least 0; in the order of ``project.stage_of``.
 
     Raises:
-        PlanError: a task starts before its stage's parents are complete, or tasks hold more than there is.
+        PlanError: a task starts before its stage's parents are complete, or tasks exceed the capacity.
     """
 
     project: Project
@@ -211,7 +211,7 @@ class Plan:
                     raise PlanError(
                         f"stage {stage} starts at {begin[stage]:g}, before its parent {parent} ends at {end[parent]:g}"
                     )
-        # What ends makes room for what starts at the same time.
+        # A task that ends makes room for one that starts at the same time.
         times = np.concatenate((self.start + project.durations[stage_of] - rounding, self.start))
         held = project.demands[stage_of]
         order = np.argsort(times, kind="stable")
@@ -226,7 +226,7 @@ class Plan:
 
     @cached_property
     def makespan(self) -> float:
-        """When the last task ends."""
+        """End of the last task."""
         return float((self.start + self.project.durations[self.project.stage_of]).max())
 
     @cached_property
@@ -239,11 +239,11 @@ class Plan:
 
 
 def tasks_in_order(project: Project, times: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Tasks by time, int64 [N]; of those at the same time, parents first.
+    """Return tasks sorted by time, int64 [N]; on a tie, parents first.
 
     Args:
-        project: what the tasks are of.
-        times: float64 [N].
+        project: the project of the tasks.
+        times: time of each task, float64 [N].
     """
     rank = np.empty(len(project), np.int64)
     rank[project.order] = np.arange(len(project))
@@ -264,6 +264,6 @@ def _numbers(name: str, values: ArrayLike, dimensions: int) -> NDArray[np.float6
 
 
 def _rows(rows: Sequence[Sequence[int]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Where each row begins, int64 [n + 1], and all rows one behind the other."""
+    """Return row starts, int64 [n + 1], and the concatenated rows (compressed sparse rows)."""
     begins = np.cumsum([0, *map(len, rows)])
     return begins, np.array([each for row in rows for each in row], np.int64)

@@ -1,8 +1,8 @@
 """Graphene's offline planner ("Graphene: Packing and dependency-aware scheduling", OSDI 2016, section 4).
 
-Greedy schedulers come to grief over *troublesome* tasks: long ones that start late, and ones that leave gaps. They
-are placed first, into an empty space; then all others around them, in orders that never run into a dead end. Which
-tasks are troublesome is not known, so many sets of them are tried, and the most compact plan is kept.
+Greedy schedulers do badly with *troublesome* tasks: long ones that start late, and ones that leave gaps. Graphene
+places them first, into an empty space, then all others around them, in orders that never reach a dead end. It is not
+known beforehand which tasks are troublesome, so many candidate sets are tried, and the most compact plan is kept.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from decima.schedulers.graphene.space import ROUNDING, list_schedule, mirrored, 
 
 __all__ = ["graphene", "troublesome_sets", "with_between"]
 
-#: Steps between the thresholds that make tasks troublesome.
+#: Step between candidate thresholds of troublesome tasks.
 STEP = 0.05
 
 TROUBLESOME, PARENTS, CHILDREN, OTHERS = range(4)
 FORWARD, BACKWARD = 0, 1
-#: Parents go backward before what is placed, children forward behind it, all others wherever they meet no dead end.
+#: Parents are placed backward in time, children forward; all others in either direction without a dead end.
 AROUND = (
     ((OTHERS, FORWARD), (PARENTS, BACKWARD), (CHILDREN, FORWARD)),
     ((OTHERS, BACKWARD), (PARENTS, BACKWARD), (CHILDREN, FORWARD)),
@@ -36,11 +36,11 @@ AROUND = (
 def graphene(project: Project, *, justified: bool = False) -> Plan:
     """Plan a project.
 
-    It is split at barriers, which all stages lie either before or behind. For each part, every plan that the search
-    finds competes with what becomes of its order if it is carried out greedily.
+    It is split at barriers: points that every stage is either before or behind. For each part, every plan of the search
+    competes with the greedy list schedule in the order of its tasks.
 
     Args:
-        project: what is to be planned.
+        project: the project.
         justified: also push all tasks of a plan to its end, in the order of their ends, and back to its beginning,
             as long as that makes it shorter (double justification: Valls, Ballestin and Quintanilla, 2005).
     """
@@ -55,10 +55,10 @@ def graphene(project: Project, *, justified: bool = False) -> Plan:
 
 
 def troublesome_sets(project: Project) -> list[NDArray[np.bool_]]:
-    """Sets of stages that may be the troublesome ones, bool [n] each, none twice.
+    """Return the distinct candidate sets of troublesome stages, bool [n] each.
 
-    A stage is in a set if its tasks are long, compared with the longest, or if it packs badly: LongScore is at least,
-    or FragScore at most, a threshold. So are stages between two of the set, so that nothing else needs to fit there.
+    A stage is in a set if its LongScore is at least, or its FragScore at most, a threshold: its tasks are long or pack
+    badly. Stages between two stages of a set are in it, too, so that no other stage must fit between them.
     """
     longest = project.durations.max()
     long = project.durations / longest if longest > 0 else np.ones(len(project))
@@ -72,13 +72,13 @@ def troublesome_sets(project: Project) -> list[NDArray[np.bool_]]:
 
 
 def with_between(chosen: NDArray[np.bool_], before: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Sets of stages, bool [., n], with all that lie between two of a set; ``before`` as ``Project`` has it."""
+    """Return sets of stages, bool [., n], with all stages between two of a set; ``before``: ``Project.before``."""
     closed: NDArray[np.bool_] = chosen | ((chosen @ before) & (chosen @ before.T))
     return closed
 
 
 def _parts(project: Project) -> list[NDArray[np.int64]]:
-    """Stages from one barrier to the next.
+    """Return the stages of each part, from one barrier to the next.
 
     If the k-th stage by the number of stages that it waits for waits for k, it is for all before it, and so do all
     behind it.
@@ -104,7 +104,7 @@ def _best(project: Project, justified: bool) -> Plan:
 
 
 def _competitors(project: Project, justified: bool) -> Iterator[NDArray[np.float64]]:
-    """Starts of all plans that are tried."""
+    """Yield the start times of all candidate plans."""
     orders = set()
     for start in _placed(project):
         yield start
@@ -122,7 +122,7 @@ def _competitors(project: Project, justified: bool) -> Iterator[NDArray[np.float
 
 
 def _placed(project: Project) -> Iterator[NDArray[np.float64]]:
-    """The plans of Graphene: each troublesome set first, and the others around it."""
+    """Yield Graphene's plans: each troublesome set first, and the other stages around it."""
     dag, mirror, before = project.dag, mirrored(project.dag), project.before
     for troublesome in troublesome_sets(project):
         sets = np.full(len(project), OTHERS)
@@ -135,7 +135,7 @@ def _placed(project: Project) -> Iterator[NDArray[np.float64]]:
 
 
 def _justified(project: Project, start: NDArray[np.float64]) -> Iterator[NDArray[np.float64]]:
-    """Plans that become shorter and shorter."""
+    """Yield plans by repeated double justification, as long as they become shorter."""
     durations = project.durations[project.stage_of]
     mirror = mirrored(project.dag)
     makespan = np.inf
@@ -148,5 +148,5 @@ def _justified(project: Project, start: NDArray[np.float64]) -> Iterator[NDArray
 
 
 def _span(project: Project, start: NDArray[np.float64]) -> float:
-    """From the first start to the last end."""
+    """Return the time from the first start to the last end."""
     return float((start + project.durations[project.stage_of]).max() - start.min())

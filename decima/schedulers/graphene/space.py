@@ -1,7 +1,7 @@
-"""Compiled: tasks in a space of resources and time.
+"""Compiled: placement of tasks in a space of resources and time.
 
-A space knows what is free when: ``free[i]`` from ``times[i]`` on, until ``times[i + 1]``; there is no first and no
-last time. Tasks are placed forward only; to place them backward, mirror the DAG and the space.
+A space stores the free resources as a step function: ``free[i]`` from ``times[i]`` until ``times[i + 1]``, without a
+first and a last time. Tasks are placed forward only; to place them backward, mirror the DAG and the space.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from simulator.compiled import compiled, inner
 
 __all__ = ["ROUNDING", "Dag", "list_schedule", "mirrored", "serial_schedule", "surrounded"]
 
-#: By how much of the capacity the demands of tasks may exceed it, since sums are rounded.
+#: Relative excess over the capacity that is allowed, since sums are rounded.
 ROUNDING = 1e-9
 
 
 class Dag(NamedTuple):
-    """Stages and what they wait for; see ``Project``.
+    """Stages and their edges as arrays; see ``Project``.
 
-    Tasks of stage s are those from ``first[s]`` to ``first[s + 1]``; its parents are ``parents[parents_from[s] :
-    parents_from[s + 1]]``, and so are its children.
+    Stage s has the tasks ``first[s]`` to ``first[s + 1] - 1`` and the parents ``parents[parents_from[s] :
+    parents_from[s + 1]]``; children likewise.
     """
 
     durations: NDArray[np.float64]
@@ -37,7 +37,7 @@ class Dag(NamedTuple):
 
 
 class Space(NamedTuple):
-    """What is placed: start and finish of each task [N], the number of tasks of each stage [n]; and what is free."""
+    """Free resources over time; start and finish of placed tasks [N]; number of placed tasks of each stage [n]."""
 
     times: NDArray[np.float64]
     free: NDArray[np.float64]
@@ -48,7 +48,7 @@ class Space(NamedTuple):
 
 
 def mirrored(dag: Dag) -> Dag:
-    """The DAG with time running backward."""
+    """Return the DAG with reversed edges, for time that runs backward."""
     return dag._replace(
         parents_from=dag.children_from,
         parents=dag.children,
@@ -59,14 +59,14 @@ def mirrored(dag: Dag) -> Dag:
 
 @compiled
 def serial_schedule(dag, sequence):
-    """Place tasks one by one, each as early as those before it allow.
+    """Place tasks one by one, each as early as possible (serial schedule generation).
 
     Args:
-        dag: what they are of.
-        sequence: the stages of the tasks, parents first, int64 [N].
+        dag: the DAG of the tasks.
+        sequence: stages of the tasks in this order, parents first, int64 [N].
 
     Returns:
-        Starts, float64 [N].
+        Start times, float64 [N].
     """
     space = _empty(dag)
     for stage in sequence:
@@ -76,16 +76,16 @@ def serial_schedule(dag, sequence):
 
 @compiled
 def surrounded(dag, mirror, sets, passes):
-    """Place sets of stages one after the other, forward or backward, around what is there.
+    """Place sets of stages one after the other, forward or backward, around the tasks placed before.
 
     Args:
-        dag: whose stages they are.
-        mirror: the same, mirrored.
-        sets: which one each stage is of, int64 [n].
-        passes: a row for each set to be placed: its number, and 1 for backward, int64 [., 2].
+        dag: the DAG of the stages.
+        mirror: the mirrored DAG.
+        sets: set number of each stage, int64 [n].
+        passes: for each placed set, its number and 1 for backward, int64 [., 2].
 
     Returns:
-        Starts, float64 [N]; the first is 0. NaN for sets that are not placed.
+        Start times, float64 [N]; the first is 0. NaN for tasks of sets that are not placed.
     """
     space = _empty(dag)
     for row in range(len(passes)):
@@ -100,15 +100,15 @@ def surrounded(dag, mirror, sets, passes):
 
 @compiled
 def list_schedule(dag, priority, aligned):
-    """Let time run: at each event, start what is most urgent of all that is ready and fits, until nothing fits.
+    """Plan by list scheduling: at each event, start ready tasks that fit, highest priority first.
 
     Args:
-        dag: what the tasks are of.
-        priority: of each task, the largest first, float64 [N]; tasks of a stage start in their order.
-        aligned: whether the demand's alignment with what is free counts instead, as in Tetris.
+        dag: the DAG of the tasks.
+        priority: priority of each task, float64 [N]; tasks of a stage start in their order.
+        aligned: use the demand's alignment with the free resources as priority instead, as in Tetris.
 
     Returns:
-        Starts, float64 [N].
+        Start times, float64 [N].
     """
     count = len(priority)
     stages = len(dag.durations)
@@ -162,7 +162,7 @@ def list_schedule(dag, priority, aligned):
 
 @inner(arrays=True)
 def _alignment(dag, stage, free):
-    """The dot product of what a task needs and what is free, as shares of the capacity."""
+    """Return the dot product of a task's demand and the free resources, as shares of the capacity."""
     total = 0.0
     for resource in range(len(free)):
         total += dag.demands[stage, resource] * free[resource] / dag.capacity[resource] ** 2
@@ -171,7 +171,7 @@ def _alignment(dag, stage, free):
 
 @inner(arrays=True)
 def _empty(dag):
-    """A space where nothing is placed."""
+    """Return an empty space."""
     count = dag.first[-1]
     times = np.empty(2 * count + 2)
     free = np.empty((2 * count + 2, len(dag.capacity)))
@@ -184,7 +184,7 @@ def _empty(dag):
 
 @inner(arrays=True)
 def _turn(dag, space):
-    """Let time run backward."""
+    """Reverse the time of a space in place."""
     size = space.size[0]
     space.times[1:size] = -space.times[1:size][::-1].copy()
     space.free[:size] = space.free[:size][::-1].copy()
@@ -195,9 +195,9 @@ def _turn(dag, space):
 
 @inner(arrays=True)
 def _place_set(dag, space, chosen):
-    """Place a set of stages as early as possible: of those that wait for none of the set, the longest task first.
+    """Place a set of stages as early as possible, the longest task first among stages without a parent in the set.
 
-    Those that wait for nothing start no earlier than all that is there.
+    Stages without placed parents start no earlier than the first placed task.
     """
     earliest = 0.0 if np.isnan(space.start).all() else np.nanmin(space.start)
     for _ in range(chosen.sum()):
@@ -216,10 +216,10 @@ def _place_set(dag, space, chosen):
 
 @inner(arrays=True)
 def _place(dag, space, stage, earliest):
-    """Place the next task of a stage in the first gap that it fits in."""
+    """Place the next task of a stage in the first gap that fits."""
     duration, demand = dag.durations[stage], dag.demands[stage]
     task = dag.first[stage] + space.placed[stage]
-    # Gaps only close: what the task before found no room in has none now.
+    # Gaps only close: a gap too small for the task before is too small now.
     start = space.start[task - 1] if space.placed[stage] else _ready(dag, space, stage, earliest)
     if duration > 0:
         here = np.searchsorted(space.times[: space.size[0]], start, side="right") - 1
@@ -235,7 +235,7 @@ def _place(dag, space, stage, earliest):
 
 @inner(arrays=True)
 def _ready(dag, space, stage, earliest):
-    """When a stage may start: when all of its parents that are placed are complete."""
+    """Return the earliest start of a stage: the end of its placed parents."""
     for parent in dag.parents[dag.parents_from[stage] : dag.parents_from[stage + 1]]:
         for task in range(dag.first[parent], dag.first[parent] + space.placed[parent]):
             earliest = max(earliest, space.finish[task])
@@ -252,7 +252,7 @@ def _fits(demand, free):
 
 @inner(arrays=True)
 def _cut(space, time):
-    """Let something begin at a time: the number of what is free from then on."""
+    """Split the time line at a time and return the number of the gap that begins there."""
     size = space.size[0]
     place = np.searchsorted(space.times[:size], time)
     if place == size or space.times[place] > time:
