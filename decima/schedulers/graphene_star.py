@@ -42,7 +42,7 @@ class GrapheneStar(WeightedFair):
         )
 
     def next_stage(self, observation: Observation) -> NDArray[np.int64]:
-        """Return each job's next stage: released troublesome stages first, then ready stages in the order of readiness."""
+        """Return each job's next stage: released troublesome stages first, then ready stages by readiness."""
         trouble, job, ready = self._trouble(observation), observation.stage_job, observation.ready_rank
         available = (ready >= 0) | (observation.remaining_tasks == 0)
         waiting = np.bincount(job, trouble.first & ~available, minlength=len(observation.jobs)) > 0

@@ -17,8 +17,8 @@ __all__ = ["PackedSrpt", "covering"]
 class PackedSrpt(ProfiledSrpt):
     """Shortest remaining work first, limited as ``ProfiledSrpt``; large executors go to stages that need them.
 
-    The key of a stage is its job's remaining work times ``covered ** waste``, where ``covered`` executors of the cluster
-    are large enough for it: stages that few executors can run come first. Only busy and moving executors count towards
+    The key of a stage is its job's remaining work times ``covered ** waste``, where ``covered`` executors are
+    large enough for it: stages that few executors can run come first. Only busy and moving executors count towards
     a job's limit, as idle ones may be too small for its remaining stages. No executor moves to another job to wait
     there. Inside a job, ready stages come first, then stages that few executors can run, then those farthest from the
     job's end.

@@ -17,7 +17,7 @@ __all__ = ["SparkFifo", "SparkPools"]
 class SparkFifo(Scheduler):
     """Stages in the order of their Spark jobs, as Spark's FIFO mode serves them.
 
-    With adaptive execution a query is several Spark jobs, one a stage, each submitted when its parents end. So its later
+    With adaptive execution a query is several Spark jobs, one a stage, each submitted when its parents end. So later
     stages queue behind the first stages of later queries. Without it a query is one Spark job, and all its stages have
     the place of the first.
 

@@ -17,7 +17,7 @@ class Tetris(Scheduler):
     """Choose the stage whose demand aligns best with the offered executor, with all executors that it can use.
 
     The defaults are pure packing, as the Decima paper describes Tetris. The parameters add the terms of Tetris' own
-    paper: jobs with little remaining work score higher, jobs with many executors are skipped. Ties go to the first stage.
+    paper: jobs with little remaining work score higher, jobs with many executors are skipped. The first stage wins ties.
 
     Args:
         remaining: weight of the remaining work; 1 makes it count as much as packing.
@@ -54,7 +54,7 @@ class Tetris(Scheduler):
     def penalty(
         self, observation: Observation, stages: NDArray[np.int64], needs: NDArray[np.float64], scale: float
     ) -> NDArray[np.float64]:
-        """Return the penalty for the remaining work of these stages' jobs, float64; on average ``remaining * scale``."""
+        """Return the penalty for the remaining work of these stages' jobs; on average ``remaining * scale``."""
         if not self.remaining:
             return np.zeros(stages.size)
         work = observation.remaining_tasks * observation.mean_task_ms * needs.sum(axis=1)
