@@ -17,7 +17,7 @@ class Tetris(Scheduler):
     """Choose the stage whose demand aligns best with the offered executor, with all executors that it can use.
 
     The defaults are pure packing, as the Decima paper describes Tetris. The parameters add the terms of Tetris' own
-    paper: jobs with little remaining work score higher, jobs with many executors are skipped. The first stage wins ties.
+    paper: jobs with little remaining work score higher, jobs with many executors are skipped. Ties: the first stage.
 
     Args:
         remaining: weight of the remaining work; 1 makes it count as much as packing.
