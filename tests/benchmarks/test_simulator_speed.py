@@ -143,5 +143,8 @@ def test_a_plan_of_lookahead_costs_less_than_four_episodes(profiles: tuple[JobPr
             planner.cost_ms(cluster, rule)
         plans.append(time.process_time() - between)
         episodes.append(between - started)
-    print(f"\n{1000 * min(plans):.0f} ms a plan for 20 jobs, {1000 * min(episodes):.0f} ms four episodes", end="")
+    print(
+        f"\n{1000 * min(plans):.0f} ms a plan for 20 jobs, {1000 * min(episodes):.0f} ms four episodes",
+        end="",
+    )
     assert min(plans) < 1.2 * min(episodes)

@@ -25,7 +25,9 @@ class LongestFirst(Scheduler):
         work = observation.work_ms(observation.remaining_tasks)
         work[observation.next_stage < 0] = -1.0
         job = int(work.argmax())
-        return Decision(int(observation.next_stage[job]), observation.num_executors) if work[job] >= 0 else None
+        return (
+            Decision(int(observation.next_stage[job]), observation.num_executors) if work[job] >= 0 else None
+        )
 
 
 def test_the_same_episode_has_the_same_decisions() -> None:
