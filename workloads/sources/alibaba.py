@@ -59,7 +59,7 @@ _CUT_AT = 50
 _SHORTEST_MS = 500.0
 
 _NUMBERED = re.compile(r"[^_]*?[A-Za-z]([0-9]{1,9})(?:_(.*))?", re.DOTALL)
-#: Stand for the number of a task that has none, and for that of a parent which no task can have.
+#: Numbers of a task without a number, and of a parent that no task can be.
 _NO_NUMBER, _NO_TASK = 2**32 - 1, 2**32 - 2
 
 #: The part of a key that is the job; the rest is the task's number.
@@ -114,12 +114,12 @@ def read_alibaba(
 
 
 def _shortened(name: str) -> str:
-    """A task's name, of which only the kind is left where there is no number."""
+    """Shorten a task name to its kind if it has no number."""
     return name if _NUMBERED.fullmatch(name) else name.partition("_")[0]
 
 
 def _meaning(name: str) -> tuple[int, list[int]]:
-    """The number of a task and those of its parents."""
+    """Return the number in a task name and the numbers of its parents."""
     found = _NUMBERED.fullmatch(name)
     if not found:
         return _NO_NUMBER, []
@@ -147,11 +147,7 @@ _WHY = (
 
 
 class _Tasks:
-    """All tasks; their places are those in an order in which a job's are side by side, by number.
-
-    Args:
-        table: as read.
-    """
+    """All tasks of a table, sorted by job and number; a task's place is its index in this order."""
 
     def __init__(self, table: Table) -> None:
         meanings = [_meaning(name) for name in table.names]
@@ -171,10 +167,10 @@ class _Tasks:
         self.first_edge = np.searchsorted(self.child, self.first.astype(np.int32))
 
     def _edges(self, parents: Sequence[Sequence[int]]) -> tuple[_Places, _Places]:
-        """Tasks and those that wait for them, by place, sorted by the latter; -1 for a parent that is not there.
+        """Return the edges as places of parents and children, sorted by child; -1 for a parent that is missing.
 
         Args:
-            parents: of each name, numbers.
+            parents: numbers of the parents, for each task name.
         """
         count = np.array([len(each) for each in parents], dtype=np.int32)
         flat = np.array([number for each in parents for number in each], dtype=np.int64)
@@ -191,14 +187,14 @@ class _Tasks:
         return np.where(there, parent, np.int32(-1)), child
 
     def dropped(self) -> NDArray[np.int64]:
-        """Of each job, 0, or the place in ``_WHY`` from 1."""
+        """Return for each job 0, or the reason for dropping it: an index in ``_WHY`` from 1."""
         why = np.zeros(self.num_jobs, dtype=np.int64)
         for number, jobs in enumerate(self._jobs_to_drop(), 1):
             why[jobs[why[jobs] == 0]] = number
         return why
 
     def _jobs_to_drop(self) -> Iterator[NDArray[np.signedinteger[Any]]]:
-        """Jobs to which each of ``_WHY`` applies, with repetition."""
+        """Yield for each reason in ``_WHY`` the jobs that it applies to, with repetition."""
         table = self.table
         yield table.job[~table.ended]
         yield table.job[table.instances == 0]
@@ -212,7 +208,7 @@ class _Tasks:
         yield job[_in_cycles(self.parent[there], self.child[there], len(job))]
 
     def profile(self, job: int, excerpt: Excerpt, executor: tuple[float, float]) -> JobProfile:
-        """A job that is not dropped."""
+        """Build the profile of a job that is not dropped."""
         table, (first, stop) = self.table, self.first[job : job + 2].tolist()
         cores, percent = executor
         stages = tuple(
@@ -233,12 +229,12 @@ class _Tasks:
 
 
 def _known(number: np.float32, default: float) -> float:
-    """A number as it stands in the table, in which there are no more than six digits behind the point."""
+    """Return a number as in the table, which has at most six decimal places; ``default`` for NaN."""
     return default if np.isnan(number) else round(float(number), 6)
 
 
 def _in_cycles(parent: _Places, child: _Places, num_tasks: int) -> _Places:
-    """Tasks in a cycle, or behind one; those that wait for none are taken away until all that are left wait."""
+    """Return tasks in or behind a cycle: remove tasks without parents until every remaining task has one."""
     while True:
         waits = np.zeros(num_tasks, dtype=bool)
         waits[child] = True

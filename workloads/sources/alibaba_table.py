@@ -112,7 +112,7 @@ def read_table(path: Path, shorten: Callable[[str], str]) -> Table:
 
 
 def _blocks(path: Path, file: BinaryIO) -> Iterator[tuple[int, tuple[str, ...], bytes]]:
-    """Whole lines, a few megabytes at once: the number of the first, the columns, the lines."""
+    """Yield blocks of whole lines, a few megabytes each: number of the first line, columns, lines."""
     columns, line, rest = COLUMNS, 1, b""
     while data := file.read(_BLOCK):
         lines, newline, rest = (rest + data).rpartition(b"\n")
@@ -130,7 +130,7 @@ def _blocks(path: Path, file: BinaryIO) -> Iterator[tuple[int, tuple[str, ...], 
 
 
 def _header(path: Path, line: bytes) -> tuple[str, ...] | None:
-    """The names of the columns, if the first line has them."""
+    """Return the column names if the first line has them."""
     columns = tuple(name.strip() for name in line.decode("utf-8-sig", errors="replace").split(","))
     if not set(columns) & set(COLUMNS):
         return None
@@ -141,7 +141,7 @@ def _header(path: Path, line: bytes) -> tuple[str, ...] | None:
 
 
 def _parse(path: Path, line: int, columns: tuple[str, ...], block: bytes) -> pd.DataFrame:
-    """The columns that are used: texts, and float64 in which NaN is what was empty."""
+    """Parse the used columns: texts, and float64 with NaN for empty fields."""
     block = block.replace(b"\r\n", b"\n")
     _check_fields(path, line, len(columns), block)
     try:

@@ -1,4 +1,4 @@
-"""What a workload file may hold, and how job profiles are built from it and described by it.
+"""Schema of workload files, and conversion between its entries and job profiles.
 
 ``workloads.sources.workload_file`` documents the format and is the module to use; this one checks and translates.
 """
@@ -122,7 +122,7 @@ class WorkloadFile(_Model):
 
 
 def build_profile(name: str, profile: _Profile) -> JobProfile:
-    """Build the job that stands under ``profiles`` as ``name``.
+    """Build the job profile of the entry ``name`` under ``profiles``.
 
     Raises:
         WorkloadError: the job is impossible; the message names the place in the file.
@@ -157,7 +157,7 @@ def _build_durations(durations: float | list[float] | _Waves) -> TaskDurations:
 
 @lru_cache(maxsize=4096)
 def _sampled(durations_ms: tuple[float, ...]) -> TaskDurations:
-    """Files of many jobs repeat short lists."""
+    """Return cached durations; files of many jobs repeat short lists."""
     return TaskDurations.sampled(durations_ms)
 
 
@@ -194,7 +194,7 @@ def _expected_parent(parent: int | str, found: list[int], stages: list[_Stage]) 
 
 
 def describe_stages(profile: JobProfile) -> Iterator[dict[str, Any]]:
-    """What a file holds for each stage; defaults are left out."""
+    """Return the file entry of each stage, without defaults."""
     for stage, parents in zip(profile.stages, profile.parents, strict=True):
         described = {
             "name": stage.name,
@@ -209,7 +209,7 @@ def describe_stages(profile: JobProfile) -> Iterator[dict[str, Any]]:
 
 
 def _describe_durations(durations: TaskDurations) -> float | list[float] | dict[str, Any]:
-    """The shortest form that is read back as the same durations."""
+    """Return the shortest entry that is read back as the same durations."""
     tables = {wave.name.lower(): _measured(durations, wave) for wave in Wave}
     any_level: list[float] = tables["rest"].get(str(ANY_LEVEL), [])
     forms: list[float | list[float]] = [*any_level[:1], any_level] if any_level else []
@@ -253,7 +253,7 @@ _EXPECTED = {
 
 
 def first_error(invalid: ValidationError) -> str:
-    """One line: the place of the first error, what was expected there, and how many more there are."""
+    """Return one line: the place of the first error, the expected value, and the number of further errors."""
     error = invalid.errors(include_url=False, include_context=False)[0]
     expected = _EXPECTED.get(error["type"], error["msg"].replace("Input should be", "expected"))
     place, found = place_name(error["loc"]), error["input"]

@@ -1,4 +1,4 @@
-"""What readers of files have in common: bytes that may be gzipped, JSON, and errors that name the file."""
+"""Shared by readers of files: gzip, JSON, and errors that name the file."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 @contextmanager
 def opened(path: Path, expected: str) -> Iterator[BinaryIO]:
-    """A file's bytes, decompressed where its name ends in ``.gz``.
+    """Open a file as bytes, decompressed if its name ends in ``.gz``.
 
     Args:
         path: the file.
@@ -46,7 +46,7 @@ def opened(path: Path, expected: str) -> Iterator[BinaryIO]:
 
 
 def unreadable(path: Path, error: OSError, expected: str) -> WorkloadError:
-    """What to say of a file that the system does not hand out."""
+    """Return the error for a file that the system cannot read."""
     return WorkloadError(f"{path}: {error.strerror}, expected {expected}")
 
 
@@ -63,7 +63,7 @@ def garbage_collection_paused() -> Iterator[None]:
 
 
 def parse_json(text: str) -> object:
-    """Return what a text of JSON means.
+    """Parse a JSON text.
 
     Raises:
         ValueError: it is not JSON, an object has a key twice, or a text holds half a surrogate pair, which no
@@ -88,7 +88,7 @@ def parse_json(text: str) -> object:
 
 
 def read_document(path: Path, expected: str, parse: Callable[[str], object] = parse_json) -> object:
-    """What a file of JSON means, or of what ``parse`` understands; ``expected`` as in ``opened``.
+    """Read and parse a file, JSON by default; ``expected`` as in ``opened``.
 
     Raises:
         WorkloadError: it cannot be read, is not UTF-8, or means nothing.
@@ -108,12 +108,12 @@ def read_document(path: Path, expected: str, parse: Callable[[str], object] = pa
 
 
 def reasons(dropped: Mapping[str, int]) -> str:
-    """Why something was dropped, and how many there were of it, in words."""
+    """Format reasons for dropping and their counts in words."""
     return ", ".join(f"{count} with {why}" for why, count in dropped.items())
 
 
 class _Repeated:
-    """Stands for a JSON object that holds a key twice, so that its place can be named."""
+    """Marks a JSON object with a repeated key, so that the error can name its place."""
 
     def __init__(self, key: str) -> None:
         self.key = key

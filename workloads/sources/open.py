@@ -20,7 +20,7 @@ EMBEDDED, SYNTHETIC = "tpch", "synthetic"
 
 
 def open_workload(name_or_path: str | Path = EMBEDDED) -> Workload:
-    """Read a workload, of whatever kind.
+    """Read a workload of any kind.
 
     Args:
         name_or_path: the text ``tpch`` for the embedded TPC-H set, extrapolated from Spark at 1 and 2 GB;

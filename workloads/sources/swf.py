@@ -44,7 +44,7 @@ _HEADER_FIELD = re.compile(r";\s*(\w+):(?:\s+(.*))?$")
 
 
 class _Field(IntEnum):
-    """Places of the numbers that are used; the definition counts from 1."""
+    """Indices of the used fields from 0; the format's definition counts from 1."""
 
     SUBMIT = 1
     RUN = 3
@@ -116,7 +116,7 @@ class SwfLog:
         return int(self.processors.max())
 
     def summary(self) -> str:
-        """One line for people: how many jobs there are, and what was done to the log."""
+        """One-line summary: number of jobs, and dropped or reordered lines."""
         parts = [f"{self.name}: {len(self)} jobs on {self.max_processors} processors"]
         if self.dropped:
             parts.append(f"dropped {reasons(self.dropped)}")
@@ -147,7 +147,7 @@ def read_swf(path: str | Path) -> SwfLog:
 
 @lru_cache(maxsize=4)
 def _read(path: Path, modified_ns: int, size: int) -> SwfLog:
-    """Read a log, or remember it as long as the file stays as it is."""
+    """Read a log; cached until the file changes."""
     header: dict[str, str] = {}
     numbers = array("d")
     lines = array("q")
@@ -252,7 +252,7 @@ def swf_jobs(
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    """The lines that are not blank, with their numbers."""
+    """Yield lines that are not blank, with their numbers."""
     # Names in comments are in whatever encoding; numbers are in any of them.
     with opened(path, _EXPECTED) as file, TextIOWrapper(file, encoding="utf-8", errors="replace") as text:
         number = blank = 0
@@ -312,7 +312,7 @@ def _build_log(path: Path, table: NDArray[np.float64], header: Mapping[str, str]
 
 
 def _first_known(table: NDArray[np.float64], first: _Field, second: _Field) -> NDArray[np.float64]:
-    """One field, or another where the one is unknown, or NaN where both are."""
+    """Return one field, where unknown a second one, and NaN where both are unknown."""
     numbers = np.where(table[:, first] > 0, table[:, first], table[:, second])
     return np.where(numbers > 0, numbers, np.nan)
 
@@ -326,14 +326,14 @@ def _rounded_up(numbers: NDArray[np.float64], most: int) -> NDArray[np.int64]:
 
 
 def _stops(work: NDArray[np.int64], wanted: float) -> NDArray[np.int64]:
-    """For each job that may begin a set, the job behind the set's last.
+    """Return for each job that can begin a set the end of the set (exclusive).
 
     Args:
         work: int64 [num_jobs, R], units of each resource x steps.
-        wanted: how much of it a set should offer of some resource.
+        wanted: load that a set should reach on some resource.
 
     Returns:
-        int64 [starts]; the jobs behind these are too few for a set.
+        int64 [starts]; later jobs are too few for a set.
     """
     before = np.concatenate([np.zeros((1, work.shape[1]), dtype=np.int64), np.cumsum(work, axis=0)])
     # Of each resource, the first place that has before it what the start has, and what is wanted.
@@ -343,7 +343,7 @@ def _stops(work: NDArray[np.int64], wanted: float) -> NDArray[np.int64]:
 
 
 def _stretched(submit_s: NDArray[np.float64], steps: int) -> NDArray[np.int64]:
-    """Submit times (ascending) as steps; all of one time are in step 0."""
+    """Scale submit times (ascending) to steps; equal times are in one step, the first in step 0."""
     since = submit_s - submit_s[0]
     enter: NDArray[np.int64] = np.minimum(since * steps / (since[-1] or 1.0), steps - 1).astype(np.int64)
     return enter

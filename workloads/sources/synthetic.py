@@ -98,7 +98,7 @@ def _stage(size: float, random: np.random.Generator) -> StageProfile:
 
 
 def _durations(typical_ms: float, random: np.random.Generator) -> TaskDurations:
-    """Durations in whole ms around ``typical_ms``, which is that of later waves at the lowest level."""
+    """Draw durations in whole ms around ``typical_ms``, the duration of later waves at the lowest level."""
     noise = random.lognormal(0.0, random.uniform(0.1, 0.5), size=_NUM_SAMPLES)
     inflation = 1.0 + random.lognormal(np.log(0.012), 0.6) * (LEVELS - LEVELS[0])
     durations = np.empty((len(Wave), len(LEVELS), _NUM_SAMPLES))

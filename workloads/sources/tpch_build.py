@@ -1,4 +1,4 @@
-"""Builds the embedded TPC-H set from recordings of real runs.
+"""Build the embedded TPC-H set from recordings of real runs.
 
     python -m workloads.sources.tpch_build DIR... --out workloads/data/tpch-spark.json.gz
 
@@ -39,7 +39,7 @@ _BYTES_PER_MB = 1e6
 
 
 def read_recordings(folder: str | Path) -> list[SparkApplication]:
-    """The single runs that were recorded into a folder; applications of mixtures are left out.
+    """Read the recordings of single runs in a folder, without applications of several queries.
 
     Raises:
         WorkloadError: one line; a log or manifest that cannot be used.
@@ -65,7 +65,7 @@ def build(
     most_executors: int = 1,
     parameters: Mapping[str, float] | None = None,
 ) -> tuple[Workload, SparkModel]:
-    """Profiles of all recorded queries at all sizes, and the model that they follow.
+    """Build the profiles of all recorded queries at all sizes, and their model.
 
     Args:
         applications: recorded runs, as `read_recordings` gives them.
@@ -100,7 +100,7 @@ def build(
 
 
 def _by_query(applications: Iterable[SparkApplication]) -> dict[int, list[list[Sample]]]:
-    """The samples of each query, ascending, in groups of the same DAG.
+    """Group the samples of each query by DAG, ascending.
 
     The DAG may depend on the data: a query with a limit looks into more partitions if one does not hold enough.
     """
@@ -117,7 +117,7 @@ def _by_query(applications: Iterable[SparkApplication]) -> dict[int, list[list[S
 
 
 def _trusted(groups: Sequence[Sequence[Sample]], most_executors: int) -> list[Sample]:
-    """The samples that a profile is made from: those with the DAG of the largest input."""
+    """Select the samples with the DAG of the largest input, from which a profile is made."""
     trusted = [
         [sample for sample in group if sample.run.tasks["level"].max() <= most_executors] for group in groups
     ]
@@ -127,7 +127,7 @@ def _trusted(groups: Sequence[Sequence[Sample]], most_executors: int) -> list[Sa
 
 
 def _sample(application: SparkApplication) -> tuple[int, Sample]:
-    """The query's number, and the application's only run of it."""
+    """Return the query's number and the application's only run of it."""
     noted = application.recording
     try:
         noted = noted if "query" in noted else {**noted, **noted["runs"][0]}
@@ -141,13 +141,13 @@ def _sample(application: SparkApplication) -> tuple[int, Sample]:
 
 
 def _layout(noted: Any) -> tuple[str, int]:
-    """Split and shuffle partitions of a layout such as ``12m/16``."""
+    """Return split size and shuffle partitions of a layout such as ``12m/16``."""
     parts: Sequence[Any] = noted.split("/") if isinstance(noted, str) else noted
     return str(parts[0]), int(parts[1])
 
 
 def _megabytes(size: str) -> float:
-    """MB (10^6 bytes) of a size as Spark writes it, in powers of 1024."""
+    """Convert a size as Spark writes it, in powers of 1024, to MB (10^6 bytes)."""
     match = re.fullmatch(r"(\d+)([kmg])", size)
     if not match:
         raise WorkloadError(f"a size is written as in 32m, not {size!r}")
@@ -155,7 +155,7 @@ def _megabytes(size: str) -> float:
 
 
 def _manifest(folder: Path) -> dict[str, Any]:
-    """What `workloads.spark.recorder.manifest.Manifest` wrote; empty if there is no such file."""
+    """Read the file of `workloads.spark.recorder.manifest.Manifest`; empty if it is missing."""
     path = folder / "manifest.json"
     if not path.exists():
         return {}
@@ -169,7 +169,7 @@ def _manifest(folder: Path) -> dict[str, Any]:
 
 
 def _provenance(folder: Path, applications: Sequence[SparkApplication]) -> dict[str, Any]:
-    """What was recorded where and with what, as far as the folder tells."""
+    """Describe machine and software of the recordings, as far as the folder tells."""
     noted = [application.recording for application in applications]
     started = [datetime.fromtimestamp(app.start_ms / 1000, UTC).date().isoformat() for app in applications]
     campaigns = [
@@ -204,7 +204,7 @@ def _about(
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Build what the command line asks for; return the exit status: 1 if that failed."""
+    """Run the command line; return the exit status, 1 for an error."""
     options = _parser().parse_args(arguments)
     try:
         _build(options)
@@ -234,7 +234,7 @@ def _build(options: argparse.Namespace) -> None:
 
 
 def _command(options: argparse.Namespace) -> Iterator[str]:
-    """The command with what decides about the result, without the places of files."""
+    """Return the command with the options that determine the result, without paths."""
     yield from ("python -m workloads.sources.tpch_build", *(["DIR"] * len(options.folders)), "--out FILE")
     yield f"--sizes {','.join(f'{size:g}' for size in options.sizes)} --split {options.split}"
     yield f"--partitions {options.partitions} --most-executors {options.most_executors}"

@@ -49,7 +49,7 @@ __all__ = ["embedded_tpch", "embedded_workload"]
 
 @cache
 def embedded_workload() -> Workload:
-    """All profiles, in the order of `embedded_tpch`; ``about`` tells how they were made.
+    """Return all profiles, in the order of `embedded_tpch`; ``about`` describes their origin.
 
     Versions, machine, commands, dates, scale factors, executors and the model's parameters are in there.
     """
@@ -60,7 +60,7 @@ def embedded_workload() -> Workload:
 def embedded_tpch(
     sizes: Iterable[str] = DEFAULT_SIZES, queries: Iterable[int] = QUERIES
 ) -> tuple[JobProfile, ...]:
-    """Profiles of the embedded set: all queries of the first size, then of the next.
+    """Return profiles of the embedded set: all queries of the first size, then of the next.
 
     Args:
         sizes: among ``2g``, ``5g``, ``10g``, ``20g``, ``50g`` and ``100g``.

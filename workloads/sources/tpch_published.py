@@ -90,7 +90,7 @@ def load_tpch_job(directory: str | Path, size: str, query: int) -> JobProfile:
 
 
 def _read_edges(path: Path, num_stages: int) -> NDArray[np.int64]:
-    """The (parent, child) pairs of an adjacency matrix, int64 [num_edges, 2]."""
+    """Return the (parent, child) pairs of an adjacency matrix, int64 [num_edges, 2]."""
     shape, fortran_order, dtype, data = _read_npy(path)
     if dtype.kind not in "biuf":
         raise WorkloadError(f"{path}: expected a matrix of numbers, got {dtype}")
@@ -156,7 +156,7 @@ def _table(name: str, stored: object) -> _Table:
 
 
 def _without_fresh(first: _Table, fresh: _Table) -> _Table:
-    """The first wave without the fresh durations, which the raw lists contain.
+    """Remove the fresh durations, which the raw lists contain, from the first wave.
 
     A list that this leaves empty becomes that of the next lower level, which may have come from below itself.
     """
@@ -194,7 +194,7 @@ def _task_durations(*tables: _Table) -> TaskDurations:
 
 
 def _read_npy(path: Path) -> tuple[tuple[int, ...], bool, np.dtype[Any], bytes]:
-    """Shape, Fortran order and dtype from the header of a .npy file, and the bytes after it."""
+    """Return shape, Fortran order and dtype from the header of a .npy file, and the bytes after it."""
     try:
         stream = io.BytesIO(read_bytes(path))
     except OSError as error:
@@ -208,7 +208,7 @@ def _read_npy(path: Path) -> tuple[tuple[int, ...], bool, np.dtype[Any], bytes]:
 
 
 class _Inert:
-    """Stands for whatever a pickle names, so that loading one runs nothing.
+    """Replaces every object that a pickle names, so that loading executes no code.
 
     The pickle of an object array calls ``_reconstruct(ndarray, ..)`` and ``dtype(..)``, then hands the
     results their state. Here all of these are of this class: a call does nothing, and state is only kept.
@@ -241,7 +241,7 @@ _ARRAY_GLOBALS = {
 
 
 def _unpickle(path: Path, data: bytes) -> dict[object, object]:
-    """The one dict in a pickled object array of shape ()."""
+    """Return the only dict in a pickled object array of shape ()."""
     stream = io.BytesIO(data)
     try:
         root = _Unpickler(stream, encoding="latin1").load()

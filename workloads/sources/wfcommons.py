@@ -133,7 +133,7 @@ def _read(path: Path) -> _File:
 
 
 def _arrivals(files: Sequence[_File]) -> tuple[str, list[float]]:
-    """Which clock all files have, and when each of them arrives, s after the first."""
+    """Return the clock that all files have, and the arrival of each, s after the first."""
     for clock, texts in (
         ("executedAt", [file.workflow.execution.executed_at for file in files]),
         ("createdAt", [file.created_at for file in files]),
@@ -145,7 +145,7 @@ def _arrivals(files: Sequence[_File]) -> tuple[str, list[float]]:
 
 
 def _time_s(text: str) -> float:
-    """Seconds since 1970, NaN for what is no time. Pegasus writes some as month-day-year."""
+    """Return seconds since 1970, NaN for an invalid time. Pegasus writes some times as month-day-year."""
     for parse in (datetime.fromisoformat, lambda text: datetime.strptime(text, "%m-%d-%yT%H:%M:%S%z")):
         with suppress(ValueError):
             time = parse(text)
@@ -196,7 +196,7 @@ def _profile(path: Path, file: _File, excerpt: Excerpt, executor: tuple[float, f
 
 
 def _program(name: str) -> str:
-    """A task's name without what numbers it: ``individuals`` of ``individuals_ID0000042``."""
+    """Return a task's name without its number: ``individuals`` of ``individuals_ID0000042``."""
     return re.sub(r"_?(ID)?[0-9]+$", "", name) or name
 
 

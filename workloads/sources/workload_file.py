@@ -137,7 +137,7 @@ class Workload:
 
     @property
     def measured_moving_delay_ms(self) -> float | None:
-        """What an executor took to start where the jobs were recorded, ms, if ``about`` tells."""
+        """Start time of an executor where the jobs were recorded, ms, if ``about`` tells."""
         startup_ms = self.about.get("executor_startup_ms")
         if not isinstance(startup_ms, int | float) or isinstance(startup_ms, bool):
             return None
@@ -218,7 +218,7 @@ def _stem(path: Path) -> str:
 
 
 def _layout(workload: Workload) -> str:
-    """JSON with a line for each stage and each job, so that versions of a file can be compared."""
+    """Format JSON with a line for each stage and each job, so that versions of a file can be compared."""
     profiles = [
         f'    {_json(profile.name)}: {{"stages": [\n{_lines(describe_stages(profile))}\n    ]}}'
         for profile in workload.profiles
@@ -249,7 +249,7 @@ def _lines(rows: Iterable[object]) -> str:
 
 
 def _replace(path: Path, data: bytes) -> None:
-    """Put ``data`` in place of what ``path`` holds, at once or not at all."""
+    """Replace the contents of ``path`` atomically."""
     is_device = path.exists() and not path.is_file()  # such as /dev/stdout: written to, never replaced
     temporary = path if is_device else path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
