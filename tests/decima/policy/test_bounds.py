@@ -107,6 +107,7 @@ def test_rules_and_the_guard_pass_over_jobs_without_unfinished_stages(
     [
         ("first_stage", lambda it: it[:-1]),
         ("first_stage", lambda it: it + 1),
+        ("first_job", lambda it: it[:-1]),
         ("first_job", lambda it: it[::-1].copy()),
         ("first_message", lambda it: np.append(it, it[-1])),
         ("features", lambda it: it[:, 1:].copy()),

@@ -8,10 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from decima.policy.compiled.graphs import Graphs
-from decima.policy.config import PACKING_POLICY
+from decima.policy.config import GENERAL_POLICY, PACKING_POLICY
 from decima.policy.policy import Policy
 from decima.policy.scheduler import Featurizer, NeuralScheduler
 from decima.registry import SchedulerError, make_scheduler
+from decima.schedulers.priced_srpt import PricedSrpt
 from simulator import DECIMA_SIM, PAPER, Cluster, ClusterConfig, Decision, Observation, run_episode
 from simulator.cluster.observation import CLASS, JOB, STAGE
 from tests.decima.policy.examples import changed, episode, policy_of, random_sequence
@@ -99,6 +100,26 @@ def test_a_stage_of_the_job_that_offers_is_no_move_away(source: int, is_worth: b
     little = (1, 2, 2, 2, 0, 0, 5, 1, 10.0, 1, 0)
     seen = seen_by_hand(DONE, AT_WORK, LATER, little, executors=6, source=source)
     assert (choices(GUARDED, seen) == choices(PLAIN, seen)) == (not is_worth)
+
+
+@pytest.mark.parametrize(("source", "is_worth"), [(-1, True), (1, False)])
+def test_executors_of_a_job_leave_for_more_work_than_free_ones(source: int, is_worth: bool) -> None:
+    """The first job has an executor and 9 s of work: more than three moves, less than eight."""
+    little, much = (0, 1, 1, 1, 0, 0, 5, 1, 10.0, 1, 0), (0, 1, 1, 1, 0, 0, -1, 1, 9000.0, 1, 0)
+    not_ready = (1, 4, 4, 4, 0, 0, -1, 1, 9000.0, 1, 0)
+    seen = seen_by_hand(little, (*AT_WORK[:8], 90_000.0, 1, 0), much, not_ready, executors=2, source=source)
+    assert (choices(GUARDED, seen) == choices(PLAIN, seen)) == (not is_worth)
+
+
+@pytest.mark.parametrize(("stage", "expected"), [(-1, [0, 3, 3]), (2, [0, 2, 2]), (3, [0, 0, 2])])
+def test_the_guard_allows_what_the_rule_does(
+    stage: int, expected: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rule leaves the executors idle, or lets them wait for the stage that opens late, or does neither."""
+    seen = seen_by_hand(DONE, (*AT_WORK[:8], 90_000.0, 1, 0), LATER, READY, executors=0)
+    asked = PricedSrpt().ask(seen)._replace(stage=stage)
+    monkeypatch.setattr(PricedSrpt, "ask", lambda *_: asked)
+    assert choices(Featurizer(GENERAL_POLICY), seen) == expected
 
 
 @pytest.mark.parametrize(("memory", "is_worth"), [(0.5, True), (0.6, False)])

@@ -373,10 +373,10 @@ class Short(StageFeature):
 
 
 class Endless(JobFeature):
-    """Divides by nothing."""
+    """Divides by zero once."""
 
     def of_jobs(self, observation: Observation) -> NDArray[np.float64]:
-        return np.full(len(observation.jobs), np.inf)
+        return np.where(np.arange(len(observation.jobs)) == 0, np.inf, 1.0)
 
 
 class Worded(JobFeature):

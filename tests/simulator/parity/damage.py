@@ -56,7 +56,7 @@ def damaged(episode: Recording, damage: Damage) -> Recording:
 
 
 def write(path: Path, content: Recording) -> Path:
-    text = json.dumps(content).encode()
+    text = json.dumps(content, default=int).encode()  # without the compiler, some are NumPy's integers
     path.write_bytes(gzip.compress(text) if path.suffix == ".gz" else text)
     return path
 
