@@ -30,14 +30,14 @@ DECIMA = (sys.executable, "-m", "decima")
 
 
 def test_compare_shows_a_table_and_saves_json_and_pictures(run: Compare, tmp_path: Path) -> None:
-    stream = ("--arrivals", "poisson", "--interval", "3", "--drift", "4:2")
+    stream = ("--arrivals", "poisson", "--interval", "3", "--drift", "2:2")
     result = run("--schedulers", "fifo,fair", "--json", "r.json", *stream)
     assert result.exit_code == 0
     assert result.stderr == ""
     rows = [line.split() for line in result.stdout.splitlines()]
     document = json.loads((tmp_path / "r.json").read_text())
-    assert "3 s apart, 2 times the rate from 4 s on, " in " ".join(result.stdout.split())
-    assert document["drift"] == {"at_s": 4.0, "rate": 2.0, "workload": None}
+    assert "3 s apart, 2 times the rate from 2 s on, " in " ".join(result.stdout.split())
+    assert document["drift"] == {"at_s": 2.0, "rate": 2.0, "workload": None}
     for name in ("fifo", "fair"):
         figures = document["schedulers"][name]
         assert next(row for row in rows if row[:1] == [name])[1] == f"{figures['mean_jct_s']:.1f}"
