@@ -171,6 +171,12 @@ STUDIES: dict[str, Entry] = {
         On streams as those of Figure 9b: JCT by the work of jobs, and executors of a job by the jobs in the system,
         under rules of one thrift, under a policy that learned on batches, and under priced-srpt. Nothing is trained.
         About 5 minutes.""", (LOAD, CHECKPOINT, *CLUSTER)),
+    "drift": Entry("drift:drift", """Compare schedulers on streams that change in the middle.
+
+        The rate doubles or halves, or jobs become larger or smaller: mean JCT of the jobs before the change and after
+        it, against fair sharing. Nothing is trained. About 5 minutes.""", (
+            Option("--load", "share", f"{BUSY} in the busier half of a stream.", 0.85), CHECKPOINT, *CLUSTER,
+        )),
     "table2": Entry("table2:table2", """Measure how a policy generalises to more arrivals than in its training.
 
         Streams that keep executors busy for 85% of the time (Decima, Table 2). Some 2 hours of CPU time, nearly all of

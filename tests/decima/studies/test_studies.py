@@ -168,6 +168,31 @@ def check_high_load(found: Found) -> None:
     assert np.shape(found.content["executors"]["fair"]) == (2, len(LOAD_LEVELS))
 
 
+def check_drift(found: Found) -> None:
+    conditions = ["twice as many jobs", "half as many jobs", "larger jobs", "smaller jobs"]
+    assert [each["condition"] for each in found.content["conditions"]] == conditions
+    rates = [each["drift"]["rate"] for each in found.content["conditions"]]
+    assert rates == [2, 0.5, 1, 1]
+    twice, half, larger, smaller = found.content["conditions"]
+    assert twice["interval_s"] == 2 * half["interval_s"]
+    assert (larger["workload"], larger["drift"]["workload"]) == ("small tiny", "large tiny")
+    assert (smaller["workload"], smaller["drift"]["workload"]) == ("large tiny", "small tiny")
+    assert half["drift"]["at_s"] == pytest.approx(half["interval_s"] * 24 / 2)
+    for condition in conditions:
+        phases = found.content["before_and_after"][condition]
+        assert list(phases) == ["fair", "weighted-fair:-1", "profiled-srpt:2.5", RULE, "decima"]
+        assert phases["fair"]["change_after"][0] == 0
+        row = phases[RULE]
+        fair = phases["fair"]
+        for side in ("before", "after"):
+            ratio = row[f"{side}_s"][0] / fair[f"{side}_s"][0]
+            assert row[f"change_{side}"][0] == pytest.approx(ratio - 1)
+    assert (
+        found.content["before_and_after"]["larger jobs"]["fair"]["after_s"][0]
+        > (found.content["before_and_after"]["larger jobs"]["fair"]["before_s"][0])
+    )
+
+
 def check_fig11b(found: Found) -> None:
     assert found.names() == [*fig11.OTHERS, TETRIS, *HEURISTICS, OURS, "decima"]
     [condition] = found.content["conditions"]
@@ -317,6 +342,7 @@ CASES: dict[str, tuple[str, Callable[[Found], None]]] = {
     "fig22": (TINY, check_fig22),
     "table2": (f"{TINY} --load 0.7", check_table2),
     "high-load": (f"{TINY} --jobs 6 --load 0.5", check_high_load),
+    "drift": (f"{TINY} --jobs 24 --load 0.5 --checkpoint {{general}}", check_drift),
     "fig11a": (TRACE, check_fig11a),
     "fig11b": (PACK, check_fig11b),
     "fig12": (PACK, check_fig12),
