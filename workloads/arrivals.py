@@ -6,9 +6,11 @@ draws the same jobs whatever else is drawn, and the tasks' noise belongs to the 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from functools import cached_property, lru_cache
 from itertools import pairwise
 from typing import Any
 
@@ -23,6 +25,7 @@ __all__ = [
     "Drift",
     "JobSequence",
     "RandomStream",
+    "WorkPrior",
     "batch_arrivals",
     "poisson_arrivals",
     "random_stream",
@@ -47,6 +50,7 @@ class RandomStream(IntEnum):
     TRAINING = 4
     DEMANDS = 5
     MODEL_ERRORS = 6
+    ESTIMATES = 7
 
 
 def random_stream(seed: int, purpose: RandomStream, *path: int) -> np.random.Generator:
@@ -61,6 +65,47 @@ def random_stream(seed: int, purpose: RandomStream, *path: int) -> np.random.Gen
     return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(int(purpose), *path)))
 
 
+@dataclass(frozen=True)
+class WorkPrior:
+    """Log-normal distributions of the jobs of a workload: what is known of a job before anything else is.
+
+    Attributes:
+        mean_log_ms: mean of the logarithm of a job's work, executor time in ms.
+        sd_log: its standard deviation.
+        task_log_ms: mean of the logarithm of a job's mean task time, ms.
+        task_sd_log: its standard deviation.
+        stage_sd_log: standard deviation of the logarithm of a stage's task time over that of its job; stages count by
+            their tasks.
+    """
+
+    mean_log_ms: float
+    sd_log: float
+    task_log_ms: float = 0.0
+    task_sd_log: float = 0.0
+    stage_sd_log: float = 0.0
+
+    @staticmethod
+    @lru_cache(maxsize=64)
+    def of(profiles: tuple[JobProfile, ...]) -> WorkPrior:
+        """Return the distributions of jobs that are drawn uniformly from ``profiles``."""
+        num_stages = [profile.num_stages for profile in profiles]
+        stages = [stage for profile in profiles for stage in profile.stages]
+        tasks = np.array([stage.num_tasks for stage in stages], dtype=np.float64)
+        # Without a floor, one job that takes no time would be infinitely far from all others.
+        task_ms = np.maximum([stage.durations.mean_ms for stage in stages], 1.0)
+        job = np.repeat(np.arange(len(profiles)), num_stages)
+        work, num_tasks = np.log(np.bincount(job, tasks * task_ms)), np.bincount(job, tasks)
+        mean_task = work - np.log(num_tasks)
+        spread = (np.log(task_ms) - mean_task[job]) ** 2 * tasks / num_tasks[job]
+        return WorkPrior(
+            float(work.mean()),
+            float(work.std()),
+            float(mean_task.mean()),
+            float(mean_task.std()),
+            math.sqrt(spread.sum() / len(profiles)),
+        )
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class JobSequence:
     """Jobs in order of arrival.
@@ -69,6 +114,7 @@ class JobSequence:
         profiles: the jobs; a job's number is its place here. The same profile may stand in it many times.
         arrival_ms: float64 [num_jobs], ms, ascending, not negative; jobs at 0 are there from the beginning.
         seed: names the noise of every task's duration.
+        prior: distribution of the workload that the jobs are drawn from; by default that of these jobs.
 
     Raises:
         WorkloadError: no jobs, another number of arrivals than jobs, or arrivals that are not ascending.
@@ -77,6 +123,7 @@ class JobSequence:
     profiles: tuple[JobProfile, ...]
     arrival_ms: NDArray[np.float64]
     seed: int = 0
+    prior: WorkPrior | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "profiles", check_all(self.profiles, JobProfile, "profiles", WorkloadError))
@@ -95,6 +142,8 @@ class JobSequence:
         if tasks > MOST_TASKS:
             raise WorkloadError(f"{tasks:,} tasks in all, expected at most {MOST_TASKS:,}")
         _check_seed(self.seed)
+        if self.prior is not None:
+            check_instance(self.prior, WorkPrior, "prior", WorkloadError)
         arrival.setflags(write=False)
         object.__setattr__(self, "arrival_ms", arrival)
 
@@ -124,6 +173,11 @@ class JobSequence:
     def num_tasks(self) -> int:
         """Number of tasks over all jobs."""
         return sum(profile.num_tasks for profile in self.profiles)
+
+    @cached_property
+    def work_prior(self) -> WorkPrior:
+        """Distribution of the workload: the given one, else that of the jobs."""
+        return WorkPrior.of(self.profiles) if self.prior is None else self.prior
 
     def windows(self, length_ms: float) -> tuple[JobSequence, ...]:
         """The jobs of every window as long as this, from the first arrival on, as sequences of their own.
@@ -275,7 +329,7 @@ def _sampled(
         if drift.profiles:
             others = random.integers(len(drift.profiles), size=num_jobs)
             jobs[first:] = [drift.profiles[index] for index in others[first:]]
-    return JobSequence(tuple(jobs), arrival_ms, seed)
+    return JobSequence(tuple(jobs), arrival_ms, seed, WorkPrior.of(profiles))
 
 
 def _times(arrival_ms: ArrayLike) -> NDArray[np.float64]:

@@ -268,7 +268,7 @@ class Snapshot:
         rows = []
         for place, job in enumerate(self.jobs):
             rows += [
-                (place, *numbers, job.mean_ms[stage], 1.0, 0.0)
+                (place, *numbers, job.mean_ms[stage], 1.0, 0.0, 0.0, job.done[stage] * job.mean_ms[stage])
                 for stage, numbers in enumerate(
                     zip(
                         job.tasks,
@@ -287,7 +287,10 @@ class Snapshot:
             ]
         self._stage_rows = np.array(rows, dtype=STAGE)
         jobs = [
-            (job.number, first, held, 0, len(job.complete) - sum(job.complete), -1, job.arrival_ms)
+            (
+                *(job.number, first, held, 0, len(job.complete) - sum(job.complete), -1),
+                *(job.arrival_ms, 0.0, job.profile.work_ms),
+            )
             for job, first, held in zip(self.jobs, self._first[:-1], self._held, strict=True)
         ]
         self._job_rows = np.array(jobs, dtype=JOB)

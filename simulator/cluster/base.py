@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from simulator.cluster.alone import known_sequence
 from simulator.cluster.config import ClusterConfig, ConfigError
+from simulator.cluster.knowledge import Estimate, draw_estimates
 from simulator.cluster.observation import CLASS, Decision, Observation
 from workloads.arrivals import JobSequence
 from workloads.errors import DecimaError, check_instance
@@ -49,6 +50,10 @@ class BaseCluster(ABC):
         self.config = check_instance(config, ClusterConfig, "config", ConfigError)
         self.sequence = check_instance(sequence, JobSequence, "sequence", ConfigError)
         self._known = known_sequence(self.sequence, self.config)
+        #: What schedulers are told of the jobs; empty if they know the truth.
+        self._estimates: list[Estimate] = []
+        if not config.knowledge.is_exact:
+            self._estimates = draw_estimates(self._known, config.knowledge)
         self._offered = 0
         self._last_call = False
         self._done = False

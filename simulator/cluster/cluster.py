@@ -49,7 +49,7 @@ class Cluster(BaseCluster):
 
     def __init__(self, config: ClusterConfig, sequence: JobSequence):
         super().__init__(config, sequence)
-        self._use(allocate(config, self._known))
+        self._use(allocate(config, self._known, self._estimates))
         self._executor_class = self._state.executors["kind"].tolist()
         self._num_classes = len(config.executor_classes)
         self._stage_job = self._state.stages["job"].tolist()
@@ -138,6 +138,10 @@ class Cluster(BaseCluster):
     def _look(self) -> Observation:
         source_job = -1 if self._source_job is None else self._source_job
         classes = self._classes.copy()
+        if self._estimates and engine.learn(self._memory, self.clock.now):
+            live = self._state.live[: len(self._profiles)]
+            scales = zip(live.tolist(), self._state.beliefs["scale"][live].tolist(), strict=True)
+            self._profiles = tuple(self._estimates[job].scaled(scale) for job, scale in scales)
         source, num_schedulable = engine.observe(self._memory, self._kind, source_job, classes)
         first_job, first_stage = self._kind * len(self.sequence), self._kind * len(self._stage_job)
         return Observation(
@@ -152,6 +156,7 @@ class Cluster(BaseCluster):
             classes,
             self._profiles,
             self._last_call,
+            self.sequence.work_prior,
         )
 
     @property

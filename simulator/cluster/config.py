@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Literal
 
+from simulator.cluster.knowledge import EXACT, Knowledge
 from simulator.errors import ConfigError
 from workloads.errors import check_all, check_instance, check_number, check_one_of, check_whole
 from workloads.job import LONGEST_MS
@@ -122,6 +123,7 @@ class ClusterConfig:
         reward: ``jct`` (minus the time spent in the system by all jobs) or ``makespan`` (minus elapsed time).
         reward_scale_ms: rewards are divided by this, ms.
         engine: ``compiled``, or ``simpy``: the reference in plain Python, with the same result.
+        knowledge: how far estimates that schedulers see are from the truth.
 
     Raises:
         ConfigError: a setting out of range.
@@ -136,11 +138,13 @@ class ClusterConfig:
     reward: Literal["jct", "makespan"] = "jct"
     reward_scale_ms: float = 100_000.0
     engine: Literal["compiled", "simpy"] = "compiled"
+    knowledge: Knowledge = EXACT
 
     def __post_init__(self) -> None:
         classes = check_all(self.executor_classes, ExecutorClass, "executor_classes", ConfigError)
         classes = classes or (ExecutorClass(self.num_executors),)
         check_instance(self.semantics, Semantics, "semantics", ConfigError)
+        check_instance(self.knowledge, Knowledge, "knowledge", ConfigError)
         for name in ("moving_delay_ms", "warmup_delay_ms", "max_time_ms", "reward_scale_ms"):
             object.__setattr__(self, name, check_number(getattr(self, name), name, ConfigError))
         object.__setattr__(self, "executor_classes", classes)

@@ -18,6 +18,7 @@ from workloads.display import count_text, html_table
 
 if TYPE_CHECKING:
     from simulator.cluster.config import ClusterConfig
+    from workloads.arrivals import WorkPrior
     from workloads.job import JobProfile
 
 __all__ = ["CLASS", "JOB", "STAGE", "Decision", "Observation", "PerJob"]
@@ -41,6 +42,8 @@ JOB = np.dtype(
             ("incomplete_stages", np.int64),  # its stages that are not complete
             ("next_stage", np.int64),  # which it runs next, see `Observation.next_stage`
             ("arrival_ms", np.float64),
+            ("log_sd", np.float64),  # uncertainty of the job's factor, see `Observation.job_log_sd`
+            ("first_work_ms", np.float64),  # as estimated when it arrived
         ],
     )
 )
@@ -61,6 +64,8 @@ STAGE = np.dtype(
             ("mean_task_ms", np.float64),
             ("cpu", np.float64),  # a task's demand
             ("memory", np.float64),
+            ("log_sd", np.float64),  # uncertainty of `mean_task_ms`: of its logarithm; 0 if it is exact
+            ("finished_ms", np.float64),  # executor time of its finished tasks
         ],
     )
 )
@@ -111,8 +116,10 @@ class Observation:
         classes: records [K] of the type ``CLASS``; executors may join and leave. An executor that runs a task, is just
             done with one or moves is not free.
         profiles: of the J live jobs, or estimates of them. What ``stages`` says may be known better by now, such as
-            numbers of tasks. It is the same tuple until a job arrives or completes; see ``PerJob``.
+            numbers of tasks. It is the same tuple until a job arrives or completes, or an estimate changes by more than
+            a step; see ``PerJob``.
         last_call: nothing is pending: unless executors are put to work now, the cluster stands still for ever.
+        prior: distribution of jobs in the workload; None if it is not known.
     """
 
     config: ClusterConfig
@@ -126,6 +133,7 @@ class Observation:
     classes: NDArray[np.void]
     profiles: tuple[JobProfile, ...]
     last_call: bool = False
+    prior: WorkPrior | None = None
 
     def __repr__(self) -> str:
         offered = f"{count_text(self.offered, 'executor')} offered, {self.num_schedulable:,} of "
@@ -194,6 +202,22 @@ class Observation:
         return self.jobs["arrival_ms"]
 
     @property
+    def job_log_sd(self) -> NDArray[np.float64]:
+        """[J] standard deviation of the logarithm of the factor between true and estimated task times; 0: exact."""
+        return self.jobs["log_sd"]
+
+    @property
+    def job_first_work_ms(self) -> NDArray[np.float64]:
+        """[J] its work as it was estimated when it arrived, ms."""
+        return self.jobs["first_work_ms"]
+
+    @property
+    def job_attained_ms(self) -> NDArray[np.float64]:
+        """[J] attained service: executor time of its finished tasks, ms."""
+        attained = np.bincount(self.stage_job, self.stages["finished_ms"], minlength=len(self.jobs))
+        return attained.astype(np.float64, copy=False)
+
+    @property
     def stage_job(self) -> NDArray[np.int64]:
         """[S] the job it belongs to, as a place in the job arrays."""
         return self.stages["job"]
@@ -235,8 +259,18 @@ class Observation:
 
     @property
     def mean_task_ms(self) -> NDArray[np.float64]:
-        """[S] mean duration of its tasks, ms."""
+        """[S] mean duration of its tasks, ms: the estimate that is best now."""
         return self.stages["mean_task_ms"]
+
+    @property
+    def log_sd(self) -> NDArray[np.float64]:
+        """[S] standard deviation of the logarithm of ``mean_task_ms``; 0 if that is exact."""
+        return self.stages["log_sd"]
+
+    @property
+    def finished_ms(self) -> NDArray[np.float64]:
+        """[S] executor time of its finished tasks, ms."""
+        return self.stages["finished_ms"]
 
     def work_ms(self, tasks: NDArray[np.int64]) -> NDArray[np.float64]:
         """Work of each live job, float64 [J], ms: so many ``tasks`` of each stage, int64 [S], times their mean."""

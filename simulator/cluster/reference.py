@@ -29,7 +29,16 @@ from simulator.cluster.config import ClusterConfig, check_demands
 from simulator.cluster.durations import duration_ms
 from simulator.cluster.observation import JOB, STAGE, Observation
 from simulator.cluster.record import EpisodeRecord
-from simulator.cluster.reference_state import Executor, Job, Source, Stage, jobs_of, log_of, redrawn_ms
+from simulator.cluster.reference_state import (
+    Executor,
+    Job,
+    Source,
+    Stage,
+    estimate,
+    jobs_of,
+    log_of,
+    redrawn_ms,
+)
 from simulator.cluster.reward import RewardMeter
 from workloads.arrivals import JobSequence
 from workloads.job import JobProfile, Wave
@@ -121,10 +130,10 @@ class ReferenceCluster(BaseCluster):
     def _work(self, executor: Executor, stage: Stage, task_ms: float) -> ProcessGenerator:
         """An executor runs a task of a stage, and then all further ones that it gets."""
         yield self.clock.timeout(task_ms)
-        stage.finished += 1
+        stage.finish_task(executor, self.clock.now)
         while stage.unstarted and not self.config.semantics.offer_after_tasks:
             yield self.clock.timeout(self._next_task_ms(executor, stage))
-            stage.finished += 1
+            stage.finish_task(executor, self.clock.now)
         self._run_dry(executor, stage)
 
     def _move(self, executor: Executor) -> ProcessGenerator:
@@ -254,7 +263,7 @@ class ReferenceCluster(BaseCluster):
         if task_ms is None:
             task_ms = duration_ms(self.config, stage.profile.durations, wave, parallelism, *stage.luck[task])
         stage.runs.append((self.clock.now, self.clock.now + task_ms, executor.number, wave, parallelism))
-        executor.warm = stage
+        executor.warm, executor.start_ms = stage, self.clock.now
         return task_ms
 
     def _leave_for(self, executor: Executor, target: Stage) -> None:
@@ -410,9 +419,8 @@ class ReferenceCluster(BaseCluster):
             unsaturated = sum(self._unclaimed(stage) > 0 for stage in job.stages)
             incomplete = sum(not stage.complete for stage in job.stages)
             next_stage = -1 if following is None else first + following.number
-            jobs += [
-                (job.number, first, self._held(job), unsaturated, incomplete, next_stage, job.arrival_ms)
-            ]
+            counts = (job.number, first, self._held(job), unsaturated, incomplete, next_stage)
+            jobs += [(*counts, job.arrival_ms, 0.0, job.profile.work_ms)]
             for stage in job.stages:
                 unclaimed = max(self._unclaimed(stage), 0)
                 running = sum(executor.stage is stage for executor in self._executors)
@@ -420,8 +428,11 @@ class ReferenceCluster(BaseCluster):
                 progress = (stage.unstarted, unclaimed, running, stage.finished, rank, stage in schedulable)
                 profile = stage.profile
                 needs = (profile.durations.mean_ms, profile.cpu, profile.memory)
-                stages += [(place, profile.num_tasks, *progress, *needs)]
+                stages += [(place, profile.num_tasks, *progress, *needs, 0.0, stage.finished_ms)]
             num_schedulable += len(schedulable)
+        job_rows, stage_rows = np.array(jobs, dtype=JOB), np.array(stages, dtype=STAGE)
+        if self._estimates:
+            self._show_estimates(job_rows, stage_rows)
         return Observation(
             self.config,
             self.clock.now,
@@ -429,12 +440,32 @@ class ReferenceCluster(BaseCluster):
             kind,
             self._live.index(self._source_job) if self._source_job in self._live else -1,
             num_schedulable,
-            np.array(jobs, dtype=JOB),
-            np.array(stages, dtype=STAGE),
+            job_rows,
+            stage_rows,
             classes,
             self._profiles,
             self._last_call,
+            self.sequence.work_prior,
         )
+
+    def _show_estimates(self, jobs: NDArray[np.void], stages: NDArray[np.void]) -> None:
+        """Put estimates in place of what schedulers do not know."""
+        profiles = []
+        for job, row in zip(self._live, jobs, strict=True):
+            told = self._estimates[job.number]
+            belief, estimates = estimate(job, told, self._executors, self.clock.now)
+            profiles.append(told.scaled(int(belief["scale"][0])))
+            row["log_sd"], row["first_work_ms"] = belief["log_sd"][0], told.first_work_ms
+            for stage, known in zip(job.stages, estimates, strict=True):
+                seen = stages[row["first_stage"] + stage.number]
+                seen["mean_task_ms"], seen["log_sd"] = known["mean_ms"], known["log_sd"]
+                if not stage.ready:
+                    seen["num_tasks"] = seen["remaining_tasks"] = known["num_tasks"]
+                    if seen["unclaimed_tasks"]:
+                        claimed = stage.unstarted - self._unclaimed(stage)
+                        seen["unclaimed_tasks"] = max(known["num_tasks"] - claimed, 1)
+        if any(new is not old for new, old in zip(profiles, self._profiles, strict=True)):
+            self._profiles = tuple(profiles)
 
     @property
     def completion_ms(self) -> NDArray[np.float64]:

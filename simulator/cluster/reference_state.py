@@ -7,9 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.durations import longer_ms, task_noise
+from simulator.cluster.engine.posterior import posterior, records
+from simulator.cluster.knowledge import Estimate
 from workloads.arrivals import JobSequence
 from workloads.job import JobProfile, StageProfile, Wave
 
@@ -18,6 +21,7 @@ __all__ = [
     "Job",
     "Source",
     "Stage",
+    "estimate",
     "jobs_of",
     "log_of",
     "redrawn_ms",
@@ -62,6 +66,13 @@ class Stage:
     children: list[Stage] = field(default_factory=list)
     runs: list[TaskRun] = field(default_factory=list)
     finished: int = 0
+    finished_ms: float = 0.0  # executor time of finished tasks
+
+    def finish_task(self, executor: Executor, now_ms: float) -> None:
+        """An executor is done with a task of the stage."""
+        self.finished += 1
+        self.finished_ms += now_ms - executor.start_ms
+        executor.start_ms = math.nan
 
     @property
     def unstarted(self) -> int:
@@ -88,6 +99,7 @@ class Executor:
     job: Job | None = None
     stage: Stage | None = None
     warm: Stage | None = None  # what its JVM worked on last, if it is up
+    start_ms: float = math.nan  # when the task that it runs started; NaN if it runs none
 
     @property
     def source(self) -> Source:
@@ -116,6 +128,19 @@ def jobs_of(sequence: JobSequence) -> list[Job]:
             parent.children = [job.stages[child] for child in children]
         jobs.append(job)
     return jobs
+
+
+def estimate(
+    job: Job, told: Estimate, executors: list[Executor], now_ms: float
+) -> tuple[NDArray[np.void], NDArray[np.void]]:
+    """Return the best estimates of a job and its stages, ``BELIEF`` [1] and ``ESTIMATE`` [num_stages]."""
+    belief, stages = records(told)
+    for stage, row in zip(job.stages, stages, strict=True):
+        row["finished"], row["finished_ms"] = stage.finished, stage.finished_ms
+        running = [now_ms - each.start_ms for each in executors if each.stage is stage and each.start_ms >= 0]
+        row["running"], row["running_ms"] = len(running), sum(running)
+    posterior(belief, stages)
+    return belief, stages
 
 
 def log_of(jobs: list[Job], moves: list[tuple[int, int, float]]) -> dict[str, Any]:

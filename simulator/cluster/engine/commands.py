@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from simulator.cluster.engine import executors, rows, tasks
+from simulator.cluster.engine import executors, posterior, rows, tasks
 from simulator.cluster.engine.state import NOISE, TASK, view
 from simulator.cluster.observation import JOB, STAGE
 from simulator.compiled import compiled, inner
@@ -17,6 +17,7 @@ __all__ = [
     "end_job",
     "end_moves",
     "fill_common_pools",
+    "learn",
     "next_free_executors",
     "observe",
     "redraw_running",
@@ -96,6 +97,7 @@ def _run_tasks(state, limit_ms, limit_order):
             break
         stage = state.executors[executor].stage
         state.stages[stage].finished += 1
+        state.stages[stage].finished_ms += now - state.executors[executor].start
         if state.stages[stage].started < state.stages[stage].num_tasks and cluster.offer_after_tasks == 0:
             tasks.next_task(state, stage, now)
             continue
@@ -119,6 +121,7 @@ def _run_dry(state, executor, stage, now):
     """An executor is done with a task, and gets no other of its stage for that; returns bits."""
     tasks.pop(state)
     state.cluster[0].departure_order = -1
+    state.executors[executor].start = -1.0
     job = state.executors[executor].job
     tasks.change(state, job)
     happened = 0
@@ -250,19 +253,19 @@ def copy_without_log(memory, copy):
     """
     state, records, copy = view(memory), memory[0].view(np.int64), copy.view(np.int64)
     cluster, end, num_classes = state.cluster[0], state.cluster[0].end, state.cluster[0].num_classes
-    _copy(records, copy, 0, end[15])
+    _copy(records, copy, 0, end[17])
     for kind in range(num_classes):
-        _copy(records, copy, end[15] + kind * len(state.jobs) * JOB_BYTES, cluster.num_live * JOB_BYTES)
-        first = end[16] + kind * len(state.stages) * STAGE_BYTES
+        _copy(records, copy, end[17] + kind * len(state.jobs) * JOB_BYTES, cluster.num_live * JOB_BYTES)
+        first = end[18] + kind * len(state.stages) * STAGE_BYTES
         _copy(records, copy, first, cluster.num_rows * STAGE_BYTES)
     for place in range(cluster.num_live):
         job = state.jobs[state.live[place]]
         last = state.stages[job.end_stage - 1]
         first_task, end_task = state.stages[job.first_stage].first_task, last.first_task + last.num_tasks
-        _copy(records, copy, end[17] + first_task * NOISE_BYTES, (end_task - first_task) * NOISE_BYTES)
+        _copy(records, copy, end[19] + first_task * NOISE_BYTES, (end_task - first_task) * NOISE_BYTES)
     for place in range(cluster.num_running):
         task = state.executors[state.heap[place].executor].task
-        _copy(records, copy, end[18] + task * TASK_BYTES, TASK_BYTES)
+        _copy(records, copy, end[20] + task * TASK_BYTES, TASK_BYTES)
 
 
 @inner
@@ -411,3 +414,41 @@ def observe(memory, kind, source_job, seen_classes):
     rows.look(state, kind)
     is_live = source_job >= 0 and not executors.has_ended(state, source_job)
     return state.jobs[source_job].place if is_live else -1, state.kinds[kind].num_schedulable
+
+
+@compiled
+def learn(memory, now):
+    """Update estimates of the live jobs by what has been observed until ``now``, ms, since they were last updated.
+
+    Returns:
+        Whether a profile that schedulers see has another scale.
+    """
+    state = view(memory)
+    beliefs, estimates = state.beliefs, state.estimates
+    for number in range(state.cluster[0].num_changed):
+        job = state.jobs[state.changed[number]]
+        for stage in range(job.first_stage, job.end_stage):
+            if estimates[stage].finished != state.stages[stage].finished:
+                estimates[stage].finished = state.stages[stage].finished
+                estimates[stage].finished_ms = state.stages[stage].finished_ms
+                beliefs[state.changed[number]].is_old = 1
+    for runner in state.executors:
+        if runner.start >= 0 and runner.stage >= 0:
+            estimates[runner.stage].running += 1
+            estimates[runner.stage].running_ms += now - runner.start
+    for runner in state.executors:
+        if runner.start >= 0 and runner.stage >= 0 and posterior.is_late(estimates[runner.stage]):
+            beliefs[runner.job].is_old = 1
+    is_rescaled = False
+    for place in range(state.cluster[0].num_live):
+        job = state.live[place]
+        belief, scale = beliefs[job], beliefs[job].scale
+        if belief.is_old or belief.is_late:
+            posterior.update(belief, estimates, state.jobs[job].first_stage, state.jobs[job].end_stage)
+            is_rescaled |= belief.scale != scale
+            tasks.change(state, job)
+    for runner in state.executors:
+        if runner.start >= 0 and runner.stage >= 0:
+            estimates[runner.stage].running = 0
+            estimates[runner.stage].running_ms = 0.0
+    return is_rescaled

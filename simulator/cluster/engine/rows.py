@@ -24,7 +24,11 @@ def add(state, job_id):
             seen.mean_task_ms = stage.mean_task_ms
             seen.cpu = stage.cpu
             seen.memory = stage.memory
+            seen.log_sd = 0.0
             row += 1
+        seen_job = state.seen_jobs[kind * len(state.jobs) + job.place]
+        seen_job.log_sd = 0.0
+        seen_job.first_work_ms = job.first_work_ms
 
 
 @inner
@@ -95,6 +99,7 @@ def _look_at(state, job_id, kind):
         seen.unclaimed_tasks = max(left - stage.claimed, 0)
         seen.running_executors = stage.running
         seen.finished_tasks = stage.finished
+        seen.finished_ms = stage.finished_ms
         seen.ready_rank = rank
         seen.schedulable = schedulable
         num_schedulable += schedulable
@@ -110,3 +115,23 @@ def _look_at(state, job_id, kind):
     pool = state.pools[job_id * num_classes + kind]
     state.kinds[kind].num_schedulable += num_schedulable - pool.num_schedulable
     pool.num_schedulable = num_schedulable
+    if len(state.beliefs) > 0:
+        _show_estimates(state, job_id, kind)
+
+
+@inner
+def _show_estimates(state, job_id, kind):
+    """Fill in what is only estimated of a live job."""
+    job = state.jobs[job_id]
+    row = kind * len(state.stages) + job.first_row
+    for stage_id in range(job.first_stage, job.end_stage):
+        stage, estimate, seen = state.stages[stage_id], state.estimates[stage_id], state.seen_stages[row]
+        seen.mean_task_ms = estimate.mean_ms
+        seen.log_sd = estimate.log_sd
+        seen.num_tasks = stage.num_tasks
+        if stage.open_order < 0:
+            seen.num_tasks = seen.remaining_tasks = estimate.num_tasks
+            if seen.unclaimed_tasks > 0:
+                seen.unclaimed_tasks = max(estimate.num_tasks - stage.claimed, 1)
+        row += 1
+    state.seen_jobs[kind * len(state.jobs) + job.place].log_sd = state.beliefs[job_id].log_sd

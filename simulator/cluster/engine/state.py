@@ -10,18 +10,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from simulator.cluster.config import ClusterConfig, check_demands
 from simulator.cluster.engine.durations import LEVEL, DurationTables
+from simulator.cluster.engine.posterior import BELIEF, ESTIMATE, records
 from simulator.cluster.observation import JOB as JOB_ROW
 from simulator.cluster.observation import STAGE as STAGE_ROW
 from simulator.compiled import compiled
 from workloads.arrivals import JobSequence
 from workloads.job import JobProfile
+
+if TYPE_CHECKING:
+    from simulator.cluster.knowledge import Estimate
 
 __all__ = ["Memory", "Packed", "State", "allocate", "pack", "state_of", "view"]
 
@@ -45,7 +49,7 @@ CLUSTER = _record(
     ("departure_order", _INT),  # insertion number of the arrival that executors leaving now share
     ("free_commitment", _INT),  # first unused place in the commitments
     ("num_classes", _INT),
-    ("end", _INT, (20,)),  # where the tables end in `Memory`, bytes
+    ("end", _INT, (22,)),  # where the tables end in `Memory`, bytes
     ("nearest_level", _INT),  # switches of `Semantics`
     ("waiting_keeps_jvm", _INT),
     ("release_misfits", _INT),
@@ -71,6 +75,7 @@ EXECUTOR = _record(
     ("warm_stage", _INT),  # the last stage, as far as it warms the next task; -1 for a cold JVM
     ("target", _INT),  # the stage it moves to
     ("task", _INT),  # the task that it started last
+    ("start", _FLOAT),  # when that started, ms; -1 if it is done
     ("pool", _INT),  # the pool it waits in
     ("next", _INT),  # its neighbours there
     ("previous", _INT),
@@ -110,6 +115,7 @@ JOB = _record(
     ("end_stage", _INT),
     ("arrival_ms", _FLOAT),
     ("completion_ms", _FLOAT),  # NaN until the job is complete
+    ("first_work_ms", _FLOAT),  # as estimated when it arrived
 )
 
 STAGE = _record(
@@ -129,6 +135,7 @@ STAGE = _record(
     ("first_level", _INT),  # in `levels`; jobs of one profile share them
     ("end_level", _INT),
     ("mean_task_ms", _FLOAT),
+    ("finished_ms", _FLOAT),  # executor time of its finished tasks
     ("cpu", _FLOAT),  # demand
     ("memory", _FLOAT),
 )
@@ -211,6 +218,10 @@ class State(NamedTuple):
     """[edges]"""
     levels: NDArray[np.void]
     """``LEVEL``, of the distinct profiles."""
+    beliefs: NDArray[np.void]
+    """``BELIEF`` [jobs]; empty if schedulers know the truth."""
+    estimates: NDArray[np.void]
+    """``ESTIMATE`` [stages]; empty if schedulers know the truth."""
     seen_jobs: NDArray[np.void]
     """Rows of observations, ``JOB`` [classes * jobs]: of each class, first those of the live jobs."""
     seen_stages: NDArray[np.void]
@@ -250,10 +261,12 @@ def state_of(memory: Memory) -> State:
         records[end[12] : end[13]].view(SOURCE),
         records[end[13] : end[14]].view(np.int64),
         records[end[14] : end[15]].view(LEVEL),
-        records[end[15] : end[16]].view(JOB_ROW),
-        records[end[16] : end[17]].view(STAGE_ROW),
-        records[end[17] : end[18]].view(NOISE),
-        records[end[18] : end[19]].view(TASK),
+        records[end[15] : end[16]].view(BELIEF),
+        records[end[16] : end[17]].view(ESTIMATE),
+        records[end[17] : end[18]].view(JOB_ROW),
+        records[end[18] : end[19]].view(STAGE_ROW),
+        records[end[19] : end[20]].view(NOISE),
+        records[end[20] : end[21]].view(TASK),
         values,
     )
 
@@ -294,8 +307,13 @@ def pack(profile: JobProfile) -> Packed:
     return Packed(stages, int(stages["num_tasks"].sum()), children, durations)
 
 
-def allocate(config: ClusterConfig, sequence: JobSequence) -> Memory:
+def allocate(config: ClusterConfig, sequence: JobSequence, estimates: Sequence[Estimate] = ()) -> Memory:
     """The state before time 0: executors are nowhere, no job has arrived.
+
+    Args:
+        config: the cluster.
+        sequence: the jobs.
+        estimates: what schedulers are told of the jobs; none if they know the truth.
 
     Raises:
         ConfigError: a stage that no executor class can run.
@@ -326,6 +344,8 @@ def allocate(config: ClusterConfig, sequence: JobSequence) -> Memory:
             (SOURCE, num_pools + num_staff),
             (_INT, num_edges.sum()),
             (LEVEL, len(durations.levels)),
+            (BELIEF, len(estimates)),
+            (ESTIMATE, num_stages.sum() if estimates else 0),
             (JOB_ROW, num_classes * len(packed)),
             (STAGE_ROW, num_classes * num_stages.sum()),
             (NOISE, num_tasks.sum()),
@@ -359,6 +379,12 @@ def allocate(config: ClusterConfig, sequence: JobSequence) -> Memory:
     jobs["first_stage"] = _starts(num_stages)
     jobs["end_stage"] = jobs["first_stage"] + num_stages
     jobs["arrival_ms"], jobs["completion_ms"] = sequence.arrival_ms, np.nan
+    jobs["first_work_ms"] = [job.work_ms for job in sequence.profiles]
+    if estimates:
+        jobs["first_work_ms"] = [job.first_work_ms for job in estimates]
+        told = [records(job) for job in estimates]
+        np.concatenate([belief for belief, _ in told], out=state.beliefs)
+        np.concatenate([each for _, each in told], out=state.estimates)
 
     def of_stages(value_of_job: NDArray[np.int64]) -> NDArray[np.int64]:
         return np.repeat(value_of_job, num_stages)

@@ -88,6 +88,7 @@ def _run(state, executor, stage_id, now):
         cluster.warmup_ms,
     )
     runner.warm_stage = stage_id
+    runner.start = now
     return task.finish
 
 

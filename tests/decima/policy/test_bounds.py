@@ -28,13 +28,17 @@ COMPLETE, READY, LATER = (2, 0, 0, 0, 2, -1, 0), (4, 4, 4, 0, 0, 5, 1), (3, 3, 3
 
 def seen(*of_jobs: tuple[tuple[int, ...], ...], executors: int = 2) -> Observation:
     """A cluster of jobs whose stages follow one another."""
-    rows = [(place, *numbers, 100.0, 1.0, 0.0) for place, stages in enumerate(of_jobs) for numbers in stages]
+    rows = [
+        (place, *numbers, 100.0, 1.0, 0.0, 0.0, 0.0)
+        for place, stages in enumerate(of_jobs)
+        for numbers in stages
+    ]
     firsts = np.cumsum([0, *(len(stages) for stages in of_jobs)])
     jobs = []
     for place, (stages, first) in enumerate(zip(of_jobs, firsts, strict=False)):
         may = [first + number for number, numbers in enumerate(stages) if numbers[6]]
         left = sum(numbers != COMPLETE for numbers in stages)
-        jobs.append((place, first, 0, left, left, may[0] if may else -1, float(place)))
+        jobs.append((place, first, 0, left, left, may[0] if may else -1, float(place), 0.0, 100.0))
     return Observation(
         ClusterConfig(2, moving_delay_ms=10.0),
         time_ms=9.0,

@@ -77,27 +77,30 @@ def seen_by_hand(*stages: tuple[float, ...], executors: int, source: int = -1) -
         executor_class=0,
         source=source,
         num_schedulable=2,
-        jobs=np.array([(0, 0, 1, 1, 2, 2, 0.0), (1, 3, executors, 1, 1, 3, 0.0)], dtype=JOB),
+        jobs=np.array(
+            [(0, 0, 1, 1, 2, 2, 0.0, 0.0, 3.0), (1, 3, executors, 1, 1, 3, 0.0, 0.0, 1.0)], dtype=JOB
+        ),
         stages=np.array(list(stages), dtype=STAGE),
         classes=np.array([(9, 2, 1.0, 0.5)], dtype=CLASS),
         profiles=(first, *(job(stage(1, 1.0)) for _ in stages[3:])),
     )
 
 
-#: Of (job, tasks, remaining, unclaimed, running, finished, rank, schedulable, mean ms, cpu, memory).
-DONE, AT_WORK = (0, 1, 0, 0, 0, 1, -1, 0, 90_000.0, 1, 0), (0, 1, 0, 0, 1, 0, -1, 0, 9000.0, 1, 0)
-LATER, READY = (0, 4, 4, 4, 0, 0, -1, 1, 9000.0, 1, 0), (1, 4, 4, 4, 0, 0, 5, 1, 9000.0, 1, 0)
+#: Of (job, tasks, remaining, unclaimed, running, finished, rank, schedulable, mean ms, cpu, memory, uncertainty,
+#: finished ms).
+DONE, AT_WORK = (0, 1, 0, 0, 0, 1, -1, 0, 90_000.0, 1, 0, 0, 0), (0, 1, 0, 0, 1, 0, -1, 0, 9000.0, 1, 0, 0, 0)
+LATER, READY = (0, 4, 4, 4, 0, 0, -1, 1, 9000.0, 1, 0, 0, 0), (1, 4, 4, 4, 0, 0, 5, 1, 9000.0, 1, 0, 0, 0)
 
 
 def test_parents_that_are_complete_keep_nobody_waiting() -> None:
     assert choices(GUARDED, seen_by_hand(DONE, AT_WORK, LATER, READY, executors=0)) == [0, 2, 2]
-    long = (*AT_WORK[:8], 90_000.0, 1, 0)
+    long = (*AT_WORK[:8], 90_000.0, 1, 0, 0, 0)
     assert choices(GUARDED, seen_by_hand(DONE, long, LATER, READY, executors=0)) == [0, 0, 2]
 
 
 @pytest.mark.parametrize(("source", "is_worth"), [(-1, False), (1, True)])
 def test_a_stage_of_the_job_that_offers_is_no_move_away(source: int, is_worth: bool) -> None:
-    little = (1, 2, 2, 2, 0, 0, 5, 1, 10.0, 1, 0)
+    little = (1, 2, 2, 2, 0, 0, 5, 1, 10.0, 1, 0, 0, 0)
     seen = seen_by_hand(DONE, AT_WORK, LATER, little, executors=6, source=source)
     assert (choices(GUARDED, seen) == choices(PLAIN, seen)) == (not is_worth)
 
@@ -125,7 +128,10 @@ def test_the_guard_allows_what_the_rule_does(
 @pytest.mark.parametrize(("memory", "is_worth"), [(0.5, True), (0.6, False)])
 def test_only_work_that_fits_is_worth_a_move(memory: float, is_worth: bool) -> None:
     """Beside the job's stage that is ready, of which little is left, one with much to do needs larger executors."""
-    little, much = (1, 1, 1, 1, 0, 0, 5, 1, 10.0, 1, 0), (1, 90, 90, 90, 0, 0, -1, 0, 9000.0, 1, memory)
+    little, much = (
+        (1, 1, 1, 1, 0, 0, 5, 1, 10.0, 1, 0, 0, 0),
+        (1, 90, 90, 90, 0, 0, -1, 0, 9000.0, 1, memory, 0, 0),
+    )
     seen = seen_by_hand(DONE, AT_WORK, LATER, little, executors=2)
     seen.stages = np.array([DONE, AT_WORK, LATER, little, much], dtype=STAGE)
     seen.profiles = (seen.profiles[0], job(stage(1, 1.0), stage(1, 1.0)))

@@ -142,6 +142,8 @@ def observation(random: np.random.Generator, classes: int = 4) -> Observation:
                     mean_ms,
                     0.5,
                     memory,
+                    0.0,
+                    finished * mean_ms,
                 )
             )
         own = [at for at in range(first, len(rows)) if rows[at][7]]
@@ -149,7 +151,17 @@ def observation(random: np.random.Generator, classes: int = 4) -> Observation:
         left = sum(row[3] > 0 for row in rows[first:])
         arrival_ms = float(random.choice([0.0, 10.0]))
         jobs.append(
-            (3 * place, first, int(random.integers(6)), left, len(rows) - first, following, arrival_ms)
+            (
+                3 * place,
+                first,
+                int(random.integers(6)),
+                left,
+                len(rows) - first,
+                following,
+                arrival_ms,
+                0.0,
+                1.0,
+            )
         )
         profiles.append(profile)
     sizes = tuple(ExecutorClass(max(number, 1), cpu, memory) for number, _, cpu, memory in kinds)

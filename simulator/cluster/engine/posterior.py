@@ -1,0 +1,142 @@
+"""Compiled: estimates of task times, updated by what has been observed of a job.
+
+The logarithm of a stage's true mean task time over its estimate is the sum of two independent normal numbers, one of
+the job and one of the stage. The mean of n finished tasks is the true mean times a log-normal factor of variance
+``TASK_VAR / n``. So the posterior is normal, in closed form.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simulator.compiled import compiled, inner
+
+if TYPE_CHECKING:
+    from simulator.cluster.knowledge import Estimate
+
+__all__ = ["BELIEF", "ESTIMATE", "is_late", "posterior", "records", "update"]
+
+#: Variance of the logarithm of the time of one task.
+TASK_VAR = 0.25
+#: Times that are shorter count as this long where a logarithm is taken, ms.
+SHORTEST_MS = 1e-3
+#: Logarithm of the step between the scales of profiles, see ``simulator.cluster.knowledge.STEP``.
+LOG_STEP = math.log(1.25)
+#: Scale of a job that has not been estimated yet.
+NO_SCALE = -(2**31)
+
+#: A stage.
+ESTIMATE = np.dtype(
+    (
+        np.record,
+        [
+            ("task_ms", np.float64),  # as estimated when the job arrived
+            ("num_tasks", np.int64),  # as estimated, until the stage is ready
+            ("finished", np.int64),  # tasks
+            ("finished_ms", np.float64),  # executor time of its finished tasks
+            ("running", np.int64),  # tasks
+            ("running_ms", np.float64),  # how long its running tasks have been running, together
+            ("mean_ms", np.float64),  # posterior mean of the task time
+            ("log_sd", np.float64),  # posterior standard deviation of its logarithm
+        ],
+    )
+)
+
+#: A job. The first four are those of ``simulator.cluster.knowledge.Estimate``.
+BELIEF = np.dtype(
+    (
+        np.record,
+        [
+            ("log_work", np.float64),
+            ("prior_log", np.float64),
+            ("prior_var", np.float64),
+            ("stage_var", np.float64),
+            ("log_factor", np.float64),  # posterior mean of the logarithm of the job's factor
+            ("log_sd", np.float64),  # posterior standard deviation
+            ("scale", np.int64),  # of its profile: the power of the step
+            ("is_late", np.int64),  # 1 if tasks have been running for longer than expected
+            ("is_old", np.int64),  # 1 if something was observed since the last update
+        ],
+    )
+)
+
+
+def records(estimate: Estimate) -> tuple[NDArray[np.void], NDArray[np.void]]:
+    """Return ``BELIEF`` [1] and ``ESTIMATE`` [num_stages] of a job of which nothing has been observed."""
+    belief = np.zeros(1, dtype=BELIEF)
+    for name in ("log_work", "prior_log", "prior_var", "stage_var"):
+        belief[name] = getattr(estimate, name)
+    belief["scale"], belief["is_old"] = NO_SCALE, 1
+    stages = np.zeros(len(estimate.task_ms), dtype=ESTIMATE)
+    stages["task_ms"] = estimate.task_ms
+    stages["num_tasks"] = [stage.num_tasks for stage in estimate.profile.stages]
+    return belief, stages
+
+
+@compiled
+def posterior(belief, stages):  # type: ignore[no-untyped-def]
+    """Update the estimates of one job, ``BELIEF`` [1] and ``ESTIMATE`` [num_stages], by what the stages tell."""
+    update(belief[0], stages, 0, len(stages))
+
+
+@inner
+def update(belief, stages, first, end):  # type: ignore[no-untyped-def]
+    """Update the estimates of the job with the stages from ``first`` to before ``end``.
+
+    Running tasks count as tasks that took at least as long as they have been running: they count like finished ones
+    where that makes the mean of both longer than what is expected without them.
+    """
+    _solve(belief, stages, first, end, False)
+    belief.is_late = belief.is_old = 0
+    for number in range(first, end):
+        belief.is_late |= is_late(stages[number])
+    if belief.is_late:
+        _solve(belief, stages, first, end, True)
+    belief.scale = math.floor((belief.log_work + belief.log_factor + belief.log_sd**2 / 2) / LOG_STEP + 0.5)
+
+
+@inner
+def is_late(stage):  # type: ignore[no-untyped-def]
+    """Whether running tasks of a stage make the mean of its tasks longer than expected."""
+    tasks = stage.finished + stage.running
+    return stage.running > 0 and stage.finished_ms + stage.running_ms > tasks * stage.mean_ms
+
+
+@inner
+def _solve(belief, stages, first, end, with_running):  # type: ignore[no-untyped-def]
+    """Set the posterior of a job and its stages; running tasks of stages that are late count if ``with_running``."""
+    stage_var, precision, weighted = belief.stage_var, 0.0, 0.0
+    for number in range(first, end):
+        tasks, log = _observed(stages[number], with_running)
+        if tasks > 0:
+            weight = 1.0 / (stage_var + TASK_VAR / tasks)
+            precision += weight
+            weighted += weight * (log - belief.prior_log)
+    job_var = belief.prior_var / (1.0 + belief.prior_var * precision)
+    log_factor = belief.prior_log + job_var * weighted
+    belief.log_factor = log_factor
+    belief.log_sd = math.sqrt(job_var)
+    for number in range(first, end):
+        stage = stages[number]
+        tasks, log = _observed(stage, with_running)
+        own_var = stage_var * TASK_VAR / (tasks * stage_var + TASK_VAR)
+        share = own_var * tasks / TASK_VAR
+        variance = (1.0 - share) ** 2 * job_var + own_var
+        stage.mean_ms = stage.task_ms * math.exp(log_factor + share * (log - log_factor) + variance / 2)
+        stage.log_sd = math.sqrt(variance)
+
+
+@inner
+def _observed(stage, with_running):  # type: ignore[no-untyped-def]
+    """Return how many tasks of a stage were observed, and the logarithm of their mean time over the estimate."""
+    tasks, total_ms = stage.finished, stage.finished_ms
+    if with_running and is_late(stage):
+        tasks += stage.running
+        total_ms += stage.running_ms
+    if tasks == 0:
+        return tasks, 0.0
+    return tasks, math.log(max(total_ms / tasks, SHORTEST_MS) / max(stage.task_ms, SHORTEST_MS))
