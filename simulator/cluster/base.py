@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from simulator.cluster.alone import known_sequence
 from simulator.cluster.config import ClusterConfig, ConfigError
-from simulator.cluster.knowledge import Estimate, draw_estimates
+from simulator.cluster.estimates import Estimate, draw_estimates
 from simulator.cluster.observation import CLASS, Decision, Observation
 from workloads.arrivals import JobSequence
 from workloads.errors import DecimaError, check_instance

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.durations import longer_ms, task_noise
 from simulator.cluster.engine.posterior import posterior, records
-from simulator.cluster.knowledge import Estimate
+from simulator.cluster.estimates import Estimate
 from workloads.arrivals import JobSequence
 from workloads.job import JobProfile, StageProfile, Wave
 

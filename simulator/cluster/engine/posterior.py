@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from simulator.compiled import compiled, inner
 
 if TYPE_CHECKING:
-    from simulator.cluster.knowledge import Estimate
+    from simulator.cluster.estimates import Estimate
 
 __all__ = ["BELIEF", "ESTIMATE", "is_late", "posterior", "records", "update"]
 
@@ -24,7 +24,7 @@ __all__ = ["BELIEF", "ESTIMATE", "is_late", "posterior", "records", "update"]
 TASK_VAR = 0.25
 #: Times that are shorter count as this long where a logarithm is taken, ms.
 SHORTEST_MS = 1e-3
-#: Logarithm of the step between the scales of profiles, see ``simulator.cluster.knowledge.STEP``.
+#: Logarithm of the step between the scales of profiles, see ``simulator.cluster.estimates.STEP``.
 LOG_STEP = math.log(1.25)
 #: Scale of a job that has not been estimated yet.
 NO_SCALE = -(2**31)
@@ -46,7 +46,7 @@ ESTIMATE = np.dtype(
     )
 )
 
-#: A job. The first four are those of ``simulator.cluster.knowledge.Estimate``.
+#: A job. The first four are those of ``simulator.cluster.estimates.Estimate``.
 BELIEF = np.dtype(
     (
         np.record,

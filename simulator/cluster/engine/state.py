@@ -25,7 +25,7 @@ from workloads.arrivals import JobSequence
 from workloads.job import JobProfile
 
 if TYPE_CHECKING:
-    from simulator.cluster.knowledge import Estimate
+    from simulator.cluster.estimates import Estimate
 
 __all__ = ["Memory", "Packed", "State", "allocate", "pack", "state_of", "view"]
 

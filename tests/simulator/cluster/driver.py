@@ -160,7 +160,7 @@ class Driver:
             self.rewards.append(cluster.commit(int(observation.job_id[job]), stage, count))
         else:
             self.rewards.append(cluster.decide((place, held + count)))
-        if committed < offered:
+        if committed < offered and not self.config.knowledge.task_count_error:
             assert cluster.offered == offered - committed
             assert cluster.clock.now == now
             assert self.rewards[-1] == 0.0

@@ -9,6 +9,7 @@ from hypothesis import Phase, settings
 from hypothesis import strategies as st
 
 from simulator import DECIMA_SIM, PAPER, ClusterConfig, ExecutorClass, Semantics
+from simulator.cluster.knowledge import EXACT, Knowledge
 
 #: For random episodes.
 MANY = settings(
@@ -44,8 +45,10 @@ def executor_classes(draw: st.DrawFn) -> tuple[ExecutorClass, ...]:
 
 
 @st.composite
-def clusters(draw: st.DrawFn, max_time: bool = False) -> ClusterConfig:
-    """Small clusters, with and without delays; ``max_time``: some episodes end early."""
+def clusters(draw: st.DrawFn, max_time: bool = False, errors: bool = False) -> ClusterConfig:
+    """Small clusters, with and without delays; ``max_time``: some episodes end early; ``errors``: of estimates."""
+    error = st.sampled_from((0.0, 0.5, 2.0))
+    knowledge = st.builds(Knowledge, error, error, error, st.sampled_from((0.0, 0.3, 1.0)))
     max_time_ms = st.one_of(st.just(math.inf), st.sampled_from((1.0, 1000.0)), st.floats(0.5, 20_000.0))
     return ClusterConfig(
         executor_classes=draw(executor_classes()),
@@ -55,4 +58,5 @@ def clusters(draw: st.DrawFn, max_time: bool = False) -> ClusterConfig:
         max_time_ms=draw(max_time_ms) if max_time else math.inf,
         reward=draw(st.sampled_from(("jct", "makespan"))),
         reward_scale_ms=draw(st.sampled_from((1.0, 100_000.0))),
+        knowledge=draw(knowledge) if errors else EXACT,
     )

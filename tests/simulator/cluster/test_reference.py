@@ -37,7 +37,7 @@ from tests.workloads.strategies import job_sequences
 from workloads import poisson_arrivals, synthetic_profiles
 from workloads.arrivals import JobSequence
 
-anywhere = st.one_of(clusters(), clusters(max_time=True))
+anywhere = st.one_of(clusters(), clusters(max_time=True), clusters(errors=True))
 
 
 def compare(config: ClusterConfig, sequence: JobSequence, seed: int, idle: float) -> None:
