@@ -14,6 +14,7 @@ import json
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -21,12 +22,10 @@ from typing import Any
 from workloads.job import WorkloadError
 from workloads.sources.tpch_published import LEVELS
 from workloads.sources.workload_file import Workload, write_workload
-from workloads.spark.application import SparkApplication
-from workloads.spark.eventlog import read_event_log
+from workloads.spark.eventlog import SparkApplication, read_event_log
 from workloads.spark.importing import median_startup_ms
-from workloads.spark.measurements import Sample
 from workloads.spark.model import SparkModel, fit
-from workloads.spark.profile import same_dag
+from workloads.spark.query import QueryRuns, SparkQuery, alike
 from workloads.spark.scaling import scaled_profile
 
 __all__ = ["build", "main", "read_recordings"]
@@ -99,41 +98,35 @@ def build(
     return Workload(tuple(profiles), None, "tpch (extrapolated from Spark at 1 and 2 GB)"), model
 
 
-def _by_query(applications: Iterable[SparkApplication]) -> dict[int, list[list[Sample]]]:
-    """Group the samples of each query by DAG, ascending.
+def _by_query(applications: Iterable[SparkApplication]) -> dict[int, list[QueryRuns]]:
+    """Return the runs of each query, ascending, in groups of the same DAG.
 
     The DAG may depend on the data: a query with a limit looks into more partitions if one does not hold enough.
     """
-    by_query: dict[int, list[list[Sample]]] = {}
-    for query, sample in sorted(map(_sample, applications), key=lambda pair: pair[0]):
-        groups = by_query.setdefault(query, [])
-        for group in groups:
-            if same_dag(group[0].run, sample.run, same_tasks=False):
-                group.append(sample)
-                break
-        else:
-            groups.append([sample])
-    return by_query
+    by_query: dict[int, list[SparkQuery]] = {}
+    for query, run in sorted(map(_run, applications), key=lambda pair: pair[0]):
+        by_query.setdefault(query, []).append(run)
+    return {query: alike(runs, same_tasks=False) for query, runs in by_query.items()}
 
 
-def _trusted(groups: Sequence[Sequence[Sample]], most_executors: int) -> list[Sample]:
-    """Select the samples with the DAG of the largest input, from which a profile is made."""
-    trusted = [
-        [sample for sample in group if sample.run.tasks["level"].max() <= most_executors] for group in groups
-    ]
+def _trusted(groups: Sequence[QueryRuns], most_executors: int) -> QueryRuns:
+    """Select the runs with the DAG of the largest input, from which a profile is made."""
+    trusted = [[run for run in group.runs if run.tasks["level"].max() <= most_executors] for group in groups]
     if not any(trusted):
-        raise WorkloadError(f"{groups[0][0].run.name}: no run with at most {most_executors} executors")
-    return max(trusted, key=lambda group: max((sample.size_gb for sample in group), default=0.0))
+        raise WorkloadError(f"{groups[0].runs[0].name}: no run with at most {most_executors} executors")
+    return QueryRuns(tuple(max(trusted, key=lambda group: max((run.size_gb for run in group), default=0.0))))
 
 
-def _sample(application: SparkApplication) -> tuple[int, Sample]:
-    """Return the query's number and the application's only run of it."""
+def _run(application: SparkApplication) -> tuple[int, SparkQuery]:
+    """Return the query's number, and the application's only run of it."""
     noted = application.recording
     try:
         noted = noted if "query" in noted else {**noted, **noted["runs"][0]}
         split, partitions = _layout(noted["layout"])
         [run] = application.queries
-        return int(noted["query"]), Sample(run, float(noted["sf"]), _megabytes(split), partitions)
+        size_gb, split_mb = float(noted["sf"]), _megabytes(split)
+        run = replace(run, size_gb=size_gb, split_mb=split_mb, shuffle_partitions=partitions)
+        return int(noted["query"]), run
     except (KeyError, IndexError, TypeError, ValueError):
         raise WorkloadError(
             f"{application.name}: not a recording of one TPC-H query by workloads.spark.recorder"

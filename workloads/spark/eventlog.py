@@ -1,15 +1,16 @@
-"""Reads the event logs that Spark writes (3.x and 4.x): the DAG, tasks and executors of every query in them.
+"""Read the event logs that Spark writes (3.x and 4.x) into applications with their queries.
 
-A query is a SQL execution with all Spark jobs that it started, or a single Spark job outside of SQL. Its
-stages are those that ran; `workloads.spark.dag` tells how they depend on each other.
+A query is a SQL execution with all Spark jobs that it started, or a single Spark job outside of SQL. Its stages are
+those that ran; `workloads.spark.query` finds their edges.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -17,34 +18,126 @@ from numpy.typing import NDArray
 
 from workloads.errors import check_path
 from workloads.job import WorkloadError
-from workloads.spark.application import (
-    TASK_COLUMNS,
-    LogReport,
-    SparkApplication,
-    SparkExecutor,
-    SparkQuery,
-    SparkStage,
-)
-from workloads.spark.dag import stage_dag, stages_by_output
-from workloads.spark.events import EVENT_NAMES, EventTables, Execution, Job, Stage, TaskOutcome
 from workloads.spark.logfile import EventLog, Problems, events, find_event_logs
-from workloads.spark.tasks import measured_runs, slots, successful_tasks
+from workloads.spark.query import TASK_COLUMNS, SparkQuery, stage_dag, stages_by_output
+from workloads.spark.reader import (
+    EVENT_NAMES,
+    EventTables,
+    Execution,
+    Job,
+    SparkExecutor,
+    SparkStage,
+    TaskOutcome,
+    measured_runs,
+    successful_tasks,
+)
 
-__all__ = ["LogReport", "SparkApplication", "SparkExecutor", "SparkQuery", "SparkStage", "read_event_log"]
+__all__ = ["LogReport", "SparkApplication", "read_event_log"]
+
+#: Kinds of ignored events that a report names.
+MOST_IGNORED = 4
+
+
+@dataclass(frozen=True)
+class LogReport:
+    """Counts of a log that was read, and its problems.
+
+    Args:
+        failed_tasks: runs of tasks that failed.
+        killed_tasks: runs that were killed, usually because another copy was faster.
+        speculative_tasks: copies started by speculation.
+        retried_tasks: runs after the first, without speculative ones.
+        repeated_tasks: successful runs after an earlier success, whose output was lost.
+        unfinished_tasks: runs whose end is not in the log.
+        missing_tasks: tasks of completed stages that are not in the log (Spark may drop events under load).
+        stage_retries: attempts of stages after the first.
+        lost_executors: executors that left although the driver did not end them.
+        failed_queries: queries that ended with an error.
+        unfinished_queries: queries whose end is not in the log.
+        outside_parents: parents of stages that ran in another query, or before the log begins.
+        ignored_events: number of ignored events by name.
+        problems: damage of the log, one line each; empty unless a partial log was accepted.
+    """
+
+    failed_tasks: int = 0
+    killed_tasks: int = 0
+    speculative_tasks: int = 0
+    retried_tasks: int = 0
+    repeated_tasks: int = 0
+    unfinished_tasks: int = 0
+    missing_tasks: int = 0
+    stage_retries: int = 0
+    lost_executors: int = 0
+    failed_queries: int = 0
+    unfinished_queries: int = 0
+    outside_parents: int = 0
+    ignored_events: Mapping[str, int] = field(default_factory=dict)
+    problems: tuple[str, ...] = ()
+
+    def lines(self) -> list[str]:
+        """Format the report: a line for each problem, then one with every count that is not 0."""
+        counts = [
+            f"{value} {name.replace('_', ' ')}"
+            for name, value in vars(self).items()
+            if isinstance(value, int) and value
+        ]
+        if self.ignored_events:
+            kinds = Counter(self.ignored_events).most_common()
+            named = ", ".join(
+                f"{count} {name.rpartition('.')[2].removeprefix('SparkListener')}"
+                for name, count in kinds[:MOST_IGNORED]
+            )
+            more = f" and {len(kinds) - MOST_IGNORED} other kinds" if len(kinds) > MOST_IGNORED else ""
+            total = sum(count for _, count in kinds)
+            counts.append(f"{total} events that say nothing of durations ({named}{more})")
+        return [*self.problems, *([", ".join(counts)] if counts else [])]
+
+
+@dataclass(frozen=True, eq=False)
+class SparkApplication:
+    """One application. Times are ms since the epoch.
+
+    Args:
+        name: its name.
+        application_id: Spark's id of it.
+        spark_version: as in ``3.5.9``.
+        start_ms: start of its driver.
+        end_ms: its end; NaN if that is not in the log.
+        executors: all executors that it ever had.
+        queries: its queries that ran tasks, in order of their start.
+        report: counts and problems of the log.
+        recording: notes of this project's recorder about the run; empty for other logs.
+        master: Spark's master, such as ``spark://host:7077``; empty if unknown.
+        scheduler: ``FIFO`` or ``FAIR``, or ``decima`` with the plugin; empty if unknown.
+        num_runs: runs of tasks that ended.
+    """
+
+    name: str
+    application_id: str
+    spark_version: str
+    start_ms: float
+    end_ms: float
+    executors: tuple[SparkExecutor, ...]
+    queries: tuple[SparkQuery, ...]
+    report: LogReport
+    recording: Mapping[str, Any] = field(default_factory=dict)
+    master: str = ""
+    scheduler: str = ""
+    num_runs: int = 0
 
 
 def read_event_log(path: str | Path, *, partial: bool = False) -> list[SparkApplication]:
     """Read a log file, a rolled log (a folder ``eventlog_v2_*``), or a folder of logs.
 
+    A log that is cut off, still being written, or whose application died, is read with a note in its report.
+
     Args:
         path: plain, gzip or zstd (which needs the extra ``[spark]``), whatever the name.
-        partial: keep what can be read of a log that is damaged; queries that failed or did not end are kept as
-            far as they ran. Otherwise such a log is refused, and queries that failed or did not end are left out and
-            counted. A log that is cut off, still being written, or whose application died, is read in both
-            cases. The applications' reports say what is wrong.
+        partial: keep what can be read of a damaged log, and failed or unfinished queries as far as they ran. By
+            default a damaged log is refused, and such queries are left out and counted.
 
     Raises:
-        WorkloadError: one line that names the file, and the line where there is one.
+        WorkloadError: one line that names the file, and the line if there is one.
     """
     return [
         application
@@ -54,7 +147,7 @@ def read_event_log(path: str | Path, *, partial: bool = False) -> list[SparkAppl
 
 
 def _read_log(log: EventLog, partial: bool) -> Iterator[SparkApplication]:
-    """The applications of one log; several if logs were joined."""
+    """Yield the applications of one log; several if logs were joined."""
     problems = Problems(partial)
     if log.in_progress:
         problems.note(f"{log.path}: the application is still running, or died (.inprogress)")
@@ -88,66 +181,62 @@ def _application(log: EventLog, tables: EventTables, problems: Problems) -> Spar
             f"{tally['unfinished_queries']} unfinished)"
         )
     outcomes = runs["outcome"].value_counts()
-    # Where Spark fails to start executors, the log says that they were removed. They were never there.
     used = set(runs["executor"].tolist())
-    there = {
-        executor.place: executor.place in used or not np.isnan(executor.registered_ms)
-        for executor in tables.executors.values()
-    }
+    # Of an executor that failed to start, Spark only writes that it was removed.
+    executors = tuple(
+        replace(
+            each,
+            slots=tables.num_slots(each) if each.place in used or not np.isnan(each.registered_ms) else 0,
+        )
+        for each in tables.executors.values()
+    )
+    report = LogReport(
+        failed_tasks=int(outcomes.get(TaskOutcome.FAILED, 0)),
+        killed_tasks=int(outcomes.get(TaskOutcome.KILLED, 0)),
+        speculative_tasks=tables.tally["speculative_tasks"],
+        retried_tasks=tables.tally["retried_tasks"],
+        repeated_tasks=int(outcomes.get(TaskOutcome.SUCCESS, 0)) - len(tasks),
+        unfinished_tasks=max(tables.tally["started_tasks"] - len(runs), 0),
+        stage_retries=sum(max(stage.attempts - 1, 0) for stage in tables.stages.values()),
+        lost_executors=sum(each.lost and each.slots > 0 for each in executors),
+        ignored_events=dict(tables.ignored),
+        problems=problems.lines,
+        **tally,
+    )
     return SparkApplication(
         name=tables.name,
         application_id=tables.application_id,
         spark_version=tables.spark_version,
         start_ms=tables.started_ms,
         end_ms=tables.ended_ms,
-        executors=tuple(
-            SparkExecutor(
-                name=executor.executor_id,
-                slots=slots(executor, tables) if there[executor.place] else 0,
-                requested_ms=executor.requested_ms,
-                registered_ms=executor.registered_ms,
-                host=executor.host,
-                removed_ms=executor.removed_ms,
-                lost=executor.lost,
-            )
-            for executor in tables.executors.values()
-        ),
+        executors=executors,
         queries=queries,
-        report=LogReport(
-            failed_tasks=int(outcomes.get(TaskOutcome.FAILED, 0)),
-            killed_tasks=int(outcomes.get(TaskOutcome.KILLED, 0)),
-            speculative_tasks=tables.tally["speculative_tasks"],
-            retried_tasks=tables.tally["retried_tasks"],
-            repeated_tasks=int(outcomes.get(TaskOutcome.SUCCESS, 0)) - len(tasks),
-            unfinished_tasks=max(tables.tally["started_tasks"] - len(runs), 0),
-            stage_retries=sum(max(stage.attempts - 1, 0) for stage in tables.stages.values()),
-            lost_executors=sum(
-                executor.lost and there[executor.place] for executor in tables.executors.values()
-            ),
-            ignored_events=dict(tables.ignored),
-            problems=problems.lines,
-            **tally,
-        ),
+        report=report,
         recording=tables.recording,
         master=tables.master,
         scheduler=tables.scheduler,
+        num_runs=len(runs),
     )
 
 
 def _queries(
     tables: EventTables, tasks: pd.DataFrame, problems: Problems
 ) -> tuple[tuple[SparkQuery, ...], Counter[str]]:
-    """The application's queries in order of their start, and what was counted on the way."""
+    """Return the application's queries in order of their start, and counts for the report."""
     rows = _rows_by_stage(tasks)
     outputs = stages_by_output(stage for stage in tables.stages.values() if stage.stage_id in rows)
     queries: list[SparkQuery] = []
     tally: Counter[str] = Counter()
     listed: set[int] = set()
     for jobs in _jobs_by_query(tables):
-        times = _QueryTimes.of(jobs, tables.executions)
-        tally["failed_queries"] += times.failed
-        tally["unfinished_queries"] += bool(np.isnan(times.end_ms))
-        complete = not times.failed and not np.isnan(times.end_ms)
+        number = jobs[0].execution
+        execution = (None if number is None else tables.executions.get(number)) or _execution(jobs)
+        # Before 3.4 Spark did not write whether an execution failed. A query may succeed although one of its jobs was
+        # cancelled, but not if that was its last.
+        failed, unfinished = execution.failed or jobs[-1].failed, bool(np.isnan(execution.ended_ms))
+        tally["failed_queries"] += failed
+        tally["unfinished_queries"] += unfinished
+        complete = not failed and not unfinished
         own = {stage for job in jobs for stage in job.stage_ids} - listed
         listed |= own
         ran = frozenset(
@@ -156,25 +245,25 @@ def _queries(
         if not ran or not (complete or problems.partial):
             continue
         dag = stage_dag(jobs, tables.stages, ran, outputs)
+        stages = tuple(tables.stages[stage] for stage in dag.stage_ids)
         tally["outside_parents"] += dag.num_outside
-        tally["missing_tasks"] += sum(
-            tables.stages[stage].num_tasks - len(rows[stage]) for stage in ran if complete
-        )
+        if complete:
+            tally["missing_tasks"] += sum(stage.num_tasks - len(rows[stage.stage_id]) for stage in stages)
         queries.append(
             SparkQuery(
-                name=_query_name(jobs, tables.executions),
+                name=jobs[0].name or execution.description or f"execution {number}",
                 application_id=tables.application_id,
-                stages=tuple(_stage(tables.stages[stage]) for stage in dag.stage_ids),
+                stages=stages,
                 dag=dag,
                 tasks=_query_tasks(tasks, [rows[stage] for stage in dag.stage_ids]),
-                start_ms=times.start_ms,
+                start_ms=execution.started_ms,
                 submitted_ms=min(job.submitted_ms for job in jobs),
                 last_job_end_ms=float(np.max([job.ended_ms for job in jobs])),
-                end_ms=times.end_ms,
+                end_ms=execution.ended_ms,
                 num_jobs=len(jobs),
                 num_skipped=sum(tables.stages[stage].num_tasks > 0 for stage in own - ran),
                 complete=complete,
-                plan=_plan(jobs, tables.executions),
+                plan=execution.plan,
                 pool=jobs[0].pool,
             )
         )
@@ -182,7 +271,7 @@ def _queries(
 
 
 def _jobs_by_query(tables: EventTables) -> Iterator[list[Job]]:
-    """The jobs of each SQL execution; a job outside of SQL stands alone."""
+    """Yield the jobs of each SQL execution, and each job outside of SQL alone."""
     groups: dict[tuple[str, int], list[Job]] = {}
     for job in sorted(tables.jobs.values(), key=lambda job: job.job_id):
         key = ("job", job.job_id) if job.execution is None else ("execution", job.execution)
@@ -190,42 +279,17 @@ def _jobs_by_query(tables: EventTables) -> Iterator[list[Job]]:
     yield from groups.values()
 
 
-@dataclass(frozen=True)
-class _QueryTimes:
-    start_ms: float
-    end_ms: float
-    failed: bool
-
-    @classmethod
-    def of(cls, jobs: list[Job], executions: Mapping[int, Execution]) -> _QueryTimes:
-        last = jobs[-1]
-        execution = None if last.execution is None else executions.get(last.execution)
-        if execution is None:
-            submitted, ended = (
-                np.array([getattr(job, name) for job in jobs]) for name in ("submitted_ms", "ended_ms")
-            )
-            return cls(float(submitted.min()), float(ended.max()), last.failed)
-        # Before 3.4 Spark did not write whether an execution failed. A query may well succeed although a job
-        # of it was cancelled, but not if that was its last.
-        return cls(execution.started_ms, execution.ended_ms, execution.failed or last.failed)
-
-
-def _query_name(jobs: list[Job], executions: Mapping[int, Execution]) -> str:
-    execution = jobs[0].execution
-    if execution is None:
-        return jobs[0].name or f"job {jobs[0].job_id}"
-    known = executions.get(execution)
-    return jobs[0].name or (known.description if known else "") or f"execution {execution}"
-
-
-def _plan(jobs: list[Job], executions: Mapping[int, Execution]) -> tuple[str, ...]:
-    execution = jobs[0].execution
-    known = None if execution is None else executions.get(execution)
-    return known.plan if known else ()
+def _execution(jobs: list[Job]) -> Execution:
+    """Return an execution that lasts as long as its jobs, for jobs outside of SQL or of an unknown execution."""
+    submitted, ended = (
+        np.array([getattr(job, name) for job in jobs]) for name in ("submitted_ms", "ended_ms")
+    )
+    name = f"job {jobs[0].job_id}" if jobs[0].execution is None else ""
+    return Execution(name, float(submitted.min()), ended_ms=float(ended.max()))
 
 
 def _rows_by_stage(tasks: pd.DataFrame) -> dict[int, NDArray[np.int64]]:
-    """Where in ``tasks`` each stage's rows are."""
+    """Return the places of each stage's rows in ``tasks``."""
     stages, counts = np.unique(tasks["stage_id"].to_numpy(), return_counts=True)
     order = np.argsort(tasks["stage_id"].to_numpy(), kind="stable")
     return (
@@ -233,17 +297,13 @@ def _rows_by_stage(tasks: pd.DataFrame) -> dict[int, NDArray[np.int64]]:
     )
 
 
-def _done(stage: Stage, rows: Mapping[int, NDArray[np.int64]]) -> bool:
-    """The stage came to its end; the event that says so may have been dropped by Spark under load."""
+def _done(stage: SparkStage, rows: Mapping[int, NDArray[np.int64]]) -> bool:
+    """Whether a stage completed; Spark may have dropped the event of its completion under load."""
     return stage.completed or len(rows[stage.stage_id]) >= stage.num_tasks
 
 
-def _stage(stage: Stage) -> SparkStage:
-    return SparkStage(stage.stage_id, stage.name, stage.num_tasks, stage.submitted_ms, stage.completed_ms)
-
-
 def _query_tasks(tasks: pd.DataFrame, rows: list[NDArray[np.int64]]) -> pd.DataFrame:
-    """The rows of the query's stages, numbered by the stages' places."""
+    """Return the tasks of the query's stages, which are numbered by place."""
     places = np.repeat(np.arange(len(rows)), [len(found) for found in rows])
     table = tasks.iloc[np.concatenate(rows)].assign(stage=places)
     table = table.astype({"launch_ms": float, "run_ms": float})

@@ -1,4 +1,4 @@
-"""Event logs of any Spark cluster as a workload: a job profile for each query in them."""
+"""Import event logs of any Spark cluster as a workload: a job profile for each query."""
 
 from __future__ import annotations
 
@@ -16,35 +16,36 @@ from workloads.errors import check_paths
 from workloads.job import JobProfile, WorkloadError
 from workloads.sources.tpch_published import LEVELS
 from workloads.sources.workload_file import Workload
-from workloads.spark.application import SparkApplication, SparkQuery
-from workloads.spark.eventlog import read_event_log
-from workloads.spark.measurements import Sample
+from workloads.spark.eventlog import SparkApplication, read_event_log
 from workloads.spark.model import SparkModel, fit
-from workloads.spark.profile import same_dag
+from workloads.spark.query import QueryRuns, SparkQuery, add_run
 from workloads.spark.scaling import modelled_profile
 
-__all__ = ["MUCH_SLOWER", "SparkImport", "import_event_logs", "median_startup_ms", "runs_by_query"]
+__all__ = ["MUCH_SLOWER", "SparkImport", "import_event_logs", "median_startup_ms"]
 
-#: Executors of one host that slow scans by so much compete for its cores.
+#: Executors of one host that slow scans by this factor compete for its cores.
 MUCH_SLOWER = 1.2
 
 
 @dataclass(frozen=True, eq=False)
 class SparkImport:
-    """What came out of event logs.
+    """Result of an import of event logs.
 
     Args:
-        workload: a profile for each query; ``about`` says where they come from.
+        workload: a profile for each query; ``about`` holds their source.
         model: fitted to the queries, with the parameters that were set by hand.
-        applications: what was read, each application once.
-        measured_ms: how long each job of the workload took, from its start to its end, float64 [jobs], NaN where it did
-            not end; empty without arrivals.
-        notes: what was counted and what was wrong, for people, a line each.
+        applications: each application once.
+        queries: the runs of each query by its name, in the order of the workload's profiles. They are the queries of
+            the applications, with their stages matched.
+        measured_ms: time of each job of the workload from its start to its end, float64 [jobs], NaN if it did not end;
+            empty without arrivals.
+        notes: counts and problems for the user, a line each.
     """
 
     workload: Workload
     model: SparkModel
     applications: tuple[SparkApplication, ...]
+    queries: Mapping[str, QueryRuns]
     measured_ms: NDArray[np.float64]
     notes: tuple[str, ...]
 
@@ -60,54 +61,50 @@ def import_event_logs(
     parameters: Mapping[str, float] | None = None,
     name: str = "",
 ) -> SparkImport:
-    """Read event logs, pool the runs of each query, and complete what was measured by a model.
+    """Read event logs, pool the runs of each query, and complete their measurements by a model.
 
-    Runs belong to one query if they have its name and the same DAG with the same numbers of tasks. Others of
-    that name become queries of their own, with a number behind the name.
+    Runs belong to one query if they have its name and the same DAG with the same numbers of tasks. Other runs of that
+    name become queries of their own, with a number behind the name.
 
     Args:
         paths: logs and folders of logs; see `workloads.spark.eventlog.read_event_log`.
         partial: keep what can be read of damaged logs, and queries as far as they ran.
-        arrivals: keep when each query came, so that the workload can run again as it was. A query that waited for
-            the end of another one comes when it came.
-        warm_ups: keep the jobs that warmed an application up. These are the jobs that ran one by one before the first
-            two that ran at the same time: preparation, and queries that only have code loaded and compiled. Where they
-            are more than half of an application's jobs, its jobs hardly ever met, and all are kept.
-        shared_machine: the executors shared the cores of one machine, see `workloads.spark.model`; by default where
-            all of an application's were on one host and scans took ``MUCH_SLOWER`` times as long as on the
-            smallest number of them.
-        levels: parallelism levels that every profile shall have.
-        parameters: of the model, to be used instead of the fitted ones.
+        arrivals: keep the arrival time of each query, so that the workload can be replayed. A query that waited for the
+            end of another one keeps its arrival time.
+        warm_ups: keep the warm-up jobs of an application: those that ran one by one before the first two that ran at
+            the same time, as preparation, or to have code loaded and compiled. If they are more than half of an
+            application's jobs, its jobs hardly ever met, and all are kept.
+        shared_machine: the executors shared the cores of one machine, see `workloads.spark.model`. By default this is
+            so if all executors of each application were on one host and scans took ``MUCH_SLOWER`` times as long as
+            on the smallest number of executors.
+        levels: parallelism levels that every profile has at least.
+        parameters: parameters of the model that replace the fitted ones.
         name: the workload's.
 
     Raises:
-        WorkloadError: one line: a log that cannot be used, no queries, an unknown parameter.
+        WorkloadError: one line: an unusable log, no queries, an unknown parameter.
     """
     places = check_paths(paths, "paths", WorkloadError)
-    applications, twice = _once([app for path in places for app in read_event_log(path, partial=partial)])
-    left_out: list[str] = []
+    applications, notes = _once([app for path in places for app in read_event_log(path, partial=partial)])
     if not warm_ups:
         applications, left_out = _without_warm_ups(applications)
-    groups = runs_by_query(applications)
-    if not groups:
+        notes += left_out
+    applications, queries = _matched(applications)
+    if not queries:
         raise WorkloadError("the logs hold no query of which a task ended")
-    samples = [[Sample(run) for run in group] for group in groups.values()]
-    ended = [group for group in samples if group[0].run.complete]
-    model, contention_note = _fitted(ended or samples, applications, shared_machine)
+    ended = [group for group in queries.values() if group.runs[0].complete]
+    model, contention_note = _fitted(ended or list(queries.values()), applications, shared_machine)
     model = model.having(parameters or {})
-    profiles = [
-        modelled_profile(model, group, levels=levels, name=name)
-        for name, group in zip(groups, samples, strict=True)
-    ]
-    sequence, measured_ms = _as_they_came(groups, profiles) if arrivals else (None, np.zeros(0))
-    plans = {name: list(group[0].plan) for name, group in groups.items() if group[0].plan}
-    workload = Workload(tuple(profiles), sequence, name, _about(applications, model, plans))
-    notes = (*_notes(applications), *twice, *left_out, *contention_note)
-    return SparkImport(workload, model, applications, measured_ms, notes)
+    profiles = [modelled_profile(model, group, levels=levels, name=name) for name, group in queries.items()]
+    sequence, measured_ms = _arrivals(queries, profiles) if arrivals else (None, np.zeros(0))
+    workload = Workload(tuple(profiles), sequence, name, _about(applications, model, queries))
+    return SparkImport(
+        workload, model, applications, queries, measured_ms, (*_notes(applications), *notes, *contention_note)
+    )
 
 
 def _once(applications: Sequence[SparkApplication]) -> tuple[tuple[SparkApplication, ...], list[str]]:
-    """Each application once, from the log that holds most of it; and what is to be said of the others."""
+    """Return each application once, from the log with most of its queries, and notes about the other logs."""
     found: dict[tuple[str, str, float], SparkApplication] = {}
     notes = []
     for app in applications:
@@ -124,7 +121,7 @@ def _once(applications: Sequence[SparkApplication]) -> tuple[tuple[SparkApplicat
 def _without_warm_ups(
     applications: Sequence[SparkApplication],
 ) -> tuple[tuple[SparkApplication, ...], list[str]]:
-    """The applications without the jobs that warmed them up, and what is to be said of that."""
+    """Return the applications without their warm-up jobs, and notes about these."""
     kept, notes = [], []
     for app in applications:
         if count := _warm_ups(app.queries):
@@ -137,7 +134,7 @@ def _without_warm_ups(
 
 
 def _warm_ups(queries: Sequence[SparkQuery]) -> int:
-    """How many of the first queries warmed the application up; queries are in order of their start."""
+    """Return how many of the first queries are warm-up jobs; queries are in order of their start."""
     until_ms = -np.inf
     for count, query in enumerate(queries):
         if query.start_ms < until_ms:
@@ -148,16 +145,16 @@ def _warm_ups(queries: Sequence[SparkQuery]) -> int:
 
 
 def _fitted(
-    samples: Sequence[Sequence[Sample]], applications: Sequence[SparkApplication], shared: bool | None
+    queries: Sequence[QueryRuns], applications: Sequence[SparkApplication], shared: bool | None
 ) -> tuple[SparkModel, list[str]]:
-    """The model, and what is to be said where it was seen that the executors shared a machine."""
+    """Return the model, and a note if the logs show that the executors shared a machine."""
     if shared is not None or not all(_on_one_host(app) for app in applications):
-        return fit(samples, shared_machine=bool(shared)), []
-    model = fit(samples, shared_machine=True)
+        return fit(queries, shared_machine=bool(shared)), []
+    model = fit(queries, shared_machine=True)
     slowest = max(model.contention, key=lambda level: model.contention[level], default=1)
     factor = model.contention.get(slowest, 1.0)
     if factor < MUCH_SLOWER:
-        return fit(samples), []
+        return fit(queries), []
     note = (
         f"all executors were on one machine, where scans took {factor:.2g} times as long on {slowest} executors as on "
         "the fewest: taken out of all durations"
@@ -170,14 +167,14 @@ def _on_one_host(app: SparkApplication) -> bool:
     return len(hosts) == 1 and "" not in hosts
 
 
-def _as_they_came(
-    groups: Mapping[str, Sequence[SparkQuery]], profiles: Sequence[JobProfile]
+def _arrivals(
+    queries: Mapping[str, QueryRuns], profiles: Sequence[JobProfile]
 ) -> tuple[JobSequence, NDArray[np.float64]]:
-    """A job for each run of a query, which arrives when the query started; and how long each took, ms."""
+    """Return a job for each run of a query, which arrives when the query started, and the times of the jobs, ms."""
     runs = [
         (query.start_ms, query.wall_ms, profile)
-        for group, profile in zip(groups.values(), profiles, strict=True)
-        for query in group
+        for group, profile in zip(queries.values(), profiles, strict=True)
+        for query in group.runs
     ]
     runs.sort(key=lambda run: run[0])
     start_ms, wall_ms, jobs = zip(*runs, strict=True)
@@ -185,61 +182,58 @@ def _as_they_came(
 
 
 def median_startup_ms(applications: Iterable[SparkApplication]) -> float:
-    """What it took to start an executor: the median, ms; NaN if no log tells."""
-    known = [
-        executor.startup_ms
-        for app in applications
-        for executor in app.executors
-        if np.isfinite(executor.startup_ms)
-    ]
+    """Return the median start-up time of an executor, ms; NaN if the logs do not hold any."""
+    startup_ms = [executor.startup_ms for app in applications for executor in app.executors]
+    known = [each for each in startup_ms if np.isfinite(each)]
     return float(np.median(known)) if known else float("nan")
 
 
-def runs_by_query(applications: Iterable[SparkApplication]) -> dict[str, list[SparkQuery]]:
-    """Runs of the same query, under names that differ."""
+def _matched(
+    applications: Sequence[SparkApplication],
+) -> tuple[tuple[SparkApplication, ...], dict[str, QueryRuns]]:
+    """Match the stages of all runs of a query; return the applications with these runs, and the runs by query."""
     by_name: dict[str, list[list[SparkQuery]]] = {}
-    for query in (query for app in applications for query in app.queries):
-        alike = by_name.setdefault(query.name if query.complete else f"{query.name} (incomplete)", [])
-        for group in alike:
-            if same_dag(group[0], query):
-                group.append(query)
-                break
-        else:
-            alike.append([query])
-    groups: dict[str, list[SparkQuery]] = {}
-    for name, alike in by_name.items():
-        for number, group in enumerate(alike, start=1):
-            groups[_unused(name if number == 1 else f"{name} ({number})", groups)] = group
-    return groups
-
-
-def _unused(name: str, taken: Mapping[str, object]) -> str:
-    while name in taken:
-        name += "'"
-    return name
+    kept = []
+    for app in applications:
+        names = (query.name if query.complete else f"{query.name} (incomplete)" for query in app.queries)
+        queries = [
+            add_run(by_name.setdefault(name, []), query)
+            for name, query in zip(names, app.queries, strict=True)
+        ]
+        kept.append(replace(app, queries=tuple(queries)))
+    found: dict[str, QueryRuns] = {}
+    for name, groups in by_name.items():
+        for number, group in enumerate(groups, start=1):
+            unused = name if number == 1 else f"{name} ({number})"
+            while unused in found:
+                unused += "'"
+            found[unused] = QueryRuns(tuple(group))
+    return tuple(kept), found
 
 
 def _about(
-    applications: Sequence[SparkApplication], model: SparkModel, plans: Mapping[str, list[str]]
+    applications: Sequence[SparkApplication], model: SparkModel, queries: Mapping[str, QueryRuns]
 ) -> dict[str, Any]:
     days = sorted(
         datetime.fromtimestamp(app.start_ms / 1000, UTC).date().isoformat()
         for app in applications
         if np.isfinite(app.start_ms)
     )
-    queries = [query for app in applications for query in app.queries]
-    measured = sorted({level for query in queries for level in query.tasks["level"].unique().tolist()})
+    measured = sorted(
+        {level for group in queries.values() for level in group.tasks["level"].unique().tolist()}
+    )
     startup_ms = median_startup_ms(applications)
+    plans = {name: list(group.runs[0].plan) for name, group in queries.items() if group.runs[0].plan}
     return {
         "source": "Spark event logs",
         "spark": sorted({app.spark_version for app in applications}),
         "recorded": sorted({*days[:1], *days[-1:]}),
         "applications": len(applications),
-        "queries": len(queries),
+        "queries": sum(len(app.queries) for app in applications),
         "executor_startup_ms": round(startup_ms) if np.isfinite(startup_ms) else None,
         "measured_levels": measured,
         "model": model.to_json(),
-        # By these a service recognises a query that runs again.
+        # A service recognises a query by its plan.
         **({"plans": plans} if plans else {}),
     }
 

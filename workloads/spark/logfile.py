@@ -1,7 +1,4 @@
-"""Finds Spark's event logs and reads them line by line: plain, gzip or zstd, one file or rolled over several.
-
-Nothing is ever read whole: a log of any size is streamed through one line of memory.
-"""
+"""Find Spark's event logs and stream their events, line by line: plain, gzip or zstd, one file or a rolled log."""
 
 from __future__ import annotations
 
@@ -28,11 +25,11 @@ __all__ = ["EventLog", "Problems", "events", "find_event_logs"]
 
 #: Longest line that is read whole, bytes. Spark writes plans of many megabytes, which are not used.
 MAX_LINE = 64 * 2**20
-#: A longer line is none, but what a small file unpacks to that means harm, bytes.
+#: A longer line is refused, bytes: only a decompression bomb has one.
 MOST_OF_A_LINE = 2**30
-#: Blank lines of a log, which has none.
+#: More blank lines are refused.
 MOST_BLANK = 10**6
-#: Longest beginning of a file that may be no event log at all, bytes.
+#: Bytes that are read of the first line to recognise an event log.
 _PROBE = 4096
 
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
@@ -47,14 +44,12 @@ _ROLLED_FILE = re.compile(r"events_(\d+)_.+")
 
 @dataclass
 class Problems:
-    """What is wrong with a log: an error at once, or noted where what could be read is to be kept.
-
-    That a log does not end well is only noted: the application still runs, or its driver died.
+    """Problems of a log: raised as errors, or collected if a partial log is accepted.
 
     Args:
-        partial: note problems instead of raising them.
-        messages: one line each, in order; those after the first ``MAX_MESSAGES`` are only counted.
-        count: how many there were.
+        partial: collect problems instead of raising them.
+        messages: the first ``MAX_MESSAGES`` problems, one line each.
+        count: number of all problems.
     """
 
     MAX_MESSAGES = 20
@@ -64,27 +59,27 @@ class Problems:
     count: int = 0
 
     def report(self, message: str) -> None:
-        """Raise ``message`` as a `WorkloadError`, or note it."""
+        """Raise ``message`` as a `WorkloadError`, or collect it."""
         if not self.partial:
             raise WorkloadError(message)
         self.note(message)
 
     def note(self, message: str) -> None:
-        """Note what is no reason to refuse the log: it has no end yet, or will never have one."""
+        """Collect a problem that is no reason to refuse a log, such as a missing end."""
         self.count += 1
         if len(self.messages) < self.MAX_MESSAGES:
             self.messages.append(message)
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """The messages, and how many more there were."""
+        """The messages, and the number of further ones."""
         more = self.count - len(self.messages)
         return (*self.messages, *([f"and {more} problems more"] if more else []))
 
 
 @dataclass(frozen=True)
 class EventLog:
-    """One log: a file, or the files that it was rolled over, oldest first."""
+    """One log: its path, its files (one, or those of a rolled log, oldest first), and messages about lost parts."""
 
     path: Path
     files: tuple[Path, ...]
@@ -92,16 +87,16 @@ class EventLog:
 
     @property
     def in_progress(self) -> bool:
-        """Spark has not closed the log: the application runs, or its driver died."""
+        """Whether Spark has not closed the log: the application still runs, or its driver died."""
         names = [self.path.name, *(file.name for file in self.path.glob("appstatus_*"))]
         return any(name.endswith(".inprogress") for name in names)
 
 
 def find_event_logs(path: Path) -> list[EventLog]:
-    """The event logs at ``path``: a file, a rolled log's folder (``eventlog_v2_*``), or a folder of both.
+    """Return the event logs at ``path``: a file, a rolled log's folder (``eventlog_v2_*``), or a folder of both.
 
     Raises:
-        WorkloadError: nothing is there, or the folder holds no log.
+        WorkloadError: the path does not exist, or the folder holds no log.
     """
     if path.is_file():
         return [EventLog(path, (path,))]
@@ -120,13 +115,18 @@ def find_event_logs(path: Path) -> list[EventLog]:
 
 
 def events(log: EventLog, wanted: frozenset[str], problems: Problems) -> Iterator[tuple[str, str, Any]]:
-    """The log's events in order, as (place, name, event); the event is None where ``wanted`` lacks its name.
+    """Yield the log's events in order.
 
-    ``place`` is ``FILE:LINE``. Events with other names are not parsed.
+    Args:
+        log: the log.
+        wanted: names of the events to parse.
+        problems: receives lines that are no events, damaged data, and missing parts of a rolled log.
+
+    Yields:
+        Place (``FILE:LINE``), name, and content of each event; None instead of the content of an unwanted event.
 
     Raises:
-        WorkloadError: a line that is no event, data that are damaged, or a missing part of a rolled log (unless
-            ``problems`` only notes them); always for a file that is no event log.
+        WorkloadError: a problem, unless ``problems`` collects it; the file is no event log.
     """
     for gap in log.gaps:
         problems.report(f"{log.path}: {gap}")
@@ -145,7 +145,7 @@ def events(log: EventLog, wanted: frozenset[str], problems: Problems) -> Iterato
 
 
 def _parse(line: bytes, wanted: frozenset[str]) -> tuple[str, Any]:
-    """Name and content of one event; ValueError where the line is none."""
+    """Return name and content of an event; raise ValueError for another line."""
     if match := _EVENT_NAME.match(line):
         name = match[1].decode()
         if name not in wanted:
@@ -167,13 +167,13 @@ def _describe_bad(line: bytes) -> str:
 
 
 def _lines(path: Path, problems: Problems) -> Iterator[tuple[int, bytes]]:
-    """Numbered lines of a file; of a line longer than `MAX_LINE` only the beginning."""
+    """Yield the numbered lines of a file, each cut to `MAX_LINE` bytes."""
     with _opened(path) as file, _decompressed(path, file) as stream:
         number = blank = 0
         while True:
             number += 1
             try:
-                # The first line tells whether this is a log; a huge file of one line must not be read for it.
+                # A huge file of one line must not be read to find that it is no log.
                 line = start = stream.readline(_PROBE if number == 1 else MAX_LINE)
                 if number == 1 and _EVENT_NAME.match(start):
                     line = start if start.endswith(b"\n") else start + stream.readline(MAX_LINE)
@@ -207,7 +207,7 @@ def _opened(path: Path) -> BinaryIO:
 
 
 def _decompressed(path: Path, file: BinaryIO) -> BinaryIO | io.BufferedIOBase:
-    """The stream's plain content; compression is told by the first bytes, whatever the file is called."""
+    """Return the decompressed stream; the first bytes tell the compression, whatever the file's name."""
     start = file.read(8)
     file.seek(0)
     if start.startswith(_GZIP):
@@ -215,7 +215,7 @@ def _decompressed(path: Path, file: BinaryIO) -> BinaryIO | io.BufferedIOBase:
     if start.startswith(_ZSTD):
         if zstandard is None:
             raise WorkloadError(f"{path}: zstd logs need the zstandard package: pip install -e '.[spark]'")
-        # Spark ends a frame at every flush; without read_across_frames only the first would be read.
+        # Spark ends a frame at every flush.
         reader = zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True)
         return io.BufferedReader(reader)
     for magic, name in _UNREADABLE.items():
@@ -227,7 +227,7 @@ def _decompressed(path: Path, file: BinaryIO) -> BinaryIO | io.BufferedIOBase:
 
 
 def _rolled_log(folder: Path) -> EventLog | None:
-    """The rolled log in ``folder``, from its last compaction on; None where it is no rolled log."""
+    """Return the rolled log in ``folder``, from its last compaction on; None for another folder."""
     numbered = [
         (int(match[1]), file) for file in folder.iterdir() if (match := _ROLLED_FILE.fullmatch(file.name))
     ]

@@ -1,4 +1,4 @@
-"""A model of how long a Spark task takes, and its parameters as fitted to measured runs.
+"""A model of the duration of a Spark task, and its parameters as fitted to measured runs.
 
 For a task of a stage's later waves, with bytes in MB and ``n`` executors held by the job::
 
@@ -6,22 +6,21 @@ For a task of a stage's later waves, with bytes in MB and ``n`` executors held b
     shuffle stage:  shuffle_overhead_ms + rate * shuffle_ms_per_mb * shuffle read
                     + connection_ms * (n - 1) + remote_ms_per_mb * (1 - 1/n) * shuffle read
 
-``rate`` is 1 for a typical stage; others compute more or less for a byte. The part that grows with ``n`` is
-the *work inflation* of Decima (SIGCOMM 2019), section 6.2: a task opens a connection to every executor that
-holds a part of its input, and of what it reads the share 1 - 1/n lies with other executors. Scans do not
-inflate: what they read does not depend on who else reads.
+``rate`` is 1 for a typical stage; other stages compute more or less for a byte. The part that grows with ``n`` is the
+*work inflation* of Decima (SIGCOMM 2019), section 6.2: a task opens a connection to every executor that holds a part of
+its input, and reads the share 1 - 1/n of its bytes from other executors. Scans do not inflate: the number of other
+readers does not matter to them.
 
-The first task of a stage on an executor takes ``first_ms`` longer, since the JVM has yet to load and compile
-the stage's code, and the first task in a new JVM ``fresh_ms`` longer; neither depends on the bytes.
+The first task of a stage on an executor takes ``first_ms`` longer, since the JVM has yet to load and compile its code,
+and the first task in a new JVM ``fresh_ms`` longer. Neither depends on the bytes.
 
-**Machines that are shared.** Executors that together have more threads than the machine has cores slow each
-other down. That is no work inflation: on a cluster it would not happen. Scans tell it apart, as they do not
-inflate, and so what scan stages lose at a level, all stages are relieved of: the model's ``contention``.
+**Shared machines.** Executors that together have more threads than their machine has cores slow each other down. On a
+cluster that would not happen, so it is no work inflation. Scans tell the two apart, as they do not inflate. The
+slowdown of scans at a level, the model's ``contention``, is removed from all stages.
 
-**The fit.** Every parameter is the median of what single stages say, or a fit by absolute errors, so that a
-few stages unlike the others do not decide. Overheads come from the tasks of one stage that read more and less
-than others: the duration at which the line through them meets no bytes. Rates are what is left per byte, and
-inflation what the tasks of one stage take longer where the job held more executors.
+**The fit.** Every parameter is the median over stages, or a fit by absolute errors, so that a few unusual stages do not
+matter. An overhead is where the line through the tasks of one stage, duration over bytes, meets no bytes. Rates are the
+remaining time per byte. Inflation is the difference between tasks of one stage at different numbers of executors.
 """
 
 from __future__ import annotations
@@ -37,23 +36,28 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from workloads.job import Wave, WorkloadError
-from workloads.spark.measurements import Sample, matched_tasks, stage_measurements
+from workloads.spark.query import QueryRuns
 
-__all__ = ["Parameter", "SparkModel", "fit"]
+__all__ = ["Parameter", "SparkModel", "fit", "stage_means"]
 
-#: Stages with fewer tasks in their later waves say too little about the model.
+#: Tasks in later waves that a stage of the fit has at least.
 _ENOUGH_TASKS = 3
 
-#: A line through the tasks of a stage needs so many, and such a standard deviation of their bytes / mean.
+#: Tasks that a line through the tasks of a stage needs, and the least coefficient of variation of their bytes.
 _TASKS_OF_A_LINE = 8
 _SPREAD_OF_A_LINE = 0.1
 
-#: Where tasks read less, the overhead hides what the bytes take, MB.
+#: Stages whose tasks read less tell no rate, since the overhead hides it, MB.
 _MUCH_MB = 0.1
+
+#: Iterations of least squares with new weights.
+_ITERATIONS = 100
+#: Smaller relative errors have equal weights.
+_SMALL_ERROR = 0.02
 
 
 class Parameter(NamedTuple):
-    """One parameter of a model, for people: name, value, unit and meaning."""
+    """One parameter of a model: name, value, unit and meaning."""
 
     name: str
     value: float
@@ -67,7 +71,7 @@ def _parameter(default: float, unit: str, meaning: str) -> Any:
 
 @dataclass(frozen=True)
 class SparkModel:
-    """The parameters; the defaults are those fitted to the recordings of the embedded TPC-H set.
+    """Parameters of the model; the defaults were fitted to the recordings of the embedded TPC-H set.
 
     Raises:
         WorkloadError: a parameter that is negative or not finite.
@@ -82,7 +86,7 @@ class SparkModel:
     first_ms: float = _parameter(110.0, "ms", "more for the first task of a stage on an executor")
     fresh_ms: float = _parameter(1300.0, "ms", "more for the first task in a new JVM")
     contention: Mapping[int, float] = field(default_factory=dict)
-    """Level -> how many times slower the machine was; 1 where nothing stands."""
+    """Level -> slowdown of the machine; 1 for a level that is missing."""
 
     def __post_init__(self) -> None:
         for parameter in self.parameters():
@@ -93,15 +97,15 @@ class SparkModel:
         object.__setattr__(self, "contention", MappingProxyType(dict(self.contention)))
 
     def parameters(self) -> Iterator[Parameter]:
-        """The parameters, in the order in which they are printed."""
+        """Yield the parameters."""
         for entry in fields(self):
             if "unit" in entry.metadata:
                 yield Parameter(
                     entry.name, getattr(self, entry.name), entry.metadata["unit"], entry.metadata["meaning"]
                 )
 
-    def having(self, values: Mapping[str, float]) -> SparkModel:
-        """The model with other values of some parameters.
+    def having(self, values: Mapping[str, Any]) -> SparkModel:
+        """Return the model with other values of some parameters.
 
         Raises:
             WorkloadError: an unknown parameter, or a value that is negative or not finite.
@@ -110,16 +114,16 @@ class SparkModel:
         for name in values:
             if name not in names:
                 raise WorkloadError(f"no parameter {name!r} of the model, expected {', '.join(names)}")
-        return _with(self, values)
+        return replace(self, **values)
 
     def rounded(self) -> SparkModel:
-        """The model with three significant digits of each parameter, as far as they are known anyway."""
+        """Return the model with parameters of three significant digits."""
         contention = {level: float(f"{factor:.3g}") for level, factor in self.contention.items()}
         values = {parameter.name: float(f"{parameter.value:.3g}") for parameter in self.parameters()}
         return SparkModel(**values, contention=contention)
 
     def to_json(self) -> dict[str, Any]:
-        """The parameters by name, and the contention by level, rounded, for a file that people read."""
+        """Return the rounded parameters by name, and the contention by level, as JSON."""
         rounded = self.rounded()
         values: dict[str, Any] = {parameter.name: parameter.value for parameter in rounded.parameters()}
         return values | {"contention": {str(level): factor for level, factor in rounded.contention.items()}}
@@ -132,54 +136,50 @@ class SparkModel:
         executors: ArrayLike,
         rate: ArrayLike = 1.0,
     ) -> NDArray[np.float64]:
-        """Mean duration of a task in a stage's later waves; the arguments are broadcast.
+        """Return the mean duration of a task in a stage's later waves, ms; the arguments are broadcast.
 
         Args:
-            input_mb: what it reads from storage, MB.
-            shuffle_mb: what it reads of shuffles, MB.
+            input_mb: read by the task from storage, MB.
+            shuffle_mb: read by the task of shuffles, MB.
             reads_shuffle: whether its stage reads shuffles, bool.
             executors: executors held by the job, at least 1.
-            rate: how much more a byte takes than in a typical stage.
+            rate: time for a byte, relative to a typical stage.
         """
         overhead = np.where(reads_shuffle, self.shuffle_overhead_ms, self.scan_overhead_ms)
         inflation = self.inflation_ms(shuffle_mb, reads_shuffle, executors)
         return np.asarray(overhead + inflation + np.asarray(rate) * self.bytes_ms(input_mb, shuffle_mb))
 
     def bytes_ms(self, input_mb: ArrayLike, shuffle_mb: ArrayLike) -> NDArray[np.float64]:
-        """What a typical stage's task takes for its bytes; the arguments as in `task_ms`."""
+        """Return the time for the bytes of a task in a typical stage, ms; arguments as in `task_ms`."""
         return self.scan_ms_per_mb * np.asarray(input_mb) + self.shuffle_ms_per_mb * np.asarray(shuffle_mb)
 
     def inflation_ms(
         self, shuffle_mb: ArrayLike, reads_shuffle: ArrayLike, executors: ArrayLike
     ) -> NDArray[np.float64]:
-        """What a task takes longer than with one executor; the arguments as in `task_ms`."""
+        """Return the additional time of a task with several executors, ms; arguments as in `task_ms`."""
         held = np.asarray(executors, dtype=float)
         remote = self.remote_ms_per_mb * np.asarray(shuffle_mb) * (1 - 1 / held)
         return np.asarray(remote + np.where(reads_shuffle, self.connection_ms * (held - 1), 0.0))
 
 
-def fit(queries: Sequence[Sequence[Sample]], *, shared_machine: bool = False) -> SparkModel:
+def fit(queries: Sequence[QueryRuns], *, shared_machine: bool = False) -> SparkModel:
     """Fit a model to measured runs; see the module's text.
 
-    A parameter that the runs do not tell (such as inflation, where all held equally many executors) keeps its
-    default.
+    A parameter that the runs do not determine keeps its default, such as inflation where all jobs held equally many
+    executors.
 
     Args:
-        queries: the samples of each query.
-        shared_machine: the executors shared a machine's cores; see the module's text.
+        queries: the runs of each query, at least one.
+        shared_machine: the executors shared the cores of a machine; see the module's text.
 
     Raises:
-        WorkloadError: no runs, or runs of a query that do not match.
+        WorkloadError: there are no queries.
     """
     if not queries:
         raise WorkloadError("a model needs at least one run of a query")
-    by_query = [matched_tasks(samples) for samples in queries]
-    tasks = pd.concat(
-        [table.assign(query=number) for number, table in enumerate(by_query)], ignore_index=True
-    )
-    stages = pd.concat(
-        [stage_measurements(table).assign(query=number) for number, table in enumerate(by_query)],
-        ignore_index=True,
+    tasks, stages = (
+        pd.concat([table.assign(query=number) for number, table in enumerate(tables)], ignore_index=True)
+        for tables in ([runs.tasks for runs in queries], [stage_means(runs.tasks) for runs in queries])
     )
     stages = stages[stages["num_rest"] >= _ENOUGH_TASKS].copy()
     contention = _contention(stages) if shared_machine else {}
@@ -188,16 +188,37 @@ def fit(queries: Sequence[Sequence[Sample]], *, shared_machine: bool = False) ->
     model = SparkModel(contention=contention)
     for step in (_fit_inflation, _fit_overheads, _fit_rates, _fit_surpluses):
         found = step(model, tasks, stages)
-        model = _with(model, {name: value for name, value in found.items() if math.isfinite(value)})
+        model = model.having({name: value for name, value in found.items() if math.isfinite(value)})
     return model
 
 
-def _with(model: SparkModel, values: Mapping[str, Any]) -> SparkModel:
-    return replace(model, **values)
+def stage_means(tasks: pd.DataFrame) -> pd.DataFrame:
+    """Return means over the tasks of stages.
+
+    Args:
+        tasks: as `QueryRuns.tasks`.
+
+    Returns:
+        A row for each run, stage and level, with these columns and ``size_gb``, ``num_tasks`` and ``reads_shuffle``:
+
+        ====================== ======== ============================================================
+        fresh, first, rest     float64  mean duration of the wave's tasks, ms; NaN without such tasks
+        num_rest               int64    tasks of the last wave
+        input_mb, shuffle_mb   float64  read by a task of the stage in the run, over all levels
+        ====================== ======== ============================================================
+    """
+    keys = ["run", "stage", "level"]
+    waves = {int(wave): wave.name.lower() for wave in Wave}
+    table = tasks.pivot_table(index=keys, columns="wave", values="duration_ms")
+    table = table.reindex(columns=list(waves)).rename(columns=waves)
+    table["num_rest"] = (tasks["wave"] == Wave.REST).groupby([tasks[key] for key in keys]).sum()
+    stages = tasks.groupby(["run", "stage"])
+    same = stages[["size_gb", "num_tasks", "reads_shuffle"]].first()
+    return table.join(same.join(stages[["input_mb", "shuffle_mb"]].mean())).reset_index()
 
 
 def _contention(stages: pd.DataFrame) -> dict[int, float]:
-    """How many times longer scans took at each level than at the lowest one: the median over the stages."""
+    """Return the median slowdown of scan stages at each level, relative to the lowest level."""
     scans = stages[~stages["reads_shuffle"]].assign(log=np.log(stages["rest"].clip(lower=1.0)))
     by_level = scans.pivot_table(index=["query", "size_gb", "stage"], columns="level", values="log")
     lowest = stages["level"].min()
@@ -208,7 +229,7 @@ def _contention(stages: pd.DataFrame) -> dict[int, float]:
 
 
 def _fit_inflation(model: SparkModel, tasks: pd.DataFrame, stages: pd.DataFrame) -> dict[str, float]:
-    """From the differences between a stage's durations at a level and at the lowest that it was measured at."""
+    """Fit to differences between the durations of a stage at a level and at its lowest measured level."""
     shuffles = stages[stages["reads_shuffle"]]
     stage = ["query", "size_gb", "stage"]
     cells = shuffles.groupby([*stage, "level"], as_index=False)[["rest", "shuffle_mb"]].mean()
@@ -226,13 +247,12 @@ def _fit_inflation(model: SparkModel, tasks: pd.DataFrame, stages: pd.DataFrame)
 def _fit_terms(
     terms: dict[str, NDArray[np.float64]], measured: NDArray[np.float64], scale: NDArray[np.float64]
 ) -> dict[str, float]:
-    """Coefficients, not negative, of the terms whose sum comes near to what was measured; {} of too few.
+    """Return coefficients, not negative, of terms whose sum approximates measurements; {} of too few measurements.
 
-    What is made small is the sum of absolute errors relative to ``scale``: least squares, repeated with
-    weights.
+    Minimises the sum of absolute errors relative to ``scale``, by iteratively reweighted least squares.
 
     Args:
-        terms: float64 [n] by coefficient.
+        terms: coefficient -> float64 [n].
         measured: float64 [n].
         scale: float64 [n], positive.
     """
@@ -251,13 +271,8 @@ def _fit_terms(
     return dict(zip(names, coefficients.tolist(), strict=True))
 
 
-_ITERATIONS = 100
-#: Relative errors below this count as equal.
-_SMALL_ERROR = 0.02
-
-
 def _fit_overheads(model: SparkModel, tasks: pd.DataFrame, stages: pd.DataFrame) -> dict[str, float]:
-    """Where the line through a stage's tasks, duration over bytes, meets no bytes; the median of the stages."""
+    """Return the median intercept of lines through the tasks of a stage, duration over bytes."""
     rest = tasks[tasks["wave"] == Wave.REST]
     inflation = model.inflation_ms(rest["shuffle_mb"], rest["reads_shuffle"], rest["level"])
     rest = rest.assign(
@@ -276,7 +291,7 @@ def _fit_overheads(model: SparkModel, tasks: pd.DataFrame, stages: pd.DataFrame)
 
 
 def _fit_rates(model: SparkModel, tasks: pd.DataFrame, stages: pd.DataFrame) -> dict[str, float]:
-    """What a stage's tasks take per MB beyond the overhead; the median of the stages."""
+    """Return the median time per MB of stages, without the overhead."""
     rates = {}
     for name, reads, other in (
         ("scan_ms_per_mb", "input_mb", "shuffle_mb"),
@@ -290,7 +305,7 @@ def _fit_rates(model: SparkModel, tasks: pd.DataFrame, stages: pd.DataFrame) -> 
 
 
 def _fit_surpluses(model: SparkModel, tasks: pd.DataFrame, stages: pd.DataFrame) -> dict[str, float]:
-    """How much longer first tasks took than later ones of the same stage; the median of the stages."""
+    """Return the median over stages of the difference between first and later tasks."""
     return {
         f"{wave}_ms": float((stages[wave] - stages["rest"]).clip(lower=0.0).median())
         for wave in ("first", "fresh")

@@ -1,13 +1,13 @@
-"""Job profiles that hold the driver's time as well: to replay a measured run, and to predict other runs.
+"""Job profiles that include the driver's time: to replay a measured run, and to predict other runs.
 
-Between the stages of a query the driver plans, broadcasts and submits jobs, and the cluster waits for it. A
-profile of the tasks alone lacks that time. Here it is made of stages too. Their tasks demand no core, and the
-tasks of the executors no memory, so that a cluster with two classes of executors keeps them apart: one with
-cores, and one without, of which each executor is a thread of a driver.
+Between the stages of a query the driver plans, broadcasts and submits jobs, and the cluster waits for it. A profile of
+the tasks alone lacks that time. Here it consists of stages, too. Their tasks demand no core, and the tasks of executors
+no memory, so that a cluster of two executor classes keeps them apart: one class with cores, and one without, of which
+each executor is a thread of a driver.
 
-A profile begins with a stage of the driver, its planning before the first job, which has a task for each of
-its `DRIVER_THREADS` and so brings all of them to the job at once. Then come the stages in the order of Spark's
-numbers, the order in which Spark serves those that are ready.
+A profile begins with a stage of the driver, its planning before the first job, which has a task for each of its
+`DRIVER_THREADS` and so gives the job all of them at once. Then come the stages by Spark's numbers, the order in which
+Spark serves ready stages.
 """
 
 from __future__ import annotations
@@ -20,20 +20,19 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from workloads.job import JobProfile, StageProfile, TaskDurations
-from workloads.spark.application import SparkQuery
-from workloads.spark.profile import match_stages
+from workloads.spark.query import SparkQuery
 
 __all__ = ["DRIVER_THREADS", "in_submission_order", "replay_profile", "with_driver"]
 
-#: Delays that one driver can have at the same time; broadcasts, for one, are computed side by side.
+#: Delays that one driver can have at the same time, such as broadcasts.
 DRIVER_THREADS = 8
 
 
 def replay_profile(run: SparkQuery, planning_ms: float | None = None) -> JobProfile:
-    """One run as it was: each task lasts what it lasted, and tasks start in the order in which they did.
+    """Return a profile that replays one run: each task has its own duration, and tasks keep their order.
 
-    A profile draws durations at random, except where there is only one to draw. So every task is a stage here,
-    with one duration, and a stage of the driver's stands between those of a Spark stage and its parents'.
+    A profile draws durations at random if there are several. So every task is a stage with one duration, and a stage of
+    the driver is between the tasks of a Spark stage and those of its parents.
 
     Args:
         run: the run.
@@ -57,21 +56,18 @@ def replay_profile(run: SparkQuery, planning_ms: float | None = None) -> JobProf
 def with_driver(
     profile: JobProfile, runs: Sequence[SparkQuery], planning_ms: ArrayLike | None = None
 ) -> JobProfile:
-    """A profile with the driver's delays, which are drawn from those of the runs.
+    """Return a profile with the driver's delays, which are drawn from those of the runs.
 
     Args:
-        profile: made from the runs by `workloads.spark.profile.to_profile`.
-        runs: at least one.
-        planning_ms: before the first job, float [n], ms, of which one is drawn; by default the time from the
-            query's start to its first job, of each run.
-
-    Raises:
-        WorkloadError: runs whose stages do not match.
+        profile: made from the runs by `workloads.spark.scaling.to_profile`.
+        runs: at least one, with matched stages.
+        planning_ms: before the first job, float [n], ms, of which one is drawn; by default the times from the
+            runs' start to their first job.
     """
     builder = _Builder()
     planned_ms = [_planning_ms(run) for run in runs] if planning_ms is None else planning_ms
     planning = builder.add_planning(planned_ms)
-    lags = _lags(runs)
+    lags = np.array([run.submission_lag_ms for run in runs])
     numbers: dict[int, int] = {}
     for place in _submission_order(runs[0], profile.edges):
         parents = [numbers[parent] for parent in profile.parents[place]] or [planning]
@@ -82,11 +78,11 @@ def with_driver(
 
 
 def in_submission_order(profile: JobProfile, run: SparkQuery) -> JobProfile:
-    """A profile of the tasks alone, with the demands and the order of stages of `with_driver`.
+    """Return a profile of the tasks alone, with the demands and the order of stages of `with_driver`.
 
     Args:
-        profile: made by `workloads.spark.profile.to_profile`.
-        run: the first of the runs that it was made from.
+        profile: made by `workloads.spark.scaling.to_profile`.
+        run: its first run.
     """
     builder = _Builder()
     numbers: dict[int, int] = {}
@@ -97,7 +93,7 @@ def in_submission_order(profile: JobProfile, run: SparkQuery) -> JobProfile:
 
 
 class _Builder:
-    """Collects stages; a stage's parents must have been added before."""
+    """Collect stages; a stage's parents must be added before."""
 
     def __init__(self) -> None:
         self._stages: list[StageProfile] = []
@@ -129,17 +125,8 @@ def _planning_ms(run: SparkQuery) -> float:
     return run.submitted_ms - run.start_ms
 
 
-def _lags(runs: Sequence[SparkQuery]) -> NDArray[np.float64]:
-    """The driver's delay before each stage in each run, float64 [num_runs, num_stages], ms."""
-    lags = np.zeros((len(runs), len(runs[0].stages)))
-    for row, run in zip(lags, runs, strict=True):
-        places = match_stages(runs[0], run)
-        row[[places[place] for place in range(row.size)]] = run.submission_lag_ms
-    return lags
-
-
 def _submission_order(run: SparkQuery, edges: NDArray[np.int64]) -> list[int]:
-    """Places of the stages by Spark's numbers, parents first."""
+    """Return the places of the stages by Spark's numbers, parents first."""
     graph: nx.DiGraph[int] = nx.DiGraph()
     graph.add_nodes_from(range(len(run.stages)))
     graph.add_edges_from(edges.tolist())

@@ -1,30 +1,28 @@
-"""From measured runs of a query to its job profile at other parallelism levels and on other sizes of input.
+"""Job profiles from measured runs of a query: as measured, at other parallelism levels, on other sizes of input.
 
-The model (`workloads.spark.model`) tells how the tasks of a stage change; where they start from is measured:
+The model (`workloads.spark.model`) describes how the tasks of a stage change, relative to its measurements:
 
-* **Rate.** What a byte takes in a stage is its own. A stage that reads too little to tell is a typical one.
-* **Level.** The measured duration divided by the model's is the stage's factor at that level. Between
-  measured levels it is interpolated, beyond them it stays what it is at the nearest. So what was measured
-  comes out as measured.
-* **Waves.** The surplus of the first task of a stage is the stage's own, where it was measured, else the
-  model's; that of a new JVM likewise.
-* **Spread.** Tasks of a stage scatter around their mean as its measured ones do.
-* **Bytes.** A stage reads ``size ** growth`` times as much of a larger input. Growth is between 0 and 1 and
-  comes from the samples, if they are of several sizes; else it is 1, except for scans that read almost
-  nothing (tables that do not grow, such as a list of countries).
-* **Tasks.** A scan has as many as its table has splits. A stage that reads shuffles has
-  ``shuffle_partitions``, unless its measured number of tasks was another than that of the run's setting, as
-  in a result stage; then that stays.
+* **Rate.** Each stage has its own time per byte. A stage that reads too little to determine it is a typical one.
+* **Level.** The measured duration over the model's is the stage's factor at that level. It is interpolated between
+  measured levels, and constant beyond them. So measured durations are reproduced.
+* **Waves.** The surplus of the first task of a stage is the stage's own if it was measured, else the model's; that of
+  a new JVM likewise.
+* **Spread.** Tasks of a stage have the distribution around their mean that the measured ones have.
+* **Bytes.** A stage reads ``size ** growth`` times as much of a larger input. Growth is between 0 and 1, and fitted if
+  the runs are of several sizes; else it is 1, except for scans that read almost nothing (tables that do not grow, such
+  as a list of countries).
+* **Tasks.** A scan has as many as its table has splits. A stage that reads shuffles has ``shuffle_partitions``, unless
+  its measured number of tasks was another than that of the run's setting, as in a result stage; then that stays.
 
-What is not modelled: memory (spilling, garbage collection of large heaps), plans that change with the size,
-skew beyond that of the sample, a network or disks that are shared.
+Not modelled: memory (spilling, garbage collection of large heaps), plans that change with the size, skew beyond that of
+the measured run, a network or disks that are shared.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -33,52 +31,90 @@ from numpy.typing import NDArray
 
 from workloads.job import JobProfile, StageProfile, TaskDurations, Wave, WorkloadError
 from workloads.sources.tpch_published import LEVELS
-from workloads.spark.measurements import Sample, matched_tasks, stage_measurements
-from workloads.spark.model import SparkModel
-from workloads.spark.profile import common_edges, match_stages, to_profile
+from workloads.spark.model import SparkModel, stage_means
+from workloads.spark.query import QueryRuns, SparkQuery
 
-__all__ = ["modelled_profile", "scaled_profile"]
+__all__ = ["modelled_profile", "on_warm_executors", "scaled_profile", "to_profile"]
 
 #: A scan in one task that reads less does not grow with the input, MB.
 _CONSTANT_TABLE_MB = 0.064
 
-#: Durations that stand for the spread of a cell.
+#: Durations that represent the spread of a cell.
 _NUM_QUANTILES = 8
 
-#: The level at which a scaled profile's mean durations hold: jobs that share a cluster seldom hold many more.
+#: Level at which a scaled profile's mean durations hold: jobs that share a cluster seldom hold many more.
 _KNOWN_LEVEL = 10
 
 #: Stages that read next to nothing differ by about this share of the overhead.
 _SCATTER = 0.25
 
-#: The clock of Spark's logs has steps of 1 ms, so a task may have taken none.
+#: Resolution of the clock of Spark's logs; a task may have taken 0 ms.
 _SHORTEST_MS = 1.0
 _SMALLEST_FACTOR = 0.01
 
-#: Columns of ``stage_measurements``, for one stage.
+#: Columns of `stage_means`, for one stage.
 _Rows = dict[str, NDArray[Any]]
 _Tables = tuple[dict[int, list[float]], dict[int, list[float]], dict[int, list[float]]]
 
 
-def modelled_profile(
-    model: SparkModel, samples: Sequence[Sample], *, levels: Iterable[int] = LEVELS, name: str | None = None
-) -> JobProfile:
-    """A job profile as measured, completed by the model at those ``levels`` that were not measured.
-
-    The mean duration of a stage, which is what schedulers may know, is that of its measured tasks.
+def to_profile(runs: QueryRuns, *, name: str | None = None) -> JobProfile:
+    """Pool runs of one query into a job profile: durations by wave and by the number of executors held.
 
     Args:
-        model: fitted to these samples, or to others like them.
-        samples: of one query, all on the same input and cut alike.
-        levels: parallelism levels that the profile shall have at least.
+        runs: the runs.
         name: name of the profile; that of the first run if omitted.
 
     Raises:
-        WorkloadError: no samples, or samples whose stages do not match.
+        WorkloadError: a stage of which no task ended.
     """
-    measured = to_profile([sample.run for sample in samples], name=name)
+    first, columns = runs.runs[0], ("stage", "wave", "level", "duration_ms")
+    places, waves, levels, durations = (runs.tasks[name].to_numpy() for name in columns)
     stages = []
-    for profile, stage in zip(measured.stages, _stages(model, samples), strict=True):
+    for place, stage in enumerate(first.stages):
+        here = places == place
+        if not here.any():
+            raise WorkloadError(f"{first.name}: no task of stage {stage.stage_id} ended")
+        of_waves = (here & (waves == wave) for wave in Wave)
+        tables = (
+            {int(level): durations[rows & (levels == level)].tolist() for level in np.unique(levels[rows])}
+            for rows in of_waves
+        )
+        stages.append(StageProfile(stage.num_tasks, TaskDurations.from_tables(*tables), stage.name))
+    return JobProfile(first.name if name is None else name, tuple(stages), runs.edges)
+
+
+def on_warm_executors(profile: JobProfile) -> JobProfile:
+    """Return the same job on executors that need no new JVM: no task is a fresh executor's.
+
+    If only fresh executors were measured at a level, their durations stay, as first ones.
+    """
+    return replace(profile, stages=tuple(map(_warm, profile.stages)))
+
+
+def _warm(stage: StageProfile) -> StageProfile:
+    fresh, first, rest = (stage.durations.table(wave) for wave in Wave)
+    first = {level: each if each.size or rest[level].size else fresh[level] for level, each in first.items()}
+    known = ({level: each.tolist() for level, each in table.items() if each.size} for table in (first, rest))
+    return replace(stage, durations=TaskDurations.from_tables({}, *known, mean_ms=stage.durations.mean_ms))
+
+
+def modelled_profile(
+    model: SparkModel, runs: QueryRuns, *, levels: Iterable[int] = LEVELS, name: str | None = None
+) -> JobProfile:
+    """Return the job profile of runs, completed by the model at levels that were not measured.
+
+    Args:
+        model: fitted to these runs, or to similar ones.
+        runs: all on the same input, cut into tasks in the same way.
+        levels: parallelism levels that the profile has at least.
+        name: name of the profile; that of the first run if omitted.
+
+    Raises:
+        WorkloadError: a stage of which no task ended.
+    """
+    measured = to_profile(runs, name=name)
+    stages = []
+    for profile, stage in zip(measured.stages, _stages(model, runs), strict=True):
         tables = [
             {
                 level: (durations / model.contention.get(level, 1.0)).tolist()
@@ -90,14 +126,13 @@ def modelled_profile(
         missing = sorted(set(levels) - set(profile.durations.levels.tolist()))
         for table, added in zip(tables, stage.tables(model, stage.load, missing), strict=True):
             table.update(added)
-        durations = TaskDurations.from_tables(*tables)
-        stages.append(StageProfile(profile.num_tasks, durations, profile.name))
-    return JobProfile(measured.name, tuple(stages), measured.edges)
+        stages.append(replace(profile, durations=TaskDurations.from_tables(*tables)))
+    return replace(measured, stages=tuple(stages))
 
 
 def scaled_profile(
     model: SparkModel,
-    samples: Sequence[Sample],
+    runs: QueryRuns,
     *,
     size_gb: float,
     split_mb: float,
@@ -105,38 +140,37 @@ def scaled_profile(
     levels: Iterable[int] = LEVELS,
     name: str | None = None,
 ) -> JobProfile:
-    """The job profile of a query on another size of input, cut into tasks in another way.
+    """Return the job profile of a query on another size of input, cut into tasks in another way.
 
-    The mean duration of a stage, which is what schedulers may know, is that of its tasks on 10 executors that
-    have run other stages of the job before.
+    The mean duration of a stage, which schedulers see, is that of its tasks on 10 executors that ran other stages of
+    the job before.
 
     Args:
-        model: fitted to these samples, or to others like them.
-        samples: of one query, on one size of input or several.
-        size_gb: size of the input, in the unit of the samples'.
-        split_mb: most that a task of a scan reads, MB.
+        model: fitted to these runs, or to similar ones.
+        runs: on one size of input or several.
+        size_gb: size of the input, GB.
+        split_mb: largest input of a scan's task, MB.
         shuffle_partitions: tasks of a stage that reads shuffles.
         levels: parallelism levels of the profile.
         name: name of the profile; that of the first run if omitted.
 
     Raises:
-        WorkloadError: no samples, or samples whose stages do not match.
+        WorkloadError: a stage of which no task ended.
     """
-    levels, runs = sorted(levels), [sample.run for sample in samples]
+    levels, first = sorted(levels), runs.runs[0]
     stages = []
-    for number, stage in enumerate(_stages(model, samples)):
+    for measured, stage in zip(first.stages, _stages(model, runs), strict=True):
         load = stage.on(size_gb, split_mb, shuffle_partitions)
         [known_ms] = stage.rest_ms(model, load, [_KNOWN_LEVEL]).tolist()
         known_ms += stage.first_ms * min(_KNOWN_LEVEL, load.num_tasks) / load.num_tasks
         durations = TaskDurations.from_tables(*stage.tables(model, load, levels), mean_ms=round(known_ms, 1))
-        stages.append(StageProfile(load.num_tasks, durations, runs[0].stages[number].name))
-    edges = common_edges(runs, [match_stages(runs[0], run, same_tasks=False) for run in runs])
-    return JobProfile(runs[0].name if name is None else name, tuple(stages), edges)
+        stages.append(StageProfile(load.num_tasks, durations, measured.name))
+    return JobProfile(first.name if name is None else name, tuple(stages), runs.edges)
 
 
 @dataclass(frozen=True)
 class _Load:
-    """What a stage has to do: tasks, and what each reads, MB."""
+    """Load of a stage: its tasks, and the bytes that each reads, MB."""
 
     num_tasks: int
     input_mb: float
@@ -146,16 +180,14 @@ class _Load:
 
 @dataclass(frozen=True, eq=False)
 class _Stage:
-    """A measured stage, as far as it differs from the model.
+    """Differences of a measured stage from the model.
 
     Args:
-        load: in a sample on the largest input.
-        size_gb: of that input.
-        split_mb: largest split of a scan there, NaN if not known.
-        partitions: tasks of a stage that reads shuffles there, 0 if not known.
+        load: in ``run``.
+        run: a run on the largest input.
         growth: exponent of the bytes read.
-        rate: how much more a byte takes than in a typical stage.
-        levels: measured ones, float64 [n], ascending.
+        rate: time for a byte, relative to a typical stage.
+        levels: measured levels, float64 [n], ascending.
         factors: measured mean duration over the model's at these levels, float64 [n].
         first_ms: surplus of the first task on an executor.
         fresh_ms: surplus of the first task in a JVM.
@@ -163,9 +195,7 @@ class _Stage:
     """
 
     load: _Load
-    size_gb: float
-    split_mb: float
-    partitions: int
+    run: SparkQuery
     growth: float
     rate: float
     levels: NDArray[np.float64]
@@ -175,28 +205,28 @@ class _Stage:
     spread: NDArray[np.float64]
 
     def on(self, size_gb: float, split_mb: float, partitions: int) -> _Load:
-        """What the stage has to do on another size of input, cut otherwise."""
-        load, larger = self.load, (size_gb / self.size_gb) ** self.growth
+        """Return the stage's load on another size of input, cut into tasks in another way."""
+        load, larger = self.load, (size_gb / self.run.size_gb) ** self.growth
         num_tasks = load.num_tasks
         if not load.reads_shuffle:
-            # What a task reads is less than its split: unused columns and row groups are skipped.
-            # The last split is half full on average.
-            several = num_tasks > 1 and math.isfinite(self.split_mb)
-            table_mb = (num_tasks - 0.5) * self.split_mb if several else num_tasks * load.input_mb
+            # A task reads less than its split, since unused columns and row groups are skipped. The last split is
+            # half full on average.
+            several = num_tasks > 1 and math.isfinite(self.run.split_mb)
+            table_mb = (num_tasks - 0.5) * self.run.split_mb if several else num_tasks * load.input_mb
             num_tasks = max(1, math.ceil(table_mb * larger / split_mb))
-        elif num_tasks == self.partitions:
+        elif num_tasks == self.run.shuffle_partitions:
             num_tasks = partitions
         share = larger * load.num_tasks / num_tasks
         return _Load(num_tasks, load.input_mb * share, load.shuffle_mb * share, load.reads_shuffle)
 
     def rest_ms(self, model: SparkModel, load: _Load, levels: Iterable[int]) -> NDArray[np.float64]:
-        """Mean duration of later tasks at each level, float64 [num_levels], ms."""
+        """Return the mean duration of later tasks at each level, float64 [num_levels], ms."""
         held = np.array(list(levels), dtype=float)
         task_ms = model.task_ms(load.input_mb, load.shuffle_mb, load.reads_shuffle, held, self.rate)
         return np.asarray(task_ms.clip(min=_SHORTEST_MS) * np.interp(held, self.levels, self.factors))
 
     def tables(self, model: SparkModel, load: _Load, levels: Sequence[int]) -> _Tables:
-        """Durations by level for each wave, whole ms."""
+        """Return durations by level for each wave, whole ms."""
         means = dict(zip(levels, self.rest_ms(model, load, levels).tolist(), strict=True))
         fresh = {level: [float(round(mean + self.fresh_ms))] for level, mean in means.items()}
         first = {level: [float(round(mean + self.first_ms))] for level, mean in means.items()}
@@ -204,24 +234,24 @@ class _Stage:
         return fresh, first, rest
 
 
-def _stages(model: SparkModel, samples: Sequence[Sample]) -> list[_Stage]:
-    """What the samples tell of each stage."""
-    tasks = matched_tasks(samples)
-    tasks["duration_ms"] /= tasks["level"].map(dict(model.contention)).fillna(1.0)
-    measured, spreads = stage_measurements(tasks), _spreads(tasks)
+def _stages(model: SparkModel, runs: QueryRuns) -> list[_Stage]:
+    """Estimate the differences of each stage from the model."""
+    slower = runs.tasks["level"].map(dict(model.contention)).fillna(1.0)
+    tasks = runs.tasks.assign(duration_ms=runs.tasks["duration_ms"] / slower)
+    measured, spreads = stage_means(tasks), _spreads(tasks)
     table = {str(name): column.to_numpy() for name, column in measured.items()}
     found = []
-    for place in range(len(samples[0].run.stages)):
+    for place in range(len(runs.runs[0].stages)):
         here = table["stage"] == place
         if not here.any():
-            raise WorkloadError(f"{samples[0].run.name}: no task of stage {place} ended")
+            raise WorkloadError(f"{runs.runs[0].name}: no task of stage {place} ended")
         rows = {name: column[here] for name, column in table.items()}
-        found.append(_stage(model, rows, samples, spreads.get(place, np.ones(1))))
+        found.append(_stage(model, rows, runs, spreads.get(place, np.ones(1))))
     return found
 
 
-def _stage(model: SparkModel, rows: _Rows, samples: Sequence[Sample], spread: NDArray[np.float64]) -> _Stage:
-    """One stage, from its measurements."""
+def _stage(model: SparkModel, rows: _Rows, runs: QueryRuns, spread: NDArray[np.float64]) -> _Stage:
+    """Estimate one stage from its means."""
     task = rows["input_mb"], rows["shuffle_mb"], rows["reads_shuffle"], rows["level"]
     idle, typical = (model.task_ms(*task, rate).clip(min=_SHORTEST_MS) for rate in (0.0, 1.0))
     known = ~np.isnan(rows["rest"])
@@ -229,7 +259,7 @@ def _stage(model: SparkModel, rows: _Rows, samples: Sequence[Sample], spread: ND
     of_fresh = rows["fresh"] * typical / (typical + model.fresh_ms)
     rest = np.where(known, rows["rest"], np.where(np.isnan(of_first), of_fresh, of_first))
     sure = known if known.any() else ~np.isnan(rest)
-    # A ridge: the rate is 1 where the bytes take no longer than stages differ anyway.
+    # A ridge: the rate is 1 if the bytes take less time than the stages' scatter.
     of_bytes, scatter = typical - idle, _SCATTER * idle
     above_typical = of_bytes * (rest - typical) / (of_bytes**2 + scatter**2)
     rate = max(0.0, 1.0 + _mean(above_typical[sure], 0.0))
@@ -237,7 +267,6 @@ def _stage(model: SparkModel, rows: _Rows, samples: Sequence[Sample], spread: ND
     levels, level = np.unique(rows["level"][sure], return_inverse=True)
     first_ms = _mean((rows["first"] - rest).clip(min=0.0), model.first_ms)
     largest = rows["size_gb"].argmax()
-    sample = samples[rows["sample"][largest]]
     return _Stage(
         load=_Load(
             num_tasks=int(rows["num_tasks"][largest]),
@@ -245,9 +274,7 @@ def _stage(model: SparkModel, rows: _Rows, samples: Sequence[Sample], spread: ND
             shuffle_mb=float(rows["shuffle_mb"][largest]),
             reads_shuffle=bool(rows["reads_shuffle"][largest]),
         ),
-        size_gb=sample.size_gb,
-        split_mb=sample.split_mb,
-        partitions=sample.shuffle_partitions,
+        run=runs.runs[rows["run"][largest]],
         growth=_growth(rows),
         rate=rate,
         levels=levels.astype(float),
@@ -264,7 +291,7 @@ def _mean(measured: NDArray[np.float64], default: float) -> float:
 
 
 def _growth(rows: _Rows) -> float:
-    """The exponent with which a stage's bytes grow with the size of the input."""
+    """Return the exponent with which a stage's bytes grow with the size of the input."""
     read_mb = rows["num_tasks"] * (rows["input_mb"] + rows["shuffle_mb"])
     if not (read_mb > 0).all():
         return 0.0
@@ -276,16 +303,16 @@ def _growth(rows: _Rows) -> float:
 
 
 def _spreads(tasks: pd.DataFrame) -> dict[int, NDArray[np.float64]]:
-    """Of each stage with later tasks the quantiles of their durations over the mean."""
+    """Return quantiles of durations over their mean, for each stage with later tasks."""
     rest = tasks[tasks["wave"] == Wave.REST]
-    mean = rest.groupby(["sample", "stage", "level"])["duration_ms"].transform("mean")
+    mean = rest.groupby(["run", "stage", "level"])["duration_ms"].transform("mean")
     relative = (rest["duration_ms"] / mean.clip(lower=1.0)).to_numpy()
     stage = rest["stage"].to_numpy()
     return {place: _quantiles(relative[stage == place]) for place in np.unique(stage).tolist()}
 
 
 def _quantiles(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """A few values of mean 1 that are spread as these are."""
+    """Return a few values of mean 1 with the distribution of these."""
     count = min(_NUM_QUANTILES, len(values))
     quantiles = np.quantile(values, (np.arange(count) + 0.5) / count)
     mean = float(quantiles.mean())

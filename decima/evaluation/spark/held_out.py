@@ -14,11 +14,9 @@ from simulator.cluster.config import ClusterConfig
 from simulator.cluster.episode import run_episode
 from workloads.arrivals import JobSequence
 from workloads.job import Wave
-from workloads.spark.application import SparkQuery
-from workloads.spark.importing import SparkImport, runs_by_query
-from workloads.spark.measurements import Sample
-from workloads.spark.profile import on_warm_executors
-from workloads.spark.scaling import modelled_profile
+from workloads.spark.importing import SparkImport
+from workloads.spark.query import QueryRuns, SparkQuery
+from workloads.spark.scaling import modelled_profile, on_warm_executors
 
 __all__ = ["HeldOut", "predict_held_out"]
 
@@ -68,18 +66,16 @@ def predict_held_out(
     """
     alone = {id(run) for app in imported.applications for run in _alone(app.queries)}
     pairs = [
-        (name, run, [other for other in runs if other is not run])
-        for name, runs in runs_by_query(imported.applications).items()
-        for run in runs
-        if run.complete and len(runs) > 1 and id(run) in alone
+        (name, run, QueryRuns(tuple(other for other in group.runs if other is not run)))
+        for name, group in imported.queries.items()
+        for run in group.runs
+        if run.complete and len(group.runs) > 1 and id(run) in alone
     ]
     rows = []
     for done, (name, run, others) in enumerate(pairs):
         tell(done, len(pairs))
         executors = int(run.tasks["level"].max())
-        profile = modelled_profile(
-            imported.model, [Sample(other) for other in others], levels=[executors], name=name
-        )
+        profile = modelled_profile(imported.model, others, levels=[executors], name=name)
         if (run.tasks["wave"] != Wave.FRESH).all():
             profile = on_warm_executors(profile)
             cluster = ClusterConfig(executors, moving_delay_ms=0.0, warmup_delay_ms=0.0)
@@ -90,7 +86,7 @@ def predict_held_out(
             for seed in range(num_seeds)
         ]
         slower = imported.model.contention.get(executors, 1.0)
-        driver_ms = np.mean([each.planning_ms + each.driver_lag_ms + each.result_ms for each in others])
+        driver_ms = np.mean([each.planning_ms + each.driver_lag_ms + each.result_ms for each in others.runs])
         times = (run.wall_ms, float(np.mean(predicted)) * slower, float(driver_ms))
         rows.append((name, run.application_id, executors, *times))
     columns = ["query", "application", "executors", "measured_ms", "predicted_ms", "driver_ms"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -13,13 +13,12 @@ from numpy.typing import NDArray
 from decima.evaluation.conditions import CompareError
 from simulator.cluster.alone import known_profile
 from simulator.cluster.config import ClusterConfig
-from workloads.job import JobProfile, StageProfile, TaskDurations, Wave
+from workloads.job import JobProfile
 from workloads.sources.tpch_published import LEVELS
-from workloads.spark.application import SparkApplication, SparkQuery
-from workloads.spark.importing import SparkImport, median_startup_ms, runs_by_query
-from workloads.spark.measurements import Sample
-from workloads.spark.profile import match_stages, on_warm_executors
-from workloads.spark.scaling import modelled_profile
+from workloads.spark.eventlog import SparkApplication
+from workloads.spark.importing import SparkImport, median_startup_ms
+from workloads.spark.query import QueryRuns, SparkQuery
+from workloads.spark.scaling import modelled_profile, on_warm_executors
 
 __all__ = ["LoggedJobs", "cluster_of_logs", "logged_jobs", "sharing_clusters"]
 
@@ -88,9 +87,8 @@ def logged_jobs(
     Raises:
         CompareError: the logs of a cluster tell of no executor.
     """
-    found = runs_by_query(imported.applications)
-    known = {id(run): (name, group[0]) for name, group in found.items() for run in group}
-    means = dict(zip(found, imported.workload.profiles, strict=True))
+    name_of = {id(run): name for name, group in imported.queries.items() for run in group.runs}
+    means = dict(zip(imported.queries, imported.workload.profiles, strict=True))
     jobs = []
     for applications in sharing_clusters(imported.applications):
         runs = sorted((run for app in applications for run in app.queries), key=lambda run: run.submitted_ms)
@@ -99,30 +97,25 @@ def logged_jobs(
         cluster = cluster_of_logs(applications, executors, moving_delay_ms)
         # All slots of one application have the same level, whichever of its jobs uses them.
         levels = () if len(applications) == 1 else LEVELS
+        # Contention stays in the durations, as they are simulated on the same cluster.
+        model = replace(imported.model, contention={})
+        names = tuple(name_of[id(run)] for run in runs)
         profiles = []
-        for run in runs:
-            name, first = known[id(run)]
-            # Contention stays in the durations, as they are simulated on the same cluster.
-            model = replace(imported.model, contention={})
-            profile = modelled_profile(model, [Sample(run)], levels=levels, name=name)
-            profile = _with_means(profile, known_profile(means[name], cluster), match_stages(first, run))
+        for name, run in zip(names, runs, strict=True):
+            profile = modelled_profile(model, QueryRuns((run,)), levels=levels, name=name)
+            profile = _with_means(profile, known_profile(means[name], cluster))
             profiles.append(on_warm_executors(profile) if cluster.moving_delay_ms == 0 else profile)
-        names = tuple(known[id(run)][0] for run in runs)
         jobs.append(LoggedJobs(tuple(applications), cluster, tuple(runs), names, tuple(profiles)))
     return jobs
 
 
-def _with_means(profile: JobProfile, known: JobProfile, places: Mapping[int, int]) -> JobProfile:
-    """Return the job with the mean durations of another profile; ``places`` maps its stages to the other's."""
-
-    def with_mean(place: int, stage: StageProfile) -> StageProfile:
-        mean_ms = known.stages[places[place]].durations.mean_ms
-        tables = (
-            {level: values.tolist() for level, values in stage.durations.table(wave).items()} for wave in Wave
-        )
-        return replace(stage, durations=TaskDurations.from_tables(*tables, mean_ms=mean_ms))
-
-    return replace(profile, stages=tuple(with_mean(*each) for each in enumerate(profile.stages)))
+def _with_means(profile: JobProfile, known: JobProfile) -> JobProfile:
+    """Return the job with the mean durations of another profile of its query."""
+    stages = tuple(
+        replace(stage, durations=replace(stage.durations, mean_ms=other.durations.mean_ms))
+        for stage, other in zip(profile.stages, known.stages, strict=True)
+    )
+    return replace(profile, stages=stages)
 
 
 def sharing_clusters(applications: Sequence[SparkApplication]) -> list[list[SparkApplication]]:

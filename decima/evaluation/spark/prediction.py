@@ -17,9 +17,9 @@ from simulator.cluster.config import ClusterConfig, ExecutorClass, Semantics
 from simulator.cluster.episode import run_episode
 from workloads.arrivals import JobSequence
 from workloads.job import JobProfile, TaskDurations, Wave
-from workloads.spark.application import SparkQuery
-from workloads.spark.profile import to_profile
+from workloads.spark.query import SparkQuery, matched
 from workloads.spark.replay import in_submission_order, replay_profile, with_driver
+from workloads.spark.scaling import to_profile
 
 __all__ = ["Effects", "Source", "predict_mixture", "predict_run", "replay", "replay_mixture"]
 
@@ -167,17 +167,19 @@ def _registration_ms(runs: Iterable[Run]) -> float:
 def _profile(source: Source, effects: Effects, planning_ms: Sequence[float] | None = None) -> JobProfile:
     """Build the profile of a query from runs; the driver's planning is that of the runs if it is not given."""
     measured, other = 1, 1 if not effects.parallelism else 2
-    queries = [
-        *(_on_level(run.query, measured) for run in source.same),
-        # They show which barriers between jobs are accidental.
-        *(_on_level(run.query, other) for run in source.others),
-    ]
-    profile = _at_level(to_profile(queries), measured)
+    runs = matched(
+        [
+            *(_on_level(run.query, measured) for run in source.same),
+            # They show which barriers between jobs are accidental.
+            *(_on_level(run.query, other) for run in source.others),
+        ]
+    )
+    profile = _at_level(to_profile(runs), measured)
     if not effects.waves:
         profile = _without_waves(profile)
     if not effects.driver:
-        return in_submission_order(profile, queries[0])
-    return with_driver(profile, queries[: len(source.same)], planning_ms)
+        return in_submission_order(profile, runs.runs[0])
+    return with_driver(profile, runs.runs[: len(source.same)], planning_ms)
 
 
 def _on_level(query: SparkQuery, level: int) -> SparkQuery:

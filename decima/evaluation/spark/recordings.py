@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from workloads.job import WorkloadError
 from workloads.reading import read_bytes
-from workloads.spark.application import SparkApplication, SparkQuery
-from workloads.spark.eventlog import read_event_log
+from workloads.spark.eventlog import SparkApplication, read_event_log
+from workloads.spark.query import SparkQuery
 
 __all__ = ["Mixture", "QueryKey", "Recordings", "Run", "load_recordings"]
 

@@ -34,8 +34,8 @@ from simulator.cluster.episode import run_episode
 from workloads.arrivals import JobSequence, RandomStream, random_stream, trace_arrivals
 from workloads.scaling import scaled
 from workloads.sources.workload_file import Workload
-from workloads.spark.application import SparkQuery
 from workloads.spark.importing import SparkImport
+from workloads.spark.query import SparkQuery
 
 __all__ = ["SCHEDULERS", "Range", "WhatIf", "simulate_what_if"]
 

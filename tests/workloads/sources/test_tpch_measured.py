@@ -19,7 +19,7 @@ from workloads.sources.tpch_build import (
     _megabytes,
     _parser,
     _provenance,
-    _sample,
+    _run,
     build,
     main,
     read_recordings,
@@ -204,15 +204,15 @@ def test_a_recording_tells_its_query_or_that_of_its_only_run(few_recordings):
     listed = application.recording
     flat = {"query": 5, "sf": 1.0, "layout": "12m/16"}
     for recording, expected in ((listed, int(listed["runs"][0]["query"])), (flat, 5)):
-        query, sample = _sample(replace(application, recording=recording))
+        query, run = _run(replace(application, recording=recording))
         assert query == expected
-        assert (sample.size_gb, sample.shuffle_partitions) == (1.0, 16)
-        assert sample.split_mb == pytest.approx(12 * 1.048576)
+        assert (run.size_gb, run.shuffle_partitions) == (1.0, 16)
+        assert run.split_mb == pytest.approx(12 * 1.048576)
     for wrong in ({}, {"runs": []}, {**flat, "layout": "12m"}, {**flat, "sf": None}, {**flat, "query": "q5"}):
         with pytest.raises(WorkloadError, match="not a recording of one TPC-H query"):
-            _sample(replace(application, recording=wrong))
+            _run(replace(application, recording=wrong))
     with pytest.raises(WorkloadError, match="not a recording of one TPC-H query"):
-        _sample(replace(application, queries=application.queries * 2))
+        _run(replace(application, queries=application.queries * 2))
 
 
 def test_runs_with_more_executors_tell_of_inflation_only(few_recordings):

@@ -8,9 +8,9 @@ import numpy as np
 import pandas as pd
 
 from workloads.job import Wave
-from workloads.spark.application import TASK_COLUMNS, SparkQuery, SparkStage
-from workloads.spark.dag import StageDag
 from workloads.spark.model import SparkModel
+from workloads.spark.query import TASK_COLUMNS, SparkQuery, StageDag
+from workloads.spark.reader import SparkStage
 
 #: A model of round numbers, unlike the default one.
 MODEL = SparkModel(

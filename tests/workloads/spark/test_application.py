@@ -11,12 +11,13 @@ import pytest
 from tests.workloads.spark.logs import LogBuilder, small_log, stage_info
 from tests.workloads.spark.runs import Stage, measured_run
 from workloads.job import Wave
-from workloads.spark import application, dag, importing, logfile, measurements, model
-from workloads.spark.application import LogReport, SparkExecutor, SparkQuery, SparkStage
-from workloads.spark.eventlog import read_event_log
+from workloads.spark import eventlog, importing, logfile, model, query, reader
+from workloads.spark.eventlog import LogReport, SparkApplication, read_event_log
+from workloads.spark.query import TASK_COLUMNS, SparkQuery
+from workloads.spark.reader import SparkExecutor, SparkStage
 
 
-def query(**changes: float) -> SparkQuery:
+def a_query(**changes: float) -> SparkQuery:
     """Stages 0 -> 1 and 2 -> 3; the first job is submitted at 1000, the last ends at 5000."""
     stages = [Stage(1), Stage(1, parents=(0,)), Stage(1), Stage(1, parents=(1, 2))]
     run = measured_run(stages, [(place, Wave.REST, 1, 10.0, 0.0, 0.0) for place in range(4)])
@@ -32,26 +33,26 @@ def query(**changes: float) -> SparkQuery:
 
 
 def test_times_of_a_query():
-    run = query()
+    run = a_query()
     assert (run.wall_ms, run.span_ms, run.planning_ms, run.result_ms) == (4900.0, 4000.0, 600.0, 300.0)
     assert run.ended_ms == 5300.0
     assert run.edges.tolist() == [[0, 1], [1, 3], [2, 3]]
 
 
 def test_times_of_a_query_that_did_not_end():
-    run = query(end_ms=math.nan, last_job_end_ms=math.nan)
+    run = a_query(end_ms=math.nan, last_job_end_ms=math.nan)
     assert run.ended_ms == 1980.0
     assert run.result_ms == 0.0
     assert math.isnan(run.wall_ms)
 
 
 def test_times_are_not_negative():
-    early = query(start_ms=1001.0, end_ms=4999.0)
+    early = a_query(start_ms=1001.0, end_ms=4999.0)
     assert (early.planning_ms, early.result_ms) == (0.0, 0.0)
 
 
 def test_lags_of_the_driver():
-    run = query()
+    run = a_query()
     assert run.submission_lag_ms.tolist() == [5.0, 30.0, 0.0, 60.0]
     assert run.driver_lag_ms == 5 + 30 + 60
     late = dataclasses.replace(run, submitted_ms=2000.0)
@@ -60,7 +61,7 @@ def test_lags_of_the_driver():
 
 
 def test_lags_that_the_log_does_not_tell_do_not_count():
-    run = query()
+    run = a_query()
     first = dataclasses.replace(run.stages[0], submitted_ms=math.nan)
     assert dataclasses.replace(run, stages=(first, *run.stages[1:])).driver_lag_ms == 30 + 60
     unknown = tuple(dataclasses.replace(stage, submitted_ms=math.nan) for stage in run.stages)
@@ -68,7 +69,7 @@ def test_lags_that_the_log_does_not_tell_do_not_count():
 
 
 def test_how_long_an_executor_took_to_start():
-    executor = SparkExecutor("0", 1, 1000.0, 3500.0, math.nan, False)
+    executor = SparkExecutor("0", requested_ms=1000.0, registered_ms=3500.0)
     assert (executor.startup_ms, executor.host) == (2500.0, "")
 
 
@@ -91,8 +92,8 @@ def test_a_report_names_the_most_frequent_kinds_of_ignored_events():
 @pytest.mark.parametrize(
     "kind",
     [
-        application.SparkExecutor, application.SparkStage, application.SparkQuery, application.LogReport,
-        application.SparkApplication, dag.StageDag, logfile.EventLog, importing.SparkImport, measurements.Sample,
+        reader.SparkExecutor, reader.SparkStage, reader.Job, reader.Execution, query.SparkQuery, query.StageDag,
+        query.QueryRuns, eventlog.LogReport, eventlog.SparkApplication, logfile.EventLog, importing.SparkImport,
         model.SparkModel,
     ],
 )  # fmt: skip
@@ -102,14 +103,15 @@ def test_what_was_read_does_not_change(kind):
     with pytest.raises(dataclasses.FrozenInstanceError):
         record.name = "x"
     holds_arrays = kind not in (
-        application.SparkExecutor, application.SparkStage, application.LogReport, logfile.EventLog, model.SparkModel,
+        reader.SparkExecutor, reader.SparkStage, reader.Job, reader.Execution, eventlog.LogReport, logfile.EventLog,
+        model.SparkModel,
     )  # fmt: skip
     assert (kind.__eq__ is object.__eq__) == holds_arrays
 
 
 @pytest.fixture
 def read(tmp_path):
-    def read_log(log: LogBuilder, *, partial: bool = False) -> application.SparkApplication:
+    def read_log(log: LogBuilder, *, partial: bool = False) -> SparkApplication:
         [found] = read_event_log(log.write(tmp_path / "log"), partial=partial)
         return found
 
@@ -237,5 +239,5 @@ def test_tasks_are_in_order_of_launch_then_stage_then_partition(read):
         log.task(stage, task, "0", start, 2100)
     [found] = read(log.complete(0, 2100).complete(1, 2100).job_end(0, 2100).end()).queries
     assert found.tasks[["stage", "partition"]].to_numpy().tolist() == [[0, 1], [1, 0], [1, 1], [0, 0]]
-    assert list(found.tasks.columns) == list(application.TASK_COLUMNS)
+    assert list(found.tasks.columns) == list(TASK_COLUMNS)
     assert found.tasks.index.tolist() == [0, 1, 2, 3]

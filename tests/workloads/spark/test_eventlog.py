@@ -7,8 +7,8 @@ import pytest
 
 from tests.workloads.spark.logs import LogBuilder, small_log, stage_info
 from workloads.job import Wave
-from workloads.spark.application import SparkApplication, SparkQuery
-from workloads.spark.eventlog import read_event_log
+from workloads.spark.eventlog import SparkApplication, read_event_log
+from workloads.spark.query import SparkQuery
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,8 +12,8 @@ from tests.workloads.spark.runs import MODEL, Stage, measured_run
 from workloads.job import Wave, WorkloadError
 from workloads.spark import model as spark_model
 from workloads.spark import scaling
-from workloads.spark.measurements import Sample, matched_tasks, stage_measurements
-from workloads.spark.model import SparkModel, fit
+from workloads.spark.model import SparkModel, fit, stage_means
+from workloads.spark.query import SparkQuery, matched
 from workloads.spark.scaling import modelled_profile, scaled_profile
 
 FRESH, FIRST, REST = Wave
@@ -23,7 +24,7 @@ def stage_of(
     *rows: tuple[Wave, int, float, float], reads: bool = False, **of_sample: float
 ) -> scaling._Stage:
     """The measured stage of some tasks: wave, level, duration (ms), MB that it reads."""
-    return stages_of(Sample(run_of(*rows, reads=reads), **of_sample), reads=reads)
+    return stages_of(replace(run_of(*rows, reads=reads), **of_sample), reads=reads)
 
 
 def run_of(*rows: tuple[Wave, int, float, float], reads: bool, num_tasks: int = 4):
@@ -35,8 +36,8 @@ def run_of(*rows: tuple[Wave, int, float, float], reads: bool, num_tasks: int = 
     return measured_run([Stage(1), Stage(num_tasks, parents=(0,))], [scan, *tasks])
 
 
-def stages_of(*samples: Sample, reads: bool = False) -> scaling._Stage:
-    return scaling._stages(MODEL, samples)[-1 if reads else 0]
+def stages_of(*runs: SparkQuery, reads: bool = False) -> scaling._Stage:
+    return scaling._stages(MODEL, matched(runs, same_tasks=False))[-1 if reads else 0]
 
 
 # How a stage differs from the model.
@@ -61,7 +62,7 @@ def test_a_stage_that_reads_nothing_is_a_typical_one():
 def test_the_factors_of_a_level_are_averaged_as_logarithms():
     run = run_of((REST, 1, 40.0, 0.0), (REST, 3, 90.0, 0.0), reads=False)
     again = run_of((REST, 1, 160.0, 0.0), reads=False)
-    stage = stages_of(Sample(run), Sample(again))
+    stage = stages_of(run, again)
     assert stage.levels.tolist() == [1.0, 3.0]
     assert stage.factors.tolist() == pytest.approx([2.0, 90 / 40])
 
@@ -96,10 +97,10 @@ def test_surpluses_are_the_stages_own():
 
 def test_a_task_of_no_time_is_as_short_as_the_clock_can_tell():
     nothing = SparkModel(**{parameter.name: 0.0 for parameter in MODEL.parameters()})
-    [stage] = scaling._stages(nothing, [Sample(run_of((REST, 1, 0.0, 0.0), reads=False))])
+    [stage] = scaling._stages(nothing, matched([run_of((REST, 1, 0.0, 0.0), reads=False)]))
     assert stage.factors.tolist() == pytest.approx([0.01])
     assert stage.rest_ms(nothing, stage.load, [1]).tolist() == pytest.approx([0.01])
-    [stage] = scaling._stages(nothing, [Sample(run_of((REST, 1, 7.0, 0.0), reads=False))])
+    [stage] = scaling._stages(nothing, matched([run_of((REST, 1, 7.0, 0.0), reads=False)]))
     assert stage.rest_ms(nothing, stage.load, [1, 9]).tolist() == pytest.approx([7.0, 7.0])
 
 
@@ -108,10 +109,10 @@ def test_the_load_is_that_of_the_largest_sample():
         run_of((REST, 1, 50.0, 2.0), reads=True),
         run_of((REST, 1, 90.0, 8.0), reads=True, num_tasks=3),
     )
-    samples = [Sample(large, 4.0, 20.0, 32), Sample(small, 1.0, 10.0, 16)]
-    stage = stages_of(*samples, reads=True)
+    runs = [replace(large, size_gb=4.0), replace(small, size_gb=1.0)]
+    stage = stages_of(*runs, reads=True)
     assert stage.load == scaling._Load(3, 0.0, 8.0, True)
-    assert (stage.size_gb, stage.split_mb, stage.partitions) == (4.0, 20.0, 32)
+    assert stage.run is runs[0]
     assert stage.growth == pytest.approx(math.log(3 * 8 / (4 * 2), 4))
 
 
@@ -124,22 +125,23 @@ def test_tables_of_next_to_nothing_do_not_grow(mb, reads, growth):
 
 @pytest.mark.parametrize(("larger", "growth"), [(4.0, 1.0), (2.0, 0.5), (9.0, 1.0), (0.5, 0.0)])
 def test_growth_is_between_0_and_1(larger, growth):
-    samples = [
-        Sample(run_of((REST, 1, 50.0, mb), reads=True), size) for mb, size in ((1.0, 1.0), (larger, 4.0))
+    runs = [
+        replace(run_of((REST, 1, 50.0, mb), reads=True), size_gb=size)
+        for mb, size in ((1.0, 1.0), (larger, 4.0))
     ]
-    assert stages_of(*samples, reads=True).growth == pytest.approx(growth)
+    assert stages_of(*runs, reads=True).growth == pytest.approx(growth)
 
 
 def test_a_stage_of_which_no_task_ended():
     run = measured_run([Stage(1), Stage(1, parents=(0,))], [(0, REST, 1, 10.0, 0.0, 0.0)])
     with pytest.raises(WorkloadError, match="q: no task of stage 1 ended"):
-        scaling._stages(MODEL, [Sample(run)])
+        scaling._stages(MODEL, matched([run]))
 
 
 def test_contention_of_a_level_is_taken_out_of_what_stages_tell():
     [stage] = scaling._stages(
         SparkModel(scan_overhead_ms=40, contention={2: 4.0}),
-        [Sample(run_of((REST, 2, 160.0, 0.0), (REST, 1, 40.0, 0.0), reads=False))],
+        matched([run_of((REST, 2, 160.0, 0.0), (REST, 1, 40.0, 0.0), reads=False)]),
     )
     assert stage.factors.tolist() == pytest.approx([1.0, 1.0])
 
@@ -150,10 +152,9 @@ def test_contention_of_a_level_is_taken_out_of_what_stages_tell():
 def measured(num_tasks: int, mb: float, reads: bool = False, **changes: float) -> scaling._Stage:
     load = scaling._Load(num_tasks, 0.0 if reads else mb, mb if reads else 0.0, reads)
     ones = np.ones(1)
-    values = {"size_gb": 2.0, "split_mb": math.nan, "partitions": 0, "growth": 1.0, "rate": 1.0}
-    return scaling._Stage(
-        load, **(values | changes), levels=ones, factors=ones, first_ms=5.0, fresh_ms=9.0, spread=ones
-    )  # type: ignore[arg-type]
+    growth = changes.pop("growth", 1.0)
+    run = replace(run_of(reads=False), **({"size_gb": 2.0} | changes))
+    return scaling._Stage(load, run, growth, 1.0, ones, ones, first_ms=5.0, fresh_ms=9.0, spread=ones)
 
 
 @pytest.mark.parametrize(
@@ -176,14 +177,14 @@ def test_a_scan_has_as_many_tasks_as_its_table_has_splits(stage, on, num_tasks, 
 
 
 def test_a_stage_that_reads_shuffles_has_as_many_tasks_as_partitions():
-    load = measured(16, 3.0, reads=True, partitions=16).on(4.0, 10.0, 8)
+    load = measured(16, 3.0, reads=True, shuffle_partitions=16).on(4.0, 10.0, 8)
     assert (load.num_tasks, load.input_mb, load.shuffle_mb, load.reads_shuffle) == (8, 0.0, 12.0, True)
-    assert measured(2, 3.0, reads=True, partitions=16).on(4.0, 10.0, 8).num_tasks == 2
+    assert measured(2, 3.0, reads=True, shuffle_partitions=16).on(4.0, 10.0, 8).num_tasks == 2
 
 
 def test_tables_of_durations_are_whole_and_spread():
     stage = scaling._Stage(
-        load=scaling._Load(2, 0.0, 1.0, True), size_gb=1.0, split_mb=1.0, partitions=0, growth=1.0, rate=2.0,
+        load=scaling._Load(2, 0.0, 1.0, True), run=run_of(reads=False), growth=1.0, rate=2.0,
         levels=np.array([1.0, 5.0]), factors=np.array([1.0, 2.0]), first_ms=5.4, fresh_ms=9.4,
         spread=np.array([0.5, 1.5]),
     )  # fmt: skip
@@ -223,7 +224,7 @@ def test_the_spread_is_relative_to_the_level():
 def test_the_known_mean_counts_first_tasks_of_ten_executors():
     def mean_ms(num_tasks: int) -> float:
         run = run_of((REST, 1, 40.0, 0.0), reads=False, num_tasks=num_tasks)
-        [stage] = scaled_profile(MODEL, [Sample(run)], size_gb=1, split_mb=1, shuffle_partitions=1).stages
+        [stage] = scaled_profile(MODEL, matched([run]), size_gb=1, split_mb=1, shuffle_partitions=1).stages
         assert stage.num_tasks == 1  # it reads nothing
         return stage.durations.mean_ms
 
@@ -231,13 +232,13 @@ def test_the_known_mean_counts_first_tasks_of_ten_executors():
     run = run_of((REST, 1, 120.0, 1.0), reads=True, num_tasks=40)
     profile = scaled_profile(
         MODEL,
-        [Sample(run, shuffle_partitions=40)],
+        matched([replace(run, shuffle_partitions=40)]),
         size_gb=1,
         split_mb=1,
         shuffle_partitions=20,
         levels=(7, 3),
     )
-    stage, durations = scaling._stages(MODEL, [Sample(run)])[1], profile.stages[1].durations
+    stage, durations = scaling._stages(MODEL, matched([run]))[1], profile.stages[1].durations
     expected = MODEL.task_ms(0.0, 2.0, True, 10.0, stage.rate) * stage.factors[0] + 100 * 10 / 20
     assert durations.mean_ms == pytest.approx(float(expected), abs=0.051)
     assert durations.levels.tolist() == [3, 7]
@@ -249,7 +250,7 @@ def test_a_modelled_profile_keeps_what_was_measured_and_names():
         [Stage(2, name="scan"), Stage(3, parents=(0,), name="sum")],
         [(0, FRESH, 1, 10.0, 0, 0), (0, REST, 1, 7.0, 0, 0), *[(1, FIRST, 1, 5.0, 0, 1)] * 3],
     )
-    profile = modelled_profile(MODEL, [Sample(run)], levels=(4,), name="mine")
+    profile = modelled_profile(MODEL, matched([run]), levels=(4,), name="mine")
     scan, last = profile.stages
     assert (profile.name, scan.name, last.name, last.num_tasks) == ("mine", "scan", "sum", 3)
     assert scan.durations.table(FRESH)[1].tolist() == [10.0]
@@ -320,7 +321,7 @@ def test_two_measurements_for_each_term_are_needed():
 
 
 def fitted(*queries: list[tuple[int, Wave, int, float, float, float]], stages: list[Stage]) -> SparkModel:
-    return fit([[Sample(measured_run(stages, rows))] for rows in queries])
+    return fit([matched([measured_run(stages, rows)]) for rows in queries])
 
 
 def line(num: int, spread: float = 1.0) -> list[tuple[int, Wave, int, float, float, float]]:
@@ -402,7 +403,7 @@ def test_contention_is_the_median_of_what_scans_lose():
     runs = []
     for at_two in (60.0, 100.0, 900.0):
         tasks = [[(0, REST, level, ms, 1.0, 0.0)] * 3 for level, ms in ((1, 50.0), (2, at_two))]
-        runs.append([Sample(measured_run([Stage(3)], rows)) for rows in tasks])
+        runs.append(matched([measured_run([Stage(3)], rows) for rows in tasks]))
     model = fit(runs, shared_machine=True)
     assert dict(model.contention) == pytest.approx({1: 1.0, 2: 2.0})
     assert model.scan_ms_per_mb == pytest.approx((50.0 - 30.0) / 1.0)
@@ -414,12 +415,12 @@ def test_what_stages_read_and_whether_they_wait_for_shuffles():
     scans = [(0, REST, 2, 50.0, 1.0, 0.0), (0, REST, 2, 70.0, 3.0, 0.0)]
     others = [(1, FIRST, 2, 5.0, 0.0, 0.0), (2, FRESH, 1, 9.0, 0.0, 4.0)]
     run = measured_run([Stage(2), Stage(1, parents=(0,)), Stage(1)], scans + others)
-    tasks = matched_tasks([Sample(run), Sample(run, size_gb=2.0)])
-    assert tasks["sample"].tolist() == [0] * 4 + [1] * 4
+    tasks = matched([run, replace(run, size_gb=2.0)]).tasks
+    assert tasks["run"].tolist() == [0] * 4 + [1] * 4
     assert tasks["reads_shuffle"].tolist()[:4] == [False, False, True, True]
     assert tasks["size_gb"].tolist() == [1.0] * 4 + [2.0] * 4
-    table = stage_measurements(tasks)
-    assert table[["sample", "stage", "level"]].to_numpy().tolist() == [
+    table = stage_means(tasks)
+    assert table[["run", "stage", "level"]].to_numpy().tolist() == [
         [0, 0, 2], [0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 1, 2], [1, 2, 1],
     ]  # fmt: skip
     assert table["num_rest"].tolist()[:3] == [2, 0, 0]
@@ -427,5 +428,5 @@ def test_what_stages_read_and_whether_they_wait_for_shuffles():
     assert table.loc[0, ["rest", "input_mb", "shuffle_mb"]].tolist() == [60.0, 2.0, 0.0]
     assert table.loc[2, ["fresh", "input_mb", "shuffle_mb"]].tolist() == [9.0, 0.0, 4.0]
     assert np.isnan(table.loc[1, "rest"])
-    assert math.isnan(Sample(run).split_mb)
-    assert (Sample(run).size_gb, Sample(run).shuffle_partitions) == (1.0, 0)
+    assert math.isnan(run.split_mb)
+    assert (run.size_gb, run.shuffle_partitions) == (1.0, 0)

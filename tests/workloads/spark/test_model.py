@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.workloads.spark.runs import MODEL, Stage, make_run
 from workloads.job import WorkloadError
 from workloads.spark.eventlog import read_event_log
-from workloads.spark.measurements import Sample, matched_tasks, stage_measurements
-from workloads.spark.model import SparkModel, fit
+from workloads.spark.model import SparkModel, fit, stage_means
+from workloads.spark.query import QueryRuns, matched
 
 #: Queries of a scan and two stages that read shuffles; their stages compute more or less than typical ones.
 QUERIES = [
@@ -21,12 +23,10 @@ QUERIES = [
 ]
 
 
-def sampled(
-    executors: tuple[int, ...], slower: dict[int, float] | None = None, made_by: SparkModel = MODEL
-) -> list[list[Sample]]:
+def sampled(executors: tuple[int, ...], slower: dict[int, float] | None = None) -> list[QueryRuns]:
     slower = slower or {}
     return [
-        [Sample(make_run(made_by, stages, held, slower=slower.get(held, 1.0))) for held in executors]
+        matched([make_run(MODEL, stages, held, slower=slower.get(held, 1.0)) for held in executors])
         for stages in QUERIES
     ]
 
@@ -60,7 +60,7 @@ def test_a_machine_that_is_shared_is_told_from_inflation():
 def test_stages_unlike_the_others_do_not_decide():
     queries = sampled((1, 2))
     strange = make_run(MODEL, [Stage(20, input_mb=3.0), Stage(24, shuffle_mb=1.0, parents=(0,))], slower=20.0)
-    model = fit([*queries, [Sample(strange)]])
+    model = fit([*queries, matched([strange])])
     assert values(model) == pytest.approx(values(MODEL), rel=0.15)
 
 
@@ -69,7 +69,7 @@ def test_what_the_runs_do_not_tell_keeps_its_default():
     model = fit(sampled((2,)))
     assert (model.connection_ms, model.remote_ms_per_mb) == (default.connection_ms, default.remote_ms_per_mb)
     assert model.scan_overhead_ms == pytest.approx(MODEL.scan_overhead_ms, rel=0.01)
-    lonely = fit([[Sample(make_run(MODEL, [Stage(1, input_mb=1.0)]))]], shared_machine=True)
+    lonely = fit([matched([make_run(MODEL, [Stage(1, input_mb=1.0)])])], shared_machine=True)
     assert values(lonely) == values(default)
 
 
@@ -97,9 +97,9 @@ def test_a_model_is_told_in_three_digits():
 
 def test_measurements_of_a_stage():
     runs = [make_run(MODEL, QUERIES[0], 2), make_run(MODEL, QUERIES[0], 4)]
-    tasks = matched_tasks([Sample(run, size_gb=3.0) for run in runs])
+    tasks = matched([replace(run, size_gb=3.0) for run in runs]).tasks
     assert len(tasks) == 2 * 68
-    table = stage_measurements(tasks).set_index(["sample", "stage"])
+    table = stage_means(tasks).set_index(["run", "stage"])
     assert len(table) == 6
     scan = table.loc[(0, 0)]
     assert (scan["num_tasks"], scan["num_rest"], scan["level"], scan["size_gb"]) == (20, 18, 2, 3.0)
@@ -114,10 +114,9 @@ def test_nothing_to_fit():
     with pytest.raises(WorkloadError, match="at least one run"):
         fit([])
     with pytest.raises(WorkloadError, match="at least one run"):
-        fit([[]])
-    other = make_run(MODEL, QUERIES[0][:2])
+        matched([])
     with pytest.raises(WorkloadError, match="another DAG"):
-        fit([[Sample(make_run(MODEL, QUERIES[0])), Sample(other)]])
+        matched([make_run(MODEL, QUERIES[0]), make_run(MODEL, QUERIES[0][:2])])
 
 
 def test_real_recordings(shared):
@@ -126,7 +125,7 @@ def test_real_recordings(shared):
     queries = []
     for query in (3, 7, 9, 10, 18, 21):
         runs = [read_event_log(path)[0].queries[0] for path in sorted(logs.glob(f"q{query:02d}_*"))]
-        queries.append([Sample(run) for run in runs])
+        queries.append(matched(runs))
     model = fit(queries, shared_machine=True)
     assert model.contention[2] == pytest.approx(2.0, rel=0.2)
     assert 15 < model.shuffle_overhead_ms < 40

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from tests.workloads.spark.logs import LogBuilder, stage_info
 from tests.workloads.spark.runs import Stage, measured_run
 from workloads.job import Wave, WorkloadError
-from workloads.spark.application import SparkQuery
 from workloads.spark.eventlog import read_event_log
-from workloads.spark.profile import match_stages, on_warm_executors, same_dag, to_profile
+from workloads.spark.query import SparkQuery, alike, matched
+from workloads.spark.scaling import on_warm_executors, to_profile
 
 
 @pytest.fixture
@@ -38,7 +39,7 @@ def run(tmp_path):
 
 
 def test_durations_by_wave_and_level(run):
-    profile = to_profile([run(), run(duration=80), run(duration=50, executors=2)])
+    profile = to_profile(matched([run(), run(duration=80), run(duration=50, executors=2)]))
     assert profile.name == "q"
     assert [stage.num_tasks for stage in profile.stages] == [1, 2, 1]
     middle = profile.stages[1].durations
@@ -53,25 +54,25 @@ def test_a_barrier_by_chance_is_dropped(run):
     """In one run the second job happened to start after the first had ended."""
     by_chance = run(starts=(2000, 2150, 2400))
     assert by_chance.edges.tolist() == [[0, 1], [1, 2]]
-    assert to_profile([by_chance, run()]).edges.tolist() == [[0, 2], [1, 2]]
-    assert to_profile([run(), by_chance]).edges.tolist() == [[0, 2], [1, 2]]
+    assert matched([by_chance, run()]).edges.tolist() == [[0, 2], [1, 2]]
+    assert matched([run(), by_chance]).edges.tolist() == [[0, 2], [1, 2]]
 
 
 def test_stages_that_were_numbered_otherwise_are_matched(run):
     other = run(tasks=(2, 1, 1), duration=50)
-    profile = to_profile([run(), other])
+    profile = to_profile(matched([run(), other]))
     assert [stage.num_tasks for stage in profile.stages] == [1, 2, 1]
     assert sorted(profile.stages[1].durations.values.tolist()) == [50.0, 50.0, 100.0, 100.0]
 
 
 def test_runs_that_do_not_match(run):
     with pytest.raises(WorkloadError, match="q of app-1 has another DAG than q of app-1"):
-        to_profile([run(), run(tasks=(1, 3, 1))])
+        matched([run(), run(tasks=(1, 3, 1))])
 
 
 def test_no_runs():
     with pytest.raises(WorkloadError, match="at least one run"):
-        to_profile([])
+        matched([])
 
 
 def test_a_stage_of_which_no_task_ended():
@@ -80,9 +81,9 @@ def test_a_stage_of_which_no_task_ended():
     some = [(0, Wave.REST, 1, 10.0, 0.0, 0.0)]
     runs = [measured_run(stages, some), replace(measured_run(stages, some), name="other")]
     with pytest.raises(WorkloadError, match=r"^q: no task of stage 1 ended$"):
-        to_profile(runs)
+        to_profile(matched(runs))
     both = [*some, (1, Wave.FIRST, 2, 5.0, 0.0, 0.0)]
-    profile = to_profile([runs[0], measured_run(stages, both)], name="mine")
+    profile = to_profile(matched([runs[0], measured_run(stages, both)]), name="mine")
     assert profile.name == "mine"
     assert profile.stages[1].durations.table(Wave.FIRST)[2].tolist() == [5.0]
 
@@ -92,7 +93,7 @@ def test_warm_executors():
     rows = [(Wave.FRESH, 1, 900.0), (Wave.FIRST, 1, 90.0), (Wave.REST, 1, 60.0), (Wave.FRESH, 2, 800.0)]
     rows += [(Wave.FRESH, 4, 700.0), (Wave.REST, 4, 50.0), (Wave.FRESH, 8, 600.0), (Wave.FIRST, 8, 80.0)]
     tasks = [(0, wave, level, duration, 0.0, 0.0) for wave, level, duration in rows]
-    cold = to_profile([measured_run([Stage(8, name="scan")], tasks)])
+    cold = to_profile(matched([measured_run([Stage(8, name="scan")], tasks)]))
     [stage] = on_warm_executors(cold).stages
     tables = [stage.durations.table(wave) for wave in Wave]
     found = [{level: each.tolist() for level, each in table.items() if each.size} for table in tables]
@@ -101,23 +102,55 @@ def test_warm_executors():
     assert (stage.name, stage.num_tasks) == ("scan", 8)
 
 
-def test_stages_are_matched_by_operators_tasks_and_edges():
-    def run(*stages: Stage) -> SparkQuery:
-        return measured_run(list(stages), [(place, Wave.REST, 1, 1.0, 0, 0) for place in range(len(stages))])
+def a_run(*stages: Stage) -> SparkQuery:
+    return measured_run(list(stages), [(place, Wave.REST, 1, 1.0, 0, 0) for place in range(len(stages))])
 
-    one = run(Stage(2, name="a"), Stage(3, name="b"), Stage(1, name="c", parents=(0, 1)))
-    other = run(Stage(3, name="b"), Stage(2, name="a"), Stage(1, name="c", parents=(0, 1)))
-    assert match_stages(one, one) == {0: 0, 1: 1, 2: 2}
-    assert match_stages(one, other) == {0: 1, 1: 0, 2: 2}
-    more_tasks = run(Stage(2, name="a"), Stage(4, name="b"), Stage(1, name="c", parents=(0, 1)))
-    assert not same_dag(one, more_tasks)
-    assert match_stages(one, more_tasks, same_tasks=False) == {0: 0, 1: 1, 2: 2}
-    assert same_dag(one, more_tasks, same_tasks=False)
-    for different in (
-        run(Stage(2, name="a"), Stage(3, name="x"), Stage(1, name="c", parents=(0, 1))),
-        run(Stage(2, name="a"), Stage(3, name="b"), Stage(1, name="c", parents=(0,))),
-        run(Stage(2, name="a"), Stage(3, name="b")),
-    ):
-        assert not same_dag(one, different, same_tasks=False)
+
+ONE = a_run(Stage(2, name="a"), Stage(3, name="b"), Stage(1, name="c", parents=(0, 1)))
+
+
+def names(run: SparkQuery) -> list[tuple[str, int]]:
+    return [(stage.name, stage.num_tasks) for stage in run.stages]
+
+
+def test_stages_are_put_into_the_order_of_the_first_run():
+    """With all that names them by place; the first run is as it was."""
+    other = a_run(Stage(3, name="b"), Stage(1, name="d", parents=(0,)), Stage(2, name="a", parents=(1,)))
+    first = a_run(Stage(2, name="a"), Stage(3, name="b"), Stage(1, name="d"))
+    dag = replace(first.dag, **dict.fromkeys(("edges", "shuffle_edges"), np.array([[1, 2], [2, 0]])))
+    runs = matched([replace(first, dag=dag), other]).runs
+    assert runs[0].dag is dag
+    assert names(runs[1]) == names(first)
+    assert [stage.stage_id for stage in runs[1].stages] == list(runs[1].dag.stage_ids) == [2, 0, 1]
+    assert runs[1].tasks["stage"].tolist() == [1, 2, 0]
+    assert runs[1].dag.shuffle_edges.tolist() == runs[1].edges.tolist() == [[1, 2], [2, 0]]
+    assert matched([ONE, ONE]).runs == (ONE, ONE)
+    late = [replace(stage, submitted_ms=10.0 * stage.stage_id) for stage in runs[1].stages]
+    assert replace(runs[1], stages=tuple(late)).driver_lag_ms == (10 - 1) + (20 - 1)
+
+
+def test_reused_and_barrier_edges_are_renumbered():
+    other = a_run(Stage(3, name="b"), Stage(2, name="a"), Stage(1, name="c", parents=(0, 1)))
+    kinds = {"reused_edges": [[1, 2]], "barrier_edges": [[0, 1]]}
+    changes = {name: np.array(edges) for name, edges in kinds.items()}
+    swapped = replace(other, dag=replace(other.dag, **changes))
+    first = replace(ONE, dag=replace(ONE.dag, reused_edges=np.array([[0, 2]])))
+    dag = matched([first, swapped]).runs[1].dag
+    assert (dag.reused_edges.tolist(), dag.barrier_edges.tolist()) == ([[0, 2]], [[1, 0]])
+
+
+def test_runs_are_grouped_by_operators_tasks_and_edges():
+    more_tasks = a_run(Stage(2, name="a"), Stage(4, name="b"), Stage(1, name="c", parents=(0, 1)))
+    different = [
+        a_run(Stage(2, name="a"), Stage(3, name="x"), Stage(1, name="c", parents=(0, 1))),
+        a_run(Stage(2, name="a"), Stage(3, name="b"), Stage(1, name="c", parents=(0,))),
+        a_run(Stage(2, name="a"), Stage(3, name="b")),
+    ]
+    groups = alike([ONE, more_tasks, *different, ONE])
+    assert [len(group.runs) for group in groups] == [2, 1, 1, 1, 1]
+    groups = alike([ONE, more_tasks, *different, ONE], same_tasks=False)
+    assert [len(group.runs) for group in groups] == [3, 1, 1, 1]
+    assert names(groups[0].runs[1]) == [("a", 2), ("b", 4), ("c", 1)]
+    for other in different:
         with pytest.raises(WorkloadError, match="q of app-q has another DAG than q of app-q"):
-            match_stages(one, different)
+            matched([ONE, other], same_tasks=False)

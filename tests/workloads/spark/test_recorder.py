@@ -14,7 +14,7 @@ import pytest
 
 from tests.workloads.spark.logs import small_log
 from workloads.spark.eventlog import read_event_log
-from workloads.spark.profile import to_profile
+from workloads.spark.query import matched
 from workloads.spark.recorder import cluster as spark_cluster
 from workloads.spark.recorder import record as spark_recorder
 from workloads.spark.recorder import submission as spark_submission
@@ -352,6 +352,6 @@ def test_a_query_on_real_spark(tmp_path):
     assert query.name == "q06"
     assert query.wall_ms / 1e3 <= run["wall"]
     assert 100 < application.executors[0].startup_ms < 60_000
-    assert to_profile([query]).edges.tolist() == [[0, 1]]
+    assert matched([query]).edges.tolist() == [[0, 1]]
     again = subprocess.run(command, capture_output=True, text=True, check=False)
     assert again.stdout == "0 to record, 1 done before\n"

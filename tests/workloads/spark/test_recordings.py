@@ -9,9 +9,9 @@ import pandas as pd
 import pytest
 
 from workloads.job import Wave, WorkloadError
-from workloads.spark.application import SparkQuery
 from workloads.spark.eventlog import read_event_log
-from workloads.spark.profile import to_profile
+from workloads.spark.query import SparkQuery, matched
+from workloads.spark.scaling import to_profile
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +95,7 @@ def test_a_recording_cut_off_in_the_middle(shared, tmp_path):
 
 def test_profiles_pool_the_runs(recordings):
     runs = [recordings[f"q11_sf1_n{n}"].queries[0] for n in ("1_r1", "2_r2", "2_r3", "4_r1")]
-    profile = to_profile(runs, name="q11")
+    profile = to_profile(matched(runs), name="q11")
     assert (profile.name, profile.num_stages, profile.num_tasks) == ("q11", 12, 123)
     assert np.array_equal(profile.edges, runs[0].edges)
     scan = profile.stages[0].durations

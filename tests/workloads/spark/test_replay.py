@@ -7,10 +7,10 @@ import pytest
 
 from tests.workloads.spark.recordings import recording
 from workloads.job import Wave
-from workloads.spark.application import SparkQuery
 from workloads.spark.eventlog import read_event_log
-from workloads.spark.profile import to_profile
+from workloads.spark.query import SparkQuery, matched
 from workloads.spark.replay import DRIVER_THREADS, in_submission_order, replay_profile, with_driver
+from workloads.spark.scaling import to_profile
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def test_a_replay_may_begin_after_another_time_of_planning(run):
 
 def test_delays_are_drawn_from_those_of_the_runs(run):
     runs = [run(), run("q01_r2", lag=30)]
-    profile = with_driver(to_profile(runs), runs)
+    profile = with_driver(to_profile(matched(runs)), runs)
     planning, scan, lag, last = profile.stages
     assert planning.durations.values.tolist() == [100.0, 100.0]
     assert sorted(lag.durations.values.tolist()) == [20.0, 30.0]
@@ -58,13 +58,13 @@ def test_delays_are_drawn_from_those_of_the_runs(run):
 
 def test_a_stage_that_never_waited_has_no_delay(run):
     first = run(lag=0)
-    profile = with_driver(to_profile([first]), [first], planning_ms=[7.0])
+    profile = with_driver(to_profile(matched([first])), [first], planning_ms=[7.0])
     assert demands(profile) == [(DRIVER_THREADS, 0.0, 1.0), (4, 1.0, 0.0), (2, 1.0, 0.0)]
     assert profile.stages[0].durations.values.tolist() == [7.0]
 
 
 def test_the_tasks_alone(run):
-    profile = in_submission_order(to_profile([run()]), run())
+    profile = in_submission_order(to_profile(matched([run()])), run())
     assert demands(profile) == [(4, 1.0, 0.0), (2, 1.0, 0.0)]
     assert profile.edges.tolist() == [[0, 1]]
 
@@ -75,7 +75,7 @@ def test_stages_come_in_the_order_of_their_submission(shared):
     run = application.queries[0]
     numbers = [stage.stage_id for stage in run.stages]
     assert numbers != sorted(numbers)
-    profile = in_submission_order(to_profile([run]), run)
+    profile = in_submission_order(to_profile(matched([run])), run)
     by_number = [run.stages[place] for place in np.argsort(numbers)]
     assert [stage.name for stage in profile.stages] == [stage.name for stage in by_number]
     assert [stage.num_tasks for stage in profile.stages] == [stage.num_tasks for stage in by_number]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from tests.workloads.spark.runs import Stage, make_run
-from workloads.job import JobProfile, Wave, WorkloadError
-from workloads.spark.measurements import Sample
+from workloads.job import JobProfile, Wave
 from workloads.spark.model import SparkModel
+from workloads.spark.query import SparkQuery, matched
 from workloads.spark.scaling import modelled_profile, scaled_profile
 
 MODEL = SparkModel(connection_ms=2, remote_ms_per_mb=10, first_ms=100, fresh_ms=1000)
@@ -22,15 +24,16 @@ STAGES = [
 ]
 
 
-def sample(executors: int = 1, stages: list[Stage] = STAGES, size_gb: float = 1.0) -> Sample:
-    return Sample(make_run(MODEL, stages, executors), size_gb, SPLIT_MB, 16)
+def sample(executors: int = 1, stages: list[Stage] = STAGES, size_gb: float = 1.0) -> SparkQuery:
+    run = make_run(MODEL, stages, executors)
+    return replace(run, size_gb=size_gb, split_mb=SPLIT_MB, shuffle_partitions=16)
 
 
-def scaled(size_gb: float, samples: list[Sample] | None = None, **options: int) -> JobProfile:
+def scaled(size_gb: float, runs: list[SparkQuery] | None = None, **options: int) -> JobProfile:
     partitions, split_mb = options.get("partitions", 16), options.get("split_mb", SPLIT_MB)
     return scaled_profile(
         MODEL,
-        samples or [sample()],
+        matched(runs or [sample()], same_tasks=False),
         size_gb=size_gb,
         split_mb=split_mb,
         shuffle_partitions=partitions,
@@ -49,7 +52,7 @@ def rest_ms(profile: JobProfile, stage: int, level: int) -> float:
 
 def test_measured_levels_are_kept_and_others_added():
     one, four = make_run(MODEL, STAGES, 1), make_run(MODEL, STAGES, 4)
-    profile = modelled_profile(MODEL, [Sample(one), Sample(four)], levels=(2, 8))
+    profile = modelled_profile(MODEL, matched([one, four]), levels=(2, 8))
     shuffle = profile.stages[2].durations
     assert shuffle.levels.tolist() == [1, 2, 4, 8]
     measured = one.tasks[(one.tasks["stage"] == 2) & (one.tasks["wave"] == Wave.REST)]["duration_ms"]
@@ -62,14 +65,14 @@ def test_measured_levels_are_kept_and_others_added():
 
 
 def test_the_mean_is_left_to_the_cluster():
-    profile = modelled_profile(MODEL, [Sample(make_run(MODEL, STAGES, 2))])
+    profile = modelled_profile(MODEL, matched([make_run(MODEL, STAGES, 2)]))
     assert not any(stage.durations.mean_is_known for stage in profile.stages)
 
 
 def test_levels_between_measured_ones_are_interpolated():
     """A stage that is twice as slow as the model says at 1 executor, and as it says at 5."""
-    slow = Sample(make_run(MODEL, STAGES, 1, slower=2.0))
-    profile = modelled_profile(MODEL, [slow, Sample(make_run(MODEL, STAGES, 5))], levels=(3, 50))
+    slow = make_run(MODEL, STAGES, 1, slower=2.0)
+    profile = modelled_profile(MODEL, matched([slow, make_run(MODEL, STAGES, 5)]), levels=(3, 50))
     at = {level: rest_ms(profile, 2, level) for level in (1, 3, 5, 50)}
     by_model = {level: float(MODEL.task_ms(0.0, 2.0, True, level, rate=0.5)) for level in at}
     assert at[1] / at[5] == pytest.approx(2 * by_model[1] / by_model[5], rel=0.1)
@@ -80,7 +83,7 @@ def test_levels_between_measured_ones_are_interpolated():
 def test_contention_is_taken_out():
     model = SparkModel(contention={2: 1.5})
     slow = make_run(model, STAGES, 2, slower=1.5)
-    durations = modelled_profile(model, [Sample(slow)]).stages[0].durations.table(Wave.REST)[2]
+    durations = modelled_profile(model, matched([slow])).stages[0].durations.table(Wave.REST)[2]
     assert durations.mean() == pytest.approx(
         make_run(model, STAGES, 2).tasks.query("stage == 0 and wave == 2")["duration_ms"].mean()
     )
@@ -91,7 +94,7 @@ def test_the_measured_size_comes_out_as_measured():
     assert tasks(profile) == [8, 1, 16, 16, 1]
     assert profile.name == "scaled"
     assert profile.edges.tolist() == [[0, 2], [1, 2], [2, 3], [3, 4]]
-    run = sample().run
+    run = sample()
     for stage in (0, 2, 3):
         measured = run.tasks[(run.tasks["stage"] == stage) & (run.tasks["wave"] == Wave.REST)]
         assert rest_ms(profile, stage, 1) == pytest.approx(measured["duration_ms"].mean(), abs=1)
@@ -147,7 +150,7 @@ def test_a_stage_of_which_only_first_tasks_are_known():
 def test_a_model_in_which_stages_take_no_time():
     """Whatever parameters somebody sets, measured durations stay what they are."""
     nothing = MODEL.having({parameter.name: 0.0 for parameter in MODEL.parameters()})
-    profile = modelled_profile(nothing, [sample()], levels=(1, 50))
+    profile = modelled_profile(nothing, matched([sample()]), levels=(1, 50))
     for stage in (0, 2, 3):
         assert rest_ms(profile, stage, 50) == pytest.approx(rest_ms(profile, stage, 1), abs=1)
 
@@ -155,10 +158,5 @@ def test_a_model_in_which_stages_take_no_time():
 def test_durations_are_whole_and_spread_as_measured():
     cell = scaled(1.0).stages[0].durations.table(Wave.REST)[1]
     assert np.array_equal(cell, np.rint(cell))
-    durations = sample().run.tasks.query("stage == 0 and wave == 2")["duration_ms"]
+    durations = sample().tasks.query("stage == 0 and wave == 2")["duration_ms"]
     assert np.ptp(cell) == pytest.approx(np.ptp(durations), rel=0.3)
-
-
-def test_no_samples():
-    with pytest.raises(WorkloadError, match="at least one run"):
-        scaled_profile(MODEL, [], size_gb=1, split_mb=1, shuffle_partitions=1)

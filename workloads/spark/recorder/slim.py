@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from workloads.spark.events import EVENT_NAMES
 from workloads.spark.logfile import Problems, events, find_event_logs
+from workloads.spark.reader import EVENT_NAMES
 
 __all__ = ["slim_event_log"]
 

@@ -1,7 +1,8 @@
-"""Gathers the events of one Spark application into tables: jobs, stages, tasks, executors, SQL executions.
+"""Gather the events of one Spark application into tables: jobs, stages, runs of tasks, executors, SQL executions.
 
-A task becomes one row of compact arrays (about 120 bytes), everything else a small object, so that logs of
-many gigabytes fit into memory. Field names are those of Spark's ``JsonProtocol`` (3.0 to 4.x).
+A run of a task is a row of compact arrays (about 120 bytes) and everything else a small object, so that logs of many
+gigabytes fit into memory. Field names of events are those of Spark's ``JsonProtocol`` (3.0 to 4.x). All times are ms
+since the epoch, and NaN if the log does not hold them.
 """
 
 from __future__ import annotations
@@ -9,64 +10,106 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
-from workloads.job import MOST_TASKS
+from workloads.job import MOST_TASKS, Wave
 
-__all__ = ["EVENT_NAMES", "EventTables", "Execution", "Executor", "Job", "Stage", "TaskOutcome"]
+__all__ = [
+    "EVENT_NAMES",
+    "EventTables",
+    "Execution",
+    "Job",
+    "SparkExecutor",
+    "SparkStage",
+    "TaskOutcome",
+    "measured_runs",
+    "successful_tasks",
+]
 
 NAN = float("nan")
-#: What is kept of the name of an operator in a plan, characters.
+#: Characters that are kept of an operator's name in a plan.
 LONGEST_OPERATOR = 1024
 _Event = Mapping[str, Any]
 _SQL = "org.apache.spark.sql.execution.ui.SparkListenerSQLExecution"
 
 
 class TaskOutcome(IntEnum):
-    """How a run of a task ended."""
+    """Outcome of a run of a task."""
 
     SUCCESS = 0
     FAILED = 1
     KILLED = 2
-    """Usually because a speculative copy of it was faster."""
+    """Usually because a speculative copy was faster."""
 
 
-@dataclass
-class Executor:
-    """One executor process. Times in ms since the epoch, NaN where the log does not tell."""
+@dataclass(frozen=True)
+class SparkExecutor:
+    """One executor process.
 
-    executor_id: str
-    place: int
+    Args:
+        name: Spark's executor id.
+        place: its number in the application, from 0.
+        cores: its cores.
+        slots: tasks that it can run at once; 0 if it failed to start.
+        host: machine that it ran on; empty if the log does not hold it.
+        requested_ms: when it was requested, or granted by the cluster.
+        registered_ms: when it was ready for tasks.
+        removed_ms: when it left; NaN if it stayed to the end.
+        lost: it left although the driver did not end it.
+    """
+
+    name: str
+    place: int = 0
     cores: int = 1
+    slots: int = 0
     host: str = ""
     requested_ms: float = NAN
     registered_ms: float = NAN
     removed_ms: float = NAN
     lost: bool = False
 
+    @property
+    def startup_ms(self) -> float:
+        """Time from request to registration, ms: the cost of moving an executor to a job; NaN if unknown."""
+        return self.registered_ms - self.requested_ms
 
-@dataclass
-class Stage:
-    """One stage, all its attempts together."""
+
+@dataclass(frozen=True)
+class SparkStage:
+    """One stage, all attempts together.
+
+    Args:
+        stage_id: Spark's number.
+        name: its operators.
+        num_tasks: its tasks.
+        submitted_ms: when its first attempt was submitted.
+        completed_ms: when its last attempt completed.
+        rdd: its last RDD.
+        parents: numbers of its parent stages.
+        attempts: number of attempts.
+        completed: an attempt completed.
+        writes_shuffle: its tasks write a shuffle; else they return a result to the driver.
+    """
 
     stage_id: int
     name: str
-    rdd: int
     num_tasks: int
-    parents: tuple[int, ...]
-    attempts: int = 0
     submitted_ms: float = NAN
     completed_ms: float = NAN
+    rdd: int = -1
+    parents: tuple[int, ...] = ()
+    attempts: int = 0
     completed: bool = False
     writes_shuffle: bool = False
 
 
-@dataclass
+@dataclass(frozen=True)
 class Job:
     """One Spark job; ``execution`` is its root SQL execution, None outside of SQL."""
 
@@ -80,7 +123,7 @@ class Job:
     pool: str = ""
 
 
-@dataclass
+@dataclass(frozen=True)
 class Execution:
     """One root SQL execution; ``plan`` has the operators of its first physical plan, each before its children."""
 
@@ -100,7 +143,7 @@ _TASK_COLUMNS = (
 
 @dataclass
 class EventTables:
-    """What the events of one application say, as far as they have been added.
+    """Tables of the events of one application that have been added.
 
     `add` raises ArithmeticError, LookupError, TypeError or ValueError for an event that lacks a field
     or has one of a wrong type.
@@ -115,16 +158,16 @@ class EventTables:
     master: str = ""
     scheduler: str = ""
     recording: dict[str, Any] = field(default_factory=dict)
-    executors: dict[str, Executor] = field(default_factory=dict)
+    executors: dict[str, SparkExecutor] = field(default_factory=dict)
     executions: dict[int, Execution] = field(default_factory=dict)
     jobs: dict[int, Job] = field(default_factory=dict)
-    stages: dict[int, Stage] = field(default_factory=dict)
+    stages: dict[int, SparkStage] = field(default_factory=dict)
     ignored: Counter[str] = field(default_factory=Counter)
     tally: Counter[str] = field(default_factory=Counter)
     _tasks: tuple[array[int], ...] = field(default_factory=lambda: tuple(array("q") for _ in _TASK_COLUMNS))
 
     def add(self, name: str, event: _Event | None) -> None:
-        """Add one event; events without a meaning here are counted by name."""
+        """Add one event; None stands for the content of an event that is only counted by name."""
         if event is None:
             self.ignored[name] += 1
         else:
@@ -132,25 +175,26 @@ class EventTables:
 
     @property
     def started(self) -> bool:
-        """The application has introduced itself."""
+        """Whether the event of the application's start has been added."""
         return self.started_ms == self.started_ms
 
     def task_runs(self) -> pd.DataFrame:
-        """One row for each run of a task that ended, in order of its end; columns as in ``_TASK_COLUMNS``.
+        """Return a row for each run of a task that ended, in order of its end; columns as in ``_TASK_COLUMNS``.
 
         ``executor`` is an executor's ``place``; ``outcome`` a `TaskOutcome`.
         """
-        columns = {
-            name: np.frombuffer(values, dtype=np.int64).copy() if values else np.zeros(0, dtype=np.int64)
-            for name, values in zip(_TASK_COLUMNS, self._tasks, strict=True)
-        }
-        return pd.DataFrame(columns)
+        pairs = zip(_TASK_COLUMNS, self._tasks, strict=True)
+        return pd.DataFrame({name: np.array(values, dtype=np.int64) for name, values in pairs})
+
+    def num_slots(self, executor: SparkExecutor) -> int:
+        """Return how many tasks an executor can run at once."""
+        return max(executor.cores // self.cores_per_task, 1)
 
     def _add_recording(self, event: _Event) -> None:
-        """Our recorder's own line: how the run was made; it also knows when executors were asked for."""
+        """Add the recorder's own line, which also holds when executors were requested."""
         self.recording = {key: value for key, value in event.items() if key != "Event"}
         for executor_id, times in self.recording.get("executors", {}).items():
-            self._executor(executor_id).requested_ms = float(times.get("granted", NAN))
+            self._update_executor(executor_id, requested_ms=float(times.get("granted", NAN)))
 
     def _add_log_start(self, event: _Event) -> None:
         self.spark_version = str(event["Spark Version"])
@@ -159,10 +203,9 @@ class EventTables:
         properties = dict(event.get("Spark Properties", {}))
         self.cores_per_task = int(properties.get("spark.task.cpus", 1))
         self.master = str(properties.get("spark.master", ""))
-        in_charge = "decima" in str(properties.get("spark.plugins", "")).lower()
-        self.scheduler = (
-            "decima" if in_charge else str(properties.get("spark.scheduler.mode", "FIFO")).upper()
-        )
+        self.scheduler = str(properties.get("spark.scheduler.mode", "FIFO")).upper()
+        if "decima" in str(properties.get("spark.plugins", "")).lower():
+            self.scheduler = "decima"
 
     def _add_application_start(self, event: _Event) -> None:
         self.name, self.application_id = str(event["App Name"]), str(event.get("App ID", ""))
@@ -172,17 +215,19 @@ class EventTables:
         self.ended_ms = _ms(event["Timestamp"])
 
     def _add_executor(self, event: _Event) -> None:
-        executor, info = self._executor(event["Executor ID"]), event["Executor Info"]
-        executor.cores, executor.host = int(info["Total Cores"]), str(info.get("Host", ""))
-        executor.registered_ms = _ms(info.get("Registration Time", event["Timestamp"]))
-        if "Request Time" in info:
-            executor.requested_ms = _ms(info["Request Time"])
+        info = event["Executor Info"]
+        self._update_executor(
+            event["Executor ID"],
+            cores=int(info["Total Cores"]),
+            host=str(info.get("Host", "")),
+            registered_ms=_ms(info.get("Registration Time", event["Timestamp"])),
+            **({"requested_ms": _ms(info["Request Time"])} if "Request Time" in info else {}),
+        )
 
     def _remove_executor(self, event: _Event) -> None:
-        executor = self._executor(event["Executor ID"])
-        executor.removed_ms = _ms(event["Timestamp"])
         reason = str(event.get("Removed Reason", "")).lower()
-        executor.lost = not ("killed by driver" in reason or "decommission" in reason)
+        lost = not ("killed by driver" in reason or "decommission" in reason)
+        self._update_executor(event["Executor ID"], removed_ms=_ms(event["Timestamp"]), lost=lost)
 
     def _start_execution(self, event: _Event) -> None:
         execution = int(event["executionId"])
@@ -192,9 +237,10 @@ class EventTables:
             )
 
     def _end_execution(self, event: _Event) -> None:
-        if execution := self.executions.get(int(event["executionId"])):
-            execution.ended_ms = _ms(event["time"])
-            execution.failed = bool(event.get("errorMessage"))
+        number = int(event["executionId"])
+        if execution := self.executions.get(number):
+            ended_ms, failed = _ms(event["time"]), bool(event.get("errorMessage"))
+            self.executions[number] = replace(execution, ended_ms=ended_ms, failed=failed)
 
     def _start_job(self, event: _Event) -> None:
         properties = event.get("Properties") or {}
@@ -213,23 +259,23 @@ class EventTables:
         self.jobs[job.job_id] = job
 
     def _end_job(self, event: _Event) -> None:
-        if job := self.jobs.get(int(event["Job ID"])):
-            job.ended_ms = _ms(event["Completion Time"])
-            job.failed = event["Job Result"]["Result"] != "JobSucceeded"
+        number = int(event["Job ID"])
+        if job := self.jobs.get(number):
+            failed = event["Job Result"]["Result"] != "JobSucceeded"
+            self.jobs[number] = replace(job, ended_ms=_ms(event["Completion Time"]), failed=failed)
 
     def _submit_stage(self, event: _Event) -> None:
         info = event["Stage Info"]
         stage = self._stage(info)
-        stage.attempts += 1
-        if stage.attempts == 1:
-            stage.submitted_ms = float(info.get("Submission Time", NAN))
+        submitted_ms = stage.submitted_ms if stage.attempts else float(info.get("Submission Time", NAN))
+        self.stages[stage.stage_id] = replace(stage, attempts=stage.attempts + 1, submitted_ms=submitted_ms)
 
     def _complete_stage(self, event: _Event) -> None:
         info = event["Stage Info"]
         stage = self._stage(info)
         if not info.get("Failure Reason"):
-            stage.completed = True
-            stage.completed_ms = float(info.get("Completion Time", NAN))
+            completed_ms = float(info.get("Completion Time", NAN))
+            self.stages[stage.stage_id] = replace(stage, completed=True, completed_ms=completed_ms)
 
     def _start_task(self, event: _Event) -> None:
         info = event["Task Info"]
@@ -254,27 +300,30 @@ class EventTables:
             self._executor(info["Executor ID"]).place,
             int(info["Launch Time"]),
             int(info["Finish Time"]),
-            {"Success": TaskOutcome.SUCCESS, "TaskKilled": TaskOutcome.KILLED}.get(
-                reason, TaskOutcome.FAILED
-            ),
+            _OUTCOMES.get(reason, TaskOutcome.FAILED),
             int(metrics.get("Executor Run Time", 0)),
             int(metrics.get("Executor CPU Time", 0)) + int(metrics.get("Executor Deserialize CPU Time", 0)),
             int(metrics.get("Input Metrics", {}).get("Bytes Read", 0)),
             int(read.get("Remote Bytes Read", 0)) + int(read.get("Local Bytes Read", 0)),
             int(metrics.get("Shuffle Write Metrics", {}).get("Shuffle Bytes Written", 0)),
         )
-        for column, value in zip(
-            self._tasks, array("q", row), strict=True
-        ):  # all of them are int64, or none is added
+        # Either all values fit into int64, or the row is left out.
+        for column, value in zip(self._tasks, array("q", row), strict=True):
             column.append(value)
         self.tally["ended_tasks"] += 1
-        if stage := self.stages.get(stage_id):
-            stage.writes_shuffle = event.get("Task Type") == "ShuffleMapTask"
+        stage, writes = self.stages.get(stage_id), event.get("Task Type") == "ShuffleMapTask"
+        if stage and stage.writes_shuffle != writes:
+            self.stages[stage_id] = replace(stage, writes_shuffle=writes)
 
-    def _executor(self, executor_id: str) -> Executor:
-        return self.executors.setdefault(executor_id, Executor(executor_id, place=len(self.executors)))
+    def _executor(self, executor_id: str) -> SparkExecutor:
+        if executor_id not in self.executors:
+            self.executors[executor_id] = SparkExecutor(executor_id, place=len(self.executors))
+        return self.executors[executor_id]
 
-    def _stage(self, info: _Event) -> Stage:
+    def _update_executor(self, executor_id: str, **changes: Any) -> None:
+        self.executors[executor_id] = replace(self._executor(executor_id), **changes)
+
+    def _stage(self, info: _Event) -> SparkStage:
         stage_id = int(info["Stage ID"])
         if stage_id not in self.stages:
             parents = tuple(int(parent) for parent in info["Parent IDs"])
@@ -284,7 +333,7 @@ class EventTables:
                 raise ValueError(f"Number of Tasks: {info['Number of Tasks']}")
             # The stage's own RDD comes first, then those that it is computed from within the stage.
             rdds = info.get("RDD Info") or [{"RDD ID": -1 - stage_id}]
-            self.stages[stage_id] = Stage(
+            self.stages[stage_id] = SparkStage(
                 stage_id=stage_id,
                 name=_operators(rdds) or str(info.get("Stage Name", "")),
                 rdd=int(rdds[0]["RDD ID"]),
@@ -295,14 +344,14 @@ class EventTables:
 
 
 def _ms(value: Any) -> float:
-    """A time since 1970 that a calendar has, ms."""
+    """Return a time, ms; raise ValueError for one that no calendar has."""
     if not abs(time := float(value)) < 2.5e14:
         raise ValueError(f"time: {value}")
     return time
 
 
 def _plan(root: _Event | None) -> tuple[str, ...]:
-    """The operators of a physical plan, each before its children; none where the log does not tell."""
+    """Return the operators of a physical plan, each before its children; none without a plan."""
     found, pending = [], [root] if root else []
     while pending:
         node = pending.pop()
@@ -312,7 +361,7 @@ def _plan(root: _Event | None) -> tuple[str, ...]:
 
 
 def _operators(rdds: list[dict[str, Any]]) -> str:
-    """The operators that made a stage's RDDs, in order of execution: ``Scan parquet > Exchange``."""
+    """Return the operators that made a stage's RDDs, in order of execution: ``Scan parquet > Exchange``."""
     names: dict[str, None] = {}
     for rdd in sorted(rdds, key=lambda rdd: int(rdd["RDD ID"])):
         scope = str(rdd.get("Scope", ""))
@@ -342,3 +391,58 @@ _HANDLERS: dict[str, Callable[[EventTables, _Event], None]] = {
 
 #: The events that `EventTables` understands.
 EVENT_NAMES = frozenset(_HANDLERS)
+_OUTCOMES = {"Success": TaskOutcome.SUCCESS, "TaskKilled": TaskOutcome.KILLED}
+
+
+def measured_runs(tables: EventTables) -> pd.DataFrame:
+    """Return every run of a task that ended, in order of launch.
+
+    Columns beside those of `EventTables.task_runs`: duration_ms and cpu_ms (float64), slot, wave and level (int64); see
+    `workloads.spark.query.SparkQuery`.
+    """
+    runs = tables.task_runs().sort_values("launch_ms", kind="stable", ignore_index=True)
+    slot, wave = _slots_and_waves(runs, [tables.num_slots(each) for each in tables.executors.values()])
+    durations = (runs["finish_ms"] - runs["launch_ms"]).astype(float)
+    return runs.assign(
+        duration_ms=durations, slot=slot, wave=wave, level=_levels(runs, tables), cpu_ms=runs["cpu_ns"] / 1e6
+    )
+
+
+def successful_tasks(runs: pd.DataFrame) -> pd.DataFrame:
+    """Return a row for each task, its first successful run, in order of launch."""
+    succeeded = runs[runs["outcome"] == TaskOutcome.SUCCESS].sort_values("finish_ms", kind="stable")
+    first = succeeded.drop_duplicates(["stage_id", "partition"])
+    return first.sort_values("launch_ms", kind="stable", ignore_index=True)
+
+
+def _slots_and_waves(runs: pd.DataFrame, num_slots: list[int]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Assign each run to the slot of its executor that became free last, since the driver refills a slot at once."""
+    busy_until = [[-1] * count for count in num_slots]
+    seen: set[tuple[int, int, int]] = set()
+    slot_of = np.zeros(len(runs), dtype=np.int64)
+    wave_of = np.zeros(len(runs), dtype=np.int64)
+    columns = (runs[name].tolist() for name in ("executor", "stage_id", "launch_ms", "finish_ms"))
+    for row, (executor, stage, launch, finish) in enumerate(zip(*columns, strict=True)):
+        ends = busy_until[executor]
+        free = [slot for slot, end in enumerate(ends) if end <= launch]
+        slot = max(free, key=ends.__getitem__) if free else int(np.argmin(ends))
+        if ends[slot] < 0:
+            wave_of[row] = Wave.FRESH
+        else:
+            wave_of[row] = Wave.REST if (executor, slot, stage) in seen else Wave.FIRST
+        slot_of[row] = slot
+        seen.add((executor, slot, stage))
+        ends[slot] = max(ends[slot], finish)
+    return slot_of, wave_of
+
+
+def _levels(runs: pd.DataFrame, tables: EventTables) -> NDArray[np.int64]:
+    """Return how many slots the application held when each run was launched, at least 1."""
+    launch = runs["launch_ms"].to_numpy()
+    first_launch = runs.groupby("executor")["launch_ms"].min()
+    held = np.zeros(len(runs), dtype=np.int64)
+    for executor in tables.executors.values():
+        # An executor without an event of its registration joined at its first task.
+        joined = np.nanmin([executor.registered_ms, first_launch.get(executor.place, np.inf)])
+        held += tables.num_slots(executor) * ((launch >= joined) & ~(launch >= executor.removed_ms))
+    return np.maximum(held, 1)

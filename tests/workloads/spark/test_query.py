@@ -5,20 +5,22 @@ from __future__ import annotations
 import pytest
 
 from workloads.job import WorkloadError
-from workloads.spark.dag import StageDag, stage_dag, stages_by_output, without_implied
-from workloads.spark.events import Job, Stage
+from workloads.spark.query import StageDag, stage_dag, stages_by_output, without_implied
+from workloads.spark.reader import Job, SparkStage
 
 
-def stage(number: int, *parents: int, rdd: int | None = None, tasks: int = 1, writes: bool = False) -> Stage:
+def stage(
+    number: int, *parents: int, rdd: int | None = None, tasks: int = 1, writes: bool = False
+) -> SparkStage:
     rdd = number if rdd is None else rdd
-    return Stage(number, "", rdd, tasks, parents, writes_shuffle=writes)
+    return SparkStage(number, "", tasks, rdd=rdd, parents=parents, writes_shuffle=writes)
 
 
 def job(number: int, start: float, end: float, *stages: int) -> Job:
     return Job(number, 0, "", stages, start, end)
 
 
-def dag_of(jobs: list[Job], stages: list[Stage], ran: set[int] | None = None) -> StageDag:
+def dag_of(jobs: list[Job], stages: list[SparkStage], ran: set[int] | None = None) -> StageDag:
     """The DAG of jobs; all stages ran if nothing else is said."""
     ran = {each.stage_id for each in stages} if ran is None else ran
     outputs = stages_by_output(each for each in stages if each.stage_id in ran)

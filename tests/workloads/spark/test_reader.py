@@ -9,8 +9,8 @@ import pytest
 
 from tests.workloads.spark.logs import SQL, LogBuilder, small_log, stage_info
 from workloads.job import MOST_TASKS
-from workloads.spark import events as spark_events
-from workloads.spark.events import EVENT_NAMES, EventTables, TaskOutcome
+from workloads.spark import reader
+from workloads.spark.reader import EVENT_NAMES, EventTables, TaskOutcome
 
 
 def tables(log: LogBuilder) -> EventTables:
@@ -215,8 +215,8 @@ def test_executions():
 
 
 def test_long_names_of_operators_are_cut(monkeypatch):
-    monkeypatch.setattr(spark_events, "LONGEST_OPERATOR", 5)
+    monkeypatch.setattr(reader, "LONGEST_OPERATOR", 5)
     log = LogBuilder().sql(3, 1900)
     last(log, "SQLExecutionStart")["sparkPlanInfo"] = {"nodeName": "abcdefg", "children": []}
     assert tables(log).executions[3].plan == ("abcde",)
-    assert spark_events._plan(None) == ()
+    assert reader._plan(None) == ()

@@ -1,0 +1,443 @@
+"""Queries: the DAG of a query's stages over all its Spark jobs, its measured tasks, and the runs of one query.
+
+There are three kinds of edges. *Shuffle*: a stage reads shuffle files of another stage that ran in the query. *Reused*:
+Spark skipped the parent, since an earlier stage had left the same shuffle files; the edge comes from that stage.
+*Barrier*: the driver submitted a job only after an earlier job of the query had returned its result (a broadcast, a
+scalar subquery, the sampling of a range partitioning).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import networkx as nx
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from workloads.job import WorkloadError
+from workloads.spark.reader import Job, SparkStage
+
+__all__ = [
+    "TASK_COLUMNS",
+    "QueryRuns",
+    "SparkQuery",
+    "StageDag",
+    "add_run",
+    "alike",
+    "matched",
+    "stage_dag",
+    "stages_by_output",
+    "without_implied",
+]
+
+_Edge = tuple[int, int]
+
+#: Columns of `SparkQuery.tasks`.
+TASK_COLUMNS = (
+    "stage", "partition", "executor", "slot", "launch_ms", "duration_ms", "wave", "level", "run_ms", "cpu_ms",
+    "input_bytes", "shuffle_read_bytes", "shuffle_write_bytes",
+)  # fmt: skip
+_BYTES_PER_MB = 1e6
+
+
+@dataclass(frozen=True, eq=False)
+class StageDag:
+    """Stages of one query, ordered by their last RDD, and their edges, (parent, child) places in that order.
+
+    Args:
+        stage_ids: Spark's numbers of the stages.
+        edges: int64 [num_edges, 2], all shuffle edges, and the others unless a longer path implies them.
+        shuffle_edges: int64 [n, 2].
+        reused_edges: int64 [n, 2], with those that a longer path implies.
+        barrier_edges: int64 [n, 2], likewise.
+        num_outside: number of parents that ran in another query of the application, or are not in the log.
+    """
+
+    stage_ids: tuple[int, ...]
+    edges: NDArray[np.int64]
+    shuffle_edges: NDArray[np.int64]
+    reused_edges: NDArray[np.int64]
+    barrier_edges: NDArray[np.int64]
+    num_outside: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class SparkQuery:
+    """One run of a query. Times are ms since the epoch.
+
+    A task is one row, for its first successful run. It lasts from its launch by the driver until the driver knows of
+    its end. An executor with room for k tasks is k executors here. A task's wave depends on all that its executor ran
+    before in the application, including failed runs.
+
+    Args:
+        name: description given by the application, else Spark's.
+        application_id: the application that ran it.
+        stages: stages that ran, ordered by their last RDD; parents come before their children.
+        dag: their edges.
+        tasks: a row for each task, in order of launch:
+
+            ============================ ======== ==================================================
+            stage                        int64    place in ``stages``
+            partition                    int64    number of the task in the stage
+            executor                     int64    place in the application's ``executors``
+            slot                         int64    slot of the executor, from 0
+            launch_ms, duration_ms       float64  start (since the epoch), and launch to finish
+            wave                         int64    `workloads.Wave`
+            level                        int64    executors that the application held at the start
+            run_ms, cpu_ms               float64  time in the task's code; CPU time, with deserialization
+            input_bytes                  int64    read from storage
+            shuffle_read_bytes           int64    read from other stages
+            shuffle_write_bytes          int64    written for other stages
+            ============================ ======== ==================================================
+        start_ms: start of the SQL execution, or submission of the job.
+        submitted_ms: submission of the first job.
+        last_job_end_ms: end of the last job.
+        end_ms: end of the SQL execution or job; NaN if it is not in the log.
+        num_jobs: Spark jobs.
+        num_skipped: stages listed by the jobs that did not run.
+        complete: it ended with success; else only the part that ran is here.
+        plan: operators of its first physical plan, each before its children; empty outside of SQL.
+        pool: pool of Spark's FAIR scheduler that its first job named; empty if it named none.
+        size_gb: size of all its input, GB; only the ratio between runs of a query matters.
+        split_mb: largest input of a scan's task, MB; NaN if unknown.
+        shuffle_partitions: tasks of a stage that reads shuffles; 0 if unknown.
+    """
+
+    name: str
+    application_id: str
+    stages: tuple[SparkStage, ...]
+    dag: StageDag
+    tasks: pd.DataFrame
+    start_ms: float
+    submitted_ms: float
+    last_job_end_ms: float
+    end_ms: float
+    num_jobs: int
+    num_skipped: int
+    complete: bool
+    plan: tuple[str, ...] = ()
+    pool: str = ""
+    size_gb: float = 1.0
+    split_mb: float = float("nan")
+    shuffle_partitions: int = 0
+
+    @property
+    def edges(self) -> NDArray[np.int64]:
+        """Return int64 [num_edges, 2], (parent, child) places in ``stages``."""
+        return self.dag.edges
+
+    @property
+    def wall_ms(self) -> float:
+        """Return the time of the query, ms, including the driver's planning before its first job."""
+        return self.end_ms - self.start_ms
+
+    @property
+    def ended_ms(self) -> float:
+        """Return the end, ms since the epoch; of a query that did not end, that of its last finished task."""
+        if np.isfinite(self.end_ms):
+            return self.end_ms
+        return float((self.tasks["launch_ms"] + self.tasks["duration_ms"]).max())
+
+    @property
+    def span_ms(self) -> float:
+        """Return the time from the first job's submission to the last job's end, ms."""
+        return self.last_job_end_ms - self.submitted_ms
+
+    @property
+    def submission_lag_ms(self) -> NDArray[np.float64]:
+        """Return the driver's delay before each stage, float64 [num_stages], ms.
+
+        It lasts from the end of the last parent, or the first job's submission, to the stage's submission. A list
+        schedule of the tasks lacks it: planning of jobs, broadcasts, start of stages.
+        """
+        ready = np.full(len(self.stages), self.submitted_ms)
+        for parent, child in self.edges.tolist():
+            ready[child] = max(ready[child], self.stages[parent].completed_ms)
+        lag: NDArray[np.float64] = np.array([stage.submitted_ms for stage in self.stages]) - ready
+        return lag.clip(min=0.0)
+
+    @property
+    def driver_lag_ms(self) -> float:
+        """Return the sum of the driver's delays along the path of stages where it is largest, ms."""
+        lag_ms = self.submission_lag_ms
+        until = lag_ms.copy()
+        # Spark numbers a stage after its parents.
+        for parent, child in sorted(self.edges.tolist(), key=lambda edge: self.stages[edge[1]].stage_id):
+            until[child] = max(until[child], until[parent] + lag_ms[child])
+        known = until[np.isfinite(until)]
+        return float(known.max()) if known.size else 0.0
+
+    @property
+    def planning_ms(self) -> float:
+        """Return the time from the query's start to the submission of its first job, ms."""
+        return max(self.submitted_ms - self.start_ms, 0.0)
+
+    @property
+    def result_ms(self) -> float:
+        """Return the time from the end of the last job to the query's end, ms; 0 if it did not end."""
+        return max(self.end_ms - self.last_job_end_ms, 0.0) if self.end_ms == self.end_ms else 0.0
+
+
+# The DAG of one run
+
+
+def stages_by_output(stages: Iterable[SparkStage]) -> dict[int, list[int]]:
+    """Return the ids of the stages, ascending, by their last RDD."""
+    found: dict[int, list[int]] = {}
+    for stage in sorted(stages, key=lambda stage: stage.stage_id):
+        found.setdefault(stage.rdd, []).append(stage.stage_id)
+    return found
+
+
+def stage_dag(
+    jobs: Sequence[Job],
+    stages: Mapping[int, SparkStage],
+    ran: frozenset[int],
+    outputs: Mapping[int, Sequence[int]],
+) -> StageDag:
+    """Return the DAG of one query.
+
+    Args:
+        jobs: the query's jobs.
+        stages: all stages of the application by id.
+        ran: the query's stages that ran and had tasks.
+        outputs: `stages_by_output` of all stages of the application that ran.
+
+    Raises:
+        WorkloadError: the edges form a cycle, so the log is wrong.
+    """
+    shuffle: set[_Edge] = set()
+    reused: set[_Edge] = set()
+    num_outside = 0
+    for child in ran:
+        for parent in _parents(stages[child], stages):
+            source = _source(parent, stages, outputs)
+            if parent.stage_id in ran:
+                shuffle.add((parent.stage_id, child))
+            elif source is not None and source in ran:
+                reused.add((source, child))
+            else:
+                num_outside += 1
+    barrier = set(_barriers(jobs, stages, ran))
+    # RDDs are numbered as the driver makes them. Their numbers, unlike those of stages, are the same in every run of a
+    # query, and ascend along the edges.
+    order = tuple(sorted(ran, key=lambda stage: (stages[stage].rdd, stage)))
+    place = {stage: number for number, stage in enumerate(order)}
+    kinds = (without_implied(shuffle, reused | barrier), shuffle, reused, barrier)
+    return _renumbered(order, place, kinds, num_outside)
+
+
+def _renumbered(
+    order: Iterable[int], place: Mapping[int, int], kinds: Sequence[Iterable[_Edge]], num_outside: int
+) -> StageDag:
+    """Return the DAG of stages in an order, with all, shuffle, reused and barrier edges between their places."""
+    edges, shuffle, reused, barrier = (
+        np.array(sorted((place[parent], place[child]) for parent, child in kind), np.int64).reshape(-1, 2)
+        for kind in kinds
+    )
+    return StageDag(tuple(order), edges, shuffle, reused, barrier, num_outside)
+
+
+def without_implied(shuffle: set[_Edge], others: set[_Edge]) -> set[_Edge]:
+    """Return all shuffle edges, and the other edges that no longer path implies.
+
+    Raises:
+        WorkloadError: the edges form a cycle, so the log is wrong.
+    """
+    try:
+        needed = nx.transitive_reduction(nx.DiGraph([*shuffle, *others])).edges
+    except nx.NetworkXError:
+        raise WorkloadError("the stages form a cycle") from None
+    return shuffle | {edge for edge in others if edge in needed}
+
+
+def _parents(stage: SparkStage, stages: Mapping[int, SparkStage]) -> Iterator[SparkStage]:
+    """Yield a stage's parents; those of a parent without tasks (an empty RDD) take its place."""
+    for stage_id in stage.parents:
+        parent = stages.get(stage_id)
+        if parent is None:
+            continue
+        if parent.num_tasks:
+            yield parent
+        else:
+            yield from _parents(parent, stages)
+
+
+def _source(
+    skipped: SparkStage, stages: Mapping[int, SparkStage], outputs: Mapping[int, Sequence[int]]
+) -> int | None:
+    """Return the latest earlier stage with the RDD of a skipped one, preferably one that wrote a shuffle."""
+    earlier = [stage for stage in outputs.get(skipped.rdd, ()) if stage < skipped.stage_id]
+    writers = [stage for stage in earlier if stages[stage].writes_shuffle]
+    return max(writers or earlier, default=None)
+
+
+def _barriers(jobs: Sequence[Job], stages: Mapping[int, SparkStage], ran: frozenset[int]) -> Iterator[_Edge]:
+    """Yield edges from the last stage of a job to the first stages of the jobs that waited for it.
+
+    A job waits for the jobs that ended before it was submitted, unless another such job is between them. A job that
+    only writes a shuffle (adaptive execution submits each stage as one) returns nothing to the driver.
+    """
+    own = _own_stages(jobs, ran)
+    returning = [
+        (job, max(job.stage_ids))
+        for job in jobs
+        if job.stage_ids and max(job.stage_ids) in ran and not stages[max(job.stage_ids)].writes_shuffle
+    ]
+    for later in jobs:
+        before = [(job, last) for job, last in returning if job.ended_ms <= later.submitted_ms]
+        latest_start = max((job.submitted_ms for job, _ in before), default=0.0)
+        first = [stage for stage in own[later.job_id] if not own[later.job_id] & set(stages[stage].parents)]
+        yield from ((last, stage) for job, last in before if job.ended_ms > latest_start for stage in first)
+
+
+def _own_stages(jobs: Sequence[Job], ran: frozenset[int]) -> dict[int, set[int]]:
+    """Return the stages that ran by the first job that listed them."""
+    own: dict[int, set[int]] = {}
+    taken: set[int] = set()
+    for job in sorted(jobs, key=lambda job: job.job_id):
+        own[job.job_id] = (set(job.stage_ids) & ran) - taken
+        taken |= own[job.job_id]
+    return own
+
+
+# Runs of one query
+
+
+@dataclass(frozen=True, eq=False)
+class QueryRuns:
+    """Runs of one query, whose stages are matched: a place means the same stage in all of them.
+
+    Args:
+        runs: at least one, as `matched` and `alike` return them.
+    """
+
+    runs: tuple[SparkQuery, ...]
+
+    @cached_property
+    def tasks(self) -> pd.DataFrame:
+        """Return a row for each task of all runs.
+
+        ====================== ======== ============================================================
+        run                    int64    place in ``runs``
+        stage                  int64    place of the stage
+        wave                   int64    `workloads.Wave`
+        level                  int64    executors held
+        duration_ms            float64  launch to finish
+        input_mb, shuffle_mb   float64  read from storage and from other stages
+        size_gb                float64  of the run
+        num_tasks              int64    tasks of the stage in the run
+        reads_shuffle          bool     the stage reads shuffle files of others
+        ====================== ======== ============================================================
+        """
+        return pd.concat([_tasks(*each) for each in enumerate(self.runs)], ignore_index=True)
+
+    @cached_property
+    def edges(self) -> NDArray[np.int64]:
+        """Return the data edges, and the barriers that hold in every run, int64 [num_edges, 2], ascending.
+
+        Where jobs are submitted at once, one may by chance end before another begins.
+        """
+        graphs: list[nx.DiGraph[int]] = []
+        for run in self.runs:
+            graph: nx.DiGraph[int] = nx.DiGraph()
+            graph.add_nodes_from(range(len(run.stages)))
+            graph.add_edges_from(run.edges.tolist())
+            graphs.append(graph)
+        barriers = {edge for run in self.runs for edge in _pairs(run.dag.barrier_edges)}
+        obeyed = {edge for edge in barriers if all(nx.has_path(graph, *edge) for graph in graphs)}
+        dag = self.runs[0].dag
+        edges = sorted(without_implied(set(_pairs(dag.shuffle_edges)), {*_pairs(dag.reused_edges), *obeyed}))
+        return np.array(edges, dtype=np.int64).reshape(-1, 2)
+
+
+def _pairs(edges: NDArray[np.int64]) -> list[_Edge]:
+    return [(parent, child) for parent, child in edges.tolist()]
+
+
+def _tasks(number: int, run: SparkQuery) -> pd.DataFrame:
+    tasks = run.tasks
+    num_tasks = np.array([stage.num_tasks for stage in run.stages])
+    readers = {*run.dag.shuffle_edges[:, 1].tolist(), *run.dag.reused_edges[:, 1].tolist()}
+    readers.update(tasks.loc[tasks["shuffle_read_bytes"] > 0, "stage"].unique().tolist())
+    return pd.DataFrame(
+        {
+            "run": number,
+            "stage": tasks["stage"],
+            "wave": tasks["wave"],
+            "level": tasks["level"],
+            "duration_ms": tasks["duration_ms"],
+            "input_mb": tasks["input_bytes"] / _BYTES_PER_MB,
+            "shuffle_mb": tasks["shuffle_read_bytes"] / _BYTES_PER_MB,
+            "size_gb": run.size_gb,
+            "num_tasks": num_tasks[tasks["stage"].to_numpy()],
+            "reads_shuffle": tasks["stage"].isin(readers),
+        }
+    )
+
+
+def matched(runs: Iterable[SparkQuery], *, same_tasks: bool = True) -> QueryRuns:
+    """Match the stages of runs of one query, by operators, numbers of tasks and data edges.
+
+    Args:
+        runs: at least one.
+        same_tasks: matched stages have equally many tasks; False if the runs read different data.
+
+    Raises:
+        WorkloadError: there are no runs, or their DAGs differ.
+    """
+    groups = alike(runs, same_tasks=same_tasks)
+    if not groups:
+        raise WorkloadError("expected at least one run of the query")
+    if len(groups) > 1:
+        first, other = groups[0].runs[0], groups[1].runs[0]
+        raise WorkloadError(
+            f"{other.name} of {other.application_id} has another DAG than {first.name} of {first.application_id}"
+        )
+    return groups[0]
+
+
+def alike(runs: Iterable[SparkQuery], *, same_tasks: bool = True) -> list[QueryRuns]:
+    """Group runs by their DAG and match the stages of each group; arguments as in `matched`."""
+    groups: list[list[SparkQuery]] = []
+    for run in runs:
+        add_run(groups, run, same_tasks=same_tasks)
+    return [QueryRuns(tuple(group)) for group in groups]
+
+
+def add_run(groups: list[list[SparkQuery]], run: SparkQuery, *, same_tasks: bool = True) -> SparkQuery:
+    """Add a run to the group with its DAG, or to a new group; return it with its stages in that group's order."""
+    for group in groups:
+        if (found := _in_order_of(group[0], run, same_tasks)) is not None:
+            group.append(found)
+            return found
+    groups.append([run])
+    return run
+
+
+def _in_order_of(first: SparkQuery, run: SparkQuery, same_tasks: bool) -> SparkQuery | None:
+    """Return a run with its stages in the order of another run's; None if their DAGs differ."""
+    ours, theirs = _data_graph(run, same_tasks), _data_graph(first, same_tasks)
+    if ours.nodes.data() == theirs.nodes.data() and ours.edges == theirs.edges:
+        return run
+    # Jobs that are submitted at the same time (broadcasts) number their RDDs by chance.
+    place: dict[int, int] | None = nx.vf2pp_isomorphism(ours, theirs, node_label="shape")
+    if place is None:
+        return None
+    stages = tuple(run.stages[number] for number in sorted(place, key=place.__getitem__))
+    dag = run.dag
+    kinds = [_pairs(kind) for kind in (dag.edges, dag.shuffle_edges, dag.reused_edges, dag.barrier_edges)]
+    dag = _renumbered((stage.stage_id for stage in stages), place, kinds, dag.num_outside)
+    return replace(run, stages=stages, dag=dag, tasks=run.tasks.assign(stage=run.tasks["stage"].map(place)))
+
+
+def _data_graph(query: SparkQuery, with_tasks: bool) -> nx.DiGraph[int]:
+    """Return the graph of shuffle and reused edges; barriers depend on timing."""
+    graph: nx.DiGraph[int] = nx.DiGraph()
+    for place, stage in enumerate(query.stages):
+        graph.add_node(place, shape=(stage.name, stage.num_tasks if with_tasks else None))
+    graph.add_edges_from([*query.dag.shuffle_edges.tolist(), *query.dag.reused_edges.tolist()])
+    return graph
