@@ -12,6 +12,7 @@ from decima.schedulers.base import Scheduler, SchedulerError
 from decima.schedulers.lookahead import Lookahead
 from decima.schedulers.priced_srpt import PricedSrpt
 from simulator import Cluster, ClusterConfig, Decision, Observation, run_episode
+from simulator.cluster.knowledge import Knowledge
 from tests.simulator.cluster.build import job, jobs, runs, stage
 from workloads import batch_arrivals, poisson_arrivals, synthetic_profiles
 
@@ -115,6 +116,14 @@ def test_it_does_not_know_the_noise_and_the_jobs_to_come() -> None:
         for cluster, decision in zip(clusters, decisions, strict=True):
             cluster.decide(decision)
     assert alike > 3
+
+
+def test_it_does_not_simulate_what_estimates_do_not_tell() -> None:
+    sequence, config = batch_arrivals(synthetic_profiles(6), 6, seed=3), ClusterConfig(15)
+    config = replace(config, knowledge=Knowledge(job_error=1.0))
+    assert runs(run_episode(config, sequence, Lookahead())) == runs(
+        run_episode(config, sequence, PricedSrpt())
+    )
 
 
 @pytest.mark.parametrize(
