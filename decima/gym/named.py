@@ -1,7 +1,7 @@
-"""Environments with fixed settings, so that papers can cite them: what is behind the names in ``ids``.
+"""Environments with fixed settings, so that papers can cite them.
 
-A change that another trajectory follows from has a new name. Seeds are those of ``decima compare``: ``reset(seed=7)``
-of an environment of clusters has the jobs and the task noise of the experiment with seed 7.
+After a change of trajectories an environment has a new name. Seeds are those of ``decima compare``: ``reset(seed=7)``
+of a cluster environment has the jobs and the task noise of the experiment with seed 7.
 """
 
 from __future__ import annotations
@@ -21,13 +21,9 @@ from workloads.sources.tpch_measured import embedded_tpch
 
 __all__ = ["deeprm", "deeprm_vector", "tpch_batch", "tpch_batch_vector", "tpch_stream", "tpch_stream_vector"]
 
-EXECUTORS, MOVING_DELAY_MS = 50, 2_000.0
+CLUSTER = ClusterConfig(num_executors=50, moving_delay_ms=2_000.0)
 BATCH_JOBS, STREAM_JOBS, INTERVAL_MS = 20, 200, 25_000.0
 LOAD, STEPS = 0.7, 50
-
-
-def _cluster() -> ClusterConfig:
-    return ClusterConfig(num_executors=EXECUTORS, moving_delay_ms=MOVING_DELAY_MS)
 
 
 def _batch(seed: int) -> JobSequence:
@@ -46,32 +42,30 @@ def tpch_batch(**options: Any) -> ClusterEnv:
     """``decima/TPCHBatch-v0``: 20 jobs of measured TPC-H at time 0 on 50 executors that move in 2 s, in a ``FlatView``.
 
     Args:
-        options: of ``ClusterEnv`` that say what is seen: ``view``, ``render_mode``.
+        options: ``view`` and ``render_mode`` of ``ClusterEnv``.
     """
-    return ClusterEnv(_batch, _cluster(), **{"view": FlatView, **options})
+    return ClusterEnv(_batch, CLUSTER, **{"view": FlatView, **options})
 
 
 def tpch_batch_vector(num_envs: int, **options: Any) -> ClusterVectorEnv:
-    """The same, many at once."""
-    return ClusterVectorEnv(
-        num_envs, make_sequence=_batch, config=_cluster(), **{"view": FlatView, **options}
-    )
+    """Many environments ``decima/TPCHBatch-v0``."""
+    options = {"view": FlatView, **options}
+    return ClusterVectorEnv(num_envs, make_sequence=_batch, config=CLUSTER, **options)
 
 
 def tpch_stream(**options: Any) -> ClusterEnv:
-    """``decima/TPCHStream-v0``: 200 such jobs that arrive 25 s apart on average (Poisson), else the same."""
-    return ClusterEnv(_stream, _cluster(), **{"view": FlatView, **options})
+    """``decima/TPCHStream-v0``: 200 of these jobs, a Poisson process with 25 s between arrivals; else the same."""
+    return ClusterEnv(_stream, CLUSTER, **{"view": FlatView, **options})
 
 
 def tpch_stream_vector(num_envs: int, **options: Any) -> ClusterVectorEnv:
-    """The same, many at once."""
-    return ClusterVectorEnv(
-        num_envs, make_sequence=_stream, config=_cluster(), **{"view": FlatView, **options}
-    )
+    """Many environments ``decima/TPCHStream-v0``."""
+    options = {"view": FlatView, **options}
+    return ClusterVectorEnv(num_envs, make_sequence=_stream, config=CLUSTER, **options)
 
 
 def deeprm(**options: Any) -> GridEnv:
-    """``decima/DeepRM-v0``: DeepRM's grid of 2 x 10 units; jobs enter in 50 steps at 70 % load, as its code draws them.
+    """``decima/DeepRM-v0``: DeepRM's grid of 2 x 10 units; jobs of its code enter in 50 steps at 70 % load.
 
     Args:
         options: ``render_mode`` of ``GridEnv``.
@@ -80,5 +74,5 @@ def deeprm(**options: Any) -> GridEnv:
 
 
 def deeprm_vector(num_envs: int, **options: Any) -> GridVectorEnv:
-    """The same, many at once."""
+    """Many environments ``decima/DeepRM-v0``."""
     return GridVectorEnv(num_envs, _grid_jobs, GridConfig(), **options)

@@ -1,4 +1,4 @@
-"""Policies with Gymnasium's interface, learned by whatever library, as schedulers."""
+"""Policies of other libraries, with Gymnasium's interface, as schedulers."""
 
 from __future__ import annotations
 
@@ -25,30 +25,28 @@ class Predicts(Protocol):
     """A policy of Stable-Baselines3."""
 
     def predict(self, observation: Any, *, deterministic: bool) -> tuple[ArrayLike, Any]:
-        """The action, and a state that is not kept; ``action_masks`` are given to who takes them."""
+        """Return the action, and a state, which is ignored; ``action_masks`` is passed if it is a parameter."""
 
 
 Policy = Predicts | Choose
 
 
 def as_scheduler(policy: Policy, view: MakeView = FlatView) -> PolicyScheduler:
-    """A scheduler that does what a policy says.
-
-    The policy is either an object with ``predict(observation, action_masks=.., deterministic=True)``, such as
-    MaskablePPO of sb3-contrib, which gives an action or a tuple that begins with one; or a function of observation and
-    masks, bool [stages + 1 + limits], that gives an action. Without ``action_masks`` among its parameters, ``predict``
-    is called without; what is not allowed then stands for idling.
+    """Return a scheduler that follows a policy.
 
     Args:
-        policy: it.
-        view: what it sees, and what its actions mean; as in the environment that it was trained in.
+        policy: an object with ``predict(observation, action_masks=.., deterministic=True)``, such as MaskablePPO of
+            sb3-contrib, which returns an action or a tuple that begins with one; or a function of observation and
+            masks, bool [stages + 1 + limits], that returns an action. If ``predict`` has no parameter
+            ``action_masks``, an action that is not allowed leaves the executors idle.
+        view: the view of the environment in which the policy was trained.
 
     Returns:
         A scheduler, for ``run_episode``; on the command line, a function ``name`` of a file ``mine.py`` that returns it
         is called ``mine:name``.
 
     Raises:
-        SchedulerError: later, when an episode begins or an action is asked for: the policy is for other shapes.
+        SchedulerError: in an episode, if the policy is for other shapes.
 
     >>> from simulator import ClusterConfig, run_episode
     >>> from workloads import batch_arrivals, synthetic_profiles
@@ -61,11 +59,11 @@ def as_scheduler(policy: Policy, view: MakeView = FlatView) -> PolicyScheduler:
 
 
 def as_grid_scheduler(policy: Policy) -> GridPolicyScheduler:
-    """A scheduler of grids that does what a policy says, asked about many episodes at once.
+    """Return a scheduler of grids that follows a policy.
 
     Args:
-        policy: as in ``as_scheduler``; its observations are pictures [n, H, W] and its masks bool [n, m * M + 1], of n
-            episodes in which a job can be booked, its actions whole numbers [n].
+        policy: as in ``as_scheduler``, for the n episodes in which a job can be booked: pictures [n, H, W] and masks
+            bool [n, m * M + 1] -> actions, whole numbers [n].
 
     Returns:
         A scheduler, for ``decima.evaluation.grid.evaluate`` and ``decima.schedulers.grid.play``.
@@ -74,12 +72,12 @@ def as_grid_scheduler(policy: Policy) -> GridPolicyScheduler:
 
 
 def _choice(policy: Policy) -> Choose:
-    """The policy as a function."""
+    """Return the policy as a function."""
     predict = getattr(policy, "predict", None)
     if predict is None:
         if not callable(policy):
             raise SchedulerError(
-                f"expected a policy, a function or what can predict, got {type(policy).__name__}"
+                f"expected a policy: a function, or an object with predict, got {type(policy).__name__}"
             )
         return policy
     parameters = inspect.signature(predict).parameters
@@ -94,12 +92,12 @@ def _choice(policy: Policy) -> Choose:
 
 
 class PolicyScheduler(Scheduler):
-    """Asks a policy; see ``as_scheduler``.
+    """Follows a policy; see ``as_scheduler``.
 
     Args:
         choose: the policy.
-        view: what it sees.
-        expected: the observation space that it was trained in, if it is known.
+        view: its view.
+        expected: its observation space, if known.
     """
 
     learned = True
@@ -111,10 +109,10 @@ class PolicyScheduler(Scheduler):
         self._view: View | None = None
 
     def reset(self, config: ClusterConfig) -> None:
-        """An episode on this cluster begins.
+        """Begin an episode.
 
         Raises:
-            SchedulerError: the policy was trained on observations of other shapes.
+            SchedulerError: the policy is for observations of other shapes.
         """
         self._view = self._make_view(config)
         shown = self._view.observation_space
@@ -122,10 +120,10 @@ class PolicyScheduler(Scheduler):
             raise SchedulerError(f"the policy expects {_short(self._expected)}, it is shown {_short(shown)}")
 
     def decide(self, observation: Observation) -> Decision | None:
-        """What the policy says.
+        """Return the policy's decision.
 
         Raises:
-            SchedulerError: it says what is no action.
+            SchedulerError: the policy returned no action of the view.
         """
         view = self._view
         if view is None:
@@ -140,16 +138,16 @@ class PolicyScheduler(Scheduler):
 
 
 class GridPolicyScheduler:
-    """Asks a policy about many grids at once; see ``as_grid_scheduler``."""
+    """Follows a policy in many grids at once; see ``as_grid_scheduler``."""
 
     def __init__(self, choose: Choose) -> None:
         self._choose = choose
 
     def __call__(self, grid: Grid) -> NDArray[np.int64]:
-        """The actions, int64 [N]; void where nothing can be booked.
+        """Return the actions, int64 [N]; void where no job can be booked.
 
         Raises:
-            SchedulerError: the policy says what are no actions.
+            SchedulerError: the policy did not return actions of the grid.
         """
         masks = grid.action_mask()
         asked = np.flatnonzero(masks[:, :-1].any(axis=1) & ~grid.done)
@@ -168,6 +166,6 @@ class GridPolicyScheduler:
 
 
 def _short(space: Any) -> str:
-    """One line about a space."""
+    """Describe a space in one short line."""
     text = " ".join(str(space).split())
     return text if len(text) < 100 else f"{text[:97]}.."

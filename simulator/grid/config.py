@@ -1,4 +1,4 @@
-"""What is simulated on a grid: machines, queue, picture and reward, and which reading of DeepRM holds."""
+"""Configuration of a grid: machines, queue, picture, reward, and the semantics of the paper or of its code."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ Picture = Literal["binary", "coloured"]
 
 @dataclass(frozen=True)
 class GridSemantics:
-    """The places where the DeepRM paper and its public code differ, one switch each.
+    """Differences between the DeepRM paper and its public code, one switch each.
 
-    The defaults are the paper's; ``DEEPRM`` is the public code's. Two more differences are not the grid's: the sizes
-    of jobs (``workloads.DISTRIBUTIONS``), and how slowdowns are averaged (``GridRecord.slowdown``).
+    The defaults are the paper's; ``DEEPRM`` is the public code's. Two more differences are elsewhere: job sizes
+    (``workloads.DISTRIBUTIONS``) and the rounding of slowdowns (``GridRecord.slowdown``).
     """
 
     first_step: bool = True
-    """Jobs of step 0 enter; else they are never seen."""
+    """Jobs of step 0 enter; else they never do."""
     prompt_leaving: bool = True
-    """A job that is finished leaves the list of running jobs at once; else, of two neighbours in the list that are
-    finished, the second stays a step longer, and costs a step's reward."""
+    """A finished job leaves the list of running jobs at once; else the second of two finished neighbours in the list
+    stays a step longer, and costs a step's reward."""
     last_row: bool = True
     """A booking may use the horizon's last row; else it must end before."""
     ends_early: bool = True
-    """An episode ends when all its jobs are finished; else not before the last step in which a job might enter."""
+    """An episode ends when all its jobs are finished; else not before the last step in which a job may enter."""
     reward_passed_step: bool = True
-    """A step is rewarded for what was in the system while it passed; else for what is in it afterwards, new jobs
+    """A step is rewarded for the jobs in the system while it passes; else for those in it afterwards, new jobs
     included, so that the first step never counts."""
 
 
@@ -45,34 +45,33 @@ DEEPRM = GridSemantics(**{switch.name: False for switch in fields(GridSemantics)
 
 @dataclass(frozen=True)
 class GridConfig:
-    """Machines with a grid of resources and time each, and the queue before them (DeepRM, HotNets 2016, section 3).
+    """Machines with a grid of resources and time each, and their queue (DeepRM, HotNets 2016, section 3).
 
-    The picture of a state has ``horizon`` rows, one for each step from now on. Its columns are, for each resource: the
-    units of each machine, then ``slot_width`` columns for each visible job; after all resources the backlog;
-    and, if asked for, a column with the steps since the last arrival. With the defaults it is 20 x 223.
+    The picture of a state has ``horizon`` rows, one for each step from now on. Its columns are, for each resource, the
+    units of each machine and ``slot_width`` columns for each visible job; then the backlog; then, with
+    ``arrival_column``, the steps since the last arrival. With the defaults it is 20 x 223.
 
     Args:
-        num_resources: kinds of resources (CPU, memory, ..), R.
-        units: of each resource on each machine, C.
-        visible_jobs: slots of the queue whose jobs can be seen and chosen, M.
-        slot_width: columns of a visible job's picture; no job may need more units of a resource.
-        horizon: steps that can be booked ahead, and rows of the picture, H; no job may last longer.
-        backlog: jobs that wait behind the visible ones, B; further ones are dropped.
-        machines: how many there are, m.
-        max_steps: the episode ends when the clock passes this; None for "when all jobs are finished".
-        drain: False ends the episode with the last step in which a job may enter, whatever still waits or runs, and
-            whatever ``max_steps``.
+        num_resources: number of resources (CPU, memory, ..), R.
+        units: units of each resource on each machine, C.
+        visible_jobs: slots of the queue whose jobs can be chosen, M.
+        slot_width: columns of a visible job's picture; the most units of a resource that a job may need.
+        horizon: steps that can be booked ahead, and rows of the picture, H; the longest duration of a job.
+        backlog: number of jobs that may wait behind the visible ones, B; further jobs are dropped.
+        machines: number of machines, m.
+        max_steps: the episode ends when the clock passes this; None: when all jobs are finished.
+        drain: False ends the episode with the last step in which a job may enter, whatever ``max_steps``.
         objective: what rewards add up to; see ``Grid``.
-        machine_weights: alpha; the weight of jobs on each machine in rewards, 1 each if empty.
-        queue_weight: beta; that of jobs in the visible slots.
-        backlog_weight: gamma; that of jobs in the backlog.
-        picture: ``binary`` (a unit is taken or not) or ``coloured`` (each running job has a shade of its own).
-        arrival_column: whether the picture has the column with the steps since the last arrival, 10 at most: as many
-            ones from the top; in a coloured picture a tenth of it in all rows, as in the public code.
-        semantics: ``PAPER``, ``DEEPRM`` or a mixture of your own.
+        machine_weights: alpha; weight in rewards of the jobs on each machine, 1 each if empty.
+        queue_weight: beta; weight of jobs in the visible slots.
+        backlog_weight: gamma; weight of jobs in the backlog.
+        picture: ``binary`` (a unit is taken or free) or ``coloured`` (a shade for each running job).
+        arrival_column: whether the picture shows the steps since the last arrival, at most 10: as that many ones from
+            the top; in a coloured picture as a tenth of the number in all rows, as in the public code.
+        semantics: ``PAPER``, ``DEEPRM`` or other switches.
 
     Raises:
-        ConfigError: a setting out of range, or sizes that do not fit the picture.
+        ConfigError: a setting is out of range, or the picture is too large.
     """
 
     num_resources: int = 2
@@ -93,8 +92,8 @@ class GridConfig:
     semantics: GridSemantics = PAPER
 
     def __post_init__(self) -> None:
-        for name, least in _LEAST.items():
-            size = getattr(self, name)
+        for name in _SIZES:
+            size, least = getattr(self, name), 0 if name == "backlog" else 1
             if isinstance(size, bool) or not isinstance(size, int | np.integer) or not least <= size <= _MOST:
                 raise ConfigError(f"{name} must be a whole number of {least} to {_MOST}, got {size!r}")
             object.__setattr__(self, name, int(size))
@@ -133,12 +132,12 @@ class GridConfig:
 
     @property
     def weights(self) -> tuple[float, ...]:
-        """Of jobs on each machine, in rewards."""
+        """Weights in rewards of the jobs on each machine."""
         return self.machine_weights or (1.0,) * self.machines
 
     @property
     def num_actions(self) -> int:
-        """Each visible job to each machine, and the void action."""
+        """Number of actions: each visible job on each machine, and void."""
         return self.machines * self.visible_jobs + 1
 
     @property
@@ -158,14 +157,6 @@ class GridConfig:
         return self.horizon, width
 
 
-_LEAST = {
-    "num_resources": 1,
-    "units": 1,
-    "visible_jobs": 1,
-    "slot_width": 1,
-    "horizon": 1,
-    "backlog": 0,
-    "machines": 1,
-}
+_SIZES = ("num_resources", "units", "visible_jobs", "slot_width", "horizon", "backlog", "machines")
 _MOST = 10_000
 _MOST_CELLS = 10**8

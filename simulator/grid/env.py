@@ -23,7 +23,7 @@ from workloads.job import WorkloadError
 __all__ = ["GridEnv", "drawn_jobs"]
 
 
-#: Pixels of a frame for one of the picture, each way.
+#: Pixels of a frame for one cell of the picture, each way.
 ENLARGED = 8
 
 _OUTCOMES = {BOOKED: "booked", NO_ROOM: "no room", EMPTY: "empty", VOID: "void"}
@@ -32,31 +32,31 @@ Observation = NDArray[np.uint8] | NDArray[np.float32]
 
 
 def drawn_jobs(seed: int) -> JobSets:
-    """One set of jobs that enter in 50 steps at 70 % load, as the public code draws them."""
+    """Draw one set of jobs that enter in 50 steps at 70 % load, as the public code does."""
     return draw_jobs(DISTRIBUTIONS["code"], load=0.7, steps=50, sets=1, seed=seed)
 
 
 class GridEnv(gymnasium.Env[Observation, np.int64]):
-    """One episode of ``Grid``, which says what happens.
+    """One episode of a ``Grid``.
 
-    **Observation**: the picture, [H, W]; uint8 of 0 and 1, or float32 in 0 .. 1 if it is coloured. See ``GridConfig``.
+    **Observation**: the picture, [H, W], see ``GridConfig``; uint8 of 0 and 1, or float32 in 0 .. 1 if coloured.
 
-    **Action**: ``Discrete(m * M + 1)``: job j to machine i is ``i * M + j``; the last is void.
-    ``info["action_mask"]`` (int8) and :meth:`action_masks` (bool) say which do more than let a step pass.
+    **Action**: ``Discrete(m * M + 1)``: ``i * M + j`` books job j on machine i; the last is void.
+    ``info["action_mask"]`` (int8) and :meth:`action_masks` (bool) mark void and the jobs that can be booked.
 
-    **Reward**: as ``GridConfig.objective`` says.
+    **Reward**: see ``GridConfig.objective``.
 
     **Termination**: all jobs are finished (or, without ``drain``, no more can enter). **Truncation**: the clock
     passed ``max_steps``. At the end, ``info["record"]`` is the ``GridRecord``.
 
     Args:
-        make_jobs: the one set of jobs that a seed names; ``drawn_jobs`` if omitted.
-        config: the grid; that of ``GridConfig()`` if omitted.
-        render_mode: ``"rgb_array"``: ``render`` gives the picture, dark on white and enlarged, uint8 [8 H, 8 W, 3];
+        make_jobs: seed -> one set of jobs; by default ``drawn_jobs``.
+        config: the grid; by default ``GridConfig()``.
+        render_mode: ``"rgb_array"``: ``render`` returns the picture, dark on white and enlarged, uint8 [8 H, 8 W, 3];
             ``"human"``: a window shows it after every step.
 
     Raises:
-        ConfigError: another render mode.
+        ConfigError: unknown render mode.
 
     >>> import gymnasium
     >>> import simulator
@@ -97,15 +97,15 @@ class GridEnv(gymnasium.Env[Observation, np.int64]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
-        """Begin an episode with the jobs that the seed names, or else with ones drawn by chance.
+        """Begin an episode.
 
         Args:
-            seed: of the jobs of this episode and of those that follow.
-            options: ``{"jobs": JobSets}`` runs exactly these jobs.
+            seed: seed of the jobs of this and the following episodes; by default random.
+            options: ``{"jobs": JobSets}`` runs these jobs.
 
         Raises:
-            WorkloadError: not one set of jobs, or one that there is no room for.
-            ConfigError: an unknown option, or jobs that are no ``JobSets``.
+            WorkloadError: more or fewer than one set of jobs, or jobs too large for the grid.
+            ConfigError: an unknown option, or jobs that are not ``JobSets``.
         """
         super().reset(seed=seed)
         options = dict(options or {})
@@ -127,7 +127,7 @@ class GridEnv(gymnasium.Env[Observation, np.int64]):
 
         Raises:
             ResetNeeded: no episode is under way.
-            InvalidAction: there is no such action.
+            InvalidAction: the action is not in the action space.
         """
         if self._grid is None or bool(self._grid.done[0]):
             raise ResetNeeded("no episode is under way")
@@ -145,7 +145,7 @@ class GridEnv(gymnasium.Env[Observation, np.int64]):
         return self._picture(), reward, done and not truncated, truncated, info
 
     def action_masks(self) -> NDArray[np.bool_]:
-        """Which actions do more than let a step pass, and void, bool [m * M + 1].
+        """Return the mask of void and the jobs that can be booked, bool [m * M + 1].
 
         Raises:
             ResetNeeded: no episode was begun.
@@ -156,7 +156,7 @@ class GridEnv(gymnasium.Env[Observation, np.int64]):
         return mask
 
     def render(self) -> NDArray[np.uint8] | None:
-        """The picture, as ``render_mode`` says.
+        """Return the picture, see ``render_mode``.
 
         Raises:
             ResetNeeded: no episode was begun.

@@ -1,4 +1,4 @@
-"""DeepRM's grid (HotNets 2016, section 3) for many episodes in lock-step."""
+"""DeepRM's grid (HotNets 2016, section 3) for many episodes in lockstep."""
 
 from __future__ import annotations
 
@@ -10,37 +10,37 @@ from simulator.grid import rules
 from simulator.grid.config import GridConfig
 from simulator.grid.record import GridRecord
 from simulator.grid.rules import BOOKED, EMPTY, NO_ROOM, OVER, VOID
-from simulator.grid.state import settings_of, state_of
+from simulator.grid.state import GridState, Settings, record_of, settings_of, state_of
 from workloads.errors import check_instance
 from workloads.grid_jobs import JobSets
 from workloads.job import WorkloadError
 
-__all__ = ["BOOKED", "EMPTY", "NO_ROOM", "OVER", "VOID", "Grid", "check_jobs"]
+__all__ = ["BOOKED", "EMPTY", "NO_ROOM", "OVER", "VOID", "Grid", "action_mask", "check_jobs"]
 
 
 class Grid:
-    """Machines on which jobs book units of resources, ahead of time; one episode for each set of jobs.
+    """Machines on which jobs book units of resources ahead of time; one episode for each set of jobs.
 
-    An action, of each episode, is a number. ``i * M + j`` books the job in slot j on machine i, from the first step
-    on at which it fits until its end: time stands still, the reward is 0, and the backlog's oldest job moves into the
-    slot. The last number is void: a step passes. So it does if the slot is empty or the job fits nowhere in
-    the horizon. When a step passes, finished jobs leave, then the episode may end, then jobs enter: each into
-    the first empty slot, else into the backlog; if that is full it is dropped.
+    An action is a number for each episode. ``i * M + j`` books the job in slot j on machine i, from the first step
+    at which it fits until its end: no time passes, the reward is 0, and the oldest job of the backlog moves into the
+    slot. The last number is void: a step passes. A step also passes if the slot is empty, or the job does not fit
+    into the horizon. When a step passes, finished jobs leave, then the episode may end, then jobs enter: each into
+    the first empty slot, else into the backlog; if that is full, the job is dropped.
 
-    Rewards of a step, by ``GridConfig.objective``, over the jobs that are in the system while it passes, those that are
-    booked but have not started included, each weighted by where it is (alpha, beta, gamma):
+    Reward of a step, by ``GridConfig.objective``, over the jobs in the system while it passes (booked jobs that have
+    not started included), each with the weight of its place (alpha, beta, gamma):
 
-    * ``slowdown``: minus the sum of 1 / duration, so that an episode adds up to minus the sum of slowdowns;
-    * ``completion``: minus the number of jobs, which adds up to minus the sum of completion times;
+    * ``slowdown``: minus the sum of 1 / duration; over an episode, minus the sum of slowdowns;
+    * ``completion``: minus the number of jobs; over an episode, minus the sum of completion times;
     * ``makespan``: -1 if there is any job or one is to come, without weights;
-    * ``utilisation``: the share of all units that is in use during the step, without weights.
+    * ``utilisation``: the share of all units in use during the step, without weights.
 
     Args:
         config: the machines and the queue.
-        jobs: what enters; episode n runs set n.
+        jobs: sets of jobs; episode n runs set n.
 
     Raises:
-        WorkloadError: jobs that the machines or the picture have no room for.
+        WorkloadError: a job is too large for the machines or the picture.
 
     Attributes:
         config: as given.
@@ -81,13 +81,13 @@ class Grid:
         """Carry out one action in each episode.
 
         Args:
-            actions: whole numbers [N] of 0 .. m * M; those of episodes that are over are not looked at.
+            actions: whole numbers [N] of 0 .. m * M; ignored in episodes that are over.
 
         Returns:
             The rewards, float64 [N]; 0 for episodes that were over.
 
         Raises:
-            ValueError: not N actions, or one out of range.
+            ValueError: the number of actions is not N, or one is out of range.
         """
         chosen = np.asarray(actions)
         if chosen.shape != (len(self),) or not np.issubdtype(chosen.dtype, np.integer):
@@ -113,34 +113,31 @@ class Grid:
 
     @property
     def outcomes(self) -> NDArray[np.int8]:
-        """What became of the last actions, int8 [N]: ``BOOKED``, ``NO_ROOM``, ``EMPTY``, ``VOID`` or ``OVER``."""
+        """Outcomes of the last actions, int8 [N]: ``BOOKED``, ``NO_ROOM``, ``EMPTY``, ``VOID`` or ``OVER``."""
         return self._outcomes.copy()
 
     @property
     def pictures(self) -> NDArray[np.uint8] | NDArray[np.float32]:
-        """The states as pictures [N, H, W], in memory that the next step changes; see ``GridConfig``.
-
-        uint8, zeros and ones; float32 if coloured.
-        """
+        """States as pictures [N, H, W] of uint8, or float32 if coloured; the next step changes them in place."""
         return self._state.picture
 
     @property
     def slots(self) -> NDArray[np.int32]:
-        """The visible jobs, as numbers in their set, int32 [N, M]; -1 where there is none."""
+        """Visible jobs, as numbers in their set, int32 [N, M]; -1 in an empty slot."""
         return self._state.slots.copy()
 
     @property
     def slot_duration(self) -> NDArray[np.int32]:
-        """Their durations in steps, int32 [N, M]; 0 where there is none."""
+        """Durations of the visible jobs in steps, int32 [N, M]; 0 in an empty slot."""
         return self._of_slots(self.jobs.duration)
 
     @property
     def slot_demand(self) -> NDArray[np.int32]:
-        """The units that they need, int32 [N, M, R]; 0 where there is none."""
+        """Units that the visible jobs need, int32 [N, M, R]; 0 in an empty slot."""
         return self._of_slots(self.jobs.demand)
 
     def _of_slots(self, values: NDArray[np.int32]) -> NDArray[np.int32]:
-        """The entries of the visible jobs, [N, M, ..], of [N, J, ..]; 0 where there is none."""
+        """Select the entries of the visible jobs, [N, M, ..], from [N, J, ..]; 0 in an empty slot."""
         slots = self._state.slots
         result = np.zeros((*slots.shape, *values.shape[2:]), dtype=np.int32)
         episode, slot = np.nonzero(slots >= 0)
@@ -149,7 +146,7 @@ class Grid:
 
     @property
     def free_units(self) -> NDArray[np.int32]:
-        """Units that are not booked in each step from now on, int32 [N, m, H, R]."""
+        """Free units in each step from now on, int32 [N, m, H, R]."""
         return self._state.free.copy()
 
     @property
@@ -159,44 +156,37 @@ class Grid:
 
     @property
     def num_running(self) -> NDArray[np.int32]:
-        """Jobs that are booked and not gone, int32 [N]."""
+        """Booked jobs that have not left, int32 [N]."""
         return self._state.num_running.copy()
 
     def startable(self) -> NDArray[np.bool_]:
-        """Which visible jobs could start at once, on which machine, bool [N, m, M]."""
-        return self._bookable(now=True)
+        """Return the mask of visible jobs that can start at once on each machine, bool [N, m, M]."""
+        shape = len(self), self.config.machines, self.config.visible_jobs
+        return self.action_mask(now=True)[:, :-1].reshape(shape)
 
     def action_mask(self, *, now: bool = False) -> NDArray[np.bool_]:
-        """Which actions do what they say, bool [N, m * M + 1]: jobs that can be booked, and void.
+        """Return the mask of jobs that can be booked, and void, bool [N, m * M + 1].
 
         Args:
             now: only jobs that can start at once.
         """
-        jobs = self._bookable(now).reshape(len(self), -1)
-        return np.concatenate([jobs, np.ones((len(self), 1), dtype=np.bool_)], axis=1)
-
-    def _bookable(self, now: bool) -> NDArray[np.bool_]:
-        shape = len(self), self.config.machines, self.config.visible_jobs
-        mask = np.empty(shape, dtype=np.bool_)
-        rules.bookable(self._state, self._settings, now, mask)
-        return mask
+        return action_mask(self._state, self._settings, now)
 
     def record(self) -> GridRecord:
-        """What happened so far."""
-        state = self._state
-        return GridRecord(
-            self.config,
-            self.jobs,
-            start=state.start.copy(),
-            machine=state.machine.copy(),
-            dropped=state.dropped.copy(),
-            num_entered=state.next_job.copy(),
-            clock=state.clock.copy(),
-        )
+        """Return the results so far."""
+        return record_of(self.config, self.jobs, self._state)
+
+
+def action_mask(state: GridState, settings: Settings, now: bool = False) -> NDArray[np.bool_]:
+    """Return the mask of actions in each episode, see ``Grid.action_mask``."""
+    episodes, visible = state.slots.shape
+    jobs = np.empty((episodes, state.free.shape[1], visible), dtype=np.bool_)
+    rules.bookable(state, settings, now, jobs)
+    return np.concatenate([jobs.reshape(episodes, -1), np.ones((episodes, 1), dtype=np.bool_)], axis=1)
 
 
 def check_jobs(config: GridConfig, jobs: JobSets) -> None:
-    """Raise a ``WorkloadError`` unless there is room for each job."""
+    """Raise a ``WorkloadError`` if a job is too large for the grid."""
     if jobs.num_resources != config.num_resources:
         raise WorkloadError(
             f"the jobs need {jobs.num_resources} resources, the grid has {config.num_resources}"

@@ -1,4 +1,4 @@
-"""What happened on a grid: when each job started, and what users ask of that, as arrays and a pandas table."""
+"""Results of episodes on a grid, as arrays and a pandas table."""
 
 from __future__ import annotations
 
@@ -17,18 +17,17 @@ __all__ = ["GridRecord"]
 
 @dataclass(frozen=True, eq=False)
 class GridRecord:
-    """N episodes. Jobs that were never booked are NaN wherever their end is spoken of.
+    """Results of N episodes. Times of jobs that were never booked are NaN.
 
-    In an episode that was cut off, a job that was booked counts as finished at the end of its booking, as in the
-    public code.
+    In a truncated episode, a booked job counts as finished at the end of its booking, as in the public code.
 
     Attributes:
         config: the grid.
-        jobs: what entered; J jobs in the largest set.
+        jobs: sets of jobs; J jobs in the largest one.
         start: int32 [N, J], step; -1 for a job that was never booked.
         machine: int32 [N, J]; -1 for a job that was never booked.
-        dropped: bool [N, J], jobs that found the backlog full.
-        num_entered: int32 [N], jobs that entered, dropped ones included.
+        dropped: bool [N, J], jobs dropped because the backlog was full.
+        num_entered: int32 [N], jobs that entered, or were dropped.
         clock: int32 [N], steps that passed.
     """
 
@@ -42,7 +41,7 @@ class GridRecord:
 
     @cached_property
     def is_job(self) -> NDArray[np.bool_]:
-        """Where there is a job that could enter, bool [N, J]; the rest is padding."""
+        """Mask of jobs that can enter, bool [N, J]; the rest is padding."""
         places = np.arange(self.jobs.enter.shape[1])
         first = 0 if self.config.semantics.first_step else 1
         return (places < self.jobs.num_jobs[:, None]) & (self.jobs.enter >= first)
@@ -64,7 +63,7 @@ class GridRecord:
         return self.waiting + self.jobs.duration
 
     def slowdown(self, *, whole: bool = False) -> NDArray[np.float64]:
-        """Completion time over duration, at least 1, float64 [N, J].
+        """Return completion time over duration, at least 1, float64 [N, J].
 
         Args:
             whole: round down, as the public code does.
@@ -75,21 +74,21 @@ class GridRecord:
 
     @cached_property
     def makespan(self) -> NDArray[np.int64]:
-        """When the last booked job is finished, int64 [N], steps."""
+        """Step in which the last booked job finishes, int64 [N]."""
         finish = np.where(self.start >= 0, self.start + self.jobs.duration, 0)
         last: NDArray[np.int64] = finish.max(axis=1, initial=0).astype(np.int64)
         return last
 
     @cached_property
     def utilisation(self) -> NDArray[np.float64]:
-        """Share of all units in use until the last booked job is finished, over all resources, float64 [N]."""
+        """Share of the units of all resources in use until the last booked job finishes, float64 [N]."""
         work = np.where(self.start >= 0, self.jobs.duration, 0) * self.jobs.demand.sum(axis=2)
         units = self.config.machines * self.config.units * self.config.num_resources
         share: NDArray[np.float64] = work.sum(axis=1) / np.maximum(self.makespan * units, 1)
         return share
 
     def table(self) -> pd.DataFrame:
-        """A row for each job: set, job, enter, duration, demands, machine, start, finish, waiting, slowdown."""
+        """Return a row for each job: set, job, enter, duration, demands, machine, start, finish, waiting, .."""
         which, job = np.nonzero(self.is_job)
         at = which, job
         booked = self.start[at] >= 0

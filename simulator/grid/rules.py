@@ -1,7 +1,6 @@
-"""Compiled: what one action does in each episode. Booking, time, arrivals, rewards, and the picture of it all.
+"""Compiled: booking, time, arrivals, rewards and the picture.
 
-The picture is kept up to date where something changes; it is never drawn anew. Cells are found from a column's
-number; ``GridConfig`` says what stands where.
+Only changed cells of the picture are drawn; ``GridConfig`` has its layout.
 """
 
 from __future__ import annotations
@@ -12,19 +11,19 @@ from simulator.compiled import compiled, inner
 
 __all__ = ["BOOKED", "EMPTY", "NO_ROOM", "OVER", "VOID", "act", "begin", "bookable"]
 
-#: What became of an action: a job was booked; it fits nowhere in the horizon; its slot is empty; time was to pass;
-#: the episode was over. All but the first and the last let time pass.
+#: Outcomes of an action: a job was booked; it does not fit into the horizon; its slot is empty; void; the episode was
+#: over. Time passes in all but the first and the last.
 BOOKED, NO_ROOM, EMPTY, VOID, OVER = range(5)
 
 _SLOWDOWN, _COMPLETION, _MAKESPAN, _UTILISATION = range(4)
 
-#: Steps without an arrival are counted up to this.
+#: Largest count of steps since the last arrival.
 _LONG_AGO = 10
 
 
 @compiled
 def begin(state, settings):
-    """Let the jobs of step 0 enter."""
+    """Enter the jobs of step 0."""
     for episode in range(len(state.clock)):
         if settings.first_step:
             _let_in(state, settings, episode)
@@ -37,7 +36,7 @@ def begin(state, settings):
 
 @compiled
 def act(state, settings, actions, rewards, outcomes):
-    """Carry out one action in each episode; fills in rewards and outcomes."""
+    """Carry out one action in each episode, and fill in rewards and outcomes."""
     for episode in range(len(actions)):
         if state.done[episode]:
             rewards[episode], outcomes[episode] = 0.0, OVER
@@ -49,7 +48,7 @@ def act(state, settings, actions, rewards, outcomes):
 
 @compiled
 def bookable(state, settings, now, mask):
-    """Fill in which visible jobs could be booked on which machine, bool [N, m, M]; if ``now``, to start at once."""
+    """Mask the visible jobs that can be booked on each machine, bool [N, m, M]; with ``now``, that can start now."""
     episodes, machines, visible = mask.shape
     for episode in range(episodes):
         for machine in range(machines):
@@ -64,7 +63,7 @@ def bookable(state, settings, now, mask):
 
 @inner(arrays=True)
 def _choose(state, settings, episode, action):
-    """Book what was chosen, if that is possible."""
+    """Book the chosen job, if that is possible; return the outcome."""
     visible = state.slots.shape[1]
     machine, slot = action // visible, action % visible
     if machine >= state.free.shape[1]:
@@ -93,7 +92,7 @@ def _choose(state, settings, episode, action):
 
 @inner(arrays=True)
 def _find(state, settings, episode, machine, job):
-    """The first step from now on at which the job fits until its end; -1 if there is none in the horizon."""
+    """Return the first step from now on at which the job fits until its end; -1 if it does not fit."""
     free, demand = state.free[episode, machine], state.demand[episode, job]
     horizon, resources = free.shape
     duration = state.duration[episode, job]
@@ -113,7 +112,7 @@ def _find(state, settings, episode, machine, job):
 
 @inner(arrays=True)
 def _book(state, settings, episode, machine, job, offset):
-    """Take the job's units, and colour them: in each row the leftmost ones that are free."""
+    """Take the job's units, and draw them: in each row the leftmost free ones."""
     free, picture = state.free[episode, machine], state.picture[episode]
     duration = state.duration[episode, job]
     finish = state.clock[episode] + offset + duration
@@ -138,7 +137,7 @@ def _book(state, settings, episode, machine, job, offset):
 
 @inner(arrays=True)
 def _colour(state, episode, finish):
-    """The number, 1 .. 39, of the first shade that no booked job has; the last one if all are taken."""
+    """Return the number, 1 .. 39, of the first unused shade; the last one if all are used."""
     until = state.colour_until[episode]
     colour = 0
     while colour < len(until) - 1 and until[colour] > state.clock[episode]:
@@ -149,7 +148,7 @@ def _colour(state, episode, finish):
 
 @inner(arrays=True)
 def _pass_time(state, settings, episode):
-    """One step: jobs finish, the episode may end, jobs enter; returns the reward."""
+    """Pass one step: jobs finish, the episode may end, jobs enter. Return the reward."""
     reward = _reward(state, settings, episode) if settings.reward_passed_step else 0.0
     state.clock[episode] += 1
     _shift(state, settings, episode)
@@ -164,7 +163,7 @@ def _pass_time(state, settings, episode):
 
 @inner(arrays=True)
 def _shift(state, settings, episode):
-    """The first row of each machine is over, and a free one comes in sight."""
+    """Remove the first row of each machine, and append a free one."""
     machines, horizon, resources = state.free[episode].shape
     free, picture = state.free[episode], state.picture[episode]
     for machine in range(machines):
@@ -185,7 +184,7 @@ def _shift(state, settings, episode):
 
 @inner(arrays=True)
 def _leave(state, settings, episode):
-    """Finished jobs leave the list of running ones."""
+    """Remove finished jobs from the list of running ones."""
     running, clock = state.running[episode], state.clock[episode]
     kept = 0
     skip = False
@@ -193,7 +192,7 @@ def _leave(state, settings, episode):
         job = running[place]
         finished = state.start[episode, job] + state.duration[episode, job] <= clock
         if finished and not skip:
-            # The public code edits the list that it walks along, and so passes over the next job.
+            # The public code removes from the list that it iterates over, which skips the next job.
             skip = not settings.prompt_leaving
         else:
             skip = False
@@ -223,7 +222,7 @@ def _any_job(state, episode):
 
 @inner(arrays=True)
 def _let_in(state, settings, episode):
-    """Jobs whose step this is take the first empty slot, or a place in the backlog, or are dropped."""
+    """Enter the jobs of this step: into the first empty slot, else the backlog; else drop them."""
     slots = state.slots[episode]
     job = state.next_job[episode]
     while job < state.num_jobs[episode] and state.enter[episode, job] == state.clock[episode]:
@@ -247,7 +246,7 @@ def _let_in(state, settings, episode):
 
 @inner(arrays=True)
 def _reward(state, settings, episode):
-    """What the step that now begins costs or earns."""
+    """Return the reward of the step that now begins."""
     if settings.objective == _UTILISATION:
         free = state.free[episode]
         left = 0
@@ -288,7 +287,7 @@ def _draw_slot(state, settings, episode, slot, job, value):
 
 @inner(arrays=True)
 def _draw_backlog(state, settings, episode, place, value):
-    """Fill or clear the cell of a place in the backlog; they lie row by row."""
+    """Fill or clear the cell of a place in the backlog, row by row."""
     columns = settings.backlog_columns
     first = state.demand.shape[2] * settings.resource_width
     state.picture[episode, place // columns, first + place % columns] = value

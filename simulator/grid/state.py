@@ -1,6 +1,6 @@
-"""The grid's numbers over all episodes, which compiled code changes and Python reads.
+"""State of the grid over all episodes, as arrays that compiled code changes.
 
-Jobs are numbered inside their set, in the order in which they enter; -1 stands for "none" everywhere.
+Jobs are numbered inside their set, in the order in which they enter; -1 is "none".
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.grid.config import GridConfig
+from simulator.grid.record import GridRecord
 from workloads.grid_jobs import JobSets
 
-__all__ = ["OBJECTIVES", "GridState", "Settings", "settings_of", "state_of"]
+__all__ = ["OBJECTIVES", "GridState", "Settings", "record_of", "settings_of", "state_of"]
 
-#: In the order in which the rules number them.
+#: In the order of their numbers in ``rules``.
 OBJECTIVES = ("slowdown", "completion", "makespan", "utilisation")
 
 #: More steps than the clock can count.
@@ -26,7 +27,7 @@ NUM_COLOURS = 39
 
 
 class Settings(NamedTuple):
-    """What of the configuration the rules ask for."""
+    """Configuration, as compiled code reads it."""
 
     units: int
     slot_width: int
@@ -51,7 +52,7 @@ class GridState(NamedTuple):
     """N episodes; J jobs in the largest set, R resources, m machines, M slots, H rows of horizon."""
 
     enter: NDArray[np.int32]
-    """[N, J] step in which each job enters"""
+    """[N, J] step in which the job enters"""
     duration: NDArray[np.int32]
     """[N, J] steps"""
     demand: NDArray[np.int32]
@@ -63,29 +64,29 @@ class GridState(NamedTuple):
     done: NDArray[np.bool_]
     """[N]"""
     next_job: NDArray[np.int32]
-    """[N] jobs before it have entered, or were dropped"""
+    """[N] first job that has not entered, nor been dropped"""
     since_arrival: NDArray[np.int32]
     """[N] steps since a job entered, at most 10"""
     free: NDArray[np.int32]
-    """[N, m, H, R] units not booked in each step from now on"""
+    """[N, m, H, R] free units in each step from now on"""
     slots: NDArray[np.int32]
-    """[N, M] the jobs that can be chosen"""
+    """[N, M] visible jobs"""
     backlog: NDArray[np.int32]
-    """[N, B] the jobs behind them, oldest first"""
+    """[N, B] jobs behind them, oldest first"""
     num_backlog: NDArray[np.int32]
     """[N]"""
     running: NDArray[np.int32]
-    """[N, J] booked jobs that are not gone yet, in order of booking"""
+    """[N, J] booked jobs that have not left, in order of booking"""
     num_running: NDArray[np.int32]
     """[N]"""
     start: NDArray[np.int32]
-    """[N, J] step in which each job starts; -1 before it is booked"""
+    """[N, J] step in which the job starts; -1 before it is booked"""
     machine: NDArray[np.int32]
-    """[N, J] where; -1 before it is booked"""
+    """[N, J] machine of the job; -1 before it is booked"""
     dropped: NDArray[np.bool_]
-    """[N, J] jobs that found the backlog full"""
+    """[N, J] jobs dropped because the backlog was full"""
     colour_until: NDArray[np.int32]
-    """[N, 39] step from which a shade can be used again"""
+    """[N, 39] step from which the shade can be used again"""
     machine_weights: NDArray[np.float64]
     """[m]"""
     picture: NDArray[Any]
@@ -93,7 +94,7 @@ class GridState(NamedTuple):
 
 
 def settings_of(config: GridConfig, steps: int) -> Settings:
-    """The rules' view of a configuration and the steps in which jobs may enter."""
+    """Return the settings of a configuration, and of the number of steps in which jobs may enter."""
     return Settings(
         units=config.units,
         slot_width=config.slot_width,
@@ -112,7 +113,7 @@ def settings_of(config: GridConfig, steps: int) -> Settings:
 
 
 def state_of(config: GridConfig, jobs: JobSets) -> GridState:
-    """Empty grids, before the first step."""
+    """Return empty grids, before the first step."""
     episodes, most = jobs.enter.shape
     machines, horizon, resources = config.machines, config.horizon, config.num_resources
 
@@ -145,4 +146,20 @@ def state_of(config: GridConfig, jobs: JobSets) -> GridState:
         picture=np.zeros(
             (episodes, *config.picture_shape), dtype=np.uint8 if config.picture == "binary" else np.float32
         ),
+    )
+
+
+def record_of(
+    config: GridConfig, jobs: JobSets, state: GridState, episodes: slice = slice(None)
+) -> GridRecord:
+    """Return the results so far of some episodes, whose jobs are ``jobs``."""
+    most = jobs.enter.shape[1]
+    return GridRecord(
+        config,
+        jobs,
+        start=state.start[episodes, :most].copy(),
+        machine=state.machine[episodes, :most].copy(),
+        dropped=state.dropped[episodes, :most].copy(),
+        num_entered=state.next_job[episodes].copy(),
+        clock=state.clock[episodes].copy(),
     )

@@ -1,4 +1,4 @@
-"""Many grids as one Gymnasium vector environment: the arrays of all are stepped by one call of compiled code."""
+"""Many grids as one Gymnasium vector environment: one call of compiled code steps all of them."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ from simulator.errors import ConfigError
 from simulator.grid import rules
 from simulator.grid.config import GridConfig
 from simulator.grid.env import GridEnv, Observation, drawn_jobs
-from simulator.grid.grid import check_jobs
-from simulator.grid.record import GridRecord
+from simulator.grid.grid import action_mask, check_jobs
 from simulator.grid.rules import BOOKED, EMPTY, NO_ROOM, OVER, VOID
-from simulator.grid.state import GridState, settings_of, state_of
+from simulator.grid.state import GridState, record_of, settings_of, state_of
 from simulator.vector import VECTOR_METADATA, each_seed, generators
 from workloads.errors import check_whole
 from workloads.grid_jobs import JobSets
@@ -26,30 +25,29 @@ from workloads.job import WorkloadError
 
 __all__ = ["GridVectorEnv"]
 
-#: The numbers of an episode's jobs, and of what becomes of them, which depend on how many there are at most.
+#: Arrays of the state that hold the jobs.
 _JOBS = ("enter", "duration", "demand", "num_jobs")
 _OUTCOMES = np.empty(5, dtype=object)
 _OUTCOMES[[BOOKED, NO_ROOM, EMPTY, VOID, OVER]] = "booked", "no room", "empty", "void", "reset"
 
 
 class GridVectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
-    """N episodes of ``GridEnv``, each exactly as one of them would be with the seed of its place.
+    """N environments, each with the same episodes as a ``GridEnv`` of its seed.
 
-    ``reset(seed=s)`` gives place n the seed s + n. An episode that is over begins anew with the next step (Gymnasium's
-    ``AutoresetMode.NEXT_STEP``): its action is not looked at, its reward is 0, and the observation is the first of an
-    episode with other jobs.
+    ``reset(seed=s)`` gives environment n the seed s + n. The step after the end of an episode begins another one with
+    other jobs (Gymnasium's ``AutoresetMode.NEXT_STEP``): it ignores the action and has the reward 0.
 
-    Infos hold ``action_mask``, int8 [N, m * M + 1]; ``outcome``, a text of each; and ``record``, the ``GridRecord`` of
-    episodes that just ended, where ``_record`` is true.
+    Infos hold ``action_mask``, int8 [N, m * M + 1]; ``outcome``, a text for each environment; and, where ``_record``
+    is true, ``record``, the ``GridRecord`` of an episode that just ended.
 
     Args:
-        num_envs: N.
-        make_jobs: the one set of jobs that a seed names; all with the same number of steps. ``drawn_jobs`` if omitted.
-        config: the grid; that of ``GridConfig()`` if omitted.
-        copy: whether each observation has memory of its own; else the next step overwrites it.
+        num_envs: number of environments, N.
+        make_jobs: seed -> one set of jobs, all with the same number of steps; by default ``drawn_jobs``.
+        config: the grid; by default ``GridConfig()``.
+        copy: whether observations are copies; else the next step overwrites them.
 
     Raises:
-        ConfigError: no places.
+        ConfigError: ``num_envs`` is below 1.
     """
 
     metadata = VECTOR_METADATA
@@ -85,11 +83,11 @@ class GridVectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         """Begin all episodes.
 
         Args:
-            seed: of the first place, or of each.
-            options: there are none.
+            seed: seed of the first environment, or of each.
+            options: not used.
 
         Raises:
-            WorkloadError: not one set of jobs, one that there is no room for, or other numbers of steps.
+            WorkloadError: more or fewer than one set of jobs, jobs too large for the grid, or other numbers of steps.
             ConfigError: an unknown option.
         """
         if options:
@@ -109,8 +107,8 @@ class GridVectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         """Carry out one action in each episode, or begin it anew.
 
         Raises:
-            ResetNeeded: there is no episode yet.
-            InvalidAction: not N actions, or one out of range.
+            ResetNeeded: no episode was begun.
+            InvalidAction: the number of actions is not N, or one is out of range.
         """
         state = self._state
         if state is None:
@@ -134,19 +132,14 @@ class GridVectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         return self._pictures(), rewards, self._over & ~truncated, truncated, self._infos(outcomes)
 
     def action_masks(self) -> NDArray[np.bool_]:
-        """Which actions do more than let a step pass, and void, bool [N, m * M + 1].
+        """Return the masks of void and the jobs that can be booked, bool [N, m * M + 1].
 
         Raises:
-            ResetNeeded: there is no episode yet.
+            ResetNeeded: no episode was begun.
         """
         if self._state is None:
             raise ResetNeeded("no episode is under way")
-        machines, slots = self.config.machines, self.config.visible_jobs
-        mask = np.ones((self.num_envs, machines * slots + 1), dtype=np.bool_)
-        jobs = np.empty((self.num_envs, machines, slots), dtype=np.bool_)
-        rules.bookable(self._state, self._settings, False, jobs)
-        mask[:, :-1] = jobs.reshape(self.num_envs, -1)
-        return mask
+        return action_mask(self._state, self._settings)
 
     def _draw(self, place: int) -> JobSets:
         jobs = self._make_jobs(int(self._randoms[place].integers(2**31)))
@@ -158,16 +151,16 @@ class GridVectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         return jobs
 
     def _make_state(self, most: int) -> None:
-        """Empty grids for these jobs, with room for so many in each."""
+        """Make empty grids for the jobs, each with room for ``most`` jobs."""
         jobs = _joined(self._jobs, most)
         self._own = {name: getattr(jobs, name).copy() for name in _JOBS}
         shown = {name: values.view() for name, values in self._own.items()}
         for values in shown.values():
-            values.flags.writeable = False  # as in a grid: it is other code that is compiled for others
+            values.flags.writeable = False  # as in a ``Grid``, so that no code is compiled twice
         self._state = state_of(self.config, jobs)._replace(**shown)
 
     def _begin(self, places: NDArray[np.int64]) -> None:
-        """Begin episodes anew, with other jobs."""
+        """Begin episodes with other jobs."""
         state = self._state
         assert state is not None
         for place in places.tolist():
@@ -204,38 +197,23 @@ class GridVectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             "_outcome": everywhere,
         }
         if self._over.any():
+            assert self._state is not None
             infos["record"] = np.full(self.num_envs, None, dtype=object)
             infos["_record"] = self._over.copy()
             for place in np.flatnonzero(self._over).tolist():
-                infos["record"][place] = self._record(place)
+                one = slice(place, place + 1)
+                infos["record"][place] = record_of(self.config, self._jobs[place], self._state, one)
         return infos
-
-    def _record(self, place: int) -> GridRecord:
-        state, jobs = self._state, self._jobs[place]
-        assert state is not None
-        most = jobs.enter.shape[1]
-        return GridRecord(
-            self.config,
-            jobs,
-            start=state.start[place : place + 1, :most].copy(),
-            machine=state.machine[place : place + 1, :most].copy(),
-            dropped=state.dropped[place : place + 1, :most].copy(),
-            num_entered=state.next_job[place : place + 1].copy(),
-            clock=state.clock[place : place + 1].copy(),
-        )
 
 
 def _joined(sets: Sequence[JobSets], most: int) -> JobSets:
-    """Sets of jobs one after the other, with room for so many in each."""
+    """Join sets of jobs, each padded to ``most`` jobs."""
     steps, resources = sets[0].steps, sets[0].num_resources
     enter = np.full((len(sets), most), steps, dtype=np.int32)
     duration = np.zeros((len(sets), most), dtype=np.int32)
     demand = np.zeros((len(sets), most, resources), dtype=np.int32)
     for place, jobs in enumerate(sets):
         room = jobs.enter.shape[1]
-        enter[place, :room], duration[place, :room], demand[place, :room] = (
-            jobs.enter[0],
-            jobs.duration[0],
-            jobs.demand[0],
-        )
+        enter[place, :room], duration[place, :room] = jobs.enter[0], jobs.duration[0]
+        demand[place, :room] = jobs.demand[0]
     return JobSets(enter, duration, demand, np.concatenate([jobs.num_jobs for jobs in sets]), steps)

@@ -1,1 +1,1 @@
-"""Episodes recorded from published code, and their replay."""
+"""Replay of episodes recorded from published code."""

@@ -1,4 +1,4 @@
-"""Replay episodes recorded from the published Decima simulator, with deterministic durations of tasks.
+"""Replay episodes recorded from the published Decima simulator, with deterministic task durations.
 
 The same decisions must lead to the same decision points, rewards and completions.
 """
@@ -34,10 +34,10 @@ __all__ = [
 
 
 class DepartureError(DecimaError, RuntimeError):
-    """A decision in a replay differs from the recorded one. The message is one line that says how."""
+    """A decision in a replay differs from the recorded one. The message is one line."""
 
 
-#: Whole numbers that a replay could still hold in memory.
+#: Whole numbers that fit into the memory of a replay.
 _Count = Annotated[int, Field(gt=-(10**6), lt=10**6)]
 
 
@@ -66,13 +66,13 @@ class _Features(BaseModel):
 
 
 class RecordedDecision(BaseModel):
-    """What was offered, what was decided, and what the published network made of it where it was that decided.
+    """A decision, and the probabilities of the published network if it decided.
 
     Attributes:
-        node_order: (job, stage) of all stages of the live jobs; with ``stage_probabilities``.
-        stage_probabilities: of each of them to be chosen.
-        limit_probabilities: of the limits 1, 2, .. for the chosen stage's job.
-        limit: the chosen one.
+        node_order: (job, stage) of all stages of the live jobs.
+        stage_probabilities: probability of each stage in ``node_order``.
+        limit_probabilities: probabilities of the limits 1, 2, .. for the job of the chosen stage.
+        limit: the chosen limit.
     """
 
     time_ms: float
@@ -101,10 +101,10 @@ _Event = (
 
 
 class Recording(BaseModel):
-    """A recorded episode. Fields that are not needed for a replay are ignored.
+    """A recorded episode. Fields that a replay does not need are ignored.
 
     Attributes:
-        msg_paths: for each job and each step of the published network's messages, (receiver, sender) stages.
+        msg_paths: (receiver, sender) stages for each job and each message-passing step of the published network.
     """
 
     format: Literal[1]
@@ -122,7 +122,7 @@ class Recording(BaseModel):
     msg_paths: list[list[list[tuple[_Count, _Count]]]] | None = None
 
     def config(self) -> ClusterConfig:
-        """The cluster that was recorded."""
+        """Return the recorded cluster."""
         return ClusterConfig(
             num_executors=self.executors,
             moving_delay_ms=self.moving_delay_ms,
@@ -133,12 +133,12 @@ class Recording(BaseModel):
 
     @property
     def by_agent(self) -> bool:
-        """Whether a network decided, whose probabilities are recorded too."""
+        """Whether a network decided."""
         return any(decision.stage_probabilities is not None for decision in self.decisions)
 
     @cached_property
     def sequence(self) -> JobSequence:
-        """The jobs that were recorded."""
+        """The recorded jobs."""
         profiles = [
             JobProfile(
                 f"job {number}",
@@ -151,13 +151,13 @@ class Recording(BaseModel):
 
 
 def carry_out(cluster: BaseCluster, decision: RecordedDecision) -> tuple[float, int]:
-    """Decide as was recorded.
+    """Make the recorded decision.
 
     Returns:
-        The reward, and the number of executors really committed.
+        The reward, and the number of committed executors.
 
     Raises:
-        SchedulingError: it cannot be done.
+        SchedulingError: the decision is not possible.
     """
     offered = cluster.offered
     if decision.job is None or decision.stage is None:
@@ -179,18 +179,18 @@ def differences(
     engine: Literal["compiled", "simpy"] = "compiled",
     fork_at: int | None = None,
 ) -> Iterator[str]:
-    """Replay a recording; yields a line per difference, the first decision that differs and then the outcome's.
+    """Replay a recording; yield a line for the first decision that differs, or a line for each other result.
 
     Args:
         recording: the episode.
-        decide: decides in the open round, and returns what :func:`carry_out` does; it is shown what was recorded
-            there, and raises ``DepartureError`` if it would decide otherwise.
+        decide: makes a decision, given the recorded one, and returns as :func:`carry_out`; it raises
+            ``DepartureError`` if its own decision differs.
         engine: as in ``ClusterConfig``.
-        fork_at: number of the decision from which on the replay goes on on a fork of the cluster.
+        fork_at: number of the decision before which the replay moves to a fork of the cluster.
 
     Raises:
-        WorkloadError: its jobs are not jobs.
-        ConfigError: its cluster is not a cluster.
+        WorkloadError: the recorded jobs are invalid.
+        ConfigError: the recorded cluster is invalid.
     """
     cluster = make_cluster(replace(recording.config(), engine=engine), recording.sequence)
     for number, decision in enumerate(recording.decisions):
@@ -221,7 +221,7 @@ def differences(
 
 
 def _decision_point(cluster: BaseCluster, decision: RecordedDecision) -> Iterator[tuple[str, Any, Any]]:
-    """(what, recorded, replayed) of everything that can be seen when a decision is asked for."""
+    """Yield (name, recorded, replayed) of each quantity in the observation of a decision."""
     observation = cluster.observe()
     names = stage_names(observation)
     source_job, source_stage = cluster.source
@@ -237,7 +237,7 @@ def _decision_point(cluster: BaseCluster, decision: RecordedDecision) -> Iterato
 
 
 def _features(observation: Observation, features: _Features) -> Iterator[tuple[str, Any, Any]]:
-    """What the published agent computed from what it saw; see its numbers of the same names."""
+    """Yield (name, recorded, replayed) of the inputs of the published agent, by its names."""
     live = range(len(observation.job_id))
     limits = [observation.held(job) + 1 for job in live]
     yield "the list of live jobs", features.jobs, observation.job_id.tolist()
@@ -274,7 +274,7 @@ def _features(observation: Observation, features: _Features) -> Iterator[tuple[s
 
 
 def _snapped(rows: list[list[float]], to: list[list[float]]) -> list[list[float]]:
-    """``rows``, or ``to`` if they are equal up to rounding."""
+    """Return ``to`` if ``rows`` equals it up to rounding, else ``rows``."""
     equal = len(rows) == len(to) and all(
         len(row) == len(other) and all(abs(a - b) <= TOLERANCE for a, b in zip(row, other, strict=True))
         for row, other in zip(rows, to, strict=True)
@@ -283,7 +283,7 @@ def _snapped(rows: list[list[float]], to: list[list[float]]) -> list[list[float]
 
 
 def stage_names(observation: Observation) -> list[tuple[int, int]]:
-    """(job, stage in that job) of each stage of the observation."""
+    """Return (job, stage in that job) of each stage of the observation."""
     stages = zip(observation.stage_job.tolist(), range(len(observation.stage_job)), strict=True)
     return [
         (int(observation.job_id[job]), place - int(observation.job_first_stage[job])) for job, place in stages
@@ -291,7 +291,7 @@ def stage_names(observation: Observation) -> list[tuple[int, int]]:
 
 
 def _outcome(record: EpisodeRecord, recording: Recording) -> Iterator[str]:
-    """Differences of completions, task runs and events."""
+    """Yield a line for each difference in completions, task runs and events."""
     arrival_ms = record.sequence.arrival_ms
     for job, (recorded, replayed) in enumerate(
         zip(recording.completions_ms, record.completion_ms.tolist(), strict=False)
@@ -321,7 +321,7 @@ def _outcome(record: EpisodeRecord, recording: Recording) -> Iterator[str]:
 
 
 def _task_runs(record: EpisodeRecord) -> list[tuple[int, int, int, int, float, float]]:
-    """(job, stage, task, executor, start in ms, finish in ms) of all tasks, sorted."""
+    """Return (job, stage, task, executor, start in ms, finish in ms) of all tasks, sorted."""
     names = [
         (job, stage, task)
         for job, profile in enumerate(record.sequence.profiles)
@@ -347,6 +347,6 @@ def _events(
 
 
 def _durations(stage: _Stage) -> TaskDurations:
-    """Durations with the published simulator's mean, over all that was measured, which its agent saw."""
+    """Return durations with the mean that the published agent sees: over all measured durations."""
     durations = TaskDurations.constant(stage.rest_ms, first_ms=stage.first_ms, fresh_ms=stage.fresh_ms)
     return replace(durations, mean_ms=float(durations.values.mean()))

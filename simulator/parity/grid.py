@@ -1,4 +1,4 @@
-"""Replay episodes recorded from the public DeepRM code: the same actions must lead to the same states and rewards."""
+"""Replay episodes recorded from the public DeepRM code: equal actions must lead to equal states and rewards."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from workloads.grid_jobs import JobSets
 
 __all__ = ["GridRecording", "differences"]
 
-#: Letters of the recordings for what became of an action.
+#: Outcome of an action -> its letter in recordings.
 _OUTCOMES = {BOOKED: "A", NO_ROOM: "F", EMPTY: "E", VOID: "V"}
 
-#: Fields of the recordings that say how things stand after each action, and what they are.
+#: Field of recordings with the state after each action -> its meaning.
 _STATE = {
     "status": "the outcome",
     "clock_after": "the clock",
@@ -64,11 +64,11 @@ class _JobOut(BaseModel):
 
 
 class GridRecording(BaseModel):
-    """A recorded episode. Lists have an entry for each action; fields that are not needed for a replay are ignored.
+    """A recorded episode. Lists have an entry for each action; fields that a replay does not need are ignored.
 
     Attributes:
-        jobs_out: the jobs that found a place, numbered in order of entering; start and finish -1 if never booked.
-        obs_hashes: SHA-256 of the pictures: the first one, and that after each action; by how they were written.
+        jobs_out: jobs that were not dropped, in order of entering; start and finish are -1 if never booked.
+        obs_hashes: SHA-256 of the first picture and of that after each action, by format.
     """
 
     params: _Params
@@ -85,7 +85,7 @@ class GridRecording(BaseModel):
     obs_hashes: list[dict[str, str]] | None = None
 
     def config(self) -> GridConfig:
-        """The grid that was recorded, with the picture of everything that can be seen."""
+        """Return the recorded grid, with the most detailed picture."""
         params = self.params
         return GridConfig(
             num_resources=params.num_res,
@@ -105,18 +105,18 @@ class GridRecording(BaseModel):
         )
 
     def jobs(self) -> JobSets:
-        """The jobs that were recorded, as one set."""
+        """Return the recorded jobs as one set."""
         return JobSets.of(
             [[(job.arrival_step, job.duration, tuple(job.res)) for job in self.jobs_in]], self.params.simu_len
         )
 
 
 def differences(recording: GridRecording) -> Iterator[str]:
-    """Replay a recording; yields a line per difference, the first action that differs and then the jobs'.
+    """Replay a recording; yield a line for the first action that differs, or for different jobs.
 
     Raises:
-        WorkloadError: its jobs are not jobs.
-        ConfigError: its grid is not a grid.
+        WorkloadError: the recorded jobs are invalid.
+        ConfigError: the recorded grid is invalid.
     """
     grid = Grid(recording.config(), recording.jobs())
     hashes = recording.obs_hashes
@@ -170,7 +170,7 @@ def differences(recording: GridRecording) -> Iterator[str]:
 
 
 def _jobs_out(grid: Grid) -> list[tuple[int, ...]]:
-    """(number, enter, duration, demands, start, finish) of the jobs that found a place, in order of entering."""
+    """Return (number, enter, duration, demands, start, finish) of jobs that were not dropped, in order of entering."""
     record = grid.record()
     table = record.table()
     table = table[~table["dropped"] & (table["job"] < record.num_entered[0])]
@@ -180,7 +180,7 @@ def _jobs_out(grid: Grid) -> list[tuple[int, ...]]:
 
 
 def _picture_difference(grid: Grid, recorded: dict[str, str]) -> str | None:
-    """The kind of picture whose hash is not the recorded one."""
+    """Return a line if the hash of a picture differs."""
     coloured = np.ascontiguousarray(grid.pictures[0], dtype="<f4")
     for name, picture in _pictures(coloured).items():
         if recorded.get(name) != hashlib.sha256(picture.tobytes()).hexdigest():
@@ -189,7 +189,7 @@ def _picture_difference(grid: Grid, recorded: dict[str, str]) -> str | None:
 
 
 def _pictures(coloured: NDArray[np.float32]) -> dict[str, NDArray[np.float32] | NDArray[np.uint8]]:
-    """The picture as recordings hash it: with and without colours, and the last column."""
+    """Return the picture in the formats of recordings: with and without colours and the last column."""
     inside, last = coloured[:, :-1], coloured[:, -1:]
     plain = (inside > 0).astype("<f4")
     return {

@@ -1,4 +1,4 @@
-"""Files of recorded episodes: reading them, and what is said of those that cannot be read."""
+"""Read files of recorded episodes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from workloads.reading import all_of, open_regular
 
 __all__ = ["TOLERANCE", "RecordingError", "checked", "first_difference", "read_document"]
 
-#: Sums of rewards may be taken in another order.
+#: Rewards may be summed in another order.
 TOLERANCE = 1e-9
 
 _Model = TypeVar("_Model", bound=BaseModel)
@@ -29,7 +29,7 @@ def read_document(path: Path) -> Any:
     """Read a JSON file, gzipped if its name ends in ``.gz``.
 
     Raises:
-        RecordingError: it cannot be read, or is not JSON.
+        RecordingError: the file cannot be read, or is not JSON.
     """
     try:
         with open_regular(path) as file:
@@ -42,10 +42,10 @@ def read_document(path: Path) -> Any:
 
 
 def checked(model: type[_Model], document: Any, path: Path) -> _Model:
-    """The document as an object of the model.
+    """Validate a document as an object of the model.
 
     Raises:
-        RecordingError: it is something else.
+        RecordingError: the document is invalid.
     """
     try:
         return model.model_validate(document)
@@ -57,7 +57,7 @@ def checked(model: type[_Model], document: Any, path: Path) -> _Model:
 
 
 def first_difference(recorded: Any, replayed: Any) -> str:
-    """Where two sequences differ first, in words."""
+    """Describe the first difference of two sequences."""
     for one, other in zip(recorded, replayed, strict=False):
         if one != other:
             return f"{other}, recorded {one}"

@@ -1,4 +1,4 @@
-"""Replay the recorded episode in a file, of whichever kind."""
+"""Replay the recorded episode in a file, of a cluster or of a grid."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Replay = Callable[[Recording], Iterator[str]]
 
 
 def read_recording(path: Path) -> Recording | GridRecording:
-    """Read a recorded episode (JSON, or gzipped JSON by the suffix ``.gz``), of the cluster or of the grid.
+    """Read a recorded episode of a cluster or of a grid: JSON, gzipped if the name ends in ``.gz``.
 
     Raises:
         RecordingError: the file cannot be read or is not a recorded episode.
@@ -34,10 +34,10 @@ def first_difference_in(path: Path, agent: Replay | None = None) -> str | None:
 
     Args:
         path: the file.
-        agent: replays the episodes of a trained agent, such as ``decima.policy.parity.AgentReplay(..).differences``.
+        agent: replays episodes of a trained agent, such as ``decima.policy.parity.AgentReplay(..).differences``.
 
     Returns:
-        One line: the first difference, or what is wrong with the file; None if the episode matches.
+        One line: the first difference, or an error in the file; None if the episode matches.
     """
     try:
         recording = read_recording(path)

@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 
 from decima.cli.main import cli
 from decima.evaluation.conditions import Conditions
-from decima.gym import as_grid_scheduler, as_scheduler
-from decima.gym.ids import IDS
+from decima.gym import IDS, as_grid_scheduler, as_scheduler
 from decima.schedulers.base import SchedulerError
 from decima.schedulers.grid import play
 from simulator import (
@@ -159,7 +158,9 @@ def test_gymnasiums_checker_finds_nothing_in_the_flat_view(config: ClusterConfig
 
 def test_what_does_not_fit_is_refused() -> None:
     sequence = jobs(chain(stage(4, 200.0)))
-    with pytest.raises(SchedulerError, match="expected a policy, a function or what can predict, got int"):
+    with pytest.raises(
+        SchedulerError, match="expected a policy: a function, or an object with predict, got int"
+    ):
         as_scheduler(3)  # type: ignore[arg-type]
     for wrong in ((0, 99), (0.5, 1), (0,), "none"):
         with pytest.raises(SchedulerError, match="expected an action of MultiDiscrete"):

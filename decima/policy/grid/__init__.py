@@ -1,1 +1,1 @@
-"""The networks for DeepRM's grid, and their files."""
+"""Networks for DeepRM's grid, and their files."""

@@ -1,4 +1,4 @@
-"""What a network for grids is: the grid that it was made for, its layers, and which actions it chooses among."""
+"""Configuration of a network for grids: its grid, its layers, and its mask of actions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from simulator.grid.config import DEEPRM, PAPER, GridConfig, Objective, Picture
 
 __all__ = ["GridPolicyConfig", "GridSection", "Mask", "NetworkSection"]
 
-#: Which actions are possible; see ``decima.policy.grid.scheduler.Actor``.
+#: Which actions a network may choose; see ``decima.policy.grid.scheduler.Actor``.
 Mask = Literal["all", "bookable", "startable"]
 
 
@@ -48,7 +48,7 @@ class GridSection(Section):
     )
 
     def build(self) -> GridConfig:
-        """The grid."""
+        """Return the grid."""
         values = {name: getattr(self, name) for name in type(self).model_fields}
         return GridConfig(**{**values, "semantics": DEEPRM if self.semantics == "deeprm" else PAPER})
 
@@ -65,25 +65,25 @@ class NetworkSection(Section):
     hidden: tuple[Count, ...] = Field(default=(20,), min_length=1, description="units of the hidden layers")
 
     def build(self, grid: GridConfig, outputs: int) -> nn.Module:
-        """A network for the grid's pictures."""
+        """Return a network for the grid's pictures."""
         return build_network(grid, outputs, **self.model_dump())
 
 
 class GridPolicyConfig(Section):
-    """All that an actor's decisions follow from, beside its weights."""
+    """Configuration of an actor."""
 
     grid: GridSection = GridSection()
     network: NetworkSection = NetworkSection()
     mask: Mask = "startable"
 
     def build(self) -> nn.Module:
-        """The actor's network."""
+        """Return the actor's network."""
         grid = self.grid.build()
         return self.network.build(grid, grid.num_actions)
 
     @property
     def sizes(self) -> str:
-        """All that the network's sizes follow from, for people."""
+        """Description of the sizes of input, output and layers."""
         grid = self.grid.build()
         rows, columns = grid.picture_shape
         layers = ", ".join(f"{name} {value}" for name, value in self.network.model_dump().items())

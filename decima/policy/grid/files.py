@@ -1,7 +1,7 @@
 """Networks for grids as files: plain arrays in a NumPy archive, which never executes code.
 
-Every parameter of the actor is an array of its name; ``network`` is a text, JSON, with the version of the format, what
-the network is, and whatever its maker says about it.
+Every parameter of the actor is an array of its name; ``network`` is JSON text with the version of the format, the
+configuration, and ``about``, free notes.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ def save_network(path: Path, network: nn.Module, config: GridPolicyConfig, about
     """Write an actor's network, in one step.
 
     Args:
-        path: where; by custom it ends in ``.npz``.
+        path: file name, which should end in ``.npz``.
         network: as ``config`` builds it.
-        config: what it is.
-        about: anything that JSON can hold, such as the command that made it and its results.
+        config: its configuration.
+        about: JSON values, such as the command that trained it and its results.
     """
     head = {"version": VERSION, "config": config.model_dump(mode="json"), "about": dict(about)}
     arrays = {name: weight.detach().cpu().numpy() for name, weight in network.state_dict().items()}
@@ -42,10 +42,10 @@ def save_network(path: Path, network: nn.Module, config: GridPolicyConfig, about
 
 
 def load_network(path: Path) -> tuple[nn.Module, GridPolicyConfig]:
-    """Read an actor's network, and what it is.
+    """Read an actor's network and its configuration.
 
     Raises:
-        PolicyFileError: no archive of arrays, another version, or arrays of other sizes than its config says.
+        PolicyFileError: the file is no archive of arrays, or of another version, or does not fit its configuration.
     """
     arrays = read_archive(path)
     config, _ = _head(path, arrays)
@@ -63,10 +63,10 @@ def load_network(path: Path) -> tuple[nn.Module, GridPolicyConfig]:
 
 
 def read_about(path: Path) -> dict[str, Any]:
-    """What a network's maker says about it.
+    """Return ``about`` of a network.
 
     Raises:
-        PolicyFileError: as ``load_network``, but the weights are not looked at.
+        PolicyFileError: as ``load_network``, but the weights are not checked.
     """
     return _head(path, read_archive(path))[1]
 

@@ -1,7 +1,6 @@
-"""Compiled: sums of weights over the cells of pictures that are 1, which most are not.
+"""Compiled: sums of weights over the cells of pictures that are 1.
 
-A DeepRM picture has thousands of cells and some hundred that are taken, so that adding up those cells' weights takes
-a fraction of the time of a product of matrices.
+Some hundred of the thousands of cells of a DeepRM picture are 1, so that this is faster than a product of matrices.
 """
 
 from __future__ import annotations
@@ -13,11 +12,11 @@ __all__ = ["add_outer", "sum_taken"]
 
 @compiled(fastmath=ANY_ORDER)
 def sum_taken(pictures, words, weight, bias, sums):
-    """For each picture the sum of the weights of its taken cells.
+    """Sum the weights of the cells that are 1 in each picture, and add the bias.
 
     Args:
         pictures: uint8 [n, cells], zeros and ones.
-        words: uint32 [n, cells // 4], the same memory.
+        words: uint32 [n, cells // 4], a view of ``pictures``.
         weight: float32 [cells, outputs].
         bias: float32 [outputs].
         sums: float32 [n, outputs], filled in.
@@ -43,7 +42,7 @@ def sum_taken(pictures, words, weight, bias, sums):
 
 @compiled(fastmath=ANY_ORDER)
 def add_outer(pictures, words, gradient, weight_gradient):
-    """Add to each cell's weight gradient the gradients of the sums that it is part of; arrays as above."""
+    """Add the gradients of the sums to the weight gradients of their cells; arrays as in ``sum_taken``."""
     _check(pictures, words, weight_gradient, gradient)
     for number in range(len(pictures)):
         own = gradient[number]
@@ -61,7 +60,7 @@ def add_outer(pictures, words, gradient, weight_gradient):
 
 @inner
 def _check(pictures, words, weight, sums):
-    """Refuse pictures of other cells than there are weights for: compiled code would look for the others."""
+    """Refuse arrays that do not fit together: compiled code would read outside of them."""
     if pictures.shape[1] != weight.shape[0] or len(pictures) != len(sums) or weight.shape[1] != sums.shape[1]:
         raise ValueError("pictures, weights and sums are not of the same cells and outputs")
     if len(words) != len(pictures) or words.shape[1] != pictures.shape[1] // 4:

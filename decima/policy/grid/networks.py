@@ -1,7 +1,6 @@
-"""The networks that look at a grid's picture: DeepRM's, and the convolutional ones of its successors.
+"""Networks for the picture of a grid: DeepRM's, and the convolutional ones of its successors.
 
-All map pictures, uint8 or float32 [n, H, W], to as many numbers as asked for: scores of actions (an actor), or one
-value (a critic).
+They map pictures, uint8 or float32 [n, H, W], to scores of actions (an actor), or one value (a critic).
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from simulator.grid.config import GridConfig
 __all__ = ["PictureLinear", "Resources", "build_network"]
 
 
-#: Of the weights, before training, as in DeepRM's code; biases are 0.
+#: Standard deviation of the initial weights, as in DeepRM's code; biases are 0.
 INITIAL_DEVIATION = 0.01
 
 
@@ -47,16 +46,16 @@ class _SumTaken(torch.autograd.Function):
 
 
 def _words(cells: NDArray[np.uint8]) -> NDArray[np.uint32]:
-    """The same memory, four cells at a time; without the last ones if they are fewer."""
+    """View the cells four at a time, without an incomplete last four."""
     return cells[:, : cells.shape[1] // 4 * 4].view(np.uint32)
 
 
 class PictureLinear(nn.Module):
-    """A linear layer on whole pictures, quick where their cells are zeros and ones, most of them zeros.
+    """A linear layer on whole pictures, fast where nearly all cells are 0 and the others are 1.
 
     Args:
-        cells: of a picture.
-        outputs: how many.
+        cells: number of cells of a picture.
+        outputs: number of outputs.
     """
 
     def __init__(self, cells: int, outputs: int) -> None:
@@ -86,9 +85,9 @@ class _OneChannel(nn.Module):
 
 
 class Resources(nn.Module):
-    """The reshaped picture of the CNN paper: one channel for each resource, the backlog in all of them.
+    """The reshaped picture of the CNN paper: one channel for each resource, and the backlog in every channel.
 
-    A job's demands of all resources then lie behind one another, where a filter sees them together.
+    Thus a filter sees the demands of a job for all resources together.
     """
 
     def __init__(self, config: GridConfig) -> None:
@@ -118,19 +117,19 @@ def build_network(
     reshape: bool = False,
     hidden: Sequence[int] = (20,),
 ) -> nn.Module:
-    """A network for the pictures of a grid.
+    """Return a network for the pictures of a grid.
 
-    DeepRM's is the default, one hidden layer of 20: 89,451 parameters with the paper's sizes. ``filters=16`` puts a
-    convolution of 2 x 2 before it (the CNN of Chen, Xu and Wu, 2017); ``kernel=3`` and 16 or 32 filters, with or
-    without pooling, are A2cScheduler's Conv3-16 and Conv3-32.
+    The default is DeepRM's, one hidden layer of 20: 89,451 parameters with the paper's sizes. ``filters=16`` adds a
+    convolution of 2 x 2 (the CNN of Chen, Xu and Wu, 2017); ``kernel=3`` with 16 or 32 filters, with or without
+    pooling, is A2cScheduler's Conv3-16 or Conv3-32.
 
     Args:
-        config: of the grid.
-        outputs: of the network.
-        filters: of the convolution; 0 for none.
+        config: configuration of the grid.
+        outputs: number of outputs.
+        filters: number of filters of the convolution; 0 for no convolution.
         kernel: rows and columns of a filter.
-        pooling: halve rows and columns after the convolution, keeping the largest of each four.
-        reshape: put resources behind one another instead of side by side.
+        pooling: whether a max-pooling of 2 x 2 follows the convolution.
+        reshape: whether each resource is a channel of the convolution, instead of columns of one channel.
         hidden: units of the hidden layers.
 
     Raises:

@@ -1,4 +1,4 @@
-"""A network for grids as a scheduler, and what it saw and chose."""
+"""A network for grids as a scheduler, and the steps that it records."""
 
 from __future__ import annotations
 
@@ -16,31 +16,23 @@ from decima.policy.grid.config import Mask
 if TYPE_CHECKING:
     from simulator.grid.grid import Grid
 
-__all__ = [
-    "CLONING",
-    "COMPARED",
-    "VALIDATED",
-    "Actor",
-    "Steps",
-    "log_probabilities",
-    "look",
-]
+__all__ = ["CLONING", "COMPARED", "VALIDATED", "Actor", "Steps", "log_probabilities", "look"]
 
-#: Parts of the random stream POLICY beside those of iterations: a network is compared, validated, clones a heuristic.
+#: Parts of the random stream POLICY, beside iterations: comparison, validation, behaviour cloning.
 COMPARED, VALIDATED, CLONING = 2**29, 2**30, 2**31 - 1
 
-#: The score of an action that is not allowed.
+#: Score of an action that is masked.
 IMPOSSIBLE = -1e30
 
 
 @dataclass(frozen=True, eq=False)
 class Steps:
-    """What was seen and chosen in the episodes that the network was asked for.
+    """Inputs and actions of the network in n episodes.
 
     Attributes:
-        episode: int64 [n].
+        episode: int64 [n], numbers of the episodes.
         pictures: uint8 or float32 [n, H, W].
-        allowed: bool [n, actions]; None if all actions were.
+        allowed: bool [n, actions], mask; None if all actions are allowed.
         action: int64 [n].
     """
 
@@ -54,10 +46,10 @@ class Actor:
     """A network that chooses actions; a ``GridScheduler``.
 
     Args:
-        network: gives a score for each action.
-        random: what actions are drawn with; without it the policy is greedy.
-        mask: what is possible: ``all`` actions; ``bookable`` jobs and void; or ``startable`` jobs, those that can start
-            at once, and void. Where only void is, the network is not asked.
+        network: pictures -> a score for each action.
+        random: random numbers to sample actions; without them, the likeliest action is chosen.
+        mask: allowed actions: ``all``; ``bookable`` jobs and void; or ``startable`` jobs, which can start at once, and
+            void. Where only void is allowed, the network is not used.
     """
 
     def __init__(
@@ -68,11 +60,11 @@ class Actor:
         self.mask = mask
 
     def __call__(self, grid: Grid) -> NDArray[np.int64]:
-        """The actions, int64 [N]."""
+        """Return the actions, int64 [N]."""
         return self.decide(grid)[0]
 
     def decide(self, grid: Grid) -> tuple[NDArray[np.int64], Steps]:
-        """The actions, int64 [N], and what was seen where the network was asked."""
+        """Return the actions, int64 [N], and the steps in which the network was used."""
         asked, pictures, allowed = look(grid, self.mask)
         actions = np.full(len(grid), grid.config.num_actions - 1, dtype=np.int64)
         if asked.size:
@@ -95,7 +87,7 @@ class Actor:
 
 
 def look(grid: Grid, mask: Mask) -> tuple[NDArray[np.int64], Tensor, Tensor | None]:
-    """The episodes that have a choice, int64 [n], what is seen there, and what is allowed; see ``Steps``."""
+    """Return the episodes with a choice, int64 [n], their pictures and masks; see ``Steps``."""
     if mask == "all":
         asked = np.flatnonzero(~grid.done)
         return asked, torch.from_numpy(grid.pictures[asked]), None
@@ -105,9 +97,9 @@ def look(grid: Grid, mask: Mask) -> tuple[NDArray[np.int64], Tensor, Tensor | No
 
 
 def log_probabilities(network: nn.Module, pictures: Tensor, allowed: Tensor | None) -> Tensor:
-    """Of all actions, float32 [n, actions]; those that are not allowed have a probability of 0."""
+    """Return log-probabilities of all actions, float32 [n, actions]; masked actions have a probability of 0."""
     scores: Tensor = network(pictures)
     if allowed is not None:
-        # Not minus infinity, which times a probability of 0 would be no number in the entropy.
+        # Not minus infinity: times a probability of 0 it is NaN in the entropy.
         scores = scores.masked_fill(~allowed, IMPOSSIBLE)
     return scores.log_softmax(dim=1)
