@@ -159,7 +159,7 @@ def compare(
         )
         if csv_file is not None:
             with atomic_path(csv_file) as path:
-                comparison.jobs().to_csv(path, index=False)
+                comparison.jobs.drop(columns=["setting", "alone_s"]).to_csv(path, index=False)
         if report_file is not None:
             from decima.show.page.page import comparison_page
 

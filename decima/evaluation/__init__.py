@@ -1,4 +1,4 @@
-"""How good schedulers are: the same sequences and the same luck for all, with intervals."""
+"""Comparison of schedulers on the same sequences with the same task noise, with confidence intervals."""
 
 import lazy_loader
 

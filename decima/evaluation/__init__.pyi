@@ -4,9 +4,11 @@ from .fit import misfits
 from .grid import GridConditions
 from .grid_comparison import GridComparison, GridSettings
 from .intervals import Interval, mean_interval
-from .run import Run, run_scheduler
+from .metrics import METRICS, Metric, measure
+from .run import run_scheduler
 
 __all__ = [
+    "METRICS",
     "CompareError",
     "Comparison",
     "Conditions",
@@ -14,8 +16,9 @@ __all__ = [
     "GridConditions",
     "GridSettings",
     "Interval",
-    "Run",
+    "Metric",
     "mean_interval",
+    "measure",
     "misfits",
     "run_comparisons",
     "run_scheduler",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from decima.evaluation.run import Run
+from decima.evaluation.metrics import measure
 from decima.registry import make_scheduler
 from decima.workers.pool import make_workers
 from simulator import compiled
@@ -73,5 +73,5 @@ def compile_parts(
 def _compile(shared: tuple[ClusterConfig, JobSequence], item: tuple[str, str]) -> str:
     (cluster, sequence), (part, scheduler) = shared, item
     engine: Literal["compiled", "simpy"] = "compiled" if part == ENGINE else "simpy"
-    Run.of(run_episode(replace(cluster, engine=engine), sequence, make_scheduler(scheduler)))
+    measure(run_episode(replace(cluster, engine=engine), sequence, make_scheduler(scheduler)))
     return part

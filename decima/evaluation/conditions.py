@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
-from simulator.cluster.config import ClusterConfig, ConfigError, ExecutorClass, check_demands
+from simulator.cluster.config import SEMANTICS, ClusterConfig, ConfigError, ExecutorClass, check_demands
 from workloads.arrivals import Drift, JobSequence, batch_arrivals, poisson_arrivals, uniform_memory
 from workloads.errors import DecimaError, check_instance, check_number, check_one_of, check_whole
 from workloads.sources.workload_file import Workload
@@ -134,6 +134,25 @@ class Conditions:
         if self.arrivals == "poisson":
             return poisson_arrivals(self.workload.profiles, self.num_jobs, interval_ms, seed, self.drift)
         return batch_arrivals(self.workload.profiles, self.num_jobs, seed)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Describe the conditions for JSON, seconds."""
+        cluster, sampled = self.cluster, self.workload.sequence is None
+        poisson = sampled and self.arrivals == "poisson"
+        semantics = (name for name, each in SEMANTICS.items() if each == cluster.semantics)
+        return {
+            "workload": self.workload.name,
+            "executors": cluster.num_executors,
+            "executor_classes": [asdict(kind) for kind in cluster.executor_classes],
+            "memory_demand": self.memory_demand,
+            "arrivals": self.arrivals if sampled else "exact",
+            "interval_s": self.interval_ms / 1000 if poisson else None,
+            "drift": self.drift and self.drift.to_dict(),
+            "window_s": None if self.window_ms is None else self.window_ms / 1000,
+            "jobs": len(self.sequence(self.seed)),
+            "moving_delay_s": cluster.moving_delay_ms / 1000,
+            "semantics": next(semantics, asdict(cluster.semantics)),
+        }
 
     @cached_property
     def _windows(self) -> tuple[JobSequence, ...]:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import stdtrit  # the whole of scipy.stats takes a second to import
 
-__all__ = ["Interval", "mean_interval"]
+__all__ = ["Interval", "mean_interval", "paired_change"]
 
 CONFIDENCE = 0.95
 
@@ -22,13 +22,12 @@ class Interval(NamedTuple):
 
 
 def mean_interval(values: ArrayLike, weights: ArrayLike | None = None) -> Interval:
-    """The mean of independent values, and half its 95 % confidence interval.
+    """Return the mean of independent values and half of its 95 % confidence interval.
 
     Args:
-        values: float [n]; the mean is NaN without any, the half width with fewer than two. Of what was measured in
-            pairs, the differences.
-        weights: float [n], positive, such as the sizes of the groups that the values are means of; the mean is then a
-            ratio, of what the groups add up to and of their sizes.
+        values: float [n]; for paired measurements, their differences. The mean is NaN if n = 0, the interval if n < 2.
+        weights: float [n], positive: sizes of the groups that the values are means of. The mean is then the ratio of
+            two sums.
     """
     sample = np.asarray(values, dtype=np.float64)
     count = sample.size
@@ -44,3 +43,11 @@ def mean_interval(values: ArrayLike, weights: ArrayLike | None = None) -> Interv
         deviations = shares / shares.mean() * (sample - mean)
         error = float(np.sqrt(np.square(deviations).sum() / (count * (count - 1)))) if count > 1 else math.nan
     return Interval(mean, float(stdtrit(count - 1, (1 + CONFIDENCE) / 2)) * error)
+
+
+def paired_change(values: ArrayLike, reference: ArrayLike) -> Interval:
+    """Return the relative difference of two means of paired values, with its interval; NaN if the second is 0."""
+    ours, others = np.asarray(values), np.asarray(reference)
+    difference, half_width = mean_interval(ours - others)
+    mean = float(others.mean())
+    return Interval(difference / mean, half_width / mean) if mean else Interval(math.nan, math.nan)

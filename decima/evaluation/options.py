@@ -190,9 +190,9 @@ def compare(
         workload: and all further ones: see ``make_conditions``.
 
     Returns:
-        A tidy table, a row for each scheduler and seed. Columns: ``scheduler`` (str), ``seed`` (int64), and those of
-        ``Comparison.runs``: ``mean_jct_s``, ``p95_jct_s``, ``makespan_s``, ``utilisation``, .. Pairs of schedulers can
-        be subtracted seed by seed: ``table.pivot(index="seed", columns="scheduler", values="mean_jct_s")``.
+        ``Comparison.runs``, a tidy table with a row for each scheduler and seed; columns ``scheduler``, ``seed``,
+        ``mean_jct_s``, ``p95_jct_s``, ``makespan_s``, ``utilisation``, .. For paired differences:
+        ``table.pivot(index="seed", columns="scheduler", values="mean_jct_s")``.
 
     Raises:
         CompareError: an option of a wrong type or out of range, or a scheduler that failed.
@@ -225,7 +225,7 @@ def compare(
         conditions, chosen.schedulers, policy=chosen.policy, num_training=training, keep=False
     )
     comparison.run(workers)
-    return comparison.results()
+    return comparison.runs
 
 
 def _workload(jobs: Jobs) -> Workload:

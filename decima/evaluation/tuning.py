@@ -39,6 +39,7 @@ __all__ = [
     "sweep",
     "sweep_ms",
     "tune",
+    "tuned_once",
     "weighted_fair",
 ]
 
@@ -93,6 +94,11 @@ TUNED: dict[str, Tuned] = {TUNED_ONCE: Tuned("weighted-fair", once=True)} | {
         (":once", "jct", True),
     )
 }
+
+
+def tuned_once(name: str) -> bool:
+    """Return whether a scheduler is tuned once, on training sequences."""
+    return name in TUNED and TUNED[name].once
 
 
 def sweep(

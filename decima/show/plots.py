@@ -146,7 +146,11 @@ def comparison_pictures(comparison: Comparison) -> dict[str, Callable[[], Figure
     episodes = comparison.episodes
     colours = contrasting_colours(list(episodes.values()))
     ends_s = [record.end_ms / 1000 for record in episodes.values()]
-    jct_s = {name: comparison.runs(name)["mean_jct_s"].to_numpy() for name in episodes}
+    jct_s = {
+        str(name): mine.to_numpy()
+        for name, mine in comparison.runs.groupby("scheduler", sort=False)["mean_jct_s"]
+        if name in episodes
+    }
     pictures: dict[str, Callable[[], Figure]] = {
         f"schedule-{_file_name(name)}": partial(
             plot_schedule,

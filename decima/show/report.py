@@ -1,75 +1,93 @@
-"""A comparison as text: one table, and the notes that a reader needs to judge it."""
+"""A comparison as text: tables and notes."""
 
 from __future__ import annotations
 
 import inspect
 from statistics import median_low
+from typing import TYPE_CHECKING
 
 from rich.table import Table
 
 from decima.evaluation.comparison import Comparison
 from decima.evaluation.intervals import Interval
+from decima.evaluation.metrics import METRICS
 from decima.evaluation.tuning import GRIDS, TUNED, TUNED_ONCE
 from decima.policy.shipped import SHIPPED
 from decima.registry import ANY_POLICY, LEARNED, PARAMETERS, SCHEDULERS, UNGUARDED, signature
-from decima.show.tables import interval_text, new_table
+from decima.show.tables import interval_text, metric_text, new_table
 from simulator.cluster.config import ClusterConfig, ExecutorClass
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["comparison_notes", "comparison_table", "query_table", "scheduler_summaries"]
 
 
+#: Metrics in the table, in order.
+COLUMNS = ("mean_jct_s", "p95_jct_s", "slowdown", "utilisation")
+
+
 def comparison_table(comparison: Comparison) -> Table:
-    """A comparison as a rich table, in seconds; fits 80 columns unless a scheduler's name is long."""
+    """Return a comparison as a table, in seconds; it fits 80 columns unless a scheduler's name is long."""
     best = comparison.best_heuristic
-    headings = ("Mean JCT", "p95 JCT", "Slowdown", "Utilised", "vs best")
-    table = new_table(_title(comparison), "Scheduler", *headings)
-    for scheduler in comparison.schedulers:
-        row = comparison.summary(scheduler)
-        difference = Interval(row["difference"], row["difference_ci95"])
+    headings = (METRICS[name].heading for name in COLUMNS)
+    table = new_table(_title(comparison), "Scheduler", *headings, "vs best")
+    for scheduler, row in comparison.summary.items():
+        versus = interval_text(Interval(row["difference"], row["difference_ci95"]), "+.1%")
         table.add_row(
             scheduler,
-            interval_text(Interval(row["mean_jct_s"], row["mean_jct_ci95_s"])),
-            f"{row['p95_jct_s']:.1f}",
-            f"{row['slowdown']:.1f}",
-            f"{row['utilisation']:.1%}",
-            "best" if scheduler == best else interval_text(difference, "+.1%"),
+            *(metric_text(row, name) for name in COLUMNS),
+            "best" if scheduler == best else versus,
             style="bold" if scheduler == best else None,
         )
     return table
 
 
 def query_table(comparison: Comparison) -> Table:
-    """Mean JCT by query: of the best heuristic, and of the others, with how they differ from it."""
-    best, means = comparison.best_heuristic, comparison.by_query()
+    """Return the mean JCT of the jobs of each query, the queries with most jobs first.
+
+    Columns are the best heuristic and the learned schedulers (all others if there are none), with the difference to the
+    best heuristic.
+    """
+    best, jobs = comparison.best_heuristic, comparison.jobs
     others = [name for name in comparison.schedulers if name != best]
     learned = [name for name in others if name in comparison.misfits or name in ANY_POLICY]
     shown = ([] if best is None else [best]) + (learned or others)
+    means = jobs.pivot_table(index="query", columns="scheduler", values="jct_s", observed=True)
+    sizes = jobs.groupby("query", observed=True).size().sort_values(ascending=False, kind="stable")
     table = new_table("Mean JCT by query, s", "Query", "Jobs", *shown)
-    for query, row in means.iterrows():
+    for (query, row), size in zip(means.reindex(sizes.index).iterrows(), sizes, strict=True):
         texts = [
             f"{row[name]:.1f}"
             + ("" if name == best or best is None else f" ({row[name] / row[best] - 1:+.0%})")
             for name in shown
         ]
-        table.add_row(str(query), f"{row['jobs']:.0f}", *texts)
+        table.add_row(str(query), f"{size // len(comparison.schedulers)}", *texts)
     return table
 
 
 def comparison_notes(comparison: Comparison) -> list[str]:
-    """What the table does not say by itself, one sentence per line."""
+    """Return what the table does not say by itself, one sentence per line."""
     schedulers, best = comparison.schedulers, comparison.best_heuristic
+    runs = {str(name): mine for name, mine in comparison.runs.groupby("scheduler", sort=False)}
     notes = ["Times are seconds; ± is half a 95 % confidence interval (Student's t)."]
     if best is not None:
         notes.append(
             f"vs best: by how much the mean JCT differs from that of {best}, the best heuristic (not learned); paired "
             "by experiment."
         )
-    notes += [_tuning(comparison, name) for name, spec in schedulers.items() if spec in TUNED]
+    notes += [_tuning(comparison, name, runs[name]) for name, spec in schedulers.items() if spec in TUNED]
     notes += [
         f"No stage fits executors of {class_text(kind)}." for kind in comparison.conditions.idle_classes
     ]
     notes += [f"{name}: the policy {comparison.policy}." for name in ANY_POLICY if name in schedulers]
-    notes += [note for name in schedulers if (note := _guarded(comparison, name))]
+    for name, mine in runs.items():
+        guarded, decisions = mine[["guarded", "decisions"]].sum()
+        if guarded:
+            notes.append(
+                f"{name}: its guard changed {guarded:,} of {decisions:,} decisions, which would have left executors "
+                "idle beside work."
+            )
     notes += [
         f"{name} may do badly here, its policy was trained on something else: {'; '.join(found)}."
         for name, found in comparison.misfits.items()
@@ -78,24 +96,13 @@ def comparison_notes(comparison: Comparison) -> list[str]:
     return notes
 
 
-def _guarded(comparison: Comparison, scheduler: str) -> str:
-    """How often the guard of a learned policy acted; empty if it never did."""
-    guarded, decisions = comparison.runs(scheduler)[["guarded", "decisions"]].sum()
-    if not guarded:
-        return ""
-    return (
-        f"{scheduler}: its guard changed {guarded:,} of {decisions:,} decisions, which would have left executors idle "
-        "beside work."
-    )
-
-
-def _tuning(comparison: Comparison, scheduler: str) -> str:
-    """How the parameters of a tuned scheduler were found, and what they are."""
+def _tuning(comparison: Comparison, scheduler: str, runs: pd.DataFrame) -> str:
+    """Say how the parameters of a tuned scheduler were found, and their values."""
     how = TUNED[comparison.schedulers[scheduler]]
     if how.once:
         setting, training = comparison.tuned[how.name], len(comparison.training_seeds)
         return f"{scheduler}: {setting}, tuned on training sequences ({training})."
-    chosen = [_numbers(setting) for setting in comparison.runs(scheduler)["setting"]]
+    chosen = [map(float, setting.split(":")[1:]) for setting in runs["setting"]]
     ranges = (
         f"{name} {min(values):g} to {max(values):g}, median {median_low(values):g}"
         for name, values in zip(PARAMETERS[how.name], zip(*chosen, strict=True), strict=True)
@@ -103,12 +110,8 @@ def _tuning(comparison: Comparison, scheduler: str) -> str:
     return f"{scheduler}: the best of each experiment, known only in hindsight; {'; '.join(ranges)}."
 
 
-def _numbers(setting: str) -> list[float]:
-    return [float(number) for number in setting.split(":")[1:]]
-
-
 def scheduler_summaries() -> dict[str, str]:
-    """Name of each scheduler that ``decima compare`` knows, and what it does in one line."""
+    """Return the name of each scheduler that ``decima compare`` knows, and a description in one line."""
     return {
         **{
             signature(name): (inspect.getdoc(kind) or "").partition("\n")[0]
@@ -145,7 +148,7 @@ def _title(comparison: Comparison) -> str:
 
 
 def executors_text(cluster: ClusterConfig) -> str:
-    """How many executors there are, with their sizes if these differ."""
+    """Return the number of executors, with their sizes if these differ."""
     text = f"{cluster.num_executors} executors"
     if len(cluster.executor_classes) == 1:
         return text
@@ -154,5 +157,5 @@ def executors_text(cluster: ClusterConfig) -> str:
 
 
 def class_text(kind: ExecutorClass) -> str:
-    """How large its executors are."""
+    """Return the size of the executors of a class."""
     return f"cpu {kind.cpu:g}, memory {kind.memory:g}"

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -13,27 +11,43 @@ from matplotlib.figure import Figure
 from rich.table import Table
 
 from decima.evaluation.comparison import Comparison
-from decima.evaluation.intervals import Interval, mean_interval
+from decima.evaluation.intervals import Interval
+from decima.evaluation.metrics import METRICS, summarise
 from decima.evaluation.tuning import HINDSIGHT
 from decima.policy.files import policy_path, read_about
 from decima.registry import policy_named
 from decima.show.style import draw_bars, legend_beside, new_axes
-from decima.show.tables import interval_text, new_table
-from decima.studies.outcome import FULL, UNKNOWN, Claim, Outcome, paired_change
+from decima.show.tables import interval_text, metric_text, new_table
+from decima.studies.outcome import FULL, UNKNOWN, Claim, Outcome
 
 __all__ = ["compared", "jct_s", "plot_bars", "study_table", "summary", "tidy"]
 
 #: (condition, scheduler) -> the paper's figure as a text; the condition is empty if there is only one.
 Paper = Mapping[tuple[str, str], str]
+#: (condition, scheduler) -> row of ``summarise``.
+Means = Mapping[tuple[str, str], Mapping[str, float]]
+
+#: Metrics in every table; and means in the JSON, with half of their confidence intervals.
+COLUMNS = ("mean_jct_s", "p95_jct_s", "utilisation")
+IN_JSON = (
+    "mean_jct_s",
+    "mean_jct_ci95_s",
+    "makespan_s",
+    "makespan_ci95_s",
+    "p95_jct_s",
+    "utilisation",
+    "load",
+    "fragmentation",
+)
 
 
 def tidy(comparisons: Mapping[str, Comparison]) -> pd.DataFrame:
     """Return the results of comparisons by condition as one table.
 
     Returns:
-        A row for each condition, scheduler and seed; columns ``condition``, and those of ``Comparison.results``.
+        A row for each condition, scheduler and seed; columns ``condition``, and those of ``Comparison.runs``.
     """
-    tables = [each.results().assign(condition=name) for name, each in comparisons.items()]
+    tables = [each.runs.assign(condition=name) for name, each in comparisons.items()]
     whole = pd.concat(tables, ignore_index=True)
     return whole[["condition", *whole.columns.drop("condition")]]
 
@@ -44,31 +58,13 @@ def jct_s(runs: pd.DataFrame, scheduler: str, condition: str = "") -> pd.Series[
     return chosen.set_index("seed")["mean_jct_s"]
 
 
-def summary(runs: pd.DataFrame, reference: str = HINDSIGHT) -> dict[tuple[str, str], dict[str, float]]:
-    """Average tidy results over the seeds, seconds.
-
-    Args:
-        runs: see ``tidy``.
-        reference: scheduler to compare with.
-
-    Returns:
-        (condition, scheduler) -> ``mean_jct_s``, ``makespan_s`` with half of their 95 % confidence intervals
-        ``mean_jct_ci95_s`` and ``makespan_ci95_s`` (Student's t; NaN with one seed), ``p95_jct_s``, ``utilisation``,
-        ``load``, ``fragmentation``, and ``change``, the relative difference of the mean JCT to that of ``reference``
-        in the same condition, with ``change_ci95`` of the paired differences; NaN if the reference did not run.
-    """
-    rows: dict[tuple[str, str], dict[str, float]] = {}
-    for key, mine in runs.groupby(["condition", "scheduler"], sort=False):
-        condition, name = map(str, key)
-        row = rows[condition, name] = {}
-        for column in ("mean_jct_s", "makespan_s"):
-            row[column], row[f"{column.removesuffix('_s')}_ci95_s"] = mean_interval(mine[column])
-        for column in ("p95_jct_s", "utilisation", "load", "fragmentation"):
-            row[column] = float(mine[column].mean())
-        base = jct_s(runs, reference, condition)
-        unknown = (math.nan, math.nan)
-        row["change"], row["change_ci95"] = paired_change(mine["mean_jct_s"], base) if len(base) else unknown
-    return rows
+def summary(runs: pd.DataFrame, reference: str = HINDSIGHT) -> Means:
+    """Average tidy results over the seeds: (condition, scheduler) -> row of ``summarise``, see there."""
+    return {
+        (str(condition), name): row
+        for condition, mine in runs.groupby("condition", sort=False)
+        for name, row in summarise(mine, mine["scheduler"].unique(), reference).items()
+    }
 
 
 def compared(
@@ -78,8 +74,7 @@ def compared(
     *,
     runs: pd.DataFrame | None = None,
     reference: str = HINDSIGHT,
-    makespan: bool = False,
-    fragmentation: bool = False,
+    columns: Sequence[str] = (),
     paper: Paper | None = None,
     notes: Sequence[str] = (),
     claims: Sequence[Claim] = (),
@@ -96,8 +91,7 @@ def compared(
         comparisons: condition -> comparison; the condition is empty if there is only one.
         runs: their results, if the caller has them already; see ``tidy``.
         reference: scheduler that all are compared with.
-        makespan: whether the table has a column of makespans.
-        fragmentation: whether it has a column of the memory of busy executors that no task needs.
+        columns: further metrics of the table, see ``METRICS``.
         paper: the paper's figures.
         notes, claims, tables: of the study, besides the general ones.
         curves: variant -> rows of its ``metrics.jsonl``, if the study is about learning.
@@ -107,12 +101,12 @@ def compared(
     runs, paper = tidy(comparisons) if runs is None else runs, paper or {}
     means, policies = summary(runs, reference), _policies(comparisons)
     seeds = next(iter(comparisons.values())).conditions.num_experiments
-    table = study_table(f"{title}, {seeds} experiments", means, reference, makespan, fragmentation, paper)
+    table = study_table(f"{title}, {seeds} experiments", means, reference, columns, paper)
     return Outcome(
         name,
         runs,
         [table, *tables],
-        [*_general_notes(reference, fragmentation), *notes, *_training_notes(policies)],
+        [*_general_notes(reference, columns), *notes, *_training_notes(policies)],
         claims,
         {
             "title": title,
@@ -130,60 +124,43 @@ def compared(
 
 def study_table(
     title: str,
-    means: Mapping[tuple[str, str], Mapping[str, float]],
+    means: Means,
     reference: str = HINDSIGHT,
-    makespan: bool = False,
-    fragmentation: bool = False,
+    columns: Sequence[str] = (),
     paper: Paper | None = None,
 ) -> Table:
     """Return the table of means in seconds beside the paper's figures; see ``summary`` and ``compared``."""
     several = len({condition for condition, _ in means}) > 1
+    metrics = [name for name in METRICS if name in (*COLUMNS, *columns)]
     names = [*["Condition"] * several, "Scheduler"]
     versus = "vs tuned" if reference == HINDSIGHT else "vs reference"
-    numbers = [
-        "Mean JCT",
-        "p95 JCT",
-        *["Makespan"] * makespan,
-        "Utilised",
-        *["Unused"] * fragmentation,
-        versus,
-    ]
-    table = new_table(title, *names, *numbers, names=len(names))
+    table = new_table(title, *names, *(METRICS[name].heading for name in metrics), versus, names=len(names))
     table.add_column("Paper", justify="right")
     above: str | None = None
     for (condition, scheduler), row in means.items():
         if several and above not in (None, condition):
             table.add_section()
-        change = interval_text(Interval(row["change"], row["change_ci95"]), "+.1%", unknown="")
-        cells = [*[condition if condition != above else ""] * several, scheduler]
-        cells += [_interval(row, "mean_jct"), _number(row["p95_jct_s"], ".1f")]
-        cells += [_interval(row, "makespan")] * makespan
-        cells += [_number(row["utilisation"], ".1%"), *[_number(row["fragmentation"], ".1%")] * fragmentation]
-        cells += [
+        change = interval_text(Interval(row["difference"], row["difference_ci95"]), "+.1%", unknown="")
+        table.add_row(
+            *[condition if condition != above else ""] * several,
+            scheduler,
+            *(metric_text(row, name, UNKNOWN) for name in metrics),
             "" if scheduler == reference else change,
             (paper or {}).get((condition, scheduler), UNKNOWN),
-        ]
-        table.add_row(*cells, style="bold" if scheduler == FULL else None)
+            style="bold" if scheduler == FULL else None,
+        )
         above = condition
     return table
 
 
-def _interval(row: Mapping[str, float], name: str) -> str:
-    return interval_text(Interval(row[f"{name}_s"], row[f"{name}_ci95_s"]), unknown=UNKNOWN)
-
-
-def _number(value: float, form: str) -> str:
-    return UNKNOWN if math.isnan(value) else f"{value:{form}}"
-
-
-def _general_notes(reference: str, fragmentation: bool) -> list[str]:
+def _general_notes(reference: str, columns: Sequence[str]) -> list[str]:
     return [
         "Times are seconds; ± is half a 95 % confidence interval (Student's t).",
         "vs tuned: mean JCT against tuned-weighted-fair, which knows the best alpha of each experiment; paired."
         if reference == HINDSIGHT
         else f"vs reference: mean JCT against {reference}; paired.",
         *["Unused: of the memory of busy executors, what their tasks do not need (fragmentation)."]
-        * fragmentation,
+        * ("fragmentation" in columns),
         f"Paper: what Decima (SIGCOMM 2019) reports, on its own cluster and profiles; {UNKNOWN} if it gives no figure.",
     ]
 
@@ -204,37 +181,31 @@ def _training_notes(policies: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
 
 def _entry(
-    condition: str,
-    comparison: Comparison,
-    runs: pd.DataFrame,
-    means: Mapping[tuple[str, str], Mapping[str, float]],
-    paper: Paper,
+    condition: str, comparison: Comparison, runs: pd.DataFrame, means: Means, paper: Paper
 ) -> dict[str, Any]:
     """Return the JSON entry of one condition."""
-    conditions, exact = comparison.conditions, comparison.conditions.workload.sequence is not None
-    stream = conditions.arrivals == "poisson" and not exact
+    facts = comparison.conditions.to_dict()
+    del facts["semantics"]
+    first = ("workload", "executors", "executor_classes", "memory_demand", "moving_delay_s")
     schedulers = {}
     for name, spec in comparison.schedulers.items():
-        mine = runs[(runs["condition"] == condition) & (runs["scheduler"] == name)]
+        mine, row = (
+            runs[(runs["condition"] == condition) & (runs["scheduler"] == name)],
+            means[condition, name],
+        )
         schedulers[name] = {
             "scheduler": spec,
-            **means[condition, name],
+            **{each: row[each] for each in IN_JSON},
+            "change": row["difference"],
+            "change_ci95": row["difference_ci95"],
             "paper": paper.get((condition, name)),
             "per_seed": mine.drop(columns=["condition", "scheduler", "seed"]).to_dict("list"),
         }
     return {
         "condition": condition,
-        "workload": conditions.workload.name,
-        "executors": conditions.cluster.num_executors,
-        "executor_classes": [asdict(kind) for kind in conditions.cluster.executor_classes],
-        "memory_demand": conditions.memory_demand,
-        "moving_delay_s": conditions.cluster.moving_delay_ms / 1000,
-        "arrivals": "exact" if exact else conditions.arrivals,
-        "interval_s": conditions.interval_ms / 1000 if stream else None,
-        "drift": conditions.drift and conditions.drift.to_dict(),
-        "window_s": None if conditions.window_ms is None else conditions.window_ms / 1000,
-        "jobs": len(conditions.sequence(conditions.seed)),
-        "seeds": list(conditions.seeds),
+        **{name: facts[name] for name in first},
+        **facts,
+        "seeds": list(comparison.conditions.seeds),
         "alphas": list(comparison.alphas),
         "schedulers": schedulers,
     }
@@ -252,7 +223,7 @@ def _policies(comparisons: Mapping[str, Comparison]) -> dict[str, dict[str, Any]
     }
 
 
-def plot_bars(means: Mapping[tuple[str, str], Mapping[str, float]]) -> Figure:
+def plot_bars(means: Means) -> Figure:
     """Draw the mean JCT of each scheduler with its interval: a group of bars for each condition."""
     groups: dict[str, dict[str, Interval]] = {}
     for (condition, name), row in means.items():

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter
 
 from decima.evaluation.conditions import Conditions
-from decima.evaluation.intervals import mean_interval
+from decima.evaluation.intervals import mean_interval, paired_change
 from decima.show.style import BLACK, GREY, RED, finish_axes, new_axes
 from decima.show.tables import interval_text
 from decima.studies.compared import compared, jct_s, tidy
@@ -24,7 +24,7 @@ from decima.studies.multi_resource import (
     fragmentation_claim,
     learned,
 )
-from decima.studies.outcome import FULL, Claim, Outcome, paired_change
+from decima.studies.outcome import FULL, Claim, Outcome
 from decima.studies.study import Study
 
 __all__ = ["fig11a", "fig11b", "plot_fig11"]
@@ -79,7 +79,7 @@ def _fig11(study: Study, conditions: Conditions, name: str, title: str, paper: f
         comparisons,
         runs=runs,
         paper={("", FULL): f"-{paper:.0%} against Graphene*"},
-        fragmentation=True,
+        columns=("fragmentation",),
         claims=(
             _lower(
                 f"Decima's average JCT is {paper:.0%} below that of Graphene*.", runs, GRAPHENE_STAR, paper

@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from decima.evaluation.intervals import Interval
+from decima.evaluation.intervals import Interval, paired_change
 from decima.show.style import GREY, finish_axes, new_figure
 from decima.show.tables import interval_text, new_table
 from decima.studies.compared import compared, tidy
@@ -23,7 +23,7 @@ from decima.studies.multi_resource import (
     learned,
     usage,
 )
-from decima.studies.outcome import FULL, Claim, Outcome, paired_change
+from decima.studies.outcome import FULL, Claim, Outcome
 from decima.studies.study import Study
 
 __all__ = ["fig12", "plot_fig12", "plot_fig20"]
@@ -69,7 +69,7 @@ def fig12(study: Study, interval_s: float = 4.0, window_s: float = 6480.0) -> Ou
         f"{study.workload.name} jobs by their work, {study.executors} executors of {len(MEMORY)} sizes",
         comparisons,
         runs=runs,
-        fragmentation=True,
+        columns=("fragmentation",),
         reference=GRAPHENE_STAR,
         claims=(*_claims(jct, executors[0][-1]), fragmentation_claim(runs)),
         tables=(table,),

@@ -46,7 +46,7 @@ def fig19(study: Study, interval_s: float = 4.0, window_s: float = 6480.0) -> Ou
         "fig19",
         f"{study.workload.name} over time, {study.executors} executors of {len(MEMORY)} sizes",
         comparisons,
-        fragmentation=True,
+        columns=("fragmentation",),
         reference=GRAPHENE_STAR,
         claims=(
             Claim(

@@ -16,14 +16,14 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from rich.table import Table
 
-from decima.evaluation.intervals import Interval
+from decima.evaluation.intervals import Interval, paired_change
 from decima.policy.shipped import specialists
 from decima.registry import LEARNED
 from decima.show.style import GREY, LEGEND, finish_axes, new_figure, styles
 from decima.show.tables import interval_text, new_table
 from decima.studies.compared import compared
 from decima.studies.multi_resource import GROUPS, jobs_by_work, look_at
-from decima.studies.outcome import RULE, UNKNOWN, Outcome, paired_change
+from decima.studies.outcome import RULE, UNKNOWN, Outcome
 from decima.studies.study import Study
 from simulator.cluster.record import EpisodeRecord
 

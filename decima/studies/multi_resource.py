@@ -191,12 +191,9 @@ def look_at(
     Returns:
         Scheduler -> a result for each seed, in order.
     """
-    settings = {name: comparison.runs(name)["setting"] for name in comparison.schedulers}
-    pieces = [
-        (seed, settings[name][seed] or spec)
-        for name, spec in comparison.schedulers.items()
-        for seed in comparison.finished
-    ]
+    runs = comparison.runs
+    settings = runs["setting"].where(runs["setting"] != "", runs["scheduler"].map(comparison.schedulers))
+    pieces = list(zip(runs["seed"].tolist(), settings, strict=True))
     with make_workers(comparison.conditions, study.workers, len(pieces)) as workers:
         results, _ = map_in_order(workers, partial(_look, look), pieces, partial(study.tell, what))
     count = len(comparison.finished)

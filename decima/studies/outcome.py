@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import platform
 from collections.abc import Callable, Mapping, Sequence
@@ -14,17 +13,15 @@ import numpy as np
 import pandas as pd
 import torch
 from matplotlib.figure import Figure
-from numpy.typing import ArrayLike
 from rich.table import Table
 
 import decima
-from decima.evaluation.intervals import Interval, mean_interval
 from decima.outputs import json_text
 from decima.show.shown import Shown
 from decima.show.tables import new_table
 from workloads.errors import DecimaError
 
-__all__ = ["FULL", "RULE", "UNKNOWN", "Claim", "OptionError", "Outcome", "Part", "paired_change"]
+__all__ = ["FULL", "RULE", "UNKNOWN", "Claim", "OptionError", "Outcome", "Part"]
 
 #: Shown for a value that the paper does not give, or that was not measured.
 UNKNOWN = "—"
@@ -114,14 +111,6 @@ def _claims_table(claims: Sequence[Claim]) -> Table:
         holds = {True: "yes", False: "no", None: "?"}[claim.holds]
         table.add_row(claim.paper, claim.here, holds, end_section=True)
     return table
-
-
-def paired_change(values: ArrayLike, reference: ArrayLike) -> Interval:
-    """Return the relative difference of two means of paired values, with its interval; NaN if the second is 0."""
-    ours, others = np.asarray(values), np.asarray(reference)
-    difference, half_width = mean_interval(ours - others)
-    mean = float(others.mean())
-    return Interval(difference / mean, half_width / mean) if mean else Interval(math.nan, math.nan)
 
 
 def machine() -> dict[str, Any]:

@@ -19,7 +19,7 @@ from rich.table import Table
 from decima.evaluation.comparison import Comparison, run_comparisons
 from decima.evaluation.conditions import CompareError, Conditions
 from decima.evaluation.fit import best_fit
-from decima.evaluation.intervals import Interval, mean_interval
+from decima.evaluation.intervals import Interval, mean_interval, paired_change
 from decima.evaluation.tuning import HINDSIGHT
 from decima.policy.files import load_actor
 from decima.registry import LEARNED
@@ -28,7 +28,7 @@ from decima.show.tables import interval_text, new_table
 from decima.studies.catalogue import SEQUENCES
 from decima.studies.cells import CELLS, OPTIONS, Cell, Source
 from decima.studies.compared import jct_s, tidy
-from decima.studies.outcome import FULL, RULE, UNKNOWN, Outcome, Part, paired_change
+from decima.studies.outcome import FULL, RULE, UNKNOWN, Outcome, Part
 from decima.workers.pool import available_cpus
 from simulator.cluster.config import ClusterConfig
 from workloads.job import JobProfile

@@ -19,7 +19,8 @@ import numpy as np
 from decima.evaluation.comparison import Comparison, run_comparisons
 from decima.evaluation.conditions import Conditions
 from decima.evaluation.fit import best_fit
-from decima.evaluation.run import Run, run_scheduler
+from decima.evaluation.metrics import METRICS
+from decima.evaluation.run import run_scheduler
 from decima.evaluation.tuning import ALPHAS
 from decima.learning.cluster.config import TrainingConfig, read_config
 from decima.learning.cluster.train import ClusterTraining
@@ -324,5 +325,5 @@ def interval_for_load(workload: Workload, executors: int, load: float) -> float:
     cluster = ClusterConfig(num_executors=executors)
     for _ in range(LOAD_ROUNDS):
         sequence = poisson_arrivals(workload.profiles, LOAD_JOBS, interval_ms, LOAD_SEED)
-        interval_ms *= Run.of(run_scheduler(cluster, sequence, "fair")).load / load
+        interval_ms *= METRICS["load"].of(run_scheduler(cluster, sequence, "fair")) / load
     return float(f"{interval_ms / 1000:.3g}")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from decima.evaluation.intervals import paired_change
 from decima.evaluation.tuning import HINDSIGHT
 from decima.show.tables import interval_text
 from decima.studies.compared import compared, jct_s, tidy
 from decima.studies.multi_resource import GRAPHENE_STAR, OURS, as_option, four_sizes
-from decima.studies.outcome import Outcome, paired_change
+from decima.studies.outcome import Outcome
 from decima.studies.study import Study, Variant
 from simulator.cluster.config import TRACE, ExecutorClass
 

@@ -116,6 +116,11 @@ class EpisodeRecord:
         return self._sum_by_job(self.move_job, duration)
 
     @cached_property
+    def alone_ms(self) -> NDArray[np.float64]:
+        """Expected JCT of each job alone on this cluster under its best limit, float64 [num_jobs], ms."""
+        return self._per_job(lambda profile: time_alone(profile, self.config).mean_ms)
+
+    @cached_property
     def slowdown(self) -> NDArray[np.float64]:
         """JCT over the job's expected time alone on the same cluster, float64 [num_jobs].
 
@@ -124,7 +129,7 @@ class EpisodeRecord:
         under its best limit has slowdown 1 on average, and less with lucky tasks. NaN for a job that is unfinished, or
         that takes no time alone.
         """
-        return _ratio(self.jct_ms, self._per_job(lambda profile: time_alone(profile, self.config).mean_ms))
+        return _ratio(self.jct_ms, self.alone_ms)
 
     @cached_property
     def work_inflation(self) -> NDArray[np.float64]:

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.colors import to_hex
-from numpy.typing import NDArray
 from plotly.offline import get_plotlyjs
 
 from decima.outputs import json_in_html
@@ -28,6 +27,7 @@ from decima.show.style import DASHED, styles
 from simulator.cluster.colours import PALETTE, contrasting_colours
 
 if TYPE_CHECKING:
+    import pandas as pd
     from rich.table import Table
 
     from decima.evaluation.comparison import Comparison
@@ -110,17 +110,10 @@ def _data(comparison: Comparison) -> dict[str, Any]:
         "records": [_record(each) for each in episodes.values()],
         "figures": {
             "experiments": _distribution(
-                {name: comparison.runs(name)["mean_jct_s"].to_numpy() for name in names},
-                "Mean JCT of an experiment (s)",
-                "Fraction of experiments",
+                comparison.runs, "mean_jct_s", "Mean JCT of an experiment (s)", "Fraction of experiments"
             ),
             "all-jobs": _distribution(
-                {
-                    str(name): jobs["jct_s"].to_numpy()
-                    for name, jobs in comparison.jobs().groupby("scheduler", sort=False)
-                },
-                "JCT of a job, all experiments (s)",
-                "Fraction of jobs",
+                comparison.jobs, "jct_s", "JCT of a job, all experiments (s)", "Fraction of jobs"
             ),
         },
     }
@@ -147,8 +140,10 @@ def _profile(profile: JobProfile) -> dict[str, Any]:
     }
 
 
-def _distribution(values: dict[str, NDArray[np.float64]], x: str, y: str) -> dict[str, Any]:
-    """A figure for Plotly: which fraction is at most so long, a step for each value, for each scheduler."""
+def _distribution(rows: pd.DataFrame, column: str, x: str, y: str) -> dict[str, Any]:
+    """Return a figure for Plotly: the empirical distribution of a column for each scheduler."""
+    groups = rows.groupby("scheduler", sort=False, observed=True)[column]
+    values = {str(name): mine.to_numpy() for name, mine in groups}
     traces: list[dict[str, Any]] = []
     for name, look in styles(values, DASHED).items():
         ordered = np.sort(values[name][~np.isnan(values[name])])

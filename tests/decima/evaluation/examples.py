@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from decima.evaluation.comparison import Comparison
 from decima.evaluation.conditions import Conditions
-from decima.evaluation.run import Run
 from simulator.cluster.config import ClusterConfig
 from workloads.job import JobProfile, StageProfile, TaskDurations
 from workloads.sources.workload_file import Workload
@@ -50,9 +50,15 @@ def run(*schedulers: str, workers: int = 1, **changes: Any) -> Comparison:
 
 
 def finished(jct_s: dict[str, list[float]]) -> Comparison:
-    """A comparison with made-up results: the average JCT of each experiment."""
+    """Make a comparison with made-up results: the mean JCT of each experiment, s."""
     compared = comparison(*jct_s, num_experiments=len(next(iter(jct_s.values()))))
     for name, values in jct_s.items():
         seeds = compared.conditions.seeds
-        compared.add(name, {seed: Run(value * 1000) for seed, value in zip(seeds, values, strict=True)})
+        compared.add(name, dict(zip(seeds, values, strict=True)))
     return compared
+
+
+def runs_of(compared: Comparison, scheduler: str) -> pd.DataFrame:
+    """Return the rows of ``Comparison.runs`` of a scheduler, indexed by seed."""
+    runs = compared.runs
+    return runs[runs["scheduler"] == scheduler].drop(columns="scheduler").set_index("seed")

@@ -17,7 +17,16 @@ from decima.evaluation.tuning import GRIDS, HINDSIGHT, MAKESPAN_HINDSIGHT, best_
 from decima.schedulers import Fifo
 from decima.schedulers.base import SchedulerError
 from simulator.cluster.config import DECIMA_SIM, ClusterConfig, Semantics, parse_classes
-from tests.decima.evaluation.examples import CLUSTER, LIBRARY, OWN, comparison, conditions, finished, run
+from tests.decima.evaluation.examples import (
+    CLUSTER,
+    LIBRARY,
+    OWN,
+    comparison,
+    conditions,
+    finished,
+    run,
+    runs_of,
+)
 from workloads.arrivals import JobSequence
 from workloads.sources.workload_file import Workload
 
@@ -56,7 +65,7 @@ def test_all_schedulers_meet_the_same_sequences() -> None:
 def test_the_average_is_over_each_experiments_jobs() -> None:
     compared = run()
     record = compared.episodes["fifo"]
-    runs = compared.runs("fifo")
+    runs = runs_of(compared, "fifo")
     assert runs.index.tolist() == compared.finished == [5, 6, 7]
     assert runs["mean_jct_s"][5] == record.jct_ms.mean() / 1000
     assert runs["makespan_s"][5] == record.makespan_ms / 1000
@@ -65,7 +74,7 @@ def test_the_average_is_over_each_experiments_jobs() -> None:
 
 def test_intervals_are_students_over_experiments_and_differences_are_paired() -> None:
     compared = finished({"fifo": [10.0, 20.0, 30.0], "fair": [9.0, 17.0, 25.0]})
-    fifo, fair = compared.summary("fifo"), compared.summary("fair")
+    fifo, fair = compared.summary["fifo"], compared.summary["fair"]
     assert compared.best_heuristic == "fair"
     t = 4.302653  # two-sided 95 %, 2 degrees of freedom
     assert fifo["mean_jct_s"] == 20
@@ -78,10 +87,10 @@ def test_intervals_are_students_over_experiments_and_differences_are_paired() ->
     assert fifo["difference_ci95"] == pytest.approx(t * 2 / math.sqrt(3) / 17)
 
 
-def test_jobs_are_told_one_by_one_and_by_query() -> None:
+def test_jobs_are_rows_under_each_scheduler() -> None:
     compared = comparison("fifo", "fair", num_experiments=2)
     compared.run(workers=1)
-    jobs = compared.jobs()
+    jobs = compared.jobs
     assert len(jobs) == 2 * 2 * len(compared.conditions.sequence(5))
     for name, record in compared.episodes.items():
         own = jobs[(jobs["scheduler"] == name) & (jobs["seed"] == 5)]
@@ -89,12 +98,8 @@ def test_jobs_are_told_one_by_one_and_by_query() -> None:
         assert own["slowdown"].tolist() == record.slowdown.tolist()
         assert own["query"].tolist() == [profile.name for profile in record.sequence.profiles]
         assert own["arrival_s"].tolist() == (record.sequence.arrival_ms / 1000).tolist()
-        assert compared.runs(name)["slowdown"][5] == pytest.approx(record.slowdown.mean())
-    by_query = compared.by_query()
-    assert list(by_query) == ["jobs", "fifo", "fair"]
-    assert by_query["jobs"].sum() == len(jobs) / 2
-    first = jobs[(jobs["query"] == by_query.index[0]) & (jobs["scheduler"] == "fair")]
-    assert by_query["fair"].iloc[0] == pytest.approx(first["jct_s"].mean())
+        assert runs_of(compared, name)["slowdown"][5] == pytest.approx(record.slowdown.mean())
+    np.testing.assert_allclose(jobs["slowdown"], jobs["jct_s"] / jobs["alone_s"])
 
 
 def test_the_best_heuristic_is_the_best_of_all_that_were_not_learned(shipped: dict[str, Path]) -> None:
@@ -102,14 +107,14 @@ def test_the_best_heuristic_is_the_best_of_all_that_were_not_learned(shipped: di
     learned = {"decima": [1.0], "decima:packing-tpch": [1.0], OWN + "gym_policy": [1.0]}
     while jct:
         compared = finished({**jct, **learned})
-        compared.add("elsewhere", {seed: run_module.Run(0.5) for seed in compared.finished})
+        compared.add("elsewhere", dict.fromkeys(compared.finished, 0.0005))
         assert compared.best_heuristic == list(jct)[-1]
         assert json.loads(compared.to_json())["best_heuristic"] == list(jct)[-1]
         jct.popitem()
     for name in learned:
         alone = finished({name: [1.0]})
         assert alone.best_heuristic is None
-        assert math.isnan(alone.summary(name)["difference_s"])
+        assert math.isnan(alone.summary[name]["difference_s"])
 
 
 def test_what_is_not_defined_is_null_in_the_json() -> None:
@@ -182,7 +187,7 @@ def test_a_comparison_is_told_in_a_line_and_as_a_table() -> None:
 
 
 def test_results_are_a_row_for_each_scheduler_and_seed() -> None:
-    table = finished({"fifo": [10.0, 20.0], "fair": [9.0, 17.0]}).results()
+    table = finished({"fifo": [10.0, 20.0], "fair": [9.0, 17.0]}).runs
     assert list(table)[:3] == ["scheduler", "seed", "mean_jct_s"]
     assert table.iloc[:, :3].to_numpy().tolist() == [
         ["fifo", 5, 10.0],
@@ -191,16 +196,7 @@ def test_results_are_a_row_for_each_scheduler_and_seed() -> None:
         ["fair", 6, 17.0],
     ]
     assert not [name for name in table if name.endswith("_ms")]
-    assert comparison().jobs().empty
-
-
-def test_queries_are_told_with_most_jobs_first() -> None:
-    sequence = JobSequence(tuple(LIBRARY.profiles[place] for place in (0, 1, 1, 2, 1, 2)), np.zeros(6))
-    compared = comparison(workload=Workload(LIBRARY.profiles, sequence, "exact"), num_experiments=1)
-    compared.run(1)
-    by_query = compared.by_query()
-    assert by_query["jobs"].to_dict() == {"job-5": 3, "job-11": 2, "job-2": 1}
-    assert by_query.index.tolist() == ["job-5", "job-11", "job-2"]
+    assert comparison().jobs.empty
 
 
 def test_nothing_is_told_of_an_experiment_that_has_not_finished() -> None:
@@ -210,7 +206,9 @@ def test_nothing_is_told_of_an_experiment_that_has_not_finished() -> None:
     assert compared.finished == []
     assert compared.episodes == {}
     assert compared.best_heuristic is None
-    assert math.isnan(compared.summary("fifo")["mean_jct_s"])
+    assert compared.runs.empty
+    assert compared.jobs.empty
+    assert math.isnan(compared.summary["fifo"]["mean_jct_s"])
 
 
 def _interrupt(done: int, total: int) -> None:
@@ -220,7 +218,7 @@ def _interrupt(done: int, total: int) -> None:
 def test_a_scheduler_is_made_again_as_it_ran() -> None:
     compared = run("weighted-fair", HINDSIGHT, "fifo")
     seed = compared.finished[1]
-    setting = compared.runs(HINDSIGHT)["setting"][seed]
+    setting = runs_of(compared, HINDSIGHT)["setting"][seed]
     for name, spec in ((HINDSIGHT, setting), ("weighted-fair", compared.tuned["weighted-fair"])):
         assert compared.scheduler(name, seed).alpha == float(spec.partition(":")[2])
     assert type(compared.scheduler("fifo", seed)) is Fifo
@@ -235,7 +233,7 @@ def test_weighted_fair_is_tuned_on_sequences_that_it_is_not_judged_on() -> None:
     alpha = best_for_all(np.array([sweep_ms(CLUSTER, each) for each in sequences]))
     fixed = compared.tuned["weighted-fair"]
     assert fixed == f"weighted-fair:{alpha:g}"
-    assert run(fixed).runs(fixed).equals(compared.runs("weighted-fair"))
+    assert runs_of(run(fixed), fixed).equals(runs_of(compared, "weighted-fair"))
 
 
 def test_tuned_weighted_fair_is_the_best_alpha_of_each_experiment() -> None:
@@ -244,7 +242,7 @@ def test_tuned_weighted_fair_is_the_best_alpha_of_each_experiment() -> None:
         (HINDSIGHT, "jct", "mean_jct_s"),
         (MAKESPAN_HINDSIGHT, "makespan", "makespan_s"),
     ):
-        for seed, row in compared.runs(name).iterrows():
+        for seed, row in runs_of(compared, name).iterrows():
             swept = sweep_ms(CLUSTER, compared.conditions.sequence(seed), objective)
             assert row[column] == swept.min() / 1000
             assert row["setting"] == GRIDS["weighted-fair"][int(swept.argmin())]
@@ -256,13 +254,13 @@ def test_others_are_tuned_as_weighted_fair_is(name: str) -> None:
     sequence, *training = (
         compared.conditions.sequence(seed) for seed in (*compared.finished, *compared.training_seeds)
     )
-    [best] = compared.runs(f"tuned-{name}").to_dict("records")
+    [best] = runs_of(compared, f"tuned-{name}").to_dict("records")
     swept = sweep_ms(CLUSTER, sequence, settings=GRIDS[name])
     assert best["mean_jct_s"] == swept.min() / 1000
     assert best["setting"] == GRIDS[name][int(swept.argmin())]
     sweeps = np.array([sweep_ms(CLUSTER, each, settings=GRIDS[name]) for each in training])
     setting = best_for_all(sweeps, GRIDS[name])
-    [once] = compared.runs(f"tuned-{name}:once")["mean_jct_s"]
+    [once] = runs_of(compared, f"tuned-{name}:once")["mean_jct_s"]
     assert once == swept[GRIDS[name].index(setting)] / 1000
     entries = json.loads(compared.to_json())["schedulers"]
     assert entries[f"tuned-{name}:once"]["setting"] == setting
@@ -272,7 +270,7 @@ def test_others_are_tuned_as_weighted_fair_is(name: str) -> None:
 def test_hindsight_over_other_alphas() -> None:
     compared = Comparison(conditions(), {"one": HINDSIGHT, "same": "weighted-fair:-3"}, alphas=(-3.0,))
     compared.run(1)
-    one, same = compared.runs("one"), compared.runs("same")
+    one, same = runs_of(compared, "one"), runs_of(compared, "same")
     assert one["setting"].tolist() == ["weighted-fair:-3"] * 3
     assert one["mean_jct_s"].tolist() == same["mean_jct_s"].tolist()
 
@@ -327,12 +325,12 @@ def test_episodes_are_kept_of_the_first_experiment_if_they_are_wanted() -> None:
 def test_a_scheduler_may_have_another_name_and_may_have_run_elsewhere() -> None:
     compared = Comparison(conditions(), {"ours": OWN + "Greedy", "fair": "fair"})
     compared.run(1)
-    fair = compared.runs("fair")
-    compared.add("elsewhere", {seed: run_module.Run(1000.0 * seed) for seed in compared.finished})
+    fair = runs_of(compared, "fair")
+    compared.add("elsewhere", {seed: float(seed) for seed in compared.finished})
     assert compared.complete
     assert compared.table().index.tolist() == ["ours", "fair", "elsewhere"]
-    assert compared.runs("elsewhere")["mean_jct_s"].tolist() == [5.0, 6.0, 7.0]
-    assert compared.runs("fair").equals(fair)
+    assert runs_of(compared, "elsewhere")["mean_jct_s"].tolist() == [5.0, 6.0, 7.0]
+    assert runs_of(compared, "fair").equals(fair)
 
 
 @pytest.mark.parametrize("workers", [1, 2])

@@ -4,13 +4,16 @@ import json
 import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from decima.evaluation.intervals import Interval
 from decima.show.plots import comparison_pictures
-from decima.show.report import comparison_notes, comparison_table
+from decima.show.report import comparison_notes, comparison_table, query_table
 from decima.show.tables import interval_text
-from tests.decima.evaluation.examples import run
+from tests.decima.evaluation.examples import LIBRARY, comparison, run
+from workloads.arrivals import JobSequence
+from workloads.sources.workload_file import Workload
 
 
 def test_a_policy_is_shown_beside_the_others(shipped: dict[str, Path], tmp_path: Path) -> None:
@@ -37,3 +40,15 @@ def test_a_policy_is_shown_beside_the_others(shipped: dict[str, Path], tmp_path:
 )
 def test_a_mean_and_its_interval(interval: Interval, form: str, text: str) -> None:
     assert interval_text(interval, form) == text
+
+
+def test_the_mean_jct_by_query_with_most_jobs_first() -> None:
+    sequence = JobSequence(tuple(LIBRARY.profiles[place] for place in (0, 1, 1, 2, 1, 2)), np.zeros(6))
+    compared = comparison(workload=Workload(LIBRARY.profiles, sequence, "exact"), num_experiments=2)
+    compared.run(1)
+    names, sizes, best, other = (list(column.cells) for column in query_table(compared).columns)
+    assert list(zip(names, sizes, strict=True)) == [("job-5", "6"), ("job-11", "4"), ("job-2", "2")]
+    jobs = compared.jobs.query("query == 'job-11'").groupby("scheduler", observed=True)["jct_s"].mean()
+    assert compared.best_heuristic == "fair"
+    assert best[1] == f"{jobs['fair']:.1f}"
+    assert other[1] == f"{jobs['fifo']:.1f} ({jobs['fifo'] / jobs['fair'] - 1:+.0%})"

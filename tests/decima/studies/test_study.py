@@ -30,7 +30,7 @@ def test_a_policy_is_compared_as_the_scheduler_that_it_is(study: Study) -> None:
     scheduler = NeuralScheduler(load_policy(Path(spec.removeprefix("decima:"))))
     own = [run_episode(conditions.cluster, conditions.sequence(seed), scheduler) for seed in conditions.seeds]
     means = [record.mean_jct_ms / 1000 for record in own]
-    assert comparison.runs("decima")["mean_jct_s"].tolist() == means
+    assert comparison.runs["mean_jct_s"].tolist() == means
     np.testing.assert_array_equal(comparison.episodes["decima"].jct_ms, own[0].jct_ms)
     assert told == [("comparing schedulers", 1, 2), ("comparing schedulers", 2, 2)]
 

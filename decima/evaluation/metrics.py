@@ -1,0 +1,114 @@
+"""Metrics of an episode, and their means over experiments. To add a metric, add an entry to ``METRICS``.
+
+Results are tidy tables: a row for each scheduler and sequence (``runs``), or for each job (``jobs``).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from decima.evaluation.intervals import Interval, mean_interval, paired_change
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from simulator.cluster.record import EpisodeRecord
+
+__all__ = ["METRICS", "Metric", "ci95", "measure", "summarise"]
+
+
+class Metric(NamedTuple):
+    """A quantity of an episode.
+
+    Attributes:
+        heading: column of tables for people.
+        form: format of the value in these tables.
+        of: computes the value from a complete episode; NaN where it is not defined.
+        interval: whether the mean has a confidence interval in tables and summaries.
+    """
+
+    heading: str
+    form: str
+    of: Callable[[EpisodeRecord], float]
+    interval: bool = False
+
+
+def _load(record: EpisodeRecord) -> float:
+    last_ms = float(record.sequence.arrival_ms[-1])
+    return record.busy_until(last_ms) / (last_ms * record.config.num_executors) if last_ms else math.nan
+
+
+def _slowdown(record: EpisodeRecord) -> float:
+    known = record.slowdown[~np.isnan(record.slowdown)]
+    return float(known.mean()) if known.size else math.nan
+
+
+#: Column of ``runs`` -> metric. Seconds end in ``_s``, shares of 1 are shown as percent.
+#:
+#: * ``mean_jct_s``, ``p95_jct_s``: mean and 95th percentile of the job completion time (JCT).
+#: * ``makespan_s``: last completion - first arrival.
+#: * ``utilisation``: busy executor time over executors x makespan.
+#: * ``load``: share of the time until the last arrival in which executors run tasks; NaN in a batch.
+#: * ``fragmentation``: share of the memory of busy executors that their tasks do not demand.
+#: * ``decisions``, ``guarded``: number of decisions, including those the engine takes on the scheduler's behalf, and
+#:   of those that the guard of a learned policy changes.
+#: * ``slowdown``: mean over the jobs of ``EpisodeRecord.slowdown``.
+METRICS: dict[str, Metric] = {
+    "mean_jct_s": Metric("Mean JCT", ".1f", lambda record: record.mean_jct_ms / 1000, interval=True),
+    "p95_jct_s": Metric("p95 JCT", ".1f", lambda record: record.jct_percentile_ms(95) / 1000),
+    "makespan_s": Metric("Makespan", ".1f", lambda record: record.makespan_ms / 1000, interval=True),
+    "utilisation": Metric("Utilised", ".1%", lambda record: record.utilisation),
+    "load": Metric("Load", ".1%", _load),
+    "fragmentation": Metric("Unused", ".1%", lambda record: record.fragmentation["memory"]),
+    "decisions": Metric("Decisions", ",.0f", lambda record: record.num_decisions),
+    "guarded": Metric("Guarded", ",.0f", lambda record: record.num_guarded),
+    "slowdown": Metric("Slowdown", ".1f", _slowdown),
+}
+
+
+def measure(record: EpisodeRecord) -> dict[str, float]:
+    """Return all ``METRICS`` of a complete episode."""
+    return {name: metric.of(record) for name, metric in METRICS.items()}
+
+
+def ci95(metric: str) -> str:
+    """Return the column with half of the metric's 95 % confidence interval."""
+    return f"{metric[:-2]}_ci95_s" if metric.endswith("_s") else f"{metric}_ci95"
+
+
+def summarise(
+    runs: pd.DataFrame, schedulers: Iterable[str], reference: str | None = None
+) -> dict[str, dict[str, float]]:
+    """Average metrics over experiments.
+
+    Args:
+        runs: a row for each scheduler and seed; columns ``scheduler``, ``seed``, and some of ``METRICS``.
+        schedulers: names to summarise, in order.
+        reference: scheduler to compare with.
+
+    Returns:
+        Scheduler -> means; NaN where a value is not defined:
+
+        * the metrics; those with an interval also half of it, such as ``mean_jct_ci95_s`` (95 %, Student's t over the
+          experiments; NaN with one experiment).
+        * ``difference_s``, ``difference_ci95_s``: mean JCT minus that of the reference, paired by experiment.
+        * ``difference``, ``difference_ci95``: the same as fractions of the reference's mean JCT.
+    """
+    others = runs.loc[runs["scheduler"] == reference, "mean_jct_s"].to_numpy()
+    rows: dict[str, dict[str, float]] = {}
+    for name in schedulers:
+        mine, row = runs[runs["scheduler"] == name], rows.setdefault(name, {})
+        for metric in (each for each in METRICS if each in runs):
+            row[metric] = float(mine[metric].mean())
+            if METRICS[metric].interval:
+                row[metric], row[ci95(metric)] = mean_interval(mine[metric])
+        ours, unknown = mine["mean_jct_s"].to_numpy(), Interval(math.nan, math.nan)
+        row["difference_s"], row["difference_ci95_s"] = (
+            mean_interval(ours - others) if others.size else unknown
+        )
+        row["difference"], row["difference_ci95"] = paired_change(ours, others) if others.size else unknown
+    return rows
