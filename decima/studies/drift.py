@@ -11,13 +11,13 @@ from matplotlib.figure import Figure
 
 from decima.evaluation.comparison import Comparison
 from decima.evaluation.conditions import Conditions
-from decima.evaluation.intervals import Interval, mean_interval
+from decima.evaluation.intervals import Interval, mean_interval, paired_change
 from decima.policy.shipped import specialists
 from decima.registry import DEFAULT_POLICY, LEARNED
 from decima.show.style import GREY, LEGEND, finish_axes, new_figure, styles
 from decima.show.tables import interval_text, new_table
 from decima.studies.compared import compared
-from decima.studies.outcome import FULL, RULE, Outcome, paired_change
+from decima.studies.outcome import FULL, RULE, Outcome
 from decima.studies.study import Study, interval_for_load
 from workloads.arrivals import Drift
 from workloads.sources.workload_file import Workload
@@ -132,17 +132,17 @@ def changes(comparison: Comparison) -> dict[str, _Phases]:
         Scheduler -> mean JCT of the jobs that arrive before the change, its paired difference; the same after it.
         Experiments without jobs on a side do not count there.
     """
-    jobs = comparison.jobs()
+    jobs = comparison.jobs
     late = jobs["arrival_s"] >= _at_s(comparison)
     means = [jobs[chosen].groupby(["scheduler", "seed"])["jct_s"].mean() for chosen in (~late, late)]
     found = {}
     for name in comparison.schedulers:
-        row = []
+        row: list[tuple[Interval, Interval]] = []
         for each in means:
             known = name in each.index.get_level_values(0)
             values = (each[name], each[FAIR]) if known else (np.empty(0), np.ones(1))
-            row += [mean_interval(values[0]), paired_change(*values)]
-        found[name] = tuple(row)
+            row.append((mean_interval(values[0]), paired_change(*values)))
+        found[name] = (*row[0], *row[1])
     return found
 
 
@@ -155,7 +155,7 @@ def plot_drift(comparisons: Mapping[str, Comparison]) -> Figure:
     """Draw the mean JCT of jobs by the time of their arrival: a panel for each change."""
     figure = new_figure(11, 7)
     for axes, (title, comparison) in zip(figure.subplots(2, 2).flat, comparisons.items(), strict=True):
-        jobs, at_s = comparison.jobs(), _at_s(comparison)
+        jobs, at_s = comparison.jobs, _at_s(comparison)
         middle = (jobs["arrival_s"] // (width := at_s / BINS) + 0.5) * width / 60
         binned = jobs.groupby(["scheduler", middle])["jct_s"].agg(["mean", "size"])
         for name, look in styles(comparison.schedulers).items():
