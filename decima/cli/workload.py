@@ -117,7 +117,7 @@ def spark(logs: Sequence[Path], out: Path, levels: str, parameters: Sequence[str
     imported = import_event_logs(logs, name=out.name.split(".")[0], **options)
     write_workload(out, imported.workload)
     make_console().print(_model_table(imported.model))
-    for note in imported.notes:
+    for note in (*imported.notes, *imported.variation):
         say(note)
     with progress(PATIENCE_S) as tell:
         told = predict_held_out(imported, tell=partial(tell, "predicting runs"))
@@ -387,7 +387,8 @@ def _model_table(model: SparkModel) -> Table:
 
 
 def _tell(workload: Workload) -> None:
-    for key, value in workload.about.items():
+    known = {key: value for key, value in workload.imperfections.to_json().items() if value is not None}
+    for key, value in {**workload.about, **({"errors": known} if known else {})}.items():
         say(f"{key}: {_told(value) or 'none'}")
 
 

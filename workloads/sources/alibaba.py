@@ -45,6 +45,7 @@ from numpy.typing import NDArray
 
 from workloads.errors import check_path
 from workloads.excerpt import Excerpt, choose_jobs
+from workloads.imperfections import task_failures
 from workloads.job import JobProfile, StageProfile, TaskDurations, WorkloadError
 from workloads.sources.alibaba_table import Table, read_table
 from workloads.sources.files import reasons
@@ -107,7 +108,9 @@ def read_alibaba(
         "demands": "shares of {:g} cores and {:g} % of a machine's memory".format(*executor),
         "excerpt": excerpt.about,
     }
-    return Workload(profiles, excerpt.sequence(profiles, arrival_s[chosen]), path.name.split(".")[0], about)
+    table, sequence = tasks.table, excerpt.sequence(profiles, arrival_s[chosen])
+    failures = task_failures(table.failed, table.ended, table.instances)
+    return Workload(profiles, sequence, path.name.split(".")[0], about, failures)
 
 
 # Names

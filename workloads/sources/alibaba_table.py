@@ -50,6 +50,7 @@ class Table:
         job: int32 [num_tasks], places in ``jobs``.
         name: int32 [num_tasks], places in ``names``.
         ended: bool [num_tasks], whether the task ended well.
+        failed: bool [num_tasks], whether it failed.
         instances: int32 [num_tasks], 0 if not known.
         start_s: int32 [num_tasks], s, 0 if not known.
         end_s: likewise.
@@ -62,6 +63,7 @@ class Table:
     job: NDArray[np.int32]
     name: NDArray[np.int32]
     ended: NDArray[np.bool_]
+    failed: NDArray[np.bool_]
     instances: NDArray[np.int32]
     start_s: NDArray[np.int32]
     end_s: NDArray[np.int32]
@@ -94,6 +96,7 @@ def read_table(path: Path, shorten: Callable[[str], str]) -> Table:
                 "job": (job + len(jobs)).astype(np.int32),
                 "name": np.array(places, dtype=np.int32)[name],
                 "ended": table["status"].to_numpy() == "Terminated",
+                "failed": table["status"].to_numpy() == "Failed",
             }
             for column, source in _WHOLE.items():
                 part[column] = np.nan_to_num(table[source].to_numpy()).astype(np.int32)

@@ -109,6 +109,17 @@ def _no_truth(value: object) -> object:
     return str(value).lower() if isinstance(value, bool) else value
 
 
+class _Errors(_Model):
+    """Entries of `workloads.imperfections.Imperfections`, which checks their ranges."""
+
+    job_error: float | None = None
+    stage_error: float | None = None
+    task_error: float | None = None
+    task_count_error: float | None = None
+    task_failures: float | None = None
+    executor_lifetime_s: float | None = None
+
+
 class WorkloadFile(_Model):
     """A whole file."""
 
@@ -119,6 +130,7 @@ class WorkloadFile(_Model):
     about: dict[str, JsonValue] = Field(default_factory=dict)
     jobs: Annotated[list[_Job], Field(min_length=1)] = Field(default_factory=list)
     seed: Annotated[int, Field(ge=0, lt=2**128)] = 0
+    errors: _Errors | None = None
 
 
 def build_profile(name: str, profile: _Profile) -> JobProfile:

@@ -69,6 +69,7 @@ class SwfLog:
         header: what the log tells about the machine, field -> value; of a repeated field the first.
         dropped: why lines are not among the jobs -> how many of them.
         num_unsorted: how many jobs were submitted before the one in the line in front of them.
+        status: float64 [num_jobs], 1 for a completed job, 0 for a failed one; empty if unknown.
 
     Raises:
         WorkloadError: no jobs, arrays of different lengths, or a job that is not as above.
@@ -82,11 +83,14 @@ class SwfLog:
     header: Mapping[str, str] = field(default_factory=dict)
     dropped: Mapping[str, int] = field(default_factory=dict)
     num_unsorted: int = 0
+    status: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
 
     def __post_init__(self) -> None:
         if not len(self.submit_s):
             raise WorkloadError(f"{self.name}: a log needs at least one job")
-        for name in ("submit_s", "run_s", "processors", "memory_kb"):
+        if not len(self.status):
+            object.__setattr__(self, "status", np.full(len(self.submit_s), -1.0))
+        for name in ("submit_s", "run_s", "processors", "memory_kb", "status"):
             numbers = np.array(getattr(self, name), dtype=np.int64 if name == "processors" else np.float64)
             if numbers.shape != (len(self.submit_s),):
                 expected = f"expected {name} of {len(self.submit_s)} jobs"
@@ -175,7 +179,7 @@ def _read(path: Path, modified_ns: int, size: int) -> SwfLog:
         row, column = wrong[0]
         raise _malformed(path, lines[row], column, str(table[row, column]))
     log = _build_log(path, table, header)
-    for values in (log.submit_s, log.run_s, log.processors, log.memory_kb):
+    for values in (log.submit_s, log.run_s, log.processors, log.memory_kb, log.status):
         values.setflags(write=False)  # others will get the same log
     return log
 
@@ -308,6 +312,7 @@ def _build_log(path: Path, table: NDArray[np.float64], header: Mapping[str, str]
         header=header,
         dropped=dropped,
         num_unsorted=num_unsorted,
+        status=status[jobs],
     )
 
 

@@ -27,6 +27,7 @@ import numpy as np
 
 from workloads.errors import check_path
 from workloads.excerpt import Excerpt, choose_jobs
+from workloads.imperfections import task_failures
 from workloads.job import JobProfile, StageProfile, TaskDurations, WorkloadError
 from workloads.sources.swf import read_swf
 from workloads.sources.workload_file import Workload
@@ -88,6 +89,7 @@ def read_swf_workload(
         "excerpt": excerpt.about,
     }
     workload_name = path.name.split(".")[0]
-    return Workload(
-        tuple(profiles.values()), excerpt.sequence(sequence, arrival_s[chosen]), workload_name, about
-    )
+    num_tasks = np.ones_like(log.processors) if gang else log.processors
+    failures = task_failures(log.status == 0, log.status == 1, num_tasks)
+    arrivals = excerpt.sequence(sequence, arrival_s[chosen])
+    return Workload(tuple(profiles.values()), arrivals, workload_name, about, failures)

@@ -30,6 +30,9 @@ A complete workload::
 * ``jobs``: which job arrives when (``arrival_ms``, by default 0), in any order; jobs that arrive together
   keep theirs. Without it, the profiles are a library that arrivals can be drawn from.
 * ``seed``: names the noise of the jobs' task durations, by default 0. Only beside ``jobs``.
+* ``errors``: how far runs of a job differ, and how often tasks and executors fail, see
+  ``workloads.imperfections.Imperfections``: ``job_error``, ``stage_error``, ``task_error``, ``task_count_error``,
+  ``task_failures`` and ``executor_lifetime_s``, each a number or null for unknown, the default.
 
 A stage has
 
@@ -72,6 +75,7 @@ from pydantic import ValidationError
 from workloads.arrivals import JobSequence, trace_arrivals
 from workloads.display import count_text, html_table, plain_text
 from workloads.errors import check_all, check_instance, check_path
+from workloads.imperfections import UNKNOWN, Imperfections
 from workloads.job import JobProfile, WorkloadError
 from workloads.sources.file_format import (
     WorkloadFile,
@@ -95,6 +99,7 @@ class Workload:
         sequence: jobs among ``profiles``, or None where the profiles are a library to draw from.
         name: shown to people; any string.
         about: where the profiles come from, for people: what JSON can hold.
+        imperfections: measured variation between runs, and failures.
 
     Raises:
         WorkloadError: no profiles, two of the same name, or a job whose profile is not among them.
@@ -104,6 +109,7 @@ class Workload:
     sequence: JobSequence | None = None
     name: str = ""
     about: Mapping[str, Any] = field(default_factory=dict)
+    imperfections: Imperfections = UNKNOWN
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "profiles", check_all(self.profiles, JobProfile, "profiles", WorkloadError))
@@ -111,6 +117,7 @@ class Workload:
             check_instance(self.sequence, JobSequence, "sequence", WorkloadError)
         check_instance(self.name, str, "name", WorkloadError)
         check_instance(self.about, dict, "about", WorkloadError)
+        check_instance(self.imperfections, Imperfections, "imperfections", WorkloadError)
         if not self.profiles:
             raise WorkloadError("a workload needs at least one job profile")
         name, count = Counter(profile.name for profile in self.profiles).most_common(1)[0]
@@ -200,7 +207,11 @@ def _build_workload(file: WorkloadFile, default_name: str) -> Workload:
         arrivals = [job.arrival_ms for job in file.jobs]
         sequence = trace_arrivals([profiles[job.profile] for job in file.jobs], arrivals, file.seed)
     name = file.name if "name" in file.model_fields_set else default_name
-    return Workload(tuple(profiles.values()), sequence, name, file.about)
+    try:
+        imperfections = UNKNOWN if file.errors is None else Imperfections(**file.errors.model_dump())
+    except WorkloadError as error:
+        raise WorkloadError(f"errors.{error}") from None
+    return Workload(tuple(profiles.values()), sequence, name, file.about, imperfections)
 
 
 def _suffix(path: Path) -> str:
@@ -228,6 +239,8 @@ def _layout(workload: Workload) -> str:
     if workload.about:
         about = json.dumps(workload.about, ensure_ascii=False, allow_nan=False, indent=2)
         text += '  "about": ' + about.replace("\n", "\n  ") + ",\n"
+    if workload.imperfections != UNKNOWN:
+        text += f'  "errors": {_json(workload.imperfections.to_json())},\n'
     text += '  "profiles": {\n' + ",\n".join(profiles) + "\n  }"
     if workload.sequence is not None:
         jobs = [

@@ -20,6 +20,7 @@ from workloads.spark.eventlog import SparkApplication, read_event_log
 from workloads.spark.model import SparkModel, fit
 from workloads.spark.query import QueryRuns, SparkQuery, add_run
 from workloads.spark.scaling import modelled_profile
+from workloads.spark.variation import measure_imperfections
 
 __all__ = ["MUCH_SLOWER", "SparkImport", "import_event_logs", "median_startup_ms"]
 
@@ -40,6 +41,7 @@ class SparkImport:
         measured_ms: time of each job of the workload from its start to its end, float64 [jobs], NaN if it did not end;
             empty without arrivals.
         notes: counts and problems for the user, a line each.
+        variation: differences between runs, and failures, for the user, a line each.
     """
 
     workload: Workload
@@ -48,6 +50,7 @@ class SparkImport:
     queries: Mapping[str, QueryRuns]
     measured_ms: NDArray[np.float64]
     notes: tuple[str, ...]
+    variation: tuple[str, ...]
 
 
 def import_event_logs(
@@ -97,10 +100,10 @@ def import_event_logs(
     model = model.having(parameters or {})
     profiles = [modelled_profile(model, group, levels=levels, name=name) for name, group in queries.items()]
     sequence, measured_ms = _arrivals(queries, profiles) if arrivals else (None, np.zeros(0))
-    workload = Workload(tuple(profiles), sequence, name, _about(applications, model, queries))
-    return SparkImport(
-        workload, model, applications, queries, measured_ms, (*_notes(applications), *notes, *contention_note)
-    )
+    imperfections, variation = measure_imperfections(list(queries.values()), applications)
+    workload = Workload(tuple(profiles), sequence, name, _about(applications, model, queries), imperfections)
+    notes = [*_notes(applications), *notes, *contention_note]
+    return SparkImport(workload, model, applications, queries, measured_ms, tuple(notes), tuple(variation))
 
 
 def _once(applications: Sequence[SparkApplication]) -> tuple[tuple[SparkApplication, ...], list[str]]:

@@ -323,7 +323,7 @@ class QueryRuns:
 
         ====================== ======== ============================================================
         run                    int64    place in ``runs``
-        stage                  int64    place of the stage
+        stage, partition       int64    place of the stage; number of the task in it
         wave                   int64    `workloads.Wave`
         level                  int64    executors held
         duration_ms            float64  launch to finish
@@ -367,6 +367,7 @@ def _tasks(number: int, run: SparkQuery) -> pd.DataFrame:
         {
             "run": number,
             "stage": tasks["stage"],
+            "partition": tasks["partition"],
             "wave": tasks["wave"],
             "level": tasks["level"],
             "duration_ms": tasks["duration_ms"],

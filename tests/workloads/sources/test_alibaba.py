@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from tests.refusal import refusal
 from workloads.excerpt import Excerpt
+from workloads.imperfections import Imperfections
 from workloads.job import JobProfile, WorkloadError
 from workloads.sources import alibaba_table
 from workloads.sources.alibaba import read_alibaba
@@ -110,6 +111,14 @@ def test_a_job_arrives_with_its_first_task_and_its_rows_may_be_anywhere(
         assert workload.sequence.profiles == workload.profiles
         assert workload.sequence.arrival_ms.tolist() == [0, 50_000, 50_000]
         assert refused(tmp_path, *rows, "M1,2") == "line 6: expected 9 fields, got 2"
+
+
+def test_the_share_of_failed_instances(tmp_path: Path) -> None:
+    """Of a task that failed, one instance did."""
+    rows = [row(job="good", instances=10), row(job="bad", instances=30, status="Failed")]
+    rows += [row("M2", job="bad", instances=10), row("M3", job="bad", instances=99, status="Waiting")]
+    assert read(tmp_path, *rows).imperfections == Imperfections(task_failures=1 / 50)
+    assert read(tmp_path, row()).imperfections == Imperfections(task_failures=0.0)
 
 
 @pytest.mark.parametrize(

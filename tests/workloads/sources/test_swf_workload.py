@@ -14,6 +14,7 @@ from simulator.cluster.episode import run_episode
 from simulator.errors import ConfigError
 from tests.workloads.sources.test_swf import line, write
 from workloads.excerpt import Excerpt
+from workloads.imperfections import Imperfections
 from workloads.job import JobProfile, WorkloadError
 from workloads.sources.swf_workload import read_swf_workload
 from workloads.sources.workload_file import read_workload, write_workload
@@ -74,6 +75,18 @@ def test_a_gang_is_one_task_on_all_processors_at_once(log: Path) -> None:
 def test_demands_may_be_shares_of_an_executor(log: Path, gang: bool) -> None:
     _, memorable = read_swf_workload(log, executor=(8, 4), gang=gang).profiles
     assert told(memorable) == ((1, 60.5, 2 / 8, 2 / 4) if gang else (2, 60.5, 1 / 8, 1 / 4))
+
+
+@pytest.mark.parametrize(("gang", "share"), [(False, 2 / 11), (True, 2 / 4)])
+def test_the_share_of_failed_tasks_is_that_of_jobs_whose_end_is_known(
+    tmp_path: Path, gang: bool, share: float
+) -> None:
+    statuses = {1: 4, 0: 2, 5: 8, -1: 16}
+    lines = [line(allocated=processors, status=status) for status, processors in statuses.items()]
+    path = write(tmp_path, *lines, line(allocated=3, status=1), line(allocated=2, status=0))
+    assert read_swf_workload(path, gang=gang).imperfections == Imperfections(task_failures=share)
+    unknown = write(tmp_path, line(status=-1), line(status=5))
+    assert read_swf_workload(unknown, gang=gang).imperfections == Imperfections()
 
 
 def test_how_jobs_and_demands_are_taken_is_told(log: Path) -> None:

@@ -19,6 +19,7 @@ import workloads.sources.workload_file
 from tests.refusal import refusal
 from tests.workloads.strategies import job_profiles, job_sequences
 from workloads.arrivals import JobSequence, batch_arrivals
+from workloads.imperfections import Imperfections
 from workloads.job import JobProfile, StageProfile, TaskDurations, Wave, WorkloadError
 from workloads.sources.tpch_published import load_tpch
 from workloads.sources.workload_file import Workload, read_workload, write_workload
@@ -287,6 +288,23 @@ def test_compressed_files_depend_on_the_workload_only(tmp_path: Path) -> None:
     assert (tmp_path / "a.json.gz").read_bytes() == (tmp_path / "b.json.gz").read_bytes()
 
 
+def test_measured_errors_are_kept(tmp_path: Path) -> None:
+    profiles = (JobProfile("j", (StageProfile(1, TASK),)),)
+    assert Workload(profiles).imperfections == Imperfections()
+    known = Imperfections(0.31, stage_error=0, task_failures=0.001, executor_lifetime_s=7200)
+    write_workload(tmp_path / "w.json", Workload(profiles, imperfections=known))
+    assert json.loads((tmp_path / "w.json").read_text())["errors"] == {
+        "job_error": 0.31, "stage_error": 0.0, "task_error": None, "task_count_error": None,
+        "task_failures": 0.001, "executor_lifetime_s": 7200.0,
+    }  # fmt: skip
+    assert read_workload(tmp_path / "w.json").imperfections == known
+    write_workload(tmp_path / "w.json", Workload(profiles))
+    assert "errors" not in json.loads((tmp_path / "w.json").read_text())
+    assert read_workload(tmp_path / "w.json").imperfections == Imperfections()
+    with pytest.raises(WorkloadError, match="imperfections must be"):
+        Workload(profiles, imperfections={"job_error": 1})  # type: ignore[arg-type]
+
+
 # What cannot be written
 
 
@@ -337,6 +355,21 @@ def test_workloads_that_no_file_could_hold() -> None:
     ("file", "expected"),
     [
         (minimal(format=None), "format: this key is required"),
+        *(
+            (minimal(errors={name: wrong}), f"errors.{name} must be {bound}, got {wrong:g}")
+            for name, wrong, bound in (
+                ("job_error", -0.1, "between 0 and 5"),
+                ("stage_error", 5.1, "between 0 and 5"),
+                ("task_error", -1, "between 0 and 5"),
+                ("task_count_error", 6, "between 0 and 5"),
+                ("task_failures", 1, "at least 0 and below 1"),
+                ("task_failures", -0.1, "at least 0 and below 1"),
+                ("executor_lifetime_s", 0, "above 0 and finite"),
+            )
+        ),
+        (minimal(errors={"job_eror": 1}), "errors.job_eror: unknown key, got 1"),
+        (minimal(errors={"job_error": "1"}), "errors.job_error: expected a valid number, got '1'"),
+        (minimal(errors=[1]), "errors: expected an object"),
         (minimal(format="other"), "format: expected 'decima-workload', got 'other'"),
         (minimal(version=2), "version: expected 1, got 2"),
         (minimal(version="1"), "version: expected 1, got '1'"),

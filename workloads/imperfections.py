@@ -1,0 +1,80 @@
+"""Measured variation and failures of a workload: differences between runs of a job, failed tasks, lost executors."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields
+
+import numpy as np
+from numpy.typing import NDArray
+
+from workloads.errors import check_number
+from workloads.job import WorkloadError
+
+__all__ = ["LARGEST_ERROR", "UNKNOWN", "Imperfections", "task_failures"]
+
+#: Largest standard deviation of the logarithm of an error: a factor of 150.
+LARGEST_ERROR = 5.0
+
+
+@dataclass(frozen=True)
+class Imperfections:
+    """Variation between runs of a job, and failures; None for an unknown quantity.
+
+    An error is the standard deviation of the logarithm of a factor.
+
+    Args:
+        job_error: of a run's factor on all task times of the job.
+        stage_error: of a stage's factor within the run.
+        task_error: of a task's factor within the stage.
+        task_count_error: of the factor on a stage's number of tasks.
+        task_failures: share of runs of tasks that fail, from 0 to below 1.
+        executor_lifetime_s: mean time until an executor is lost, s.
+
+    Raises:
+        WorkloadError: a value out of range.
+    """
+
+    job_error: float | None = None
+    stage_error: float | None = None
+    task_error: float | None = None
+    task_count_error: float | None = None
+    task_failures: float | None = None
+    executor_lifetime_s: float | None = None
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            if (value := getattr(self, each.name)) is None:
+                continue
+            value = check_number(value, each.name, WorkloadError)
+            object.__setattr__(self, each.name, value)
+            if each.name == "executor_lifetime_s":
+                if not 0 < value < float("inf"):
+                    raise WorkloadError(f"{each.name} must be above 0 and finite, got {value:g}")
+            elif each.name == "task_failures":
+                if not 0 <= value < 1:
+                    raise WorkloadError(f"{each.name} must be at least 0 and below 1, got {value:g}")
+            elif not 0 <= value <= LARGEST_ERROR:
+                raise WorkloadError(f"{each.name} must be between 0 and {LARGEST_ERROR:g}, got {value:g}")
+
+    def to_json(self) -> dict[str, float | None]:
+        """Return the values by name, for a workload file."""
+        return asdict(self)
+
+
+#: Nothing was measured.
+UNKNOWN = Imperfections()
+
+
+def task_failures(
+    failed: NDArray[np.bool_], ended: NDArray[np.bool_], num_tasks: NDArray[np.integer]
+) -> Imperfections:
+    """Return the share of failures in a trace that holds only the outcome of groups of tasks.
+
+    Args:
+        failed: groups that failed, bool [n]; one task of each is taken to have failed.
+        ended: groups that ended well, bool [n].
+        num_tasks: tasks of each group, int [n].
+    """
+    tasks = int(num_tasks[failed | ended].sum(dtype=np.int64))
+    share = np.count_nonzero(failed) / tasks if tasks else 1.0
+    return Imperfections(task_failures=share) if share < 1 else UNKNOWN
