@@ -236,8 +236,9 @@ class Drift:
 
     def __str__(self) -> str:
         """Describe the change in words."""
-        jobs = f" and jobs of {self.name}" if self.profiles else ""
-        return f"{self.rate:g} times the rate{jobs} from {self.at_ms / 1000:g} s on"
+        rate = [f"{self.rate:g} times the rate"] if self.rate != 1 or not self.profiles else []
+        jobs = [f"jobs of {self.name}"] if self.profiles else []
+        return f"{' and '.join(rate + jobs)} from {self.at_ms / 1000:g} s on"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the change as an entry of JSON; ``workload`` is None where the jobs stay the same."""

@@ -174,7 +174,7 @@ STUDIES: dict[str, Entry] = {
     "drift": Entry("drift:drift", """Compare schedulers on streams that change in the middle.
 
         The rate doubles or halves, or jobs become larger or smaller: mean JCT of the jobs before the change and after
-        it, against fair sharing. Nothing is trained. About 5 minutes.""", (
+        it, against fair sharing. Nothing is trained. About 3 minutes.""", (
             Option("--load", "share", f"{BUSY} in the busier half of a stream.", 0.85), CHECKPOINT, *CLUSTER,
         )),
     "table2": Entry("table2:table2", """Measure how a policy generalises to more arrivals than in its training.

@@ -28,7 +28,7 @@ __all__ = ["changes", "drift", "plot_drift"]
 FAIR = "fair"
 #: Bins of arrival times in pictures, up to the change.
 BINS = 6
-_Phases = tuple[Interval, Interval, Interval, Interval]
+_Phases = tuple[Interval, ...]
 
 
 def drift(study: Study, load: float) -> Outcome:
@@ -163,6 +163,8 @@ def plot_drift(comparisons: Mapping[str, Comparison]) -> Figure:
             curve = binned.loc[name].query(f"size >= {len(comparison.finished)}")["mean"]
             axes.plot(curve.index, curve, label=name, marker=".", **look)
         axes.axvline(at_s / 60, color=GREY, linewidth=0.8, linestyle=":")
-        finish_axes(axes, title=title, xlabel="Arrival (min)", ylabel="Mean JCT (s)", ylim=(0, None))
+        finish_axes(
+            axes, title=title, xlabel="Arrival (min)", ylabel="Mean JCT (s)", xlim=(0, None), ylim=(0, None)
+        )
     figure.axes[0].legend(**LEGEND)
     return figure

@@ -96,6 +96,8 @@ def test_jobs_come_from_another_workload_after_the_change() -> None:
     assert names(again) == names(drift)
     assert names(poisson_arrivals(JOBS, 3, 1000.0, 2, Drift(0.0, 1.0, OTHERS))).strip("xyz") == ""
     assert str(Drift(1e6, 2.0, OTHERS, "others")) == "2 times the rate and jobs of others from 1000 s on"
+    assert str(Drift(1e6, 1.0, OTHERS, "others")) == "jobs of others from 1000 s on"
+    assert str(Drift(1e6, 1.0)) == "1 times the rate from 1000 s on"
     assert Drift(1e6, 2.0).to_dict() == {"at_s": 1000.0, "rate": 2.0, "workload": None}
 
 
