@@ -182,7 +182,7 @@ def _distribution(trained: Distribution) -> list[str]:
     rows = (
         [quantity.title, *(format_quantity(quantity, value) for value in spread)]
         for quantity, spread in known.items()
-        if spread is not None
+        if spread != Distribution.model_fields[quantity.name].default
     )
     kind = {"batch": "Batches", "stream": "Streams", "both": "Batches and streams"}[trained.arrivals]
     return [

@@ -215,6 +215,7 @@ class Featurizer:
             observation.executor_class,
             observation.source,
             observation.num_executors,
+            config.num_executors,
             can_wait=self.config.wait and asked_again,
             # What the rule does is no mistake, even where the guard's thresholds are a little different.
             can_guard=self._guards and asked_again and not rule_rests,

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
 from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from pydantic import BeforeValidator, Field, field_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from decima.evaluation.conditions import Conditions
 from decima.learning.config import SETTINGS, VALIDATION_SEEDS
 from decima.settings import Section, Share
 from simulator.cluster.config import ClusterConfig
+from simulator.cluster.knowledge import EXACT, Knowledge
 from workloads.arrivals import JobSequence, RandomStream, batch_arrivals, poisson_arrivals, random_stream
 from workloads.scaling import scaled
 from workloads.sources.open import EMBEDDED, open_workload
@@ -25,6 +26,8 @@ __all__ = ["Setting", "SettingsConditions", "SettingsSection", "by_cell"]
 
 RANGES = ("uniform", "log_uniform")
 ONE_OF = "one_of"
+#: Errors of estimates that settings can have.
+ERRORS = ("job_error", "stage_error", "unknown")
 
 
 def _checked(value: Any, least: float | None) -> float | dict[str, list[float]]:
@@ -87,6 +90,7 @@ class Setting:
         load: of a stream, arriving work over the capacity of the executors; None for a batch.
         durations: factor of all task durations.
         tasks: factor of the numbers of tasks.
+        knowledge: errors of estimates.
     """
 
     source: str
@@ -96,6 +100,7 @@ class Setting:
     load: float | None
     durations: float
     tasks: float
+    knowledge: Knowledge = EXACT
 
     def __str__(self) -> str:
         """Describe the setting in words."""
@@ -106,6 +111,9 @@ class Setting:
             f"{name} x {factor:.3g}"
             for name, factor in (("durations", self.durations), ("tasks", self.tasks))
             if factor != 1
+        ]
+        words += [
+            f"{name.replace('_', ' ')} {value:.3g}" for name, value in asdict(self.knowledge).items() if value
         ]
         return ", ".join(words)
 
@@ -140,6 +148,11 @@ class SettingsSection(Section):
     tasks: Factor = Field(
         default=1.0, description="factor of the numbers of tasks; each stage keeps at least one"
     )
+    job_error: Delay = Field(
+        default=0.0, description="error of a job's estimate: standard deviation of the logarithm"
+    )
+    stage_error: Delay = Field(default=0.0, description="the same of each stage")
+    unknown: Delay = Field(default=0.0, description="share of jobs without history")
 
     @field_validator("sources")
     @classmethod
@@ -148,10 +161,18 @@ class SettingsSection(Section):
             raise ValueError("expected at least one")
         return sources
 
+    @model_validator(mode="after")
+    def _check_errors(self) -> SettingsSection:
+        for name in ERRORS:
+            quantity = getattr(self, name)
+            [numbers] = quantity.values() if isinstance(quantity, dict) else [[quantity]]
+            Knowledge(**{name: max(numbers)})
+        return self
+
     def draw(self, seed: int) -> Setting:
         """Draw the setting of a seed."""
-        random = random_stream(seed, RandomStream.TRAINING, SETTINGS).random(8)
-        source, kind, executors, delay, jobs, load, durations, tasks = random.tolist()
+        random = random_stream(seed, RandomStream.TRAINING, SETTINGS).random(11)
+        source, kind, executors, delay, jobs, load, durations, tasks, *errors = random.tolist()
         is_batch = kind < self.batches
         return Setting(
             source=self.sources[int(source * len(self.sources))],
@@ -161,6 +182,9 @@ class SettingsSection(Section):
             load=None if is_batch else _drawn(self.load, load),
             durations=_drawn(self.durations, durations),
             tasks=_drawn(self.tasks, tasks),
+            knowledge=Knowledge(
+                **{name: _drawn(getattr(self, name), each) for name, each in zip(ERRORS, errors, strict=True)}
+            ),
         )
 
     def cells(self, count: int) -> list[Setting]:
@@ -212,6 +236,7 @@ class SettingsConditions(Conditions):
             num_executors=setting.executors,
             executor_classes=(),
             moving_delay_ms=setting.moving_delay_s * 1000,
+            knowledge=setting.knowledge,
         )
 
     def sequence(self, seed: int) -> JobSequence:
@@ -223,7 +248,15 @@ class SettingsConditions(Conditions):
         else:
             drawn = poisson_arrivals(profiles, setting.jobs, self._interval_ms(setting, setting.load), seed)
         jobs = tuple(scaled(profile, setting.durations, setting.tasks) for profile in drawn.profiles)
-        return replace(drawn, profiles=jobs)
+        prior = drawn.prior
+        if prior is not None:
+            log_ms = math.log(setting.durations)
+            prior = replace(
+                prior,
+                mean_log_ms=prior.mean_log_ms + log_ms + math.log(setting.tasks),
+                task_log_ms=prior.task_log_ms + log_ms,
+            )
+        return replace(drawn, profiles=jobs, prior=prior)
 
     def _interval_ms(self, setting: Setting, load: float) -> float:
         """Return the mean time between arrivals at this load, ms."""

@@ -38,6 +38,7 @@ WORK = np.dtype(
             ("remaining_ms", np.float64),  # work of tasks that have not started
             ("unclaimed_ms", np.float64),  # of these, work of tasks that no executor is committed to
             ("fitting_ms", np.float64),  # of these, work that fits the executors offered
+            ("attained_ms", np.float64),  # executor time of tasks that have finished
             ("busy", np.int64),  # executors at work, and those committed to a task
             ("held", np.int64),
         ],
@@ -52,6 +53,8 @@ class Offer(NamedTuple):
     executor_class: int
     source: int
     num_executors: int
+    configured: int
+    """Executors of the configuration; others may have joined, or left."""
     can_wait: bool
     """Whether leaving the executors idle is a choice where no guard acts."""
     can_guard: bool
@@ -228,7 +231,25 @@ def by_rule(place, rule_away):
     return 1.0 - rule_away[place] if len(rule_away) else 0.0
 
 
+@feature("logarithm")
+def task_log_sd(stage):
+    """Uncertainty: standard deviation of the logarithm of the stage's estimated task time; 0 where it is exact."""
+    return stage.log_sd
+
+
 # Of jobs.
+
+
+@feature("logarithm")
+def job_log_sd(job):
+    """Uncertainty: standard deviation of the logarithm of the job's estimated factor; 0 where it is exact."""
+    return job.log_sd
+
+
+@feature("ms", 10_000, log=True)
+def attained_ms(work):
+    """Attained service of the job: executor time of its tasks that have finished."""
+    return work.attained_ms
 
 
 @feature("executors", 4)
@@ -303,6 +324,12 @@ def share_executors(offer, jobs):
 
 
 @feature("share")
+def present_share(offer):
+    """Executors that are in the cluster now, as a share of those of its configuration; 1 without faults."""
+    return offer.num_executors / max(offer.configured, 1)
+
+
+@feature("share")
 def larger_share(offer, own, classes):
     """Share of the cluster's executors that are at least as large as the offered ones."""
     return _share_covering(own, offer, classes)
@@ -372,6 +399,7 @@ def sum_work(jobs, stages, own, offer):
         unclaimed_ms = stage.unclaimed_tasks * stage.mean_task_ms
         sums.remaining_ms += stage.remaining_tasks * stage.mean_task_ms
         sums.unclaimed_ms += unclaimed_ms
+        sums.attained_ms += stage.finished_ms
         if covers(own, stage):
             sums.fitting_ms += unclaimed_ms
         sums.busy += stage.running_executors + stage.remaining_tasks - stage.unclaimed_tasks

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from decima.policy.distribution import (
     summarise,
 )
 from simulator.cluster.config import ClusterConfig, ExecutorClass
+from simulator.cluster.knowledge import Knowledge
 from tests.simulator.cluster.build import chain, jobs, stage
 from workloads.arrivals import batch_arrivals
 from workloads.sources.synthetic import synthetic_profiles
@@ -31,6 +33,13 @@ CLUSTER = ClusterConfig(num_executors=10, moving_delay_ms=2000.0)
 #: Two stages, 30 tasks, 40 s of work.
 JOB = chain(stage(10, 1000.0), stage(20, 1500.0))
 
+#: Errors that estimates of a policy's training had.
+ERRORS = {
+    "job_error": (0, 1, 2),
+    "stage_error": (0, 0.5, 1),
+    "task_count_error": (0, 0.1, 0.2),
+    "unknown": (0, 0.3, 1),
+}
 BATCH: dict[str, Any] = {
     "arrivals": "batch",
     "executors": (50, 50, 50),
@@ -153,7 +162,7 @@ def test_whoever_was_trained_there_fits(values: dict[str, list[float]]) -> None:
 
 @pytest.mark.parametrize("quantity", QUANTITIES, ids=lambda quantity: quantity.name)
 def test_the_middle_may_be_some_times_farther_than_the_ends(quantity: Any) -> None:
-    trained = made(STREAM if quantity.name == "load" else BATCH)
+    trained = made(STREAM if quantity.name == "load" else BATCH, **ERRORS)
     low, _, high = getattr(trained, quantity.name)
     bounds = [(high * quantity.up, 1.01)]
     if math.isfinite(quantity.down):
@@ -184,8 +193,9 @@ def test_how_far_the_middle_may_lie() -> None:
         "delay_tasks": (1, 8),
         "jobs": (20, 10),
         "load": (math.inf, 10),
+        **dict.fromkeys(ERRORS, (math.inf, 1.5)),
     }
-    assert [quantity.name for quantity in QUANTITIES if quantity.shares] == ["load"]
+    assert [quantity.name for quantity in QUANTITIES if quantity.shares] == ["load", "unknown"]
     assert (TAIL, SIMILARITY) == (4.0, (2.5, 1.4, 2.5))
 
 
@@ -236,6 +246,33 @@ def test_it_is_said_in_words() -> None:
     assert out_of_distribution(made(STREAM), made(STREAM, load=(9, 20, 99))) == [
         "a load of 2,000%, trained on 50% to 80%"
     ]
+
+
+def test_errors_of_estimates_are_measured() -> None:
+    exact, wrong = CLUSTER, replace(CLUSTER, knowledge=Knowledge(2.0, 1.0, 0.5, 0.25))
+    assert summarise([(exact, jobs(JOB, JOB))]).job_error == (0, 0, 0)
+    found = summarise([(wrong, jobs(JOB, JOB))])
+    values = (
+        found.job_error.middle,
+        found.stage_error.high,
+        found.task_count_error.low,
+        found.unknown.middle,
+    )
+    assert values == (2, 1, 0.5, 0.25)
+    assert summarise([(exact, jobs(JOB)), (wrong, jobs(JOB))]).job_error == (0.1, 1, 1.9)
+
+
+def test_a_policy_of_exact_knowledge_knows_no_errors() -> None:
+    wrong = made(**ERRORS)
+    assert out_of_distribution(made(), wrong) == [
+        "estimates of jobs have an error of 1, trained on 0",
+        "estimates of stages have an error of 0.5, trained on 0",
+        "numbers of tasks have an error of 0.1, trained on 0",
+        "30% of the jobs have no history, trained on 0%",
+    ]
+    assert out_of_distribution(wrong, wrong) == out_of_distribution(wrong, made()) == []
+    assert not is_similar(made(), wrong)
+    assert is_similar(wrong, wrong)
 
 
 def test_a_short_delay_is_told_once() -> None:

@@ -92,12 +92,30 @@ def test_features_are_what_they_are_called() -> None:
         "price": [price] * 3,
         "thrifty_executors": [useful[0][0], useful[0][0], useful[1][0]],
         "fast_executors": [useful[0][1], useful[0][1], useful[1][1]],
+        "task_log_sd": [0, 0, 0],
+        "job_log_sd": [0, 0, 0],
+        "present_share": [1, 1, 1],
+        "attained_ms": [600, 600, 150],
     }
     assert expected.keys() == FEATURES.keys()
     for name, column in zip(FEATURES, graph.features.T, strict=True):
         np.testing.assert_array_equal(column, expected[name], err_msg=name)
     for name, column in zip(OF_JOBS, graph.job_features.T, strict=True):
         np.testing.assert_array_equal(column, np.asarray(expected[name], np.float32)[[0, 2]], err_msg=name)
+
+
+def test_features_tell_of_uncertainty_and_of_executors_that_joined() -> None:
+    seen = by_hand()
+    seen.stages["log_sd"], seen.jobs["log_sd"] = [0.5, 0.25, 2.0], [1.5, 0.75]
+    seen.stages["finished_ms"] = [100.0, 20.0, 7.0]
+    graph = Featurizer(EVERYTHING).graph(seen)
+    columns = dict(zip(FEATURES, graph.features.T.tolist(), strict=True))
+    assert columns["task_log_sd"] == [0.5, 0.25, 2.0]
+    assert columns["job_log_sd"] == [1.5, 1.5, 0.75]
+    assert columns["attained_ms"] == [120.0, 120.0, 7.0]
+    of_jobs = dict(zip(OF_JOBS, graph.job_features.T.tolist(), strict=True))
+    assert (columns["present_share"], of_jobs["present_share"]) == ([1.25] * 3, [1.25] * 2)  # one has joined
+    assert (of_jobs["job_log_sd"], of_jobs["attained_ms"]) == ([1.5, 0.75], [120.0, 7.0])
 
 
 def test_features_tell_what_fits_which_executors() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,9 @@ MANY = SettingsSection(
     load={"uniform": [0.25, 1.5]},
     durations={"one_of": [1, 10]},
     tasks={"uniform": [0.3, 3]},
+    job_error={"uniform": [0, 2]},
+    stage_error={"one_of": [0, 0.5]},
+    unknown={"one_of": [0, 0.3]},
 )
 
 
@@ -100,11 +104,15 @@ def test_a_seed_names_a_setting_within_the_bounds() -> None:
         ("source", {"tpch", "synthetic"}),
         ("moving_delay_s", {0, 0.5, 2}),
         ("durations", {1, 10}),
+        ("knowledge.stage_error", {0, 0.5}),
+        ("knowledge.unknown", {0, 0.3}),
     ):
-        met, counts = np.unique([getattr(each, name) for each in drawn], return_counts=True)
+        met, counts = np.unique([attrgetter(name)(each) for each in drawn], return_counts=True)
         assert set(met.tolist()) == values
         assert counts.min() > 400 / len(values) / 1.4
     assert 160 < sum(each.load is None for each in drawn) < 240
+    errors = [each.knowledge.job_error for each in drawn]
+    assert (min(errors), np.mean(errors), max(errors)) == pytest.approx((0, 1, 2), abs=0.1)
 
 
 def test_what_is_drawn_of_one_quantity_does_not_hang_on_another() -> None:
@@ -122,6 +130,13 @@ def test_the_jobs_and_the_cluster_of_a_seed_are_those_of_its_setting() -> None:
             1000 * setting.moving_delay_s,
         )
         assert [kind.count for kind in cluster.executor_classes] == [setting.executors]
+        assert cluster.knowledge == setting.knowledge
+        scaled_work = [
+            profile.work_ms * setting.durations * setting.tasks
+            for profile in chosen.sources[setting.source].profiles
+        ]
+        assert sequence.prior is not None
+        assert sequence.prior.mean_log_ms == pytest.approx(np.log(scaled_work).mean(), abs=0.1)
         assert len(sequence) == setting.jobs
         assert (sequence.arrival_ms[-1] == 0) == (setting.load is None)
         known = {
