@@ -84,6 +84,11 @@ class WorkPrior:
     task_sd_log: float = 0.0
     stage_sd_log: float = 0.0
 
+    def times(self, factor: float) -> WorkPrior:
+        """Return the distributions of jobs that take longer by a factor."""
+        longer = math.log(factor)
+        return replace(self, mean_log_ms=self.mean_log_ms + longer, task_log_ms=self.task_log_ms + longer)
+
     @staticmethod
     @lru_cache(maxsize=64)
     def of(profiles: tuple[JobProfile, ...]) -> WorkPrior:
@@ -96,13 +101,18 @@ class WorkPrior:
         job = np.repeat(np.arange(len(profiles)), num_stages)
         work, num_tasks = np.log(np.bincount(job, tasks * task_ms)), np.bincount(job, tasks)
         mean_task = work - np.log(num_tasks)
-        spread = (np.log(task_ms) - mean_task[job]) ** 2 * tasks / num_tasks[job]
+        apart = (np.log(task_ms) - mean_task[job]) ** 2 * tasks / num_tasks[job]
+
+        def sd(variance: float) -> float:
+            """Return the deviation as if one more job stood a factor of e away: few jobs tell little of others."""
+            return math.sqrt((len(profiles) * variance + 1) / (len(profiles) + 1))
+
         return WorkPrior(
             float(work.mean()),
-            float(work.std()),
+            sd(work.var()),
             float(mean_task.mean()),
-            float(mean_task.std()),
-            math.sqrt(spread.sum() / len(profiles)),
+            sd(mean_task.var()),
+            sd(apart.sum() / len(profiles)),
         )
 
 

@@ -8,7 +8,9 @@ import click
 
 from decima.cli.options import (
     ABOVE_ZERO,
+    LOG_ERROR,
     NOT_NEGATIVE,
+    SHARE,
     Aside,
     Option,
     drawn_jobs_options,
@@ -20,8 +22,19 @@ from decima.evaluation.defaults import MOVING_DELAY
 
 if TYPE_CHECKING:
     from decima.evaluation.conditions import Conditions
+    from simulator.cluster.knowledge import Knowledge
 
-__all__ = ["conditions_named", "conditions_options", "options_without_effect"]
+__all__ = [
+    "KNOWLEDGE",
+    "conditions_named",
+    "conditions_options",
+    "knowledge_named",
+    "knowledge_options",
+    "options_without_effect",
+]
+
+#: Options of ``knowledge_options``, by the names of the fields of ``Knowledge``.
+KNOWLEDGE = ("job_error", "stage_error", "task_count_error", "unknown")
 
 
 def conditions_options() -> Option:
@@ -68,6 +81,7 @@ def conditions_options() -> Option:
             help="A change of Poisson arrivals: from AT seconds on, jobs come RATE times as often (2: twice as many "
             "per time); WORKLOAD, in any form of --workload, is where they come from then.",
         ),
+        knowledge_options(),
         click.option(
             "--engine",
             cls=Aside,
@@ -76,6 +90,48 @@ def conditions_options() -> Option:
             help="The compiled simulator, or the readable one: slower, with the same results.",
         ),
     )
+
+
+def knowledge_options() -> Option:
+    """Options for errors of the estimates that schedulers see; see ``knowledge_named``."""
+    return with_options(
+        click.option(
+            "--job-error",
+            type=LOG_ERROR,
+            metavar="SIGMA",
+            default=0.0,
+            help="Error of the task times that schedulers are told, a log-normal factor of each job; SIGMA is the "
+            "standard deviation of its logarithm: 0.5 is off by a factor of two for one job in six.",
+        ),
+        click.option(
+            "--stage-error",
+            type=LOG_ERROR,
+            metavar="SIGMA",
+            default=0.0,
+            help="The same for each stage.",
+        ),
+        click.option(
+            "--task-count-error",
+            type=LOG_ERROR,
+            metavar="SIGMA",
+            default=0.0,
+            help="The same for the number of tasks of each stage, until the stage is ready.",
+        ),
+        click.option(
+            "--unknown",
+            type=SHARE,
+            metavar="SHARE",
+            default=0.0,
+            help="Share of jobs without history, 0 to 1: schedulers are told the workload's typical task time.",
+        ),
+    )
+
+
+def knowledge_named(options: dict[str, Any]) -> Knowledge:
+    """Return the errors of estimates that the values of ``knowledge_options`` mean."""
+    from simulator.cluster.knowledge import Knowledge
+
+    return Knowledge(**{each: options[each] for each in KNOWLEDGE})
 
 
 def conditions_named(options: dict[str, Any], seeds: int) -> Conditions:
@@ -92,6 +148,7 @@ def conditions_named(options: dict[str, Any], seeds: int) -> Conditions:
     return make_conditions(
         workload=workload_named(options["workload"], options["profiles"]) or EMBEDDED,
         seeds=seeds,
+        knowledge=knowledge_named(options),
         **{name: options[name] for name in (*names, "semantics", "engine", "window", "drift", "seed")},
     )
 

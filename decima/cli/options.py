@@ -20,11 +20,13 @@ __all__ = [
     "FILE",
     "FOLDER",
     "JSON",
+    "LOG_ERROR",
     "NOT_NEGATIVE",
     "PATH",
     "POLICIES",
     "SEED",
     "SEEDS",
+    "SHARE",
     "WORKERS",
     "Aside",
     "FiniteRange",
@@ -88,6 +90,8 @@ SEED, COMPARISON_SEED = WholeRange(0, 2**63 - 1), WholeRange(0, 999_999)
 ANY_NUMBER = FiniteRange(-MOST_S, MOST_S)
 NOT_NEGATIVE = FiniteRange(0, MOST_S)
 ABOVE_ZERO = FiniteRange(0, MOST_S, min_open=True)
+#: Standard deviation of the logarithm of an error, and a share.
+LOG_ERROR, SHARE = FiniteRange(0, 5), FiniteRange(0, 1)
 #: A file or folder to read must be there; one to write is checked when the work begins.
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)

@@ -152,6 +152,7 @@ class Conditions:
             "jobs": len(self.sequence(self.seed)),
             "moving_delay_s": cluster.moving_delay_ms / 1000,
             "semantics": next(semantics, asdict(cluster.semantics)),
+            "knowledge": asdict(cluster.knowledge),
         }
 
     @cached_property

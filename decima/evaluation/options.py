@@ -13,6 +13,7 @@ from decima.evaluation.defaults import DEFAULT_SCHEDULERS, MOVING_DELAY, SCHEDUL
 from decima.evaluation.fit import best_fit
 from decima.registry import LEARNED
 from simulator.cluster.config import SEMANTICS, ClusterConfig, parse_classes
+from simulator.cluster.knowledge import EXACT, Knowledge
 from workloads.arrivals import Drift, JobSequence
 from workloads.errors import check_all, check_number, check_one_of
 from workloads.job import JobProfile
@@ -45,6 +46,7 @@ def make_conditions(
     engine: Literal["compiled", "simpy"] = "compiled",
     window: float | None = None,
     drift: str | Drift | None = None,
+    knowledge: Knowledge = EXACT,
     seeds: int = 20,
     seed: int = 0,
 ) -> Conditions:
@@ -63,6 +65,7 @@ def make_conditions(
         engine: the compiled simulator, or the readable one.
         window: length of the windows that an exact sequence of jobs is cut into, s.
         drift: ``AT:RATE[:WORKLOAD]``: a change in a Poisson process, see ``workloads.sources.open.open_drift``.
+        knowledge: errors of the estimates that schedulers see.
         seeds: number of experiments.
         seed: seed of the first experiment.
 
@@ -84,6 +87,7 @@ def make_conditions(
             moving_delay_ms=check_number(moving_delay, "moving_delay", CompareError) * 1000,
             semantics=SEMANTICS[check_one_of(semantics, SEMANTICS, "semantics", CompareError)],
             engine=engine,
+            knowledge=knowledge,
         ),
         arrivals=arrivals,
         interval_ms=check_number(interval, "interval", CompareError) * 1000,
@@ -174,6 +178,7 @@ def compare(
     engine: Literal["compiled", "simpy"] = "compiled",
     window: float | None = None,
     drift: str | Drift | None = None,
+    knowledge: Knowledge = EXACT,
     seeds: int = 20,
     seed: int = 0,
 ) -> pd.DataFrame:
@@ -217,6 +222,7 @@ def compare(
         engine=engine,
         window=window,
         drift=drift,
+        knowledge=knowledge,
         seeds=seeds,
         seed=seed,
     )

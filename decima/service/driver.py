@@ -83,7 +83,7 @@ class Driver:
         if config is not self._config:
             self.scheduler.reset(config)
             self._config = config
-        snapshot = Snapshot(config, state.time_ms, jobs, *free_slots(state, jobs))
+        snapshot = Snapshot(config, state.time_ms, jobs, *free_slots(state, jobs), prior=self.live.prior)
         _decide(snapshot, self.scheduler)
         return Decided(_answer(snapshot, state.seq), jobs, snapshot.choices, slots, snapshot.policy_ms)
 

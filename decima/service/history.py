@@ -12,13 +12,19 @@ from functools import lru_cache
 import networkx as nx
 
 from decima.service.protocol import Job, Stage
-from workloads.job import JobProfile
+from simulator.cluster.estimates import typical_durations
+from simulator.cluster.knowledge import Knowledge
+from workloads.arrivals import WorkPrior
+from workloads.job import JobProfile, TaskDurations
 from workloads.sources.workload_file import Workload
 
 __all__ = ["History", "is_skipped", "match_stages"]
 
 #: A DAG of at least this many stages identifies a job without a name.
 TELLING_STAGES = 3
+#: How far profiles from history are from the jobs that run. In 3Sigma (EuroSys 2018), 8 to 23 % of predicted durations
+#: are off by a factor of two or more, which is a standard deviation of 0.5; stages of one run differ by less.
+ERRORS = Knowledge(job_error=0.5, stage_error=0.2)
 
 
 class History:
@@ -27,14 +33,24 @@ class History:
     Args:
         profiles: the profiles; their names are unique.
         plans: operators of a physical plan -> names of profiles with this plan.
+        knowledge: how far the profiles are from the jobs that run.
+        prior: distribution of jobs; by default that of the profiles, None if there are none.
     """
 
     def __init__(
         self,
         profiles: Iterable[JobProfile] = (),
         plans: dict[tuple[str, ...], list[str]] | None = None,
+        knowledge: Knowledge = ERRORS,
+        prior: WorkPrior | None = None,
     ) -> None:
+        self.knowledge = knowledge
         self._profiles = {profile.name: profile for profile in profiles}
+        self.prior = prior
+        self.typical = TaskDurations.constant(1.0)
+        if self._profiles:
+            known = tuple(self._profiles.values())
+            self.prior, self.typical = prior or WorkPrior.of(known), typical_durations(known)
         self._plans = plans or {}
         self._by_name: dict[str, list[JobProfile]] = {}
         self._by_size: dict[int, list[JobProfile]] = {}

@@ -1,8 +1,8 @@
-"""Live jobs of one driver: the state of each from the driver's messages, and a profile from history or estimated.
+"""Live jobs of one driver: the state of each from the driver's messages, and estimates of its task times.
 
-A profile stays the same object until a task duration changes by more than a step, as schedulers keep caches by profile.
-A job that history does not know gets estimates: the mean duration of the stage's finished tasks, else of the job's,
-else of all jobs' of the driver.
+Estimates are those of ``simulator.cluster.estimates``, from history or, where that does not know the job, from typical
+task times; ``simulator.cluster.engine.posterior`` updates them by what the driver tells. A profile stays the same
+object until the job's work changes by more than a step, as schedulers keep caches by profile.
 """
 
 from __future__ import annotations
@@ -13,11 +13,15 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 
 from decima.service.history import History, is_skipped, match_stages
-from decima.service.protocol import Exchange, Job, Stage, State
+from decima.service.protocol import Exchange, Job, State
 from simulator.cluster.alone import known_profile
 from simulator.cluster.config import ClusterConfig
+from simulator.cluster.engine.posterior import posterior, records
+from simulator.cluster.estimates import STEP, Estimate, from_history, without_history
+from workloads.arrivals import WorkPrior
 from workloads.errors import DecimaError
 from workloads.job import JobProfile, StageProfile, TaskDurations, WorkloadError
 
@@ -27,10 +31,8 @@ __all__ = ["LiveJob", "LiveJobs", "QuestionError", "check_question"]
 TOGETHER_MS = 1000.0
 #: Mean task duration before the first task has finished, ms.
 UNKNOWN_MS = 1000.0
-#: Weight of a mean from history, as a number of observed tasks.
-PRIOR_TASKS = 5
-#: A profile is estimated anew when a mean duration is off by this factor; its durations are powers of the factor.
-STEP = 1.25
+#: Without history, standard deviation of the logarithm of a job's task time, and of a stage's over the job's.
+UNKNOWN_SD = 1.0
 #: Largest number of stages over all live jobs, and of task slots, that a question may have.
 MOST_STAGES, MOST_SLOTS = 5_000, 20_000
 
@@ -47,17 +49,25 @@ class LiveJob:
         message: the driver's last message on the job.
         number: ascending in order of arrival over all drivers.
         arrival_ms: arrival time, ms; the same for all jobs of a batch.
-        profile: profile from history, or an estimate.
+        profile: profile as it is estimated now.
         recognised: whether history knows the job.
         ids: Spark's ids of the stages; None for stages that Spark has not made yet.
         tasks: number of tasks, as far as is known now.
         pending: number of tasks that have not started.
         running: number of running tasks.
         done: number of finished tasks.
-        mean_ms: mean task duration, as far as is known now, ms.
+        finished_ms: executor time of finished tasks, ms.
+        mean_ms: mean task duration, as it is estimated now, ms.
+        log_sd: standard deviation of the logarithm of ``mean_ms``.
         ready: whether all parents are complete.
         complete: whether the stage is complete.
         ranks: position in the order in which stages became ready; -1 if the stage did not.
+        known: profile from history; of a job that it does not know, its stages and numbers of tasks.
+        told: what the estimate was made from.
+        estimate: estimate before anything was observed.
+        belief: ``BELIEF`` [1] of the job.
+        rows: ``ESTIMATE`` [stages].
+        first_work_ms: work as it was estimated when the job arrived, ms.
     """
 
     message: Job
@@ -70,10 +80,18 @@ class LiveJob:
     pending: list[int] = field(default_factory=list)
     running: list[int] = field(default_factory=list)
     done: list[int] = field(default_factory=list)
+    finished_ms: list[float] = field(default_factory=list)
     mean_ms: list[float] = field(default_factory=list)
+    log_sd: list[float] = field(default_factory=list)
     ready: list[bool] = field(default_factory=list)
     complete: list[bool] = field(default_factory=list)
     ranks: list[int] = field(default_factory=list)
+    known: JobProfile = field(init=False)
+    told: tuple[object, ...] = ()
+    estimate: Estimate = field(init=False)
+    belief: NDArray[np.void] = field(init=False)
+    rows: NDArray[np.void] = field(init=False)
+    first_work_ms: float = math.nan
 
 
 class LiveJobs:
@@ -91,8 +109,13 @@ class LiveJobs:
         self._ready_ranks = ready_ranks
         self._jobs: dict[str, LiveJob] = {}
         self._shapes: dict[str, tuple[object, ...]] = {}
-        self._overall_ms = UNKNOWN_MS
+        self._prior = history.prior or _typical(UNKNOWN_MS)
         self._batch_ms = -math.inf
+
+    @property
+    def prior(self) -> WorkPrior | None:
+        """Distribution of jobs in history; None if there is no history."""
+        return self._history.prior
 
     def update(self, state: State, cluster: ClusterConfig | None = None) -> list[LiveJob]:
         """Bring the live jobs up to date and return them in order of arrival.
@@ -112,7 +135,9 @@ class LiveJobs:
         return live
 
     def _learn(self, state: State) -> None:
-        """Update the mean task duration over all jobs, if a task has finished."""
+        """Without history, take the mean duration of finished tasks over all jobs as typical, in steps."""
+        if self._history.prior is not None:
+            return
         tasks, total_ms = 0, 0.0
         for job in state.jobs:
             for stage in job.stages:
@@ -120,7 +145,7 @@ class LiveJobs:
                     tasks += stage.done
                     total_ms += stage.mean_ms * stage.done
         if tasks:
-            self._overall_ms = total_ms / tasks
+            self._prior = _typical(_step(total_ms / tasks))
 
     def _update_job(self, message: Job, cluster: ClusterConfig | None) -> LiveJob:
         shape = (
@@ -156,45 +181,45 @@ class LiveJobs:
         made = [stage for stage in message.stages if not is_skipped(stage)]
         places = None if known is None else match_stages(made, known)
         if known is not None and places is not None:
-            job.profile, job.recognised = known, True
+            job.known, job.recognised = known, True
             job.ids = [None] * known.num_stages
             for stage, place in zip(made, places, strict=True):
                 job.ids[place] = stage.id
         else:
             to_come = _stages_to_come(message)
-            means = self._estimates(message.stages, len(to_come))
-            job.profile, job.recognised = _estimated(message, to_come, means), False
+            job.known, job.recognised = _shape(message, to_come), False
             job.ids = [*(stage.id for stage in message.stages), *(None for _ in to_come)]
         job.ranks = [-1 if stage is None else ranks.get(stage, -1) for stage in job.ids]
 
-    def _estimates(self, stages: Sequence[Stage], to_come: int) -> list[float]:
-        """Estimate the mean task duration of each stage, ms."""
-        known = [(stage.mean_ms, stage.done) for stage in stages if stage.mean_ms is not None and stage.done]
-        total = sum(done for _, done in known)
-        others_ms = sum(mean * done for mean, done in known) / total if total else self._overall_ms
-        means = [others_ms if stage.mean_ms is None or not stage.done else stage.mean_ms for stage in stages]
-        return means + [others_ms] * to_come
+    def _make_estimate(self, job: LiveJob, cluster: ClusterConfig | None) -> None:
+        """Estimate a job from what was known of it before it ran, if that has changed."""
+        there = job.known
+        if job.recognised and cluster is not None:
+            there = known_profile(job.known, cluster)
+        told = there, self._prior
+        if told == job.told:
+            return
+        job.told = told
+        if job.recognised:
+            prior = self._prior.times(max(there.work_ms, 1.0) / max(job.known.work_ms, 1.0))
+            job.estimate = from_history(there, prior, self._history.knowledge)
+        else:
+            job.estimate = without_history(there, self._prior, self._history.typical)
+        job.belief, job.rows = records(job.estimate)
+        if math.isnan(job.first_work_ms):
+            job.first_work_ms = job.estimate.first_work_ms
 
     def _count(self, job: LiveJob, cluster: ClusterConfig | None) -> None:
         """Update a job's lists from the driver's message."""
-        message = job.message
-        profile = job.profile
+        message, profile = job.message, job.known
+        self._make_estimate(job, cluster)
         place_of = {stage: place for place, stage in enumerate(job.ids) if stage is not None}
-        if job.recognised:
-            there = profile if cluster is None else known_profile(profile, cluster)
-            means = [stage.durations.mean_ms for stage in there.stages]
-        else:
-            means = self._estimates(message.stages, profile.num_stages - len(message.stages))
-            known = zip(means, profile.stages, strict=True)
-            if any(_is_off(mean, stage.durations.mean_ms) for mean, stage in known):
-                self._give_profile(job)
-                profile = job.profile
         size = profile.num_stages
         job.tasks = [stage.num_tasks for stage in profile.stages]
         job.pending = list(job.tasks)
-        job.running, job.done = [0] * size, [0] * size
+        job.running, job.done, job.finished_ms = [0] * size, [0] * size, [0.0] * size
         job.ready, job.complete = [False] * size, [False] * size
-        job.mean_ms = means
+        observed, running_ms = [0] * size, [0.0] * size
         for stage in message.stages:
             place = place_of.get(stage.id, -1)
             if place < 0:
@@ -208,9 +233,21 @@ class LiveJobs:
             job.complete[place] = complete
             if stage.state == "ready" and job.ranks[place] < 0:
                 job.ranks[place] = next(self._ready_ranks)
-            if job.recognised and stage.mean_ms is not None:
-                seen, prior = stage.done, PRIOR_TASKS
-                job.mean_ms[place] = (stage.mean_ms * seen + means[place] * prior) / (seen + prior)
+            if stage.mean_ms is not None:
+                observed[place], job.finished_ms[place] = stage.done, stage.mean_ms * stage.done
+            running_ms[place] = stage.running_ms if job.running[place] else 0.0
+        rows = job.rows
+        rows["finished"], rows["finished_ms"] = observed, job.finished_ms
+        rows["running"], rows["running_ms"] = job.running, running_ms
+        posterior(job.belief, rows)
+        job.mean_ms, job.log_sd = rows["mean_ms"].tolist(), rows["log_sd"].tolist()
+        job.profile = job.estimate.scaled(int(job.belief["scale"][0]))
+
+
+def _typical(task_ms: float) -> WorkPrior:
+    """Return the distribution of jobs without history, whose tasks typically take ``task_ms``."""
+    log_ms = math.log(task_ms)
+    return WorkPrior(log_ms, UNKNOWN_SD, log_ms, UNKNOWN_SD, UNKNOWN_SD)
 
 
 def check_question(state: State) -> None:
@@ -270,16 +307,12 @@ def _partitions(exchange: Exchange) -> int:
 
 
 def _step(mean_ms: float) -> float:
-    """Round a duration to the nearest power of the step, so that similar jobs have the same profile."""
+    """Round a duration to the nearest power of the step."""
     return round(STEP ** round(math.log(max(mean_ms, 1.0), STEP)), 3)
 
 
-def _is_off(mean_ms: float, profile_ms: float) -> bool:
-    return not profile_ms / STEP <= max(mean_ms, 1.0) <= profile_ms * STEP
-
-
-def _estimated(job: Job, to_come: Sequence[_ToCome], means_ms: Sequence[float]) -> JobProfile:
-    """Return a profile estimated from the driver's message."""
+def _shape(job: Job, to_come: Sequence[_ToCome]) -> JobProfile:
+    """Return the stages and numbers of tasks of the driver's message as a profile."""
     place = {stage.id: number for number, stage in enumerate(job.stages)}
     edges = {
         (place[parent], number)
@@ -290,24 +323,22 @@ def _estimated(job: Job, to_come: Sequence[_ToCome], means_ms: Sequence[float]) 
     edges |= {
         (parent, number) for number, stage in enumerate(to_come, len(job.stages)) for parent in stage.parents
     }
-    tasks = [
-        max(tasks, 1) for tasks in (*(each.tasks for each in job.stages), *(each.tasks for each in to_come))
-    ]
+    tasks = (*(max(each.tasks, 1) for each in job.stages), *(max(each.tasks, 1) for each in to_come))
     try:
-        return _profile(tuple(zip(tasks, map(_step, means_ms), strict=True)), tuple(sorted(edges)))
+        return _profile(tasks, tuple(sorted(edges)))
     except WorkloadError as error:
         raise QuestionError(f"job {job.id!r}: {error}") from None
 
 
 @lru_cache(maxsize=2_000)
-def _profile(stages: tuple[tuple[int, float], ...], edges: tuple[tuple[int, int], ...]) -> JobProfile:
+def _profile(tasks: tuple[int, ...], edges: tuple[tuple[int, int], ...]) -> JobProfile:
     """Return one profile object for equal stages and edges."""
     return JobProfile(
         "estimated",
-        tuple(StageProfile(tasks, TaskDurations.constant(mean_ms)) for tasks, mean_ms in stages),
+        tuple(StageProfile(each, TaskDurations.constant(1.0)) for each in tasks),
         np.array(edges, dtype=np.int64).reshape(-1, 2),
     )
 
 
 #: Placeholder of a job that has no profile yet.
-_NO_PROFILE = _profile(((1, UNKNOWN_MS),), ())
+_NO_PROFILE = _profile((1,), ())

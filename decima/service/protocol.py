@@ -123,6 +123,7 @@ class Stage(Message):
         running: that run now.
         pending: that have not started; ``tasks = done + running + pending``.
         mean_ms: mean duration of its tasks that succeeded; null while there is none.
+        running_ms: how long its running tasks have been running, together; 0 if the driver does not tell.
         parents: ids of stages of the same job that must be done before; of other Spark jobs of the same ``Job`` too,
             such as a broadcast's.
     """
@@ -136,6 +137,7 @@ class Stage(Message):
     running: Count
     pending: Count
     mean_ms: Milliseconds | None = None
+    running_ms: Milliseconds = 0.0
     parents: tuple[Count, ...] = ()
 
 

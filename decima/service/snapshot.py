@@ -21,6 +21,7 @@ from simulator.cluster.base import SchedulingError
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.episode import DecidesStages
 from simulator.cluster.observation import CLASS, JOB, STAGE, Decision, Observation
+from workloads.arrivals import WorkPrior
 
 __all__ = ["Choice", "Snapshot", "cluster_of"]
 
@@ -61,6 +62,7 @@ class Snapshot:
         common: number of free executors that belong to no live job.
         waiting: number of free executors of each live job.
         coming: number of executors that are moving to each live job; by default none.
+        prior: distribution of jobs in the workload, if it is known.
 
     Attributes:
         committed: by job and stage, executors of other jobs (or of none) committed to the stage.
@@ -76,7 +78,9 @@ class Snapshot:
         common: int,
         waiting: Sequence[int],
         coming: Sequence[int] | None = None,
+        prior: WorkPrior | None = None,
     ) -> None:
+        self._prior = prior
         self.config, self.time_ms, self.jobs = config, time_ms, jobs
         self.common, self.waiting = common, list(waiting)
         self._coming = list(coming) if coming is not None else [0] * len(jobs)
@@ -226,6 +230,7 @@ class Snapshot:
             np.array([(executors, free, 1.0, 1.0)], dtype=CLASS),
             self._profiles,
             last_call,
+            self._prior,
         )
 
     def _commit(self, source: int, offered: int, decision: Decision, probability: float) -> int:
@@ -268,7 +273,7 @@ class Snapshot:
         rows = []
         for place, job in enumerate(self.jobs):
             rows += [
-                (place, *numbers, job.mean_ms[stage], 1.0, 0.0, 0.0, job.done[stage] * job.mean_ms[stage])
+                (place, *numbers, job.mean_ms[stage], 1.0, 0.0, job.log_sd[stage], job.finished_ms[stage])
                 for stage, numbers in enumerate(
                     zip(
                         job.tasks,
@@ -289,7 +294,7 @@ class Snapshot:
         jobs = [
             (
                 *(job.number, first, held, 0, len(job.complete) - sum(job.complete), -1),
-                *(job.arrival_ms, 0.0, job.profile.work_ms),
+                *(job.arrival_ms, float(job.belief["log_sd"][0]), job.first_work_ms),
             )
             for job, first, held in zip(self.jobs, self._first[:-1], self._held, strict=True)
         ]

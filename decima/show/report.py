@@ -143,6 +143,8 @@ def _title(comparison: Comparison) -> str:
     else:
         what = f"batch of {jobs} {settings.workload.name} jobs"
     finished = len(comparison.finished)
+    if not settings.cluster.knowledge.is_exact:
+        what += f", {settings.cluster.knowledge}"
     count = f"{finished}" if comparison.complete else f"{finished} of {settings.num_experiments}"
     return f"{what}, {executors_text(settings.cluster)}, {count} experiments"
 

@@ -11,6 +11,7 @@ later stage of its own job, and lose the time of a move. ``simulator.cluster.eng
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from functools import lru_cache
 from weakref import WeakKeyDictionary
@@ -112,8 +113,16 @@ def known_profile(profile: JobProfile, config: ClusterConfig) -> JobProfile:
 def known_sequence(sequence: JobSequence, config: ClusterConfig) -> JobSequence:
     """The same jobs with the profiles that schedulers of a cluster know, see :func:`known_profile`."""
     profiles = tuple(known_profile(profile, config) for profile in sequence.profiles)
-    same = all(known is profile for known, profile in zip(profiles, sequence.profiles, strict=True))
-    return sequence if same else replace(sequence, profiles=profiles)
+    factors = [
+        max(known.work_ms, 1.0) / max(profile.work_ms, 1.0)
+        for known, profile in zip(profiles, sequence.profiles, strict=True)
+        if known is not profile
+    ]
+    if not factors:
+        return sequence
+    # Of other jobs of the workload, it is not known what they take on this cluster.
+    mean = math.exp(sum(map(math.log, factors)) / len(profiles))
+    return replace(sequence, profiles=profiles, prior=sequence.work_prior.times(mean))
 
 
 def _known_stage(stage: StageProfile, work_ms: float) -> StageProfile:

@@ -156,7 +156,7 @@ class Cluster(BaseCluster):
             classes,
             self._profiles,
             self._last_call,
-            self.sequence.work_prior,
+            self._known.work_prior,
         )
 
     @property

@@ -40,6 +40,13 @@ class Knowledge:
             if not 0 <= value <= most:
                 raise ConfigError(f"{each.name} must be between 0 and {most:g}, got {value:g}")
 
+    def __str__(self) -> str:
+        """Name the errors in a few words; empty if schedulers know the truth."""
+        shown = {"job_error": "jobs", "stage_error": "stages", "task_count_error": "numbers of tasks"}
+        errors = [f"{getattr(self, name):g} ({what})" for name, what in shown.items() if getattr(self, name)]
+        parts = [f"errors of estimates {', '.join(errors)}"] if errors else []
+        return ", ".join(parts + ([f"{self.unknown:.0%} of jobs unknown"] if self.unknown else []))
+
     @property
     def is_exact(self) -> bool:
         """Whether schedulers know the truth."""

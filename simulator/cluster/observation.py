@@ -259,7 +259,7 @@ class Observation:
 
     @property
     def mean_task_ms(self) -> NDArray[np.float64]:
-        """[S] mean duration of its tasks, ms: the estimate that is best now."""
+        """[S] mean duration of its tasks, ms, as it is estimated now: the median of what it may be."""
         return self.stages["mean_task_ms"]
 
     @property

@@ -445,7 +445,7 @@ class ReferenceCluster(BaseCluster):
             classes,
             self._profiles,
             self._last_call,
-            self.sequence.work_prior,
+            self._known.work_prior,
         )
 
     def _show_estimates(self, jobs: NDArray[np.void], stages: NDArray[np.void]) -> None:

@@ -2,7 +2,8 @@
 
 The logarithm of a stage's true mean task time over its estimate is the sum of two independent normal numbers, one of
 the job and one of the stage. The mean of n finished tasks is the true mean times a log-normal factor of variance
-``TASK_VAR / n``. So the posterior is normal, in closed form.
+``TASK_VAR / n``. So the posterior is normal, in closed form. Schedulers see its median, which is as likely too short as
+too long: with its mean, jobs of which little is known would seem longer than the same jobs known well.
 """
 
 from __future__ import annotations
@@ -40,20 +41,18 @@ ESTIMATE = np.dtype(
             ("finished_ms", np.float64),  # executor time of its finished tasks
             ("running", np.int64),  # tasks
             ("running_ms", np.float64),  # how long its running tasks have been running, together
-            ("mean_ms", np.float64),  # posterior mean of the task time
+            ("mean_ms", np.float64),  # posterior median of the mean task time
             ("log_sd", np.float64),  # posterior standard deviation of its logarithm
         ],
     )
 )
 
-#: A job. The first four are those of ``simulator.cluster.estimates.Estimate``.
+#: A job. The first two are those of ``simulator.cluster.estimates.Estimate``.
 BELIEF = np.dtype(
     (
         np.record,
         [
-            ("log_work", np.float64),
-            ("prior_log", np.float64),
-            ("prior_var", np.float64),
+            ("job_var", np.float64),
             ("stage_var", np.float64),
             ("log_factor", np.float64),  # posterior mean of the logarithm of the job's factor
             ("log_sd", np.float64),  # posterior standard deviation
@@ -68,7 +67,7 @@ BELIEF = np.dtype(
 def records(estimate: Estimate) -> tuple[NDArray[np.void], NDArray[np.void]]:
     """Return ``BELIEF`` [1] and ``ESTIMATE`` [num_stages] of a job of which nothing has been observed."""
     belief = np.zeros(1, dtype=BELIEF)
-    for name in ("log_work", "prior_log", "prior_var", "stage_var"):
+    for name in ("job_var", "stage_var"):
         belief[name] = getattr(estimate, name)
     belief["scale"], belief["is_old"] = NO_SCALE, 1
     stages = np.zeros(len(estimate.task_ms), dtype=ESTIMATE)
@@ -96,7 +95,10 @@ def update(belief, stages, first, end):  # type: ignore[no-untyped-def]
         belief.is_late |= is_late(stages[number])
     if belief.is_late:
         _solve(belief, stages, first, end, True)
-    belief.scale = math.floor((belief.log_work + belief.log_factor + belief.log_sd**2 / 2) / LOG_STEP + 0.5)
+    work_ms = 0.0
+    for number in range(first, end):
+        work_ms += stages[number].num_tasks * stages[number].mean_ms
+    belief.scale = math.floor(math.log(max(work_ms, SHORTEST_MS)) / LOG_STEP + 0.5)
 
 
 @inner
@@ -115,9 +117,9 @@ def _solve(belief, stages, first, end, with_running):  # type: ignore[no-untyped
         if tasks > 0:
             weight = 1.0 / (stage_var + TASK_VAR / tasks)
             precision += weight
-            weighted += weight * (log - belief.prior_log)
-    job_var = belief.prior_var / (1.0 + belief.prior_var * precision)
-    log_factor = belief.prior_log + job_var * weighted
+            weighted += weight * log
+    job_var = belief.job_var / (1.0 + belief.job_var * precision)
+    log_factor = job_var * weighted
     belief.log_factor = log_factor
     belief.log_sd = math.sqrt(job_var)
     for number in range(first, end):
@@ -126,7 +128,7 @@ def _solve(belief, stages, first, end, with_running):  # type: ignore[no-untyped
         own_var = stage_var * TASK_VAR / (tasks * stage_var + TASK_VAR)
         share = own_var * tasks / TASK_VAR
         variance = (1.0 - share) ** 2 * job_var + own_var
-        stage.mean_ms = stage.task_ms * math.exp(log_factor + share * (log - log_factor) + variance / 2)
+        stage.mean_ms = stage.task_ms * math.exp(log_factor + share * (log - log_factor))
         stage.log_sd = math.sqrt(variance)
 
 

@@ -1,0 +1,282 @@
+"""Schedulers see estimates with their uncertainty, and nothing of the truth that was not observed."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from decima.schedulers import Fair, Fifo
+from simulator import Cluster, ClusterConfig, ConfigError, Observation, run_episode
+from simulator.cluster.engine.posterior import TASK_VAR, posterior, records
+from simulator.cluster.estimates import STEP, Estimate, draw_estimates, from_history, typical_durations
+from simulator.cluster.knowledge import EXACT, Knowledge
+from tests.simulator.cluster.build import chain, finish, give, greedy, job, jobs, stage
+from workloads import JobProfile, StageProfile, TaskDurations, batch_arrivals, synthetic_profiles
+from workloads.arrivals import JobSequence, WorkPrior
+
+PRIOR = WorkPrior(8.0, 1.0, 3.0, 0.7, 0.9)
+ERRORS = Knowledge(job_error=1.0, stage_error=0.5, task_count_error=0.5, unknown=0.3)
+
+
+def longer(profile: JobProfile, factor: float) -> JobProfile:
+    """The same job with tasks that take longer by a factor."""
+    return job(*(stage(each.num_tasks, each.durations.mean_ms * factor) for each in profile.stages))
+
+
+def observations(config: ClusterConfig, sequence: JobSequence) -> list[Observation]:
+    """Copies of everything that is seen in an episode."""
+    cluster, seen = Cluster(config, sequence), []
+    while not cluster.done:
+        seen.append(cluster.observe().copy())
+        cluster.decide(greedy(seen[-1]) if seen[-1].num_schedulable else None)
+    return seen
+
+
+@settings(max_examples=50, deadline=None, derandomize=True)
+@given(
+    st.floats(0.0, 4.0),
+    st.floats(0.0, 4.0),
+    st.lists(st.tuples(st.integers(0, 30), st.floats(0.1, 10.0)), min_size=1, max_size=5),
+)
+def test_the_posterior_is_that_of_a_linear_gaussian_model(
+    job_var: float, stage_var: float, seen: list[tuple[int, float]]
+) -> None:
+    """The joint distribution of all logarithms, conditioned on what was observed by general linear algebra."""
+    size = len(seen)
+    profile = job(*(stage(40, 100.0) for _ in seen))
+    belief, rows = records(Estimate(profile, np.full(size, 100.0), 0.0, job_var, stage_var, is_scaled=True))
+    for row, (tasks, factor) in zip(rows, seen, strict=True):
+        row["finished"], row["finished_ms"] = tasks, tasks * factor * 100.0
+    posterior(belief, rows)
+
+    prior = np.full((size + 1, size + 1), job_var)  # of the factors of the stages, and of the job
+    prior[:size, :size] += np.eye(size) * stage_var
+    known = [place for place, (tasks, _) in enumerate(seen) if tasks]
+    noise = np.diag([TASK_VAR / seen[place][0] for place in known])
+    gain = prior[:, known] @ np.linalg.inv(prior[np.ix_(known, known)] + noise)
+    mean = gain @ np.log([seen[place][1] for place in known])
+    variance = np.diag(prior - gain @ prior[known]).clip(0)
+    assert np.log(rows["mean_ms"] / 100.0) == pytest.approx(mean[:size], abs=1e-9)
+    assert rows["log_sd"] ** 2 == pytest.approx(variance[:size], abs=1e-9)
+    assert belief["log_factor"][0] == pytest.approx(mean[size], abs=1e-9)
+    assert belief["log_sd"][0] ** 2 == pytest.approx(variance[size], abs=1e-9)
+
+
+def test_history_and_workload_are_weighed_by_their_precision() -> None:
+    """Two jobs told to take 1 s: history says so with the variance 1, as does the workload of exp(8) ms."""
+    told = from_history(job(stage(10, 100.0)), PRIOR, Knowledge(job_error=1.0))
+    assert told.log_work == pytest.approx((math.log(1000.0) + 8.0) / 2)
+    assert told.job_var == pytest.approx(0.5)
+    alone = from_history(job(stage(10, 100.0)), None, Knowledge(job_error=1.0))
+    assert [alone.log_work, alone.job_var] == pytest.approx([math.log(1000.0), 1.0])
+
+
+def test_stages_that_are_told_far_from_their_job_are_told_wrong_more_often() -> None:
+    told = from_history(job(stage(10, 100.0), stage(10, 1.0)), PRIOR, Knowledge(stage_error=0.9))
+    mean = math.log(50.5)
+    assert np.log(told.task_ms) == pytest.approx([(math.log(100.0) + mean) / 2, mean / 2])
+    assert [told.job_var, told.stage_var] == pytest.approx([0.0, 0.81 / 2])
+
+
+def test_the_prior_is_the_distribution_of_the_workload() -> None:
+    profiles = (job(stage(10, 100.0)), job(stage(1, 10.0), stage(3, 30.0)))
+    prior = WorkPrior.of(profiles)
+    work, task = np.log([1000.0, 100.0]), np.log([100.0, 25.0])
+    assert [prior.mean_log_ms, prior.task_log_ms] == pytest.approx([work.mean(), task.mean()])
+    apart = (np.log([0.4, 1.2]) ** 2 @ [1, 3]) / 4
+    # As if a third job stood a factor of e away.
+    variances = [(2 * each.var() + 1) / 3 for each in (work, task)] + [(apart + 1) / 3]
+    found = np.array([prior.sd_log, prior.task_sd_log, prior.stage_sd_log])
+    assert found**2 == pytest.approx(variances)
+    assert batch_arrivals(profiles, 3, seed=0).work_prior == prior
+    assert jobs(profiles[0]).work_prior == WorkPrior.of(profiles[:1])
+
+
+def test_all_schedulers_meet_the_same_errors() -> None:
+    config, sequence = ClusterConfig(5, knowledge=ERRORS), batch_arrivals(synthetic_profiles(6), 8, seed=4)
+    first = []
+    for scheduler in (Fair(), Fifo()):
+        seen: list[Observation] = []
+
+        class Notes(type(scheduler)):  # type: ignore[misc]
+            def decide(self, observation: Observation) -> object:
+                seen.append(observation.copy())  # noqa: B023
+                return super().decide(observation)
+
+        run_episode(config, sequence, Notes())
+        first.append(seen[0])
+    assert first[0].stages.tobytes() == first[1].stages.tobytes()
+    assert first[0].profiles == first[1].profiles
+
+
+def test_a_larger_error_is_the_same_error_enlarged() -> None:
+    sequence = batch_arrivals(synthetic_profiles(6), 40, seed=4)
+    sequence = replace(sequence, prior=WorkPrior(8.0, 1e6))  # it tells nothing
+    true = np.array([profile.work_ms for profile in sequence.profiles])
+    small, large = (
+        np.log([each.first_work_ms for each in draw_estimates(sequence, Knowledge(job_error=sigma))] / true)
+        for sigma in (0.25, 1.0)
+    )
+    assert large == pytest.approx(4 * small)
+    assert abs(large.mean()) < 0.5
+    assert 0.7 < large.std() < 1.3
+
+
+def test_certainty_grows_with_each_finished_task() -> None:
+    told = from_history(job(stage(50, 100.0), stage(50, 20.0)), PRIOR, Knowledge(1.0, 1.0))
+    before = (math.inf, math.inf)
+    for tasks in range(40):
+        belief, rows = records(told)
+        rows["finished"], rows["finished_ms"] = (tasks, 0), (tasks * 300.0, 0.0)
+        posterior(belief, rows)
+        now = float(belief["log_sd"][0]), float(rows["log_sd"][0])
+        assert max(now) < math.inf
+        assert now[0] < before[0]
+        assert now[1] < before[1]
+        before = now
+    assert rows["mean_ms"][0] == pytest.approx(300.0, rel=0.02)
+    assert rows["mean_ms"][1] > told.task_ms[1]  # what is true of the first stage is likely for the second
+
+
+def test_tasks_that_run_longer_than_expected_make_the_estimate_longer() -> None:
+    told = from_history(job(stage(50, 100.0)), None, Knowledge(job_error=1.0))
+
+    def mean_ms(running_ms: float) -> float:
+        belief, rows = records(told)
+        rows["finished"], rows["finished_ms"] = 1, 100.0
+        rows["running"], rows["running_ms"] = 2, 2 * running_ms
+        posterior(belief, rows)
+        return float(rows["mean_ms"][0])
+
+    assert mean_ms(0.0) == mean_ms(99.0) == pytest.approx(100.0)
+    assert mean_ms(400.0) == pytest.approx(math.exp(math.log(300.0) * 12 / 13 + math.log(100.0) / 13))
+
+
+def test_nothing_of_the_truth_shows() -> None:
+    """Tasks that take longer by a factor, with an error that is smaller by this factor, look the same."""
+    profile, knowledge = job(stage(9, 80.0), stage(4, 30.0)), Knowledge(job_error=1.0)
+
+    def factor(seed: int) -> float:
+        plain = replace(jobs(profile, seed=seed), prior=WorkPrior(8.0, 1e9))
+        return draw_estimates(plain, knowledge)[0].first_work_ms / profile.work_ms
+
+    seen = []
+    for seed in (1, 2):
+        other = longer(profile, factor(1) / factor(seed))
+        sequence = replace(jobs(other, seed=seed), prior=PRIOR)
+        seen.append(Cluster(ClusterConfig(3, knowledge=knowledge), sequence).observe())
+    one, two = seen
+    for name in one.stages.dtype.names or ():
+        assert one.stages[name] == pytest.approx(two.stages[name], rel=1e-9), name
+    assert one.job_first_work_ms == pytest.approx(two.job_first_work_ms, rel=1e-9)
+    assert [each.durations.mean_ms for each in one.profiles[0].stages] == pytest.approx(
+        [each.durations.mean_ms for each in two.profiles[0].stages], rel=1e-9
+    )
+
+
+def test_a_job_without_history_looks_like_any_other_of_its_shape() -> None:
+    slow, fast = job(stage(4, 900.0), stage(2, 9.0)), job(stage(4, 5.0), stage(2, 700.0))
+    config = ClusterConfig(3, knowledge=Knowledge(unknown=1.0))
+    sequence = replace(jobs(slow, fast), prior=PRIOR)
+    seen = Cluster(config, sequence).observe()
+    assert seen.mean_task_ms == pytest.approx([math.exp(3.0)] * 4)
+    assert seen.job_log_sd == pytest.approx([0.7] * 2)
+    assert seen.log_sd == pytest.approx([math.hypot(0.7, 0.9)] * 4)
+    times = [[each.durations.mean_ms for each in profile.stages] for profile in seen.profiles]
+    assert times[0] == times[1]
+
+
+def test_typical_durations_tell_how_waves_and_levels_differ() -> None:
+    waves = TaskDurations.from_tables({}, {1: [30.0], 4: [60.0]}, {1: [10.0], 4: [20.0]}, mean_ms=10.0)
+    typical = typical_durations((job(StageProfile(3, waves)), job(StageProfile(5, waves))))
+    assert typical.mean_ms == 1.0
+    assert typical.cells.shape == waves.cells.shape
+    assert typical.values.tolist() == pytest.approx([3.0, 6.0, 1.0, 2.0])
+
+
+def test_without_errors_the_truth_is_seen_to_the_bit() -> None:
+    sequence = batch_arrivals(synthetic_profiles(6), 6, seed=1)
+    exact = observations(ClusterConfig(4), sequence)
+    counted = observations(ClusterConfig(4, knowledge=Knowledge(task_count_error=1.0)), sequence)
+    assert EXACT.is_exact
+    assert not exact[0].log_sd.any()
+    assert not exact[0].job_log_sd.any()
+    assert exact[0].mean_task_ms.tobytes() == counted[0].mean_task_ms.tobytes()
+    assert not counted[0].log_sd.any()
+    some = observations(ClusterConfig(4, knowledge=Knowledge(unknown=0.5)), sequence)[0]
+    known = [place for place, sd in enumerate(some.job_log_sd) if sd == 0]
+    assert 0 < len(known) < 6
+    for place in known:
+        assert some.profiles[place] is exact[0].profiles[place]
+        assert some.job_first_work_ms[place] == pytest.approx(exact[0].job_first_work_ms[place])
+
+
+def test_the_number_of_tasks_is_known_when_a_stage_is_ready() -> None:
+    profile = chain(stage(20, 10.0), stage(20, 10.0))
+    config = ClusterConfig(20, moving_delay_ms=0.0, knowledge=Knowledge(task_count_error=1.0))
+    cluster = Cluster(config, jobs(profile))
+    seen = cluster.observe()
+    later = int(seen.num_tasks[1])
+    assert seen.num_tasks[0] == 20
+    assert later == seen.remaining_tasks[1] == seen.unclaimed_tasks[1] == seen.profiles[0].stages[1].num_tasks
+    assert later != 20
+    cluster.decide(give(seen, 0))
+    while cluster.observe().ready_rank[1] < 0:
+        cluster.decide(None)
+    assert cluster.observe().num_tasks.tolist() == [20, 20]
+    finish(cluster)
+
+
+def test_attained_service_is_the_time_of_finished_tasks() -> None:
+    seen = observations(ClusterConfig(3), jobs(chain(stage(6, 10.0), stage(2, 5.0)), job(stage(4, 7.0))))
+    for each in seen:
+        assert each.finished_ms == pytest.approx(each.finished_tasks * each.mean_task_ms)
+        work = np.bincount(each.stage_job, each.finished_ms, len(each.jobs))
+        assert each.job_attained_ms == pytest.approx(work)
+    assert any(each.job_attained_ms.any() for each in seen)
+
+
+def test_profiles_have_the_work_that_is_estimated_in_steps() -> None:
+    sequence = batch_arrivals(synthetic_profiles(6), 6, seed=1)
+    seen = observations(ClusterConfig(4, knowledge=Knowledge(job_error=2.0)), sequence)
+    profiles = [profile for each in seen for profile in each.profiles]
+    assert len({id(profile) for profile in profiles}) > 6
+    steps = np.log([profile.work_ms for profile in profiles]) / math.log(STEP)
+    assert steps == pytest.approx(np.round(steps), abs=1e-6)
+    first = np.log([profile.work_ms for profile in seen[0].profiles])
+    assert np.log(seen[0].job_first_work_ms) == pytest.approx(first, abs=math.log(STEP) / 2 + 1e-9)
+    for before, after in pairwise(seen):
+        if before.profiles == after.profiles:
+            assert before.profiles is after.profiles
+
+
+def test_another_future_has_the_same_estimates() -> None:
+    sequence = batch_arrivals(synthetic_profiles(6), 6, seed=1)
+    cluster = Cluster(ClusterConfig(4, knowledge=ERRORS), sequence)
+    for _ in range(5):
+        cluster.decide(greedy(cluster.observe()))
+    fork = cluster.fork(futures=7)
+    one, other = cluster.observe(), fork.observe()
+    assert one.stages.tobytes() == other.stages.tobytes()
+    assert one.profiles == other.profiles
+
+
+@pytest.mark.parametrize("name", ["job_error", "stage_error", "task_count_error", "unknown"])
+@pytest.mark.parametrize("value", [-0.1, math.nan, math.inf, 5.1, "1"])
+def test_errors_out_of_range_are_refused(name: str, value: float) -> None:
+    with pytest.raises(ConfigError, match=f"^{name} must be .*, got [^\n]*$"):
+        Knowledge(**{name: value})
+
+
+def test_the_errors_are_named_in_words() -> None:
+    assert str(EXACT) == ""
+    assert (
+        str(Knowledge(1.0, 0.5, 0.0, 0.3))
+        == "errors of estimates 1 (jobs), 0.5 (stages), 30% of jobs unknown"
+    )
