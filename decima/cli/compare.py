@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import shlex
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -30,23 +29,12 @@ from decima.cli.options import (
 )
 from decima.evaluation.defaults import DEFAULT_SCHEDULERS, MOVING_DELAY, SCHEDULERS_THAT_PACK
 
-if TYPE_CHECKING:
-    from decima.evaluation.comparison import Comparison
-    from decima.evaluation.conditions import Conditions
-    from decima.evaluation.explain import Explanation
-
 __all__ = ["DEFAULT_SCHEDULERS", "SCHEDULERS_THAT_PACK", "compare"]
 
-#: Policy that ships -> the recipe that made it.
-RECIPES = {
-    "general": "general",
-    "packing-tpch": "packing",
-    "packing-trace": "trace",
-    "tpch-batch": "batch",
-    "tpch-stream": "stream",
-    "embedded-batch": "batch",
-    "embedded-stream": "stream",
-}
+MEASURED_DELAY = (
+    "Executors take {delay_s:g} s to move to another job, as {workload} says that they took to start. Where the jobs "
+    "share one application, they take none: --moving-delay 0."
+)
 
 
 @click.command(context_settings={"show_default": True})
@@ -124,11 +112,17 @@ def compare(
     Saves pictures of schedules and of the results.
     Ctrl-C ends it early and keeps the experiments that have finished.
     """
+    from decima.evaluation.comparison import Comparison
+    from decima.evaluation.options import choose_schedulers
     from decima.outputs import atomic_path, prepare_outputs
 
-    is_measured = options["moving_delay"] is None
-    comparison, left_out = _comparison(options)
-    conditions, interrupted = comparison.conditions, False
+    conditions, interrupted = conditions_named(options, options["seeds"]), False
+    is_measured, delay_s = options["moving_delay"] is None, conditions.cluster.moving_delay_ms / 1000
+    options["moving_delay"] = delay_s
+    chosen = choose_schedulers(conditions, options["scheduler_names"], options["checkpoint"])
+    comparison = Comparison(
+        conditions, chosen.schedulers, policy=chosen.policy, num_training=options["training"]
+    )
     ignored = options_without_effect(conditions, options)
     refuse_without_effect(context, ignored)
     prepare_outputs(out, json_file, csv_file, report_file, trace_file, animation_file)
@@ -138,49 +132,38 @@ def compare(
     except KeyboardInterrupt:
         interrupted = True
     if comparison.finished:
-        from decima.show.plots import comparison_pictures
-        from decima.show.report import comparison_notes, comparison_table, query_table
-        from decima.show.shown import Shown
+        from decima.show.left_out import left_out_note
+        from decima.show.report import comparison_report
 
+        notes = [
+            left_out_note(policy, found, conditions, options) for policy, found in chosen.left_out.items()
+        ]
+        if is_measured and delay_s != MOVING_DELAY:
+            notes.insert(0, MEASURED_DELAY.format(delay_s=delay_s, workload=options["workload"]))
         command = command_line(context, **dict.fromkeys(ignored))
-        shown = Shown(
-            tables=[comparison_table(comparison), *([query_table(comparison)] if by else [])],
-            notes=comparison_notes(comparison)
-            + ([_measured_delay(options)] if is_measured and options["moving_delay"] != MOVING_DELAY else [])
-            + [_left_out(policy, found, conditions, options) for policy, found in left_out.items()],
-            json=comparison.to_json(
-                command=command,
-                left_out=[
-                    {"scheduler": f"decima:{policy}", "outside_training": found}
-                    for policy, found in left_out.items()
-                ],
-            ),
-            pictures=comparison_pictures(comparison),
-        )
+        shown = comparison_report(comparison, command, chosen.left_out, notes, by_query=by is not None)
         if csv_file is not None:
             with atomic_path(csv_file) as path:
                 comparison.jobs.drop(columns=["setting", "alone_s"]).to_csv(path, index=False)
         if report_file is not None:
             from decima.show.page.page import comparison_page
 
-            explained = _explained(comparison)
             with atomic_path(report_file) as path:
-                page = comparison_page(comparison, shown.tables, shown.notes, command, explained)
+                page = comparison_page(comparison, shown.tables, shown.notes, command)
                 path.write_text(page, encoding="utf-8", errors="replace")
         if trace_file is not None:
             from decima.evaluation.decisions import decisions
             from decima.show.trace_events import write_trace_events
 
-            episodes = comparison.episodes
-            decided = {name: decisions(comparison, name) for name in episodes}
+            decided = {name: decisions(comparison, name) for name in comparison.episodes}
             with atomic_path(trace_file) as path:
-                write_trace_events(path, episodes, decided, compress=trace_file.suffix == ".gz")
+                write_trace_events(path, comparison.episodes, decided, compress=trace_file.suffix == ".gz")
         if animation_file is not None:
             from decima.show.animation import write_animation
 
-            names = list(comparison.episodes)
+            first, *_, last = [*comparison.episodes] * 2
             with atomic_path(animation_file) as path:
-                write_animation(path, {name: comparison.episodes[name] for name in (names[0], names[-1])})
+                write_animation(path, {name: comparison.episodes[name] for name in (first, last)})
         report(shown, out, json_file)
     if interrupted:
         finished = f"{len(comparison.finished)} of {conditions.num_experiments} experiments finished"
@@ -191,111 +174,3 @@ def _on_compile(tell: Tell, done: int, total: int) -> None:
     if done == 0:
         say("Compiling the simulator and the schedulers, once after an installation.", err=True)
     tell("Compiling", done, total)
-
-
-def _explained(comparison: Comparison) -> Explanation | None:
-    """A decision of the first policy that learned, if there is one."""
-    from decima.policy.files import policy_path
-    from decima.registry import policy_named
-
-    for policy in filter(None, map(policy_named, comparison.schedulers.values())):
-        from decima.evaluation.explain import explain_first
-
-        return explain_first(comparison.conditions, policy_path(policy))
-    return None
-
-
-def _comparison(options: dict[str, Any]) -> tuple[Comparison, dict[str, list[str]]]:
-    """What is compared; and policy -> why it is not, though it ships for such a workload."""
-    from decima.evaluation.comparison import Comparison
-    from decima.evaluation.options import choose_schedulers
-
-    conditions = conditions_named(options, options["seeds"])
-    options["moving_delay"] = conditions.cluster.moving_delay_ms / 1000
-    chosen = choose_schedulers(conditions, options["scheduler_names"], options["checkpoint"])
-    comparison = Comparison(
-        conditions, chosen.schedulers, policy=chosen.policy, num_training=options["training"]
-    )
-    return comparison, chosen.left_out
-
-
-def _measured_delay(options: dict[str, Any]) -> str:
-    return (
-        f"Executors take {options['moving_delay']:g} s to move to another job, as {options['workload']} says that they "
-        "took to start. Where the jobs share one application, they take none: --moving-delay 0."
-    )
-
-
-def _left_out(policy: str, found: list[str], conditions: Conditions, options: dict[str, Any]) -> str:
-    """Why decima does not take part by default, and what can be done about it."""
-    return (
-        f"decima is left out, its policy {policy} was trained on something else: {'; '.join(found)}. "
-        f"To train one that fits: {_train_command(policy, conditions, options)}. "
-        "To see it all the same: --schedulers fair,decima."
-    )
-
-
-def _train_command(policy: str, conditions: Conditions, options: dict[str, Any]) -> str:
-    """The training that makes a policy for these jobs and this cluster.
-
-    The one for any cluster goes on from the policy, in this one setting; with classes of executors it begins anew, with
-    the choices of a rule.
-    """
-    wanted = (
-        _one_setting(conditions, options)
-        if policy == "general"
-        else _packing(RECIPES[policy], conditions, options)
-    )
-    words = ["decima", "train", "--config", RECIPES[policy]]
-    for key, value in wanted.items():
-        words += ["--set", f"{key}={f'{value:g}' if isinstance(value, float) else value}"]
-    if policy != "general":
-        for option in ("workload", "profiles"):
-            if options[option] is not None:
-                words += [f"--{option}", str(options[option])]
-    return shlex.join([*words, "--out", "DIR"])
-
-
-def _one_setting(conditions: Conditions, options: dict[str, Any]) -> dict[str, object]:
-    """Settings of the recipe general that leave one setting of its many: this one."""
-    from decima.evaluation.fit import evaluation_setting
-
-    here = evaluation_setting(conditions)
-    source = options["workload"] or options["profiles"] or "tpch"
-    wanted: dict[str, object] = {
-        "start": "general",
-        "behaviour_cloning": "null",
-        "iterations": 40,
-        "settings.sources": f"[{source}]",
-        "settings.executors": options["executors"],
-        "settings.moving_delay": options["moving_delay"],
-        "settings.durations": 1,
-        "settings.tasks": 1,
-    }
-    if here.load is None:
-        jobs = options["jobs"] if here.jobs is None else round(here.jobs.middle)
-        wanted |= {"settings.batches": 1, "settings.batch_jobs": jobs}
-    else:
-        wanted |= {"settings.batches": 0, "settings.load": here.load.middle}
-    if options["semantics"] != "paper":
-        wanted["cluster.semantics"] = options["semantics"]
-    return wanted | {"validation.cells": 1, "validation.sequences": 20}
-
-
-def _packing(recipe: str, conditions: Conditions, options: dict[str, Any]) -> dict[str, object]:
-    """Settings that the recipe does not have."""
-    from decima.learning.cluster.config import read_config
-
-    settings = read_config(recipe)
-    wanted: list[tuple[str, object, object]] = [
-        ("cluster.classes", settings.cluster.classes, options["classes"]),
-        ("cluster.moving_delay", settings.cluster.moving_delay, options["moving_delay"]),
-        ("cluster.semantics", settings.cluster.semantics, options["semantics"]),
-        ("workload.memory_demand", settings.workload.memory_demand, options["memory_demand"]),
-    ]
-    if conditions.workload.sequence is None:
-        wanted.append(("workload.arrivals", settings.workload.arrivals, options["arrivals"]))
-        name = "interval" if options["arrivals"] == "poisson" else "jobs"
-        wanted.append((f"workload.{name}", getattr(settings.workload, name), options[name]))
-        wanted.append(("workload.drift", settings.workload.drift, options["drift"]))
-    return {key: instead for key, value, instead in wanted if value != instead}

@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
@@ -19,6 +20,8 @@ from numpy.typing import NDArray
 
 from decima.evaluation.conditions import CompareError
 from decima.evaluation.run import objective_ms, run_scheduler
+from decima.policy.shipped import SHIPPED
+from decima.registry import LEARNED, SCHEDULERS, UNGUARDED, signature
 from workloads.arrivals import JobSequence
 from workloads.errors import check_one_of
 
@@ -36,6 +39,7 @@ __all__ = [
     "Tuned",
     "best_for_all",
     "best_settings",
+    "scheduler_summaries",
     "sweep",
     "sweep_ms",
     "tune",
@@ -185,3 +189,23 @@ def best_for_all(sweeps_ms: NDArray[np.float64], settings: Sequence[Any] = ALPHA
         settings: of each column; by default the alpha.
     """
     return settings[int(sweeps_ms.mean(axis=0).argmin())]
+
+
+def scheduler_summaries() -> dict[str, str]:
+    """Return the name of each scheduler that ``decima compare`` knows, and a description in one line."""
+    return {
+        **{
+            signature(name): (inspect.getdoc(kind) or "").partition("\n")[0]
+            for name, kind in SCHEDULERS.items()
+        },
+        TUNED_ONCE: f"{signature(TUNED_ONCE)} with alpha tuned once on separate training sequences.",
+        **{
+            f"tuned-{name}": f"{signature(name)}, the best of {len(grid)} in each experiment: hindsight, as the paper."
+            for name, grid in GRIDS.items()
+        },
+        "tuned-NAME:once": "The same, tuned once on separate training sequences.",
+        "tuned-NAME:makespan": "The best for the makespan, in hindsight.",
+        LEARNED: "A graph neural network that learned to schedule jobs like those at hand.",
+        f"{LEARNED}:POLICY": f"The same with a policy file of decima train, or one of {', '.join(SHIPPED)}.",
+        f"{LEARNED}:POLICY{UNGUARDED}": "The same without its guard, which has no executor idle beside work.",
+    }

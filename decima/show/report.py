@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
+from collections.abc import Mapping, Sequence
 from statistics import median_low
 from typing import TYPE_CHECKING
 
@@ -11,20 +11,48 @@ from rich.table import Table
 from decima.evaluation.comparison import Comparison
 from decima.evaluation.intervals import Interval
 from decima.evaluation.metrics import METRICS
-from decima.evaluation.tuning import GRIDS, TUNED, TUNED_ONCE
-from decima.policy.shipped import SHIPPED
-from decima.registry import ANY_POLICY, LEARNED, PARAMETERS, SCHEDULERS, UNGUARDED, signature
+from decima.evaluation.tuning import TUNED
+from decima.registry import ANY_POLICY, LEARNED, PARAMETERS
+from decima.show.plots import comparison_pictures
+from decima.show.shown import Shown
 from decima.show.tables import interval_text, metric_text, new_table
 from simulator.cluster.config import ClusterConfig, ExecutorClass
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["comparison_notes", "comparison_table", "query_table", "scheduler_summaries"]
-
+__all__ = ["comparison_notes", "comparison_report", "comparison_table", "query_table"]
 
 #: Metrics in the table, in order.
 COLUMNS = ("mean_jct_s", "p95_jct_s", "slowdown", "utilisation")
+
+
+def comparison_report(
+    comparison: Comparison,
+    command: str,
+    left_out: Mapping[str, Sequence[str]],
+    notes: Sequence[str] = (),
+    *,
+    by_query: bool = False,
+) -> Shown:
+    """Return tables, notes, JSON and pictures of a comparison.
+
+    Args:
+        comparison: with at least one finished experiment.
+        command: command line that repeats it.
+        left_out: policy that does not take part -> quantities that are out of its training distribution.
+        notes: further notes.
+        by_query: whether to show the mean JCT by query too.
+    """
+    entries = [
+        {"scheduler": f"{LEARNED}:{policy}", "outside_training": found} for policy, found in left_out.items()
+    ]
+    return Shown(
+        tables=[comparison_table(comparison), *([query_table(comparison)] if by_query else [])],
+        notes=[*comparison_notes(comparison), *notes],
+        json=comparison.to_json(command=command, left_out=entries),
+        pictures=comparison_pictures(comparison),
+    )
 
 
 def comparison_table(comparison: Comparison) -> Table:
@@ -78,7 +106,7 @@ def comparison_notes(comparison: Comparison) -> list[str]:
         )
     notes += [_tuning(comparison, name, runs[name]) for name, spec in schedulers.items() if spec in TUNED]
     notes += [
-        f"No stage fits executors of {class_text(kind)}." for kind in comparison.conditions.idle_classes
+        f"No stage fits executors of {_class_text(kind)}." for kind in comparison.conditions.idle_classes
     ]
     notes += [f"{name}: the policy {comparison.policy}." for name in ANY_POLICY if name in schedulers]
     for name, mine in runs.items():
@@ -110,26 +138,6 @@ def _tuning(comparison: Comparison, scheduler: str, runs: pd.DataFrame) -> str:
     return f"{scheduler}: the best of each experiment, known only in hindsight; {'; '.join(ranges)}."
 
 
-def scheduler_summaries() -> dict[str, str]:
-    """Return the name of each scheduler that ``decima compare`` knows, and a description in one line."""
-    return {
-        **{
-            signature(name): (inspect.getdoc(kind) or "").partition("\n")[0]
-            for name, kind in SCHEDULERS.items()
-        },
-        TUNED_ONCE: f"{signature(TUNED_ONCE)} with alpha tuned once on separate training sequences.",
-        **{
-            f"tuned-{name}": f"{signature(name)}, the best of {len(grid)} in each experiment: hindsight, as the paper."
-            for name, grid in GRIDS.items()
-        },
-        "tuned-NAME:once": "The same, tuned once on separate training sequences.",
-        "tuned-NAME:makespan": "The best for the makespan, in hindsight.",
-        LEARNED: "A graph neural network that learned to schedule jobs like those at hand.",
-        f"{LEARNED}:POLICY": f"The same with a policy file of decima train, or one of {', '.join(SHIPPED)}.",
-        f"{LEARNED}:POLICY{UNGUARDED}": "The same without its guard, which has no executor idle beside work.",
-    }
-
-
 def _title(comparison: Comparison) -> str:
     settings = comparison.conditions
     jobs = len(settings.sequence(settings.seed))
@@ -146,18 +154,18 @@ def _title(comparison: Comparison) -> str:
     if not settings.cluster.knowledge.is_exact:
         what += f", {settings.cluster.knowledge}"
     count = f"{finished}" if comparison.complete else f"{finished} of {settings.num_experiments}"
-    return f"{what}, {executors_text(settings.cluster)}, {count} experiments"
+    return f"{what}, {_executors(settings.cluster)}, {count} experiments"
 
 
-def executors_text(cluster: ClusterConfig) -> str:
+def _executors(cluster: ClusterConfig) -> str:
     """Return the number of executors, with their sizes if these differ."""
     text = f"{cluster.num_executors} executors"
     if len(cluster.executor_classes) == 1:
         return text
-    sizes = "; ".join(f"{kind.count} of {class_text(kind)}" for kind in cluster.executor_classes)
+    sizes = "; ".join(f"{kind.count} of {_class_text(kind)}" for kind in cluster.executor_classes)
     return f"{text} ({sizes})"
 
 
-def class_text(kind: ExecutorClass) -> str:
+def _class_text(kind: ExecutorClass) -> str:
     """Return the size of the executors of a class."""
     return f"cpu {kind.cpu:g}, memory {kind.memory:g}"

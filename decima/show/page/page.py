@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import html
+import itertools
 import json
 from collections.abc import Sequence
 from importlib.resources import files
@@ -19,7 +20,10 @@ import numpy as np
 from matplotlib.colors import to_hex
 from plotly.offline import get_plotlyjs
 
+from decima.evaluation.explain import explain_first
 from decima.outputs import json_in_html
+from decima.policy.files import policy_path
+from decima.registry import policy_named
 from decima.show import explanation
 from decima.show.dags import stage_places
 from decima.show.page.packed import TICKS, packed_schedule
@@ -46,21 +50,23 @@ FRAME = (-0.1, 1.1)
 
 
 def comparison_page(
-    comparison: Comparison,
-    tables: Sequence[Table],
-    notes: Sequence[str],
-    made: str = "",
-    explained: Explanation | None = None,
+    comparison: Comparison, tables: Sequence[Table], notes: Sequence[str], made: str = ""
 ) -> str:
-    """The page, as HTML.
+    """Return the page as HTML.
+
+    It explains a decision of the first learned policy, if one takes part.
 
     Args:
         comparison: with at least one finished experiment, whose episodes it kept.
         tables: shown at the top, at least one; their cells are text. The first one's title is the page's.
         notes: shown below them, one sentence each.
         made: how the page was made, such as the command.
-        explained: a decision of its first experiment.
     """
+    policies = filter(None, map(policy_named, comparison.schedulers.values()))
+    explained = [
+        _explained(explain_first(comparison.conditions, policy_path(policy)))
+        for policy in itertools.islice(policies, 1)
+    ]
     script, plotly = _resource("page.js"), get_plotlyjs()
     records = list(comparison.episodes.values())
     title = str(tables[0].title)
@@ -72,7 +78,7 @@ def comparison_page(
             _table(table, str(table.title) if place else "") for place, table in enumerate(tables)
         ),
         notes=_list(notes),
-        explained="" if explained is None else _explained(explained),
+        explained="".join(explained),
         seed=min(comparison.finished),
         style=_resource("page.css"),
         data=_json(_data(comparison)),

@@ -16,10 +16,9 @@ import decima
 from decima.cli.compare import DEFAULT_SCHEDULERS, SCHEDULERS_THAT_PACK
 from decima.cli.main import cli
 from decima.evaluation.comparison import PAPER_SCHEDULERS
-from decima.evaluation.tuning import GRIDS
+from decima.evaluation.tuning import GRIDS, scheduler_summaries
 from decima.policy.shipped import SHIPPED
 from decima.registry import SCHEDULERS, signature
-from decima.show.report import scheduler_summaries
 from tests.decima.cli.commands import SAVED, Compare, assert_one_line_error, assert_same_again, results
 from tests.decima.evaluation.examples import LIBRARY, OWN
 from tests.programs import started
