@@ -1,4 +1,4 @@
-"""What schedulers are compared on: a cluster, how its jobs are drawn, and the seeds that name their sequences."""
+"""Evaluation setting of a comparison: a cluster, a distribution of jobs, and the seeds of the job sequences."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from workloads.sources.workload_file import Workload
 
 __all__ = ["TRAINING_OFFSET", "CompareError", "Conditions"]
 
-#: Training seeds start here above the experiments' seeds; fewer experiments keep the two apart.
+#: Seeds of training sequences are this much above those of experiments, so that they are disjoint.
 TRAINING_OFFSET = 1_000_000
 
 
 class CompareError(DecimaError, ValueError):
-    """A comparison that cannot be made. The message is one line."""
+    """Invalid comparison. The message is one line."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,7 +86,7 @@ class Conditions:
 
     @cached_property
     def _examples(self) -> JobSequence:
-        """All jobs that there are, or the first experiment's where demands are drawn for each job."""
+        """All possible jobs; the first experiment's jobs if demands are drawn for each job."""
         first = self.sequence(self.seed)
         if self.memory_demand == "uniform":
             return first
@@ -97,31 +97,31 @@ class Conditions:
 
     @property
     def idle_classes(self) -> list[ExecutorClass]:
-        """Classes of executors that no stage of these jobs could run on."""
+        """Executor classes that fit no stage of these jobs."""
         stages = [stage for profile in self._examples.profiles for stage in profile.stages]
         return [kind for kind in self.cluster.executor_classes if not any(map(kind.fits, stages))]
 
     @property
     def seeds(self) -> range:
-        """The experiments' seeds."""
+        """Seeds of the experiments."""
         return range(self.seed, self.seed + self.num_experiments)
 
     def training_seeds(self, count: int) -> range:
-        """Seeds of sequences to tune schedulers on, which no experiment meets."""
+        """Return the seeds of sequences to tune schedulers on, disjoint from the experiments'."""
         first = self.seed + TRAINING_OFFSET
         self._check_windows(count)
         return range(first, first + count)
 
     def cluster_of(self, seed: int) -> ClusterConfig:
-        """The cluster of one seed."""
+        """Return the cluster of one seed."""
         return self.cluster
 
     def sequence(self, seed: int) -> JobSequence:
-        """The jobs of one seed."""
+        """Return the jobs of one seed."""
         return self.draw(seed, self.interval_ms)
 
     def draw(self, seed: int, interval_ms: float) -> JobSequence:
-        """The jobs of one seed, if they arrive as far apart."""
+        """Return the jobs of one seed with this mean time between arrivals."""
         sequence = self._draw(seed, interval_ms)
         return uniform_memory(sequence) if self.memory_demand == "uniform" else sequence
 
@@ -157,7 +157,7 @@ class Conditions:
 
     @cached_property
     def _windows(self) -> tuple[JobSequence, ...]:
-        """What experiments replay, where the sequence is cut."""
+        """The windows of an exact sequence, one for each experiment."""
         if self.workload.sequence is None:
             raise CompareError(f"{self.workload.name}: no windows, it does not say which jobs arrive when")
         return self.workload.sequence.windows(math.inf if self.window_ms is None else self.window_ms)

@@ -1,4 +1,4 @@
-"""Why a policy decided as it did: what it saw, how likely each choice was, what moved it, and what comes of it."""
+"""Explain a decision of a policy: observation, probabilities, influence of features, counterfactual outcomes."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from decima.evaluation.conditions import CompareError, Conditions
+from decima.evaluation.decisions import replay
 from decima.evaluation.intervals import Interval, mean_interval
 from decima.outputs import json_text
 from decima.policy.compiled.graphs import Graphs
@@ -22,44 +23,46 @@ from decima.policy.policy import Policy
 from decima.policy.scheduler import Featurizer, NeuralScheduler
 from decima.registry import make_scheduler
 from simulator.cluster.base import BaseCluster
-from simulator.cluster.episode import DecidesStages, make_cluster
+from simulator.cluster.episode import DecidesStages
 from simulator.cluster.observation import Decision, Observation
 
 __all__ = ["Explanation", "explain", "explain_first"]
 
-#: Rules that a policy is compared with, in turn until one decides otherwise.
+#: Rules that a policy is compared with, in turn until one decides differently.
 RULES = ("priced-srpt", "weighted-fair:-1", "fair")
 RULES_OF_CLASSES = ("packed-srpt", "tetris", "fair")
-#: Other futures that a decision and the rule's are compared in.
+#: Default number of other futures.
 FUTURES = 16
 
 
 @dataclass(frozen=True, eq=False)
 class Explanation:
-    """One decision of a policy.
+    """Explanation of one decision of a policy.
 
     Attributes:
-        number: of the decision in its episode, from 0.
-        time_ms: the clock.
-        offered: executors that were offered.
-        source: the job that offered them, its number in the sequence; -1 for free ones.
-        jobs: the live jobs, a row each: ``job`` (its number), ``name``, ``executors`` that it holds, ``tasks_left``,
-            ``work_left_s`` and ``waited_s``.
-        stages: those that could be chosen, the likeliest first: ``job``, ``stage`` (its number in the job), ``name``,
-            ``tasks`` that are unclaimed, ``mean_s`` and ``probability``.
-        limits: of the job of the chosen stage (of the likeliest one, if the executors are left idle), the likeliest
-            first: ``limit`` and ``probability``. To leave the executors idle is the limit that the job has already.
-        influences: ``feature``, and ``effect``: by how much the logarithm of the chosen stage's probability falls where
-            all stages have the mean of the feature; the strongest first.
-        chosen: what the policy decided, as (job, stage, limit); none if it left the executors idle.
-        guarded: whether its guard changed that.
-        rule: the rule's name.
-        by_rule: what the rule would have decided.
-        mean_jct_s: what comes of it: with the policy's decision, and with the rule's, where the policy goes on from
-            there both times; and with the rule from there on.
-        futures: in how many other futures, see ``BaseCluster.fork``, both decisions were compared; 0 if they are alike.
-        difference_s: mean JCT of the episode with the rule's decision less that with the policy's, s, over the futures.
-            The policy goes on from there both times. Positive where the policy's decision is better.
+        number: number of the decision in its episode, from 0.
+        time_ms: the clock, ms.
+        offered: number of offered executors.
+        source: job that offered them, its number in the sequence; -1 for free executors.
+        jobs: jobs in the system; columns ``job`` (its number), ``name``, ``executors`` (held), ``tasks_left``,
+            ``work_left_s``, ``waited_s``.
+        stages: schedulable stages by descending probability; columns ``job``, ``stage`` (its number in the job),
+            ``name``, ``tasks`` (unclaimed), ``mean_s``, ``probability``.
+        limits: parallelism limits of the chosen stage's job (of the most probable stage, if the executors are left
+            idle) by descending probability; columns ``limit``, ``probability``. The limit that the job has already
+            leaves the executors idle.
+        influences: features by descending effect; columns ``feature``, ``effect``: decrease of the log-probability of
+            the chosen stage if all stages have the feature's mean.
+        chosen: the policy's decision, as (job, stage, limit); None if it left the executors idle.
+        guarded: whether the guard changed the network's choice.
+        rule: name of the rule to compare with.
+        by_rule: the rule's decision.
+        mean_jct_s: mean JCT of the episode with the policy's decision, with the rule's decision (the policy continues
+            in both), and with the rule from this decision on.
+        futures: number of other futures (see ``BaseCluster.fork``) in which both decisions were compared; 0 if they
+            have the same effect.
+        difference_s: mean over these futures of the mean JCT with the rule's decision minus that with the policy's, s;
+            the policy continues in both. Positive if the policy's decision is better.
     """
 
     number: int
@@ -80,11 +83,11 @@ class Explanation:
 
     @property
     def differs(self) -> bool:
-        """Whether the rule would have decided otherwise."""
+        """Whether the rule decides differently."""
         return self.chosen != self.by_rule
 
     def to_json(self, **extra: Any) -> str:
-        """All of it as JSON; ``extra`` is added as it is."""
+        """Return the explanation as JSON; ``extra`` are further entries."""
         tables = {
             name: getattr(self, name).to_dict("records")
             for name in ("jobs", "stages", "limits", "influences")
@@ -118,16 +121,16 @@ def explain(
     rule: str = "priced-srpt",
     futures: int = FUTURES,
 ) -> Explanation:
-    """Explain the first decision that is not before a number or a moment.
+    """Explain a decision of a policy in the first experiment: the first one that satisfies the conditions below.
 
     Args:
-        conditions: the first experiment's jobs and cluster are the episode.
-        policy: its file.
-        decision: its number in the episode, from 0.
-        at_ms: the clock, ms.
-        differing: the first such decision where the rule would have decided otherwise.
-        rule: the scheduler to compare with.
-        futures: number of other futures in which both decisions are compared, where they differ.
+        conditions: cluster and jobs.
+        policy: policy file.
+        decision: least number of the decision in the episode, from 0.
+        at_ms: least time, ms.
+        differing: whether the rule must decide differently.
+        rule: scheduler to compare with.
+        futures: number of other futures in which both decisions are compared, if they differ.
 
     Raises:
         CompareError: the episode has no such decision.
@@ -141,13 +144,12 @@ def explain(
         if not found_there:
             raise CompareError(f"{rule} decides as the policy does, from there to the end")
         decision, at_ms = found_there[0][0], 0.0
-    episode = _decisions(conditions, scheduler)
-    found = next((each for each in episode if each[0] >= decision and each[2].time_ms >= at_ms), None)
-    if found is None:
-        *_, (number, cluster, _, _) = _decisions(conditions, scheduler)
+    for number, (cluster, seen, chosen) in enumerate(replay(conditions, conditions.seed, scheduler)):  # noqa: B007
+        if number >= decision and seen.time_ms >= at_ms:
+            break
+    else:
         end_s = cluster.clock.now / 1000
         raise CompareError(f"the episode has {number + 1} decisions and ends at {end_s:g} s")
-    number, cluster, seen, chosen = found
     other.reset(seen.config)
     by_rule = other.decide(seen)
     rest = _go_on(cluster.fork(), by_rule, other).record()
@@ -189,26 +191,8 @@ def explain(
     )
 
 
-def _decisions(
-    conditions: Conditions, scheduler: DecidesStages
-) -> Iterator[tuple[int, BaseCluster, Observation, Decision | None]]:
-    """Run the first experiment; yield of each decision its number, the cluster before it, what is seen, and itself."""
-    config = conditions.cluster_of(conditions.seed)
-    scheduler.reset(config)
-    cluster, number = make_cluster(config, conditions.sequence(conditions.seed)), 0
-    if callable(watch := getattr(scheduler, "watch", None)):
-        watch(cluster)
-    while not cluster.done:
-        seen = cluster.observe()
-        decision = scheduler.decide(seen) if seen.num_schedulable else None
-        if seen.num_schedulable:
-            yield number, cluster, seen, decision
-            number += 1
-        cluster.decide(decision)
-
-
 def _go_on(cluster: BaseCluster, decision: Decision | None, scheduler: DecidesStages) -> BaseCluster:
-    """Carry out a decision, and then those of a scheduler to the end; return the cluster."""
+    """Carry out a decision, then those of a scheduler to the end of the episode; return the cluster."""
     cluster.decide(decision)
     while not cluster.done:
         seen = cluster.observe()
@@ -221,14 +205,14 @@ def _mean_jct_s(cluster: BaseCluster) -> float:
 
 
 def explain_first(conditions: Conditions, policy: Path) -> Explanation:
-    """Explain a decision where a rule would have done something else.
+    """Explain a decision where a rule decides differently, in the first experiment.
 
-    That is the first one where it would have run another stage; if there is none, the first with another limit. Where a
-    rule always decides as the policy does, the next of ``RULES`` is asked; if all do, it is the very first decision.
+    That is the first decision where the rule chooses another stage; if there is none, the first with another limit. If
+    a rule always agrees with the policy, the next of ``RULES`` is taken; if all do, the very first decision.
 
     Args:
-        conditions: the first experiment's jobs and cluster are the episode.
-        policy: its file.
+        conditions: cluster and jobs.
+        policy: policy file.
 
     Raises:
         PolicyFileError: the file cannot be read.
@@ -246,15 +230,11 @@ def explain_first(conditions: Conditions, policy: Path) -> Explanation:
 def _differences(
     conditions: Conditions, policy: Policy, rule: str, decision: int = 0, at_ms: float = 0.0
 ) -> list[tuple[int, bool]]:
-    """List decisions from there on where the rule would do something else.
-
-    Returns:
-        their numbers, and whether the rule would run another stage.
-    """
+    """Return the numbers of decisions where the rule decides differently, and whether it chooses another stage."""
     scheduler, other = NeuralScheduler(policy), make_scheduler(rule, conditions.seed)
     other.reset(conditions.cluster_of(conditions.seed))
     found: list[tuple[int, bool]] = []
-    for number, _, seen, ours in _decisions(conditions, scheduler):
+    for number, (_, seen, ours) in enumerate(replay(conditions, conditions.seed, scheduler)):
         theirs = other.decide(seen)
         if number >= decision and seen.time_ms >= at_ms:
             one, another = _effect(seen, ours), _effect(seen, theirs)
@@ -264,7 +244,7 @@ def _differences(
 
 
 def _effect(seen: Observation, decision: Decision | None) -> tuple[int, int] | None:
-    """The stage, and how many executors it gets."""
+    """Return the chosen stage and the number of executors it gets."""
     if decision is None:
         return None
     held = seen.held(int(seen.stage_job[decision.stage]))
@@ -274,7 +254,7 @@ def _effect(seen: Observation, decision: Decision | None) -> tuple[int, int] | N
 
 
 def _named(seen: Observation, decision: Decision | None) -> tuple[int, int, int] | None:
-    """Job and stage by their numbers, and the limit as far as it does something now."""
+    """Return the numbers of job and stage, and the limit as far as it has an effect now."""
     effect = _effect(seen, decision)
     if effect is None:
         return None
@@ -290,7 +270,7 @@ def _probabilities(policy: Policy, graph: Graphs) -> tuple[NDArray[np.float64], 
 
 
 def _node(graph: Graphs, probability: NDArray[np.float64], decision: Decision | None) -> int:
-    """The row of the chosen stage; where the executors are left idle, of the likeliest one."""
+    """Return the row of the chosen stage; of the most probable one, if the executors are left idle."""
     if decision is None:
         return int(probability.argmax())
     [node] = np.flatnonzero(graph.place == decision.stage)
@@ -337,7 +317,7 @@ def _limits(graph: Graphs, limits: list[NDArray[np.float64]], node: int) -> pd.D
 
 
 def _influences(policy: Policy, graph: Graphs, node: int) -> pd.DataFrame:
-    """Each feature in turn at its mean, so that it tells no stage from another."""
+    """Set each feature in turn to its mean over the candidates, so that it distinguishes no stages."""
     candidates = graph.high > graph.low
     before = math.log(max(_probabilities(policy, graph)[0][node], 1e-300))
 

@@ -1,4 +1,4 @@
-"""Schedulers on a grid, on the same sets of jobs: the figures of the three papers, each over all jobs or all sets."""
+"""Evaluation of schedulers on DeepRM's grid: metrics over all jobs or all sets of jobs, with intervals over sets."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ __all__ = [
     "relative_change",
 ]
 
-#: Added to the seed of sets that schedulers are compared on, for those that they are trained or tuned on.
+#: Seeds of training sets are this much above the seed of the evaluation sets.
 TRAINING_SEED = 1_000_000
 #: Tetris* with the knob that is best on training sets.
 TUNED = "tetris*"
-#: Heuristics that the papers compare with.
+#: Heuristics of the papers.
 HEURISTIC_NAMES = ("sjf", "packer", TUNED, "random")
 
-#: What is measured of each set of jobs, and what it is.
+#: Metric -> meaning.
 MEASURES = {
     "slowdown": "completion time over duration, mean over jobs",
     "completion": "steps from entering to finishing, mean over jobs",
@@ -54,18 +54,18 @@ MEASURES = {
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """One scheduler on N sets of jobs.
+    """Results of one scheduler on N sets of jobs.
 
-    Jobs that an episode's end found unbooked count as if they had finished then.
+    A job that is not booked when the episode ends counts as finished then.
 
     Attributes:
-        record: what happened.
+        record: the episodes.
     """
 
     record: GridRecord
 
     def by_job(self, measure: str) -> NDArray[np.float64]:
-        """Slowdown, completion or waiting, float64 [N, J]; NaN where there is no job."""
+        """Return slowdown, completion or waiting of each job, float64 [N, J]; NaN where there is no job."""
         record = self.record
         ended = record.clock[:, None] - record.jobs.enter
         completion = np.where(record.start >= 0, record.completion, ended).astype(np.float64)
@@ -76,12 +76,12 @@ class Evaluation:
         return completion if measure == "completion" else completion - record.jobs.duration
 
     def mean(self, measure: str) -> float:
-        """Over all jobs, or all sets; NaN if there are no jobs."""
+        """Return the mean over all jobs or all sets; NaN if there are no jobs."""
         values = self.by_set(measure)[0] if measure in ("makespan", "utilisation") else self.by_job(measure)
         return float(np.nanmean(values)) if np.isfinite(values).any() else float("nan")
 
     def by_set(self, measure: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Of each set with jobs the mean, float64 [n], and its number of jobs, float64 [n]: weights for errors."""
+        """Return mean and weight (number of jobs, or 1) of each set with jobs, float64 [n] each."""
         jobs = self.record.is_job.sum(axis=1)
         some = jobs > 0
         if measure in ("makespan", "utilisation"):
@@ -89,19 +89,11 @@ class Evaluation:
         return np.nanmean(self.by_job(measure)[some], axis=1), jobs[some].astype(np.float64)
 
     def interval(self, measure: str) -> Interval:
-        """The mean and half its 95 % confidence interval; NaN where it is not defined.
-
-        Jobs of one set depend on one another, so that the interval is from the differences between sets (Student's t).
-        """
+        """Return the mean and half of its 95 % confidence interval over sets (Student's t), since jobs are dependent."""
         return mean_interval(*self.by_set(measure))
 
-    def objective(self, measure: str) -> float:
-        """What is to be small: the measure, utilisation with its sign changed."""
-        value = self.mean(measure)
-        return -value if measure == "utilisation" else value
-
     def summary(self) -> dict[str, Any]:
-        """Every measure for JSON: the mean, half its 95 % confidence interval, the means of the sets."""
+        """Return all metrics for JSON: mean, half of its 95 % confidence interval, means of the sets."""
         summary: dict[str, Any] = {"unfinished": int(self.record.unfinished.sum())}
         for measure in MEASURES:
             mean, half_width = self.interval(measure)
@@ -112,15 +104,15 @@ class Evaluation:
 
 @dataclass(frozen=True, eq=False)
 class GridConditions:
-    """A grid, how its jobs are drawn, and who schedules them.
+    """Evaluation setting: a grid, a distribution of jobs, schedulers.
 
     Attributes:
-        grid: machines, and the queue before them.
-        draw: gives so many sets of jobs by a seed.
+        grid: machines and queue.
+        draw: returns sets of jobs; arguments are their number and a seed.
         heuristics: see ``heuristics_for``.
-        networks: name that is shown -> policy file.
-        sets: unseen ones that schedulers are compared on; as many are there to tune Tetris* on.
-        seed: names the sets, and what networks draw.
+        networks: displayed name -> policy file.
+        sets: number of evaluation sets, and of training sets for Tetris*.
+        seed: of the sets and of the networks' samples.
     """
 
     grid: GridConfig
@@ -131,18 +123,18 @@ class GridConditions:
     seed: int = 0
 
     def jobs(self) -> JobSets:
-        """The sets that schedulers are compared on; no training meets them."""
+        """Return the evaluation sets, which are disjoint from training sets."""
         return self.draw(self.sets, self.seed)
 
     def schedulers(self) -> dict[str, GridScheduler]:
-        """All who take part, in the order in which they are shown."""
+        """Return all schedulers by their displayed names, in order."""
         heuristics = heuristics_for(
             self.grid, self.draw(self.sets, TRAINING_SEED + self.seed), self.heuristics
         )
         return heuristics | {name: network_actor(path, self.seed) for name, path in self.networks.items()}
 
     def run(self, schedulers: Mapping[str, GridScheduler] | None = None) -> dict[str, Evaluation]:
-        """Run these schedulers, or all who take part, on the sets; by name.
+        """Run schedulers, by default all, on the evaluation sets; by name.
 
         Raises:
             PolicyFileError: a file holds no network.
@@ -156,19 +148,20 @@ class GridConditions:
 def evaluate(
     config: GridConfig, jobs: JobSets, schedulers: Mapping[str, GridScheduler]
 ) -> dict[str, Evaluation]:
-    """Run each scheduler on all sets; by name."""
+    """Run schedulers on sets of jobs; by name."""
     return {name: Evaluation(play(Grid(config, jobs), scheduler)) for name, scheduler in schedulers.items()}
 
 
 def best_of(evaluations: Mapping[str, Evaluation], measure: str) -> str:
-    """The scheduler that does best, by its mean; the first among equals."""
-    return min(evaluations, key=lambda name: evaluations[name].objective(measure))
+    """Return the scheduler with the best mean; the first one on a tie."""
+    sign = -1 if measure == "utilisation" else 1
+    return min(evaluations, key=lambda name: sign * evaluations[name].mean(measure))
 
 
 def relative_change(one: Evaluation, other: Evaluation, measure: str) -> Interval:
-    """By what fraction one's mean is above the other's, and half its 95 % confidence interval, paired by set.
+    """Return the relative difference of two means and half of its 95 % confidence interval, paired by set.
 
-    Both ran the same sets. The other's mean is taken as exact.
+    The mean of ``other`` is taken as exact.
     """
     values, weights = one.by_set(measure)
     difference, half_width = mean_interval(values - other.by_set(measure)[0], weights)
@@ -179,15 +172,15 @@ def relative_change(one: Evaluation, other: Evaluation, measure: str) -> Interva
 def heuristics_for(
     config: GridConfig, training: JobSets, names: Sequence[str] = HEURISTIC_NAMES
 ) -> dict[str, GridScheduler]:
-    """Heuristics by the names that are shown.
+    """Make heuristics by name.
 
     Args:
         config: the grid.
-        training: sets on which the knob of Tetris* is tuned.
-        names: ``tetris*``, and what ``make_heuristic`` knows.
+        training: sets to tune the knob of Tetris* on.
+        names: ``tetris*``, and names for ``make_heuristic``.
 
     Raises:
-        SchedulerError: there is none of a name.
+        SchedulerError: an unknown name.
     """
     return {
         name: Tetris(tune_tetris(Grid(config, training))) if name == TUNED else make_heuristic(name)
@@ -196,11 +189,7 @@ def heuristics_for(
 
 
 def network_actor(path: Path, seed: int) -> GridScheduler:
-    """A network as a scheduler. It draws its actions, among those that were possible in its training.
-
-    Args:
-        path: the file.
-        seed: of what it draws.
+    """Load a network as a scheduler, which samples among the actions that were possible in its training.
 
     Raises:
         PolicyFileError: the file holds no network.

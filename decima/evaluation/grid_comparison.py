@@ -1,4 +1,4 @@
-"""Compare schedulers on a grid, load by load: heuristics, and a network of ``decima deeprm train``."""
+"""Compare schedulers on a grid at several loads: heuristics, and a network of ``decima deeprm train``."""
 
 from __future__ import annotations
 
@@ -26,20 +26,15 @@ if TYPE_CHECKING:
     from workloads.grid_jobs import JobSets
     from workloads.sources.swf import SwfLog
 
-__all__ = [
-    "LEARNED",
-    "SHIPPED_NETWORK",
-    "GridComparison",
-    "GridSettings",
-]
+__all__ = ["LEARNED", "SHIPPED_NETWORK", "GridComparison", "GridSettings"]
 
-#: The name under which a network takes part.
+#: Displayed name of the network.
 LEARNED = "deeprm"
-#: The network that comes with the project.
+#: The shipped network.
 SHIPPED_NETWORK = Path(__file__).parents[1] / "policy" / "shipped" / "deeprm.npz"
-#: A set whose jobs are not finished by then is cut off; only a policy that hardly books a job gets there.
+#: Maximum length of an episode; only a policy that books hardly any job reaches it.
 MAX_STEPS = 1000
-#: Units of each resource that a log's machine is divided into.
+#: Units of each resource of a machine, for jobs of a log.
 LOG_UNITS = 10
 #: Default loads, as shares: those of DeepRM's Figure 4.
 LOADS = tuple(percent / 100 for percent in range(10, 200, 20))
@@ -47,25 +42,25 @@ LOADS = tuple(percent / 100 for percent in range(10, 200, 20))
 
 @dataclass(frozen=True, eq=False)
 class GridSettings:
-    """What is compared, on what.
+    """Settings of a comparison on a grid.
 
     Args:
-        loads: shares of the units of all machines that are needed on average; none for 10 %, 30 % and so on up to
-            190 %, or to the highest that a job in every step gives.
+        loads: average shares of the units of all machines that jobs need; by default 10 %, 30 %, .. up to 190 %, or up
+            to the highest load (a job in every step).
         distribution: of jobs, a name of ``DISTRIBUTIONS``.
-        log: draw jobs from it instead.
-        machines: how many there are.
+        log: draw jobs from this log instead.
+        machines: number of machines.
         heuristics: see ``heuristics_for``.
-        network: file of a network that takes part.
-        deeprm_semantics: simulate as DeepRM's public code does, not as its paper says.
-        sets: of jobs, at each load; as many are there to tune Tetris* on.
-        steps: in which jobs of a set enter.
-        seed: names the sets.
+        network: policy file.
+        deeprm_semantics: whether to simulate as DeepRM's public code does, not as its paper says.
+        sets: number of evaluation sets at each load, and of training sets for Tetris*.
+        steps: number of steps in which jobs of a set enter.
+        seed: of the sets.
 
     Raises:
         CompareError: nothing to compare, or a network for other machines.
         PolicyFileError: the file holds no network.
-        WorkloadError: a load that no arrival rate can give.
+        WorkloadError: a load that no arrival rate gives.
     """
 
     loads: tuple[float, ...] = ()
@@ -100,12 +95,12 @@ class GridSettings:
 
     @property
     def schedulers(self) -> tuple[str, ...]:
-        """All who take part, in the order in which they are shown."""
+        """Displayed names of all schedulers, in order."""
         return (*self.heuristics, *([LEARNED] if self.network is not None else []))
 
     @cached_property
     def grid(self) -> GridConfig:
-        """Machines, and the queue before them; a network brings the queue that it was made for."""
+        """Machines and queue; a network brings its own queue."""
         units = LOG_UNITS if self.log is not None else DISTRIBUTIONS[self.distribution].slots
         grid = GridConfig(units=units, machines=self.machines, max_steps=MAX_STEPS)
         if self.deeprm_semantics:
@@ -116,32 +111,32 @@ class GridSettings:
 
     @cached_property
     def trained(self) -> GridPolicyConfig:
-        """What the network was made for."""
+        """Configuration of the network."""
         assert self.network is not None
         return load_network(self.network)[1]
 
     @property
     def network_name(self) -> str | None:
-        """Who the network is, for people; the one that ships has no path that means anything to them."""
+        """Name of the network for people; the shipped one has no path."""
         if self.network is None:
             return None
         return "that ships" if self.network == SHIPPED_NETWORK else str(self.network)
 
     @property
     def highest_load(self) -> float:
-        """That of a job in every step; infinite for a log."""
+        """Load of a job in every step; infinite for a log."""
         return (
             math.inf if self.log is not None else DISTRIBUTIONS[self.distribution].load(1.0) / self.machines
         )
 
     def rate(self, load: float) -> float | None:
-        """The chance that a job enters a step, for a possible load; None for a log."""
+        """Return the probability that a job enters in a step; None for a log."""
         if self.log is not None:
             return None
         return DISTRIBUTIONS[self.distribution].rate(load * self.machines)
 
     def conditions(self, load: float) -> GridConditions:
-        """Those of one load."""
+        """Return the evaluation setting of one load."""
         return GridConditions(
             self.grid,
             partial(self._draw, load),
@@ -159,15 +154,12 @@ class GridSettings:
 
 
 class GridComparison:
-    """Schedulers on the same sets of jobs, at each load.
-
-    Args:
-        settings: what is compared.
+    """Schedulers on the same sets of jobs at each load.
 
     Attributes:
         settings: as given.
-        results: load -> scheduler -> how it did.
-        knobs: load -> what Tetris* was tuned to, if it takes part.
+        results: load -> scheduler -> results.
+        knobs: load -> tuned knob of Tetris*, if it takes part.
     """
 
     def __init__(self, settings: GridSettings) -> None:
@@ -176,13 +168,13 @@ class GridComparison:
         self.knobs: dict[float, float] = {}
 
     def run(self, on_step: Callable[[int, int], None] = lambda done, total: None) -> None:
-        """Run all.
+        """Run all schedulers at all loads.
 
         Args:
-            on_step: told how many loads are done, and how many there are.
+            on_step: progress callback: number of finished loads, number of all.
 
         Raises:
-            SchedulerError: there is no such heuristic.
+            SchedulerError: an unknown heuristic.
             WorkloadError: the jobs do not fit the grid.
         """
         loads = self.settings.loads
@@ -200,12 +192,8 @@ class GridComparison:
         """Whether all loads have been run."""
         return len(self.results) == len(self.settings.loads)
 
-    def summary(self, load: float, scheduler: str) -> dict[str, Any]:
-        """One scheduler at one load, see ``Evaluation.summary``."""
-        return self.results[load][scheduler].summary()
-
     def table(self, measure: str = "slowdown") -> pd.DataFrame:
-        """Means of a measure: one row per load, a column for each scheduler, float64."""
+        """Return means of a metric: a row for each load, a column for each scheduler, float64."""
         means = {
             load: {name: each.mean(measure) for name, each in results.items()}
             for load, results in self.results.items()
@@ -213,7 +201,7 @@ class GridComparison:
         return pd.DataFrame.from_dict(means, orient="index").rename_axis("load")
 
     def to_json(self, **extra: Any) -> str:
-        """The results as JSON; the same settings give the same text, bit for bit.
+        """Return the results as JSON; the same settings give the same text, bit for bit.
 
         Args:
             extra: further top-level entries, such as the command that was run.
@@ -246,7 +234,7 @@ class GridComparison:
 
 
 def _grid_of(path: Path, trained: GridConfig, grid: GridConfig) -> GridConfig:
-    """The grid with the queue and the picture that a network was trained for."""
+    """Return the grid with the queue and the image size that a network was trained for."""
     for name, told in (
         ("machines", "machines"),
         ("units", "units of each resource"),

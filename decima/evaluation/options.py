@@ -1,4 +1,4 @@
-"""A comparison by the options of ``decima compare``: its conditions, its schedulers, its results. Times are seconds."""
+"""Comparisons by the options of ``decima compare``; times are seconds."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Chosen", "Jobs", "choose_schedulers", "compare", "make_conditions"]
 
-#: Anything that names jobs: a name or path for ``open_workload``, or the jobs themselves.
+#: A name or path for ``open_workload``, or the jobs themselves.
 Jobs = str | Path | Workload | JobSequence | Sequence[JobProfile]
 Arrivals = Literal["batch", "poisson"]
 

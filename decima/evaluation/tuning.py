@@ -1,10 +1,10 @@
-"""Schedulers with the best parameters of a grid, such as weighted fair sharing with its best alpha (Decima, 7.1).
+"""Schedulers with tuned parameters, such as weighted fair sharing with its best alpha (Decima, 7.1).
 
-* ``tuned-NAME`` has the parameters that turn out best on the very sequence it is judged on, by average JCT. Those are
-  the paper's strongest baselines (appendix E too); they have hindsight that no scheduler could have.
-  ``tuned-NAME:makespan`` goes by the makespan.
-* ``tuned-NAME:once`` has the parameters that were best, by average JCT, over separate *training* sequences.
-  ``weighted-fair`` without an alpha is the same as ``tuned-weighted-fair:once``.
+* ``tuned-NAME`` has the parameters with the lowest mean JCT on each evaluation sequence, which no scheduler can know
+  (hindsight). These are the paper's strongest baselines (see also its appendix E). ``tuned-NAME:makespan`` minimises
+  the makespan.
+* ``tuned-NAME:once`` has the parameters with the lowest mean JCT over separate training sequences. ``weighted-fair``
+  without an alpha is the same as ``tuned-weighted-fair:once``.
 """
 
 from __future__ import annotations
@@ -55,17 +55,17 @@ MAKESPAN_HINDSIGHT = f"{HINDSIGHT}:makespan"
 
 
 def weighted_fair(alpha: float) -> str:
-    """The scheduler with this alpha."""
+    """Return the name of weighted fair sharing with this alpha."""
     return f"weighted-fair:{alpha:g}"
 
 
 def _grid(name: str, *parameters: Sequence[float]) -> tuple[str, ...]:
-    """A scheduler with all combinations of these parameters."""
+    """Return the names of a scheduler with all combinations of parameters."""
     return tuple(":".join((name, *(f"{value:g}" for value in values))) for values in product(*parameters))
 
 
-#: Scheduler -> settings to choose from. Graphene*: alpha, what is long, what packs badly; the other two: how much the
-#: work that is left counts, and the fairness.
+#: Scheduler -> candidate settings. Graphene*: alpha, thresholds of long stages and of badly packing ones; Graphene and
+#: Tetris: weight of the remaining work, fairness.
 GRIDS: dict[str, tuple[str, ...]] = {
     "weighted-fair": tuple(map(weighted_fair, ALPHAS)),
     "graphene-star": _grid("graphene-star", (-1.5, -1, -0.5, 0, 0.5), (0.5, 0.8, 1), (0, 0.2)),
@@ -75,12 +75,12 @@ GRIDS: dict[str, tuple[str, ...]] = {
 
 
 class Tuned(NamedTuple):
-    """How a scheduler gets its parameters.
+    """How a scheduler is tuned.
 
     Attributes:
         name: of the scheduler, one of ``GRIDS``.
-        objective: what they make short; see ``run.objective_ms``.
-        once: on training sequences, rather than on each that it is judged on.
+        objective: quantity to minimise, see ``run.objective_ms``.
+        once: whether on training sequences, rather than on each evaluation sequence.
     """
 
     name: str
@@ -111,13 +111,13 @@ def sweep(
     settings: Sequence[str] = GRIDS["weighted-fair"],
     known: Mapping[str, EpisodeRecord] | None = None,
 ) -> Iterator[tuple[str, EpisodeRecord]]:
-    """A scheduler with each of its settings on one sequence, one after the other.
+    """Run candidate settings on one sequence; yield each with its episode.
 
     Args:
         cluster: the cluster.
         sequence: the jobs.
-        settings: in the order in which they run.
-        known: scheduler -> its episode on this sequence, which need not run again.
+        settings: names of schedulers, in order.
+        known: episodes on this sequence that need not run again, by setting.
 
     Raises:
         CompareError: see ``run_scheduler``.
@@ -129,7 +129,7 @@ def sweep(
 def best_settings(
     runs: Iterable[tuple[str, EpisodeRecord]], objectives: Iterable[str]
 ) -> dict[str, tuple[str, EpisodeRecord]]:
-    """Objective -> the best setting of a sweep on one sequence with its episode; the first one on a tie."""
+    """Return, for each objective, the best setting of a sweep with its episode; the first one on a tie."""
     best: dict[str, tuple[str, EpisodeRecord]] = {}
     lowest_ms = dict.fromkeys(objectives, math.inf)
     for setting, record in runs:
@@ -145,7 +145,7 @@ def sweep_ms(
     objective: str = "jct",
     settings: Sequence[str] = GRIDS["weighted-fair"],
 ) -> NDArray[np.float64]:
-    """What each setting makes of a sequence, float64 [len(settings)], ms; see ``run.objective_ms``."""
+    """Return the objective of each setting on a sequence, float64 [len(settings)], ms; see ``run.objective_ms``."""
     return np.array([objective_ms(record, objective) for _, record in sweep(cluster, sequence, settings)])
 
 
@@ -157,14 +157,14 @@ def tune(
 ) -> str:
     """Return a scheduler's name with the parameters that are best on average over some sequences.
 
-    On the one sequence that it is then judged on, that is ``tuned-weighted-fair``, known only in hindsight; on training
-    sequences it is what ``weighted-fair`` without an alpha stands for in a comparison.
+    On an evaluation sequence, the result is ``tuned-weighted-fair``, known only in hindsight; on training sequences it
+    is ``weighted-fair`` without an alpha.
 
     Args:
         config: the cluster.
         sequences: one or several.
         scheduler: one of ``GRIDS``.
-        objective: what is to be short on average: the mean JCT or the makespan.
+        objective: quantity to minimise: the mean JCT or the makespan.
 
     Returns:
         A name for ``make_scheduler``, such as ``weighted-fair:-0.8``.
@@ -182,11 +182,11 @@ def tune(
 
 
 def best_for_all(sweeps_ms: NDArray[np.float64], settings: Sequence[Any] = ALPHAS) -> Any:
-    """The setting that is best on the average of sequences, the first one on a tie.
+    """Return the setting that is best on average over sequences; the first one on a tie.
 
     Args:
         sweeps_ms: float64 [n, len(settings)], a row of ``sweep_ms`` for each sequence.
-        settings: of each column; by default the alpha.
+        settings: of the columns; by default the alphas.
     """
     return settings[int(sweeps_ms.mean(axis=0).argmin())]
 

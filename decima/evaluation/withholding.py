@@ -1,4 +1,4 @@
-"""Jobs that a scheduler withholds: they could start at once, and it lets time pass instead (DeepRM, section 4.3)."""
+"""Count jobs that a scheduler withholds: they could start, but it lets time pass (DeepRM, section 4.3)."""
 
 from __future__ import annotations
 
@@ -12,16 +12,12 @@ __all__ = ["Withholding"]
 
 
 class Withholding:
-    """A scheduler, and what it withholds; a ``GridScheduler`` for one run of a grid.
-
-    Args:
-        scheduler: whose choices are carried out.
-        grid: that it will be asked about.
+    """Wrap a scheduler to count the jobs that it withholds; a ``GridScheduler`` for one run of a grid.
 
     Attributes:
-        held: int64 [N, J], steps in which each job was withheld.
-        steps: int64 [N], steps that passed.
-        held_steps: int64 [N], those in which at least one job was withheld: the scheduler was not work-conserving.
+        held: int64 [N, J], number of steps in which each job was withheld.
+        steps: int64 [N], number of steps that passed.
+        held_steps: int64 [N], number of steps in which a job was withheld (not work-conserving).
     """
 
     def __init__(self, scheduler: GridScheduler, grid: Grid) -> None:
@@ -31,7 +27,7 @@ class Withholding:
         self.held_steps = np.zeros(len(grid), dtype=np.int64)
 
     def __call__(self, grid: Grid) -> NDArray[np.int64]:
-        """The actions, int64 [N]."""
+        """Return the scheduler's actions, int64 [N]."""
         actions = self.scheduler(grid)
         books = grid.action_mask()[np.arange(len(grid)), actions] & (actions < grid.config.num_actions - 1)
         passes = ~grid.done & ~books

@@ -34,7 +34,7 @@ def test_figures_are_those_of_the_grid() -> None:
     assert comparison.complete
     table = comparison.table()
     assert (table.index.tolist(), table.columns.tolist()) == ([0.7, 1.5], ["sjf", "packer"])
-    assert table["sjf"][0.7] == pytest.approx(comparison.summary(0.7, "sjf")["slowdown"]["mean"])
+    assert table["sjf"][0.7] == pytest.approx(comparison.results[0.7]["sjf"].summary()["slowdown"]["mean"])
     for load in (0.7, 1.5):
         jobs = draw_jobs(DISTRIBUTIONS["code"], load=load, sets=5, seed=3)
         for name, scheduler in (("sjf", ShortestJobFirst()), ("packer", Packer())):
