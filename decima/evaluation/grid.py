@@ -89,7 +89,7 @@ class Evaluation:
         return np.nanmean(self.by_job(measure)[some], axis=1), jobs[some].astype(np.float64)
 
     def interval(self, measure: str) -> Interval:
-        """Return the mean and half of its 95 % confidence interval over sets (Student's t), since jobs are dependent."""
+        """Return the mean and half of its 95 % confidence interval (Student's t over sets, as jobs are dependent)."""
         return mean_interval(*self.by_set(measure))
 
     def summary(self) -> dict[str, Any]:

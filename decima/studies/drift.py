@@ -135,7 +135,7 @@ def changes(comparison: Comparison) -> dict[str, _Phases]:
     jobs = comparison.jobs
     late = jobs["arrival_s"] >= _at_s(comparison)
     means = [jobs[chosen].groupby(["scheduler", "seed"])["jct_s"].mean() for chosen in (~late, late)]
-    found = {}
+    found: dict[str, _Phases] = {}
     for name in comparison.schedulers:
         row: list[tuple[Interval, Interval]] = []
         for each in means:
