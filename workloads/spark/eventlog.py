@@ -304,7 +304,9 @@ def _done(stage: SparkStage, rows: Mapping[int, NDArray[np.int64]]) -> bool:
 
 def _query_tasks(tasks: pd.DataFrame, rows: list[NDArray[np.int64]]) -> pd.DataFrame:
     """Return the tasks of the query's stages, which are numbered by place."""
-    places = np.repeat(np.arange(len(rows)), [len(found) for found in rows])
-    table = tasks.iloc[np.concatenate(rows)].assign(stage=places)
-    table = table.astype({"launch_ms": float, "run_ms": float})
-    return table[list(TASK_COLUMNS)].sort_values(["launch_ms", "stage", "partition"], ignore_index=True)
+    chosen = np.concatenate(rows)
+    columns = {name: tasks[name].to_numpy()[chosen] for name in TASK_COLUMNS[1:]}
+    columns |= {name: columns[name].astype(float) for name in ("launch_ms", "run_ms")}
+    stage = np.repeat(np.arange(len(rows)), [len(found) for found in rows])
+    order = np.lexsort((columns["partition"], stage, columns["launch_ms"]))
+    return pd.DataFrame({name: column[order] for name, column in ({"stage": stage} | columns).items()})

@@ -177,10 +177,9 @@ def fit(queries: Sequence[QueryRuns], *, shared_machine: bool = False) -> SparkM
     """
     if not queries:
         raise WorkloadError("a model needs at least one run of a query")
-    tasks, stages = (
-        pd.concat([table.assign(query=number) for number, table in enumerate(tables)], ignore_index=True)
-        for tables in ([runs.tasks for runs in queries], [stage_means(runs.tasks) for runs in queries])
-    )
+    tables = [runs.tasks.assign(query=number) for number, runs in enumerate(queries)]
+    tasks = pd.concat(tables, ignore_index=True)
+    stages = stage_means(tasks, ("query",))
     stages = stages[stages["num_rest"] >= _ENOUGH_TASKS].copy()
     contention = _contention(stages) if shared_machine else {}
     for table, columns in ((tasks, ["duration_ms"]), (stages, ["fresh", "first", "rest"])):
@@ -192,14 +191,15 @@ def fit(queries: Sequence[QueryRuns], *, shared_machine: bool = False) -> SparkM
     return model
 
 
-def stage_means(tasks: pd.DataFrame) -> pd.DataFrame:
+def stage_means(tasks: pd.DataFrame, by: tuple[str, ...] = ()) -> pd.DataFrame:
     """Return means over the tasks of stages.
 
     Args:
         tasks: as `QueryRuns.tasks`.
+        by: columns that distinguish queries, if there are several.
 
     Returns:
-        A row for each run, stage and level, with these columns and ``size_gb``, ``num_tasks`` and ``reads_shuffle``:
+        A row for each query, run, stage and level, with ``size_gb``, ``num_tasks``, ``reads_shuffle``, and columns:
 
         ====================== ======== ============================================================
         fresh, first, rest     float64  mean duration of the wave's tasks, ms; NaN without such tasks
@@ -207,12 +207,12 @@ def stage_means(tasks: pd.DataFrame) -> pd.DataFrame:
         input_mb, shuffle_mb   float64  read by a task of the stage in the run, over all levels
         ====================== ======== ============================================================
     """
-    keys = ["run", "stage", "level"]
+    keys = [*by, "run", "stage", "level"]
     waves = {int(wave): wave.name.lower() for wave in Wave}
     table = tasks.pivot_table(index=keys, columns="wave", values="duration_ms")
     table = table.reindex(columns=list(waves)).rename(columns=waves)
     table["num_rest"] = (tasks["wave"] == Wave.REST).groupby([tasks[key] for key in keys]).sum()
-    stages = tasks.groupby(["run", "stage"])
+    stages = tasks.groupby(keys[:-1])
     same = stages[["size_gb", "num_tasks", "reads_shuffle"]].first()
     return table.join(same.join(stages[["input_mb", "shuffle_mb"]].mean())).reset_index()
 

@@ -359,23 +359,24 @@ def _pairs(edges: NDArray[np.int64]) -> list[_Edge]:
 
 
 def _tasks(number: int, run: SparkQuery) -> pd.DataFrame:
-    tasks = run.tasks
-    num_tasks = np.array([stage.num_tasks for stage in run.stages])
-    readers = {*run.dag.shuffle_edges[:, 1].tolist(), *run.dag.reused_edges[:, 1].tolist()}
-    readers.update(tasks.loc[tasks["shuffle_read_bytes"] > 0, "stage"].unique().tolist())
+    tasks = {str(name): column.to_numpy() for name, column in run.tasks.items()}
+    stage, num_tasks = tasks["stage"], np.array([stage.num_tasks for stage in run.stages])
+    reads_shuffle = np.zeros(len(run.stages), dtype=bool)
+    for reader in (
+        run.dag.shuffle_edges[:, 1],
+        run.dag.reused_edges[:, 1],
+        stage[tasks["shuffle_read_bytes"] > 0],
+    ):
+        reads_shuffle[reader] = True
     return pd.DataFrame(
         {
             "run": number,
-            "stage": tasks["stage"],
-            "partition": tasks["partition"],
-            "wave": tasks["wave"],
-            "level": tasks["level"],
-            "duration_ms": tasks["duration_ms"],
+            **{name: tasks[name] for name in ("stage", "partition", "wave", "level", "duration_ms")},
             "input_mb": tasks["input_bytes"] / _BYTES_PER_MB,
             "shuffle_mb": tasks["shuffle_read_bytes"] / _BYTES_PER_MB,
             "size_gb": run.size_gb,
-            "num_tasks": num_tasks[tasks["stage"].to_numpy()],
-            "reads_shuffle": tasks["stage"].isin(readers),
+            "num_tasks": num_tasks[stage],
+            "reads_shuffle": reads_shuffle[stage],
         }
     )
 

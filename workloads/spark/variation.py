@@ -13,8 +13,10 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from workloads.imperfections import LARGEST_ERROR, Imperfections
+from workloads.job import Wave
 from workloads.spark.eventlog import SparkApplication
 from workloads.spark.query import QueryRuns, alike
 
@@ -108,40 +110,51 @@ class _Moments(NamedTuple):
 
 def _moments(tasks: pd.DataFrame) -> list[_Moments]:
     """Return the moments of tasks of one query and level; none if there is only one run."""
-    runs = tasks["run"].nunique()
-    tasks = tasks[tasks.groupby(["stage", "partition"])["run"].transform("nunique") == runs]
-    if runs < 2 or tasks.empty:
+    run, stage, wave, partition, ms = (
+        tasks[name].to_numpy() for name in ("run", "stage", "wave", "partition", "duration_ms")
+    )
+    num_runs = len(np.unique(run))
+    if num_runs < 2:
         return []
-    stage, run = tasks["stage"], tasks["run"]
-    known_ms = tasks["duration_ms"].clip(lower=_SHORTEST_MS)
-    expected_ms = known_ms.groupby([stage, tasks["wave"]]).transform("mean")
-    total_ms = known_ms.groupby([stage, run]).sum()
-    error: pd.Series[float] = (total_ms / expected_ms.groupby([stage, run]).sum()).map(np.log)
-    error -= error.groupby("stage").transform("mean")
-    # What is left of a task's error without the means of the task and of the stage in the run.
-    log: pd.Series[float] = (known_ms / expected_ms).map(np.log)
-    log -= log.groupby([stage, tasks["partition"]]).transform("mean")
-    log -= log.groupby([stage, run]).transform("mean")
-    num_tasks = stage.map(stage.value_counts()) / runs
-    several = num_tasks > 1
-    variance = (log**2 * num_tasks / (num_tasks - 1).clip(lower=1) * runs / (runs - 1))[several]
-    task = float(np.average(variance, weights=known_ms[several])) if several.any() else 0.0
-    share = known_ms / known_ms.groupby([stage, run]).transform("sum")
-    noise = (share**2 * variance.reindex(share.index, fill_value=task)).groupby(stage).sum() / runs
-    weight = total_ms.groupby("stage").sum() / total_ms.sum()
-    of_run = (error * weight).groupby("run").sum()
-    of_stage = error - of_run
+    _, task, count = np.unique(partition * (stage.max() + 1) + stage, return_inverse=True, return_counts=True)
+    ended = count[task] == num_runs  # in every run
+    if not ended.any():
+        return []
+    task, wave, ms = task[ended], wave[ended], ms[ended].clip(min=_SHORTEST_MS)
+    (_, run), (_, stage) = (np.unique(each[ended], return_inverse=True) for each in (run, stage))
+    cell, shape = stage * num_runs + run, (stage.max() + 1, num_runs)
+    expected_ms = _means(ms, stage * len(Wave) + wave)
+    total_ms = np.bincount(cell, ms).reshape(shape)
+    error = np.log(total_ms / np.bincount(cell, expected_ms).reshape(shape))
+    error -= error.mean(axis=1, keepdims=True)
+    # A task's error without the means of the task over the runs, and of the stage in the run.
+    of_task = np.log(ms / expected_ms)
+    of_task -= _means(of_task, task)
+    of_task -= _means(of_task, cell)
+    num_tasks = np.bincount(stage) / num_runs
+    unbiased = num_tasks / np.maximum(num_tasks - 1, 1) * num_runs / (num_runs - 1)
+    variance, several = of_task**2 * unbiased[stage], num_tasks[stage] > 1
+    typical = float(np.average(variance[several], weights=ms[several])) if several.any() else 0.0
+    share = ms / total_ms.ravel()[cell]
+    noise = np.bincount(stage, share**2 * np.where(several, variance, typical)) / num_runs
+    weight = total_ms.sum(axis=1) / total_ms.sum()
+    of_run = weight @ error
     return [
         _Moments(
-            free=runs - 1,
+            free=num_runs - 1,
             job=float(of_run.var(ddof=1)),
-            job_noise=float((weight**2 * noise).sum()),
-            stage=float((of_stage**2 * weight).sum() / (runs - 1)),
-            stage_noise=float((weight * (1 - weight) * noise).sum()),
-            stage_free=float(1 - (weight**2).sum()),
-            task=task,
+            job_noise=float(weight**2 @ noise),
+            stage=float((weight @ (error - of_run) ** 2).sum() / (num_runs - 1)),
+            stage_noise=float((weight * (1 - weight)) @ noise),
+            stage_free=float(1 - weight @ weight),
+            task=typical,
         )
     ]
+
+
+def _means(values: NDArray[np.float64], group: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return for each value the mean of its group."""
+    return (np.bincount(group, values) / np.maximum(np.bincount(group), 1))[group]
 
 
 def _task_count_variance(queries: Sequence[QueryRuns]) -> float:

@@ -53,7 +53,7 @@ def measured_run(stages: list[Stage], rows: list[tuple[int, Wave, int, float, fl
     columns = ["stage", "wave", "level", "duration_ms", "input_bytes", "shuffle_read_bytes"]
     tasks = pd.DataFrame(rows, columns=columns)
     tasks[columns[-2:]] = (tasks[columns[-2:]] * 1e6).round().astype(np.int64)
-    return _query(stages, tasks, "q")
+    return _query(stages, tasks.assign(partition=tasks.groupby("stage").cumcount()), "q")
 
 
 def _query(stages: list[Stage], tasks: pd.DataFrame, name: str) -> SparkQuery:

@@ -24,9 +24,7 @@ def run_of(
 ) -> SparkQuery:
     """One run of independent stages, of which each has tasks of these durations."""
     rows = [(stage, wave, level, ms, 0.0, 0.0) for stage, each in enumerate(durations) for ms in each]
-    run = measured_run([Stage(len(each)) for each in durations], rows)
-    partitions = np.concatenate([np.arange(len(each)) for each in durations])
-    return replace(run, tasks=run.tasks.assign(partition=partitions), **changes)
+    return replace(measured_run([Stage(len(each)) for each in durations], rows), **changes)
 
 
 def errors(*queries: QueryRuns) -> list[float | None]:
@@ -84,7 +82,6 @@ def test_waves_and_tasks_of_one_run_do_not_count_as_errors():
     first = [(0, Wave.FRESH, 1, 900.0, 0, 0), *[(0, Wave.REST, 1, 100.0, 0, 0)] * 2]
     second = [*[(0, Wave.REST, 1, 100.0, 0, 0)] * 2]
     runs = [measured_run([Stage(3)], rows) for rows in (first, second)]
-    runs = [replace(run, tasks=run.tasks.assign(partition=range(len(run.tasks)))) for run in runs]
     assert errors(matched(runs)) == [0.0, 0.0, 0.0, 0.0]
 
 
