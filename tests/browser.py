@@ -18,7 +18,7 @@ __all__ = ["CHROMIUM", "Page", "visit"]
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 #: Seconds that anything may take on a busy machine.
-PATIENCE_S = 90.0
+PATIENCE_S = 300.0
 
 
 class Page:

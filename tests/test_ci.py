@@ -23,7 +23,7 @@ run_lanes first second third
 @pytest.mark.parametrize("command", ["true", "false", "false | true"])
 def test_a_lane_that_fails_fails_the_run_but_ends_no_other_lane(tmp_path: Path, command: str) -> None:
     program = PROGRAM.format(lanes=LANES, folder=tmp_path, command=command)
-    done = subprocess.run(["bash", "-c", program], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(["bash", "-c", program], capture_output=True, text=True, timeout=600)
     passed = command == "true"
     assert (done.returncode == 0) == passed
     blocks = dict(block.split("\n", 1) for block in done.stdout.split("\n== ")[1:])

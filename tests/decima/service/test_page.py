@@ -101,7 +101,7 @@ def test_a_slow_reader_delays_no_answer(monkeypatch: pytest.MonkeyPatch) -> None
 
     def slow(content: Any) -> str:
         begun.set()
-        assert goes_on.wait(60)
+        assert goes_on.wait(600)
         return dumps(content)
 
     with a_page() as (where, page), Client(where) as client:
@@ -109,7 +109,7 @@ def test_a_slow_reader_delays_no_answer(monkeypatch: pytest.MonkeyPatch) -> None
         monkeypatch.setattr("decima.service.page.json.dumps", slow)
         with socket.create_connection(reader_address(page)) as reader:
             reader.sendall(b"GET /state HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-            assert begun.wait(60)
+            assert begun.wait(600)
             for seq in range(2, 20):  # without an answer if the answering loop waited for the reader
                 assert client.ask(STATE.model_copy(update={"seq": seq})).seq == seq
             goes_on.set()

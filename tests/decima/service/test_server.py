@@ -266,7 +266,7 @@ def test_half_a_line_is_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch)
         with connect(where) as silent, connect(where) as slow:
             start_s = time.monotonic()
             while len(told.refusals) < 3:
-                assert time.monotonic() - start_s < 60
+                assert time.monotonic() - start_s < 600
                 with suppress(ConnectionError):
                     slow.sendall(b" ")
                 time.sleep(0.05)
