@@ -6,12 +6,12 @@ import os
 import platform
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
 from matplotlib.figure import Figure
 from rich.table import Table
 
@@ -120,7 +120,7 @@ def machine() -> dict[str, Any]:
         "processor": _processor(),
         "cpus": os.cpu_count(),
         "python": platform.python_version(),
-        "versions": {"decima": decima.__version__, "numpy": np.__version__, "torch": torch.__version__},
+        "versions": {"decima": decima.__version__, "numpy": np.__version__, "torch": version("torch")},
     }
 
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 from filelock import FileLock
 
-from decima.studies.study import Study, Variant
+from decima.learning.trainings import train_all
+from decima.studies.study import Study
 from workloads import read_workload
 
 PROFILES = {
@@ -37,13 +38,17 @@ def _short_streams(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("decima.studies.study.LOAD_JOBS", 200)
 
 
-class SharedStudy(Study):
-    """A study whose policies are trained by one process at a time."""
+@pytest.fixture(autouse=True)
+def _one_trains(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Policies of a folder are trained by one process of the tests at a time, and by no other after it."""
 
-    def train(self, *variants: Variant) -> dict[str, str]:
-        """Train the policies, unless another process has."""
-        with FileLock(self.policies.with_suffix(".lock")):
-            return super().train(*variants)
+    def locked(configs: Mapping[str, Any], folder: Path, *others: Any) -> dict[str, Path]:
+        folder.mkdir(parents=True, exist_ok=True)
+        with FileLock(folder.with_suffix(".lock")):
+            return train_all(configs, folder, *others)
+
+    for place in ("study", "grid.study"):
+        monkeypatch.setattr(f"decima.studies.{place}.train_all", locked)
 
 
 @pytest.fixture(scope="session")
@@ -69,12 +74,12 @@ def make_study(workload_file: Path) -> Callable[..., Study]:
     """``make_study(policies, **others)``: 2 experiments of 4 jobs on 5 executors, a few iterations."""
 
     def make(policies: Path, **others: Any) -> Study:
-        return SharedStudy(
+        return Study(
             **{
                 "workload": read_workload(workload_file),
                 "source": {"file": str(workload_file)},
                 "executors": 5,
-                "budget": 0.005,
+                "budget": 0.0025,
                 "num_experiments": 2,
                 "num_jobs": 4,
                 "policies": policies,
@@ -86,8 +91,11 @@ def make_study(workload_file: Path) -> Callable[..., Study]:
 
 
 @pytest.fixture(scope="session")
-def study(make_study: Callable[..., Study], run_folder: Path) -> Study:
-    """One whose policies are shared by all tests, as by the studies: each is trained once."""
-    policies = run_folder / "policies"
-    policies.mkdir(exist_ok=True)
+def policies(run_folder: Path) -> Path:
+    """The folder of policies that all tests share, as studies do: each policy is trained once."""
+    return run_folder / "policies"
+
+
+@pytest.fixture(scope="session")
+def study(make_study: Callable[..., Study], policies: Path) -> Study:
     return make_study(policies)

@@ -34,7 +34,7 @@ from tests.simulator.cluster.build import chain, jobs, stage
 from workloads import DISTRIBUTIONS, draw_jobs
 
 #: On the tiny workload; ``{tiny}``, ``{trace}`` and others are files of the fixture ``places``.
-TINY = "--workload {tiny} --executors 5 --budget 0.005 --seeds 2 --jobs 4 --policies {policies} --workers 1"
+TINY = "--workload {tiny} --executors 5 --budget 0.0025 --seeds 2 --jobs 4 --policies {policies} --workers 1"
 PACK = "--workload {tiny} --executors 8 --seeds 2 --jobs 10 --interval 3 --checkpoint {general} --workers 1"
 TRACE = "--workload {trace} --executors 8 --seeds 2 --window 10 --checkpoint {general} --workers 1"
 GRID = "--budget 0.002 --sets 3 --policies {policies}"
@@ -358,17 +358,14 @@ CASES: dict[str, tuple[str, Callable[[Found], None]]] = {
     "a2c-tables": (f"{GRID} --log {{log}}", check_a2c_tables),
     "critical-path": ("--seeds 2 --budget 0.002", check_critical_path),
     "packing": ("--workload synthetic --sample 2 --workers 1", check_packing),
-    "grid": ("--checkpoint {small} --trace {tiny} --cells trace-batch-20 --budget 0.01 --seed 3", check_grid),
+    "grid": (
+        "--checkpoint {small} --trace {tiny} --cells trace-batch-20 --budget 0.01 --seed 3 --workers 1",
+        check_grid,
+    ),
 }
 ELSEWHERE = {"fig18", "fig9-spark", "spark-applications"}
 #: Studies that run a second time, by the command in their JSON.
 AGAIN = {"fig9a", "deeprm-fig4", "critical-path", "grid"}
-
-
-@pytest.fixture(scope="session")
-def policies(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Policies that studies share, as the same name means the same policy in all of them."""
-    return tmp_path_factory.mktemp("policies")
 
 
 @pytest.fixture
@@ -386,11 +383,12 @@ def places(workload_file: Path, trace_file: Path, policies: Path, policy: Path, 
 
 @pytest.fixture
 def _less_work(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Packing schedulers are tuned on two settings each; of the architectures two are compared."""
+    """Packing schedulers are tuned on two settings each, two architectures compared, few DAGs drawn."""
     few = {name: (grid[0], grid[-1]) for name, grid in GRIDS.items()}
     monkeypatch.setattr("decima.evaluation.comparison.GRIDS", few)
     shapes = {name: a2c.ARCHITECTURES[name] for name in ("fully connected", "conv3-16, pooling")}
     monkeypatch.setattr(a2c, "ARCHITECTURES", shapes)
+    monkeypatch.setattr("decima.studies.critical_path.NUM_TESTS", 50)
 
 
 def run(*words: str | Path) -> Result:
