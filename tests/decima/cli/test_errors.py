@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import ast
 import importlib
-import io
 import os
 import re
 import signal
 import subprocess
 import sys
 import time
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -27,113 +25,12 @@ from tests.decima.cli.commands import assert_one_line_error
 from workloads import DecimaError
 
 ROOT = Path(decima.__file__).parents[1]
-#: Seconds would do if one of them were taken for good.
-FEW = "--budget 0.001"
-#: Kind of file -> its name, and the commands that take one.
-COMMANDS: dict[str, tuple[str, tuple[str, ...]]] = {
-    "policy": (
-        "broken.npz",
-        (
-            "compare --checkpoint broken.npz",
-            "compare --schedulers fair,decima:broken.npz",
-            "train --out out --set start=broken.npz",
-            "deeprm compare --checkpoint broken.npz",
-            "deeprm train --out out --set start=broken.npz",
-            f"reproduce fig9a --checkpoint broken.npz {FEW}",
-            f"reproduce grid --checkpoint broken.npz {FEW}",
-            "replay --weights broken.npz episode.json",
-        ),
-    ),
-    "checkpoint": (
-        "out/checkpoint.pt",
-        ("train --resume --out out --config batch", "deeprm train --resume --out out --config deeprm"),
-    ),
-    "workload": (
-        "broken.json",
-        (
-            "compare --workload broken.json",
-            "train --out out --workload broken.json",
-            "train --out out --set workload.file=broken.json",
-            f"reproduce fig9a --workload broken.json {FEW}",
-            f"reproduce grid --trace broken.json {FEW}",
-            "workload show broken.json",
-        ),
-    ),
-    "workload, gzipped": ("broken.json.gz", ("compare --workload broken.json.gz",)),
-    "workload in TOML": ("broken.toml", ("compare --workload broken.toml",)),
-    "event log": (
-        "logs/app-1",
-        ("workload import spark logs/app-1 --out mine.json", "reproduce fig18 --recordings logs"),
-    ),
-    "job log": (
-        "broken.swf",
-        (
-            "deeprm compare --log broken.swf",
-            "deeprm train --out out --log broken.swf",
-            "deeprm train --out out --set jobs.log=broken.swf",
-            f"reproduce a2c-tables --log broken.swf {FEW}",
-        ),
-    ),
-    "job log, gzipped": ("broken.swf.gz", ("deeprm compare --log broken.swf.gz",)),
-    "settings": (
-        "broken.yaml",
-        ("train --out out --config broken.yaml", "deeprm train --out out --config broken.yaml"),
-    ),
-    "profiles": (
-        "tpch/2g/task_duration_1.npy",
-        (
-            "compare --profiles tpch",
-            "compare --workload ./tpch",
-            "train --out out --profiles tpch",
-            f"reproduce fig9a --profiles tpch {FEW}",
-            f"reproduce grid --profiles tpch {FEW}",
-            "workload show ./tpch",
-        ),
-    ),
-}
 
 
-def _zip() -> bytes:
-    data = io.BytesIO()
-    with zipfile.ZipFile(data, "w") as archive:
-        archive.writestr("policy.npy", b"no array")
-    return data.getvalue()
-
-
-CONTENTS = {
-    "empty": b"",
-    "text": b"what is this?\n: [",
-    "binary": bytes(range(256)) * 4,
-    "archive": _zip(),
-    "list": b"[1, 2]",
-}
-
-
-CASES = [
-    (name, command, content)
-    for kind, (name, commands) in COMMANDS.items()
-    for command in commands
-    for content in CONTENTS
-    if (kind, content) != ("settings", "empty")  # which are the defaults
-]
-
-
-@pytest.mark.parametrize(("name", "command", "content"), CASES)
-def test_a_broken_file_is_one_line(
-    name: str, command: str, content: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(CONTENTS[content])
-    monkeypatch.chdir(tmp_path)
-    result = CliRunner().invoke(cli, command.split())
-    assert_one_line_error(result, name)
-
-
-@pytest.mark.parametrize("content", CONTENTS)
-def test_a_broken_recording_is_one_line(content: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("content", [b"", b"what is this?\n: [", bytes(range(256)), b"PK\x03\x04", b"[1, 2]"])
+def test_a_broken_recording_is_one_line(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "broken.json.gz"
-    path.write_bytes(CONTENTS[content])
+    path.write_bytes(content)
     result = CliRunner().invoke(cli, ["replay", str(path)])
     line, summary = result.output.splitlines()
     assert line.startswith(f"{path}: ")
