@@ -131,12 +131,12 @@ def test_the_command_that_trains_one_where_executors_differ(run: Compare) -> Non
 
 
 def test_the_command_that_trains_one_works(run: Compare) -> None:
-    [line] = notices(run("--seeds", "1", "--training", "1", "--executors", "4000"))
+    [line] = notices(run(base=UNLIKE))
     words = shlex.split(line.partition("fits: decima ")[2].partition(". To see")[0])
     few = ("iterations=1", "validation.sequences=1", "episodes.sequences=1", "update.epochs=1")
     done = CliRunner().invoke(cli, [*words, *(word for each in few for word in ("--set", each))])
     assert done.exit_code == 0, done.stderr
-    done = run("--schedulers", "decima", "--checkpoint", "DIR/policy.npz", "--executors", "4000")
+    done = run("--schedulers", "decima", "--checkpoint", "DIR/policy.npz", base=UNLIKE)
     assert done.exit_code == 0, done.stderr
     assert notices(done) == []
 

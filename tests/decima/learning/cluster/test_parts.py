@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -65,9 +66,9 @@ def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         sys.modules.pop(module, None)
 
 
-@pytest.mark.parametrize("kind", SETTINGS)
-def test_a_training_with_a_part_of_ones_own(kind: str, recipe: str) -> None:
-    done = invoke("train", "--config", recipe, "--set", SETTINGS[kind], "--out", "out")
+def test_a_training_with_all_parts_of_ones_own_and_a_comparison(recipe: str) -> None:
+    sets = [word for setting in SETTINGS.values() for word in ("--set", setting)]
+    done = invoke("train", "--config", recipe, *sets, "--out", "out")
     assert done.exit_code == 0, done.stderr
     first, second = (measured(Path("out"))[at] for at in (0, 1))
     assert first["iteration"] == 0
@@ -78,24 +79,8 @@ def test_a_training_with_a_part_of_ones_own(kind: str, recipe: str) -> None:
     again = invoke("train", "--resume", "--set", "iterations=2", "--out", "out")
     assert again.exit_code == 0, again.stderr
     assert len(measured(Path("out"))) == 3
-
-
-def test_a_policy_with_all_parts_is_compared_as_any_other(recipe: str) -> None:
-    sets = [word for setting in SETTINGS.values() for word in ("--set", setting)]
-    assert invoke("train", "--config", recipe, *sets, "--out", "out").exit_code == 0
-    options = (
-        "--workload",
-        "tiny.json",
-        "--jobs",
-        "3",
-        "--executors",
-        "4",
-        "--seeds",
-        "2",
-        "--processes",
-        "1",
-    )
-    done = invoke("compare", "--checkpoint", "out/policy.npz", "--schedulers", "fair,decima", *options)
+    compare = "compare --checkpoint out/policy.npz --schedulers fair,decima --workload tiny.json --jobs 3"
+    done = invoke(*shlex.split(compare), "--executors", "4", "--seeds", "2", "--processes", "1")
     assert done.exit_code == 0, done.stderr
     assert "decima" in done.stdout
 
