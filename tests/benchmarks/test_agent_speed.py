@@ -114,10 +114,12 @@ def test_a_decision(
     policy: Policy, profiles: tuple[JobProfile, ...], num_jobs: int, live: range, most: float
 ) -> None:
     sequence = batch_arrivals(profiles, num_jobs, seed=1)
-    results = [deciding_ms(policy, sequence, live) for _ in range(REPEATS)]
-    best, stages = min(results)
-    print(f"\n{best:.3f} ms per decision, {stages:.0f} unfinished stages", end="")
-    assert best <= most * 1000 * product_s()
+    results = [(*deciding_ms(policy, sequence, live), 1000 * product_s()) for _ in range(REPEATS)]
+    best, stages, unit_ms = np.min(results, axis=0)
+    print(
+        f"\n{best:.3f} ms per decision, {best / unit_ms:.2f} products; {stages:.0f} unfinished stages", end=""
+    )
+    assert best <= most * unit_ms
 
 
 def deciding_s(scheduler: NeuralScheduler, observation: Observation, times: int = 20) -> float:
@@ -167,7 +169,7 @@ def episodes(policy: Policy, profiles: tuple[JobProfile, ...], seed: int) -> lis
 
 
 def test_lock_step(policy: Policy, profiles: tuple[JobProfile, ...]) -> None:
-    results, ratios = [], []
+    results, ratios, units = [], [], []
     for seed in range(REPEATS):
         together_ms, samples = rolling_out_ms(policy, episodes(policy, profiles, seed))
         alone_ms = np.mean(
@@ -175,12 +177,13 @@ def test_lock_step(policy: Policy, profiles: tuple[JobProfile, ...]) -> None:
         )
         results.append(together_ms)
         ratios.append(together_ms / alone_ms)
+        units.append(1000 * product_s())
         print(
             f"\n{together_ms:.3f} ms per decision, {ratios[-1]:.2f} of an episode alone; "
             f"{len(samples)} samples, {np.diff(samples.graphs.first_stage).mean():.0f} unfinished stages",
             end="",
         )
-    assert min(results) <= 0.6 * 1000 * product_s()
+    assert min(results) <= 0.6 * min(units)
     assert min(ratios) <= 0.9
 
 
@@ -209,8 +212,9 @@ def advantages(samples: Trajectories) -> np.ndarray:
 def test_an_iteration_of_training(policy: Policy, profiles: tuple[JobProfile, ...], algorithm: str) -> None:
     policy = copy.deepcopy(policy)
     optimiser = torch.optim.Adam(policy.parameters(), lr=1e-3)
-    results = []
+    results, units = [], []
     for seed in range(REPEATS):
+        units.append(1000 * product_s())
         specs = episodes(policy, profiles, seed)
         started = time.process_time()
         samples = roll_out(policy, specs)
@@ -230,4 +234,4 @@ def test_an_iteration_of_training(policy: Policy, profiles: tuple[JobProfile, ..
             f"{1000 * (done - started) / len(samples):.3f} per sample; {len(samples)} samples",
             end="",
         )
-    assert min(results) <= 3 * 1000 * product_s()
+    assert min(results) <= 3 * min(units)
