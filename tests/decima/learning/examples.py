@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
+from decima.evaluation.tuning import sweep_ms
 from decima.learning.checkpoint import load_checkpoint
 from decima.learning.cluster.train import ClusterTraining
 from decima.learning.grid.train import GridTraining
@@ -18,6 +21,17 @@ from decima.policy.files import read_about
 from decima.policy.grid.files import read_about as read_about_network
 from tests.decima.learning.cluster.examples import small as small_cluster
 from tests.decima.learning.grid.examples import small as small_grid
+
+#: Arguments of ``sweep_ms``, pickled -> its result.
+_swept: dict[bytes, NDArray[np.float64]] = {}
+
+
+def sweep_once(*given: Any) -> NDArray[np.float64]:
+    """``sweep_ms``, which is a third of a small training, run once for a sequence on a cluster."""
+    key = pickle.dumps(given)
+    if key not in _swept:
+        _swept[key] = sweep_ms(*given)
+    return _swept[key]
 
 
 def stop_after(iteration: int, error: type[BaseException]) -> Callable[[IterationReport], None]:

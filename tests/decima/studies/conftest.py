@@ -12,6 +12,7 @@ from filelock import FileLock
 
 from decima.learning.trainings import train_all
 from decima.studies.study import Study
+from tests.decima.learning.examples import sweep_once
 from workloads import read_workload
 
 PROFILES = {
@@ -40,13 +41,14 @@ def _short_streams(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def _one_trains(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Policies of a folder are trained by one process of the tests at a time, and by no other after it."""
+    """Train the policies of a folder in one process of the tests; tune their reference once for a sequence."""
 
     def locked(configs: Mapping[str, Any], folder: Path, *others: Any) -> dict[str, Path]:
         folder.mkdir(parents=True, exist_ok=True)
         with FileLock(folder.with_suffix(".lock")):
             return train_all(configs, folder, *others)
 
+    monkeypatch.setattr("decima.learning.cluster.validation.sweep_ms", sweep_once)
     for place in ("study", "grid.study"):
         monkeypatch.setattr(f"decima.studies.{place}.train_all", locked)
 
