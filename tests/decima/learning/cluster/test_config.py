@@ -17,15 +17,6 @@ def written(tmp_path: Path, text: str) -> Path:
     return path
 
 
-OPTIONAL = "behaviour_cloning: {}\ncurriculum: {}\ncritic: {}\nsettings: {}"
-
-
-def test_no_default_changes_unnoticed(tmp_path: Path) -> None:
-    """Settings that somebody wrote down would mean another training. Optional sections are in, too."""
-    config = read_config(written(tmp_path, OPTIONAL))
-    assert config.to_yaml() == Path(__file__).with_name("defaults.yaml").read_text()
-
-
 def test_the_general_recipe_has_settings_instead_of_one_cluster(tmp_path: Path) -> None:
     config = read_config("general")
     assert config.settings is not None

@@ -24,13 +24,6 @@ def test_one_load_or_several(load: str, loads: tuple[float, ...]) -> None:
     assert config.jobs.loads(config.grid.build()) == loads
 
 
-def test_no_default_changes_unnoticed(tmp_path: Path) -> None:
-    """Settings that somebody wrote down would mean another training. The optional section is in, too."""
-    path = tmp_path / "mine.yaml"
-    path.write_text("behaviour_cloning: {}")
-    assert read(path).to_yaml() == Path(__file__).with_name("defaults.yaml").read_text()
-
-
 @pytest.mark.parametrize("recipe", RECIPES.names())
 def test_recipes_are_complete_settings(recipe: str, tmp_path: Path) -> None:
     """Their jobs fit their grid, their network its picture; written and read they are the same."""
