@@ -3,6 +3,7 @@ from .cluster.cluster import Cluster
 from .cluster.config import DECIMA_SIM, PAPER, SPARK, TRACE, ClusterConfig, ExecutorClass, Semantics
 from .cluster.env import ClusterEnv
 from .cluster.episode import make_cluster, run_episode
+from .cluster.faults import NO_FAULTS, Faults, Outcome
 from .cluster.observation import Decision, Observation, PerJob
 from .cluster.record import EpisodeRecord
 from .cluster.reference import ReferenceCluster
@@ -11,6 +12,7 @@ from .grid import Grid, GridConfig, GridEnv, GridRecord
 
 __all__ = [
     "DECIMA_SIM",
+    "NO_FAULTS",
     "PAPER",
     "SPARK",
     "TRACE",
@@ -22,11 +24,13 @@ __all__ = [
     "Decision",
     "EpisodeRecord",
     "ExecutorClass",
+    "Faults",
     "Grid",
     "GridConfig",
     "GridEnv",
     "GridRecord",
     "Observation",
+    "Outcome",
     "PerJob",
     "ReferenceCluster",
     "SchedulingError",

@@ -51,6 +51,7 @@ class RandomStream(IntEnum):
     DEMANDS = 5
     MODEL_ERRORS = 6
     ESTIMATES = 7
+    FAULTS = 8
 
 
 def random_stream(seed: int, purpose: RandomStream, *path: int) -> np.random.Generator:

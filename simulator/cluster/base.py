@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 __all__ = ["BaseCluster", "SchedulingError"]
 
 
+#: Losses of executors, per executor, after which the live jobs are given up if none has ended.
+MOST_LOSSES = 1000
+
+
 class SchedulingError(DecimaError, RuntimeError):
     """A decision that the cluster cannot carry out. The message is one line."""
 
@@ -62,6 +66,7 @@ class BaseCluster(ABC):
         self._classes = np.array(
             [(kind.count, 0, kind.cpu, kind.memory) for kind in config.executor_classes], dtype=CLASS
         )
+        self._num_losses = 0  # of executors, since a job arrived or ended
 
     @property
     def done(self) -> bool:
@@ -208,6 +213,42 @@ class BaseCluster(ABC):
         self._last_call &= target is None
         self._num_decisions += 1
         return self._commit(target, count)
+
+    def _change_executors(self, executor_classes: list[int], change: int) -> None:
+        """Executors of these classes are lost (``change`` -1) or join (1)."""
+        self._classes = self._classes.copy()
+        np.add.at(self._classes["executors"], executor_classes, change)
+        self._num_losses += len(executor_classes) * (change < 0)
+
+    def _check_losses(self) -> None:
+        """Give up if executors are lost so often that the live jobs never end.
+
+        Raises:
+            SchedulingError: they are.
+        """
+        if self._num_losses > MOST_LOSSES * self.config.num_executors and len(self._look().jobs):
+            self._done = True
+            raise SchedulingError(
+                f"{self._first_job()} cannot complete: executors were lost {self._num_losses:,} times since a job"
+                " arrived or ended"
+            )
+
+    def _stands_still(self) -> SchedulingError:
+        """Return the error that nothing will happen any more although jobs live; the episode is over."""
+        self._done = True
+        lost = self.config.num_executors - int(self._classes["executors"].sum())
+        if not lost:
+            return SchedulingError(
+                "all executors are idle and nothing is pending, but"
+                f" {len(self._look().jobs)} jobs are not complete"
+            )
+        return SchedulingError(
+            f"{self._first_job()} cannot complete: {lost} executors are lost, and the others are idle"
+        )
+
+    def _first_job(self) -> str:
+        job = int(self._look().job_id[0])
+        return f"job {job} ({self.sequence.profiles[job].name})"
 
     @abstractmethod
     def _look(self) -> Observation:

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Literal
 
+from simulator.cluster.faults import NO_FAULTS, Faults
 from simulator.cluster.knowledge import EXACT, Knowledge
 from simulator.errors import ConfigError
 from workloads.errors import check_all, check_instance, check_number, check_one_of, check_whole
@@ -124,6 +125,7 @@ class ClusterConfig:
         reward_scale_ms: rewards are divided by this, ms.
         engine: ``compiled``, or ``simpy``: the reference in plain Python, with the same result.
         knowledge: how far estimates that schedulers see are from the truth.
+        faults: what goes wrong; nothing by default.
 
     Raises:
         ConfigError: a setting out of range.
@@ -139,6 +141,7 @@ class ClusterConfig:
     reward_scale_ms: float = 100_000.0
     engine: Literal["compiled", "simpy"] = "compiled"
     knowledge: Knowledge = EXACT
+    faults: Faults = NO_FAULTS
 
     def __post_init__(self) -> None:
         classes = check_all(self.executor_classes, ExecutorClass, "executor_classes", ConfigError)
@@ -161,6 +164,11 @@ class ClusterConfig:
             raise ConfigError(f"reward_scale_ms must be positive and finite, got {self.reward_scale_ms}")
         check_one_of(self.reward, ("jct", "makespan"), "reward", ConfigError)
         check_one_of(self.engine, ("compiled", "simpy"), "engine", ConfigError)
+        check_instance(self.faults, Faults, "faults", ConfigError)
+        if (most := max((number for _, number in self.faults.capacity), default=0)) > self.num_executors:
+            raise ConfigError(
+                f"a capacity of {most} executors is more than the cluster's {self.num_executors}"
+            )
 
     def __repr__(self) -> str:
         """Tells what differs from the defaults."""

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 import pandas as pd
@@ -23,6 +24,8 @@ from workloads.job import JobProfile
 
 __all__ = ["EpisodeRecord"]
 
+_Number = TypeVar("_Number", bound=np.generic)
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class EpisodeRecord:
@@ -31,14 +34,17 @@ class EpisodeRecord:
     Tasks are numbered job by job, stage by stage, in the order in which a stage hands them out. Jobs that did
     not complete are NaN wherever their end is spoken of; means and percentiles are over the completed jobs.
 
+    The arrays ``task_*`` have a row per run. The first ``num_tasks`` rows are the last run of each task; the runs that
+    were lost follow, in order of their end. Without faults ``num_runs`` is ``num_tasks``.
+
     Attributes:
         config: the cluster.
         sequence: the jobs.
-        task_start_ms: float64 [num_tasks], ms; NaN where a task never started.
-        task_finish_ms: float64 [num_tasks], ms; NaN where a task never started.
-        task_executor: int32 [num_tasks]; -1 where a task never started.
-        task_wave: int8 [num_tasks], a ``workloads.Wave``; -1 where a task never started.
-        task_parallelism: int32 [num_tasks], executors attached to the job when the task started.
+        task_start_ms: float64 [num_runs], ms; NaN where a task never started.
+        task_finish_ms: float64 [num_runs], ms; NaN where a task never started.
+        task_executor: int32 [num_runs]; -1 where a task never started.
+        task_wave: int8 [num_runs], a ``workloads.Wave``; -1 where a task never started.
+        task_parallelism: int32 [num_runs], executors attached to the job when the task started.
         completion_ms: float64 [num_jobs], ms; NaN for a job that did not complete.
         move_executor: int32 [num_moves]; moves in order of departure.
         move_job: int64 [num_moves], the job moved to.
@@ -46,6 +52,13 @@ class EpisodeRecord:
         end_ms: the clock when the episode ended, ms.
         num_decisions: decisions that the scheduler was asked for.
         num_guarded: of these, decisions of a learned policy that its guard changed.
+        lost_task: int64 [num_runs - num_tasks], the task of each run that was lost.
+        lost_outcome: int8 [num_runs - num_tasks], how it ended: an ``Outcome``.
+        failed_job: int64 [num_failed], jobs that failed.
+        failed_ms: float64 [num_failed], when, ms.
+        change_executor: int32 [num_changes], executors that were lost or joined, in order of time.
+        change_ms: float64 [num_changes], when, ms.
+        change_joins: bool [num_changes], whether the executor joined.
     """
 
     config: ClusterConfig
@@ -62,6 +75,13 @@ class EpisodeRecord:
     end_ms: float
     num_decisions: int
     num_guarded: int = 0
+    lost_task: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    lost_outcome: NDArray[np.int8] = field(default_factory=lambda: np.zeros(0, dtype=np.int8))
+    failed_job: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    failed_ms: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    change_executor: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, dtype=np.int32))
+    change_ms: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    change_joins: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
 
     def __repr__(self) -> str:
         jobs = f"{self._completed_jct_ms.size:,} of {count_text(len(self.sequence), 'job')} complete"
@@ -77,13 +97,19 @@ class EpisodeRecord:
 
     @cached_property
     def task_job(self) -> NDArray[np.int64]:
-        """The job of each task, int64 [num_tasks]."""
-        return np.repeat(self._stage_job, self._stage_size)
+        """The job of each run, int64 [num_runs]."""
+        return self._of_runs(np.repeat(self._stage_job, self._stage_size))
 
     @cached_property
     def task_stage(self) -> NDArray[np.int64]:
-        """The stage of each task, numbered inside its job, int64 [num_tasks]."""
-        return np.repeat(_count_within(self._stage_job), self._stage_size)
+        """The stage of each run, numbered inside its job, int64 [num_runs]."""
+        return self._of_runs(np.repeat(_count_within(self._stage_job), self._stage_size))
+
+    @cached_property
+    def task_outcome(self) -> NDArray[np.int8]:
+        """How each run ended, an ``Outcome``, int8 [num_runs]; finished for one that has not ended or not started."""
+        num_tasks = self.task_start_ms.size - self.lost_task.size
+        return np.concatenate([np.zeros(num_tasks, dtype=np.int8), self.lost_outcome])
 
     @cached_property
     def executor_class(self) -> NDArray[np.int64]:
@@ -93,8 +119,16 @@ class EpisodeRecord:
 
     @cached_property
     def move_arrive_ms(self) -> NDArray[np.float64]:
-        """When each move ends, float64 [num_moves], ms; the episode may end before."""
-        return self.move_depart_ms + self.config.moving_delay_ms
+        """When each move ends or its executor is lost, float64 [num_moves], ms; the episode may end before."""
+        arrive_ms = self.move_depart_ms + self.config.moving_delay_ms
+        for executor in np.unique(self.change_executor):
+            lost_ms = np.append(
+                self.change_ms[(self.change_executor == executor) & ~self.change_joins], np.inf
+            )
+            mine = self.move_executor == executor
+            next_ms = lost_ms[np.searchsorted(lost_ms, self.move_depart_ms[mine], "right")]
+            arrive_ms[mine] = np.minimum(arrive_ms[mine], next_ms)
+        return arrive_ms
 
     # ---- per job ---------------------------------------------------------------------------------------
 
@@ -168,8 +202,15 @@ class EpisodeRecord:
     @property
     def utilisation(self) -> float:
         """Busy executor time over (executors x observed time), 0 to 1; moving and waiting are not busy."""
-        capacity = self.config.num_executors * self.observed_ms
+        capacity = self.capacity_ms
         return float(self.busy_ms.sum() / capacity) if capacity else float("nan")
+
+    @property
+    def capacity_ms(self) -> float:
+        """Time of executors in the cluster, summed over the observed time, ms."""
+        begin_ms, observed_ms = float(self.sequence.arrival_ms[0]), self.observed_ms
+        left_ms = observed_ms - np.clip(self.change_ms - begin_ms, 0, observed_ms)
+        return self.config.num_executors * observed_ms + float(np.where(self.change_joins, 1, -1) @ left_ms)
 
     def busy_until(self, time_ms: float) -> float:
         """Executor time spent on tasks from the episode's start to some moment, ms."""
@@ -201,17 +242,19 @@ class EpisodeRecord:
     # ---- tables ----------------------------------------------------------------------------------------
 
     def tasks(self) -> pd.DataFrame:
-        """One row per task, in task order.
+        """One row per run of a task, in the order of the attributes: the last run of each task, then lost runs.
 
         Columns: ``job``, ``stage`` (inside the job), ``task`` (inside the stage), ``executor``, ``wave``,
         ``parallelism``, ``start_ms``, ``finish_ms``; as in the attributes for tasks that never started. With several
-        classes of executors also ``executor_class``, -1 for such tasks.
+        classes of executors also ``executor_class``, -1 for such tasks. With faults also ``outcome``, an ``Outcome``.
         """
         table = pd.DataFrame(
             {
                 "job": self.task_job,
                 "stage": self.task_stage,
-                "task": _count_within(np.repeat(np.arange(self._stage_size.size), self._stage_size)),
+                "task": self._of_runs(
+                    _count_within(np.repeat(np.arange(self._stage_size.size), self._stage_size))
+                ),
                 "executor": self.task_executor,
                 "wave": self.task_wave,
                 "parallelism": self.task_parallelism,
@@ -222,6 +265,8 @@ class EpisodeRecord:
         if len(self.config.executor_classes) > 1:
             kind = np.where(self.task_executor < 0, -1, self.executor_class[self.task_executor])
             table.insert(4, "executor_class", kind)
+        if self.config.faults.active:
+            table["outcome"] = self.task_outcome
         return table
 
     def jobs(self) -> pd.DataFrame:
@@ -332,7 +377,11 @@ class EpisodeRecord:
         stages = [stage for profile in self.sequence.profiles for stage in profile.stages]
         size = np.array([getattr(kind, name) for kind in classes], dtype=np.float64)[self.executor_class]
         demand = np.array([getattr(stage, name) for stage in stages], dtype=np.float64)
-        return size, np.repeat(demand, self._stage_size)
+        return size, self._of_runs(np.repeat(demand, self._stage_size))
+
+    def _of_runs(self, value: NDArray[_Number]) -> NDArray[_Number]:
+        """From a number of each task to that of each run."""
+        return np.concatenate([value, value[self.lost_task]]) if self.lost_task.size else value
 
     @cached_property
     def _stage_size(self) -> NDArray[np.int64]:

@@ -5,22 +5,21 @@ from __future__ import annotations
 import numpy as np
 
 from simulator.cluster.engine import executors, posterior, rows, tasks
-from simulator.cluster.engine.state import NOISE, TASK, view
-from simulator.cluster.observation import JOB, STAGE
+from simulator.cluster.engine.attempts import fails
+from simulator.cluster.engine.state import FINISHED, view
 from simulator.compiled import compiled, inner
 
 __all__ = [
     "IDLE",
     "add_job",
     "commit",
-    "copy_without_log",
     "end_job",
     "end_moves",
     "fill_common_pools",
+    "is_wanted",
     "learn",
     "next_free_executors",
     "observe",
-    "redraw_running",
     "run_tasks",
     "stay",
     "take_departures",
@@ -28,8 +27,6 @@ __all__ = [
 ]
 
 IDLE = executors.IDLE
-
-JOB_BYTES, STAGE_BYTES, NOISE_BYTES, TASK_BYTES = (row.itemsize for row in (JOB, STAGE, NOISE, TASK))
 
 # What `run_tasks` says about the executor that ran dry, as bits.
 NEEDS_DECISION = 1
@@ -42,6 +39,10 @@ DEPARTED = 8
 """Executors have left, perhaps earlier ones; their arrivals must be scheduled."""
 QUIET = 16
 """No task is running any more."""
+FAILED = 32
+"""Its task failed, about which nothing has been done yet."""
+JOB_FAILED = 64
+"""Its task failed, and with it its job."""
 
 
 @compiled
@@ -96,9 +97,13 @@ def _run_tasks(state, limit_ms, limit_order):
         if now > limit_ms or (now == limit_ms and first.order > limit_order):
             break
         stage = state.executors[executor].stage
+        if cluster.has_faults:
+            if fails(state, executor):
+                return now, FAILED, executor, stage, 0
+            state.tasks[state.executors[executor].task].next = FINISHED
         state.stages[stage].finished += 1
         state.stages[stage].finished_ms += now - state.executors[executor].start
-        if state.stages[stage].started < state.stages[stage].num_tasks and cluster.offer_after_tasks == 0:
+        if goes_on(state, state.stages[stage]):
             tasks.next_task(state, stage, now)
             continue
         staff = tasks.staff_of(state, stage, state.executors[executor].kind)
@@ -114,6 +119,16 @@ def _run_tasks(state, limit_ms, limit_order):
         elif cluster.num_running == 0:
             return now, QUIET, -1, -1, 0
     return departed_ms, DEPARTED if cluster.num_departures > 0 else 0, -1, -1, 0
+
+
+@inner
+def goes_on(state, stage):
+    """Return whether an executor that is done with a task of a stage (record) takes the next one."""
+    return (
+        stage.started < stage.num_tasks
+        and state.cluster[0].offer_after_tasks == 0
+        and stage.incomplete_parents == 0
+    )
 
 
 @inner
@@ -245,43 +260,6 @@ def _settle(state, source, job, pool, decisions):
 
 
 @compiled
-def copy_without_log(memory, copy):
-    """Fill ``copy``, of the size of the first array of ``memory``, without the tables that would take longest.
-
-    Their parts that nothing reads stay undefined: rows of observations and noise of jobs that are not live, for which
-    noise is drawn when they arrive, and the log but for running tasks.
-    """
-    state, records, copy = view(memory), memory[0].view(np.int64), copy.view(np.int64)
-    cluster, end, num_classes = state.cluster[0], state.cluster[0].end, state.cluster[0].num_classes
-    _copy(records, copy, 0, end[17])
-    for kind in range(num_classes):
-        _copy(records, copy, end[17] + kind * len(state.jobs) * JOB_BYTES, cluster.num_live * JOB_BYTES)
-        first = end[18] + kind * len(state.stages) * STAGE_BYTES
-        _copy(records, copy, first, cluster.num_rows * STAGE_BYTES)
-    for place in range(cluster.num_live):
-        job = state.jobs[state.live[place]]
-        last = state.stages[job.end_stage - 1]
-        first_task, end_task = state.stages[job.first_stage].first_task, last.first_task + last.num_tasks
-        _copy(records, copy, end[19] + first_task * NOISE_BYTES, (end_task - first_task) * NOISE_BYTES)
-    for place in range(cluster.num_running):
-        task = state.executors[state.heap[place].executor].task
-        _copy(records, copy, end[20] + task * TASK_BYTES, TASK_BYTES)
-
-
-@inner
-def _copy(source, target, first, size):
-    """Copy bytes; all rows are made of words of eight."""
-    for place in range(first // 8, (first + size) // 8):
-        target[place] = source[place]
-
-
-@compiled
-def redraw_running(memory, now):
-    """Draw anew when running tasks finish, with the noise that is there; the clock shows ``now``, ms."""
-    tasks.redraw_running(view(memory), now)
-
-
-@compiled
 def take_departures(memory):
     """Executors that left since the last call, in order.
 
@@ -303,12 +281,13 @@ def take_departures(memory):
 
 
 @compiled
-def end_moves(memory, moved, now):
-    """Executors (int64) come to the end of their moves."""
+def end_moves(memory, moved, order, now):
+    """Executors (int64) come to the end of moves of this insertion number, unless they were lost on the way."""
     state = view(memory)
     state.cluster[0].departure_order = -1
     for executor in moved:
-        executors.arrive(state, executor, now)
+        if state.executors[executor].target >= 0 and state.executors[executor].arrival == order:
+            executors.arrive(state, executor, now)
 
 
 @compiled
@@ -350,6 +329,13 @@ def _members(state, number):
         members[place] = executor
         executor = state.executors[executor].next
     return members
+
+
+@compiled
+def is_wanted(memory):
+    """Return whether some executor in a pool could be used; no round is open."""
+    state = view(memory)
+    return executors.find_wanted(state, np.empty(state.cluster[0].num_classes, dtype=np.bool_))
 
 
 @compiled
@@ -428,7 +414,10 @@ def learn(memory, now):
     for number in range(state.cluster[0].num_changed):
         job = state.jobs[state.changed[number]]
         for stage in range(job.first_stage, job.end_stage):
-            if estimates[stage].finished != state.stages[stage].finished:
+            if (
+                estimates[stage].finished != state.stages[stage].finished
+                or estimates[stage].finished_ms != state.stages[stage].finished_ms
+            ):
                 estimates[stage].finished = state.stages[stage].finished
                 estimates[stage].finished_ms = state.stages[stage].finished_ms
                 beliefs[state.changed[number]].is_old = 1

@@ -24,6 +24,7 @@ __all__ = [
     "arrive",
     "carry_out_next",
     "commit",
+    "detach",
     "drop",
     "end_job",
     "enter_pool",
@@ -32,6 +33,7 @@ __all__ = [
     "has_ended",
     "is_committed",
     "is_free",
+    "leave_pool",
     "pool_of",
     "source_of",
     "wait",
@@ -80,7 +82,8 @@ def enter_pool(state, executor, pool):
 
 
 @inner
-def _leave_pool(state, executor):
+def leave_pool(state, executor):
+    """Leave the pool, if the executor is in any."""
     members = state.executors
     leaving = members[executor]
     if leaving.pool < 0:
@@ -101,7 +104,7 @@ def _leave_pool(state, executor):
 
 
 @inner
-def _detach(state, executor):
+def detach(state, executor):
     """Leave stage and job; the JVM is gone."""
     leave_stage(state, executor)
     state.executors[executor].warm_stage = -1
@@ -155,7 +158,7 @@ def wait(state, executor):
 @inner
 def go_to_common_pool(state, executor):
     """Leave the job and wait for another."""
-    _detach(state, executor)
+    detach(state, executor)
     enter_pool(state, executor, pool_of(state, -1, state.executors[executor].kind))
 
 
@@ -165,11 +168,12 @@ def go_to_common_pool(state, executor):
 @inner
 def _leave_for(state, executor, target, now):
     """Begin a move. Executors that leave in a row share an arrival; simultaneous events keep their order."""
-    _detach(state, executor)
+    detach(state, executor)
     state.executors[executor].target = target
     cluster = state.cluster[0]
     if cluster.departure_order < 0:
         cluster.departure_order = next_order(state)
+    state.executors[executor].arrival = cluster.departure_order
     departure = state.departures[cluster.num_departures]
     departure.executor = executor
     departure.order = cluster.departure_order
@@ -287,7 +291,7 @@ def carry_out_next(state, source, executor, now):
     commitment.count -= 1
     if commitment.count == 0:
         drop(state, source)
-    _leave_pool(state, executor)
+    leave_pool(state, executor)
     job = state.executors[executor].job
     if target == IDLE:
         if job >= 0 and _could_use(state, job, state.executors[executor].kind):
@@ -331,10 +335,10 @@ def has_ended(state, job):
 def end_job(state, job, last_executor):
     """A job is complete: its executors are free. ``last_executor`` just finished its last task."""
     if state.executors[last_executor].stage >= 0 and state.executors[last_executor].job == job:
-        _detach(state, last_executor)
+        detach(state, last_executor)
     for kind in range(state.cluster[0].num_classes):
         pool = pool_of(state, job, kind)
         while state.pools[pool].first >= 0:
             executor = state.pools[pool].first
-            _leave_pool(state, executor)
+            leave_pool(state, executor)
             go_to_common_pool(state, executor)

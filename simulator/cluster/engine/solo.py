@@ -7,6 +7,7 @@ It is simulated by compiled code that runs a whole episode of one job, without S
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import cache
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
@@ -28,6 +29,7 @@ from simulator.cluster.engine.commands import (
     next_free_executors,
 )
 from simulator.cluster.engine.state import allocate, view
+from simulator.cluster.faults import NO_FAULTS
 from simulator.compiled import compiled
 from workloads.arrivals import JobSequence
 from workloads.job import JobProfile
@@ -128,7 +130,7 @@ class _Runs:
 
     def __init__(self, profile: JobProfile, config: ClusterConfig) -> None:
         self._offers_idle = config.semantics.offer_idle_executors
-        self._memory = allocate(config, JobSequence((profile,), np.zeros(1)))
+        self._memory = allocate(replace(config, faults=NO_FAULTS), JobSequence((profile,), np.zeros(1)))
         self._noise = cache(lambda seed: task_noise(seed, 0, profile.num_tasks))
         self._times: dict[int, list[float]] = {}
 

@@ -49,12 +49,18 @@ CLUSTER = _record(
     ("departure_order", _INT),  # insertion number of the arrival that executors leaving now share
     ("free_commitment", _INT),  # first unused place in the commitments
     ("num_classes", _INT),
-    ("end", _INT, (22,)),  # where the tables end in `Memory`, bytes
+    ("num_lost", _INT),  # runs of tasks in `lost` that Python has not taken yet
+    ("end", _INT, (23,)),  # where the tables end in `Memory`, bytes
     ("nearest_level", _INT),  # switches of `Semantics`
     ("waiting_keeps_jvm", _INT),
     ("release_misfits", _INT),
     ("ready_stages_only", _INT),
     ("offer_after_tasks", _INT),
+    ("has_faults", _INT),  # 1 if an end of a task may be special
+    ("lost_output", _INT),
+    ("task_failures", _FLOAT),
+    ("straggler_share", _FLOAT),
+    ("straggler_factor", _FLOAT),
     ("warmup_ms", _FLOAT),
     ("moving_ms", _FLOAT),
 )
@@ -74,6 +80,7 @@ EXECUTOR = _record(
     ("stage", _INT),  # the stage it is on: running a task, or just done with one and not placed yet
     ("warm_stage", _INT),  # the last stage, as far as it warms the next task; -1 for a cold JVM
     ("target", _INT),  # the stage it moves to
+    ("arrival", _INT),  # insertion number of the end of its last move
     ("task", _INT),  # the task that it started last
     ("start", _FLOAT),  # when that started, ms; -1 if it is done
     ("pool", _INT),  # the pool it waits in
@@ -113,6 +120,7 @@ JOB = _record(
     ("moved_on", _INT),  # 1 if `awaited` and `open` of its pools are not up to date
     ("first_stage", _INT),
     ("end_stage", _INT),
+    ("key", _INT),  # names what happens to its tasks, see `simulator.cluster.faults`
     ("arrival_ms", _FLOAT),
     ("completion_ms", _FLOAT),  # NaN until the job is complete
     ("first_work_ms", _FLOAT),  # as estimated when it arrived
@@ -121,7 +129,7 @@ JOB = _record(
 STAGE = _record(
     ("job", _INT),
     ("num_tasks", _INT),
-    ("started", _INT),  # tasks handed out so far
+    ("started", _INT),  # tasks handed out and not given back
     ("finished", _INT),
     ("running", _INT),  # executors on it
     ("claimed", _INT),  # executors committed to the stage or moving to it
@@ -130,6 +138,8 @@ STAGE = _record(
     ("incomplete_parents", _INT),  # parents that are not complete
     ("open_order", _INT),  # rank in which stages became ready (all parents complete)
     ("first_task", _INT),
+    ("returned", _INT),  # the task that was given back last, the first of a linked list
+    ("lost_outputs", _INT),  # finished tasks whose output is lost
     ("first_child", _INT),  # its children, ascending, in `children`
     ("end_child", _INT),
     ("first_level", _INT),  # in `levels`; jobs of one profile share them
@@ -170,17 +180,37 @@ NOISE = _record(
     ("duration", np.float32),  # chooses a duration of that level
 )
 
-#: The log of a task. Nothing that happens later depends on it, unless running tasks are drawn anew.
+#: A task and the log of its last run. Without faults nothing that happens later depends on it, unless running tasks are
+#: drawn anew.
 TASK = _record(
     ("start", _FLOAT),  # ms; NaN until it starts
     ("finish", _FLOAT),
     ("executor", np.int32),
     ("parallelism", np.int32),  # executors attached to the job when it started
-    ("wave", np.int32),
-    ("unused", np.int32),  # keeps records aligned
+    ("wave", np.int8),
+    ("failures", np.int8),  # runs that failed
+    ("attempt", np.int16),  # runs that were lost, for whatever reason
+    (
+        "next",
+        np.int32,
+    ),  # the next in the list of those given back; or, where outputs can be lost, one of the below
 )
 
-_NOT_STARTED = np.array((np.nan, np.nan, -1, 0, -1, 0), dtype=TASK)
+#: ``next`` of a task that has finished, and of one whose output is lost.
+FINISHED, OUTPUT_LOST = -2, -3
+
+_NOT_STARTED = np.array((np.nan, np.nan, -1, 0, -1, 0, 0, -1), dtype=TASK)
+
+#: The log of a run that was lost.
+LOST = _record(
+    ("task", _INT),
+    ("start", _FLOAT),  # ms
+    ("finish", _FLOAT),
+    ("executor", np.int32),
+    ("parallelism", np.int32),
+    ("wave", np.int32),
+    ("outcome", np.int32),  # an `Outcome`
+)
 
 
 class State(NamedTuple):
@@ -230,6 +260,8 @@ class State(NamedTuple):
     """``NOISE`` [tasks]"""
     tasks: NDArray[np.void]
     """``TASK`` [tasks]"""
+    lost: NDArray[np.void]
+    """``LOST`` [tasks + executors], nothing without faults; the first ``num_lost`` of them."""
     values: NDArray[np.float64]
     """Durations of the distinct profiles, ms."""
 
@@ -267,6 +299,7 @@ def state_of(memory: Memory) -> State:
         records[end[18] : end[19]].view(STAGE_ROW),
         records[end[19] : end[20]].view(NOISE),
         records[end[20] : end[21]].view(TASK),
+        records[end[21] : end[22]].view(LOST),
         values,
     )
 
@@ -294,7 +327,7 @@ def pack(profile: JobProfile) -> Packed:
     stages = np.zeros(profile.num_stages, dtype=STAGE)
     stages["num_tasks"] = [stage.num_tasks for stage in profile.stages]
     stages["open_parents"] = stages["incomplete_parents"] = [len(parents) for parents in profile.parents]
-    stages["open_order"] = -1
+    stages["open_order"] = stages["returned"] = -1
     stages["first_task"] = _starts(stages["num_tasks"])
     stages["first_child"] = _starts(num_children)
     stages["end_child"] = stages["first_child"] + num_children
@@ -350,6 +383,7 @@ def allocate(config: ClusterConfig, sequence: JobSequence, estimates: Sequence[E
             (STAGE_ROW, num_classes * num_stages.sum()),
             (NOISE, num_tasks.sum()),
             (TASK, num_tasks.sum()),
+            (LOST, num_tasks.sum() + num_executors if config.faults.active else 0),
         ),
         durations.values,
     )
@@ -363,6 +397,10 @@ def allocate(config: ClusterConfig, sequence: JobSequence, estimates: Sequence[E
     cluster["release_misfits"] = config.semantics.release_misfits
     cluster["ready_stages_only"] = config.semantics.ready_stages_only
     cluster["offer_after_tasks"] = config.semantics.offer_after_tasks
+    cluster["has_faults"] = config.faults.active
+    cluster["lost_output"] = config.faults.lost_output
+    cluster["task_failures"] = config.faults.task_failures
+    cluster["straggler_share"], cluster["straggler_factor"] = config.faults.stragglers
     cluster["warmup_ms"] = config.warmup_delay_ms
     cluster["moving_ms"] = config.moving_delay_ms
 

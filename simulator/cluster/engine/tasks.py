@@ -7,6 +7,7 @@ complete and not all tasks started.
 
 from __future__ import annotations
 
+from simulator.cluster.engine.attempts import delay_factor
 from simulator.cluster.engine.durations import draw_duration, draw_longer
 from simulator.compiled import inner
 from workloads.job import Wave
@@ -20,12 +21,14 @@ __all__ = [
     "is_schedulable",
     "leave_stage",
     "make_ready",
+    "make_unready",
     "next_of_job",
     "next_order",
     "next_task",
     "pop",
     "redraw_running",
     "refresh",
+    "remove",
     "staff_of",
     "start",
 ]
@@ -65,17 +68,28 @@ def adjust(state, stage_id, started, claimed):
 
 
 @inner
+def next_task_number(state, stage):
+    """Take the next task of a stage (record): the one that was given back last, or the first that never started."""
+    task = stage.returned
+    if task < 0:
+        return stage.first_task + stage.started
+    stage.returned = state.tasks[task].next
+    state.tasks[task].next = -1
+    return task
+
+
+@inner
 def _run(state, executor, stage_id, now):
     """Hand the stage's next task to an executor; returns when it will be finished, ms."""
     cluster, stage, runner = state.cluster[0], state.stages[stage_id], state.executors[executor]
-    runner.task = stage.first_task + stage.started
+    runner.task = next_task_number(state, stage)
     task, noise = state.tasks[runner.task], state.noise[runner.task]
     wave = _FRESH if runner.warm_stage < 0 else _REST if runner.warm_stage == stage_id else _FIRST
     task.parallelism = state.jobs[stage.job].attached
     task.executor = executor
     task.wave = wave
     task.start = now
-    task.finish = now + draw_duration(
+    task_ms = draw_duration(
         state.values,
         state.levels,
         stage.first_level,
@@ -87,6 +101,9 @@ def _run(state, executor, stage_id, now):
         cluster.nearest_level == 1,
         cluster.warmup_ms,
     )
+    if cluster.straggler_share > 0:
+        task_ms *= delay_factor(state, stage.job, runner.task)
+    task.finish = now + task_ms
     runner.warm_stage = stage_id
     runner.start = now
     return task.finish
@@ -107,6 +124,9 @@ def redraw_running(state, now):
             state.noise[number],
         )
         if finish > now:
+            factor = 1.0
+            if cluster.straggler_share > 0:
+                factor = delay_factor(state, stage.job, number)
             task_ms = draw_longer(
                 state.values,
                 state.levels,
@@ -119,10 +139,10 @@ def redraw_running(state, now):
                 cluster.nearest_level == 1,
                 cluster.warmup_ms,
                 task.start,
-                now,
+                task.start + (now - task.start) / factor if factor > 1 else now,
             )
-            if task_ms > 0:
-                task.finish = finish = task.start + task_ms
+            if task_ms > 0 and task.start + task_ms * factor > now:
+                task.finish = finish = task.start + task_ms * factor
         _push(state, finish, order, executor)
 
 
@@ -181,10 +201,19 @@ def complete_stage(state, stage):
     for edge in range(state.stages[stage].first_child, state.stages[stage].end_child):
         child = state.children[edge]
         state.stages[child].incomplete_parents -= 1
-        if state.stages[child].incomplete_parents == 0:
+        if state.stages[child].incomplete_parents == 0 and state.stages[child].open_order < 0:
             make_ready(state, child)
             opened = True
     return opened
+
+
+@inner
+def make_unready(state, stage):
+    """A parent of the stage (record) has tasks to run again, and so has the stage tasks to start."""
+    stage.open_order = -1
+    if state.cluster[0].ready_stages_only == 1:
+        stage.open_parents = 1
+    state.jobs[stage.job].moved_on = 1
 
 
 @inner
@@ -309,6 +338,19 @@ def pop(state):
     last = state.heap[state.cluster[0].num_running]
     if state.cluster[0].num_running > 0:
         _sift_down(state, last.time, last.order, last.executor)
+
+
+@inner
+def remove(state, executor):
+    """Take an executor's entry off the heap: the entries above it move down, which frees the first place."""
+    heap, place = state.heap, 0
+    while heap[place].executor != executor:
+        place += 1
+    while place > 0:
+        parent = heap[(place - 1) >> 1]
+        _put(heap[place], parent.time, parent.order, parent.executor)
+        place = (place - 1) >> 1
+    pop(state)
 
 
 @inner

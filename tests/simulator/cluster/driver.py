@@ -82,9 +82,10 @@ class Both(BaseCluster):
                 rewards.append(cluster.decide(None) if target is None else cluster.commit(*target, count))
             except SchedulingError as error:
                 errors.append(error)
-        self._compare()
         if errors:
             assert [str(error) for error in errors] == [str(errors[0])] * 2
+        self._compare()
+        if errors:
             raise errors[0]
         assert rewards[0] == rewards[1]
         return rewards[0]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import fields
+from dataclasses import fields, replace
 
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
 
-from simulator import DECIMA_SIM, PAPER, ClusterConfig, ExecutorClass, Semantics
+from simulator import DECIMA_SIM, PAPER, ClusterConfig, ExecutorClass, Faults, Semantics
 from simulator.cluster.knowledge import EXACT, Knowledge
 
 #: For random episodes.
@@ -60,3 +60,32 @@ def clusters(draw: st.DrawFn, max_time: bool = False, errors: bool = False) -> C
         reward_scale_ms=draw(st.sampled_from((1.0, 100_000.0))),
         knowledge=draw(knowledge) if errors else EXACT,
     )
+
+
+def faults(num_executors: int) -> st.SearchStrategy[Faults]:
+    """Any mixture of faults, most of them frequent; the capacity changes at the same time as other things happen."""
+    times = st.lists(st.sampled_from((0, 1, 2, 10, 50, 100, 1000, 3000, 20_000)), max_size=4, unique=True)
+    capacity = st.builds(
+        lambda times, numbers: tuple(
+            (float(time), max(number, int(time == 0)))
+            for time, number in zip(sorted(times), numbers, strict=False)
+        ),
+        times,
+        st.lists(st.integers(0, num_executors), min_size=4, max_size=4),
+    )
+    return st.builds(
+        Faults,
+        executor_lifetime_ms=st.sampled_from((math.inf, 100.0, 1000.0, 10_000.0)),
+        executor_return_ms=st.sampled_from((10.0, 1000.0, 5000.0, math.inf)),
+        task_failures=st.sampled_from((0.0, 0.0, 0.02, 0.2)),
+        stragglers=st.sampled_from(((0.0, 1.0), (0.2, 3.0))),
+        lost_output=st.booleans(),
+        capacity=st.one_of(st.just(()), capacity),
+    )
+
+
+@st.composite
+def faulty_clusters(draw: st.DrawFn, max_time: bool = False) -> ClusterConfig:
+    """Small clusters in which things go wrong."""
+    config = draw(clusters(max_time, errors=draw(st.booleans())))
+    return replace(config, faults=draw(faults(config.num_executors)))

@@ -1,0 +1,60 @@
+"""Random numbers of faults, from the sequence's seed.
+
+All schedulers meet the same faults (common random numbers). The outages of an executor depend on (seed, executor) only.
+Whether a run of a task fails or is slow, and the noise of its duration, depend on (seed, job, stage, task, attempt)
+only. Neither depends on when or where a scheduler starts a task.
+"""
+
+from __future__ import annotations
+
+import math
+from enum import IntEnum
+
+from simulator.cluster.faults import Faults
+from workloads.arrivals import RandomStream, random_stream
+
+__all__ = ["Purpose", "chance", "executor_keys", "job_key", "outage_ms"]
+
+_WORD = 0xFFFFFFFF
+
+
+class Purpose(IntEnum):
+    """What a random number of a run is for."""
+
+    FAILS = 0
+    STRAGGLES = 1
+    LEVEL = 2
+    DURATION = 3
+
+
+def chance(key: int, *path: int) -> float:
+    """Return a uniform random number on [0, 1), a multiple of 2^-24, that depends on key and path only."""
+    for number in path:
+        key = (key + (number + 1) * 0x9E3779B1) & _WORD
+        key = ((key >> 16) ^ key) * 0x45D9F3B & _WORD
+        key = ((key >> 16) ^ key) * 0x45D9F3B & _WORD
+        key = (key >> 16) ^ key
+    return (key >> 8) / 2**24
+
+
+def executor_keys(seed: int, num_executors: int) -> list[int]:
+    """Return the key of each executor's outages; it does not depend on the number of executors."""
+    keys: list[int] = random_stream(seed, RandomStream.FAULTS).integers(2**32, size=num_executors).tolist()
+    return keys
+
+
+def job_key(seed: int, job: int) -> int:
+    """Return the key of what happens to a job's tasks."""
+    return int(random_stream(seed, RandomStream.FAULTS, job).integers(2**32))
+
+
+def outage_ms(faults: Faults, key: int, number: int) -> float:
+    """Return the time from an executor's change ``number`` - 1 to its next change, ms; infinite for never.
+
+    Args:
+        faults: the mean times.
+        key: of the executor.
+        number: even for a loss, odd for a return.
+    """
+    mean_ms = faults.executor_return_ms if number % 2 else faults.executor_lifetime_ms
+    return -mean_ms * math.log(1 - chance(key, number)) if math.isfinite(mean_ms) else math.inf

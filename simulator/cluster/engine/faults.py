@@ -1,0 +1,242 @@
+"""Compiled: what Python calls when an executor is lost or joins, or when a run of a task fails."""
+
+from __future__ import annotations
+
+from simulator.cluster.engine import executors, tasks
+from simulator.cluster.engine.attempts import draw_noise
+from simulator.cluster.engine.commands import JOB_FAILED, _run_dry, goes_on
+from simulator.cluster.engine.state import FINISHED, OUTPUT_LOST, view
+from simulator.compiled import compiled, inner
+
+__all__ = ["fail_task", "join", "lose"]
+
+#: A job fails when one of its tasks has failed so many times.
+MOST_FAILURES = 4
+# How a run ended, see `simulator.cluster.faults.Outcome`.
+RUN_FAILED, RUN_EXECUTOR_LOST, RUN_OUTPUT_LOST, RUN_JOB_FAILED = 1, 2, 3, 4
+
+
+@compiled
+def join(memory, joining):
+    """Executors (int64) that were lost wait in the common pools."""
+    state = view(memory)
+    for executor in joining:
+        executors.go_to_common_pool(state, executor)
+
+
+@compiled
+def lose(memory, lost, now):
+    """Executors (int64) leave the cluster; their tasks, claims and commitments go back."""
+    state = view(memory)
+    for executor in lost:
+        _lose(state, executor, now)
+        if state.cluster[0].lost_output == 1:
+            for place in range(state.cluster[0].num_live):
+                _lose_outputs(state, state.live[place], executor)
+                _recover(state, state.live[place], now)
+
+
+@inner
+def _lose(state, executor, now):
+    runner = state.executors[executor]
+    if runner.target >= 0:  # it moves
+        _unclaim(state, -1, runner.target, 1)
+        runner.target = -1
+    elif runner.stage >= 0:
+        stage, source = runner.stage, executors.source_of(state, executor)
+        left = state.staff[tasks.staff_of(state, stage, runner.kind)].running - 1
+        job = runner.job
+        tasks.remove(state, executor)
+        executors.detach(state, executor)
+        _give_back(state, runner.task, stage, now, RUN_EXECUTOR_LOST)
+        if _num_committed(state, source) > left:
+            _drop_newest(state, source, job)
+    else:
+        executors.leave_pool(state, executor)
+        executors.detach(state, executor)
+
+
+@inner
+def _give_back(state, number, stage_id, now, outcome):
+    """A run of a task is lost: it is logged, and the task waits for another with new noise."""
+    cluster, task, stage = state.cluster[0], state.tasks[number], state.stages[stage_id]
+    lost = state.lost[cluster.num_lost]
+    cluster.num_lost += 1
+    lost.task, lost.start, lost.finish = number, task.start, min(task.finish, now)
+    lost.executor, lost.parallelism, lost.wave, lost.outcome = (
+        task.executor,
+        task.parallelism,
+        task.wave,
+        outcome,
+    )
+    task.start = task.finish = float("nan")
+    task.executor = task.wave = -1
+    task.parallelism = 0
+    task.attempt += 1
+    draw_noise(state, stage.job, number)
+    task.next = stage.returned
+    stage.returned = number
+    tasks.adjust(state, stage_id, -1, 0)
+    if stage.incomplete_parents > 0:
+        tasks.make_unready(state, stage)
+
+
+# Claims and commitments.
+
+
+@inner
+def _unclaim(state, job, target, count):
+    """Executors that ``job`` holds (-1 for none) are not committed or moving to a target any more."""
+    if _is_void(state, target) or target == executors.IDLE:
+        return
+    tasks.adjust(state, target, 0, -count)
+    if state.stages[target].job != job:
+        state.jobs[state.stages[target].job].executors -= count
+
+
+@inner
+def _is_void(state, target):
+    return target != executors.IDLE and executors.has_ended(state, state.stages[target].job)
+
+
+@inner
+def _num_committed(state, source):
+    """Count the executors of a source that are committed to jobs that live, or to idleness."""
+    total, number = 0, state.sources[source].first
+    while number >= 0:
+        if not _is_void(state, state.commitments[number].target):
+            total += state.commitments[number].count
+        number = state.commitments[number].next
+    return total
+
+
+@inner
+def _drop_newest(state, source, job):
+    """Drop the commitment of one executor, the newest of a source of ``job`` that is not void."""
+    commitments, origin = state.commitments, state.sources[source]
+    newest, before_newest, before, number = -1, -1, -1, origin.first
+    while number >= 0:
+        if not _is_void(state, commitments[number].target):
+            newest, before_newest = number, before
+        before, number = number, commitments[number].next
+    commitment = commitments[newest]
+    _unclaim(state, job, commitment.target, 1)
+    commitment.count -= 1
+    if commitment.count > 0:
+        return
+    if before_newest < 0:
+        executors.drop(state, source)
+        return
+    commitments[before_newest].next = commitment.next
+    if origin.last == newest:
+        origin.last = before_newest
+    commitment.next = state.cluster[0].free_commitment
+    state.cluster[0].free_commitment = newest
+
+
+# Failures.
+
+
+@compiled
+def fail_task(memory, now):
+    """The run that ends next fails: its task waits for another, or its job fails.
+
+    Returns:
+        (bits as those of ``run_tasks``, executors to be committed); no bits if it concerns no other executor.
+    """
+    state = view(memory)
+    executor = state.heap[0].executor
+    runner = state.executors[executor]
+    stage_id, number = runner.stage, runner.task
+    stage, task = state.stages[stage_id], state.tasks[number]
+    task.failures += 1
+    _give_back(state, number, stage_id, now, RUN_FAILED)
+    if task.failures == MOST_FAILURES:
+        tasks.pop(state)
+        executors.go_to_common_pool(state, executor)
+        _abort(state, stage.job, now)
+        return JOB_FAILED, 0
+    if state.cluster[0].lost_output == 1:
+        _recover(state, stage.job, now)
+    if goes_on(state, stage):
+        tasks.next_task(state, stage_id, now)
+        return 0, 0
+    running = state.staff[tasks.staff_of(state, stage_id, runner.kind)].running
+    if state.cluster[0].offer_after_tasks == 1:
+        running = 1
+    return _run_dry(state, executor, stage_id, now), running
+
+
+@inner
+def _abort(state, job, now):
+    """A job has failed: its executors stop, and what they are committed to is void."""
+    for executor in range(len(state.executors)):
+        runner = state.executors[executor]
+        if runner.job == job and runner.stage >= 0:
+            tasks.remove(state, executor)
+            _give_back(state, runner.task, runner.stage, now, RUN_JOB_FAILED)
+            executors.go_to_common_pool(state, executor)
+    first_source = executors.pool_of(state, -1, 0) + state.cluster[0].num_classes
+    for stage in range(state.jobs[job].first_stage, state.jobs[job].end_stage):
+        for kind in range(state.cluster[0].num_classes):
+            source = first_source + tasks.staff_of(state, stage, kind)
+            while state.sources[source].first >= 0:
+                commitment = state.commitments[state.sources[source].first]
+                _unclaim(state, job, commitment.target, commitment.count)
+                executors.drop(state, source)
+
+
+# Lost outputs.
+
+
+@inner
+def _lose_outputs(state, job, executor):
+    """Note which outputs of a job's finished tasks were on an executor that is lost."""
+    for stage_id in range(state.jobs[job].first_stage, state.jobs[job].end_stage):
+        stage = state.stages[stage_id]
+        if stage.first_child < stage.end_child:
+            for number in range(stage.first_task, stage.first_task + stage.num_tasks):
+                task = state.tasks[number]
+                if task.next == FINISHED and task.executor == executor:
+                    task.next = OUTPUT_LOST
+                    stage.lost_outputs += 1
+
+
+@inner
+def _recover(state, job, now):
+    """Let finished tasks of a job run again whose output is lost and needed by a child with tasks to start."""
+    again = True
+    while again:
+        again = False
+        for stage_id in range(state.jobs[job].end_stage - 1, state.jobs[job].first_stage - 1, -1):
+            if state.stages[stage_id].lost_outputs > 0 and _is_needed(state, stage_id):
+                _rerun(state, stage_id, now)
+                again = True
+
+
+@inner
+def _is_needed(state, stage_id):
+    for edge in range(state.stages[stage_id].first_child, state.stages[stage_id].end_child):
+        child = state.stages[state.children[edge]]
+        if child.started < child.num_tasks:
+            return True
+    return False
+
+
+@inner
+def _rerun(state, stage_id, now):
+    stage = state.stages[stage_id]
+    if stage.finished == stage.num_tasks:
+        state.jobs[stage.job].incomplete += 1
+        for edge in range(stage.first_child, stage.end_child):
+            child = state.stages[state.children[edge]]
+            child.incomplete_parents += 1
+            if child.started < child.num_tasks:
+                tasks.make_unready(state, child)
+    for number in range(stage.first_task, stage.first_task + stage.num_tasks):
+        task = state.tasks[number]
+        if task.next == OUTPUT_LOST:
+            stage.finished -= 1
+            stage.finished_ms -= task.finish - task.start
+            _give_back(state, number, stage_id, now, RUN_OUTPUT_LOST)
+    stage.lost_outputs = 0

@@ -1,0 +1,169 @@
+"""Faults of a cluster: lost executors, failing tasks, stragglers, and a capacity that changes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+from enum import IntEnum
+from itertools import pairwise
+from pathlib import Path
+
+from simulator.errors import ConfigError
+from workloads.errors import check_instance, check_number, check_path, check_whole
+from workloads.job import LONGEST_MS
+
+__all__ = [
+    "MOST_FAILURES",
+    "NO_FAULTS",
+    "Faults",
+    "Outcome",
+    "parse_stragglers",
+    "read_capacity",
+]
+
+#: A job fails when one of its tasks has failed so many times (Spark's ``spark.task.maxFailures``).
+MOST_FAILURES = 4
+
+
+class Outcome(IntEnum):
+    """How a run of a task ended."""
+
+    FINISHED = 0
+    FAILED = 1
+    EXECUTOR_LOST = 2
+    OUTPUT_LOST = 3
+    JOB_FAILED = 4
+
+
+def _probability(value: float, name: str) -> float:
+    value = check_number(value, name, ConfigError)
+    if not 0 <= value <= 1:
+        raise ConfigError(f"{name} must be between 0 and 1, got {value:g}")
+    return value
+
+
+def _capacity(given: object) -> tuple[tuple[float, int], ...]:
+    try:
+        pairs = [(time_ms, number) for time_ms, number in given]  # type: ignore[attr-defined]
+    except (TypeError, ValueError):
+        raise ConfigError(f"capacity must be pairs of a time and a number, got {given!r:.60}") from None
+    schedule = tuple(
+        (
+            check_number(time_ms, "a time of the capacity", ConfigError),
+            check_whole(number, "a number of executors", ConfigError, 0),
+        )
+        for time_ms, number in pairs
+    )
+    for time_ms, _ in schedule:
+        if not 0 <= time_ms <= LONGEST_MS:
+            raise ConfigError(f"times of the capacity must be from 0 to {LONGEST_MS:g} ms, got {time_ms:g}")
+    for (one_ms, _), (other_ms, _) in pairwise(schedule):
+        if one_ms >= other_ms:
+            raise ConfigError(
+                f"times of the capacity must be ascending, got {other_ms:g} ms after {one_ms:g} ms"
+            )
+    return schedule
+
+
+@dataclass(frozen=True)
+class Faults:
+    """What goes wrong in a cluster. By default nothing does.
+
+    Args:
+        executor_lifetime_ms: mean time until an executor is lost (exponential), ms. It loses its running task, which
+            is queued again, and its JVM.
+        executor_return_ms: mean time until a lost executor is replaced (exponential), ms; infinite for never.
+        task_failures: probability that a run of a task fails at its end. The task runs again; at the fourth failure its
+            job fails.
+        stragglers: (probability that a run is slow, factor by which it takes longer).
+        lost_output: with an executor, the outputs of its finished tasks are lost; those of stages that have a child
+            with tasks to start run again, as in Spark without an external shuffle service.
+        capacity: (time in ms, number of executors), ascending in time: from then on only the first so many executors
+            are in the cluster.
+
+    Raises:
+        ConfigError: a setting out of range.
+    """
+
+    executor_lifetime_ms: float = math.inf
+    executor_return_ms: float = 60_000.0
+    task_failures: float = 0.0
+    stragglers: tuple[float, float] = (0.0, 1.0)
+    lost_output: bool = False
+    capacity: tuple[tuple[float, int], ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in ("executor_lifetime_ms", "executor_return_ms"):
+            mean_ms = check_number(getattr(self, name), name, ConfigError)
+            if not mean_ms > 0:
+                raise ConfigError(f"{name} must be positive, got {mean_ms:g}")
+            object.__setattr__(self, name, mean_ms)
+        try:
+            share, factor = self.stragglers
+        except (TypeError, ValueError):
+            raise ConfigError(
+                f"stragglers must be a probability and a factor, got {self.stragglers!r:.60}"
+            ) from None
+        factor = check_number(factor, "the factor of stragglers", ConfigError)
+        if not 1 <= factor <= 1000:
+            raise ConfigError(f"the factor of stragglers must be between 1 and 1000, got {factor:g}")
+        object.__setattr__(self, "stragglers", (_probability(share, "the share of stragglers"), factor))
+        object.__setattr__(self, "task_failures", _probability(self.task_failures, "task_failures"))
+        check_instance(self.lost_output, bool, "lost_output", ConfigError)
+        object.__setattr__(self, "capacity", _capacity(self.capacity))
+
+    @property
+    def active(self) -> bool:
+        """Whether anything can go wrong."""
+        return any(getattr(self, each.name) != each.default for each in fields(self) if each.name in _CAUSES)
+
+
+_CAUSES = ("executor_lifetime_ms", "task_failures", "stragglers", "capacity")
+#: A cluster in which nothing goes wrong.
+NO_FAULTS = Faults()
+
+
+def parse_stragglers(text: str) -> tuple[float, float]:
+    """Read a probability and a factor from ``P:FACTOR``.
+
+    Raises:
+        ConfigError: it is not of this form, or out of range.
+    """
+    try:
+        share, factor = (float(part) for part in text.split(":"))
+    except ValueError:
+        raise ConfigError(f"stragglers {text!r}: expected P:FACTOR, such as 0.05:4") from None
+    return Faults(stragglers=(share, factor)).stragglers
+
+
+def read_capacity(path: str | Path) -> tuple[tuple[float, int], ...]:
+    """Read a capacity schedule: lines of a time in seconds and a number of executors; a comma may stand between.
+
+    Lines that are empty or begin with ``#`` are skipped.
+
+    Raises:
+        ConfigError: the file cannot be read, or a line has another form or is out of order.
+    """
+    path = check_path(path, "capacity", ConfigError)
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "not a text file"
+        raise ConfigError(f"capacity schedule {path}: {reason}") from None
+    schedule: list[tuple[float, int]] = []
+    for number, line in enumerate(lines, 1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        try:
+            time_s, executors = line.replace(",", " ").split()
+            schedule.append((float(time_s) * 1000, int(executors)))
+            _capacity(schedule[-2:])
+        except ValueError as error:
+            reason = str(error) if isinstance(error, ConfigError) else f"got {line[:60]!r}"
+            raise ConfigError(
+                f"capacity schedule {path}, line {number}: expected a time in seconds and a number of executors,"
+                f" such as 3600,20: {reason}"
+            ) from None
+    if not schedule:
+        raise ConfigError(f"capacity schedule {path}: it has no line of a time and a number of executors")
+    return tuple(schedule)

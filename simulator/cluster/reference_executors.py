@@ -1,0 +1,326 @@
+"""The reference: where executors are, what they do, and how they are offered.
+
+Hardly anything is counted: it is looked up where executors are and who is committed.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from itertools import count
+from typing import Any
+
+import numpy as np
+import simpy
+from numpy.typing import NDArray
+from simpy.events import ProcessGenerator
+
+from simulator.cluster.base import BaseCluster
+from simulator.cluster.config import ClusterConfig, check_demands
+from simulator.cluster.durations import duration_ms
+from simulator.cluster.observation import JOB, STAGE, Observation
+from simulator.cluster.reference_state import (
+    Executor,
+    Job,
+    LostRun,
+    Source,
+    Stage,
+    delay_factor,
+    estimate,
+    jobs_of,
+)
+from simulator.cluster.reward import RewardMeter
+from workloads.arrivals import JobSequence
+from workloads.job import JobProfile, Wave
+
+__all__ = ["ReferenceExecutors"]
+
+
+class ReferenceExecutors(BaseCluster):
+    """The state of a cluster; a subclass lets time pass."""
+
+    def __init__(self, config: ClusterConfig, sequence: JobSequence):
+        super().__init__(config, sequence)
+        check_demands(config, sequence)
+        self.clock = simpy.Environment(initial_time=0.0)
+        self._jobs = jobs_of(self._known)
+        self._live: list[Job] = []
+        self._profiles: tuple[JobProfile, ...] = ()  # of the live jobs
+        self._num_arrived = 0
+        self._next_rank = count()
+        self._kinds = range(len(config.executor_classes))
+        kinds = [kind for kind in self._kinds for _ in range(config.executor_classes[kind].count)]
+        self._executors = [Executor(number, kind) for number, kind in enumerate(kinds)]
+        self._pools: defaultdict[Source, list[Executor]] = defaultdict(list)
+        self._moving: dict[Executor, Stage | None] = {}  # None: the job has ended meanwhile
+        # Of one executor each, the oldest first: whose turn it will be, and what for; no stage: to be idle.
+        self._commitments: list[tuple[Source, Stage | None]] = []
+        self._moves: list[tuple[int, int, float]] = []
+        self._arrivals = True
+        self._history: list[tuple[Any, ...]] = []  # methods called by decisions and forks, with arguments
+        self._given_ms: dict[tuple[int, int, int, int], float] = {}  # durations of tasks that were drawn anew
+        self._num_on_the_way = 0  # moves that have not ended, those of lost executors included
+        self._outages: set[Executor] = set()
+        self._outage_keys: list[int] = []
+        self._capacity, self._num_capacities = config.num_executors, len(config.faults.capacity)
+        self._lost_runs: list[LostRun] = []
+        self._failed: list[tuple[int, float]] = []
+        self._changes: list[tuple[int, float, bool]] = []
+        self._reward = RewardMeter(config)
+
+        # The open round, and the pools to be offered after it.
+        self._turn: list[Executor] = []
+        self._source_job: Job | None = None
+        self._chosen: set[Stage] = set()
+        self._offers: Iterator[Source] = iter(())
+
+    @abstractmethod
+    def _work(self, executor: Executor, stage: Stage, task_ms: float) -> ProcessGenerator:
+        """An executor runs a task of a stage, and then all further ones that it gets."""
+
+    @abstractmethod
+    def _move(self, executor: Executor) -> ProcessGenerator:
+        """An executor moves to another job, where a JVM starts."""
+
+    # What executors do.
+
+    def _carry_out_next(self, source: Source, executor: Executor) -> None:
+        """An executor carries out the oldest commitment of its source."""
+        oldest = next(place for place, each in enumerate(self._commitments) if each[0] == source)
+        _, target = self._commitments.pop(oldest)
+        job, pool = executor.job, self._pools[executor.job, executor.kind]
+        if executor in pool:
+            pool.remove(executor)
+        if target is None:
+            if job and self._could_use(job, executor.kind):
+                self._wait(executor)
+            else:
+                self._go_to_common_pool(executor)
+        elif target.job is job:
+            self._take_up(executor, target)
+        elif target.unstarted:
+            self._leave_for(executor, target)
+        else:
+            self._find_work(executor)
+
+    def _could_use(self, job: Job, kind: int) -> bool:
+        """Whether a job has tasks to start, now or later."""
+        release = self.config.semantics.release_misfits
+        return any(stage.unstarted and (not release or self._fits(stage, kind)) for stage in job.stages)
+
+    def _take_up(self, executor: Executor, stage: Stage) -> None:
+        """An executor is in the job of the stage that it was committed to."""
+        if not stage.unstarted:
+            self._find_work(executor)
+        elif stage.ready:
+            self._start(executor, stage)
+        else:
+            self._wait(executor)
+
+    def _find_work(self, executor: Executor) -> None:
+        """What an executor came for is done, or the job has ended: it helps itself."""
+        stages = executor.job.stages if executor.job else []
+        ready = [stage for stage in stages if stage.ready and self._fits(stage, executor.kind)]
+        ready = [stage for stage in ready if self._unclaimed(stage) > 0]
+        if ready:
+            self._start(executor, min(ready, key=lambda stage: stage.rank))
+        elif target := self._first_schedulable(executor.kind):
+            self._leave_for(executor, target)
+        elif executor.job:
+            self._wait(executor)
+        else:
+            self._go_to_common_pool(executor)
+
+    def _start(self, executor: Executor, stage: Stage) -> None:
+        executor.stage = stage
+        executor.occupation += 1
+        self.clock.process(self._work(executor, stage, self._next_task_ms(executor, stage)))
+
+    def _next_task_ms(self, executor: Executor, stage: Stage) -> float:
+        """Hand out the next task of a stage; returns how long it takes."""
+        wave = Wave.FRESH if executor.warm is None else Wave.REST if executor.warm is stage else Wave.FIRST
+        parallelism = sum(other.job is stage.job for other in self._executors)
+        executor.task = task = stage.next_task_number()
+        task_ms = self._given_ms.get((stage.job.number, stage.number, task, stage.attempts[task]))
+        if task_ms is None:
+            task_ms = duration_ms(self.config, stage.profile.durations, wave, parallelism, *stage.luck[task])
+            task_ms *= delay_factor(self.config, stage, task, stage.job.key)
+        stage.runs[task] = (self.clock.now, self.clock.now + task_ms, executor.number, wave, parallelism)
+        executor.warm, executor.start_ms = stage, self.clock.now
+        return task_ms
+
+    def _leave_for(self, executor: Executor, target: Stage) -> None:
+        executor.detach()
+        executor.occupation += 1
+        self._num_on_the_way += 1
+        self._moving[executor] = target
+        self._moves.append((executor.number, target.job.number, self.clock.now))
+        self.clock.process(self._move(executor))
+
+    def _wait(self, executor: Executor) -> None:
+        """Enter the pool of the executor's own job."""
+        executor.stage = None
+        if not self.config.semantics.waiting_keeps_jvm:
+            executor.warm = None
+        self._pools[executor.source].append(executor)
+
+    def _go_to_common_pool(self, executor: Executor) -> None:
+        executor.detach()
+        self._pools[executor.source].append(executor)
+
+    # Rounds.
+
+    @property
+    def turn(self) -> list[int]:
+        """The executors that act when the open round closes, in order."""
+        return [executor.number for executor in self._turn]
+
+    @property
+    def source(self) -> tuple[int | None, int | None]:
+        """(job, stage in that job) whose executors are offered; no stage for a pool, no job for the common pool."""
+        job, stage = self._source_job, self._turn[0].stage
+        return job.number if job else None, stage.number if stage else None
+
+    def _open_round(self, turn: list[Executor], offered: int, source_job: Job | None) -> None:
+        self._turn, self._offered, self._source_job = turn, offered, source_job
+
+    def _open_next_round(self) -> None:
+        """Offer all executors of the next pool, if there is one."""
+        for pool in self._offers:
+            if turn := list(self._pools[pool]):
+                self._open_round(turn, len(turn), turn[0].job)
+                return
+
+    def _offer(self, pools: Iterable[Source]) -> None:
+        """After the open round, offer the pools that an event concerns and, as the paper has it, all free executors."""
+        self._offers = self._with_free(list(pools))
+        if not self._offered:
+            self._open_next_round()
+
+    def _with_free(self, pools: list[Source]) -> Iterator[Source]:
+        """One pool after the other; whether its executors are free is asked when those before it are decided."""
+        yield from pools
+        if self.config.semantics.offer_idle_executors:
+            yield from self._free_places()
+
+    def _free_places(self) -> Iterator[Source]:
+        """Pools of executors that could be used now, one after the other."""
+        places = [(job, kind) for job in (None, *self._live) for kind in self._kinds]
+        yield from (place for place in places if self._is_free(*place))
+
+    def _offer_free(self) -> None:
+        """Offer all free executors that could be used; no round is open."""
+        self._offers = self._free_places()
+        self._open_next_round()
+
+    def _is_free(self, job: Job | None, kind: int) -> bool:
+        """Whether a pool has executors that could be used now.
+
+        Executors that wait for a stage of their own job, all of whose parents' tasks are running, are not free: they
+        will be offered when it opens. Only where they are more than its tasks, some must be.
+        """
+        awaited = [stage for stage in job.stages if not stage.ready] if job else []
+        tasks = sum(self._unclaimed(stage) for stage in awaited if self._is_schedulable(stage, kind))
+        return len(self._pools[job, kind]) > tasks and self._first_schedulable(kind) is not None
+
+    # What is looked up.
+
+    def _unclaimed(self, stage: Stage) -> int:
+        """Tasks that have not started and that no executor is committed or moving to; below 0: too many are."""
+        committed = sum(target is stage for _, target in self._commitments)
+        return stage.unstarted - committed - sum(target is stage for target in self._moving.values())
+
+    def _held(self, job: Job) -> int:
+        """Executors that a job holds: attached, moving to it, or committed to it from outside."""
+        inside = (job, *job.stages)
+        outside = [target for (place, _), target in self._commitments if place not in inside]
+        coming = sum(target in job.stages for target in (*outside, *self._moving.values()))
+        return coming + sum(executor.job is job for executor in self._executors)
+
+    def _is_schedulable(self, stage: Stage, kind: int) -> bool:
+        """Whether executors of a class may be committed to a stage of a live job."""
+        return (
+            stage not in self._chosen
+            and self._unclaimed(stage) > 0
+            and self._may_begin(stage)
+            and self._fits(stage, kind)
+        )
+
+    def _may_begin(self, stage: Stage) -> bool:
+        """Whether no parent has tasks to hand out, or, as a switch has it, all of them are complete."""
+        if self.config.semantics.ready_stages_only:
+            return stage.ready
+        return all(self._unclaimed(parent) <= 0 for parent in stage.parents)
+
+    def _first_schedulable(self, kind: int) -> Stage | None:
+        stages = (stage for job in self._live for stage in job.stages)
+        return next((stage for stage in stages if self._is_schedulable(stage, kind)), None)
+
+    def _fits(self, stage: Stage, kind: int) -> bool:
+        return self.config.executor_classes[kind].fits(stage.profile)
+
+    # What others are told.
+
+    def _look(self) -> Observation:
+        kind = self._turn[0].kind if self._turn else 0
+        jobs: list[tuple[float, ...]] = []
+        stages: list[tuple[float, ...]] = []
+        num_schedulable = 0
+        classes = self._classes.copy()
+        for pool, waiting in self._pools.items():
+            classes["free"][pool[1]] += len(waiting)
+        for place, job in enumerate(self._live):
+            first = len(stages)
+            schedulable = [stage for stage in job.stages if self._is_schedulable(stage, kind)]
+            following = min(schedulable, key=lambda stage: stage.rank, default=None)
+            unsaturated = sum(self._unclaimed(stage) > 0 for stage in job.stages)
+            incomplete = sum(not stage.complete for stage in job.stages)
+            next_stage = -1 if following is None else first + following.number
+            counts = (job.number, first, self._held(job), unsaturated, incomplete, next_stage)
+            jobs += [(*counts, job.arrival_ms, 0.0, job.profile.work_ms)]
+            for stage in job.stages:
+                unclaimed = max(self._unclaimed(stage), 0)
+                running = sum(executor.stage is stage for executor in self._executors)
+                rank = stage.rank if stage.ready and stage.unstarted else -1
+                progress = (stage.unstarted, unclaimed, running, stage.finished, rank, stage in schedulable)
+                profile = stage.profile
+                needs = (profile.durations.mean_ms, profile.cpu, profile.memory)
+                stages += [(place, profile.num_tasks, *progress, *needs, 0.0, stage.finished_ms)]
+            num_schedulable += len(schedulable)
+        job_rows, stage_rows = np.array(jobs, dtype=JOB), np.array(stages, dtype=STAGE)
+        if self._estimates:
+            self._show_estimates(job_rows, stage_rows)
+        return Observation(
+            self.config,
+            self.clock.now,
+            self._offered,
+            kind,
+            self._live.index(self._source_job) if self._source_job in self._live else -1,
+            num_schedulable,
+            job_rows,
+            stage_rows,
+            classes,
+            self._profiles,
+            self._last_call,
+            self._known.work_prior,
+        )
+
+    def _show_estimates(self, jobs: NDArray[np.void], stages: NDArray[np.void]) -> None:
+        """Put estimates in place of what schedulers do not know."""
+        profiles = []
+        for job, row in zip(self._live, jobs, strict=True):
+            told = self._estimates[job.number]
+            belief, estimates = estimate(job, told, self._executors, self.clock.now)
+            profiles.append(told.scaled(int(belief["scale"][0])))
+            row["log_sd"], row["first_work_ms"] = belief["log_sd"][0], told.first_work_ms
+            for stage, known in zip(job.stages, estimates, strict=True):
+                seen = stages[row["first_stage"] + stage.number]
+                seen["mean_task_ms"], seen["log_sd"] = known["mean_ms"], known["log_sd"]
+                if not stage.ready:
+                    seen["num_tasks"] = seen["remaining_tasks"] = known["num_tasks"]
+                    if seen["unclaimed_tasks"]:
+                        claimed = stage.unstarted - self._unclaimed(stage)
+                        seen["unclaimed_tasks"] = max(known["num_tasks"] - claimed, 1)
+        if any(new is not old for new, old in zip(profiles, self._profiles, strict=True)):
+            self._profiles = tuple(profiles)

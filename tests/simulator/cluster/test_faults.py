@@ -1,0 +1,254 @@
+"""Executors that are lost and return, tasks that fail, stragglers and lost outputs, in both engines."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from decima.schedulers import Fair
+from simulator import (
+    ClusterConfig,
+    EpisodeRecord,
+    Faults,
+    Observation,
+    Outcome,
+    ReferenceCluster,
+    SchedulingError,
+    make_cluster,
+    run_episode,
+)
+from simulator.cluster import base, faults
+from simulator.cluster.chance import chance, executor_keys, job_key
+from simulator.cluster.engine import faults as engine_faults
+from tests.simulator.cluster.build import Greedy, chain, greedy, job, jobs, stage
+from tests.simulator.cluster.driver import Both, Driver
+from tests.simulator.cluster.strategies import MANY, faulty_clusters, idleness, seeds
+from tests.workloads.strategies import job_sequences
+from workloads import poisson_arrivals, synthetic_profiles
+from workloads.arrivals import JobSequence
+
+anywhere = st.one_of(faulty_clusters(), faulty_clusters(max_time=True))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def few_losses() -> Iterator[None]:
+    """Give jobs up early that never end."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(base, "MOST_LOSSES", 20)
+        yield
+
+
+def drive(config: ClusterConfig, sequence: JobSequence, seed: int, idle: float) -> Driver | None:
+    """An episode in both engines, until it ends or cannot go on; ``None`` if it cannot begin."""
+    driver = Driver(config, sequence, seed, idle, make=Both)
+    try:
+        driver.begin()
+    except SchedulingError as error:
+        with pytest.raises(SchedulingError, match=re.escape(str(error))):
+            ReferenceCluster(config, sequence)
+        return None
+    go_on(driver)
+    return driver
+
+
+def go_on(driver: Driver) -> None:
+    try:
+        driver.go_on()
+    except SchedulingError as error:
+        if not driver.idle and "cannot complete" not in str(error):
+            raise
+
+
+def check(record: EpisodeRecord) -> None:
+    """No task is lost or done twice, and executors that are not in the cluster do nothing."""
+    tasks, config = record.tasks(), record.config
+    lost, first = len(record.lost_task), len(tasks) - len(record.lost_task)
+    assert (tasks["outcome"].iloc[:first] == Outcome.FINISHED).all()
+    assert (tasks["outcome"].iloc[first:] != Outcome.FINISHED).all()
+    assert (np.diff(record.task_finish_ms[first:][record.lost_outcome != Outcome.OUTPUT_LOST]) >= 0).all()
+    assert tasks["start_ms"].iloc[first:].notna().all()
+    for number in range(len(record.sequence)):
+        if np.isfinite(record.completion_ms[number]):
+            mine = tasks[:first][tasks["job"][:first] == number]
+            assert mine["finish_ms"].notna().all()
+            assert mine["finish_ms"].max() == record.completion_ms[number]
+    failures = np.bincount(record.lost_task[record.lost_outcome == Outcome.FAILED], minlength=first)
+    assert failures.max(initial=0) <= faults.MOST_FAILURES
+    failed = np.unique(record.task_job[:first][failures == faults.MOST_FAILURES])
+    assert failed.tolist() == sorted(record.failed_job.tolist())
+    assert np.isnan(record.completion_ms[failed]).all()
+    # A run of a task comes after the one before it, and an executor has one at a time.
+    for keys in (["job", "stage", "task"], ["executor"]):
+        ran = tasks[tasks["executor"] >= 0].sort_values([*keys, "start_ms", "finish_ms"], kind="stable")
+        for _, group in ran.groupby(keys):
+            assert (group["start_ms"].to_numpy()[1:] >= group["finish_ms"].to_numpy()[:-1]).all()
+    for executor in range(config.num_executors):
+        mine = tasks[tasks["executor"] == executor]
+        changes = record.change_ms[record.change_executor == executor]
+        joins = record.change_joins[record.change_executor == executor]
+        assert joins.tolist() == [bool(number % 2) for number in range(len(joins))]
+        for away_ms, back_ms in zip(changes[::2], np.append(changes[1::2], math.inf), strict=False):
+            assert ((mine["finish_ms"] <= away_ms) | (mine["start_ms"] >= back_ms)).all()
+    assert lost == 0 or config.faults.active
+
+
+@settings(MANY, max_examples=30)
+@given(anywhere, job_sequences(), seeds, idleness)
+def test_both_engines_agree_event_by_event(
+    config: ClusterConfig, sequence: JobSequence, seed: int, idle: float
+) -> None:
+    for number in range(2):
+        driver = drive(config, sequence, seed + number, idle)
+        if driver:
+            record = driver.cluster.record()
+            if config.faults.active:
+                check(record)
+
+
+@pytest.mark.slow
+@settings(MANY, max_examples=1000, derandomize=False)
+@given(anywhere, job_sequences(), seeds, idleness)
+def test_both_engines_agree_on_a_thousand_episodes(
+    config: ClusterConfig, sequence: JobSequence, seed: int, idle: float
+) -> None:
+    if driver := drive(config, sequence, seed, idle):
+        driver.cluster.record()
+
+
+@settings(MANY, max_examples=15)
+@given(faulty_clusters(), job_sequences(), seeds, st.integers(0, 12), seeds, st.booleans())
+def test_both_engines_fork_to_the_same_other_future(
+    config: ClusterConfig, sequence: JobSequence, seed: int, moment: int, futures: int, arrivals: bool
+) -> None:
+    driver = Driver(config, sequence, seed, 0.0, make=Both)
+    try:
+        driver.begin()
+        driver.go_on(moment)
+    except SchedulingError:
+        return
+    same, other = driver.fork(), driver.fork(futures, arrivals=arrivals)
+    for each in (other, same, driver):
+        go_on(each)
+        each.cluster.record()
+    assert same.cluster.completion_ms.tobytes() == driver.cluster.completion_ms.tobytes()
+
+
+def test_random_numbers_are_uniform_and_depend_on_their_keys_only() -> None:
+    key = job_key(1, 2)
+    drawn = np.array([[chance(key, task, 1, purpose) for purpose in range(4)] for task in range(5000)])
+    assert 0 <= drawn.min() < drawn.max() < 1
+    for column in drawn.T:
+        assert (np.abs(np.histogram(column, 10, (0, 1))[0] - 500) < 100).all()
+    assert np.abs(np.corrcoef(drawn.T) - np.eye(4)).max() < 0.06
+    assert np.abs(np.corrcoef(drawn[1:, 0], drawn[:-1, 0])[0, 1]) < 0.06
+    assert executor_keys(3, 5) == executor_keys(3, 50)[:5]
+    assert len({job_key(seed, number) for seed in range(10) for number in range(10)}) == 100
+
+
+def test_engines_agree_on_constants() -> None:
+    assert engine_faults.MOST_FAILURES == faults.MOST_FAILURES
+    assert [engine_faults.RUN_FAILED, engine_faults.RUN_EXECUTOR_LOST] == [
+        Outcome.FAILED,
+        Outcome.EXECUTOR_LOST,
+    ]
+    assert [engine_faults.RUN_OUTPUT_LOST, engine_faults.RUN_JOB_FAILED] == [
+        Outcome.OUTPUT_LOST,
+        Outcome.JOB_FAILED,
+    ]
+
+
+def test_all_schedulers_meet_the_same_outages() -> None:
+    config = ClusterConfig(8, faults=Faults(executor_lifetime_ms=60_000, executor_return_ms=20_000))
+    sequence = poisson_arrivals(synthetic_profiles(5), 5, 10_000, seed=3)
+    records = [run_episode(config, sequence, scheduler) for scheduler in (Fair(), Greedy())]
+    changes = [
+        list(zip(record.change_executor.tolist(), record.change_ms.tolist(), strict=True))
+        for record in records
+    ]
+    shorter = min(map(len, changes))
+    assert shorter > 20
+    assert changes[0][:shorter] == changes[1][:shorter]
+
+
+def test_a_lost_executor_gives_its_task_back() -> None:
+    """Two executors, one of which leaves in the middle of its second task and comes back at 400 ms."""
+    config = ClusterConfig(2, moving_delay_ms=0.0, faults=Faults(capacity=((150.0, 1), (400.0, 2))))
+    both = Both(config, jobs(job(stage(6, 100.0))))
+    both.commit(0, 0, 2)
+    assert both.observe().time_ms == 400.0
+    assert both.observe().classes["executors"].tolist() == [2]
+    assert both.observe().remaining_tasks.tolist() == [1]
+    both.commit(0, 0, 1)
+    while not both.done:
+        both.decide(None)
+    record = both.record()
+    assert record.completion_ms.tolist() == [500.0]
+    assert record.lost_task.tolist() == [3]
+    assert record.task_finish_ms[-1] - record.task_start_ms[-1] == 50.0
+    assert record.busy_ms.tolist() == [650.0]
+    assert record.capacity_ms == 750.0
+    assert record.utilisation == pytest.approx(650 / 750)
+
+
+@pytest.mark.parametrize(("lost_output", "completion_ms"), [(False, 600.0), (True, 700.0)])
+def test_lost_outputs_run_again_where_a_child_needs_them(lost_output: bool, completion_ms: float) -> None:
+    """The second executor leaves when both tasks of the parent are done; its output is one of the two."""
+    config = ClusterConfig(
+        2, moving_delay_ms=0.0, faults=Faults(capacity=((150.0, 1),), lost_output=lost_output)
+    )
+    first = jobs(chain(stage(2, 100.0), stage(5, 100.0)))
+    both = Both(config, first)
+    while not both.done:
+        seen = both.observe()
+        both.decide(greedy(seen) if seen.num_schedulable else None)
+    record = both.record()
+    assert record.completion_ms.tolist() == [completion_ms]
+    expected = [Outcome.EXECUTOR_LOST, Outcome.OUTPUT_LOST] if lost_output else [Outcome.EXECUTOR_LOST]
+    assert record.lost_outcome.tolist() == expected
+
+
+def test_a_job_fails_with_the_fourth_failure_of_a_task() -> None:
+    config = ClusterConfig(3, faults=Faults(task_failures=1.0))
+    both = Both(config, jobs(chain(stage(5, 10.0), stage(2, 10.0)), job(stage(1, 5.0), name="other")))
+    while not both.done:
+        seen = both.observe()
+        both.decide(greedy(seen) if seen.num_schedulable else None)
+    record = both.record()
+    assert record.failed_job.tolist() == [0, 1]
+    assert np.isnan(record.completion_ms).all()
+    assert np.bincount(record.lost_task[record.lost_outcome == Outcome.FAILED]).max() == 4
+    assert (record.lost_outcome == Outcome.JOB_FAILED).sum() == 2
+
+
+def test_a_job_that_never_ends_is_named() -> None:
+    slow = jobs(job(stage(3, 10_000.0), name="slow"))
+    lost = Faults(executor_lifetime_ms=100.0, executor_return_ms=10.0)
+    for engine in ("compiled", "simpy"):
+        config = ClusterConfig(3, engine=engine, faults=lost)
+        with pytest.raises(
+            SchedulingError, match=r"job 0 \(slow\) cannot complete: executors were lost 61 times"
+        ):
+            run_episode(config, slow, Greedy())
+        config = replace(config, faults=replace(lost, executor_return_ms=math.inf))
+        with pytest.raises(SchedulingError, match=r"job 0 \(slow\) cannot complete: 3 executors are lost"):
+            run_episode(config, slow, Greedy())
+        config = replace(config, faults=Faults(capacity=((0.0, 0),)))
+        with pytest.raises(SchedulingError, match=r"job 0 \(slow\) cannot complete: 3 executors are lost"):
+            make_cluster(config, slow)
+
+
+def test_a_scheduler_that_idles_is_not_asked_for_ever() -> None:
+    class Idle(Greedy):
+        def decide(self, observation: Observation) -> None:  # type: ignore[override]
+            return None
+
+    config = ClusterConfig(3, faults=Faults(executor_lifetime_ms=1000.0, executor_return_ms=1000.0))
+    with pytest.raises(SchedulingError, match=r"all executors are idle|cannot complete"):
+        run_episode(config, jobs(job(stage(3, 10.0))), Idle())
