@@ -8,6 +8,7 @@ import click
 
 from decima.cli.options import (
     ABOVE_ZERO,
+    FILE,
     LOG_ERROR,
     NOT_NEGATIVE,
     SHARE,
@@ -22,12 +23,15 @@ from decima.evaluation.defaults import MOVING_DELAY
 
 if TYPE_CHECKING:
     from decima.evaluation.conditions import Conditions
+    from simulator.cluster.faults import Faults
     from simulator.cluster.knowledge import Knowledge
 
 __all__ = [
     "KNOWLEDGE",
     "conditions_named",
     "conditions_options",
+    "faults_named",
+    "faults_options",
     "knowledge_named",
     "knowledge_options",
     "options_without_effect",
@@ -82,6 +86,7 @@ def conditions_options() -> Option:
             "per time); WORKLOAD, in any form of --workload, is where they come from then.",
         ),
         knowledge_options(),
+        faults_options(),
         click.option(
             "--engine",
             cls=Aside,
@@ -127,11 +132,71 @@ def knowledge_options() -> Option:
     )
 
 
+def faults_options() -> Option:
+    """Options for what goes wrong in a cluster; see ``faults_named``."""
+    return with_options(
+        click.option(
+            "--executor-lifetime",
+            type=ABOVE_ZERO,
+            metavar="SECONDS",
+            help="Mean time until an executor is lost, with the task that it runs; exponential.  [default: never]",
+        ),
+        click.option(
+            "--executor-return",
+            type=ABOVE_ZERO,
+            metavar="SECONDS",
+            default=60.0,
+            help="Mean time until a lost executor is replaced; exponential.",
+        ),
+        click.option(
+            "--capacity",
+            type=FILE,
+            metavar="FILE",
+            help="Executors that are in the cluster over time: lines of a time in seconds and a number.",
+        ),
+        click.option(
+            "--lost-output",
+            is_flag=True,
+            help="Outputs of finished tasks are lost with their executor; they run again where a stage needs them, as "
+            "in Spark without an external shuffle service.",
+        ),
+        click.option(
+            "--task-failures",
+            type=SHARE,
+            metavar="P",
+            default=0.0,
+            help="Probability that a run of a task fails; it runs again, and its fourth failure fails its job.",
+        ),
+        click.option(
+            "--stragglers",
+            metavar="P:FACTOR",
+            help="Probability that a run of a task takes FACTOR times as long.",
+        ),
+    )
+
+
 def knowledge_named(options: dict[str, Any]) -> Knowledge:
     """Return the errors of estimates that the values of ``knowledge_options`` mean."""
     from simulator.cluster.knowledge import Knowledge
 
     return Knowledge(**{each: options[each] for each in KNOWLEDGE})
+
+
+def faults_named(options: dict[str, Any]) -> Faults:
+    """Return the faults that the values of ``faults_options`` mean."""
+    from simulator.cluster.faults import NO_FAULTS, Faults, parse_stragglers, read_capacity
+
+    lifetime, stragglers, capacity = (
+        options[name] for name in ("executor_lifetime", "stragglers", "capacity")
+    )
+    return Faults(
+        executor_lifetime_ms=NO_FAULTS.executor_lifetime_ms if lifetime is None else lifetime * 1000,
+        executor_return_ms=options["executor_return"] * 1000,
+        task_failures=options["task_failures"],
+        stragglers=NO_FAULTS.stragglers if stragglers is None else parse_stragglers(stragglers),
+        lost_output=options["lost_output"],
+        capacity=() if capacity is None else read_capacity(capacity),
+    )
 
 
 def conditions_named(options: dict[str, Any], seeds: int) -> Conditions:
@@ -149,6 +214,7 @@ def conditions_named(options: dict[str, Any], seeds: int) -> Conditions:
         workload=workload_named(options["workload"], options["profiles"]) or EMBEDDED,
         seeds=seeds,
         knowledge=knowledge_named(options),
+        faults=faults_named(options),
         **{name: options[name] for name in (*names, "semantics", "engine", "window", "drift", "seed")},
     )
 
@@ -162,4 +228,8 @@ def options_without_effect(conditions: Conditions, options: dict[str, Any]) -> d
         )
     elif conditions.arrivals != "poisson":
         ignored["interval"] = "it is for --arrivals poisson"
+    if options["executor_lifetime"] is None:
+        ignored["executor_return"] = "it is for --executor-lifetime"
+        if options["capacity"] is None:
+            ignored["lost_output"] = "no executor is lost: it is for --executor-lifetime or --capacity"
     return ignored

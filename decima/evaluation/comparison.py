@@ -242,7 +242,7 @@ class Comparison:
     def runs(self) -> pd.DataFrame:
         """Episodes of the finished experiments: a row for each scheduler and seed.
 
-        Columns: ``scheduler`` (str), ``seed`` (int64), ``METRICS`` (float64; int64 for ``decisions`` and ``guarded``),
+        Columns: ``scheduler`` (str), ``seed`` (int64), ``METRICS`` (float64; int64 for counts),
         and ``setting`` (str), the chosen setting of a tuned scheduler.
         """
         found = [(name, seed) for name in self.schedulers for seed in self.finished]
@@ -340,6 +340,8 @@ class Comparison:
         spec, runs = self.schedulers[scheduler], self.runs[self.runs["scheduler"] == scheduler]
         entry: dict[str, Any] = {name: self.summary[scheduler][name] for name in SUMMARY}
         entry["per_seed_mean_jct_s"] = runs["mean_jct_s"].tolist()
+        if self.conditions.cluster.faults.active:
+            entry["per_seed_failed_jobs"] = runs["failed_jobs"].tolist()
         if scheduler in ANY_POLICY:
             entry["policy"] = self.policy
         if scheduler in self.misfits:

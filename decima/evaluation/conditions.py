@@ -153,6 +153,7 @@ class Conditions:
             "moving_delay_s": cluster.moving_delay_ms / 1000,
             "semantics": next(semantics, asdict(cluster.semantics)),
             "knowledge": asdict(cluster.knowledge),
+            "faults": cluster.faults.to_dict(),
         }
 
     @cached_property

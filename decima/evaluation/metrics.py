@@ -50,13 +50,14 @@ def _slowdown(record: EpisodeRecord) -> float:
 #: Column of ``runs`` -> metric. Seconds end in ``_s``, shares of 1 are shown as percent.
 #:
 #: * ``mean_jct_s``, ``p95_jct_s``: mean and 95th percentile of the job completion time (JCT).
-#: * ``makespan_s``: last completion - first arrival.
-#: * ``utilisation``: busy executor time over executors x makespan.
+#: * ``makespan_s``: last end of a job - first arrival.
+#: * ``utilisation``: busy executor time over the time of executors in the cluster.
 #: * ``load``: share of the time until the last arrival in which executors run tasks; NaN in a batch.
 #: * ``fragmentation``: share of the memory of busy executors that their tasks do not demand.
 #: * ``decisions``, ``guarded``: number of decisions, including those the engine takes on the scheduler's behalf, and
 #:   of those that the guard of a learned policy changes.
 #: * ``slowdown``: mean over the jobs of ``EpisodeRecord.slowdown``.
+#: * ``failed_jobs``: number of jobs that failed. They have no JCT and no slowdown.
 METRICS: dict[str, Metric] = {
     "mean_jct_s": Metric("Mean JCT", ".1f", lambda record: record.mean_jct_ms / 1000, interval=True),
     "p95_jct_s": Metric("p95 JCT", ".1f", lambda record: record.jct_percentile_ms(95) / 1000),
@@ -67,6 +68,7 @@ METRICS: dict[str, Metric] = {
     "decisions": Metric("Decisions", ",.0f", lambda record: record.num_decisions),
     "guarded": Metric("Guarded", ",.0f", lambda record: record.num_guarded),
     "slowdown": Metric("Slowdown", ".1f", _slowdown),
+    "failed_jobs": Metric("Failed", ",.0f", lambda record: record.failed_job.size),
 }
 
 

@@ -13,6 +13,7 @@ from decima.evaluation.defaults import DEFAULT_SCHEDULERS, MOVING_DELAY, SCHEDUL
 from decima.evaluation.fit import best_fit
 from decima.registry import LEARNED
 from simulator.cluster.config import SEMANTICS, ClusterConfig, parse_classes
+from simulator.cluster.faults import NO_FAULTS, Faults
 from simulator.cluster.knowledge import EXACT, Knowledge
 from workloads.arrivals import Drift, JobSequence
 from workloads.errors import check_all, check_number, check_one_of
@@ -47,6 +48,7 @@ def make_conditions(
     window: float | None = None,
     drift: str | Drift | None = None,
     knowledge: Knowledge = EXACT,
+    faults: Faults = NO_FAULTS,
     seeds: int = 20,
     seed: int = 0,
 ) -> Conditions:
@@ -66,6 +68,7 @@ def make_conditions(
         window: length of the windows that an exact sequence of jobs is cut into, s.
         drift: ``AT:RATE[:WORKLOAD]``: a change in a Poisson process, see ``workloads.sources.open.open_drift``.
         knowledge: errors of the estimates that schedulers see.
+        faults: what goes wrong in the cluster; nothing by default.
         seeds: number of experiments.
         seed: seed of the first experiment.
 
@@ -88,6 +91,7 @@ def make_conditions(
             semantics=SEMANTICS[check_one_of(semantics, SEMANTICS, "semantics", CompareError)],
             engine=engine,
             knowledge=knowledge,
+            faults=faults,
         ),
         arrivals=arrivals,
         interval_ms=check_number(interval, "interval", CompareError) * 1000,
@@ -179,6 +183,7 @@ def compare(
     window: float | None = None,
     drift: str | Drift | None = None,
     knowledge: Knowledge = EXACT,
+    faults: Faults = NO_FAULTS,
     seeds: int = 20,
     seed: int = 0,
 ) -> pd.DataFrame:
@@ -223,6 +228,7 @@ def compare(
         window=window,
         drift=drift,
         knowledge=knowledge,
+        faults=faults,
         seeds=seeds,
         seed=seed,
     )

@@ -116,6 +116,9 @@ def comparison_notes(comparison: Comparison) -> list[str]:
                 f"{name}: its guard changed {guarded:,} of {decisions:,} decisions, which would have left executors "
                 "idle beside work."
             )
+        if failed := int(mine["failed_jobs"].sum()):
+            jobs = sum(len(comparison.conditions.sequence(seed)) for seed in comparison.finished)
+            notes.append(f"{name}: {failed:,} of {jobs:,} jobs failed; the times are those of the others.")
     notes += [
         f"{name} may do badly here, its policy was trained on something else: {'; '.join(found)}."
         for name, found in comparison.misfits.items()
@@ -153,6 +156,8 @@ def _title(comparison: Comparison) -> str:
     finished = len(comparison.finished)
     if not settings.cluster.knowledge.is_exact:
         what += f", {settings.cluster.knowledge}"
+    if settings.cluster.faults.active:
+        what += f", {settings.cluster.faults}"
     count = f"{finished}" if comparison.complete else f"{finished} of {settings.num_experiments}"
     return f"{what}, {_executors(settings.cluster)}, {count} experiments"
 

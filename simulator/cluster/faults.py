@@ -117,6 +117,35 @@ class Faults:
         """Whether anything can go wrong."""
         return any(getattr(self, each.name) != each.default for each in fields(self) if each.name in _CAUSES)
 
+    def to_dict(self) -> dict[str, object]:
+        """Return the settings for JSON, in seconds; null for never."""
+        times = {"executor_lifetime": self.executor_lifetime_ms, "executor_return": self.executor_return_ms}
+        return {
+            **{f"{name}_s": ms / 1000 if math.isfinite(ms) else None for name, ms in times.items()},
+            "task_failures": self.task_failures,
+            "stragglers": list(self.stragglers),
+            "lost_output": self.lost_output,
+            "capacity": [[time_ms / 1000, number] for time_ms, number in self.capacity],
+        }
+
+    def __str__(self) -> str:
+        """Tell what goes wrong, in the words of the command line."""
+        words = []
+        if math.isfinite(self.executor_lifetime_ms):
+            words.append(
+                f"executors lost after {self.executor_lifetime_ms / 1000:g} s, back after"
+                f" {self.executor_return_ms / 1000:g} s"
+            )
+        if self.capacity:
+            words.append(f"{len(self.capacity)} changes of capacity")
+        if self.lost_output:
+            words.append("outputs lost with executors")
+        if self.task_failures:
+            words.append(f"{self.task_failures:g} of runs fail")
+        if self.stragglers[0] and self.stragglers[1] > 1:
+            words.append("{:g} of runs take {:g} times as long".format(*self.stragglers))
+        return ", ".join(words)
+
 
 _CAUSES = ("executor_lifetime_ms", "task_failures", "stragglers", "capacity")
 #: A cluster in which nothing goes wrong.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["draw_schedule", "frame"]
 
-BLACK, RED, MOVE_COLOUR = "#000000", "#D55E00", "#d9d9d9"
+BLACK, RED, MOVE_COLOUR, ABSENT_COLOUR = "#000000", "#D55E00", "#d9d9d9", "#404040"
 #: More completions than this are marked without a line through the schedule.
 MAX_LINES = 50
 #: Inches and dots per inch of a frame.
@@ -50,7 +50,8 @@ def draw_schedule(
 ) -> list[Artist]:
     """Draw what every executor did over time, as Decima's Figure 3, without a title.
 
-    Bars are coloured by job, light grey bars are moves to another job, white is idle. A triangle marks each
+    Bars are coloured by job, light grey bars are moves to another job, white is idle; dark grey: not in the cluster. A
+    triangle marks each
     job's completion, with a dashed line below it unless there are too many jobs to tell lines apart, and another its
     arrival, unless all come at once. Lines lie between classes of executors.
 
@@ -73,6 +74,9 @@ def draw_schedule(
     _bars(axes, executor, span, (contrasting_colours([record]) if colours is None else colours)[job])
     completed = _mark_completions(axes, record)
     marks: list[Artist] = [Patch(color=MOVE_COLOUR, label="executor moves"), completed]
+    if record.change_executor.size:
+        _bars(axes, *record.absences, ABSENT_COLOUR)
+        marks.insert(1, Patch(color=ABSENT_COLOUR, label="executor is not in the cluster"))
     if np.ptp(record.sequence.arrival_ms) > 0:
         marks.append(_mark_arrivals(axes, record))
     _mark_classes(axes, record.config.executor_classes)

@@ -130,6 +130,16 @@ class EpisodeRecord:
             arrive_ms[mine] = np.minimum(arrive_ms[mine], next_ms)
         return arrive_ms
 
+    @cached_property
+    def absences(self) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+        """When executors were not in the cluster: executor, int32 [n], and begin and end, ms, float64 [n, 2]."""
+        spans = []
+        for executor in np.unique(self.change_executor).tolist():
+            times = self.change_ms[self.change_executor == executor].tolist()
+            spans += [(executor, *times[place : place + 2]) for place in range(0, len(times), 2)]
+        ended = np.array([(*span, self.end_ms)[:3] for span in spans]).reshape(-1, 3)
+        return ended[:, 0].astype(np.int32), ended[:, 1:]
+
     # ---- per job ---------------------------------------------------------------------------------------
 
     @cached_property
@@ -190,18 +200,18 @@ class EpisodeRecord:
 
     @property
     def makespan_ms(self) -> float:
-        """Last completion - first arrival, ms; NaN if a job is unfinished."""
-        return float(self.completion_ms.max() - self.sequence.arrival_ms[0])
+        """Last end of a job - first arrival, ms; NaN if a job is unfinished."""
+        return float(self._gone_ms.max() - self.sequence.arrival_ms[0])
 
     @property
     def observed_ms(self) -> float:
-        """First arrival to last completion, or to the episode's end if a job is unfinished, ms."""
-        last = self.end_ms if np.isnan(self.completion_ms).any() else float(self.completion_ms.max())
+        """First arrival to last end of a job, or to the episode's end if a job is unfinished, ms."""
+        last = self.end_ms if np.isnan(self._gone_ms).any() else float(self._gone_ms.max())
         return float(last - self.sequence.arrival_ms[0])
 
     @property
     def utilisation(self) -> float:
-        """Busy executor time over (executors x observed time), 0 to 1; moving and waiting are not busy."""
+        """Busy executor time over that of executors in the cluster, 0 to 1; moving and waiting are not busy."""
         capacity = self.capacity_ms
         return float(self.busy_ms.sum() / capacity) if capacity else float("nan")
 
@@ -235,7 +245,7 @@ class EpisodeRecord:
 
     @property
     def mean_jobs_in_system(self) -> float:
-        """Time average of the number of jobs that have arrived and not completed, over the observed time."""
+        """Time average of the number of jobs that have arrived and not ended, over the observed time."""
         time_in_system = self._departure_ms - np.minimum(self.sequence.arrival_ms, self.end_ms)
         return float(time_in_system.sum() / self.observed_ms) if self.observed_ms else float("nan")
 
@@ -304,15 +314,15 @@ class EpisodeRecord:
         )
 
     def jobs_in_system(self) -> pd.Series[int]:
-        """How many jobs have arrived and not completed, as a step function.
+        """How many jobs have arrived and neither completed nor failed, as a step function.
 
         Each value (int64) holds from its index (float64, ms) to the next; the last one from there on. With
         all jobs complete, the area below is the sum of their JCTs (Little's law).
         """
-        completed = np.sort(self.completion_ms[~np.isnan(self.completion_ms)])
+        ended = np.sort(self._gone_ms[~np.isnan(self._gone_ms)])
         arrived = self.sequence.arrival_ms[self.sequence.arrival_ms <= self.end_ms]
-        times = np.unique(np.concatenate([arrived, completed]))
-        counts = np.searchsorted(arrived, times, "right") - np.searchsorted(completed, times, "right")
+        times = np.unique(np.concatenate([arrived, ended]))
+        counts = np.searchsorted(arrived, times, "right") - np.searchsorted(ended, times, "right")
         return pd.Series(counts, index=pd.Index(times, name="time_ms"), name="jobs")
 
     @property
@@ -351,7 +361,8 @@ class EpisodeRecord:
 
         Entries: ``mean_jct_ms``, ``p50_jct_ms``, ``p95_jct_ms``, ``p99_jct_ms``, ``makespan_ms``,
         ``utilisation``, ``mean_jobs_in_system``, ``mean_slowdown``, ``mean_work_inflation`` (means over the
-        jobs where they are defined), ``busy_ms``, ``moving_ms`` (sums over the jobs), ``completed_jobs``.
+        jobs where they are defined), ``busy_ms``, ``moving_ms`` (sums over the jobs), ``completed_jobs``. With faults
+        also ``failed_jobs``, ``lost_runs``, and ``lost_ms``, the executor time of lost runs.
         """
         return pd.Series(
             {
@@ -365,9 +376,20 @@ class EpisodeRecord:
                 "busy_ms": float(self.busy_ms.sum()),
                 "moving_ms": float(self.moving_ms.sum()),
                 "completed_jobs": float(self._completed_jct_ms.size),
+                **self._losses,
             },
             name="metrics",
         )
+
+    @property
+    def _losses(self) -> dict[str, float]:
+        """What faults cost; nothing without faults."""
+        if not self.config.faults.active:
+            return {}
+        first = self.task_start_ms.size - self.lost_task.size
+        lost_ms = float((self.task_finish_ms[first:] - self.task_start_ms[first:]).sum())
+        counts = {"failed_jobs": float(self.failed_job.size), "lost_runs": float(self.lost_task.size)}
+        return counts | {"lost_ms": lost_ms}
 
     # ---- helpers ---------------------------------------------------------------------------------------
 
@@ -405,7 +427,14 @@ class EpisodeRecord:
     @property
     def _departure_ms(self) -> NDArray[np.float64]:
         """When each job left the observed system, float64 [num_jobs], ms."""
-        return np.where(np.isnan(self.completion_ms), self.end_ms, self.completion_ms)
+        return np.where(np.isnan(self._gone_ms), self.end_ms, self._gone_ms)
+
+    @cached_property
+    def _gone_ms(self) -> NDArray[np.float64]:
+        """When each job completed or failed, float64 [num_jobs], ms; NaN for a job that did neither."""
+        gone_ms = self.completion_ms.copy()
+        gone_ms[self.failed_job] = self.failed_ms
+        return gone_ms
 
     def _per_job(self, value: Callable[[JobProfile], float]) -> NDArray[np.float64]:
         """A number of each job's profile, asked for once per distinct profile; float64 [num_jobs]."""

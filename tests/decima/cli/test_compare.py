@@ -44,6 +44,48 @@ def test_compare_shows_a_table_and_saves_json_and_pictures(run: Compare, tmp_pat
     assert {path.name for path in (tmp_path / "compare").iterdir()} == pictures
 
 
+def test_faults_are_told_and_failed_jobs_counted(run: Compare, tmp_path: Path) -> None:
+    (tmp_path / "nights.csv").write_text("# time, executors\n0,4\n\n5 2\n8, 4\n")
+    faults = ("--task-failures", "0.3", "--stragglers", "0.5:2", "--capacity", "nights.csv")
+    result = run("--schedulers", "fair", "--json", "r.json", *faults, "--executors", "4")
+    assert result.exit_code == 0, result.stderr
+    text = " ".join(result.stdout.split())
+    assert "3 changes of capacity, 0.3 of runs fail, 0.5 of runs take 2 times as long" in text
+    document = json.loads((tmp_path / "r.json").read_text())
+    assert document["faults"]["capacity"] == [[0.0, 4], [5.0, 2], [8.0, 4]]
+    failed = sum(document["schedulers"]["fair"]["per_seed_failed_jobs"])
+    assert failed > 0
+    assert f"fair: {failed} of " in text
+
+
+@pytest.mark.parametrize(
+    ("options", "refused"),
+    [
+        ("--executor-lifetime -1", "-1 is not in the range"),
+        ("--executor-lifetime inf", "inf is not"),
+        ("--executor-return 5", "--executor-return has no effect: it is for --executor-lifetime"),
+        ("--lost-output", "--lost-output has no effect: no executor is lost"),
+        ("--task-failures 1.5", "1.5 is not in the range 0<=x<=1"),
+        ("--stragglers 0.5", "stragglers '0.5': expected P:FACTOR, such as 0.05:4"),
+        ("--stragglers 0.5:0.5", "the factor of stragglers must be between 1 and 1000, got 0.5"),
+        ("--stragglers nan:2", "the share of stragglers must be between 0 and 1, got nan"),
+        ("--capacity back.csv", "back.csv, line 2: expected a time in seconds and a number of executors, such as"),
+        ("--capacity words.csv", "words.csv, line 1: expected a time in seconds and a number of executors, such as"),
+        ("--capacity empty.csv", "empty.csv: it has no line of a time and a number of executors"),
+        ("--capacity many.csv --executors 4", "a capacity of 5 executors is more than the cluster's 4"),
+        ("--capacity none.csv", "cannot complete: 4 executors are lost, and the others are idle"),
+    ],
+)
+def test_impossible_faults_are_refused_in_one_line(
+    run: Compare, tmp_path: Path, options: str, refused: str
+) -> None:
+    files = {"back": "5,1\n5,2", "words": "5,many", "empty": "# nothing", "many": "0 5", "none": "0 0"}
+    for name, text in files.items():
+        (tmp_path / f"{name}.csv").write_text(text)
+    executors = () if "--executors" in options else ("--executors", "4")
+    assert_one_line_error(run("--schedulers", "fifo", *options.split(), *executors), refused)
+
+
 def test_the_readable_engine_gives_the_same_results(run: Compare, tmp_path: Path) -> None:
     results = []
     for engine in ("compiled", "simpy"):
@@ -59,6 +101,7 @@ def test_the_readable_engine_gives_the_same_results(run: Compare, tmp_path: Path
         "--schedulers weighted-fair,random --training 2 --seed 3 --semantics decima-sim",
         "--schedulers fifo --arrivals poisson --interval 0.5 --moving-delay 0",
         "--schedulers fifo --arrivals poisson --interval 2 --drift 1:0.25:synthetic",
+        "--schedulers fifo --executor-lifetime 3 --executor-return 2 --lost-output --stragglers 0.1:3",
         "--schedulers drf,tetris:1:0.2 --classes 2x0.5,2x1 --memory-demand uniform",
     ],
 )

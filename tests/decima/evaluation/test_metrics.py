@@ -23,6 +23,7 @@ def test_an_episode_in_numbers() -> None:
         "decisions": record.num_decisions,
         "guarded": record.num_guarded,
         "slowdown": np.nanmean(record.slowdown),
+        "failed_jobs": 0,
     }
     assert objective_ms(record, "jct") == record.mean_jct_ms
     assert objective_ms(record, "makespan") == record.makespan_ms
