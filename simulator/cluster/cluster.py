@@ -232,9 +232,9 @@ class Cluster(BaseCluster):
         while not self._offered and not self._done:
             if self._num_pending or self._num_running[0]:
                 self.clock.step()
-                self._check_losses()
             else:
                 self._nothing_pending()
+            self._check_losses()
 
     def _nothing_pending(self) -> None:
         if not self._profiles:

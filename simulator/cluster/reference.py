@@ -277,7 +277,6 @@ class ReferenceCluster(ReferenceExecutors):
     def _lose(self, executor: Executor) -> None:
         """An executor leaves the cluster, wherever it is."""
         source, stage, pool = executor.source, executor.stage, self._pools[executor.job, executor.kind]
-        executor.occupation += 1
         self._moving.pop(executor, None)
         if executor in pool:
             pool.remove(executor)
@@ -340,7 +339,6 @@ class ReferenceCluster(ReferenceExecutors):
             to_come = self._arrivals and self._num_arrived < len(self._jobs)
             if to_come or self._num_on_the_way or any(executor.stage for executor in self._executors):
                 self.clock.step()
-                self._check_losses()
             elif not self._live:
                 self._done = True
             elif self._may_call and not self._last_call:
@@ -351,6 +349,7 @@ class ReferenceCluster(ReferenceExecutors):
                 self.clock.step()
             else:
                 raise self._stands_still()
+            self._check_losses()
 
     @property
     def _may_call(self) -> bool:

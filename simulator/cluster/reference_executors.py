@@ -152,7 +152,6 @@ class ReferenceExecutors(BaseCluster):
 
     def _leave_for(self, executor: Executor, target: Stage) -> None:
         executor.detach()
-        executor.occupation += 1
         self._num_on_the_way += 1
         self._moving[executor] = target
         self._moves.append((executor.number, target.job.number, self.clock.now))

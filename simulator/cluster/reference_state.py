@@ -151,7 +151,7 @@ class Executor:
     warm: Stage | None = None  # what its JVM worked on last, if it is up
     start_ms: float = math.nan  # when the task that it runs started; NaN if it runs none
     task: int = -1  # what it runs, if it is on a stage
-    occupation: int = 0  # grows with each task and move; an event that belongs to an older one is void
+    occupation: int = 0  # grows when it begins or leaves a stage or a move; the end of an older one is void
     away: bool = False  # whether it is not in the cluster
 
     @property
@@ -162,6 +162,7 @@ class Executor:
     def detach(self) -> None:
         """Leave stage and job; the JVM is gone."""
         self.job = self.stage = self.warm = None
+        self.occupation += 1
 
 
 #: Executors of one class on a stage, in the pool of a job, or in the common pool.

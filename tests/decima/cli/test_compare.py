@@ -69,8 +69,14 @@ def test_faults_are_told_and_failed_jobs_counted(run: Compare, tmp_path: Path) -
         ("--stragglers 0.5", "stragglers '0.5': expected P:FACTOR, such as 0.05:4"),
         ("--stragglers 0.5:0.5", "the factor of stragglers must be between 1 and 1000, got 0.5"),
         ("--stragglers nan:2", "the share of stragglers must be between 0 and 1, got nan"),
-        ("--capacity back.csv", "back.csv, line 2: expected a time in seconds and a number of executors, such as"),
-        ("--capacity words.csv", "words.csv, line 1: expected a time in seconds and a number of executors, such as"),
+        (
+            "--capacity back.csv",
+            "back.csv, line 2: expected a time in seconds and a number of executors, such as",
+        ),
+        (
+            "--capacity words.csv",
+            "words.csv, line 1: expected a time in seconds and a number of executors, such as",
+        ),
         ("--capacity empty.csv", "empty.csv: it has no line of a time and a number of executors"),
         ("--capacity many.csv --executors 4", "a capacity of 5 executors is more than the cluster's 4"),
         ("--capacity none.csv", "cannot complete: 4 executors are lost, and the others are idle"),
