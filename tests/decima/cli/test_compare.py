@@ -61,8 +61,8 @@ def test_faults_are_told_and_failed_jobs_counted(run: Compare, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("options", "refused"),
     [
-        ("--executor-lifetime -1", "-1 is not in the range"),
-        ("--executor-lifetime inf", "inf is not"),
+        ("--executor-lifetime -1", "-1.0 is not in the range"),
+        ("--executor-lifetime inf", "'inf' is not a finite number"),
         ("--executor-return 5", "--executor-return has no effect: it is for --executor-lifetime"),
         ("--lost-output", "--lost-output has no effect: no executor is lost"),
         ("--task-failures 1.5", "1.5 is not in the range 0<=x<=1"),
