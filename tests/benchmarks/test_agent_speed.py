@@ -145,7 +145,10 @@ def test_a_guard(name: str) -> None:
         cluster.decide(decision)
     for acts, most in ((True, 1.1), (False, 1.05)):
         costs = [
-            [min(deciding_s(each, observation) for _ in range(REPEATS)) for each in (guarded, plain)]
+            np.min(
+                [[deciding_s(each, observation) for each in (guarded, plain)] for _ in range(3 * REPEATS)],
+                axis=0,
+            )
             for observation in seen[acts][-40:]
         ]
         with_guard, without = np.sum(costs, axis=0)
