@@ -24,7 +24,6 @@ from decima.evaluation.defaults import MOVING_DELAY
 if TYPE_CHECKING:
     from decima.evaluation.conditions import Conditions
     from simulator.cluster.faults import Faults
-    from simulator.cluster.knowledge import Knowledge
 
 __all__ = [
     "KNOWLEDGE",
@@ -32,7 +31,6 @@ __all__ = [
     "conditions_options",
     "faults_named",
     "faults_options",
-    "knowledge_named",
     "knowledge_options",
     "options_without_effect",
 ]
@@ -98,36 +96,31 @@ def conditions_options() -> Option:
 
 
 def knowledge_options() -> Option:
-    """Options for errors of the estimates that schedulers see; see ``knowledge_named``."""
+    """Options for errors of the estimates that schedulers see, by the names of the fields of ``Knowledge``."""
+    measured = "  [default: what a workload file from event logs says; else 0]"
     return with_options(
         click.option(
             "--job-error",
             type=LOG_ERROR,
             metavar="SIGMA",
-            default=0.0,
-            help="Error of the task times that schedulers are told, a log-normal factor of each job; SIGMA is the "
-            "standard deviation of its logarithm: 0.5 is off by a factor of two for one job in six.",
+            help="Error of the task times that schedulers are told: a log-normal factor of each job. SIGMA is the "
+            f"standard deviation of its logarithm; at 0.5, one job in six is off by a factor of two.{measured}",
         ),
         click.option(
-            "--stage-error",
-            type=LOG_ERROR,
-            metavar="SIGMA",
-            default=0.0,
-            help="The same for each stage.",
+            "--stage-error", type=LOG_ERROR, metavar="SIGMA", help=f"The same for each stage.{measured}"
         ),
         click.option(
             "--task-count-error",
             type=LOG_ERROR,
             metavar="SIGMA",
-            default=0.0,
-            help="The same for the number of tasks of each stage, until the stage is ready.",
+            help=f"The same for the number of tasks of each stage, until the stage is ready.{measured}",
         ),
         click.option(
             "--unknown",
             type=SHARE,
             metavar="SHARE",
-            default=0.0,
-            help="Share of jobs without history, 0 to 1: schedulers are told the workload's typical task time.",
+            help="Share of jobs without history, 0 to 1: schedulers are told the workload's typical task time.  "
+            "[default: 0]",
         ),
     )
 
@@ -175,13 +168,6 @@ def faults_options() -> Option:
     )
 
 
-def knowledge_named(options: dict[str, Any]) -> Knowledge:
-    """Return the errors of estimates that the values of ``knowledge_options`` mean."""
-    from simulator.cluster.knowledge import Knowledge
-
-    return Knowledge(**{each: options[each] for each in KNOWLEDGE})
-
-
 def faults_named(options: dict[str, Any]) -> Faults:
     """Return the faults that the values of ``faults_options`` mean."""
     from simulator.cluster.faults import NO_FAULTS, Faults, parse_stragglers, read_capacity
@@ -213,8 +199,8 @@ def conditions_named(options: dict[str, Any], seeds: int) -> Conditions:
     return make_conditions(
         workload=workload_named(options["workload"], options["profiles"]) or EMBEDDED,
         seeds=seeds,
-        knowledge=knowledge_named(options),
         faults=faults_named(options),
+        knowledge={each: options[each] for each in KNOWLEDGE if options[each] is not None},
         **{name: options[name] for name in (*names, "semantics", "engine", "window", "drift", "seed")},
     )
 

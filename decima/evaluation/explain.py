@@ -286,6 +286,7 @@ def _jobs(seen: Observation) -> pd.DataFrame:
             "executors": seen.job_executors.copy(),
             "tasks_left": left,
             "work_left_s": seen.work_ms(seen.remaining_tasks) / 1000,
+            "log_sd": seen.job_log_sd.copy(),
             "waited_s": (seen.time_ms - seen.job_arrival_ms) / 1000,
         }
     )

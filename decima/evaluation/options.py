@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -14,7 +15,7 @@ from decima.evaluation.fit import best_fit
 from decima.registry import LEARNED
 from simulator.cluster.config import SEMANTICS, ClusterConfig, parse_classes
 from simulator.cluster.faults import NO_FAULTS, Faults
-from simulator.cluster.knowledge import EXACT, Knowledge
+from simulator.cluster.knowledge import Knowledge
 from workloads.arrivals import Drift, JobSequence
 from workloads.errors import check_all, check_number, check_one_of
 from workloads.job import JobProfile
@@ -47,8 +48,8 @@ def make_conditions(
     engine: Literal["compiled", "simpy"] = "compiled",
     window: float | None = None,
     drift: str | Drift | None = None,
-    knowledge: Knowledge = EXACT,
     faults: Faults = NO_FAULTS,
+    knowledge: Knowledge | Mapping[str, float] | None = None,
     seeds: int = 20,
     seed: int = 0,
 ) -> Conditions:
@@ -67,8 +68,9 @@ def make_conditions(
         engine: the compiled simulator, or the readable one.
         window: length of the windows that an exact sequence of jobs is cut into, s.
         drift: ``AT:RATE[:WORKLOAD]``: a change in a Poisson process, see ``workloads.sources.open.open_drift``.
-        knowledge: errors of the estimates that schedulers see.
         faults: what goes wrong in the cluster; nothing by default.
+        knowledge: errors of the estimates that schedulers see; by default those that were measured for the workload,
+            else none. A dictionary gives some of them by name.
         seeds: number of experiments.
         seed: seed of the first experiment.
 
@@ -90,8 +92,8 @@ def make_conditions(
             moving_delay_ms=check_number(moving_delay, "moving_delay", CompareError) * 1000,
             semantics=SEMANTICS[check_one_of(semantics, SEMANTICS, "semantics", CompareError)],
             engine=engine,
-            knowledge=knowledge,
             faults=faults,
+            knowledge=_knowledge(found, knowledge),
         ),
         arrivals=arrivals,
         interval_ms=check_number(interval, "interval", CompareError) * 1000,
@@ -182,8 +184,8 @@ def compare(
     engine: Literal["compiled", "simpy"] = "compiled",
     window: float | None = None,
     drift: str | Drift | None = None,
-    knowledge: Knowledge = EXACT,
     faults: Faults = NO_FAULTS,
+    knowledge: Knowledge | Mapping[str, float] | None = None,
     seeds: int = 20,
     seed: int = 0,
 ) -> pd.DataFrame:
@@ -238,6 +240,19 @@ def compare(
     )
     comparison.run(workers)
     return comparison.runs
+
+
+def _knowledge(workload: Workload, given: Knowledge | Mapping[str, float] | None) -> Knowledge:
+    """Return the errors of estimates: those given, else those measured for the workload."""
+    if isinstance(given, Knowledge):
+        return given
+    known = workload.imperfections.to_json()
+    measured = {each.name: known.get(each.name) or 0.0 for each in fields(Knowledge)}
+    try:
+        return Knowledge(**{**measured, **(given or {})})
+    except TypeError:
+        names = ", ".join(measured)
+        raise CompareError(f"knowledge must be a Knowledge, or some of {names}, got {given!r:.60}") from None
 
 
 def _workload(jobs: Jobs) -> Workload:

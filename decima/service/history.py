@@ -7,6 +7,7 @@ its DAG alone, where that is large enough to mean something.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import lru_cache
 
 import networkx as nx
@@ -67,7 +68,9 @@ class History:
         for name, plan in (noted if isinstance(noted, dict) else {}).items():
             if isinstance(plan, list) and all(isinstance(operator, str) for operator in plan):
                 plans.setdefault(tuple(plan), []).append(name)
-        return cls(workload.profiles, plans)
+        measured = {name: getattr(workload.imperfections, name) for name in ("job_error", "stage_error")}
+        known = {name: error for name, error in measured.items() if error is not None}
+        return cls(workload.profiles, plans, replace(ERRORS, **known))
 
     def __len__(self) -> int:
         return len(self._profiles)

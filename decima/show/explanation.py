@@ -41,14 +41,19 @@ def tables(found: Explanation) -> list[Table]:
 def _jobs(found: Explanation) -> Table:
     title = f"Decision {found.number} at {found.time_ms / 1000:.1f} s: {found.offered} executors offered, "
     title += "free ones" if found.source < 0 else f"those of job {found.source}"
-    headings = ("Number", "Executors", "Tasks left", "Work left (s)", "Waited (s)", "Chosen by")
-    table = new_table(title, "Job", *headings)
+    is_exact = not found.jobs["log_sd"].any()
+    headings = ("Number", "Executors", "Tasks left", "Work left (s)", "Waited (s)")
+    uncertain = () if is_exact else ("Off by a factor of",)
+    table = new_table(title, "Job", *headings, *uncertain, "Chosen by")
     jobs = found.jobs.sort_values("work_left_s", kind="stable", ignore_index=True)
+    jobs["factor"] = np.exp(jobs["log_sd"])
     choices = {who: None if what is None else what[0] for who, what in _choices(found).items()}
     rivals = found.stages["job"].drop_duplicates().head(2)
     rows = _first(jobs, jobs["job"].isin([*choices.values(), *rivals]))
     for row, name in zip(rows, shortened([str(row["name"]) for row in rows], LONGEST_NAME), strict=True):
-        times = (f"{row[each]:.1f}" for each in ("work_left_s", "waited_s"))
+        times = [f"{row[each]:.1f}" for each in ("work_left_s", "waited_s")]
+        if not is_exact:
+            times.append(f"{row['factor']:.1f}")
         numbers = (str(row[each]) for each in ("job", "executors", "tasks_left"))
         by = [who for who, job in choices.items() if job == row["job"]]
         table.add_row(name, *numbers, *times, ", ".join(by), style="bold" if by else None)

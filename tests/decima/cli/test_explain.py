@@ -91,3 +91,29 @@ def test_compare_and_explain_have_the_same_options_of_what_runs() -> None:
 def test_bad_input_is_told_in_one_line(policy: Path, arguments: tuple[str, ...], message: str) -> None:
     first = () if "--policy" in arguments else ("--policy", str(policy))
     assert_one_line_error(explain(*first, *arguments), message)
+
+
+def test_uncertain_estimates_are_shown_with_their_uncertainty(policy: Path, tmp_path: Path) -> None:
+    given = ("--policy", str(policy), "--rule", "fair", "--json", "why.json")
+    exact = explain(*given)
+    assert exact.exit_code == 0, exact.stderr
+    assert "factor of" not in exact.stdout
+    uncertain = explain(*given, "--job-error", "1", "--unknown", "0.3")
+    assert uncertain.exit_code == 0, uncertain.stderr
+    assert "factor of" in uncertain.stdout
+    document = json.loads((tmp_path / "why.json").read_text())
+    assert "--job-error 1" in document["command"]
+    assert all(0 < job["log_sd"] < 2 for job in document["jobs"])
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ("--job-error", "-1"),
+        ("--stage-error", "nan"),
+        ("--task-count-error", "inf"),
+        ("--unknown", "1.1"),
+    ],
+)
+def test_errors_that_cannot_be_are_refused(given: tuple[str, str]) -> None:
+    assert_one_line_error(explain(*given), given[0])

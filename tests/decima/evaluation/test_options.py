@@ -15,11 +15,15 @@ from decima.evaluation.options import choose_schedulers, compare, make_condition
 from decima.gym import as_scheduler
 from decima.schedulers import Fair
 from decima.schedulers.base import SchedulerError
+from decima.service.history import History
 from simulator import ClusterConfig, Decision, Observation
+from simulator.cluster.knowledge import EXACT, Knowledge
 from simulator.errors import ConfigError
 from tests.decima.evaluation.examples import LIBRARY, comparison, conditions
 from tests.decima.schedulers.own_schedulers import Greedy
 from workloads import DecimaError, poisson_arrivals
+from workloads.imperfections import Imperfections
+from workloads.sources.open import open_workload
 
 SMALL: dict[str, Any] = {"workload": LIBRARY, "jobs": 4, "executors": 4, "seeds": 2, "seed": 5}
 
@@ -208,6 +212,8 @@ def test_jobs_may_be_given_themselves() -> None:
         ),
         ({"schedulers": []}, CompareError, "name at least one scheduler"),
         ({"schedulers": [greedy, greedy]}, CompareError, "the scheduler greedy is named twice"),
+        ({"knowledge": {"error": 1}}, CompareError, "knowledge must be a Knowledge, or some of job_error, "),
+        ({"knowledge": {"job_error": -1}}, ConfigError, "job_error must be between 0 and 5, got -1"),
         ({"training": "6"}, CompareError, "num_training must be a whole number, got '6'"),
     ],
 )
@@ -231,3 +237,14 @@ def test_tuned_weighted_fair_from_python() -> None:
         decima.make_scheduler("tuned-weighted-fair")
     with pytest.raises(CompareError, match=r"scheduler must be .* got 'fair'"):
         decima.tune(ClusterConfig(), sequence, "fair")
+
+
+def test_errors_of_estimates_are_those_measured_unless_given() -> None:
+    measured = replace(open_workload("synthetic"), imperfections=Imperfections(0.4, 0.2, task_error=0.9))
+    assert make_conditions(workload=measured).cluster.knowledge == Knowledge(0.4, 0.2)
+    some = make_conditions(workload=measured, knowledge={"stage_error": 0.0, "unknown": 0.1})
+    assert some.cluster.knowledge == Knowledge(0.4, 0.0, 0.0, 0.1)
+    assert make_conditions(workload=measured, knowledge=EXACT).cluster.knowledge == EXACT
+    assert make_conditions(workload="synthetic").cluster.knowledge == EXACT
+    assert some.to_dict()["knowledge"]["job_error"] == 0.4
+    assert History.of(measured).knowledge == Knowledge(0.4, 0.2)
