@@ -185,6 +185,7 @@ class Cluster(BaseCluster):
         """See ``BaseCluster.record``."""
         if not self._has_log:
             raise SchedulingError("the cluster was forked without the log of its tasks: there is no record")
+        self._take_lost_runs()
         tasks = self._state.tasks
         moves = np.concatenate(
             [np.zeros((3, 0), dtype=np.int64), *(moves for moves, _ in self._moves)], axis=1
@@ -440,8 +441,8 @@ class Cluster(BaseCluster):
             self._last_call = False
             fault_engine.join(self._memory, np.array(executors))
         else:
-            fault_engine.lose(self._memory, np.array(executors), self.clock.now)
             self._take_lost_runs()
+            fault_engine.lose(self._memory, np.array(executors), self.clock.now)
         self._changes += [(each, self.clock.now, joins) for each in executors]
         self._change_executors([self._executor_class[each] for each in executors], 1 if joins else -1)
         self._offer_free()
@@ -452,8 +453,9 @@ class Cluster(BaseCluster):
             self._offer_free()
 
     def _take_lost_runs(self) -> None:
-        self._lost_runs.append(self._state.lost[: self._num_lost[0]].copy())
-        self._num_lost[0] = 0
+        if self._num_lost[0]:
+            self._lost_runs.append(self._state.lost[: self._num_lost[0]].copy())
+            self._num_lost[0] = 0
 
     def _time_is_up(self, _: None) -> None:
         self._done = True

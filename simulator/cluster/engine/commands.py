@@ -6,6 +6,7 @@ import numpy as np
 
 from simulator.cluster.engine import executors, posterior, rows, tasks
 from simulator.cluster.engine.attempts import fails
+from simulator.cluster.engine.losses import retry
 from simulator.cluster.engine.state import FINISHED, view
 from simulator.compiled import compiled, inner
 
@@ -99,6 +100,8 @@ def _run_tasks(state, limit_ms, limit_order):
         stage = state.executors[executor].stage
         if cluster.has_faults:
             if fails(state, executor):
+                if retry(state, executor, now):
+                    continue
                 return now, FAILED, executor, stage, 0
             state.tasks[state.executors[executor].task].next = FINISHED
         state.stages[stage].finished += 1

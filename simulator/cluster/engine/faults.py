@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from simulator.cluster.engine import executors, tasks
-from simulator.cluster.engine.attempts import draw_noise
 from simulator.cluster.engine.commands import JOB_FAILED, _run_dry, goes_on
+from simulator.cluster.engine.losses import (
+    MOST_FAILURES,
+    RUN_EXECUTOR_LOST,
+    RUN_FAILED,
+    RUN_JOB_FAILED,
+    RUN_OUTPUT_LOST,
+    give_back,
+)
 from simulator.cluster.engine.state import FINISHED, OUTPUT_LOST, view
 from simulator.compiled import compiled, inner
 
 __all__ = ["fail_task", "join", "lose"]
-
-#: A job fails when one of its tasks has failed so many times.
-MOST_FAILURES = 4
-# How a run ended, see `simulator.cluster.faults.Outcome`.
-RUN_FAILED, RUN_EXECUTOR_LOST, RUN_OUTPUT_LOST, RUN_JOB_FAILED = 1, 2, 3, 4
 
 
 @compiled
@@ -48,37 +50,12 @@ def _lose(state, executor, now):
         job = runner.job
         tasks.remove(state, executor)
         executors.detach(state, executor)
-        _give_back(state, runner.task, stage, now, RUN_EXECUTOR_LOST)
+        give_back(state, runner.task, stage, now, RUN_EXECUTOR_LOST)
         if _num_committed(state, source) > left:
             _drop_newest(state, source, job)
     else:
         executors.leave_pool(state, executor)
         executors.detach(state, executor)
-
-
-@inner
-def _give_back(state, number, stage_id, now, outcome):
-    """A run of a task is lost: it is logged, and the task waits for another with new noise."""
-    cluster, task, stage = state.cluster[0], state.tasks[number], state.stages[stage_id]
-    lost = state.lost[cluster.num_lost]
-    cluster.num_lost += 1
-    lost.task, lost.start, lost.finish = number, task.start, min(task.finish, now)
-    lost.executor, lost.parallelism, lost.wave, lost.outcome = (
-        task.executor,
-        task.parallelism,
-        task.wave,
-        outcome,
-    )
-    task.start = task.finish = float("nan")
-    task.executor = task.wave = -1
-    task.parallelism = 0
-    task.attempt += 1
-    draw_noise(state, stage.job, number)
-    task.next = stage.returned
-    stage.returned = number
-    tasks.adjust(state, stage_id, -1, 0)
-    if stage.incomplete_parents > 0:
-        tasks.make_unready(state, stage)
 
 
 # Claims and commitments.
@@ -150,7 +127,7 @@ def fail_task(memory, now):
     stage_id, number = runner.stage, runner.task
     stage, task = state.stages[stage_id], state.tasks[number]
     task.failures += 1
-    _give_back(state, number, stage_id, now, RUN_FAILED)
+    give_back(state, number, stage_id, now, RUN_FAILED)
     if task.failures == MOST_FAILURES:
         tasks.pop(state)
         executors.go_to_common_pool(state, executor)
@@ -174,7 +151,7 @@ def _abort(state, job, now):
         runner = state.executors[executor]
         if runner.job == job and runner.stage >= 0:
             tasks.remove(state, executor)
-            _give_back(state, runner.task, runner.stage, now, RUN_JOB_FAILED)
+            give_back(state, runner.task, runner.stage, now, RUN_JOB_FAILED)
             executors.go_to_common_pool(state, executor)
     first_source = executors.pool_of(state, -1, 0) + state.cluster[0].num_classes
     for stage in range(state.jobs[job].first_stage, state.jobs[job].end_stage):
@@ -238,5 +215,5 @@ def _rerun(state, stage_id, now):
         if task.next == OUTPUT_LOST:
             stage.finished -= 1
             stage.finished_ms -= task.finish - task.start
-            _give_back(state, number, stage_id, now, RUN_OUTPUT_LOST)
+            give_back(state, number, stage_id, now, RUN_OUTPUT_LOST)
     stage.lost_outputs = 0

@@ -261,7 +261,7 @@ class State(NamedTuple):
     tasks: NDArray[np.void]
     """``TASK`` [tasks]"""
     lost: NDArray[np.void]
-    """``LOST`` [tasks + executors], nothing without faults; the first ``num_lost`` of them."""
+    """``LOST`` [tasks + 3 * executors], nothing without faults; the first ``num_lost`` of them."""
     values: NDArray[np.float64]
     """Durations of the distinct profiles, ms."""
 
@@ -383,7 +383,7 @@ def allocate(config: ClusterConfig, sequence: JobSequence, estimates: Sequence[E
             (STAGE_ROW, num_classes * num_stages.sum()),
             (NOISE, num_tasks.sum()),
             (TASK, num_tasks.sum()),
-            (LOST, num_tasks.sum() + num_executors if config.faults.active else 0),
+            (LOST, num_tasks.sum() + 3 * num_executors if config.faults.active else 0),
         ),
         durations.values,
     )
