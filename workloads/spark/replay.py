@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 from workloads.job import JobProfile, StageProfile, TaskDurations
 from workloads.spark.query import SparkQuery
 
-__all__ = ["DRIVER_THREADS", "in_submission_order", "replay_profile", "with_driver"]
+__all__ = ["DRIVER_THREADS", "replay_profile", "with_driver"]
 
 #: Delays that one driver can have at the same time, such as broadcasts.
 DRIVER_THREADS = 8
@@ -38,23 +38,25 @@ def replay_profile(run: SparkQuery, planning_ms: float | None = None) -> JobProf
         run: the run.
         planning_ms: before the first job, ms; by default the time from the query's start to its first job.
     """
-    builder = _Builder()
-    planning = builder.add_planning(_planning_ms(run) if planning_ms is None else planning_ms)
+    built = _Builder()
+    planning = built.planning(run.submitted_ms - run.start_ms if planning_ms is None else planning_ms)
     tasks = {stage: rows["duration_ms"].tolist() for stage, rows in run.tasks.groupby("stage")}
     numbers: dict[int, list[int]] = {}
     for place in _submission_order(run, run.edges):
-        before = [number for parent in _parents(run.edges, place) for number in numbers[parent]]
-        opened = builder.add_driver_stage([run.submission_lag_ms[place]], before or [planning])
-        name = run.stages[place].name
-        numbers[place] = [
-            builder.add(_on_executors(StageProfile(1, TaskDurations.constant(duration), name)), [opened])
-            for duration in tasks[place]
-        ]
-    return builder.profile(run.name)
+        parents = run.edges[run.edges[:, 1] == place, 0].tolist()
+        before = [number for parent in parents for number in numbers[parent]]
+        opened = built.driver_stage([run.submission_lag_ms[place]], before or [planning])
+        stages = (StageProfile(1, TaskDurations.constant(ms), run.stages[place].name) for ms in tasks[place])
+        numbers[place] = [built.stage(stage, [opened]) for stage in stages]
+    return built.profile(run.name)
 
 
 def with_driver(
-    profile: JobProfile, runs: Sequence[SparkQuery], planning_ms: ArrayLike | None = None
+    profile: JobProfile,
+    runs: Sequence[SparkQuery],
+    planning_ms: ArrayLike | None = None,
+    *,
+    driver: bool = True,
 ) -> JobProfile:
     """Return a profile with the driver's delays, which are drawn from those of the runs.
 
@@ -63,33 +65,19 @@ def with_driver(
         runs: at least one, with matched stages.
         planning_ms: before the first job, float [n], ms, of which one is drawn; by default the times from the
             runs' start to their first job.
+        driver: add the delays; else only demands and order of the stages are as with them.
     """
-    builder = _Builder()
-    planned_ms = [_planning_ms(run) for run in runs] if planning_ms is None else planning_ms
-    planning = builder.add_planning(planned_ms)
-    lags = np.array([run.submission_lag_ms for run in runs])
+    built = _Builder()
+    planned_ms = [run.submitted_ms - run.start_ms for run in runs] if planning_ms is None else planning_ms
+    first = [built.planning(planned_ms)] if driver else []
+    lags = np.array([run.submission_lag_ms for run in runs]) * driver
     numbers: dict[int, int] = {}
     for place in _submission_order(runs[0], profile.edges):
-        parents = [numbers[parent] for parent in profile.parents[place]] or [planning]
+        parents = [numbers[parent] for parent in profile.parents[place]] or first
         if lags[:, place].any():
-            parents = [builder.add_driver_stage(lags[:, place], parents)]
-        numbers[place] = builder.add(_on_executors(profile.stages[place]), parents)
-    return builder.profile(profile.name)
-
-
-def in_submission_order(profile: JobProfile, run: SparkQuery) -> JobProfile:
-    """Return a profile of the tasks alone, with the demands and the order of stages of `with_driver`.
-
-    Args:
-        profile: made by `workloads.spark.scaling.to_profile`.
-        run: its first run.
-    """
-    builder = _Builder()
-    numbers: dict[int, int] = {}
-    for place in _submission_order(run, profile.edges):
-        parents = [numbers[parent] for parent in profile.parents[place]]
-        numbers[place] = builder.add(_on_executors(profile.stages[place]), parents)
-    return builder.profile(profile.name)
+            parents = [built.driver_stage(lags[:, place], parents)]
+        numbers[place] = built.stage(profile.stages[place], parents)
+    return built.profile(profile.name)
 
 
 class _Builder:
@@ -99,30 +87,24 @@ class _Builder:
         self._stages: list[StageProfile] = []
         self._edges: list[tuple[int, int]] = []
 
-    def add(self, stage: StageProfile, parents: Iterable[int]) -> int:
-        """Add a stage; return its number."""
-        number = len(self._stages)
+    def stage(self, stage: StageProfile, parents: Iterable[int]) -> int:
+        """Add a stage of executors; return its number."""
+        return self._add(replace(stage, cpu=1.0, memory=0.0), parents)
+
+    def driver_stage(self, delay_ms: ArrayLike, parents: Iterable[int], num_tasks: int = 1) -> int:
+        durations = TaskDurations.sampled(delay_ms)
+        return self._add(StageProfile(num_tasks, durations, "driver", cpu=0.0, memory=1.0), parents)
+
+    def planning(self, delay_ms: ArrayLike) -> int:
+        return self.driver_stage(delay_ms, (), DRIVER_THREADS)
+
+    def _add(self, stage: StageProfile, parents: Iterable[int]) -> int:
         self._stages.append(stage)
-        self._edges.extend((parent, number) for parent in parents)
-        return number
-
-    def add_driver_stage(self, delay_ms: ArrayLike, parents: Iterable[int], num_tasks: int = 1) -> int:
-        stage = StageProfile(num_tasks, TaskDurations.sampled(delay_ms), "driver", cpu=0.0, memory=1.0)
-        return self.add(stage, parents)
-
-    def add_planning(self, delay_ms: ArrayLike) -> int:
-        return self.add_driver_stage(delay_ms, (), DRIVER_THREADS)
+        self._edges.extend((parent, len(self._stages) - 1) for parent in parents)
+        return len(self._stages) - 1
 
     def profile(self, name: str) -> JobProfile:
         return JobProfile(name, tuple(self._stages), np.array(self._edges, dtype=np.int64).reshape(-1, 2))
-
-
-def _on_executors(stage: StageProfile) -> StageProfile:
-    return replace(stage, cpu=1.0, memory=0.0)
-
-
-def _planning_ms(run: SparkQuery) -> float:
-    return run.submitted_ms - run.start_ms
 
 
 def _submission_order(run: SparkQuery, edges: NDArray[np.int64]) -> list[int]:
@@ -131,8 +113,3 @@ def _submission_order(run: SparkQuery, edges: NDArray[np.int64]) -> list[int]:
     graph.add_nodes_from(range(len(run.stages)))
     graph.add_edges_from(edges.tolist())
     return list(nx.lexicographical_topological_sort(graph, key=lambda place: run.stages[place].stage_id))
-
-
-def _parents(edges: NDArray[np.int64], place: int) -> list[int]:
-    parents: list[int] = edges[edges[:, 1] == place, 0].tolist()
-    return parents

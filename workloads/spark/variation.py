@@ -9,7 +9,6 @@ weighted by their work.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -58,58 +57,33 @@ def measure_imperfections(
 
 def _errors(queries: Sequence[QueryRuns]) -> tuple[dict[str, float], str]:
     """Return the errors by name, and a line that describes them."""
-    found = [
-        each for group in queries for _, tasks in group.tasks.groupby("level") for each in _moments(tasks)
-    ]
+    found = [row for group in queries for _, tasks in group.tasks.groupby("level") for row in _moments(tasks)]
     if not found:
         return {}, "errors of estimates are unknown: no query ran twice on the same number of executors"
-    free = np.array([each.free for each in found])
-
-    def mean(values: Iterable[float]) -> float:
-        return float(np.average(list(values), weights=free))
-
-    within = mean(each.stage_free for each in found)
-    stage = max(mean(each.stage for each in found) - mean(each.stage_noise for each in found), 0.0)
-    stage = stage / within if within > 0 else 0.0
-    job = mean(each.job - each.job_noise - stage * (1 - each.stage_free) for each in found)
+    freedom, job, stage, task, squares = np.array(found).T
+    freedom /= freedom.sum()
+    of_stage = max(freedom @ stage, 0.0) / (1 - freedom @ squares) if freedom @ squares < 1 else 0.0
     variances = {
-        "job_error": job,
-        "stage_error": stage,
-        "task_error": mean(each.task for each in found),
+        "job_error": freedom @ (job - of_stage * squares),
+        "stage_error": of_stage,
+        "task_error": freedom @ task,
         "task_count_error": _task_count_variance(queries),
     }
-    errors = {
-        name: min(round(float(np.sqrt(max(variance, 0.0))), 3), LARGEST_ERROR)
-        for name, variance in variances.items()
-    }
+    errors = {name: float(np.sqrt(max(variance, 0.0))) for name, variance in variances.items()}
+    errors = {name: min(round(error, 3), LARGEST_ERROR) for name, error in errors.items()}
     said = ", ".join(
-        f"{name.replace('_error', '').replace('_', ' ')} {each:g}" for name, each in errors.items()
+        f"{name.removesuffix('_error').replace('_', ' ')} {each:g}" for name, each in errors.items()
     )
     return errors, f"runs of the same query differ, standard deviation of the logarithm: {said}"
 
 
-class _Moments(NamedTuple):
-    """Second moments of the runs of a query on the same number of executors, and their expected noise.
+def _moments(tasks: pd.DataFrame) -> list[tuple[float, ...]]:
+    """Return second moments of the runs of a query on one number of executors; none if there is only one run.
 
-    Attributes:
-        free: degrees of freedom, the number of runs less 1.
-        job, job_noise: variance of a run's mean error, and the part of it that is from tasks.
-        stage, stage_noise: variance of a stage's mean error within the run, and the part of it that is from tasks.
-        stage_free: share of the variance of stages that is seen within runs; the rest is in ``job``.
-        task: variance of tasks within a stage.
+    A row has the degrees of freedom, the variances of the runs' mean errors, of the stages' mean errors within the run
+    (both without the part that is from tasks) and of the tasks' errors within the stage, and the sum of the squares of
+    the stages' weights.
     """
-
-    free: int
-    job: float
-    job_noise: float
-    stage: float
-    stage_noise: float
-    stage_free: float
-    task: float
-
-
-def _moments(tasks: pd.DataFrame) -> list[_Moments]:
-    """Return the moments of tasks of one query and level; none if there is only one run."""
     run, stage, wave, partition, ms = (
         tasks[name].to_numpy() for name in ("run", "stage", "wave", "partition", "duration_ms")
     )
@@ -139,17 +113,9 @@ def _moments(tasks: pd.DataFrame) -> list[_Moments]:
     noise = np.bincount(stage, share**2 * np.where(several, variance, typical)) / num_runs
     weight = total_ms.sum(axis=1) / total_ms.sum()
     of_run = weight @ error
-    return [
-        _Moments(
-            free=num_runs - 1,
-            job=float(of_run.var(ddof=1)),
-            job_noise=float(weight**2 @ noise),
-            stage=float((weight @ (error - of_run) ** 2).sum() / (num_runs - 1)),
-            stage_noise=float((weight * (1 - weight)) @ noise),
-            stage_free=float(1 - weight @ weight),
-            task=typical,
-        )
-    ]
+    job = of_run.var(ddof=1) - weight**2 @ noise
+    within = (weight @ (error - of_run) ** 2).sum() / (num_runs - 1) - (weight * (1 - weight)) @ noise
+    return [(num_runs - 1, job, within, typical, weight @ weight)]
 
 
 def _means(values: NDArray[np.float64], group: NDArray[np.int64]) -> NDArray[np.float64]:

@@ -18,7 +18,7 @@ from simulator.cluster.episode import run_episode
 from workloads.arrivals import JobSequence
 from workloads.job import JobProfile, TaskDurations, Wave
 from workloads.spark.query import SparkQuery, matched
-from workloads.spark.replay import in_submission_order, replay_profile, with_driver
+from workloads.spark.replay import replay_profile, with_driver
 from workloads.spark.scaling import to_profile
 
 __all__ = ["Effects", "Source", "predict_mixture", "predict_run", "replay", "replay_mixture"]
@@ -177,9 +177,7 @@ def _profile(source: Source, effects: Effects, planning_ms: Sequence[float] | No
     profile = _at_level(to_profile(runs), measured)
     if not effects.waves:
         profile = _without_waves(profile)
-    if not effects.driver:
-        return in_submission_order(profile, runs.runs[0])
-    return with_driver(profile, runs.runs[: len(source.same)], planning_ms)
+    return with_driver(profile, runs.runs[: len(source.same)], planning_ms, driver=effects.driver)
 
 
 def _on_level(query: SparkQuery, level: int) -> SparkQuery:

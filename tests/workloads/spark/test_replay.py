@@ -9,7 +9,7 @@ from tests.workloads.spark.recordings import recording
 from workloads.job import Wave
 from workloads.spark.eventlog import read_event_log
 from workloads.spark.query import SparkQuery, matched
-from workloads.spark.replay import DRIVER_THREADS, in_submission_order, replay_profile, with_driver
+from workloads.spark.replay import DRIVER_THREADS, replay_profile, with_driver
 from workloads.spark.scaling import to_profile
 
 
@@ -64,7 +64,7 @@ def test_a_stage_that_never_waited_has_no_delay(run):
 
 
 def test_the_tasks_alone(run):
-    profile = in_submission_order(to_profile(matched([run()])), run())
+    profile = with_driver(to_profile(matched([run()])), [run()], driver=False)
     assert demands(profile) == [(4, 1.0, 0.0), (2, 1.0, 0.0)]
     assert profile.edges.tolist() == [[0, 1]]
 
@@ -75,7 +75,7 @@ def test_stages_come_in_the_order_of_their_submission(shared):
     run = application.queries[0]
     numbers = [stage.stage_id for stage in run.stages]
     assert numbers != sorted(numbers)
-    profile = in_submission_order(to_profile(matched([run])), run)
+    profile = with_driver(to_profile(matched([run])), [run], driver=False)
     by_number = [run.stages[place] for place in np.argsort(numbers)]
     assert [stage.name for stage in profile.stages] == [stage.name for stage in by_number]
     assert [stage.num_tasks for stage in profile.stages] == [stage.num_tasks for stage in by_number]
