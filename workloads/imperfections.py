@@ -56,6 +56,13 @@ class Imperfections:
             elif not 0 <= value <= LARGEST_ERROR:
                 raise WorkloadError(f"{each.name} must be between 0 and {LARGEST_ERROR:g}, got {value:g}")
 
+    def settings(self) -> dict[str, float]:
+        """Return known values by the fields of ``Knowledge`` and ``Faults`` of ``simulator.cluster``."""
+        known = {name: value for name, value in self.to_json().items() if value is not None}
+        if (lifetime_s := known.pop("executor_lifetime_s", None)) is not None:
+            known["executor_lifetime_ms"] = 1000 * lifetime_s
+        return known
+
     def to_json(self) -> dict[str, float | None]:
         """Return the values by name, for a workload file."""
         return asdict(self)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -23,7 +24,6 @@ from decima.evaluation.defaults import MOVING_DELAY
 
 if TYPE_CHECKING:
     from decima.evaluation.conditions import Conditions
-    from simulator.cluster.faults import Faults
 
 __all__ = [
     "KNOWLEDGE",
@@ -132,7 +132,8 @@ def faults_options() -> Option:
             "--executor-lifetime",
             type=ABOVE_ZERO,
             metavar="SECONDS",
-            help="Mean time until an executor is lost, with the task that it runs; exponential.  [default: never]",
+            help="Mean time until an executor is lost, with the task that it runs; exponential.  [default: what a "
+            "workload file from event logs says; else never]",
         ),
         click.option(
             "--executor-return",
@@ -157,8 +158,8 @@ def faults_options() -> Option:
             "--task-failures",
             type=SHARE,
             metavar="P",
-            default=0.0,
-            help="Probability that a run of a task fails; it runs again, and its fourth failure fails its job.",
+            help="Probability that a run of a task fails; it runs again, and its fourth failure fails its job.  "
+            "[default: what a workload file says; else 0]",
         ),
         click.option(
             "--stragglers",
@@ -168,21 +169,22 @@ def faults_options() -> Option:
     )
 
 
-def faults_named(options: dict[str, Any]) -> Faults:
-    """Return the faults that the values of ``faults_options`` mean."""
-    from simulator.cluster.faults import NO_FAULTS, Faults, parse_stragglers, read_capacity
+def faults_named(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the faults that ``faults_options`` give, by the fields of ``Faults``."""
+    from simulator.cluster.faults import parse_stragglers, read_capacity
 
     lifetime, stragglers, capacity = (
         options[name] for name in ("executor_lifetime", "stragglers", "capacity")
     )
-    return Faults(
-        executor_lifetime_ms=NO_FAULTS.executor_lifetime_ms if lifetime is None else lifetime * 1000,
-        executor_return_ms=options["executor_return"] * 1000,
-        task_failures=options["task_failures"],
-        stragglers=NO_FAULTS.stragglers if stragglers is None else parse_stragglers(stragglers),
-        lost_output=options["lost_output"],
-        capacity=() if capacity is None else read_capacity(capacity),
-    )
+    given = {
+        "executor_lifetime_ms": None if lifetime is None else lifetime * 1000,
+        "executor_return_ms": options["executor_return"] * 1000,
+        "task_failures": options["task_failures"],
+        "stragglers": None if stragglers is None else parse_stragglers(stragglers),
+        "lost_output": options["lost_output"],
+        "capacity": None if capacity is None else read_capacity(capacity),
+    }
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def conditions_named(options: dict[str, Any], seeds: int) -> Conditions:
@@ -214,7 +216,7 @@ def options_without_effect(conditions: Conditions, options: dict[str, Any]) -> d
         )
     elif conditions.arrivals != "poisson":
         ignored["interval"] = "it is for --arrivals poisson"
-    if options["executor_lifetime"] is None:
+    if math.isinf(conditions.cluster.faults.executor_lifetime_ms):
         ignored["executor_return"] = "it is for --executor-lifetime"
         if options["capacity"] is None:
             ignored["lost_output"] = "no executor is lost: it is for --executor-lifetime or --capacity"

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from decima.evaluation.comparison import Comparison
 from decima.evaluation.conditions import CompareError, Conditions
@@ -14,7 +14,7 @@ from decima.evaluation.defaults import DEFAULT_SCHEDULERS, MOVING_DELAY, SCHEDUL
 from decima.evaluation.fit import best_fit
 from decima.registry import LEARNED
 from simulator.cluster.config import SEMANTICS, ClusterConfig, parse_classes
-from simulator.cluster.faults import NO_FAULTS, Faults
+from simulator.cluster.faults import Faults
 from simulator.cluster.knowledge import Knowledge
 from workloads.arrivals import Drift, JobSequence
 from workloads.errors import check_all, check_number, check_one_of
@@ -32,6 +32,7 @@ __all__ = ["Chosen", "Jobs", "choose_schedulers", "compare", "make_conditions"]
 #: A name or path for ``open_workload``, or the jobs themselves.
 Jobs = str | Path | Workload | JobSequence | Sequence[JobProfile]
 Arrivals = Literal["batch", "poisson"]
+_Setting = TypeVar("_Setting", Knowledge, Faults)
 
 
 def make_conditions(
@@ -48,7 +49,7 @@ def make_conditions(
     engine: Literal["compiled", "simpy"] = "compiled",
     window: float | None = None,
     drift: str | Drift | None = None,
-    faults: Faults = NO_FAULTS,
+    faults: Faults | Mapping[str, Any] | None = None,
     knowledge: Knowledge | Mapping[str, float] | None = None,
     seeds: int = 20,
     seed: int = 0,
@@ -68,9 +69,9 @@ def make_conditions(
         engine: the compiled simulator, or the readable one.
         window: length of the windows that an exact sequence of jobs is cut into, s.
         drift: ``AT:RATE[:WORKLOAD]``: a change in a Poisson process, see ``workloads.sources.open.open_drift``.
-        faults: what goes wrong in the cluster; nothing by default.
-        knowledge: errors of the estimates that schedulers see; by default those that were measured for the workload,
-            else none. A dictionary gives some of them by name.
+        faults: what goes wrong in the cluster; by default failures that were measured for the workload, else nothing.
+            A dictionary gives some of the fields by name.
+        knowledge: errors of the estimates that schedulers see; likewise.
         seeds: number of experiments.
         seed: seed of the first experiment.
 
@@ -92,8 +93,8 @@ def make_conditions(
             moving_delay_ms=check_number(moving_delay, "moving_delay", CompareError) * 1000,
             semantics=SEMANTICS[check_one_of(semantics, SEMANTICS, "semantics", CompareError)],
             engine=engine,
-            faults=faults,
-            knowledge=_knowledge(found, knowledge),
+            faults=_or_measured(Faults, faults, found),
+            knowledge=_or_measured(Knowledge, knowledge, found),
         ),
         arrivals=arrivals,
         interval_ms=check_number(interval, "interval", CompareError) * 1000,
@@ -184,7 +185,7 @@ def compare(
     engine: Literal["compiled", "simpy"] = "compiled",
     window: float | None = None,
     drift: str | Drift | None = None,
-    faults: Faults = NO_FAULTS,
+    faults: Faults | Mapping[str, Any] | None = None,
     knowledge: Knowledge | Mapping[str, float] | None = None,
     seeds: int = 20,
     seed: int = 0,
@@ -242,17 +243,19 @@ def compare(
     return comparison.runs
 
 
-def _knowledge(workload: Workload, given: Knowledge | Mapping[str, float] | None) -> Knowledge:
-    """Return the errors of estimates: those given, else those measured for the workload."""
-    if isinstance(given, Knowledge):
+def _or_measured(
+    kind: type[_Setting], given: _Setting | Mapping[str, Any] | None, workload: Workload
+) -> _Setting:
+    """Return errors of estimates or faults: those given, else those measured for the workload."""
+    if isinstance(given, kind):
         return given
-    known = workload.imperfections.to_json()
-    measured = {each.name: known.get(each.name) or 0.0 for each in fields(Knowledge)}
+    known, names = workload.imperfections.settings(), [each.name for each in fields(kind)]
+    measured = {name: known[name] for name in names if name in known}
     try:
-        return Knowledge(**{**measured, **(given or {})})
+        return kind(**{**measured, **(given or {})})  # type: ignore[dict-item]
     except TypeError:
-        names = ", ".join(measured)
-        raise CompareError(f"knowledge must be a Knowledge, or some of {names}, got {given!r:.60}") from None
+        what, found = kind.__name__, f"{', '.join(names)}, got {given!r:.60}"
+        raise CompareError(f"{what.lower()} must be a {what}, or some of {found}") from None
 
 
 def _workload(jobs: Jobs) -> Workload:

@@ -24,6 +24,7 @@ from tests.decima.evaluation.examples import LIBRARY, OWN
 from tests.programs import started
 from workloads import Workload, trace_arrivals, write_workload
 from workloads.arrivals import RandomStream, random_stream
+from workloads.imperfections import Imperfections
 
 DECIMA = (sys.executable, "-m", "decima")
 
@@ -159,6 +160,22 @@ def test_a_workload_file_with_jobs_is_replayed_exactly(run: Compare, tmp_path: P
     document = json.loads((tmp_path / "r.json").read_text())
     assert (document["jobs"], document["arrivals"]) == (2, "exact")
     assert_one_line_error(run("--jobs", "5", base=exact), "--jobs has no effect")
+
+
+def test_faults_are_as_measured(run: Compare, tmp_path: Path) -> None:
+    measured = Imperfections(task_failures=0.05, executor_lifetime_s=500)
+    write_workload(tmp_path / "night.json", Workload(LIBRARY.profiles, imperfections=measured))
+    small = (
+        "--workload",
+        "night.json",
+        *["--executors", "2", "--seeds", "1", "--jobs", "3", "--processes", "1"],
+    )
+    for options, failures, lifetime_s in (((), 0.05, 500.0), (("--task-failures", "0"), 0.0, 500.0)):
+        result = run("--schedulers", "fair", "--json", "r.json", *options, base=small)
+        assert result.exit_code == 0, result.stderr
+        assert ("0.05 of runs fail" in " ".join(result.stdout.split())) == (failures > 0)
+        found = json.loads((tmp_path / "r.json").read_text())["faults"]
+        assert (found["task_failures"], found["executor_lifetime_s"]) == (failures, lifetime_s)
 
 
 def test_executors_take_as_long_to_move_as_was_measured(run: Compare, tmp_path: Path) -> None:

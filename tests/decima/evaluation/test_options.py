@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import decima
+from decima.cli.conditions import KNOWLEDGE
 from decima.cli.main import cli
 from decima.evaluation.conditions import CompareError
 from decima.evaluation.options import choose_schedulers, compare, make_conditions
@@ -17,6 +18,7 @@ from decima.schedulers import Fair
 from decima.schedulers.base import SchedulerError
 from decima.service.history import History
 from simulator import ClusterConfig, Decision, Observation
+from simulator.cluster.faults import NO_FAULTS, Faults
 from simulator.cluster.knowledge import EXACT, Knowledge
 from simulator.errors import ConfigError
 from tests.decima.evaluation.examples import LIBRARY, comparison, conditions
@@ -153,8 +155,17 @@ def test_the_moving_delay_is_what_the_workload_measured_or_two_seconds() -> None
 def test_the_options_are_those_of_the_command() -> None:
     of_command = {parameter.name for parameter in cli.commands["compare"].params}
     shown = {"by", "csv_file", "report_file", "trace_file", "animation_file", "json_file", "out", "profiles"}
+    faults = {
+        "executor_lifetime",
+        "executor_return",
+        "capacity",
+        "lost_output",
+        "task_failures",
+        "stragglers",
+    }
+    grouped = {"scheduler_names", *KNOWLEDGE, *faults}
     annotated = set(compare.__annotations__) - {"return"}
-    assert annotated == of_command - shown - {"scheduler_names"} | {"schedulers"}
+    assert annotated == of_command - shown - grouped | {"schedulers", "knowledge", "faults"}
     assert compare.__kwdefaults__ == {
         parameter.name: parameter.default
         for parameter in cli.commands["compare"].params
@@ -167,6 +178,8 @@ def test_the_options_are_those_of_the_command() -> None:
         "moving_delay": None,
         "window": None,
         "drift": None,
+        "knowledge": None,
+        "faults": None,
     }
 
 
@@ -237,6 +250,18 @@ def test_tuned_weighted_fair_from_python() -> None:
         decima.make_scheduler("tuned-weighted-fair")
     with pytest.raises(CompareError, match=r"scheduler must be .* got 'fair'"):
         decima.tune(ClusterConfig(), sequence, "fair")
+
+
+def test_faults_are_those_measured_unless_given() -> None:
+    measured = replace(LIBRARY, imperfections=Imperfections(task_failures=0.01, executor_lifetime_s=500.0))
+    assert make_conditions(workload=LIBRARY).cluster.faults == NO_FAULTS
+    both = Faults(executor_lifetime_ms=500_000.0, task_failures=0.01)
+    assert make_conditions(workload=measured).cluster.faults == both
+    some = make_conditions(workload=measured, faults={"task_failures": 0.0, "stragglers": (0.1, 2.0)})
+    assert some.cluster.faults == replace(both, task_failures=0.0, stragglers=(0.1, 2.0))
+    assert make_conditions(workload=measured, faults=NO_FAULTS).cluster.faults == NO_FAULTS
+    with pytest.raises(CompareError, match="faults must be a Faults, or some of executor_lifetime_ms, "):
+        make_conditions(faults={"lifetime": 3})
 
 
 def test_errors_of_estimates_are_those_measured_unless_given() -> None:
