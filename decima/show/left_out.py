@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 from decima.evaluation.conditions import Conditions
@@ -80,6 +81,8 @@ def _one_setting(conditions: Conditions, options: Mapping[str, Any]) -> dict[str
         wanted |= {"settings.batches": 1, "settings.batch_jobs": jobs}
     else:
         wanted |= {"settings.batches": 0, "settings.load": here.load.middle}
+    errors = asdict(conditions.cluster.knowledge).items()
+    wanted |= {f"settings.{name}": value for name, value in errors if value}
     if options["semantics"] != "paper":
         wanted["cluster.semantics"] = options["semantics"]
     return wanted | {"validation.cells": 1, "validation.sequences": 20}

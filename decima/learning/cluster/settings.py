@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property, partial
 from typing import Annotated, Any
 
@@ -27,7 +27,7 @@ __all__ = ["Setting", "SettingsConditions", "SettingsSection", "by_cell"]
 RANGES = ("uniform", "log_uniform")
 ONE_OF = "one_of"
 #: Errors of estimates that settings can have.
-ERRORS = ("job_error", "stage_error", "unknown")
+ERRORS = tuple(each.name for each in fields(Knowledge))
 
 
 def _checked(value: Any, least: float | None) -> float | dict[str, list[float]]:
@@ -152,6 +152,7 @@ class SettingsSection(Section):
         default=0.0, description="error of a job's estimate: standard deviation of the logarithm"
     )
     stage_error: Delay = Field(default=0.0, description="the same of each stage")
+    task_count_error: Delay = Field(default=0.0, description="the same of the number of tasks of each stage")
     unknown: Delay = Field(default=0.0, description="share of jobs without history")
 
     @field_validator("sources")
@@ -171,7 +172,7 @@ class SettingsSection(Section):
 
     def draw(self, seed: int) -> Setting:
         """Draw the setting of a seed."""
-        random = random_stream(seed, RandomStream.TRAINING, SETTINGS).random(11)
+        random = random_stream(seed, RandomStream.TRAINING, SETTINGS).random(8 + len(ERRORS))
         source, kind, executors, delay, jobs, load, durations, tasks, *errors = random.tolist()
         is_batch = kind < self.batches
         return Setting(

@@ -107,8 +107,12 @@ def test_a_policy_that_says_what_means_nothing_is_told_in_one_line(run: Compare,
             "--executors 4000 --jobs 3",
             r"\[tiny.json\]' .*--set settings.batches=1 --set settings.batch_jobs=3 --set validation",
         ),
+        (
+            "--executors 20 --job-error 1.5 --unknown 0.25",
+            r"settings.executors=20 .*--set settings.job_error=1.5 --set settings.unknown=0.25 --set validation",
+        ),
     ],
-    ids=["stream", "batch"],
+    ids=["stream", "batch", "errors"],
 )
 def test_the_command_that_trains_one_is_of_these_jobs_and_this_cluster(
     run: Compare, options: str, settings: str

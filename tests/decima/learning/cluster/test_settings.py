@@ -51,6 +51,7 @@ MANY = SettingsSection(
     tasks={"uniform": [0.3, 3]},
     job_error={"uniform": [0, 2]},
     stage_error={"one_of": [0, 0.5]},
+    task_count_error=0.1,
     unknown={"one_of": [0, 0.3]},
 )
 
