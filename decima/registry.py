@@ -16,15 +16,22 @@ from decima.schedulers.base import Decide, FunctionScheduler, Scheduler, Schedul
 from decima.schedulers.drf import Drf
 from decima.schedulers.fair import Fair, NaiveWeightedFair, WeightedFair
 from decima.schedulers.fifo import Fifo
+from decima.schedulers.gittins import Gittins
 from decima.schedulers.graphene.online import Graphene
 from decima.schedulers.graphene_star import GrapheneStar
+from decima.schedulers.hesrpt import HeSrpt
+from decima.schedulers.inelastic_first import InelasticFirst
+from decima.schedulers.las import Las
 from decima.schedulers.lookahead import Lookahead
 from decima.schedulers.packed_srpt import PackedSrpt
 from decima.schedulers.priced_srpt import PricedSrpt
 from decima.schedulers.random_choice import RandomChoice
+from decima.schedulers.seh import Seh
 from decima.schedulers.sjf_cp import SjfCp
+from decima.schedulers.sjf_estimate import SjfEstimate
 from decima.schedulers.spark_fair import SparkFair
 from decima.schedulers.srpt import CappedSrpt, ProfiledSrpt
+from decima.schedulers.srpt_bounce import SrptBounce
 from decima.schedulers.tetris import Tetris
 from workloads.errors import did_you_mean
 
@@ -70,6 +77,13 @@ SCHEDULERS: dict[str, type[Scheduler]] = {
     "profiled-srpt": ProfiledSrpt,
     "priced-srpt": PricedSrpt,
     "packed-srpt": PackedSrpt,
+    "sjf-estimate": SjfEstimate,
+    "srpt-bounce": SrptBounce,
+    "seh": Seh,
+    "gittins": Gittins,
+    "las": Las,
+    "hesrpt": HeSrpt,
+    "inelastic-first": InelasticFirst,
     "lookahead": Lookahead,
     "tetris": Tetris,
     "drf": Drf,
@@ -89,6 +103,7 @@ PARAMETERS: dict[str, tuple[str, ...]] = {
     "profiled-srpt": ("thrift",),
     "priced-srpt": ("jitter",),
     "packed-srpt": ("thrift", "waste"),
+    "seh": ("frozen",),
     "lookahead": ("futures",),
     "tetris": ("remaining", "fairness"),
     "graphene-star": ("alpha", "long", "fragmented"),

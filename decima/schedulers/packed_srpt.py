@@ -56,7 +56,7 @@ class PackedSrpt(ProfiledSrpt):
         num_jobs, most = len(observation.jobs), observation.num_executors
         covered = covering(observation)
         work = observation.work_ms(observation.remaining_tasks)
-        limit = np.clip(self.limits(observation, work), max(1, most // num_jobs), most).astype(np.int64)
+        limit = np.minimum(self.limits(observation, work), most).astype(np.int64)
         claimed = observation.remaining_tasks - observation.unclaimed_tasks
         held = observation.job_executors.copy()
         if observation.source >= 0:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from numpy.typing import NDArray
 
 from decima.schedulers.base import Scheduler, all_offered
 from decima.schedulers.rule import AWAY_BY_RANK, FARTHEST_AWAY, Rule
@@ -31,7 +32,14 @@ STEEPNESS = (1.25, 2.0)
 USED_WELL, UNWANTED = 2.0, 4.0
 #: How far away from what a job would run next its other stages are.
 AWAY_IN_JOB = 1.5
-NO_JITTER = np.zeros((0, 0))
+#: Standard deviation of a job's log factor above which the job runs a first task before other jobs get more executors.
+UNCERTAIN = 0.5
+#: Uncertainty of a job's remaining work, as a standard deviation of logarithms, up to which its limit is as for exact
+#: estimates; 1 above this, its limit is so many equal shares of the cluster.
+DOUBTFUL, SHARES = 0.6, 1.5
+#: The weight ``STAYING`` is divided by the exponential of this times the uncertainty.
+HESITATION = 3.0
+NO_JITTER, BY_WORK = np.zeros((0, 0)), np.zeros(0)
 
 
 class PricedSrpt(Scheduler):
@@ -41,6 +49,10 @@ class PricedSrpt(Scheduler):
     jobs want over what there is: a single job gets all that makes it much faster, of many jobs each gets few, with
     which it does the most work in executor time. These a job that begins gets even if each of them finds little to do,
     twice as many if the others have theirs, and up to six times as many where most executors are unwanted.
+
+    Estimates may be uncertain. An uncertain job without any finished task gets one executor before other jobs get more:
+    its first task tells most of the job's factor. The more uncertain the remaining work, the nearer is a limit to an
+    equal share, and the less is an executor willing to leave. With exact estimates none of this has an effect.
 
     Args:
         jitter: how much the order of jobs and their limits vary by chance: the standard deviation of what is added to
@@ -72,10 +84,15 @@ class PricedSrpt(Scheduler):
         """What is decided without any jitter, what each job would get, and what would come next.
 
         A job's limit is that of the price if it holds fewer executors, else all that find lasting work there. First
-        come jobs below their limits, then those where executors go nevertheless, then those where some could; of each
-        kind the shortest first, and in each of them the stage that it would run next.
+        come uncertain jobs without an executor, whose limit is 1, then jobs below their limits, then those where
+        executors go nevertheless, then those where some could; of each kind the shortest first, and in each of them
+        the stage that it would run next.
         """
         return self._ask(observation, 0.0)
+
+    def order(self, observation: Observation) -> NDArray[np.float64]:
+        """Rank of each live job, float64 [J], the first is served first; empty to go by the work that is left."""
+        return BY_WORK
 
     def _ask(self, observation: Observation, jitter: float) -> Rule:
         factors = NO_JITTER
@@ -97,6 +114,7 @@ class PricedSrpt(Scheduler):
             self._work_ms(observation),
             delay_ms,
             factors,
+            np.ascontiguousarray(self.order(observation), np.float64),
         )
         return Rule(stage, limits, PRICES[price], away)
 
@@ -107,13 +125,28 @@ def _useful(profile: JobProfile, config: ClusterConfig) -> list[int]:
 
 @compiled
 def _choose(  # type: ignore[no-untyped-def]
-    jobs, stages, classes, source, offered, executor_class, num_executors, useful, total, delay_ms, factors
+    jobs,
+    stages,
+    classes,
+    source,
+    offered,
+    executor_class,
+    num_executors,
+    useful,
+    total,
+    delay_ms,
+    factors,
+    ranks,
 ):
     """The attributes of :class:`Rule`."""
     num_jobs, most, own = len(jobs), max(num_executors, 1), classes[executor_class]  # all may have left
     work, fitting, unclaimed = np.zeros(num_jobs), np.zeros(num_jobs), np.zeros(num_jobs)
+    variance, finished = np.zeros(num_jobs), np.zeros(num_jobs)
     for stage in stages:
-        work[stage.job] += stage.remaining_tasks * stage.mean_task_ms
+        left = stage.remaining_tasks * stage.mean_task_ms
+        work[stage.job] += left
+        variance[stage.job] += left * stage.log_sd**2
+        finished[stage.job] += stage.finished_tasks
         wanted = stage.unclaimed_tasks * stage.mean_task_ms
         unclaimed[stage.job] += wanted
         if stage.cpu <= own.cpu and stage.memory <= own.memory:
@@ -123,6 +156,7 @@ def _choose(  # type: ignore[no-untyped-def]
         is_stream |= job.arrival_ms != jobs[0].arrival_ms
     price = _price(useful, unclaimed, most, is_stream)
 
+    share = most / max(np.sum(unclaimed > 0), 1)
     unwanted = float(offered)
     for number in range(len(classes)):
         if source >= 0 or number != executor_class:  # else these are offered, but for those committed already
@@ -134,39 +168,44 @@ def _choose(  # type: ignore[no-untyped-def]
 
     limits = np.empty(num_jobs, np.int64)
     worth_ms = (WORTH_LEAVING if source >= 0 else WORTH_MOVING) * delay_ms
-    # Jobs below their limits, jobs that find work for more, jobs that could run something, and others.
-    kinds, orders = np.full(num_jobs, 3), work.copy()
+    # Uncertain jobs without an executor, jobs below their limits, jobs that find work for more, jobs that could run
+    # something, and others.
+    kinds, orders = np.full(num_jobs, 4), (ranks if len(ranks) else work).copy()
     for job in range(num_jobs):
-        held, order = jobs[job].executors, work[job]
+        held, order, limit = jobs[job].executors, orders[job], useful[job, price]
+        doubt = math.sqrt(variance[job] / work[job]) if variance[job] > 0 else 0.0
+        if doubt > DOUBTFUL:
+            weight = min(doubt - DOUBTFUL, 1.0)
+            limit = limit ** (1 - weight) * (SHARES * share) ** weight
         lasting = float(most)
         if job == source:
             held -= offered
-            order *= STAYING
+            order *= STAYING * math.exp(-HESITATION * doubt)
         elif delay_ms > 0:
             used_well = may_have * useful[job, price] * fitting[job] / max(total[job], 1.0)
             lasting = max(fitting[job] / worth_ms, used_well, 1.0)
-        limit = useful[job, price]
         if len(factors):
             order *= factors[0, job]
             limit *= factors[1, job]
         limit = min(max(limit, max(1, most // num_jobs)), most)
-        bound = int(min(limit, lasting))
+        is_probed = jobs[job].log_sd > UNCERTAIN and held == finished[job] == 0 and len(ranks) == 0
+        bound = 1 if is_probed else int(min(limit, lasting))
         is_below = held < bound
         if not is_below:
             bound = int(min(float(most), lasting))
         limits[job], orders[job] = bound, order
         if jobs[job].next_stage >= 0:
-            kinds[job] = 2 if held >= bound else 0 if is_below else 1
+            kinds[job] = 0 if is_probed else 3 if held >= bound else 1 if is_below else 2
     away, chosen = np.full(len(stages), FARTHEST_AWAY), -1
     rank = 0
-    for kind in range(4):
+    for kind in range(5):
         [members] = np.nonzero(kinds == kind)
         for job in members[np.argsort(orders[members], kind="mergesort")]:  # the earlier one of equals first
             end = jobs[job + 1].first_stage if job + 1 < num_jobs else len(stages)
             away[jobs[job].first_stage : end] = min(AWAY_BY_RANK * rank + AWAY_IN_JOB, FARTHEST_AWAY)
             if jobs[job].next_stage >= 0:
                 away[jobs[job].next_stage] = min(AWAY_BY_RANK * rank, FARTHEST_AWAY)
-            if rank == 0 and kind < 2:
+            if rank == 0 and kind < 3:
                 chosen = jobs[job].next_stage
             rank += 1
     return chosen, limits, price, away

@@ -13,7 +13,7 @@ from simulator.cluster.config import ClusterConfig
 from simulator.cluster.observation import Decision, Observation, PerJob
 from workloads.job import JobProfile
 
-__all__ = ["STAYING", "CappedSrpt", "ProfiledSrpt", "lasting_executors"]
+__all__ = ["STAYING", "CappedSrpt", "LimitedSrpt", "ProfiledSrpt", "at_least_share", "lasting_executors"]
 
 #: Work in units of this, ms.
 UNIT_MS = 100_000.0
@@ -24,19 +24,18 @@ WORTH_LEAVING, WORTH_MOVING = 8.0, 3.0
 STAYING = 0.6
 
 
-class _LimitedSrpt(Scheduler):
+class LimitedSrpt(Scheduler):
     """Shortest remaining work (tasks times their mean duration) first, below limits.
 
-    A limit is at least the job's equal share of the cluster. When every job has reached its limit, the remaining
-    executors go to the shortest job. An executor moves only if it finds enough work there, or if the job has no
-    executor; else it stays idle.
+    When every job has reached its limit, the remaining executors go to the shortest job. An executor moves only if it
+    finds enough work there, or if the job has no executor; else it stays idle.
     """
 
     def decide(self, observation: Observation) -> Decision | None:
         """Choose the shortest job below its limit, else the shortest job."""
         jobs, most = observation.job_executors.size, observation.num_executors
         work = observation.work_ms(observation.remaining_tasks)
-        limit = np.clip(self.limits(observation, work), max(1, most // jobs), most).astype(np.int64)
+        limit = np.minimum(self.limits(observation, work), most).astype(np.int64)
         held, order = observation.job_executors.copy(), work.copy()
         if observation.source >= 0:
             held[observation.source] -= observation.offered
@@ -55,7 +54,12 @@ class _LimitedSrpt(Scheduler):
 
     @abstractmethod
     def limits(self, observation: Observation, work: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the useful parallelism of each live job, [J]; ``work`` is the remaining work, float64 [J], ms."""
+        """Return how many executors each live job may hold, [J], at least 1; ``work``: remaining, float64 [J], ms."""
+
+
+def at_least_share(observation: Observation, limits: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Raise limits to an equal share of the cluster, and to 1."""
+    return np.maximum(limits, max(1, observation.num_executors // limits.size))
 
 
 def lasting_executors(observation: Observation) -> NDArray[np.float64]:
@@ -74,7 +78,7 @@ def lasting_executors(observation: Observation) -> NDArray[np.float64]:
     return np.maximum(found, 1.0)
 
 
-class CappedSrpt(_LimitedSrpt):
+class CappedSrpt(LimitedSrpt):
     """Shortest remaining work first, with limits that grow with the root of the remaining work.
 
     Tasks take longer the more executors their job holds. While other jobs want executors, a job is limited to
@@ -91,10 +95,10 @@ class CappedSrpt(_LimitedSrpt):
 
     def limits(self, observation: Observation, work: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return limits proportional to the root of the work."""
-        return np.maximum(self.coefficient * np.sqrt(work / UNIT_MS), FEWEST)
+        return at_least_share(observation, np.maximum(self.coefficient * np.sqrt(work / UNIT_MS), FEWEST))
 
 
-class ProfiledSrpt(_LimitedSrpt):
+class ProfiledSrpt(LimitedSrpt):
     """Shortest remaining work first; each job is limited to its useful parallelism, or to its equal share.
 
     ``simulator.cluster.alone`` estimates the useful parallelism when a job arrives. So this scheduler uses more
@@ -115,4 +119,4 @@ class ProfiledSrpt(_LimitedSrpt):
 
     def limits(self, observation: Observation, work: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the useful parallelism of the profiles."""
-        return self._used_well(observation)
+        return at_least_share(observation, self._used_well(observation))
