@@ -34,10 +34,10 @@ USED_WELL, UNWANTED = 2.0, 4.0
 AWAY_IN_JOB = 1.5
 #: Standard deviation of a job's log factor above which the job runs a first task before other jobs get more executors.
 UNCERTAIN = 0.5
-#: Uncertainty of a job's remaining work, as a standard deviation of logarithms, up to which its limit is as for exact
-#: estimates; 1 above this, its limit is so many equal shares of the cluster.
+#: Uncertainty of a job's remaining work, as a standard deviation of logarithms, up to which the job is treated as if
+#: its estimate were exact; 1 above this, its limit is so many equal shares of the cluster.
 DOUBTFUL, SHARES = 0.6, 1.5
-#: The weight ``STAYING`` is divided by the exponential of this times the uncertainty.
+#: The weight ``STAYING`` is divided by the exponential of this times the uncertainty beyond.
 HESITATION = 3.0
 NO_JITTER, BY_WORK = np.zeros((0, 0)), np.zeros(0)
 
@@ -50,9 +50,10 @@ class PricedSrpt(Scheduler):
     which it does the most work in executor time. These a job that begins gets even if each of them finds little to do,
     twice as many if the others have theirs, and up to six times as many where most executors are unwanted.
 
-    Estimates may be uncertain. An uncertain job without any finished task gets one executor before other jobs get more:
-    its first task tells most of the job's factor. The more uncertain the remaining work, the nearer is a limit to an
-    equal share, and the less is an executor willing to leave. With exact estimates none of this has an effect.
+    Estimates may be uncertain. An uncertain job without any finished task gets one executor before other jobs get more,
+    unless there are more jobs than executors: its first task tells most of the job's factor. The more uncertain the
+    remaining work, the nearer is a limit to an equal share, and the rarer does an executor leave its job. With exact
+    estimates none of this has an effect.
 
     Args:
         jitter: how much the order of jobs and their limits vary by chance: the standard deviation of what is added to
@@ -173,14 +174,14 @@ def _choose(  # type: ignore[no-untyped-def]
     kinds, orders = np.full(num_jobs, 4), (ranks if len(ranks) else work).copy()
     for job in range(num_jobs):
         held, order, limit = jobs[job].executors, orders[job], useful[job, price]
-        doubt = math.sqrt(variance[job] / work[job]) if variance[job] > 0 else 0.0
-        if doubt > DOUBTFUL:
-            weight = min(doubt - DOUBTFUL, 1.0)
+        doubt = math.sqrt(variance[job] / work[job]) - DOUBTFUL if variance[job] > 0 else 0.0
+        if doubt > 0:
+            weight = min(doubt, 1.0)
             limit = limit ** (1 - weight) * (SHARES * share) ** weight
         lasting = float(most)
         if job == source:
             held -= offered
-            order *= STAYING * math.exp(-HESITATION * doubt)
+            order *= STAYING * math.exp(-HESITATION * max(doubt, 0.0))
         elif delay_ms > 0:
             used_well = may_have * useful[job, price] * fitting[job] / max(total[job], 1.0)
             lasting = max(fitting[job] / worth_ms, used_well, 1.0)
@@ -188,7 +189,8 @@ def _choose(  # type: ignore[no-untyped-def]
             order *= factors[0, job]
             limit *= factors[1, job]
         limit = min(max(limit, max(1, most // num_jobs)), most)
-        is_probed = jobs[job].log_sd > UNCERTAIN and held == finished[job] == 0 and len(ranks) == 0
+        is_probed = jobs[job].log_sd > UNCERTAIN and held == finished[job] == 0
+        is_probed &= num_jobs <= most and len(ranks) == 0
         bound = 1 if is_probed else int(min(limit, lasting))
         is_below = held < bound
         if not is_below:

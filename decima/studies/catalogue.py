@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from decima.studies.cells import CELLS
 
-__all__ = ["STUDIES", "Entry", "Option"]
+__all__ = ["ERRORS", "STUDIES", "Entry", "Option"]
 
 
 @dataclass(frozen=True)
@@ -76,6 +76,12 @@ WINDOW = Option("--window", "above 0", "Seconds of a trace that are an experimen
 FOUR_SIZES = "50x0.25,50x0.5,50x0.75,50x1"
 #: Sequences in each cell of ``grid`` at full size.
 SEQUENCES = 10
+#: Errors of estimates in ``estimates``: their kind and size.
+ERRORS = (
+    "exact",
+    *(f"{kind}-{sigma:g}" for kind in ("job", "stage") for sigma in (0.25, 0.5, 1, 2)),
+    *("unknown-0.3", "unknown-1"),
+)
 
 
 def _cluster(executors: int = 50) -> tuple[Option | str, ...]:
@@ -176,6 +182,17 @@ STUDIES: dict[str, Entry] = {
         The rate doubles or halves, or jobs become larger or smaller: mean JCT of the jobs before the change and after
         it, against fair sharing. Nothing is trained. About 3 minutes.""", (
             Option("--load", "share", f"{BUSY} in the busier half of a stream.", 0.85), CHECKPOINT, *CLUSTER,
+        )),
+    "estimates": Entry("estimates:estimates", """Compare schedulers whose estimates of task times are wrong.
+
+        Batches and streams, with errors per job and per stage, and with jobs without history: mean JCT against fair
+        sharing, of rules that account for uncertainty and of others, and of a policy. Nothing is trained. About 20
+        minutes of CPU time.""", (
+            Option("--errors", ERRORS,
+                f"Only these errors, besides exact; may be given several times. There are {', '.join(ERRORS)}.",
+                metavar="NAME", multiple=True),
+            Option("--interval", "above 0", "Mean seconds between the jobs of a stream.", 14.0, "interval_s"),
+            CHECKPOINT, *CLUSTER,
         )),
     "table2": Entry("table2:table2", """Measure how a policy generalises to more arrivals than in its training.
 
