@@ -56,6 +56,15 @@ STYLES: dict[str, tuple[str, str]] = {
     "profiled-srpt": (ORANGE, "--"),
     "capped-srpt": (ORANGE, ":"),
     "lookahead": (SKY, "-."),
+    # orders by uncertain estimates
+    "gittins": (RED, "-"),
+    "sjf-estimate": (SKY, "-"),
+    "srpt-bounce": (SKY, ":"),
+    "seh": (PINK, "-."),
+    "seh:0": (PINK, ":"),
+    "las": (ORANGE, "-"),
+    "hesrpt": (PINK, "--"),
+    "inelastic-first": (RED, "--"),
     # where executors are of several sizes
     "tetris": (SKY, "--"),
     "graphene-star": (PINK, "--"),

@@ -42,6 +42,8 @@ from workloads import batch_arrivals, poisson_arrivals, synthetic_profiles
 from workloads.arrivals import JobSequence
 
 Grant = tuple[int, int, int]
+#: Rules with the limits of priced-srpt and another order.
+PRICED = ("sjf-estimate", "srpt-bounce", "seh", "gittins", "las", "inelastic-first")
 
 
 def grants(scheduler: Scheduler, cluster: int | ClusterConfig, sequence: JobSequence) -> list[Grant]:
@@ -332,7 +334,7 @@ def test_whoever_is_asked_leaves_nobody_idle_and_brings_all_jobs_to_an_end(
     config = ClusterConfig(num_executors=15, semantics=semantics)
     # The counter of one may idle executors; others do where they are asked again.
     if (name == "fifo" and semantics == DECIMA_SIM) or (
-        name.endswith(("srpt", "lookahead")) and semantics == PAPER
+        (name.endswith(("srpt", "lookahead")) or name in PRICED) and semantics == PAPER
     ):
         assert np.isfinite(run_episode(config, sequence, scheduler).completion_ms).all()
         return
@@ -366,6 +368,8 @@ def test_every_name_makes_its_scheduler() -> None:
         "profiled-srpt",
         "priced-srpt",
         "packed-srpt",
+        *PRICED,
+        "hesrpt",
         "lookahead",
         "tetris",
         "drf",

@@ -168,6 +168,18 @@ def check_high_load(found: Found) -> None:
     assert np.shape(found.content["executors"]["fair"]) == (2, len(LOAD_LEVELS))
 
 
+def check_estimates(found: Found) -> None:
+    cells = {(each["arrivals"], each["errors"]): each["changes"] for each in found.content["gains"]}
+    arrivals = ("batches", "streams 2 s apart")
+    assert list(cells) == [(each, errors) for each in arrivals for errors in ("exact", "job-1")]
+    for arrival in arrivals:
+        exact, wrong = cells[arrival, "exact"], cells[arrival, "job-1"]
+        assert exact["fair"] == wrong["fair"] == [0, 0]
+        # Where estimates are exact, orders by the estimate are alike; errors set them apart.
+        assert exact["gittins"] == exact[RULE]
+    assert any(cells[each, "exact"][RULE] != cells[each, "job-1"][RULE] for each in arrivals)
+
+
 def check_drift(found: Found) -> None:
     conditions = ["twice as many jobs", "half as many jobs", "larger jobs", "smaller jobs"]
     assert [each["condition"] for each in found.content["conditions"]] == conditions
@@ -343,6 +355,7 @@ CASES: dict[str, tuple[str, Callable[[Found], None]]] = {
     "table2": (f"{TINY} --load 0.7", check_table2),
     "high-load": (f"{TINY} --jobs 6 --load 0.5", check_high_load),
     "drift": (f"{TINY} --jobs 24 --load 0.5 --checkpoint {{general}}", check_drift),
+    "estimates": (f"{TINY} --interval 2 --errors job-1 --checkpoint {{general}}", check_estimates),
     "fig11a": (TRACE, check_fig11a),
     "fig11b": (PACK, check_fig11b),
     "fig12": (PACK, check_fig12),
