@@ -9,13 +9,13 @@ import pandas as pd
 from matplotlib.figure import Figure
 from rich.table import Table
 
-from decima.evaluation.intervals import Interval
+from decima.evaluation.intervals import Interval, paired_change
 from decima.registry import DEFAULT_POLICY, LEARNED
 from decima.show.style import GREY, LEGEND, finish_axes, new_figure, styles
 from decima.show.tables import interval_text, new_table
 from decima.studies.catalogue import ERRORS
 from decima.studies.compared import jct_s, tidy
-from decima.studies.outcome import FULL, RULE, Outcome, paired_change
+from decima.studies.outcome import FULL, RULE, Outcome
 from decima.studies.study import Study
 from simulator.cluster.knowledge import Knowledge
 

@@ -90,7 +90,7 @@ def test_hesrpt_shares_as_the_theorem_says() -> None:
     seen, config = three_jobs(9)
     scheduler = HeSrpt()
     scheduler.reset(config)
-    scheduler._exponent = lambda _: 0.5  # type: ignore[assignment,method-assign]
+    scheduler._exponent = lambda _: 0.5  # type: ignore[assignment]
     assert scheduler.limits(seen, np.array([50.0, 40.0, 60.0])).tolist() == [3, 5, 1]
 
 
