@@ -125,8 +125,8 @@ def test_stages_are_put_into_the_order_of_the_first_run():
     assert runs[1].tasks["stage"].tolist() == [1, 2, 0]
     assert runs[1].dag.shuffle_edges.tolist() == runs[1].edges.tolist() == [[1, 2], [2, 0]]
     assert matched([ONE, ONE]).runs == (ONE, ONE)
-    late = [replace(stage, submitted_ms=10.0 * stage.stage_id) for stage in runs[1].stages]
-    assert replace(runs[1], stages=tuple(late)).driver_lag_ms == (10 - 1) + (20 - 1)
+    late = [replace(stage, submitted_ms=10.0 * stage.stage_id + 10) for stage in runs[1].stages]
+    assert replace(runs[1], stages=tuple(late)).driver_lag_ms == 10 + (20 - 1) + (30 - 1)
 
 
 def test_reused_and_barrier_edges_are_renumbered():

@@ -77,6 +77,15 @@ def test_runs_are_compared_on_as_many_executors_if_they_ended(change):
     assert (measured, line) == (Imperfections(), NO_RUNS)
 
 
+def test_tasks_that_ended_in_one_run_only_are_left_out():
+    stage = [Stage(3)]
+    rows = [
+        [(0, Wave.REST, 1, ms, 0.0, 0.0) for ms in each] for each in ((100.0, 100.0, 900.0), (200.0, 200.0))
+    ]
+    found = errors(matched([measured_run(stage, each) for each in rows]))
+    assert found[:2] == [pytest.approx(np.log(2) / np.sqrt(2), abs=1e-3), 0.0]
+
+
 def test_waves_and_tasks_of_one_run_do_not_count_as_errors():
     """The second run began on warm executors, and lost a task."""
     first = [(0, Wave.FRESH, 1, 900.0, 0, 0), *[(0, Wave.REST, 1, 100.0, 0, 0)] * 2]
