@@ -170,7 +170,7 @@ class Comparison:
     def add(self, scheduler: str, mean_jct_s: Mapping[int, float]) -> None:
         """Add a scheduler that was run elsewhere, of which only the mean JCT on each seed is known, s."""
         self.schedulers[scheduler] = scheduler
-        unknown = dict.fromkeys(METRICS, math.nan) | {"decisions": 0, "guarded": 0}
+        unknown = dict.fromkeys(METRICS, math.nan) | {"decisions": 0, "guarded": 0, "failed_jobs": 0}
         for seed, value in mean_jct_s.items():
             self._add(seed, {scheduler: Result("", unknown | {"mean_jct_s": value})})
 

@@ -195,7 +195,7 @@ def scheduler_summaries() -> dict[str, str]:
     """Return the name of each scheduler that ``decima compare`` knows, and a description in one line."""
     return {
         **{
-            signature(name): (inspect.getdoc(kind) or "").partition("\n")[0]
+            signature(name): (inspect.getdoc(kind) or "").partition("\n")[0].replace("``", "")
             for name, kind in SCHEDULERS.items()
         },
         TUNED_ONCE: f"{signature(TUNED_ONCE)} with alpha tuned once on separate training sequences.",

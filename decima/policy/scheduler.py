@@ -23,7 +23,7 @@ from decima.policy.features import custom_columns, fill_columns, message_order, 
 from decima.schedulers.packed_srpt import PackedSrpt
 from decima.schedulers.priced_srpt import PricedSrpt
 from decima.schedulers.rule import NO_RULE
-from simulator.cluster.alone import useful_executors
+from simulator.cluster.alone import useful_parallelism
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.observation import Decision, Observation, PerJob
 from workloads.arrivals import RandomStream, random_stream
@@ -41,7 +41,7 @@ WORTH_WAITING, WORTH_LEAVING, WORTH_MOVING = 8.0, 8.0, 3.0
 #: Name -> the rule of that name.
 RULES: dict[str, type[PricedSrpt] | type[PackedSrpt]] = {"priced-srpt": PricedSrpt, "packed-srpt": PackedSrpt}
 #: Per-profile cache: messages, and useful executors at each of ``COST_EXPONENTS`` (0 if no feature asks for them).
-_Known = tuple[NDArray[np.int32], list[int]]
+_Known = tuple[NDArray[np.int32], tuple[int, ...]]
 
 
 class Network(Protocol):
@@ -156,8 +156,8 @@ class Featurizer:
 
     def _of_profile(self, profile: JobProfile, cluster: ClusterConfig) -> _Known:
         if not self._asks_useful:
-            return self._order(profile), [0] * len(COST_EXPONENTS)
-        return self._order(profile), [useful_executors(profile, cluster, each) for each in COST_EXPONENTS]
+            return self._order(profile), (0,) * len(COST_EXPONENTS)
+        return self._order(profile), useful_parallelism(profile, cluster, COST_EXPONENTS)
 
     def decision(self, observation: Observation, stage: int, limit: int) -> Decision | None:
         """Return the decision that a choice of the policy stands for; None leaves the executors idle.

@@ -15,7 +15,7 @@ __all__ = ["PackedSrpt", "covering"]
 
 
 class PackedSrpt(ProfiledSrpt):
-    """Shortest remaining work first, limited as ``ProfiledSrpt``; large executors go to stages that need them.
+    """Shortest remaining work first, limited as profiled-srpt; large executors go to stages that need them.
 
     The key of a stage is its job's remaining work times ``covered ** waste``, where ``covered`` executors are
     large enough for it: stages that few executors can run come first. Only busy and moving executors count towards

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from decima.schedulers.base import Scheduler, all_offered
 from decima.schedulers.rule import AWAY_BY_RANK, FARTHEST_AWAY, Rule
 from decima.schedulers.srpt import STAYING, WORTH_LEAVING, WORTH_MOVING
-from simulator.cluster.alone import useful_executors
+from simulator.cluster.alone import useful_parallelism
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.observation import Decision, Observation, PerJob
 from simulator.compiled import compiled, inner
@@ -120,8 +120,8 @@ class PricedSrpt(Scheduler):
         return Rule(stage, limits, PRICES[price], away)
 
 
-def _useful(profile: JobProfile, config: ClusterConfig) -> list[int]:
-    return [useful_executors(profile, config, price) for price in PRICES]
+def _useful(profile: JobProfile, config: ClusterConfig) -> tuple[int, ...]:
+    return useful_parallelism(profile, config, PRICES)
 
 
 @compiled

@@ -31,8 +31,9 @@ __all__ = ["LiveJob", "LiveJobs", "QuestionError", "check_question"]
 TOGETHER_MS = 1000.0
 #: Mean task duration before the first task has finished, ms.
 UNKNOWN_MS = 1000.0
-#: Without history, standard deviation of the logarithm of a job's task time, and of a stage's over the job's.
-UNKNOWN_SD = 1.0
+#: Spread of jobs without history, as standard deviations of logarithms: work of a job, task time of a job, and of a
+#: stage within the job. Source: the embedded TPC-H set, measured on Spark.
+UNKNOWN_WORK_SD, UNKNOWN_TASK_SD, UNKNOWN_STAGE_SD = 0.95, 0.54, 0.68
 #: Largest number of stages over all live jobs, and of task slots, that a question may have.
 MOST_STAGES, MOST_SLOTS = 5_000, 20_000
 
@@ -247,7 +248,7 @@ class LiveJobs:
 def _typical(task_ms: float) -> WorkPrior:
     """Return the distribution of jobs without history, whose tasks typically take ``task_ms``."""
     log_ms = math.log(task_ms)
-    return WorkPrior(log_ms, UNKNOWN_SD, log_ms, UNKNOWN_SD, UNKNOWN_SD)
+    return WorkPrior(log_ms, UNKNOWN_WORK_SD, log_ms, UNKNOWN_TASK_SD, UNKNOWN_STAGE_SD)
 
 
 def check_question(state: State) -> None:

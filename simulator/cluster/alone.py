@@ -34,6 +34,7 @@ __all__ = [
     "known_profile",
     "known_sequence",
     "useful_executors",
+    "useful_parallelism",
     "work_ms",
 ]
 
@@ -45,20 +46,30 @@ PARALLELISM = (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 25, 30, 40, 50, 60, 80, 100)
 
 
 def useful_executors(profile: JobProfile, config: ClusterConfig, thrift: float) -> int:
-    """The limit k with the least ``time * (k * time) ** thrift``, where the job takes that time alone with k.
+    """Return the useful parallelism of a job at one cost exponent; see :func:`useful_parallelism`."""
+    return useful_parallelism(profile, config, (thrift,))[0]
+
+
+@lru_cache(maxsize=10_000)
+def useful_parallelism(
+    profile: JobProfile, config: ClusterConfig, exponents: tuple[float, ...]
+) -> tuple[int, ...]:
+    """Return the parallelism limits that a job uses well, one for each cost exponent of executors.
+
+    The limit k has the least ``time * (k * time) ** exponent``, where the job takes that time alone with k executors.
 
     Args:
         profile: the job.
         config: the cluster; its objective and its end do not matter.
-        thrift: how much the executors that a job occupies count, beside the time that it takes.
+        exponents: how much the executors that a job occupies count, beside the time that it takes.
 
     Returns:
-        One of ``PARALLELISM``, at most the cluster's executors; the smallest of equals.
+        Limits of ``PARALLELISM``, at most the cluster's executors; the smallest of equals.
     """
     times = alone_ms(profile, config)
-    limits = PARALLELISM[: times.size]
+    limits, thrift = PARALLELISM[: times.size], np.asarray(exponents)[:, None]
     cost = np.log(np.maximum(times, 1.0)) * (1 + thrift) + np.log(limits) * thrift
-    return limits[int(np.argmin(cost))]
+    return tuple(limits[place] for place in cost.argmin(axis=1).tolist())
 
 
 def cluster_key(config: ClusterConfig) -> ClusterKey:

@@ -54,6 +54,8 @@ class BaseCluster(ABC):
         self.config = check_instance(config, ClusterConfig, "config", ConfigError)
         self.sequence = check_instance(sequence, JobSequence, "sequence", ConfigError)
         self._known = known_sequence(self.sequence, self.config)
+        # Where estimates are exact, no jobs to come may show in the distribution of the workload.
+        self._prior = self.sequence.prior if self.config.knowledge.is_exact else self._known.work_prior
         #: What schedulers are told of the jobs; empty if they know the truth.
         self._estimates: list[Estimate] = []
         if not config.knowledge.is_exact:

@@ -173,7 +173,7 @@ class Cluster(BaseCluster):
             classes,
             self._profiles,
             self._last_call,
-            self._known.work_prior,
+            self._prior,
         )
 
     @property

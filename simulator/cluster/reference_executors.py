@@ -302,7 +302,7 @@ class ReferenceExecutors(BaseCluster):
             classes,
             self._profiles,
             self._last_call,
-            self._known.work_prior,
+            self._prior,
         )
 
     def _show_estimates(self, jobs: NDArray[np.void], stages: NDArray[np.void]) -> None:

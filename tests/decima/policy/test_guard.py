@@ -108,9 +108,11 @@ def test_a_stage_of_the_job_that_offers_is_no_move_away(source: int, is_worth: b
 @pytest.mark.parametrize(("source", "is_worth"), [(-1, True), (1, False)])
 def test_executors_of_a_job_leave_for_more_work_than_free_ones(source: int, is_worth: bool) -> None:
     """The first job has an executor and 9 s of work: more than three moves, less than eight."""
-    little, much = (0, 1, 1, 1, 0, 0, 5, 1, 10.0, 1, 0), (0, 1, 1, 1, 0, 0, -1, 1, 9000.0, 1, 0)
-    not_ready = (1, 4, 4, 4, 0, 0, -1, 1, 9000.0, 1, 0)
-    seen = seen_by_hand(little, (*AT_WORK[:8], 90_000.0, 1, 0), much, not_ready, executors=2, source=source)
+    little, much = (0, 1, 1, 1, 0, 0, 5, 1, 10.0, 1, 0, 0, 0), (0, 1, 1, 1, 0, 0, -1, 1, 9000.0, 1, 0, 0, 0)
+    not_ready = (1, 4, 4, 4, 0, 0, -1, 1, 9000.0, 1, 0, 0, 0)
+    seen = seen_by_hand(
+        little, (*AT_WORK[:8], 90_000.0, 1, 0, 0, 0), much, not_ready, executors=2, source=source
+    )
     assert (choices(GUARDED, seen) == choices(PLAIN, seen)) == (not is_worth)
 
 
@@ -119,7 +121,7 @@ def test_the_guard_allows_what_the_rule_does(
     stage: int, expected: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The rule leaves the executors idle, or lets them wait for the stage that opens late, or does neither."""
-    seen = seen_by_hand(DONE, (*AT_WORK[:8], 90_000.0, 1, 0), LATER, READY, executors=0)
+    seen = seen_by_hand(DONE, (*AT_WORK[:8], 90_000.0, 1, 0, 0, 0), LATER, READY, executors=0)
     asked = PricedSrpt().ask(seen)._replace(stage=stage)
     monkeypatch.setattr(PricedSrpt, "ask", lambda *_: asked)
     assert choices(Featurizer(GENERAL_POLICY), seen) == expected

@@ -141,7 +141,7 @@ def test_an_unknown_stage_takes_as_long_as_others_of_its_job_and_then_as_everybo
     own = a_job("a", a_stage(1, done=4, mean_ms=50.0), a_stage(2, "waiting", parents=(1,)))
     unknown = a_job("b", a_stage(3), submitted_time_ms=9e5)
     a, b = live(History(), own, unknown)
-    assert a.mean_ms == pytest.approx([50.0, 50.0], rel=0.06)
+    assert a.mean_ms == pytest.approx([50.0, 50.0], rel=0.1)
     assert b.mean_ms == pytest.approx([50.0], rel=0.13)
     [alone] = live(History(), unknown)
     assert alone.mean_ms == pytest.approx([1000.0])
