@@ -70,7 +70,9 @@ LONG = ("my-spark-jobs.json", "my_features", "decima sweep", "reproduce fig18")
 def folder(tmp_path: Path) -> Iterator[Path]:
     """A folder with the files that the pages show, beside the recordings."""
     for page in PAGES:
-        for name, text in (*blocks("json", page), *blocks("python", page), *blocks("yaml", page)):
+        for name, text in (
+            block for kind in ("json", "python", "yaml", "csv") for block in blocks(kind, page)
+        ):
             if name:
                 assert not (tmp_path / name).exists() or (tmp_path / name).read_text() == text
                 (tmp_path / name).write_text(text)

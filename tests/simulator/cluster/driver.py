@@ -91,7 +91,7 @@ class Both(BaseCluster):
         return rewards[0]
 
     def _compare(self) -> None:
-        names = ["done", "offered", "last_call"] + ["turn", "source"] * (self.engine.offered > 0)
+        names = ["done", "offered", "last_call", *(("turn", "source") if self.engine.offered else ())]
         for name in names:
             assert getattr(self.engine, name) == getattr(self.reference, name), name
         self._done, self._offered = self.engine.done, self.engine.offered
