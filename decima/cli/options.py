@@ -149,7 +149,7 @@ class WhoWorks(click.ParamType):  # type: ignore[type-arg]  # generic in newer r
 
 
 def workers_option(default: str) -> Option:
-    """Who works: ``workers``, a number or a text; None if nothing is said.
+    """Add ``--workers``: a number of processes or a text for Ray; None by default.
 
     Args:
         default: told to people.
@@ -161,7 +161,7 @@ def workers_option(default: str) -> Option:
         cls=Aside,
         type=WhoWorks(),
         metavar="N|ray[:N]|ray://HOST:PORT",
-        help="Who works: N processes here; or N actors, by default one for each CPU, of a Ray cluster: the one that "
+        help="Workers: N processes here; or N actors, by default one for each CPU, of a Ray cluster: the one that "
         f"RAY_ADDRESS names, one that is started here, or that at HOST:PORT.  [default: {default}]",
     )
 
