@@ -8,7 +8,7 @@ from typing import NamedTuple
 from decima.evaluation.comparison import Comparison
 from decima.evaluation.conditions import Conditions
 from simulator.cluster.base import BaseCluster
-from simulator.cluster.episode import DecidesStages, make_cluster
+from simulator.cluster.episode import DecidesStages, start_episode
 from simulator.cluster.observation import Decision, Observation
 
 __all__ = ["Decided", "decisions", "replay"]
@@ -36,12 +36,7 @@ def replay(
     conditions: Conditions, seed: int, scheduler: DecidesStages
 ) -> Iterator[tuple[BaseCluster, Observation, Decision | None]]:
     """Run an experiment; yield each decision with the cluster and the observation before it."""
-    config = conditions.cluster_of(seed)
-    scheduler.reset(config)
-    cluster = make_cluster(config, conditions.sequence(seed))
-    cluster.keeps_executors = getattr(scheduler, "keeps_executors", False)
-    if callable(watch := getattr(scheduler, "watch", None)):
-        watch(cluster)
+    cluster = start_episode(conditions.cluster_of(seed), conditions.sequence(seed), scheduler)
     while not cluster.done:
         seen = cluster.observe()
         decision = scheduler.decide(seen) if seen.num_schedulable else None

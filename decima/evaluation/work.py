@@ -41,7 +41,7 @@ class Result(NamedTuple):
 
 @dataclass(frozen=True)
 class Plan:
-    """What workers need of a comparison.
+    """Data of a comparison that workers need.
 
     Attributes:
         conditions: cluster and jobs.

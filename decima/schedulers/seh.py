@@ -31,7 +31,7 @@ class Seh(PricedSrpt):
         self.frozen = frozen
 
     def order(self, observation: Observation) -> NDArray[np.float64]:
-        """What is left of the estimate, ms."""
+        """Return the remaining part of each job's first estimate, ms."""
         estimate = observation.job_first_work_ms
         left: NDArray[np.float64] = np.maximum(estimate - observation.job_attained_ms, self.frozen * estimate)
         return left

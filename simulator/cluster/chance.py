@@ -19,7 +19,7 @@ _WORD = 0xFFFFFFFF
 
 
 class Purpose(IntEnum):
-    """What a random number of a run is for."""
+    """Purpose of a random number of a run."""
 
     FAILS = 0
     STRAGGLES = 1

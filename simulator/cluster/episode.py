@@ -15,7 +15,7 @@ from simulator.errors import ConfigError
 from workloads.arrivals import JobSequence
 from workloads.errors import check_instance
 
-__all__ = ["DecidesStages", "make_cluster", "run_episode"]
+__all__ = ["DecidesStages", "make_cluster", "run_episode", "start_episode"]
 
 _ENGINES: dict[str, type[BaseCluster]] = {"compiled": Cluster, "simpy": ReferenceCluster}
 
@@ -48,6 +48,20 @@ def make_cluster(config: ClusterConfig, sequence: JobSequence) -> BaseCluster:
     return _ENGINES[config.engine](config, sequence)
 
 
+def start_episode(config: ClusterConfig, sequence: JobSequence, scheduler: DecidesStages) -> BaseCluster:
+    """Reset a scheduler and return the cluster that it will decide on.
+
+    Raises:
+        ConfigError: an argument of a wrong type, or a stage that no executor class can run.
+    """
+    scheduler.reset(config)
+    cluster = make_cluster(config, sequence)
+    cluster.keeps_executors = getattr(scheduler, "keeps_executors", False)
+    if callable(watch := getattr(scheduler, "watch", None)):
+        watch(cluster)
+    return cluster
+
+
 def run_episode(config: ClusterConfig, sequence: JobSequence, scheduler: DecidesStages) -> EpisodeRecord:
     """Let a scheduler run a sequence of jobs. It is asked only where it has a choice, see ``DecidesStages``.
 
@@ -61,11 +75,7 @@ def run_episode(config: ClusterConfig, sequence: JobSequence, scheduler: Decides
         raise ConfigError(f"scheduler must be an object, got the class {scheduler.__name__}: call it")
     if not (callable(getattr(scheduler, "decide", None)) and callable(getattr(scheduler, "reset", None))):
         raise ConfigError(f"scheduler must have the methods decide and reset, got {scheduler!r:.60}")
-    scheduler.reset(config)
-    cluster = make_cluster(config, sequence)
-    cluster.keeps_executors = getattr(scheduler, "keeps_executors", False)
-    if callable(watch := getattr(scheduler, "watch", None)):
-        watch(cluster)
+    cluster = start_episode(config, sequence, scheduler)
     while not cluster.done:
         observation = cluster.observe()
         cluster.decide(scheduler.decide(observation) if observation.num_schedulable else None)

@@ -1,4 +1,4 @@
-"""What schedulers know of jobs: estimates of task times and numbers of tasks, and how uncertain they are.
+"""Estimates that schedulers have of jobs: task times and numbers of tasks, with their uncertainty.
 
 The true mean task time of a stage is its estimate times a factor of the job and a factor of the stage. Both are
 log-normal; their standard deviations are those of ``Knowledge``. Errors are drawn from the seed of the sequence, so all
@@ -31,7 +31,7 @@ SHORTEST_MS = 1e-3
 
 @dataclass(frozen=True, eq=False)
 class Estimate:
-    """What is known of a job when it arrives.
+    """Estimate of a job at its arrival.
 
     Attributes:
         profile: the job as it is estimated, but for a factor of all its task times.

@@ -67,7 +67,7 @@ def _capacity(given: object) -> tuple[tuple[float, int], ...]:
 
 @dataclass(frozen=True)
 class Faults:
-    """What goes wrong in a cluster. By default nothing does.
+    """Faults of a cluster; none by default.
 
     Args:
         executor_lifetime_ms: mean time until an executor is lost (exponential), ms. It loses its running task, which

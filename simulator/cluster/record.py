@@ -383,7 +383,7 @@ class EpisodeRecord:
 
     @property
     def _losses(self) -> dict[str, float]:
-        """What faults cost; nothing without faults."""
+        """Counts and times of lost and failed runs; empty without faults."""
         if not self.config.faults.active:
             return {}
         first = self.task_start_ms.size - self.lost_task.size

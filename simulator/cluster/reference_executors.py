@@ -1,6 +1,6 @@
 """The reference: where executors are, what they do, and how they are offered.
 
-Hardly anything is counted: it is looked up where executors are and who is committed.
+Few counts are kept: places of executors and their commitments are looked up.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class ReferenceExecutors(BaseCluster):
             self._wait(executor)
 
     def _find_work(self, executor: Executor) -> None:
-        """What an executor came for is done, or the job has ended: it helps itself."""
+        """Find other work for an executor whose target stage is saturated or whose job has ended."""
         stages = executor.job.stages if executor.job else []
         ready = [stage for stage in stages if stage.ready and self._fits(stage, executor.kind)]
         ready = [stage for stage in ready if self._unclaimed(stage) > 0]

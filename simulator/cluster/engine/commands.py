@@ -41,9 +41,9 @@ DEPARTED = 8
 QUIET = 16
 """No task is running any more."""
 FAILED = 32
-"""Its task failed, about which nothing has been done yet."""
+"""Its task failed; the caller handles the failure."""
 JOB_FAILED = 64
-"""Its task failed, and with it its job."""
+"""Its task failed for the last time, so its job failed."""
 
 
 @compiled

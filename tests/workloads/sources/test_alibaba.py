@@ -114,7 +114,7 @@ def test_a_job_arrives_with_its_first_task_and_its_rows_may_be_anywhere(
 
 
 def test_the_share_of_failed_instances(tmp_path: Path) -> None:
-    """Of a task that failed, one instance did."""
+    """A failed task counts as one failed instance."""
     rows = [row(job="good", instances=10), row(job="bad", instances=30, status="Failed")]
     rows += [row("M2", job="bad", instances=10), row("M3", job="bad", instances=99, status="Waiting")]
     assert read(tmp_path, *rows).imperfections == Imperfections(task_failures=1 / 50)
