@@ -59,40 +59,6 @@ def test_faults_are_told_and_failed_jobs_counted(run: Compare, tmp_path: Path) -
     assert f"fair: {failed} of " in text
 
 
-@pytest.mark.parametrize(
-    ("options", "refused"),
-    [
-        ("--executor-lifetime -1", "-1.0 is not in the range"),
-        ("--executor-lifetime inf", "'inf' is not a finite number"),
-        ("--executor-return 5", "--executor-return has no effect: it is for --executor-lifetime"),
-        ("--lost-output", "--lost-output has no effect: no executor is lost"),
-        ("--task-failures 1.5", "1.5 is not in the range 0<=x<=1"),
-        ("--stragglers 0.5", "stragglers '0.5': expected P:FACTOR, such as 0.05:4"),
-        ("--stragglers 0.5:0.5", "the factor of stragglers must be between 1 and 1000, got 0.5"),
-        ("--stragglers nan:2", "the share of stragglers must be between 0 and 1, got nan"),
-        (
-            "--capacity back.csv",
-            "back.csv, line 2: expected a time in seconds and a number of executors, such as",
-        ),
-        (
-            "--capacity words.csv",
-            "words.csv, line 1: expected a time in seconds and a number of executors, such as",
-        ),
-        ("--capacity empty.csv", "empty.csv: it has no line of a time and a number of executors"),
-        ("--capacity many.csv --executors 4", "a capacity of 5 executors is more than the cluster's 4"),
-        ("--capacity none.csv", "cannot complete: 4 executors are lost, and the others are idle"),
-    ],
-)
-def test_impossible_faults_are_refused_in_one_line(
-    run: Compare, tmp_path: Path, options: str, refused: str
-) -> None:
-    files = {"back": "5,1\n5,2", "words": "5,many", "empty": "# nothing", "many": "0 5", "none": "0 0"}
-    for name, text in files.items():
-        (tmp_path / f"{name}.csv").write_text(text)
-    executors = () if "--executors" in options else ("--executors", "4")
-    assert_one_line_error(run("--schedulers", "fifo", *options.split(), *executors), refused)
-
-
 def test_the_readable_engine_gives_the_same_results(run: Compare, tmp_path: Path) -> None:
     results = []
     for engine in ("compiled", "simpy"):
@@ -261,67 +227,11 @@ def test_help_imports_nothing_heavy() -> None:
     assert subprocess.check_output([sys.executable, "-c", code], text=True) == "[]\n"
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (("--executors", "0"), "'--executors': 0 is not in the range"),
-        (("--jobs", "-3"), "'--jobs': -3 is not in the range"),
-        (("--seeds", "0"), "'--seeds' / '--experiments': 0 is not in the range"),
-        (("--seed", "-1"), "'--seed': -1 is not in the range"),
-        (
-            ("--workers", "0"),
-            "'0' are no workers: expected a number from 1 to 1024, ray, ray:N or ray://HOST:PORT",
-        ),
-        (("--classes", "4y1"), "executor classes '4y1': expected COUNTxMEMORY"),
-        (("--classes", "4x0.5:1"), "no executor class can run stage 0"),
-        (("--classes", "4x1", "--executors", "4"), "--executors has no effect"),
-        (("--memory-demand", "uniform", "--classes", "4x0.5"), "no executor class has the memory 1"),
-        (("--moving-delay", "-1"), "'--moving-delay': -1.0 is not in the range"),
-        (("--moving-delay", "nan"), "'--moving-delay': 'nan' is not a finite number"),
-        (("--moving-delay", "inf"), "'--moving-delay': 'inf' is not a finite number"),
-        (("--moving-delay", "1e300"), "'--moving-delay': 1e+300 is not in the range"),
-        (("--executors", "100000000"), "a cluster has at most 1,000,000 executors, got 100,000,000"),
-        (("--jobs", "100000000"), "a job sequence has at most 10,000,000 jobs, got 100,000,000"),
-        (("--interval", "1e300", "--arrivals", "poisson"), "'--interval': 1e+300 is not in the range"),
-        (("--window", "nan"), "'--window': 'nan' is not a finite number"),
-        (("--schedulers", "profiled-srpt:-1"), "the thrift must be positive, got -1"),
-        (("--schedulers", "profiled-srpt:0"), "the thrift must be positive, got 0"),
-        (("--schedulers", "capped-srpt:-1"), "the coefficient must not be negative, got -1"),
-        (("--schedulers", OWN + "Leaving"), "SystemExit: 3"),
-        (("--interval", "-5", "--arrivals", "poisson"), "'--interval': -5.0 is not in the range"),
-        (("--interval", "10"), "--interval has no effect"),
-        (("--arrivals", "trickle"), "'trickle' is not one of 'batch', 'poisson'"),
-        (("--semantics", "other"), "'other' is not one of"),
-        (("--schedulers", "fair,fare"), "fare"),
-        (("--schedulers", OWN + "Faulty"), "ZeroDivisionError"),
-        (("--schedulers", OWN + "Idle"), "Idle on seed 0"),
-        (("--bogus",), "--bogus"),
-        (("--jobs", "many"), "'many' is not a valid integer"),
-        (("--profiles", "."), "exclude each other"),
-        (("--out", "tiny.json/pictures"), "cannot write into the folder tiny.json/pictures"),
-        (("--json", "missing/r.json"), "cannot write missing/r.json"),
-        (("--json", "."), "it is a folder"),
-    ],
-)
-def test_bad_options_are_told_in_one_line(run: Compare, options: tuple[str, ...], message: str) -> None:
-    assert_one_line_error(run(*options), message)
-
-
-def test_missing_files_are_told_in_one_line(run: Compare) -> None:
-    assert_one_line_error(run(base=("--workload", "missing")), "missing: no such workload, expected tpch")
-    assert_one_line_error(run(base=("--profiles", "missing")), "missing")
-    assert_one_line_error(run(base=("--profiles", ".")), "2g")
-
-
 def test_outputs_are_checked_before_the_work_begins(run: Compare, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "decima.evaluation.comparison.Comparison.run", lambda *_: pytest.fail("the work began")
     )
     assert_one_line_error(run("--json", "missing/r.json"), "cannot write")
-
-
-def test_an_unknown_command_is_told_in_one_line() -> None:
-    assert_one_line_error(CliRunner().invoke(cli, ["compere"]), "No such command 'compere'")
 
 
 def test_the_installed_command_ends_errors_with_a_status(library: Path, tmp_path: Path) -> None:
@@ -486,8 +396,6 @@ def test_without_checkpoint_a_fitting_policy_is_taken(run: Compare, shipped: dic
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--checkpoint", "missing.npz"), "'--checkpoint': File 'missing.npz' does not exist"),
-        (("--checkpoint", "."), "'--checkpoint': File '.' is a directory"),
         (("--schedulers", "decima"), "the policy 'general' does not come with this installation"),
         (("--schedulers", "fair,decima:packing-tpch"), "the policy 'packing-tpch' does not come with"),
         (("--schedulers", "decima:missing.npz"), "the policy 'missing.npz' is no file"),

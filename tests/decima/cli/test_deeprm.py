@@ -9,7 +9,6 @@ from click.testing import CliRunner, Result
 from decima.cli.main import cli
 from decima.learning.metrics import read_metrics
 from decima.policy.grid.files import read_about
-from tests.decima.cli.commands import assert_one_line_error
 from tests.decima.learning.grid.examples import small
 from tests.workloads.sources.test_swf import line, write
 
@@ -71,30 +70,3 @@ def test_jobs_may_come_from_a_log(train: Train, tmp_path: Path) -> None:
     about = read_about(tmp_path / "out" / "policy.npz")
     assert about["config"]["jobs"]["log"] == "my log.swf"
     assert about["command"].endswith("--set iterations=1 --log 'my log.swf' --out DIR")
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (("--config", "bach"), "unknown recipe 'bach': expected one of a2c, cnn, deeprm"),
-        (("--config", "gone.yaml"), "gone.yaml: No such file"),
-        (("--set", "iteratoins=3"), "iteratoins: unknown key"),
-        (("--set", "iterations"), "not of the form section.key=value"),
-        (("--set", "jobs.rate=0.5"), "jobs: expected either load or rate"),
-        (("--set", "jobs.load=1.9"), "the load must be above 0 and at most 1.845"),
-        (("--set", "grid.units=8"), "slot_width must be at most the 8 units"),
-        (("--set", "grid.horizon=9"), "longer than the horizon"),
-        (("--set", "network={filters: 2, kernel: 30}"), "is too small for filters of 30 x 30"),
-        (("--set", "jobs.log=gone.swf"), "gone.swf: "),
-        (("--log", "gone.swf"), "'gone.swf' does not exist"),
-        (("--log", "bad.swf"), "bad.swf"),
-        (("--resume",), "out: holds no training run to go on with"),
-    ],
-)
-def test_what_is_wrong_is_said_in_one_line(
-    train: Train, tmp_path: Path, options: tuple[str, ...], message: str
-) -> None:
-    (tmp_path / "bad.swf").write_text("1 2 three\n")
-    given = options if {"--config", "--resume"} & {*options} else ("--config", "small.yaml", *options)
-    assert_one_line_error(train(*given, "--out", "out"), message)
-    assert not (tmp_path / "out" / "checkpoint.pt").exists()

@@ -124,30 +124,5 @@ def test_the_network_that_ships(
         assert "deeprm is left out" in run(*other, base=small).stdout
 
 
-@pytest.mark.parametrize(
-    ("options", "told"),
-    [
-        (["--loads", "200"], "a load of 200 %: expected above 0 and at most 184.5 %"),
-        (["--loads", "50,x"], "'50,x': expected numbers"),
-        (["--loads", "-5"], "a load of -5 %"),
-        (["--rates", "0.5"], "--loads and --rates exclude each other"),
-        (["--sets", "0"], "--sets"),
-        (["--heuristics", "fifo"], "unknown heuristic 'fifo'"),
-        (["--heuristics", "tetris:2"], "tetris:KNOB"),
-        (["--distribution", "none"], "--distribution"),
-        (["--checkpoint", "{network}", "--machines", "3"], "for 1 machines, not for 3"),
-        (["--log", "{log}", "--distribution", "paper"], "--distribution has no effect"),
-        (["--json", "{folder}"], "it is a folder"),
-        (["--out", "{log}"], "small.swf.gz"),
-    ],
-)
-def test_bad_input(
-    options: list[str], told: str, run: Compare, log: Path, network: Callable[..., Path], tmp_path: Path
-) -> None:
-    places = {"log": log, "network": network(), "folder": tmp_path}
-    base = () if "--log" in options and "{log}" in options else SMALL
-    assert_one_line_error(run(*[word.format(**places) for word in options], base=base), told)
-
-
-def test_a_bad_rate(run: Compare) -> None:
-    assert_one_line_error(run("--rates", "1.5", base=()), "the rate must be above 0 and at most 1")
+def test_a_network_for_another_grid_is_refused(run: Compare, network: Callable[..., Path]) -> None:
+    assert_one_line_error(run("--checkpoint", network(), "--machines", "3"), "for 1 machines, not for 3")

@@ -9,7 +9,6 @@ import pytest
 from click.testing import CliRunner, Result
 
 from decima.cli.main import cli
-from tests.decima.cli.commands import assert_one_line_error
 
 
 @pytest.fixture(autouse=True)
@@ -75,24 +74,6 @@ def test_compare_and_explain_have_the_same_options_of_what_runs() -> None:
     assert say_what_runs <= of["compare"] & of["explain"]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("--decision", "1", "--at", "2"), "--decision and --at exclude each other"),
-        (("--decision", "1000000"), "the episode has"),
-        (("--policy", "nobody"), "nobody"),
-        (("--rule", "nobody"), "unknown scheduler 'nobody'"),
-        (("--rule", "priced-sprt"), "(did you mean 'priced-srpt'?)"),
-        (("--policy", "tpch-bach"), "(did you mean 'tpch-batch'?)"),
-        (("--interval", "3"), "--interval has no effect: it is for --arrivals poisson"),
-        (("--json", "nowhere/x.json"), "cannot write nowhere/x.json"),
-    ],
-)
-def test_bad_input_is_told_in_one_line(policy: Path, arguments: tuple[str, ...], message: str) -> None:
-    first = () if "--policy" in arguments else ("--policy", str(policy))
-    assert_one_line_error(explain(*first, *arguments), message)
-
-
 def test_uncertain_estimates_are_shown_with_their_uncertainty(policy: Path, tmp_path: Path) -> None:
     given = ("--policy", str(policy), "--rule", "fair", "--json", "why.json")
     exact = explain(*given)
@@ -104,16 +85,3 @@ def test_uncertain_estimates_are_shown_with_their_uncertainty(policy: Path, tmp_
     document = json.loads((tmp_path / "why.json").read_text())
     assert "--job-error 1" in document["command"]
     assert all(0 < job["log_sd"] < 2 for job in document["jobs"])
-
-
-@pytest.mark.parametrize(
-    "given",
-    [
-        ("--job-error", "-1"),
-        ("--stage-error", "nan"),
-        ("--task-count-error", "inf"),
-        ("--unknown", "1.1"),
-    ],
-)
-def test_errors_that_cannot_be_are_refused(given: tuple[str, str]) -> None:
-    assert_one_line_error(explain(*given), given[0])

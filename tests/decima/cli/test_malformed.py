@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import math
 import os
 import shlex
 import signal
@@ -19,8 +20,11 @@ from click.testing import CliRunner
 
 from decima.cli.main import cli
 from decima.policy.shipped import SHIPPED
+from decima.registry import SCHEDULERS
 from decima.service.log import Started
+from tests.decima.evaluation.examples import LIBRARY, OWN
 from tests.workloads.spark.logs import small_log
+from workloads import write_workload
 
 #: Longest time until something is refused, s of CPU time; what waits has thirty times as long.
 SOON_S = 20
@@ -306,107 +310,16 @@ def _put(document: Any, place: str, value: Any) -> Any:
     return copy
 
 
-NAN, INF = float("nan"), float("inf")
-STAGE, OTHER = "profiles.a.stages.0", "profiles.b.stages.1"
-DEEP: Any = 1
-for _ in range(900):
-    DEEP = [DEEP]
-#: Place in a workload file -> values that cannot stand there; without a value the place is missing.
-WORKLOADS: dict[str, list[Any]] = {
-    "format": ["decima", ..., None],
-    "version": [2, "1", True, 1.5],
-    "profiles": [{}, [], ...],
-    "profiles.a": [{"stages": []}, "a"],
-    "profiles.a.stages": [{}],
-    "unknown": [1],
-    f"{STAGE}.unknown": [1, DEEP],
-    f"{STAGE}.tasks": [0, -1, 1.5, "4", True, 10**13, 10**30, None, ...],
-    f"{STAGE}.duration_ms": [..., -1, NAN, INF, 1e300, 10**400, [], [1, -1], [1, None], "100", {}, DEEP]
-    + [{"rest": value} for value in ({}, {"0": [1]}, {"\u0665": [1]}, {"99999999999": [1]}, {"5": []})]
-    + [{"middle": 1}, {"rest": 1, "mean_ms": -1}],
-    f"{STAGE}.name": [5],
-    f"{STAGE}.parents": [["scan"], [0], [7], [-1], ["\x1b[31mred"], [None]],
-    f"{STAGE}.cpu": [-1, NAN],
-    f"{STAGE}.memory": [INF, 1e300],
-    f"{OTHER}.parents": [["scan", "scan"], ["join"]],
-    f"{OTHER}.memory": ["half"],
-    "jobs": [{}, "a"],
-    "jobs.0.profile": ["\u202egnp.x", "[red]x[/red]", ...],
-    "jobs.0.arrival_ms": [-1, NAN, 1e300, "0"],
-    "seed": [-1, 2**200, 0.5],
-    "about": [3, NAN],
-}
-
-
-def each(table: dict[str, list[Any]]) -> list[tuple[str, Any]]:
-    return [(place, value) for place, values in table.items() for value in values]
-
-
-@pytest.mark.parametrize(("place", "value"), each(WORKLOADS), ids=lambda value: f"{value!r:.30}")
-def test_a_workload_file(place: str, value: Any) -> None:
-    Path("it.json").write_text(json.dumps(_put(WORKLOAD, place, value)))
-    words = ["compare", "--workload", "it.json", "--seeds", "1", "--schedulers", "fair"]
-    assert_refused(words, "it.json", "stage 0 of job 0 (a)")
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        '{"format": "decima-workload", "format": "decima-workload"}',
-        '{"a": 1, "b": {"c": 1, "c": 2}}',
-        "[" * 100 + "1" + "]" * 100,
-        '{"version": ' + "9" * 5000 + "}",
-        "null",
-        "3",
-        '"decima-workload"',
-        "{} {}",
-        '{"format": "decima-workload",}',
-        "// nothing",
-        '{"format": "\\ud800"}',
-        "NaN",
-        "\ufeff{}",
-    ],
-    ids=lambda text: text[:20],
-)
-@pytest.mark.parametrize(
-    "command", ["workload show it.json", "workload import wfcommons it.json --out new.json"]
-)
-def test_a_text_of_json(text: str, command: str) -> None:
-    Path("it.json").write_text(text)
-    assert_refused(command, "it.json")
-
-
-TASK = "workflow.execution.tasks.0"
-WORKFLOWS: dict[str, list[Any]] = {
-    "schemaVersion": ["1.3", 1.5],
-    "workflow": [..., []],
-    "workflow.specification.tasks": [[]],
-    "workflow.specification.tasks.0.parents": [["nobody"], ["t"]],
-    "workflow.specification.tasks.0.children": [["t"]],
-    "workflow.specification.tasks.0.id": [3],
-    "workflow.execution.tasks": [[]],
-    "workflow.execution.executedAt": [3],
-    f"{TASK}.runtimeInSeconds": [-1, NAN, 1e300, "2"],
-    f"{TASK}.id": ["another"],
-}
-
-
-@pytest.mark.parametrize(("place", "value"), each(WORKFLOWS), ids=lambda value: f"{value!r:.30}")
-def test_a_workflow(place: str, value: Any) -> None:
-    Path("it.json").write_text(json.dumps(_put(WORKFLOW, place, value)))
-    assert_refused("workload import wfcommons it.json --out new.json", "it.json")
-
-
 #: Event of ``small_log`` and place in it -> values that cannot stand there.
 EVENTS: dict[str, list[Any]] = {
-    "TaskEnd.Task Info.Finish Time": [0, 10**25, 1e300, INF, "soon"],
+    "TaskEnd.Task Info.Finish Time": [0, 10**25, 1e300, math.inf, "soon"],
     "TaskEnd.Task Info.Launch Time": [None, ...],
     "TaskEnd.Task Info": [[]],
     "TaskEnd.Stage ID": [10**30],
     "TaskEnd.Task Metrics": [[1]],
     "TaskEnd.Task End Reason": ["Success"],
     "JobStart.Stage Infos": [{}, [3]],
-    "JobStart.Submission Time": ["then", NAN],
+    "JobStart.Submission Time": ["then", math.nan],
     "JobStart.Stage Infos.0.Number of Tasks": [-1, 10**15],
     "JobStart.Stage Infos.1.Parent IDs": [[1]],
     "JobStart.Stage Infos.0.Parent IDs": [[1]],
@@ -418,7 +331,11 @@ EVENTS: dict[str, list[Any]] = {
 }
 
 
-@pytest.mark.parametrize(("place", "value"), each(EVENTS), ids=lambda value: f"{value!r:.40}")
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [(place, value) for place, values in EVENTS.items() for value in values],
+    ids=lambda value: f"{value!r:.40}",
+)
 def test_an_event_log(place: str, value: Any) -> None:
     kind, _, inside = place.partition(".")
     wrong = [
@@ -427,126 +344,6 @@ def test_an_event_log(place: str, value: Any) -> None:
     ]
     Path("it").write_text("".join(json.dumps(event) + "\n" for event in wrong))
     assert_refused("workload import spark it --out new.json", "it:", "it")
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "M1,x,j_1,1,Terminated,100,200,100,0.5",
-        "M1,-2,j_1,1,Terminated,100,200,100,0.5",
-        "M1,2.5,j_1,1,Terminated,100,200,100,0.5",
-        "M1,1e300,j_1,1,Terminated,100,200,100,0.5",
-        "M1,nan,j_1,1,Terminated,100,200,100,0.5",
-        "M1,2,j_1,1,Terminated,100,inf,100,0.5",
-        "M1,2,j_1,1,Terminated,300,200,100,0.5",
-        "M1,2,j_1,1,Terminated,100,200,-1,0.5",
-        "M1,2,j_1,1,Terminated,100,200,100,\x1b[31m",
-        "M1,2,j_1,1,Terminated,100,200,100",
-        "M1,2,,1,Terminated,100,200,100,0.5",
-        "M1,2,j_1,1,Failed,100,200,100,0.5",
-        "M1_2,2,j_1,1,Terminated,100,200,100,0.5",
-        "M1,99999999999999999999,j_1,1,Terminated,100,200,100,0.5",
-        ",,,,,,,,",
-        "job_name,job_name",
-    ],
-)
-def test_a_table_of_alibaba(line: str) -> None:
-    Path("it.csv").write_text(f"{line}\n")
-    assert_refused("workload import alibaba it.csv --out new.json", "it.csv")
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        JOB.replace("60", "x", 1),
-        JOB.replace("60", "nan", 1),
-        JOB.replace("60", "inf", 1),
-        JOB.replace("60", "1e300", 1),
-        JOB.replace("60", "-1"),
-        JOB.replace(" 4 ", " 0 "),
-        JOB.replace(" 4 ", " 1e30 "),
-        "1 2 3",
-        "; a comment",
-        "\x1b[31m" + JOB[1:],
-        JOB.replace("0", "\u0665", 1),
-        JOB.replace("60", "6_0", 1),
-        JOB.replace("60", "\uff16\uff10", 1),
-    ],
-)
-def test_a_log_of_jobs(line: str) -> None:
-    Path("it.swf").write_text(f"{line}\n")
-    assert_refused("deeprm compare --log it.swf --loads 50 --sets 2", "it.swf")
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "iterations: 2001-13-45",
-        "iterations: !!timestamp x",
-        "? [a]\n: b",
-        "? {a: 1}\n: b",
-        "iterations: !!int ''",
-        "iterations: !!python/object/apply:os.system [ls]",
-        "iterations: " + "9" * 5000,
-        "iterations: 99999999999999999999999",
-        "iterations: &a [*a]",
-        "iterations: 1\niterations: 2",
-        "iterations: true",
-        "iterations: 1.5",
-        "iterations: 0",
-        "iterations: -1",
-        "iterations: .nan",
-        "iterations: [1]",
-        "iterations: {a: 1}",
-        "iterations: '\u0663'",
-        "iterations: '2'",
-        "iterations: 1:30",
-        "iterations: 1_0",
-        "iterations: 010",
-        "iterations: 0x10",
-        "cluster: {moving_delay: '2'}",
-        "cluster: {moving_delay: 1:30}",
-        "workload: {intervals: ['25', 30]}",
-        "workload: {arrivals: poisson, interval: ['25', 30]}",
-        "episodes: {fixed_sequences: 'yes'}",
-        "policy: {overrides: {embedding: '8'}}",
-        "policy: {stage_features: [{name: price, scale: '2'}]}",
-        "iteration: 1",
-        "- iterations: 1",
-        "iterations",
-        "a: " + "[" * 3000,
-        "a: *b",
-        "---\niterations: 1\n---\niterations: 2",
-        "%YAML 9.9\n---\niterations: 1",
-        "cluster: 3",
-        "cluster: {executors: 0}",
-        "cluster: {executors: 100000000}",
-        "cluster: {moving_delay: .inf}",
-        "cluster: {moving_delay: 1e300}",
-        "cluster: {moving_delay: -1}",
-        "cluster: {classes: nonsense}",
-        "cluster: {reward: money}",
-        "workload: {jobs: 0}",
-        "workload: {jobs: 100000000000}",
-        "workload: {file: absent.json}",
-        'workload: {file: "a\\0b"}',
-        "workload: {profiles: absent}",
-        "workload: {intervals: [1e300]}",
-        "start: absent.npz",
-        "seed: -1",
-        "seed: 1000000",
-        "optimiser: {learning_rate: .inf}",
-        "network: {width: 1000000000}",
-        "\titerations: 1",
-        "iterations: 1\x1b[31m",
-        "network: {activation: '\u202egnp'}",
-    ],
-    ids=lambda text: text[:30],
-)
-def test_settings(text: str) -> None:
-    Path("it.yaml").write_text(text)
-    assert_refused("train --out run --config it.yaml --processes 1", "it.yaml", "absent", "a\\x00b")
-    assert not Path("run/checkpoint.pt").exists()
 
 
 # ---- options -----------------------------------------------------------------------------------------------
@@ -599,20 +396,38 @@ def test_nonsense_for_an_option(path: tuple[str, ...], command: click.Command, o
         assert_refused([*path, *_necessary(command, option), option.opts[0], value], option.opts[0])
 
 
+#: A comparison that is soon over.
+SMALL = "compare --workload tiny.json --jobs 3 --seeds 2 --processes 1"
+GRID = "deeprm train --out run"
+TRACE = "workload import alibaba one.csv --out new.json"
+LOG = "workload import spark log --out new.json"
+
 #: Command -> last words that it refuses, each by name.
 REFUSED = {
     "compare --schedulers": "weighted-fair:x weighted-fair:nan weighted-fair:1e999 weighted-fair:1e308 "
     "weighted-fair:-1e308 weighted-fair:101 weighted-fair:1_0 capped-srpt:1e308 "
     "priced-srpt:1e308 packed-srpt:1:1e308 lookahead:1e308 tetris:1e308 graphene-star:-1:1e308 "
-    "weighted-fair:1:2 profiled-srpt:-1 profiled-srpt:0 priced-srpt:-1 fair:1 decima: os:getcwd "
+    "weighted-fair:1:2 priced-srpt:-1 fair:1 decima: os:getcwd "
     "absent:Class absent: graphene:1:2:3",
     "compare --classes": "x 0x1 -1x1 5xnan 5xinf \u0665x1 5x1,",
     "compare": "extra --unknown --seeds",
     "train --out run --config": "absent absent.yaml",
     "train --out run --set": "iterations =3 iterations=[",
-    "train --out run --device": "tpu cuda:x",
     "deeprm compare --heuristics": "absent tetris:x tetris:nan random:-1",
     "serve --no-token --spark unix:s --log": "absent/log .",
+    "serve --spark": "x 65536 123456 -1 unix: unix 1.5 \u0665",
+}
+#: Scheduler -> the name that was meant.
+SLIPS = {
+    "compare --schedulers fiar": "fair",
+    "compare --schedulers Priced_SRPT": "priced-srpt",
+    "compare --schedulers weightd-fair:-1": "weighted-fair",
+    "compare --schedulers decima:embeded-batch": "embedded-batch",
+    "compare --workload tcph": "tpch",
+    "workload show sinthetic": "synthetic",
+    "explain --policy genral": "general",
+    "explain --rule priced-sprt": "priced-srpt",
+    "train --config bacth --out run": "batch",
 }
 
 
@@ -620,62 +435,168 @@ REFUSED = {
     ("line", "named"),
     [
         *((f"{command} {word}", word) for command, words in REFUSED.items() for word in words.split()),
+        *((line, f"(did you mean {near!r}?)") for line, near in SLIPS.items()),
+        ("unknown", "No such command 'unknown'"),
+        ("workload nonsense", "No such command"),
+        # What runs, and where.
         ("compare --schedulers ''", "unknown scheduler ''"),
         ("compare --schedulers fair,,fifo", "unknown scheduler ''"),
         ("compare --schedulers fair,fair", "fair"),
+        (
+            "compare --schedulers nobody",
+            f"unknown scheduler 'nobody': expected one of {next(iter(SCHEDULERS))}",
+        ),
         ("compare --schedulers 'weighted-fair: 1'", "weighted-fair: 1"),
         ("compare --schedulers weighted-fair:\u0663", "weighted-fair"),
+        ("compare --schedulers profiled-srpt:-1", "the thrift must be positive, got -1"),
+        ("compare --schedulers profiled-srpt:0", "the thrift must be positive, got 0"),
+        ("compare --schedulers capped-srpt:-1", "the coefficient must not be negative, got -1"),
         ("compare --schedulers decima:absent", "absent"),
         ("compare --schedulers decima:.", "'.'"),
         ("compare --schedulers \x1b[31mx:y", "x:y"),
+        (f"{SMALL} --schedulers {OWN}Leaving", "SystemExit: 3"),
+        (f"{SMALL} --schedulers {OWN}Faulty", "ZeroDivisionError"),
+        (f"{SMALL} --schedulers {OWN}Idle", "Idle on seed 0"),
+        ("compare --classes 4y1", "executor classes '4y1': expected COUNTxMEMORY"),
         ("compare --classes 99999999999x1", "99999999999"),
-        ("compare --executors 1000001", "executors"),
-        ("compare --executors 10 --classes 5x1", "--executors"),
-        ("compare --jobs 10000001", "jobs"),
-        ("compare --moving-delay 1e300", "moving"),
-        ("compare --arrivals poisson --interval 1e300", "interval"),
-        ("compare --interval 3", "--interval"),
+        (f"{SMALL} --classes 4x0.5:1", "no executor class can run stage 0"),
+        ("compare --memory-demand uniform --classes 4x0.5", "no executor class has the memory 1"),
+        ("compare --executors 10 --classes 5x1", "--executors has no effect"),
+        ("compare --executors 1000001", "a cluster has at most 1,000,000 executors, got 1,000,001"),
+        ("compare --jobs 10000001", "a job sequence has at most 10,000,000 jobs, got 10,000,001"),
+        ("compare --moving-delay 1e300", "'--moving-delay': 1e+300 is not in the range"),
+        ("compare --arrivals poisson --interval 1e300", "'--interval': 1e+300 is not in the range"),
+        ("compare --interval 3", "--interval has no effect: it is for --arrivals poisson"),
         ("compare --window 1e300", "window"),
-        ("compare --window 10", "window"),
-        ("compare --workload tpch --profiles .", "--profiles"),
+        ("compare --window 10", "no windows, it does not say which jobs arrive when"),
+        (
+            "compare --workers 0",
+            "'0' are no workers: expected a number from 1 to 1024, ray, ray:N or ray://HOST:",
+        ),
+        ("compare --workload tpch --profiles .", "--profiles and --workload exclude each other"),
         ("compare --profiles .", "task_duration_1.npy"),
         ("compare --workload ''", "workload"),
         ("compare --workload .", "task_duration_1.npy"),
-        ("unknown", "unknown"),
+        ("compare --workload nowhere", "nowhere: no such workload, expected tpch"),
+        ("compare --checkpoint /dev/null", "/dev/null"),
+        ("compare --checkpoint missing.npz", "'--checkpoint': File 'missing.npz' does not exist"),
+        ("compare --checkpoint .", "'--checkpoint': File '.' is a directory"),
+        # Faults.
+        ("compare --executor-lifetime -1", "-1.0 is not in the range"),
+        ("compare --executor-lifetime inf", "'inf' is not a finite number"),
+        ("compare --executor-return 5", "--executor-return has no effect: it is for --executor-lifetime"),
+        ("compare --lost-output", "--lost-output has no effect: no executor is lost"),
+        ("compare --task-failures 1.5", "1.5 is not in the range 0<=x<=1"),
+        ("compare --stragglers 0.5", "stragglers '0.5': expected P:FACTOR, such as 0.05:4"),
+        ("compare --stragglers 0.5:0.5", "the factor of stragglers must be between 1 and 1000, got 0.5"),
+        ("compare --stragglers nan:2", "the share of stragglers must be between 0 and 1, got nan"),
+        (
+            "compare --capacity back.csv",
+            "back.csv, line 2: expected a time in seconds and a number of executors",
+        ),
+        ("compare --capacity words.csv", "words.csv, line 1: expected a time in seconds and a number of"),
+        ("compare --capacity empty.csv", "empty.csv: it has no line of a time and a number of executors"),
+        (
+            "compare --capacity many.csv --executors 4",
+            "a capacity of 5 executors is more than the cluster's 4",
+        ),
+        (f"{SMALL} --capacity none.csv", "cannot complete: 50 executors are lost, and the others are idle"),
+        # Workloads.
         ("workload show --profile \x1b[31m", "--profile"),
+        ("workload show --profile absent", "no profile named 'absent'"),
+        ("workload show missing.json", "missing.json: no such workload, expected tpch"),
         ("workload import spark . --out new.json", "event log"),
-        ("workload import spark absent --out new.json", "absent"),
-        ("workload import alibaba results.json --out new.json --executor 0,1", "executor"),
+        ("workload import spark absent --out new.json", "'absent' does not exist"),
+        ("workload import spark log", "Missing option '--out'"),
+        ("workload import spark --out new.json", "Missing argument 'LOGS...'"),
+        ("workload import spark log --out new.toml", "ends in .json or .json.gz"),
+        (f"{LOG} --levels 0", "'0': expected whole numbers from 1"),
+        (f"{LOG} --levels many", "'many': expected whole numbers from 1"),
+        (f"{LOG} --set fresh_ms", "'fresh_ms' is not NAME=NUMBER"),
+        (f"{LOG} --set heat=1", "no parameter 'heat'"),
+        (f"{LOG} --set fresh_ms=-1", "fresh_ms must be finite and not negative"),
+        (f"{TRACE} --executor 4", "'4': expected two numbers"),
+        (f"{TRACE} --executor 0,1", "must be above 0 and finite"),
+        (f"{TRACE} --from 9 --until 5", "begins before it ends"),
+        (f"{TRACE} --from 1e9", "one.csv: expected jobs that arrive"),
+        (f"{TRACE} --speed-up 0", "0.0 is not in the range"),
+        (f"{TRACE} --sample 0", "--sample"),
+        ("workload import wfcommons --out new.json", "Missing argument 'FILES...'"),
         ("workload import swf one.swf --out new.json --executor 0,1", "executor"),
         ("workload import swf one.swf --out new.json --from 5", "one.swf"),
-        ("workload import alibaba results.json --out new.json --sample 0", "--sample"),
-        ("workload import spark results.json --out new.json --set x", "--set"),
-        ("workload import spark results.json --out new.json --levels 0", "--levels"),
-        ("explain --decision 1 --at 3", "--decision"),
+        ("workload import swf one.swf --out new.txt", "new.txt"),
+        # Decisions.
+        ("explain --decision 1 --at 3", "--decision and --at exclude each other"),
+        ("explain --workload tiny.json --jobs 2 --decision 1000000", "the episode has"),
         ("explain --rule decima:absent", "absent"),
+        ("explain --rule absent", "unknown scheduler 'absent'"),
+        ("explain --policy absent", "absent"),
         ("explain --executors 1000001", "executors"),
+        ("explain --job-error -1", "--job-error"),
+        ("explain --unknown 1.1", "--unknown"),
+        ("explain --interval 3", "--interval has no effect: it is for --arrivals poisson"),
+        ("spark what-if .", "event log"),
+        ("spark what-if absent", "'absent' does not exist"),
+        ("spark what-if", "Missing argument"),
+        ("spark what-if log --policy nobody", "nobody"),
+        ("spark build --spark .", "."),
+        # Training.
         ("train", "--out"),
         ("train --out run --config ''", "recipe"),
+        ("train --out run --config bach", "unknown recipe 'bach'"),
+        ("train --out run --config gone.yaml", "gone.yaml: No such file"),
+        ("train --out run --set iterations", "not of the form section.key=value"),
         ("train --out run --set iterations=x", "iterations"),
         ("train --out run --set iterations.x=3", "iterations"),
-        ("train --out run --set unknown=3", "unknown"),
+        ("train --out run --set iteratoins=3", "iteratoins: unknown key"),
         ("train --out run --set start=absent", "absent"),
-        ("train --out run --resume", "run"),
+        ("train --out run --set start=absent.npz", "absent.npz"),
+        ("train --out run --set workload.file=gone.json", "gone.json: no such workload"),
+        ("train --out run --set 'workload.file=\"a\\0b\"'", "a\\x00b"),
+        (
+            "train --out run --set workload.profiles=. --set workload.file=a",
+            "profiles and file exclude each other",
+        ),
+        ("train --out run --workload gone.json", "gone.json: no such workload"),
+        ("train --out run --workload bad.json", "bad.json: profiles: "),
         ("train --out run --workload tpch --profiles .", "--profiles"),
-        ("deeprm train --out run --set grid.units=0", "units"),
-        ("deeprm train --out run --set jobs.load=1e300", "load"),
-        ("deeprm train --out run --set jobs.log=absent", "absent"),
-        ("deeprm train --out run --set grid.machine_weights=[-1]", "machine_weights"),
-        ("deeprm train --out run --set grid.slot_weight=-1", "weight"),
-        ("deeprm train --out run --set start=absent", "absent"),
+        ("train --out run --profiles .", "2g/task_duration_1.npy"),
+        ("train --out run --device tpu", "there is no device tpu here"),
+        ("train --out run --device cuda:x", "cuda:x"),
+        ("train --out run --resume", "run: holds no training run to go on with"),
+        (f"{GRID} --config bach", "unknown recipe 'bach': expected one of a2c, cnn, deeprm"),
+        (f"{GRID} --config gone.yaml", "gone.yaml: No such file"),
+        (f"{GRID} --resume", "run: holds no training run to go on with"),
+        (f"{GRID} --log gone.swf", "'gone.swf' does not exist"),
+        (f"{GRID} --set iterations", "not of the form section.key=value"),
+        (f"{GRID} --set grid.units=0", "units"),
+        (f"{GRID} --set grid.units=8", "slot_width must be at most the 8 units"),
+        (f"{GRID} --set grid.horizon=9", "longer than the horizon"),
+        (f"{GRID} --set grid.machine_weights=[-1]", "machine_weights"),
+        (f"{GRID} --set grid.slot_weight=-1", "weight"),
+        (f"{GRID} --set jobs.rate=0.5", "jobs: expected either load or rate"),
+        (f"{GRID} --set jobs.load=1.9", "the load must be above 0 and at most 1.845"),
+        (f"{GRID} --set jobs.load=1e300", "load"),
+        (f"{GRID} --set jobs.log=absent", "absent"),
+        (f"{GRID} --set 'network={{filters: 2, kernel: 30}}'", "is too small for filters of 30 x 30"),
+        (f"{GRID} --set start=absent", "absent"),
+        # Grids.
+        ("deeprm compare extra", "unexpected extra argument"),
         ("deeprm compare --loads 0", "load"),
-        ("deeprm compare --loads -1", "load"),
+        ("deeprm compare --loads -1", "a load of -1 %"),
+        ("deeprm compare --loads 200", "a load of 200 %: expected above 0 and at most 184.5 %"),
         ("deeprm compare --loads 1e300", "load"),
-        ("deeprm compare --loads 50 --rates 0.5", "--loads"),
+        ("deeprm compare --loads 50,x", "'50,x': expected numbers"),
+        ("deeprm compare --loads 50 --rates 0.5", "--loads and --rates exclude each other"),
         ("deeprm compare --rates 0", "rate"),
-        ("deeprm compare --rates 2", "rate"),
+        ("deeprm compare --rates 1.5", "the rate must be above 0 and at most 1"),
         ("deeprm compare --heuristics ''", "''"),
+        ("deeprm compare --heuristics fifo", "unknown heuristic 'fifo'"),
+        ("deeprm compare --heuristics tetris:2", "tetris:KNOB"),
+        ("deeprm compare --log one.swf --distribution paper", "--distribution has no effect"),
         ("deeprm compare --machines 101", "--machines"),
+        # Studies.
+        ("reproduce absent", "absent"),
         ("reproduce cnn-fig2 --weights -1,1,1", "--weights"),
         ("reproduce cnn-fig2 --weights 1,1", "--weights"),
         ("reproduce fig18", "--recordings"),
@@ -687,38 +608,34 @@ REFUSED = {
         ("reproduce packing --instances . --workload tpch", "--instances"),
         ("reproduce packing --instances .", ".sm"),
         ("reproduce packing --workload tpch --best results.json", "--best"),
+        ("reproduce packing --workload tpch --classes x", "x"),
         ("reproduce grid --seeds 1", "--seeds"),
         ("reproduce grid --cells tpch-batch-20 --trace results.json", "--trace"),
         ("reproduce fig9a --budget 1e-300 --seeds 100000001", "--seeds"),
-        ("serve --spark x", "--spark"),
-        ("serve --spark 65536", "--spark"),
-        ("serve --spark unix:", "--spark"),
-        ("serve --spark -1", "--spark"),
-        ("serve --spark \u0665", "--spark"),
-        ("serve --no-token --spark unix:absent/s", "absent/s"),
-        ("serve --no-token --token-file t", "--token-file"),
-        ("spark what-if .", "event log"),
-        ("replay", "FILES"),
-        ("compare --workload nowhere", "nowhere"),
-        ("compare --checkpoint /dev/null", "/dev/null"),
-        ("workload show --profile absent", "absent"),
-        ("workload import spark results.json --out new.txt", "new.txt"),
-        ("workload import swf one.swf --out new.txt", "new.txt"),
-        ("explain --rule absent", "absent"),
-        ("explain --policy absent", "absent"),
         ("reproduce a2c-tables --log one.swf", "one.swf"),
-        ("reproduce packing --workload tpch --classes x", "x"),
-        ("reproduce absent", "absent"),
+        # The service, and recordings.
+        ("serve --spark ''", "--spark ''"),
+        ("serve --no-token --spark unix:absent/s", "absent/s"),
+        ("serve --no-token --token-file t", "--token-file and --no-token exclude each other"),
         ("serve --no-token --spark 0 --host nowhere.invalid", "nowhere.invalid"),
         ("serve --policy absent", "absent"),
-        ("spark what-if absent", "absent"),
-        ("spark build --spark .", "."),
+        ("serve --metrics 65536", "65536 is not in the range"),
+        ("replay", "Missing argument 'FILES...'"),
+        ("replay --weights missing.npz one.swf", "missing.npz' does not exist"),
         ("replay-live absent", "absent"),
     ],
 )
 def test_a_command(line: str, named: str) -> None:
     Path("one.swf").write_text(f"{JOB}\n")
+    Path("one.csv").write_text(TABLE)
+    Path("bad.json").write_text('{"format": "decima-workload", "version": 1, "profiles": {}}')
+    small_log().write(Path("log"))
+    write_workload(Path("tiny.json"), LIBRARY)
+    lines = {"back": "5,1\n5,2", "words": "5,many", "empty": "# nothing", "many": "0 5", "none": "0 0"}
+    for name, text in lines.items():
+        Path(f"{name}.csv").write_text(text)
     assert_refused(line, named)
+    assert not Path("run/checkpoint.pt").exists()
 
 
 # ---- outputs -----------------------------------------------------------------------------------------------

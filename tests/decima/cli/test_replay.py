@@ -64,8 +64,6 @@ def test_after_bad_files_the_others_are_replayed(tmp_path: Path) -> None:
     assert result.exit_code == 1
 
 
-def test_what_is_asked_for(tmp_path: Path) -> None:
+def test_weights_are_a_policy_file(tmp_path: Path) -> None:
     good = write(tmp_path / "good.json", test_cluster.recording())
-    assert_one_line_error(replay(), "Missing argument 'FILES...'")
-    assert_one_line_error(replay("--weights", tmp_path / "missing.npz", good), "missing.npz' does not exist")
     assert_one_line_error(replay("--weights", good, good), "good.json: not a policy, or cut off")

@@ -6,12 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import click
-import pytest
-from click.testing import CliRunner
 
 from decima.cli.main import cli
-from decima.registry import SCHEDULERS
-from tests.decima.cli.commands import assert_one_line_error
 
 
 def commands(group: click.Command = cli, name: str = "decima") -> Iterator[tuple[str, click.Command]]:
@@ -44,25 +40,3 @@ def test_the_number_of_experiments_has_two_names() -> None:
     found = options("--seeds")
     assert {"decima compare", "decima reproduce fig9a", "decima reproduce grid"} <= found.keys()
     assert all(option.opts == ["--seeds", "--experiments"] for option in found.values())
-
-
-@pytest.mark.parametrize(
-    ("words", "near"),
-    [
-        ("compare --schedulers fiar", "'fair'"),
-        ("compare --schedulers Priced_SRPT", "'priced-srpt'"),
-        ("compare --schedulers weightd-fair:-1", "'weighted-fair'"),
-        ("compare --schedulers decima:embeded-batch", "'embedded-batch'"),
-        ("compare --workload tcph", "'tpch'"),
-        ("workload show sinthetic", "'synthetic'"),
-        ("explain --policy genral", "'general'"),
-        ("train --config bacth --out out", "'batch'"),
-    ],
-)
-def test_a_slip_is_answered_with_the_name_that_was_meant(words: str, near: str) -> None:
-    assert_one_line_error(CliRunner().invoke(cli, words.split()), f"(did you mean {near}?)")
-
-
-def test_nothing_is_suggested_where_nothing_is_near() -> None:
-    result = CliRunner().invoke(cli, ["compare", "--schedulers", "nobody"])
-    assert_one_line_error(result, f"unknown scheduler 'nobody': expected one of {next(iter(SCHEDULERS))}")

@@ -268,30 +268,6 @@ def test_a_run_is_gone_on_with_its_own_settings(train: Train, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (("--config", "bach"), "unknown recipe 'bach'"),
-        (("--config", "gone.yaml"), "gone.yaml: No such file"),
-        (("--config", "small.yaml", "--set", "iteratoins=3"), "iteratoins: unknown key"),
-        (("--config", "small.yaml", "--set", "iterations"), "not of the form section.key=value"),
-        (("--config", "small.yaml", "--device", "tpu"), "there is no device tpu here"),
-        (("--config", "small.yaml", "--set", "workload.file=gone.json"), "gone.json: no such workload"),
-        (("--config", "small.yaml", "--workload", "gone.json"), "gone.json: no such workload"),
-        (("--config", "small.yaml", "--profiles", "."), "2g/task_duration_1.npy"),
-        (("--config", "small.yaml", "--set", "workload.profiles=."), "profiles and file exclude each other"),
-        (("--config", "small.yaml", "--workload", "bad.json"), "bad.json: profiles: "),
-        (("--resume",), "out: holds no training run to go on with"),
-    ],
-)
-def test_what_is_wrong_is_said_in_one_line(
-    train: Train, tmp_path: Path, options: tuple[str, ...], message: str
-) -> None:
-    (tmp_path / "bad.json").write_text('{"format": "decima-workload", "version": 1, "profiles": {}}')
-    assert_one_line_error(train(*options, "--out", "out"), message)
-    assert not (tmp_path / "out" / "checkpoint.pt").exists()
-
-
-@pytest.mark.parametrize(
     ("words", "config", "metrics"),
     [(["train"], TrainingConfig, CLUSTER_METRICS), (["deeprm", "train"], DeepRMConfig, GRID_METRICS)],
 )
@@ -315,11 +291,6 @@ def test_every_metric_stands_in_the_guide() -> None:
     guide = (Path(__file__).parents[3] / "docs" / "guides" / "train.md").read_text()
     for name, meaning in (*CLUSTER_METRICS.items(), *GRID_METRICS.items()):
         assert f"| `{name}` | {meaning} |\n" in guide
-
-
-def test_a_folder_that_cannot_be_written_is_refused(train: Train, tmp_path: Path) -> None:
-    (tmp_path / "out").write_text("a file")
-    assert_one_line_error(train("--config", "small.yaml", "--out", "out"), "cannot write into the folder out")
 
 
 # As a program of its own.

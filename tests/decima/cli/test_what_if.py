@@ -9,7 +9,6 @@ import pytest
 from click.testing import CliRunner, Result
 
 from decima.cli.main import cli
-from tests.decima.cli.commands import assert_one_line_error
 from tests.decima.evaluation.spark.test_what_if import night
 from tests.workloads.spark.logs import LogBuilder, stage_info
 
@@ -47,19 +46,3 @@ def test_names_of_queries_are_no_markup(tmp_path: Path) -> None:
     log.job(0, [stage_info(0, 2)], at=2000, sql=0)
     log.run(0, 2000, 2200).job_end(0, 2200).sql_end(0, 2200).end().write(tmp_path / "log")
     assert "[red]q[/red]" in what_if("log", "--draws", "1").stdout
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("missing",), "'missing' does not exist"),
-        (("log", "--executors", "0"), "'--executors': 0 is not in the range"),
-        (("log", "--moving-delay", "-1"), "'--moving-delay': -1.0 is not in the range"),
-        (("log", "--policy", "nobody"), "nobody"),
-        (("text",), "not a Spark event log"),
-    ],
-)
-def test_bad_input_is_told_in_one_line(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
-    night().write(tmp_path / "log")
-    (tmp_path / "text").write_text("hello\n")
-    assert_one_line_error(what_if(*arguments), message)

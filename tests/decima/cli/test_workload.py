@@ -134,41 +134,6 @@ def test_arrivals_are_kept_and_what_is_given_twice_counts_once(tmp_path: Path) -
     assert [profile.name for profile in sequence.profiles] == ["q0", "q1", "q0"]
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("no-jobs", LogBuilder().end().text, "no Spark jobs"),
-        ("no-log", b'{"some": "json"}\n', "not a Spark event log"),
-        ("text", b"hello\n", "text:1: not a Spark event log"),
-        ("empty", b"", "empty"),
-    ],
-)
-def test_bad_logs_are_told_in_one_line(tmp_path: Path, name: str, content: bytes, message: str) -> None:
-    (tmp_path / name).write_bytes(content)
-    assert_one_line_error(import_spark(name, "--out", "mine.json"), message)
-    assert not (tmp_path / "mine.json").exists()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("missing", "--out", "mine.json"), "'missing' does not exist"),
-        (("log",), "Missing option '--out'"),
-        (("--out", "mine.json"), "Missing argument 'LOGS...'"),
-        (("log", "--out", "mine.toml"), "ends in .json or .json.gz"),
-        (("log", "--out", "nowhere/mine.json"), "cannot write nowhere/mine.json"),
-        (("log", "--out", "mine.json", "--levels", "0,5"), "'0,5': expected whole numbers from 1"),
-        (("log", "--out", "mine.json", "--levels", "many"), "'many': expected whole numbers from 1"),
-        (("log", "--out", "mine.json", "--set", "fresh_ms"), "'fresh_ms' is not NAME=NUMBER"),
-        (("log", "--out", "mine.json", "--set", "heat=1"), "no parameter 'heat'"),
-        (("log", "--out", "mine.json", "--set", "fresh_ms=-1"), "fresh_ms must be finite and not negative"),
-    ],
-)
-def test_bad_options_are_told_in_one_line(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
-    small_log().write(tmp_path / "log")
-    assert_one_line_error(import_spark(*arguments), message)
-
-
 # Traces
 
 
@@ -280,37 +245,6 @@ def test_workflows_are_imported(tmp_path: Path) -> None:
     assert read_workload("mine.json").profiles[0].stages[0].cpu == 1
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("alibaba", "missing.csv", "--out", "m.json"), "'missing.csv' does not exist"),
-        (("alibaba", "batch_task.csv"), "Missing option '--out'"),
-        (("alibaba", "batch_task.csv", "--out", "m.toml"), "ends in .json or .json.gz"),
-        (("alibaba", "batch_task.csv", "--out", "nowhere/m.json"), "cannot write nowhere/m.json"),
-        (("alibaba", "batch_task.csv", "--out", "m.json", "--executor", "4"), "'4': expected two numbers"),
-        (("alibaba", "batch_task.csv", "--out", "m.json", "--executor", "4,0"), "must be above 0 and finite"),
-        (
-            ("alibaba", "batch_task.csv", "--out", "m.json", "--from", "9", "--until", "5"),
-            "begins before it ends",
-        ),
-        (
-            ("alibaba", "batch_task.csv", "--out", "m.json", "--from", "1e9"),
-            "batch_task.csv: expected jobs that arrive",
-        ),
-        (("alibaba", "batch_task.csv", "--out", "m.json", "--speed-up", "0"), "0.0 is not in the range"),
-        (("alibaba", "bad.csv", "--out", "m.json"), "bad.csv: line 1: expected 9 fields, got 1"),
-        (("wfcommons", "--out", "m.json"), "Missing argument 'FILES...'"),
-        (("wfcommons", "bad.csv", "--out", "m.json"), "bad.csv: line 1, column 1: Expecting value"),
-    ],
-)
-def test_bad_traces_are_told_in_one_line(
-    trace: str, tmp_path: Path, arguments: tuple[str, ...], message: str
-) -> None:
-    (tmp_path / "bad.csv").write_text("bad\n")
-    assert_one_line_error(run("import", *arguments), message)
-    assert not (tmp_path / "m.json").exists()
-
-
 def test_show_the_embedded_set() -> None:
     result = run("show")
     assert result.exit_code == 0, result.stderr
@@ -335,14 +269,6 @@ def test_of_very_many_profiles_the_first_are_shown(monkeypatch: pytest.MonkeyPat
     result = run("show", "w.json")
     assert sum(line.startswith("synthetic-") for line in result.stdout.splitlines()) == 2
     assert "the first 2 of 3 profiles; --profile shows others" in result.stdout
-
-
-def test_show_tells_errors_in_one_line(tmp_path: Path) -> None:
-    (tmp_path / "bad.json").write_text("{")
-    assert_one_line_error(run("show", "bad.json"), "bad.json")
-    assert_one_line_error(run("show", "missing.json"), "missing.json: no such workload, expected tpch")
-    assert_one_line_error(run("show", "--profile", "none"), "no profile named 'none'")
-    assert_one_line_error(run("show", "--out", "nowhere/a.png"), "cannot write nowhere/a.png")
 
 
 def test_an_import_that_is_far_off_says_what_that_means(tmp_path: Path) -> None:

@@ -365,6 +365,7 @@ HEADER = ",".join(COLUMNS)
         ([row(), row() + ",1", row()[:-4]], "line 2: expected 9 fields, got 10"),
         ([row(), row(start="soon")], "line 2: start_time: expected a number, got 'soon'"),
         ([HEADER, row(), row(memory="0.5.")], "line 3: plan_mem: expected a number, got '0.5.'"),
+        ([row(memory="\x1b[31m")], "line 1: plan_mem: expected a number, got '\\x1b[31m'"),
         ([row(cpu='"100"')], "line 1: plan_cpu: expected a number, got '\"100\"'"),
         ([row(cpu=-1)], "line 1: plan_cpu: expected a number from 0 to 2^31, got '-1.0'"),
         ([row(cpu="inf")], "line 1: plan_cpu: expected a number from 0 to 2^31, got 'inf'"),

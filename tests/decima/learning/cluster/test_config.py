@@ -8,6 +8,7 @@ import yaml
 
 from decima.learning.cluster.config import RECIPES, TrainingConfig, read_config
 from decima.settings import TrainingError
+from tests.refusal import refusal
 from workloads import WorkloadError
 
 
@@ -170,11 +171,48 @@ def test_the_policy_has_the_fields_of_its_preset_and_those_given() -> None:
 def test_a_bad_file_is_refused_in_one_line_that_names_the_place(
     tmp_path: Path, text: str, message: str
 ) -> None:
-    path = written(tmp_path, text)
-    with pytest.raises(TrainingError) as refused:
-        read_config(path)
-    assert str(refused.value).startswith(f"{path}: {message}")
-    assert "\n" not in str(refused.value)
+    assert refusal(read_config, TrainingError, written(tmp_path, text)).startswith(message)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(
+            "iterations: 2001-13-45",
+            "iterations: !!timestamp x",
+            "? [a]\n: b",
+            "? {a: 1}\n: b",
+            "iterations: 1_0",
+        ),
+        *(
+            "iterations: !!int ''",
+            "iterations: " + "9" * 5000,
+            "iterations: &a [*a]",
+            "iterations: true",
+            "a: *b",
+        ),
+        *(
+            "iterations: 1.5",
+            "iterations: '\u0663'",
+            "iterations: '2'",
+            "iterations: 1:30",
+            "iterations: 010",
+        ),
+        *("iterations: 0x10", "cluster: {moving_delay: '2'}", "cluster: {moving_delay: 1:30}"),
+        *("workload: {intervals: ['25', 30]}", "workload: {arrivals: poisson, interval: ['25', 30]}"),
+        *("episodes: {fixed_sequences: 'yes'}", "policy: {overrides: {embedding: '8'}}"),
+        *("policy: {stage_features: [{name: price, scale: '2'}]}", "a: " + "[" * 3000, "\titerations: 1"),
+        *("---\niterations: 1\n---\niterations: 2", "%YAML 9.9\n---\niterations: 1", "iterations: 1\x1b[31m"),
+        *(
+            "cluster: {moving_delay: .inf}",
+            "cluster: {moving_delay: 1e300}",
+            "network: {activation: '\u202egnp'}",
+        ),
+    ],
+    ids=lambda text: text[:30],
+)
+def test_whatever_yaml_could_take_it_for_is_refused_in_one_line(tmp_path: Path, text: str) -> None:
+    assert refusal(read_config, TrainingError, written(tmp_path, text))
 
 
 @pytest.mark.parametrize(
