@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 __all__ = [
+    "ConfigError",
     "DecimaError",
     "check_all",
     "check_callable",
@@ -28,6 +29,10 @@ __all__ = [
 
 class DecimaError(Exception):
     """Something that a user gave, or the machine, refuses. The message is one line that says what was expected."""
+
+
+class ConfigError(DecimaError, ValueError):
+    """A cluster or grid that cannot be simulated. The message is one line that names the setting."""
 
 
 _Kind = TypeVar("_Kind")

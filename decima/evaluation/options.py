@@ -13,9 +13,8 @@ from decima.evaluation.conditions import CompareError, Conditions
 from decima.evaluation.defaults import DEFAULT_SCHEDULERS, MOVING_DELAY, SCHEDULERS_THAT_PACK
 from decima.evaluation.fit import best_fit
 from decima.registry import LEARNED
-from simulator.cluster.config import SEMANTICS, ClusterConfig, parse_classes
+from simulator.cluster.config import SEMANTICS, ClusterConfig, Knowledge, parse_classes
 from simulator.cluster.faults import Faults
-from simulator.cluster.knowledge import Knowledge
 from workloads.arrivals import Drift, JobSequence
 from workloads.errors import check_all, check_number, check_one_of
 from workloads.job import JobProfile

@@ -9,12 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 from simulator.cluster.config import ClusterConfig
-from simulator.cluster.env import ClusterEnv
-from simulator.cluster.vector import ClusterVectorEnv
+from simulator.cluster.env import ClusterEnv, ClusterVectorEnv
 from simulator.cluster.views import FlatView
 from simulator.grid.config import GridConfig
-from simulator.grid.env import GridEnv
-from simulator.grid.vector import GridVectorEnv
+from simulator.grid.env import GridEnv, GridVectorEnv
 from workloads.arrivals import JobSequence, batch_arrivals, poisson_arrivals
 from workloads.grid_jobs import DISTRIBUTIONS, JobSets, draw_jobs
 from workloads.sources.tpch_measured import embedded_tpch

@@ -17,8 +17,7 @@ from numpy.typing import ArrayLike
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from simulator.cluster.alone import known_sequence
-from simulator.cluster.config import ClusterConfig
-from simulator.cluster.knowledge import Knowledge
+from simulator.cluster.config import ClusterConfig, Knowledge
 from workloads.arrivals import JobSequence
 
 __all__ = [

@@ -20,9 +20,9 @@ from decima.policy.compiled.features import CUSTOM, FEATURES, Offer
 from decima.policy.compiled.graphs import LIMIT_KINDS, NO_GUARD, Graphs, GraphSpec, Guard, Profiles, build
 from decima.policy.config import PolicyConfig
 from decima.policy.features import custom_columns, fill_columns, message_order, published_message_order
+from decima.schedulers.base import NO_RULE
 from decima.schedulers.packed_srpt import PackedSrpt
 from decima.schedulers.priced_srpt import PricedSrpt
-from decima.schedulers.rule import NO_RULE
 from simulator.cluster.alone import useful_parallelism
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.observation import Decision, Observation, PerJob

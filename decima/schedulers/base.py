@@ -1,15 +1,32 @@
-"""The interface of a scheduler."""
+"""The interface of a scheduler, and of rules that policies learn to deviate from."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.observation import Decision, Observation
 from workloads.errors import DecimaError
 
-__all__ = ["Decide", "FunctionScheduler", "Scheduler", "SchedulerError", "all_offered"]
+__all__ = [
+    "AWAY_BY_RANK",
+    "FARTHEST_AWAY",
+    "NO_RULE",
+    "Decide",
+    "FunctionScheduler",
+    "Rule",
+    "Scheduler",
+    "SchedulerError",
+    "all_offered",
+]
+
+#: Distance from the rule's choice per rank, and the largest distance.
+AWAY_BY_RANK, FARTHEST_AWAY = 0.5, 4.0
 
 
 class SchedulerError(DecimaError, ValueError):
@@ -64,3 +81,23 @@ def all_offered(observation: Observation, stage: int) -> Decision:
     """Return the decision that gives a stage (place in the stage arrays) all offered executors that it can use."""
     job = int(observation.stage_job[stage])
     return Decision(stage, observation.held(job) + observation.offered)
+
+
+class Rule(NamedTuple):
+    """The decision of a rule, and each stage's distance from it.
+
+    Attributes:
+        stage: the stage that runs next, place in the stage arrays; -1 to leave the executors idle.
+        limits: int64 [J], parallelism limit of each live job.
+        price: cost exponent of executors now; 0 if the rule has none.
+        away: float64 [S], 0 for the first stage in the rule's order, up to ``FARTHEST_AWAY`` for later ones.
+    """
+
+    stage: int
+    limits: NDArray[np.int64]
+    price: float
+    away: NDArray[np.float64]
+
+
+#: Value without a rule.
+NO_RULE = Rule(-1, np.zeros(0, np.int64), 0.0, np.zeros(0))

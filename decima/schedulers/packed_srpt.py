@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from decima.schedulers.rule import AWAY_BY_RANK, FARTHEST_AWAY, NO_RULE, Rule
+from decima.schedulers.base import AWAY_BY_RANK, FARTHEST_AWAY, NO_RULE, Rule
 from decima.schedulers.srpt import STAYING, ProfiledSrpt, lasting_executors
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.observation import Decision, Observation, PerJob

@@ -7,8 +7,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from decima.schedulers.base import Scheduler, all_offered
-from decima.schedulers.rule import AWAY_BY_RANK, FARTHEST_AWAY, Rule
+from decima.schedulers.base import AWAY_BY_RANK, FARTHEST_AWAY, Rule, Scheduler, all_offered
 from decima.schedulers.srpt import STAYING, WORTH_LEAVING, WORTH_MOVING
 from simulator.cluster.alone import useful_parallelism
 from simulator.cluster.config import ClusterConfig

@@ -13,8 +13,8 @@ from functools import lru_cache
 import networkx as nx
 
 from decima.service.protocol import Job, Stage
+from simulator.cluster.config import Knowledge
 from simulator.cluster.estimates import typical_durations
-from simulator.cluster.knowledge import Knowledge
 from workloads.arrivals import WorkPrior
 from workloads.job import JobProfile, TaskDurations
 from workloads.sources.workload_file import Workload

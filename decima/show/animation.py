@@ -12,8 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from decima.outputs import visible
-from simulator.cluster.colours import contrasting_colours
-from simulator.cluster.picture import draw_schedule
+from simulator.cluster.picture import contrasting_colours, draw_schedule
 from simulator.cluster.record import EpisodeRecord
 
 __all__ = ["write_animation"]

@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from decima.show.names import FONTS, plain, shortened
 from decima.show.style import DASHED, LEGEND, finish_axes, new_axes, styles
-from simulator.cluster.colours import PALETTE, contrasting_colours
-from simulator.cluster.picture import draw_schedule
+from simulator.cluster.picture import PALETTE, contrasting_colours, draw_schedule
 
 if TYPE_CHECKING:
     from decima.evaluation.comparison import Comparison

@@ -17,7 +17,7 @@ from decima.studies.catalogue import ERRORS
 from decima.studies.compared import jct_s, tidy
 from decima.studies.outcome import FULL, RULE, Outcome
 from decima.studies.study import Study
-from simulator.cluster.knowledge import Knowledge
+from simulator.cluster.config import Knowledge
 
 __all__ = ["estimates", "gains", "plot_estimates"]
 

@@ -18,7 +18,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.cluster.base import BaseCluster, SchedulingError
+from simulator.cluster.base import BaseCluster, RewardMeter, SchedulingError
 from simulator.cluster.chance import executor_keys, job_key, outage_ms
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.durations import task_noise
@@ -29,7 +29,6 @@ from simulator.cluster.engine.clock import Clock
 from simulator.cluster.engine.state import Memory, allocate, state_of
 from simulator.cluster.observation import Observation
 from simulator.cluster.record import EpisodeRecord
-from simulator.cluster.reward import RewardMeter
 from workloads.arrivals import JobSequence
 from workloads.job import JobProfile
 

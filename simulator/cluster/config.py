@@ -7,9 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Literal
 
 from simulator.cluster.faults import NO_FAULTS, Faults
-from simulator.cluster.knowledge import EXACT, Knowledge
-from simulator.errors import ConfigError
-from workloads.errors import check_all, check_instance, check_number, check_one_of, check_whole
+from workloads.errors import ConfigError, check_all, check_instance, check_number, check_one_of, check_whole
 from workloads.job import LONGEST_MS
 
 if TYPE_CHECKING:
@@ -18,12 +16,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DECIMA_SIM",
+    "EXACT",
     "PAPER",
     "SEMANTICS",
     "TRACE",
     "ClusterConfig",
     "ConfigError",
     "ExecutorClass",
+    "Knowledge",
     "Semantics",
     "check_demands",
     "parse_classes",
@@ -32,6 +32,8 @@ __all__ = [
 
 #: Executors of a class.
 MOST_EXECUTORS = 1_000_000
+#: Largest standard deviation of the logarithm of an error: a factor of 150.
+LARGEST_ERROR = 5.0
 
 
 @dataclass(frozen=True)
@@ -107,6 +109,49 @@ TRACE = Semantics(ready_stages_only=True)
 SPARK = Semantics(ready_stages_only=True, offer_after_tasks=True)
 #: By the names they go by in files and on the command line.
 SEMANTICS = {"paper": PAPER, "decima-sim": DECIMA_SIM, "trace": TRACE, "spark": SPARK}
+
+
+@dataclass(frozen=True)
+class Knowledge:
+    """How far estimates are from the truth. Errors are factors; each is the standard deviation of the logarithm.
+
+    Args:
+        job_error: error of all task times of a job.
+        stage_error: error of the task times of each stage.
+        task_count_error: error of the number of tasks of each stage, which is known once the stage is ready.
+        unknown: share of jobs without history. Their estimates are the workload's typical task time.
+
+    Raises:
+        ConfigError: an error that is negative or above 5, or a share that is not between 0 and 1.
+    """
+
+    job_error: float = 0.0
+    stage_error: float = 0.0
+    task_count_error: float = 0.0
+    unknown: float = 0.0
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            value, most = getattr(self, each.name), 1.0 if each.name == "unknown" else LARGEST_ERROR
+            value = check_number(value, each.name, ConfigError)
+            object.__setattr__(self, each.name, value)
+            if not 0 <= value <= most:
+                raise ConfigError(f"{each.name} must be between 0 and {most:g}, got {value:g}")
+
+    def __str__(self) -> str:
+        """Name the errors in a few words; empty if schedulers know the truth."""
+        shown = {"job_error": "jobs", "stage_error": "stages", "task_count_error": "numbers of tasks"}
+        errors = [f"{getattr(self, name):g} ({what})" for name, what in shown.items() if getattr(self, name)]
+        parts = [f"errors of estimates {', '.join(errors)}"] if errors else []
+        return ", ".join(parts + ([f"{self.unknown:.0%} of jobs unknown"] if self.unknown else []))
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether schedulers know the truth."""
+        return self == EXACT
+
+
+EXACT = Knowledge()
 
 
 @dataclass(frozen=True, repr=False)

@@ -1,14 +1,14 @@
-"""The cluster as a Gymnasium environment: arrays of fixed shape, for learners that expect them."""
+"""The cluster as a Gymnasium environment with arrays of fixed shape: one episode, or many in one process."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
-import gymnasium
 import numpy as np
 from gymnasium.error import InvalidAction, ResetNeeded
+from gymnasium.vector.utils import batch_space, create_empty_array
 from numpy.typing import ArrayLike, NDArray
 
 from simulator.cluster.base import BaseCluster
@@ -16,14 +16,13 @@ from simulator.cluster.config import ClusterConfig
 from simulator.cluster.episode import make_cluster
 from simulator.cluster.picture import frame
 from simulator.cluster.views import MakeView, PaddedView, without_choice
-from simulator.errors import ConfigError
-from simulator.screen import METADATA, Screen
+from simulator.environments import RenderedEnv, SeededVectorEnv
 from workloads.arrivals import JobSequence, batch_arrivals
-from workloads.errors import check_callable
+from workloads.errors import ConfigError, check_callable
 from workloads.job import JobProfile
 from workloads.sources.synthetic import synthetic_profiles
 
-__all__ = ["ClusterEnv", "synthetic_batch"]
+__all__ = ["ClusterEnv", "ClusterVectorEnv", "synthetic_batch"]
 
 
 def synthetic_batch(seed: int) -> JobSequence:
@@ -36,7 +35,7 @@ def _synthetic_profiles() -> tuple[JobProfile, ...]:
     return synthetic_profiles()
 
 
-class ClusterEnv(gymnasium.Env[Any, NDArray[np.int64]]):
+class ClusterEnv(RenderedEnv[Any, NDArray[np.int64]]):
     """A Spark cluster under a scheduler that is asked whenever executors are free.
 
     A step is one decision: a stage, and how many executors its job may hold. Where no stage can be chosen
@@ -134,8 +133,6 @@ class ClusterEnv(gymnasium.Env[Any, NDArray[np.int64]]):
     True
     """
 
-    metadata = METADATA
-
     def __init__(
         self,
         make_sequence: Callable[[int], JobSequence] = synthetic_batch,
@@ -147,6 +144,7 @@ class ClusterEnv(gymnasium.Env[Any, NDArray[np.int64]]):
         view: MakeView | None = None,
         render_mode: str | None = None,
     ):
+        super().__init__(render_mode)
         self.config = ClusterConfig() if config is None else config
         check_callable(make_sequence, "make_sequence", ConfigError)
         if view is not None:
@@ -157,8 +155,6 @@ class ClusterEnv(gymnasium.Env[Any, NDArray[np.int64]]):
         )
         self.observation_space = self.view.observation_space
         self.action_space = self.view.action_space
-        self.render_mode = render_mode
-        self._screen = Screen(render_mode, lambda: frame(self.cluster.record()))
         self._cluster: BaseCluster | None = None
         self._over = True
         self._reward = 0.0
@@ -210,7 +206,7 @@ class ClusterEnv(gymnasium.Env[Any, NDArray[np.int64]]):
         self._cluster = make_cluster(self.config, sequence)
         self._over, self._reward = False, 0.0
         found = self._go_on()
-        self._screen.follow()
+        self._follow()
         return found
 
     def step(self, action: ArrayLike) -> tuple[Any, float, bool, bool, dict[str, Any]]:
@@ -235,20 +231,11 @@ class ClusterEnv(gymnasium.Env[Any, NDArray[np.int64]]):
             info["record"] = cluster.record()
             terminated = not np.isnan(info["record"].completion_ms).any()
             truncated = not terminated
-        self._screen.follow()
+        self._follow()
         return observation, reward, terminated, truncated, info
 
-    def render(self) -> NDArray[np.uint8] | None:
-        """The schedule so far, as ``render_mode`` says.
-
-        Raises:
-            ResetNeeded: there has been no episode yet.
-        """
-        return self._screen.render()
-
-    def close(self) -> None:
-        """Close the window, if there is one."""
-        self._screen.close()
+    def _frame(self) -> NDArray[np.uint8]:
+        return frame(self.cluster.record())
 
     def _go_on(self) -> tuple[Any, dict[str, Any]]:
         """Pass over what leaves no choice; returns observation and info of the next decision or the end."""
@@ -261,3 +248,114 @@ class ClusterEnv(gymnasium.Env[Any, NDArray[np.int64]]):
         else:
             self._seen = self.view.show(self.cluster.snapshot())
         return self._seen.arrays, {"action_mask": self._seen.masks}
+
+
+class ClusterVectorEnv(SeededVectorEnv):
+    """N episodes of ``ClusterEnv``, each exactly as one of them would be with the seed of its place.
+
+    ``reset(seed=s)`` gives place n the seed s + n. An episode that is over begins anew with the next step (Gymnasium's
+    ``AutoresetMode.NEXT_STEP``): its action is not looked at, its reward is 0, and the observation is the first of an
+    episode with other jobs.
+
+    Infos hold ``action_mask``, int8 [N, stages + 1] and int8 [N, limits]; and ``record``, the ``EpisodeRecord`` of
+    episodes that just ended, where ``_record`` is true.
+
+    Clusters have events of their own, at times of their own: nothing is shared but what is shown. So this takes about
+    as long as N environments in turn, and less than N that Gymnasium puts together.
+
+    Args:
+        num_envs: N.
+        copy: whether each observation has memory of its own; else the next step overwrites it.
+        options: as of ``ClusterEnv``.
+
+    Raises:
+        ConfigError: no places, or as ``ClusterEnv``.
+    """
+
+    def __init__(self, num_envs: int, *, copy: bool = True, **options: Any) -> None:
+        super().__init__(num_envs, copy)
+        self.envs = [ClusterEnv(**options) for _ in range(num_envs)]
+        self.single_observation_space = self.envs[0].observation_space
+        self.single_action_space = self.envs[0].action_space
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+        self._shape = (num_envs, *(self.single_action_space.shape or ()))
+        self._over = np.zeros(num_envs, dtype=np.bool_)
+        self._begun = False
+        self._arrays: Any = create_empty_array(self.single_observation_space, num_envs)
+        sizes = self.envs[0].view.action_space.nvec.tolist()
+        self._masks = tuple(np.zeros((num_envs, size), dtype=np.int8) for size in sizes)
+
+    def reset(
+        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Begin all episodes.
+
+        Args:
+            seed: of the first place, or of each.
+            options: there are none.
+
+        Raises:
+            ConfigError: an unknown option, or as ``ClusterEnv.reset``.
+        """
+        for place, (env, each) in enumerate(zip(self.envs, self._seeds(seed, options), strict=True)):
+            self._keep(place, *env.reset(seed=each))
+        self._begun = True
+        self._over[:] = False
+        return self._shown(), self._results({})
+
+    def step(
+        self, actions: ArrayLike
+    ) -> tuple[Any, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]:
+        """Carry out one action in each episode, or begin it anew.
+
+        Raises:
+            ResetNeeded: there is no episode yet.
+            InvalidAction: not N actions, or one out of range.
+        """
+        if not self._begun:
+            raise ResetNeeded("there is no episode yet: call reset() first")
+        chosen = np.asarray(actions)
+        if chosen.shape != self._shape or not np.issubdtype(chosen.dtype, np.integer):
+            raise InvalidAction(f"expected actions {self._shape}, got {chosen.dtype} {chosen.shape}")
+        rewards = np.zeros(self.num_envs)
+        terminated, truncated = np.zeros((2, self.num_envs), dtype=np.bool_)
+        records: dict[int, Any] = {}
+        for place, env in enumerate(self.envs):
+            if self._over[place]:
+                self._keep(place, *env.reset())
+                continue
+            shown, rewards[place], terminated[place], truncated[place], info = env.step(chosen[place])
+            self._keep(place, shown, info)
+            if "record" in info:
+                records[place] = info["record"]
+        self._over = terminated | truncated
+        return self._shown(), rewards, terminated, truncated, self._results(records)
+
+    def action_masks(self) -> NDArray[np.bool_]:
+        """Which stages, then which limits, may be chosen: bool [N, stages + 1 + limits]."""
+        return np.concatenate(self._masks, axis=1).astype(np.bool_)
+
+    def _keep(self, place: int, shown: Any, info: dict[str, Any]) -> None:
+        """Write what one environment shows into its row."""
+        if isinstance(shown, dict):
+            for name, values in shown.items():
+                self._arrays[name][place] = values
+        else:
+            self._arrays[place] = shown
+        for all_masks, mask in zip(self._masks, info["action_mask"], strict=True):
+            all_masks[place] = mask
+
+    def _shown(self) -> Any:
+        arrays = self._arrays
+        if not self._copy:
+            return arrays
+        return (
+            {name: values.copy() for name, values in arrays.items()}
+            if isinstance(arrays, dict)
+            else arrays.copy()
+        )
+
+    def _results(self, records: dict[int, Any]) -> dict[str, Any]:
+        masks = tuple(mask.copy() for mask in self._masks) if self._copy else self._masks
+        return self._infos({"action_mask": masks}, records)

@@ -11,9 +11,8 @@ from simulator.cluster.config import ClusterConfig
 from simulator.cluster.observation import Decision, Observation
 from simulator.cluster.record import EpisodeRecord
 from simulator.cluster.reference import ReferenceCluster
-from simulator.errors import ConfigError
 from workloads.arrivals import JobSequence
-from workloads.errors import check_instance
+from workloads.errors import ConfigError, check_instance
 
 __all__ = ["DecidesStages", "make_cluster", "run_episode", "start_episode"]
 

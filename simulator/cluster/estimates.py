@@ -15,7 +15,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.cluster.knowledge import Knowledge
+from simulator.cluster.config import Knowledge
 from workloads.arrivals import JobSequence, RandomStream, WorkPrior, random_stream
 from workloads.job import LONGEST_MS, MOST_TASKS, JobProfile, TaskDurations, Wave
 

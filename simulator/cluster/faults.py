@@ -8,8 +8,7 @@ from enum import IntEnum
 from itertools import pairwise
 from pathlib import Path
 
-from simulator.errors import ConfigError
-from workloads.errors import check_instance, check_number, check_path, check_whole
+from workloads.errors import ConfigError, check_instance, check_number, check_path, check_whole
 from workloads.job import LONGEST_MS
 
 __all__ = [

@@ -16,7 +16,7 @@ import simpy
 from numpy.typing import NDArray
 from simpy.events import ProcessGenerator
 
-from simulator.cluster.base import BaseCluster
+from simulator.cluster.base import BaseCluster, RewardMeter
 from simulator.cluster.config import ClusterConfig, check_demands
 from simulator.cluster.durations import duration_ms
 from simulator.cluster.observation import JOB, STAGE, Observation
@@ -30,7 +30,6 @@ from simulator.cluster.reference_state import (
     estimate,
     jobs_of,
 )
-from simulator.cluster.reward import RewardMeter
 from workloads.arrivals import JobSequence
 from workloads.job import JobProfile, Wave
 

@@ -13,9 +13,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.observation import Decision, Observation
-from simulator.errors import ConfigError
 from workloads.arrivals import JobSequence
-from workloads.errors import check_instance, check_whole
+from workloads.errors import ConfigError, check_instance, check_whole
 
 __all__ = ["FlatView", "MakeView", "PaddedView", "Seen", "View", "without_choice"]
 

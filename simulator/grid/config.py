@@ -8,8 +8,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from simulator.errors import ConfigError
-from workloads.errors import check_all, check_instance, check_number
+from workloads.errors import ConfigError, check_all, check_instance, check_number
 
 __all__ = ["DEEPRM", "PAPER", "GridConfig", "GridSemantics", "Objective", "Picture"]
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from simulator.cluster.env import ClusterEnv
-from simulator.errors import ConfigError
 from simulator.grid.env import GridEnv
+from workloads.errors import ConfigError
 
 #: Name, shape of a frame, and steps after which there is something else to see.
 ENVIRONMENTS = [("decima/Cluster-v0", (320, 640, 3), 4), ("decima/Grid-v0", (160, 1784, 3), 20)]

@@ -15,8 +15,7 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 from decima.evaluation.conditions import Conditions
 from decima.learning.config import SETTINGS, VALIDATION_SEEDS
 from decima.settings import Section, Share
-from simulator.cluster.config import ClusterConfig
-from simulator.cluster.knowledge import EXACT, Knowledge
+from simulator.cluster.config import EXACT, ClusterConfig, Knowledge
 from workloads.arrivals import JobSequence, RandomStream, batch_arrivals, poisson_arrivals, random_stream
 from workloads.scaling import scaled
 from workloads.sources.open import EMBEDDED, open_workload

@@ -19,7 +19,7 @@ from decima.policy.errors import PolicyFileError
 from decima.policy.files import checked_weights, read_archive, read_head, write_archive
 from decima.policy.grid.config import GridPolicyConfig
 from decima.settings import TrainingError, parse_settings
-from simulator.errors import ConfigError
+from workloads.errors import ConfigError
 
 __all__ = ["load_network", "read_about", "save_network"]
 

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from decima.policy.grid.kernels import add_outer, sum_taken
-from simulator.errors import ConfigError
 from simulator.grid.config import GridConfig
+from workloads.errors import ConfigError
 
 __all__ = ["PictureLinear", "Resources", "build_network"]
 

@@ -1,7 +1,6 @@
 """Planning a DAG before it runs: Graphene (OSDI 2016), and simpler planners to compare it with."""
 
-from decima.schedulers.graphene.planners import critical_path_first, random_order, tetris
 from decima.schedulers.graphene.project import Plan, PlanError, Project
-from decima.schedulers.graphene.search import graphene
+from decima.schedulers.graphene.search import critical_path_first, graphene, random_order, tetris
 
 __all__ = ["Plan", "PlanError", "Project", "critical_path_first", "graphene", "random_order", "tetris"]

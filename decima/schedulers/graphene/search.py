@@ -3,6 +3,8 @@
 Greedy schedulers do badly with *troublesome* tasks: long ones that start late, and ones that leave gaps. Graphene
 places them first, into an empty space, then all others around them, in orders that never reach a dead end. It is not
 known beforehand which tasks are troublesome, so many candidate sets are tried, and the most compact plan is kept.
+
+Simple planners to compare it with: list scheduling in random order, by critical path, by Tetris' alignment.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from numpy.typing import NDArray
 from decima.schedulers.graphene.project import Plan, Project, tasks_in_order
 from decima.schedulers.graphene.space import ROUNDING, list_schedule, mirrored, serial_schedule, surrounded
 
-__all__ = ["graphene", "troublesome_sets", "with_between"]
+__all__ = ["critical_path_first", "graphene", "random_order", "tetris", "troublesome_sets", "with_between"]
 
 #: Step between candidate thresholds of troublesome tasks.
 STEP = 0.05
@@ -75,6 +77,24 @@ def with_between(chosen: NDArray[np.bool_], before: NDArray[np.bool_]) -> NDArra
     """Return sets of stages, bool [., n], with all stages between two of a set; ``before``: ``Project.before``."""
     closed: NDArray[np.bool_] = chosen | ((chosen @ before) & (chosen @ before.T))
     return closed
+
+
+def random_order(project: Project, seed: int = 0) -> Plan:
+    """Plan by list scheduling: start the first ready task that fits, in random order."""
+    return _listed(project, np.random.default_rng(seed).permutation(project.stage_of.size).astype(np.float64))
+
+
+def critical_path_first(project: Project) -> Plan:
+    """Plan by list scheduling: start the ready task that fits with the longest path to the end."""
+    return _listed(project, project.paths(project.durations)[project.stage_of])
+
+
+def tetris(project: Project) -> Plan:
+    """Plan by list scheduling: start the ready task that fits and aligns best with the free resources.
+
+    Alignment is the dot product of both, as shares of the capacity (Tetris, SIGCOMM 2014, section 3.2).
+    """
+    return Plan(project, list_schedule(project.dag, np.zeros(project.stage_of.size), True))
 
 
 def _parts(project: Project) -> list[NDArray[np.int64]]:
@@ -150,3 +170,7 @@ def _justified(project: Project, start: NDArray[np.float64]) -> Iterator[NDArray
 def _span(project: Project, start: NDArray[np.float64]) -> float:
     """Return the time from the first start to the last end."""
     return float((start + project.durations[project.stage_of]).max() - start.min())
+
+
+def _listed(project: Project, priority: NDArray[np.float64]) -> Plan:
+    return Plan(project, list_schedule(project.dag, priority, False))

@@ -28,7 +28,7 @@ from decima.show import explanation
 from decima.show.dags import stage_places
 from decima.show.page.packed import TICKS, packed_schedule
 from decima.show.style import DASHED, styles
-from simulator.cluster.colours import PALETTE, contrasting_colours
+from simulator.cluster.picture import PALETTE, contrasting_colours
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -18,12 +18,12 @@ from decima.schedulers import Fair
 from decima.schedulers.base import SchedulerError
 from decima.service.history import History
 from simulator import ClusterConfig, Decision, Observation
+from simulator.cluster.config import EXACT, Knowledge
 from simulator.cluster.faults import NO_FAULTS, Faults
-from simulator.cluster.knowledge import EXACT, Knowledge
-from simulator.errors import ConfigError
 from tests.decima.evaluation.examples import LIBRARY, comparison, conditions
 from tests.decima.schedulers.own_schedulers import Greedy
 from workloads import DecimaError, poisson_arrivals
+from workloads.errors import ConfigError
 from workloads.imperfections import Imperfections
 from workloads.sources.open import open_workload
 

@@ -23,8 +23,7 @@ from decima.policy.distribution import (
     out_of_distribution,
     summarise,
 )
-from simulator.cluster.config import ClusterConfig, ExecutorClass
-from simulator.cluster.knowledge import Knowledge
+from simulator.cluster.config import ClusterConfig, ExecutorClass, Knowledge
 from tests.simulator.cluster.build import chain, jobs, stage
 from workloads.arrivals import batch_arrivals
 from workloads.sources.synthetic import synthetic_profiles

@@ -12,7 +12,7 @@ from decima.schedulers.base import Scheduler, SchedulerError
 from decima.schedulers.lookahead import Lookahead
 from decima.schedulers.priced_srpt import PricedSrpt
 from simulator import Cluster, ClusterConfig, Decision, Observation, run_episode
-from simulator.cluster.knowledge import Knowledge
+from simulator.cluster.config import Knowledge
 from tests.simulator.cluster.build import job, jobs, runs, stage
 from workloads import batch_arrivals, poisson_arrivals, synthetic_profiles
 

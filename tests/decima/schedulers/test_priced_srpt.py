@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 
+from decima.schedulers.base import AWAY_BY_RANK, FARTHEST_AWAY
 from decima.schedulers.priced_srpt import (
     AWAY_IN_JOB,
     LOWEST_OF_STREAM,
@@ -17,7 +18,6 @@ from decima.schedulers.priced_srpt import (
     USED_WELL,
     PricedSrpt,
 )
-from decima.schedulers.rule import AWAY_BY_RANK, FARTHEST_AWAY
 from decima.schedulers.srpt import WORTH_MOVING
 from simulator import DECIMA_SIM, Cluster, ClusterConfig, Decision, ExecutorClass, run_episode
 from simulator.cluster.alone import useful_executors

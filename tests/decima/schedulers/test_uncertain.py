@@ -15,7 +15,7 @@ from decima.schedulers.hesrpt import HeSrpt, fractions, speedup_exponent
 from decima.schedulers.priced_srpt import DOUBTFUL, PRICES, SHARES, UNCERTAIN, PricedSrpt
 from simulator import Cluster, ClusterConfig, Decision, Observation, run_episode
 from simulator.cluster.alone import useful_executors
-from simulator.cluster.knowledge import Knowledge
+from simulator.cluster.config import Knowledge
 from tests.simulator.cluster.build import inflating, job, jobs, stage
 from workloads.arrivals import batch_arrivals
 

@@ -13,7 +13,7 @@ from decima.service.jobs import LiveJobs
 from decima.service.protocol import Job, Stage, State
 from simulator import Cluster, ClusterConfig
 from simulator.cluster import estimates
-from simulator.cluster.knowledge import Knowledge
+from simulator.cluster.config import Knowledge
 from tests.simulator.cluster.build import greedy
 from workloads import JobProfile, StageProfile, TaskDurations, poisson_arrivals, synthetic_profiles
 

@@ -9,7 +9,7 @@ from hypothesis import Phase, settings
 from hypothesis import strategies as st
 
 from simulator import DECIMA_SIM, PAPER, ClusterConfig, ExecutorClass, Faults, Semantics
-from simulator.cluster.knowledge import EXACT, Knowledge
+from simulator.cluster.config import EXACT, Knowledge
 
 #: For random episodes.
 MANY = settings(

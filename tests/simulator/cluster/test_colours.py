@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from simulator.cluster import colours
-from simulator.cluster.colours import PALETTE, contrasting_colours, job_colours
+from simulator.cluster import picture
 from simulator.cluster.config import ClusterConfig
+from simulator.cluster.picture import PALETTE, contrasting_colours, job_colours
 from simulator.cluster.record import EpisodeRecord
 from workloads.arrivals import JobSequence
 from workloads.job import JobProfile, StageProfile, TaskDurations
@@ -48,7 +48,7 @@ def number(rgba: np.ndarray) -> list[int]:
 def test_neighbours_never_have_one_colour_where_colours_repeat() -> None:
     jobs = np.random.default_rng(3).permutation(200).reshape(10, 20)
     found = np.array(number(contrasting_colours([mosaic(jobs)])))[jobs]
-    distance = colours._distances()
+    distance = picture._distances()
     for one, other in ((found[1:], found[:-1]), (found[:, 1:], found[:, :-1])):
         assert (one != other).all()
         assert distance[one, other].min() > 0.1
@@ -57,7 +57,7 @@ def test_neighbours_never_have_one_colour_where_colours_repeat() -> None:
 
 
 def test_few_jobs_have_a_colour_each_and_neighbours_differ_most() -> None:
-    distance = colours._distances()
+    distance = picture._distances()
     for jobs, least in ((len(PALETTE) // 2, 0.3), (len(PALETTE), 0.09)):
         found = number(contrasting_colours([mosaic(np.arange(jobs).reshape(-1, 1))]))
         assert len(set(found)) == jobs
@@ -67,14 +67,14 @@ def test_few_jobs_have_a_colour_each_and_neighbours_differ_most() -> None:
 def test_what_lies_beside_counts_in_all_schedules() -> None:
     one, other = np.array([[0], [1], [2]]), np.array([[0], [2], [1]])
     found = number(contrasting_colours([mosaic(one), mosaic(other)]))
-    distance = colours._distances()
+    distance = picture._distances()
     assert (
         min(distance[found[0], found[1]], distance[found[0], found[2]], distance[found[1], found[2]]) > 0.25
     )
 
 
 def test_the_palette_can_be_told_apart_without_red_and_green() -> None:
-    distance = colours._distances()
+    distance = picture._distances()
     assert distance[~np.eye(len(PALETTE), dtype=bool)].min() > 0.055
     grey_and_white = np.array([[0.851] * 3, [1.0] * 3])
     rgb = job_colours(len(PALETTE))[:, :3]
@@ -82,6 +82,6 @@ def test_the_palette_can_be_told_apart_without_red_and_green() -> None:
 
 
 def test_a_frame_keeps_colours_and_long_sequences_are_coloured_in_order() -> None:
-    record = mosaic(np.arange(colours.MOST_JOBS + 1).reshape(1, -1))
-    assert (contrasting_colours([record]) == job_colours(colours.MOST_JOBS + 1)).all()
+    record = mosaic(np.arange(picture.MOST_JOBS + 1).reshape(1, -1))
+    assert (contrasting_colours([record]) == job_colours(picture.MOST_JOBS + 1)).all()
     assert (job_colours(2 * len(PALETTE))[len(PALETTE) :] == job_colours(len(PALETTE))).all()

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from decima.schedulers import Fair, Fifo
 from simulator import Cluster, ClusterConfig, ConfigError, Observation, run_episode
+from simulator.cluster.config import EXACT, Knowledge
 from simulator.cluster.engine.posterior import TASK_VAR, posterior, records
 from simulator.cluster.estimates import STEP, Estimate, draw_estimates, from_history, typical_durations
-from simulator.cluster.knowledge import EXACT, Knowledge
 from tests.simulator.cluster.build import chain, finish, give, greedy, job, jobs, stage
 from workloads import JobProfile, StageProfile, TaskDurations, batch_arrivals, synthetic_profiles
 from workloads.arrivals import JobSequence, WorkPrior

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from simulator.grid import DEEPRM, PAPER, Grid, GridConfig, GridSemantics
-from simulator.grid.state import OBJECTIVES
+from simulator.grid.grid import OBJECTIVES
 from tests.simulator.cluster import strategies as cluster_strategies
 from tests.simulator.grid.naive import Written
 

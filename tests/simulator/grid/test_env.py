@@ -11,12 +11,12 @@ from gymnasium.error import InvalidAction, ResetNeeded
 from gymnasium.utils.env_checker import check_env, data_equivalence
 from numpy.typing import NDArray
 
-from simulator.errors import ConfigError
 from simulator.grid import Grid, GridConfig, GridEnv
 from simulator.grid.env import drawn_jobs
 from tests.simulator.grid.build import SMALL, VOID
 from tests.simulator.grid.naive import Written
 from workloads import WorkloadError
+from workloads.errors import ConfigError
 from workloads.grid_jobs import JobSets
 
 

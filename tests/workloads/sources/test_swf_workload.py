@@ -11,8 +11,8 @@ import pytest
 from decima.schedulers.fifo import Fifo
 from simulator.cluster.config import ClusterConfig, ExecutorClass
 from simulator.cluster.episode import run_episode
-from simulator.errors import ConfigError
 from tests.workloads.sources.test_swf import line, write
+from workloads.errors import ConfigError
 from workloads.excerpt import Excerpt
 from workloads.imperfections import Imperfections
 from workloads.job import JobProfile, WorkloadError

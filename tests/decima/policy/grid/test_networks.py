@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from decima.policy.grid.config import GridPolicyConfig, GridSection, NetworkSection
 from decima.policy.grid.kernels import add_outer
 from decima.policy.grid.networks import PictureLinear, Resources, build_network
-from simulator.errors import ConfigError
 from simulator.grid import GridConfig
 from simulator.grid.config import DEEPRM, PAPER
 from tests.decima.learning.grid.examples import TINY, dense, tiny_grid
+from workloads.errors import ConfigError
 
 
 def count(network: nn.Module) -> int:

@@ -1,0 +1,127 @@
+"""What the Gymnasium environments of clusters and grids share: frames, and episodes of many environments."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+import gymnasium
+import numpy as np
+from gymnasium.vector import AutoresetMode
+from numpy.typing import NDArray
+
+from workloads.errors import ConfigError, check_whole
+
+__all__ = ["RenderedEnv", "SeededVectorEnv"]
+
+_Observation = TypeVar("_Observation")
+_Action = TypeVar("_Action")
+
+
+class RenderedEnv(gymnasium.Env[_Observation, _Action]):
+    """Environment with frames as arrays or in a window. Matplotlib is imported for the first window.
+
+    Args:
+        render_mode: ``"human"``: a window that ``_follow`` updates; ``"rgb_array"``: arrays; None: no frames.
+
+    Raises:
+        ConfigError: another mode.
+    """
+
+    metadata: dict[str, Any] = {"render_modes": ["human", "rgb_array"], "render_fps": 10}  # noqa: RUF012
+
+    def __init__(self, render_mode: str | None) -> None:
+        if render_mode is not None and render_mode not in self.metadata["render_modes"]:
+            expected = " or ".join(map(repr, self.metadata["render_modes"]))
+            raise ConfigError(f"unknown render_mode {render_mode!r}, expected {expected}")
+        self.render_mode = render_mode
+        self._figure: Any = None
+        self._image: Any = None
+
+    @abstractmethod
+    def _frame(self) -> NDArray[np.uint8]:
+        """Return the current frame, uint8 [H, W, 3]."""
+
+    def render(self) -> NDArray[np.uint8] | None:
+        """Return the current frame; None if a window shows it, or without a ``render_mode``.
+
+        Raises:
+            ResetNeeded: no episode was begun.
+        """
+        if self.render_mode == "rgb_array":
+            return self._frame()
+        self._follow()
+        return None
+
+    def close(self) -> None:
+        """Close the window, if there is one."""
+        if self._figure is not None:
+            from matplotlib import pyplot
+
+            pyplot.close(self._figure)
+            self._figure = self._image = None
+
+    def _follow(self) -> None:
+        """Show the current frame in the window, with ``render_mode="human"``."""
+        if self.render_mode != "human":
+            return
+        from matplotlib import pyplot
+
+        frame = self._frame()
+        if self._figure is None:
+            height, width = frame.shape[:2]
+            self._figure = pyplot.figure(figsize=(width / 80, height / 80), dpi=80)
+            self._image = self._figure.add_axes((0, 0, 1, 1)).imshow(frame, aspect="auto")
+            self._image.axes.set_axis_off()
+            self._figure.show(warn=False)
+        self._image.set_data(frame)
+        self._figure.canvas.draw_idle()
+        self._figure.canvas.flush_events()
+
+
+class SeededVectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
+    """N environments with a seed each. The step after the end of an episode begins another one.
+
+    Args:
+        num_envs: N.
+        copy: whether observations are copies; else the next step overwrites them.
+
+    Raises:
+        ConfigError: ``num_envs`` is below 1.
+    """
+
+    metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012
+
+    def __init__(self, num_envs: int, copy: bool) -> None:
+        if check_whole(num_envs, "num_envs", ConfigError) < 1:
+            raise ConfigError(f"expected at least one environment, got {num_envs}")
+        self.num_envs, self._copy = num_envs, copy
+
+    def _seeds(
+        self, seed: int | Sequence[int | None] | None, options: dict[str, Any] | None
+    ) -> list[int | None]:
+        """Return the seed of each environment: ``seed``, ``seed + 1``, .. if one number is given.
+
+        Raises:
+            ConfigError: an unknown option.
+            ValueError: the number of seeds is not N.
+        """
+        if options:
+            raise ConfigError(f"unknown option {next(iter(options))!r} of reset, expected none")
+        if seed is None or isinstance(seed, int | np.integer):
+            return [None if seed is None else int(seed) + place for place in range(self.num_envs)]
+        if len(seed) != self.num_envs:
+            raise ValueError(f"expected {self.num_envs} seeds, got {len(seed)}")
+        return list(seed)
+
+    def _infos(self, of_all: Mapping[str, Any], records: Mapping[int, Any]) -> dict[str, Any]:
+        """Return the infos: values of all environments, and records of those whose episode just ended."""
+        everywhere = np.ones(self.num_envs, dtype=np.bool_)
+        infos = dict(of_all) | {f"_{name}": everywhere for name in of_all}
+        if records:
+            infos["record"] = np.full(self.num_envs, None, dtype=object)
+            infos["_record"] = np.zeros(self.num_envs, dtype=np.bool_)
+            for place, record in records.items():
+                infos["record"][place], infos["_record"][place] = record, True
+        return infos
