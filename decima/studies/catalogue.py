@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from decima.studies.cells import CELLS
 
-__all__ = ["ERRORS", "STUDIES", "Entry", "Option"]
+__all__ = ["ERRORS", "FAULTS", "STUDIES", "Entry", "Option"]
 
 
 @dataclass(frozen=True)
@@ -81,6 +81,11 @@ ERRORS = (
     "exact",
     *(f"{kind}-{sigma:g}" for kind in ("job", "stage") for sigma in (0.25, 0.5, 1, 2)),
     *("unknown-0.3", "unknown-1"),
+)
+#: Faults in ``faults``, see ``decima.studies.faults.faults_named``.
+FAULTS = (
+    *("none", "losses-mild", "losses-heavy", "lost-output"),
+    *("failures", "stragglers", "nights", "all"),
 )
 
 
@@ -191,6 +196,17 @@ STUDIES: dict[str, Entry] = {
             Option("--errors", ERRORS,
                 f"Only these errors, besides exact; may be given several times. There are {', '.join(ERRORS)}.",
                 metavar="NAME", multiple=True),
+            Option("--interval", "above 0", "Mean seconds between the jobs of a stream.", 14.0, "interval_s"),
+            CHECKPOINT, *CLUSTER,
+        )),
+    "faults": Entry("faults:faults", """Compare schedulers on a cluster with faults.
+
+        Batches and streams where executors are lost and return, where outputs are lost with them, where tasks fail or
+        are slow, where executors leave at night, and with all of that: mean JCT against fair sharing. Nothing is
+        trained. About 10 minutes of CPU time.""", (
+            Option("--faults", FAULTS,
+                f"Only these faults, besides none; may be given several times. There are {', '.join(FAULTS)}.",
+                name="names", metavar="NAME", multiple=True),
             Option("--interval", "above 0", "Mean seconds between the jobs of a stream.", 14.0, "interval_s"),
             CHECKPOINT, *CLUSTER,
         )),

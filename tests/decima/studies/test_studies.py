@@ -205,6 +205,23 @@ def check_drift(found: Found) -> None:
     )
 
 
+def check_faults(found: Found) -> None:
+    cells = {(each["arrivals"], each["faults"]): each for each in found.content["cells"]}
+    arrivals = ("batches", "streams 2 s apart")
+    assert list(cells) == [(each, faults) for each in arrivals for faults in ("none", "losses-heavy", "all")]
+    for (arrival, faults), cell in cells.items():
+        assert cell["changes"]["fair"] == [0, 0]
+        mean_jct_s = {name: mean for name, (mean, _) in cell["mean_jct_s"].items()}
+        ratio = mean_jct_s[RULE] / mean_jct_s["fair"]
+        assert cell["changes"][RULE][0] == pytest.approx(ratio - 1)
+        assert mean_jct_s["fair"] >= cells[arrival, "none"]["mean_jct_s"]["fair"][0]
+        assert cell["settings"]["task_failures"] == (0.02 if faults == "all" else 0)
+    assert cells["batches", "none"]["settings"]["capacity"] == []
+    # The second half of each period has 60 % of the five executors.
+    assert cells["batches", "all"]["settings"]["capacity"][:3] == [[120, 3], [240, 5], [360, 3]]
+    assert "losses-heavy: executors lost after 300 s, back after 60 s." in found.text
+
+
 def check_fig11b(found: Found) -> None:
     assert found.names() == [*fig11.OTHERS, TETRIS, *HEURISTICS, OURS, "decima"]
     [condition] = found.content["conditions"]
@@ -356,6 +373,10 @@ CASES: dict[str, tuple[str, Callable[[Found], None]]] = {
     "high-load": (f"{TINY} --jobs 6 --load 0.5", check_high_load),
     "drift": (f"{TINY} --jobs 24 --load 0.5 --checkpoint {{general}}", check_drift),
     "estimates": (f"{TINY} --interval 2 --errors job-1 --checkpoint {{general}}", check_estimates),
+    "faults": (
+        f"{TINY} --interval 2 --faults losses-heavy --faults all --checkpoint {{general}}",
+        check_faults,
+    ),
     "fig11a": (TRACE, check_fig11a),
     "fig11b": (PACK, check_fig11b),
     "fig12": (PACK, check_fig12),
