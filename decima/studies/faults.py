@@ -104,24 +104,20 @@ def faults_named(executors: int) -> dict[str, Faults]:
         executors: number of executors of the cluster.
     """
     at_night = round(STAYING * executors)
-    mild, heavy = {"executor_lifetime_ms": 1_800_000.0}, {"executor_lifetime_ms": 300_000.0}
-    failures, stragglers = {"task_failures": 0.02}, {"stragglers": (0.05, 4.0)}
-    nights = {
-        "capacity": tuple(
-            (1000.0 * PERIOD_S * (number + 1) / 2, executors if number % 2 else at_night)
-            for number in range(2 * NUM_PERIODS)
-        )
-    }
-    every = mild | failures | stragglers | nights
+    nights = tuple(
+        (1000.0 * PERIOD_S * (number + 1) / 2, executors if number % 2 else at_night)
+        for number in range(2 * NUM_PERIODS)
+    )
+    mild_ms, heavy_ms, share, slow = 1_800_000.0, 300_000.0, 0.02, (0.05, 4.0)
     return {
         "none": NO_FAULTS,
-        "losses-mild": Faults(**mild),
-        "losses-heavy": Faults(**heavy),
-        "lost-output": Faults(**heavy, lost_output=True),
-        "failures": Faults(**failures),
-        "stragglers": Faults(**stragglers),
-        "nights": Faults(**nights),
-        "all": Faults(**every, lost_output=True),
+        "losses-mild": Faults(executor_lifetime_ms=mild_ms),
+        "losses-heavy": Faults(executor_lifetime_ms=heavy_ms),
+        "lost-output": Faults(executor_lifetime_ms=heavy_ms, lost_output=True),
+        "failures": Faults(task_failures=share),
+        "stragglers": Faults(stragglers=slow),
+        "nights": Faults(capacity=nights),
+        "all": Faults(mild_ms, task_failures=share, stragglers=slow, lost_output=True, capacity=nights),
     }
 
 
