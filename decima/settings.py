@@ -13,8 +13,8 @@ import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from workloads.errors import DecimaError, did_you_mean
-from workloads.reading import read_bytes
-from workloads.sources.file_format import first_error, place_name
+from workloads.reading import place_name, read_bytes
+from workloads.sources.file_format import first_error
 
 __all__ = [
     "Count",

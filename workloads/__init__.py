@@ -1,4 +1,4 @@
-"""What runs on a cluster: jobs as DAGs of stages, when they arrive, and where they come from.
+"""Workloads of a cluster: jobs as DAGs of stages, their arrivals, and readers and generators of jobs.
 
 Every source gives ``JobProfile`` objects, which are checked when they are built; ``batch_arrivals``,
 ``poisson_arrivals`` or ``trace_arrivals`` turns them into the ``JobSequence`` that a simulator runs:
@@ -8,10 +8,10 @@ Every source gives ``JobProfile`` objects, which are checked when they are built
 >>> len(jobs), jobs.num_tasks > 100
 (3, True)
 
-Whatever is malformed is refused with a ``WorkloadError`` of one line.
+Malformed input raises a ``WorkloadError`` of one line.
 """
 
 import lazy_loader
 
-# What ``__init__.pyi`` names; it is loaded when it is asked for, as Numba and pandas take half a second.
+# The names in ``__init__.pyi`` are loaded on first use, since Numba and pandas take half a second.
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

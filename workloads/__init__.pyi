@@ -12,15 +12,12 @@ from .errors import DecimaError
 from .excerpt import Excerpt
 from .grid_jobs import DISTRIBUTIONS, JobDistribution, JobSets, draw_jobs
 from .job import JobProfile, StageProfile, TaskDurations, Wave, WorkloadError
-from .scaling import scaled
-from .simplify import simplified
+from .scaling import scaled, simplified
 from .sources.alibaba import read_alibaba
 from .sources.open import open_workload
-from .sources.swf import SwfLog, read_swf, swf_jobs
-from .sources.swf_workload import read_swf_workload
+from .sources.swf import SwfLog, read_swf, read_swf_workload, swf_jobs
 from .sources.synthetic import random_dag, synthetic_profiles
-from .sources.tpch_measured import embedded_tpch, embedded_workload
-from .sources.tpch_published import load_tpch, load_tpch_job
+from .sources.tpch import embedded_tpch, embedded_workload, load_tpch, load_tpch_job
 from .sources.wfcommons import read_wfcommons
 from .sources.workload_file import Workload, read_workload, write_workload
 from .spark.eventlog import read_event_log

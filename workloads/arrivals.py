@@ -1,7 +1,7 @@
-"""When which job arrives: a seeded, finite sequence of (arrival time, job profile).
+"""Job sequences: finite, seeded sequences of (arrival time, job profile).
 
-One seed names one sequence. The streams of random numbers are separate by purpose, so that the same seed
-draws the same jobs whatever else is drawn, and the tasks' noise belongs to the sequence, not to a scheduler.
+One seed names one sequence. Each purpose has its own stream of random numbers, so that a seed draws the same jobs
+whatever else is drawn, and task noise belongs to the sequence, not to a scheduler (common random numbers).
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ __all__ = [
 ]
 
 
-#: Jobs of a sequence that is drawn.
+#: Maximum number of jobs of a drawn sequence.
 MOST_JOBS = 10_000_000
-#: Largest factor on an arrival rate, and the smallest one's inverse.
+#: Maximum factor on an arrival rate; the minimum is its inverse.
 MOST_TIMES = 1e6
 
 
 class RandomStream(IntEnum):
-    """What random numbers are for. Each purpose draws from a stream of its own."""
+    """Purpose of random numbers. Each purpose draws from its own stream."""
 
     ARRIVALS = 0
     TASK_DURATIONS = 1
@@ -55,28 +55,28 @@ class RandomStream(IntEnum):
 
 
 def random_stream(seed: int, purpose: RandomStream, *path: int) -> np.random.Generator:
-    """The generator of one purpose; ``path`` names a part of it, such as one job's tasks.
+    """Return the generator of one purpose; ``path`` names a part of the purpose, such as the tasks of one job.
 
     Raises:
-        WorkloadError: a seed that is not a whole number, or negative.
+        WorkloadError: the seed is negative or no whole number.
     """
     _check_seed(seed)
     check_whole(purpose, "purpose", WorkloadError)
-    # A list of numbers as seed would not do: NumPy pads it with zeros and cuts large numbers into several.
+    # Not a list of numbers as seed: NumPy pads lists with zeros and splits large numbers.
     return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(int(purpose), *path)))
 
 
 @dataclass(frozen=True)
 class WorkPrior:
-    """Log-normal distributions of the jobs of a workload: what is known of a job before anything else is.
+    """Log-normal distributions of the jobs of a workload: the prior knowledge of a job.
 
     Attributes:
         mean_log_ms: mean of the logarithm of a job's work, executor time in ms.
-        sd_log: its standard deviation.
+        sd_log: standard deviation of that logarithm.
         task_log_ms: mean of the logarithm of a job's mean task time, ms.
-        task_sd_log: its standard deviation.
-        stage_sd_log: standard deviation of the logarithm of a stage's task time over that of its job; stages count by
-            their tasks.
+        task_sd_log: standard deviation of that logarithm.
+        stage_sd_log: standard deviation of the logarithm of a stage's task time over that of its job; stages are
+            weighted by their number of tasks.
     """
 
     mean_log_ms: float
@@ -86,7 +86,7 @@ class WorkPrior:
     stage_sd_log: float = 0.0
 
     def times(self, factor: float) -> WorkPrior:
-        """Return the distributions of jobs that take longer by a factor."""
+        """Return the distributions of jobs whose tasks are longer by ``factor``."""
         longer = math.log(factor)
         return replace(self, mean_log_ms=self.mean_log_ms + longer, task_log_ms=self.task_log_ms + longer)
 
@@ -105,7 +105,7 @@ class WorkPrior:
         apart = (np.log(task_ms) - mean_task[job]) ** 2 * tasks / num_tasks[job]
 
         def sd(variance: float) -> float:
-            """Return the deviation as if one more job stood a factor of e away: few jobs tell little of others."""
+            """Return the standard deviation with one more job, a factor of e from the mean."""
             return math.sqrt((len(profiles) * variance + 1) / (len(profiles) + 1))
 
         return WorkPrior(
@@ -122,13 +122,13 @@ class JobSequence:
     """Jobs in order of arrival.
 
     Args:
-        profiles: the jobs; a job's number is its place here. The same profile may stand in it many times.
-        arrival_ms: float64 [num_jobs], ms, ascending, not negative; jobs at 0 are there from the beginning.
-        seed: names the noise of every task's duration.
+        profiles: the jobs; a job's number is its place here. The same profile may occur many times.
+        arrival_ms: float64 [num_jobs], ms, ascending, not negative.
+        seed: seed of the task noise.
         prior: distribution of the workload that the jobs are drawn from; by default that of these jobs.
 
     Raises:
-        WorkloadError: no jobs, another number of arrivals than jobs, or arrivals that are not ascending.
+        WorkloadError: no jobs, a different number of arrivals than jobs, or arrivals that are not ascending.
     """
 
     profiles: tuple[JobProfile, ...]
@@ -187,16 +187,16 @@ class JobSequence:
 
     @cached_property
     def work_prior(self) -> WorkPrior:
-        """Distribution of the workload: the given one, else that of the jobs."""
+        """Distribution of the workload: ``prior`` if given, else that of the jobs."""
         return WorkPrior.of(self.profiles) if self.prior is None else self.prior
 
     def windows(self, length_ms: float) -> tuple[JobSequence, ...]:
-        """The jobs of every window as long as this, from the first arrival on, as sequences of their own.
+        """Split the sequence into windows of ``length_ms``, from the first arrival on.
 
-        Windows without jobs are left out. In each, the first job arrives at 0.
+        Windows without jobs are left out. In each window, the first job arrives at 0.
 
         Raises:
-            WorkloadError: a length that is not positive.
+            WorkloadError: the length is not positive.
         """
         if not check_number(length_ms, "the length of a window", WorkloadError) > 0:
             raise WorkloadError(f"a window must be longer than 0, got {length_ms} ms")
@@ -218,9 +218,9 @@ class Drift:
 
     Args:
         at_ms: time of the change, ms.
-        rate: factor on the arrival rate from then on; 2 means twice as many jobs per time.
-        profiles: profiles that jobs are drawn from after the change; empty for no other ones.
-        name: name of the workload of ``profiles``, for people.
+        rate: factor on the arrival rate after the change; 2 means twice as many jobs per time.
+        profiles: profiles that jobs are drawn from after the change; empty if the jobs stay the same.
+        name: display name of the workload of ``profiles``.
 
     Raises:
         WorkloadError: a negative time, or a factor that is not positive or too large.
@@ -261,7 +261,7 @@ class Drift:
 
 
 def batch_arrivals(profiles: Sequence[JobProfile], num_jobs: int, seed: int) -> JobSequence:
-    """``num_jobs`` jobs drawn uniformly from ``profiles``, all there at time 0 (Decima, section 7.2)."""
+    """Draw ``num_jobs`` jobs uniformly from ``profiles``; all arrive at time 0 (Decima, section 7.2)."""
     return _sampled(profiles, num_jobs, seed, mean_interval_ms=0.0)
 
 
@@ -272,14 +272,14 @@ def poisson_arrivals(
     seed: int,
     drift: Drift | None = None,
 ) -> JobSequence:
-    """``num_jobs`` jobs drawn uniformly from ``profiles``; the first at 0, then a Poisson process.
+    """Draw jobs uniformly from ``profiles``; the first arrives at 0, the others in a Poisson process.
 
     Args:
-        profiles: what to draw from.
-        num_jobs: how many.
+        profiles: profiles to draw from.
+        num_jobs: number of jobs.
         mean_interval_ms: mean time between arrivals, ms (Decima, section 7.2: 45 s; its code: 25 s).
-        seed: names the sequence.
-        drift: a change of rate and jobs; earlier jobs are the same as without it.
+        seed: seed of the sequence.
+        drift: change of rate and jobs; earlier jobs are the same as without it.
 
     Raises:
         WorkloadError: no profiles, no jobs, or an interval that is not positive and finite.
@@ -293,7 +293,7 @@ def poisson_arrivals(
 
 
 def trace_arrivals(profiles: Sequence[JobProfile], arrival_ms: ArrayLike, seed: int = 0) -> JobSequence:
-    """The given jobs at the given times (float [num_jobs], ms), sorted by time, stably."""
+    """Return the jobs at the given times (float [num_jobs], ms), sorted by time, stably."""
     profiles, times = check_all(profiles, JobProfile, "profiles", WorkloadError), _times(arrival_ms)
     if times.shape != (len(profiles),):
         raise WorkloadError(f"{len(profiles)} jobs need as many arrival times, got shape {times.shape}")
@@ -302,9 +302,9 @@ def trace_arrivals(profiles: Sequence[JobProfile], arrival_ms: ArrayLike, seed: 
 
 
 def uniform_memory(sequence: JobSequence) -> JobSequence:
-    """The same jobs, with each stage's memory demand drawn uniformly from (0, 1] (Decima, section 7.3).
+    """Draw the memory demand of each stage of each job uniformly from (0, 1] (Decima, section 7.3).
 
-    The sequence's seed names the draws, which every job has of its own.
+    The seed of the sequence is the seed of the draws.
     """
     check_instance(sequence, JobSequence, "sequence", WorkloadError)
     random = random_stream(sequence.seed, RandomStream.DEMANDS)
@@ -345,7 +345,7 @@ def _sampled(
 
 
 def _times(arrival_ms: ArrayLike) -> NDArray[np.float64]:
-    """A copy as float64."""
+    """Copy to float64, refusing other types than numbers."""
     times = np.array(arrival_ms)
     if times.dtype.kind not in "iuf":
         raise WorkloadError(f"arrival_ms must be numbers, got {arrival_ms!r:.60}")

@@ -1,4 +1,4 @@
-"""How objects show themselves in a notebook: a small table in HTML. Their texts are data, never markup."""
+"""Text and small HTML tables that represent objects in a notebook. Names in them are escaped."""
 
 from __future__ import annotations
 
@@ -7,31 +7,31 @@ from html import escape
 
 __all__ = ["count_text", "html_table", "plain_text"]
 
-#: Rows that are shown of a long table.
+#: Maximum number of rows of a table.
 MOST_ROWS = 12
-#: Letters that are shown of a text.
+#: Maximum length of a text, characters.
 _LONGEST = 60
 
 
 def plain_text(text: str) -> str:
-    """A text in one line of printable characters, cut where it is long."""
+    """Return a text as one line of printable characters, shortened if it is long."""
     shown = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text[: _LONGEST + 1])
     return shown if len(text) <= _LONGEST else f"{shown[:_LONGEST]}…"
 
 
 def count_text(count: int, thing: str) -> str:
-    """A count with its noun, such as ``1 stage`` or ``1,200 tasks``."""
+    """Format a count with its noun, such as ``1 stage`` or ``1,200 tasks``."""
     return f"{count:,} {thing}" if count == 1 else f"{count:,} {thing}s"
 
 
 def html_table(title: str, headings: Sequence[str], rows: Iterable[Sequence[object]], count: int = 0) -> str:
-    """Write a table in HTML.
+    """Format a table as HTML.
 
     Args:
-        title: stands above it.
-        headings: of the columns.
-        rows: the first ``MOST_ROWS`` are shown.
-        count: how many rows there are, where more than are shown; for a line below.
+        title: line above the table.
+        headings: headings of the columns.
+        rows: only the first ``MOST_ROWS`` are shown.
+        count: number of all rows; a line below the table counts those that are not shown.
     """
     head = "".join(f"<th>{escape(plain_text(each))}</th>" for each in headings)
     body = "".join(

@@ -1,6 +1,6 @@
-"""The error that all others derive from, and checks of what callers give.
+"""The base class of all errors, and checks of arguments.
 
-A value of a wrong type is refused with its field's name. NumPy's numbers are numbers, booleans are not.
+Each check returns the value, or raises ``error`` with the field's name. NumPy's numbers are numbers, booleans are not.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = [
 
 
 class DecimaError(Exception):
-    """Something that a user gave, or the machine, refuses. The message is one line that says what was expected."""
+    """Invalid input, or a failure of the machine. The message is one line that says what was expected."""
 
 
 class ConfigError(DecimaError, ValueError):
@@ -37,18 +37,18 @@ class ConfigError(DecimaError, ValueError):
 
 _Kind = TypeVar("_Kind")
 
-#: Longer texts are no slips of a name.
+#: Longer texts are not compared with known names.
 _LONGEST_NAME = 60
 
 
 def check_whole(value: Any, field: str, error: type[DecimaError], least: int | None = None) -> int:
-    """Return a whole number as ``int``; refuse everything else, booleans too.
+    """Return a whole number as ``int``.
 
     Args:
-        value: what a caller gave.
-        field: its name.
-        error: what is raised.
-        least: smaller numbers are refused, too.
+        value: the argument.
+        field: its name in the message.
+        error: class of the error.
+        least: minimum value.
     """
     if type(value) is int and (least is None or value >= least):
         return value
@@ -59,8 +59,8 @@ def check_whole(value: Any, field: str, error: type[DecimaError], least: int | N
 
 
 def check_number(value: Any, field: str, error: type[DecimaError]) -> float:
-    """Return a number as ``float``; refuse everything else, booleans too. NaN and infinity are numbers."""
-    if type(value) is float:  # by far the most frequent; the general test takes ten times as long
+    """Return a number as ``float``. NaN and infinity are numbers."""
+    if type(value) is float:  # the most frequent type; the general test takes ten times as long
         return value
     if isinstance(value, bool) or not isinstance(value, Real):
         raise error(f"{field} must be a number, got {_told(value)}")
@@ -71,7 +71,7 @@ def check_number(value: Any, field: str, error: type[DecimaError]) -> float:
 
 
 def check_one_of(value: Any, known: Iterable[str], field: str, error: type[DecimaError]) -> str:
-    """Return one of some texts; refuse everything else."""
+    """Return one of the known strings."""
     names = list(known)
     if not isinstance(value, str) or value not in names:
         expected = " or ".join((", ".join(map(repr, names[:-1])), repr(names[-1])))
@@ -80,14 +80,14 @@ def check_one_of(value: Any, known: Iterable[str], field: str, error: type[Decim
 
 
 def check_instance(value: Any, kind: type[_Kind], field: str, error: type[DecimaError]) -> _Kind:
-    """Return an object of a class; refuse everything else."""
+    """Return an object of the class ``kind``."""
     if not isinstance(value, kind):
         raise error(f"{field} must be of the type {kind.__name__}, got {_told(value)}")
     return value
 
 
 def check_all(values: Any, kind: type[_Kind], field: str, error: type[DecimaError]) -> tuple[_Kind, ...]:
-    """Return objects of a class as a tuple; refuse everything else."""
+    """Return objects of the class ``kind`` as a tuple."""
     if isinstance(values, str | bytes) or not isinstance(values, Iterable):
         raise error(f"{field} must be several of the type {kind.__name__}, got {_told(values)}")
     found = tuple(values)
@@ -98,27 +98,27 @@ def check_all(values: Any, kind: type[_Kind], field: str, error: type[DecimaErro
 
 
 def check_callable(value: Any, field: str, error: type[DecimaError]) -> None:
-    """Refuse what cannot be called."""
+    """Refuse an object that cannot be called."""
     if not callable(value):
         raise error(f"{field} must be a function, got {_told(value)}")
 
 
 def check_path(value: Any, field: str, error: type[DecimaError]) -> Path:
-    """Return a path; refuse all but texts and paths."""
+    """Return a path, given as string or path."""
     if not isinstance(value, str | PathLike):
         raise error(f"{field} must be a path, got {_told(value)}")
     return Path(value)
 
 
 def check_paths(values: Any, field: str, error: type[DecimaError]) -> list[Path]:
-    """Return several paths; refuse everything else, a single one too."""
+    """Return several paths; a single path is refused."""
     if isinstance(values, str | PathLike) or not isinstance(values, Iterable):
         raise error(f"{field} must be several paths, got {_told(values)}")
     return [check_path(each, f"{field}[{place}]", error) for place, each in enumerate(values)]
 
 
 def did_you_mean(name: Any, known: Iterable[str]) -> str:
-    """Return words that suggest the nearest of the known names, beginning with a space; empty if none is near."""
+    """Return a hint at the most similar known name, with a leading space; empty if none is similar."""
     if not isinstance(name, str) or len(name) > _LONGEST_NAME:
         return ""
     near = get_close_matches(name.lower(), list(known), n=1)
@@ -126,9 +126,9 @@ def did_you_mean(name: Any, known: Iterable[str]) -> str:
 
 
 def _told(value: Any) -> str:
-    """A value of a wrong type in one short line."""
+    """Describe a value in one short line."""
     try:
         text = " ".join(repr(value).split())
-    except Exception:  # as of a whole number of many thousand digits
+    except Exception:  # such as of a whole number of many thousand digits
         return f"a {type(value).__name__}"
     return text if len(text) <= _LONGEST_NAME else f"{text[:_LONGEST_NAME]}.. ({type(value).__name__})"

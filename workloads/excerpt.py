@@ -1,4 +1,4 @@
-"""What of a recorded sequence of jobs is run again: a part of its time, some of its jobs, faster, smaller."""
+"""Select a part of a recorded sequence of jobs: an interval of time or a sample; faster, or with fewer tasks."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from workloads.arrivals import JobSequence, RandomStream, random_stream, trace_a
 from workloads.errors import check_number, check_whole
 from workloads.job import JobProfile, WorkloadError
 
-__all__ = ["Excerpt", "choose_jobs"]
+__all__ = ["Excerpt", "check_executor", "choose_jobs"]
 
-#: Maximum number of jobs at once. Their profiles take some hundred megabytes, and as much again when they are written.
+#: Maximum number of selected jobs. Their profiles take some hundred MB, and as much again when they are written.
 MOST_JOBS = 100_000
 
 
 @dataclass(frozen=True)
 class Excerpt:
-    """A part of a recorded sequence; by default all of it, as it was.
+    """A part of a recorded sequence; by default all of it, unchanged.
 
     Args:
-        from_s: jobs that arrived before are left out, s on the clock of the record.
-        until_s: so are those that arrived then or later, s.
-        sample: at most so many of the others, drawn without repetition; their order is kept.
-        seed: names the draw.
-        speed_up: jobs arrive so many times as fast.
-        scale_tasks: the numbers of tasks are divided by it and rounded up, for a smaller cluster.
+        from_s: earliest arrival, s on the clock of the record.
+        until_s: end of the arrivals (exclusive), s.
+        sample: maximum number of jobs, drawn without replacement from those in the interval; their order is kept.
+        seed: seed of the draw.
+        speed_up: factor by which arrivals are faster.
+        scale_tasks: divisor of the numbers of tasks, which are rounded up; for a smaller cluster.
 
     Raises:
         WorkloadError: a number out of range.
@@ -59,18 +59,18 @@ class Excerpt:
 
     @property
     def about(self) -> dict[str, float]:
-        """What is not as by default."""
+        """Settings that differ from the defaults, by name."""
         default = Excerpt()
         return {name: value for name, value in asdict(self).items() if value != getattr(default, name)}
 
     def choose(self, arrival_s: ArrayLike) -> NDArray[np.int64]:
-        """The jobs that are run again, by number, in order of arrival; those of one time keep theirs.
+        """Return the numbers of the selected jobs, int64 [n], in order of arrival; the order is stable.
 
         Args:
             arrival_s: float [num_jobs], s on the clock of the record, in any order.
 
         Raises:
-            WorkloadError: there are none.
+            WorkloadError: no job is selected.
         """
         arrival = np.asarray(arrival_s, dtype=np.float64)
         order = np.argsort(arrival, kind="stable")
@@ -85,17 +85,17 @@ class Excerpt:
         return inside
 
     def sequence(self, profiles: Sequence[JobProfile], arrival_s: ArrayLike) -> JobSequence:
-        """Jobs that were chosen, at their times (float [num_jobs], s); the first arrives at 0."""
+        """Return the sequence of selected jobs that arrived at ``arrival_s`` (float [n], s); the first arrives at 0."""
         arrival = np.asarray(arrival_s, dtype=np.float64)
         return trace_arrivals(profiles, (arrival - arrival.min()) * 1000 / self.speed_up, self.seed)
 
     def num_tasks(self, recorded: int) -> int:
-        """How many tasks a stage has that had ``recorded``."""
+        """Return the number of tasks of a stage that had ``recorded`` tasks."""
         return math.ceil(recorded / self.scale_tasks)
 
 
 def choose_jobs(path: Path, excerpt: Excerpt, arrival_s: ArrayLike) -> NDArray[np.int64]:
-    """Return the numbers of a file's jobs that are in an excerpt, see ``Excerpt.choose``.
+    """Return the numbers of the selected jobs of a file, see ``Excerpt.choose``.
 
     Raises:
         WorkloadError: no jobs, or more than ``MOST_JOBS``. The message names the file.
@@ -109,3 +109,9 @@ def choose_jobs(path: Path, excerpt: Excerpt, arrival_s: ArrayLike) -> NDArray[n
             f"{path}: {len(chosen)} jobs at once, choose at most {MOST_JOBS} by time or sample"
         )
     return chosen
+
+
+def check_executor(executor: tuple[float, float] | None, cores: str = "cores") -> None:
+    """Refuse an executor size (``cores``, memory) that is not positive and finite; None means no size."""
+    if executor is not None and not all(0 < size < math.inf for size in executor):
+        raise WorkloadError(f"an executor's {cores} and memory must be above 0 and finite, got {executor}")

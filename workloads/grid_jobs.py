@@ -1,7 +1,6 @@
-"""Sets of jobs for a grid of resources: ``JobSets``, and the jobs that DeepRM draws (``draw_jobs``).
+"""Sets of jobs for a grid of resources: ``JobSets``, and the random jobs of DeepRM (``draw_jobs``).
 
-Such a job is flat: it enters in some step, lasts for a number of steps and needs a number of units of each
-resource all that time.
+A job enters in some step, lasts for a number of steps and needs a constant number of units of each resource.
 
 Source: DeepRM (HotNets 2016), section 4.1, and its public code (github.com/hongzimao/deeprm).
 """
@@ -21,7 +20,7 @@ from workloads.job import WorkloadError
 
 __all__ = ["DISTRIBUTIONS", "JobDistribution", "JobSets", "draw_jobs"]
 
-#: A job for people: the step in which it enters, its duration, its demand of each resource.
+#: A job as a tuple: the step in which it enters, its duration, its demand of each resource.
 GridJob = tuple[int, int, Sequence[int]]
 
 
@@ -29,18 +28,18 @@ GridJob = tuple[int, int, Sequence[int]]
 class JobSets:
     """N sets of jobs that enter a grid of R resources in steps.
 
-    A set has at most J jobs. What lies behind its jobs in a row is padding, which never enters: ``enter`` =
-    ``steps``, ``duration`` and ``demand`` 0. The arrays are copied, and read-only.
+    A set has at most J jobs. The rest of its row is padding, which never enters: ``enter`` = ``steps``, ``duration``
+    and ``demand`` 0. The arrays are copied, and read-only.
 
     Args:
-        enter: int32 [N, J], step in which a job enters, never descending along a row; several may enter at once.
+        enter: int32 [N, J], step in which a job enters, ascending along a row; several may enter at once.
         duration: int32 [N, J], steps, at least 1.
         demand: int32 [N, J, R], units of each resource, at least 0, and at least 1 of some resource.
-        num_jobs: int32 [N], jobs of each set, 0 to J.
+        num_jobs: int32 [N], number of jobs of each set, 0 to J.
         steps: jobs enter in steps 0 .. ``steps`` - 1.
 
     Raises:
-        WorkloadError: wrong shapes or types, no sets, or a job or padding that is not as above.
+        WorkloadError: wrong shapes or types, no sets, or a job or padding out of range.
     """
 
     enter: NDArray[np.int32]
@@ -90,10 +89,10 @@ class JobSets:
 
     @classmethod
     def of(cls, sets: Sequence[Sequence[GridJob]], steps: int) -> JobSets:
-        """Build from jobs written out: ``of([[(enter, duration, (units, ..)), ..], ..], steps)``.
+        """Build from tuples: ``of([[(enter, duration, (units, ..)), ..], ..], steps)``.
 
         Raises:
-            WorkloadError: as above; there is no job at all, or jobs name different numbers of resources.
+            WorkloadError: as the class; no jobs, or different numbers of resources.
         """
         jobs = [job for jobs in sets for job in jobs]
         if len({len(demand) for *_, demand in jobs}) != 1:
@@ -110,17 +109,17 @@ class JobSets:
         demand: NDArray[Any],
         steps: int,
     ) -> JobSets:
-        """Build from the jobs of all sets, one set after the other.
+        """Build from the concatenated jobs of all sets.
 
         Args:
-            num_jobs: int [N], jobs of each set; M in all.
+            num_jobs: int [N], number of jobs of each set; M in all.
             enter: int [M].
             duration: int [M].
             demand: int [M, R].
-            steps: as above.
+            steps: as in the class.
 
         Raises:
-            WorkloadError: as above.
+            WorkloadError: as the class.
         """
         job = np.arange(num_jobs.max(initial=0)) < num_jobs[:, None]
 
@@ -135,7 +134,7 @@ class JobSets:
         return len(self.num_jobs)
 
     def __getitem__(self, sets: slice | NDArray[np.int64]) -> JobSets:
-        """The sets of a slice, or of an int array [K], in which a set may stand many times."""
+        """Return the sets of a slice, or of an int array [K], in which a set may occur many times."""
         return JobSets(
             self.enter[sets], self.duration[sets], self.demand[sets], self.num_jobs[sets], self.steps
         )
@@ -146,12 +145,12 @@ class JobSets:
         return int(self.demand.shape[2])
 
     def load(self, slots: int) -> NDArray[np.float64]:
-        """Share of each resource that the jobs of each set need while jobs enter, float64 [N, R].
+        """Return the load of each set on each resource while jobs enter, float64 [N, R].
 
-        It is sum(duration * demand) / (slots * steps); more than 1 is more than can be done in that time.
+        It is sum(duration * demand) / (slots * steps); more than 1 is an overload.
 
         Args:
-            slots: units of each resource that the grid has.
+            slots: units of each resource of the grid.
         """
         work: NDArray[np.float64] = np.einsum("nj,njr->nr", self.duration, self.demand, dtype=np.float64)
         return work / (slots * self.steps)
@@ -159,22 +158,22 @@ class JobSets:
 
 @dataclass(frozen=True)
 class JobDistribution:
-    """How DeepRM draws a job; the defaults are the text of its paper (HotNets 2016, section 4.1).
+    """Distribution of DeepRM's jobs; the defaults are those in the text of its paper (HotNets 2016, section 4.1).
 
-    Durations and demands are uniform over ranges of whole numbers, (least, most). A job is short or long, and
-    one resource, any of them with equal chance, is its dominant one.
+    Durations and demands are uniform over ranges of whole numbers, (least, most). A job is short or long, and has one
+    dominant resource, each with equal probability.
 
     Args:
         num_resources: number of resources, R.
-        slots: units of each resource that the grid has.
+        slots: units of each resource of the grid.
         short: duration of short jobs, steps.
         long: duration of long jobs, steps.
-        short_share: chance that a job is short.
+        short_share: probability that a job is short.
         dominant: demand of the dominant resource, units, at least 1 and at most ``slots``.
         other: demand of every other resource, units, at most ``slots``.
 
     Raises:
-        WorkloadError: a number out of range, or a range whose most is below its least.
+        WorkloadError: a number out of range, or an empty range.
     """
 
     num_resources: int = 2
@@ -214,7 +213,7 @@ class JobDistribution:
         return (dominant + (self.num_resources - 1) * other) / self.num_resources
 
     def load(self, rate: float) -> float:
-        """Share of each resource that is needed on average if a job enters a step with chance ``rate``.
+        """Return the mean load of each resource if a job enters a step with probability ``rate``.
 
         Raises:
             WorkloadError: the rate is not above 0, or above 1.
@@ -224,10 +223,10 @@ class JobDistribution:
         return rate * self.mean_duration * self.mean_demand / self.slots
 
     def rate(self, load: float) -> float:
-        """The chance that a job enters a step which gives this load; inverse of ``load``.
+        """Return the probability that a job enters a step, for a mean load; the inverse of ``load``.
 
         Raises:
-            WorkloadError: the load is not above 0, or more than a job in every step gives.
+            WorkloadError: the load is not above 0, or above that of a job in every step.
         """
         highest, load = self.load(1.0), check_number(load, "the load", WorkloadError)
         # The highest load, given in decimals, may be rounded to a number just above it.
@@ -237,14 +236,14 @@ class JobDistribution:
         return min(load / highest, 1.0)
 
 
-#: DeepRM's jobs in three versions, because its paper and its public code differ.
+#: Three versions of DeepRM's jobs, because its paper and its public code differ.
 #:
-#: * ``paper``: the paper's text exactly, which takes 20 slots: 25 to 50 % of the dominant resource and 5 to
+#: * ``paper``: the paper's text, which needs 20 slots: demands of 25 to 50 % of the dominant resource and 5 to
 #:   10 % of the others. The load is 0.9225 x rate.
-#: * ``code``: the public code's defaults, 10 slots, of which jobs demand twice as much: 50 to 100 % and 10 to
-#:   20 %. The load is 1.845 x rate; only so can it reach the 190 % of the paper's figures, nearly.
-#: * ``coarse``: 10 slots and demands as near to the paper's text as they allow: 20 to 50 % and 10 %. The load
-#:   is 0.9225 x rate.
+#: * ``code``: the public code's defaults with 10 slots and so twice the demands: 50 to 100 % and 10 to 20 %. The
+#:   load is 1.845 x rate, which nearly reaches the 190 % of the paper's figures.
+#: * ``coarse``: 10 slots and demands as close to the paper's text as possible: 20 to 50 % and 10 %. The load is
+#:   0.9225 x rate.
 DISTRIBUTIONS = {
     "paper": JobDistribution(),
     "code": JobDistribution(slots=10),
@@ -261,23 +260,21 @@ def draw_jobs(
     sets: int,
     seed: int,
 ) -> JobSets:
-    """Draw sets of jobs; in every step at most one job enters, each step by itself (a Bernoulli process).
+    """Draw sets of jobs that enter in a Bernoulli process, at most one job in a step.
 
-    A set depends on the seed, its number and ``steps``, not on how many sets are drawn; and at a higher load a
-    set has the same jobs and further ones between them.
+    A set depends on the seed, its number and ``steps``, not on the number of sets. At a higher load a set has the same
+    jobs and further ones between them.
 
     Args:
-        distribution: what jobs are like.
-        load: share of each resource that is needed on average, or several, which the sets take in turn; either this
-            or ``rate``.
-        rate: chance that a job enters a step, or several, which the sets take in turn.
+        distribution: distribution of the jobs.
+        load: mean load of each resource, or several loads, which the sets use in turn; either this or ``rate``.
+        rate: probability that a job enters a step, or several, which the sets use in turn.
         steps: jobs enter in steps 0 .. ``steps`` - 1.
-        sets: how many sets, N.
-        seed: names the sets.
+        sets: number of sets, N.
+        seed: seed of the sets.
 
     Raises:
-        WorkloadError: a load or rate that is not possible, both or none of them, no steps, no sets, or an
-            impossible seed.
+        WorkloadError: an argument out of range, or both or none of ``load`` and ``rate``.
     """
     check_instance(distribution, JobDistribution, "distribution", WorkloadError)
     check_whole(steps, "steps", WorkloadError, 1)
@@ -302,7 +299,7 @@ def draw_jobs(
 def _draw_set(
     distribution: JobDistribution, rate: float, steps: int, seed: int, number: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """``enter``, ``duration`` and ``demand`` of one set's jobs. A job is drawn for each step, entering or not."""
+    """Return ``enter``, ``duration`` and ``demand`` of one set. A job is drawn for each step, entering or not."""
     enter = np.flatnonzero(random_stream(seed, RandomStream.ARRIVALS, number).random(steps) < rate)
     random = random_stream(seed, RandomStream.GENERATOR, number)
 
@@ -318,7 +315,7 @@ def _draw_set(
 
 
 def _whole_numbers(value: ArrayLike, name: str) -> NDArray[np.int32]:
-    """Copy to a read-only array, refusing what would lose information."""
+    """Copy to a read-only int32 array; refuse values that it cannot represent."""
     array = np.asarray(value)
     if array.dtype.kind not in "iuf":
         raise WorkloadError(f"{name} must be an array of int32, got {array.dtype}")

@@ -68,7 +68,7 @@ class Imperfections:
         return asdict(self)
 
 
-#: Nothing was measured.
+#: No quantity is known.
 UNKNOWN = Imperfections()
 
 

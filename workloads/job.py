@@ -1,7 +1,7 @@
-"""What a job is: a DAG of stages, each with its tasks, its resource demand and measured task durations.
+"""Job profiles: a DAG of stages, each with its number of tasks, resource demands and measured task durations.
 
-Everything here is immutable and checked when it is built; readers and generators only ever hand out
-profiles that a simulator can run. Durations are milliseconds (float64) throughout.
+All classes are immutable and checked when they are built, so that a simulator can run every profile. Durations are
+milliseconds (float64).
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from workloads.errors import DecimaError, check_all, check_instance, check_numbe
 
 __all__ = ["JobProfile", "StageProfile", "TaskDurations", "Wave", "WorkloadError"]
 
-#: The parallelism level of a duration that does not depend on parallelism.
+#: Parallelism level of durations that do not depend on parallelism.
 ANY_LEVEL = 1
 
 _Number = TypeVar("_Number", np.int64, np.float64)
 
 
 class WorkloadError(DecimaError, ValueError):
-    """A workload that cannot be used. The message is one line that names the place and what was expected."""
+    """An invalid workload. The message is one line that names the place and what was expected."""
 
 
-#: No time is longer, ms: 300 years.
+#: Maximum time, ms: 300 years.
 LONGEST_MS = 1e13
-#: Tasks of a stage; and of all jobs of a sequence, which take 40 bytes each while it runs.
+#: Maximum number of tasks of a stage and of a sequence. While a sequence runs, a task takes 40 bytes.
 MOST_TASKS = 200_000_000
 
 
 class Wave(IntEnum):
-    """Which of its stage's tasks an executor is running; the three differ in duration.
+    """Kind of task by what its executor ran before; the three kinds differ in duration.
 
     Source: Decima (SIGCOMM 2019), section 6.2, and the published simulator's three tables of durations.
     """
@@ -49,7 +49,7 @@ class Wave(IntEnum):
     FIRST = 1
     """First task of this stage on an executor that ran another stage of the job before."""
     REST = 2
-    """A further task of the stage that the executor just worked on."""
+    """A further task of the stage whose task the executor ran last."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -63,10 +63,10 @@ class TaskDurations:
         levels: parallelism levels, int64 [num_levels], ascending, at least 1.
         values: all durations, float64 [num_values], ms, finite and not negative.
         cells: int64 [3, num_levels, 2]; ``values[start:stop]`` of each (wave, level). Cells may overlap.
-        mean_ms: what a scheduler may know about the duration of a task. If omitted, it is the mean of a task of the
-            rest wave, each level counted once, and a cluster does better: there it is what tasks are expected to take
-            on its executors (``simulator.cluster.alone.known_profile``). The published simulator's average, over all
-            that was measured, is given, since its agent's features and the recorded episodes need it.
+        mean_ms: mean duration of a task as schedulers know it. If omitted, it is the mean of the rest wave, each level
+            counted once, and a cluster replaces it by the expected duration on its executors
+            (``simulator.cluster.alone.known_profile``). Published profiles give it: the published simulator averages
+            all measurements, and its agent's features and the recorded episodes depend on that.
 
     Raises:
         WorkloadError: wrong shapes, an empty table, or durations that are negative or not finite.
@@ -152,7 +152,7 @@ class TaskDurations:
         return cls(np.array(levels), np.array(values), cells, mean_ms)
 
     def table(self, wave: Wave) -> dict[int, NDArray[np.float64]]:
-        """Durations of one wave as ``level -> float64 [n]``, ms; empty arrays where nothing was measured."""
+        """Return the durations of one wave as ``level -> float64 [n]``, ms; empty arrays for empty cells."""
         return {
             int(level): self.values[start:stop]
             for level, (start, stop) in zip(self.levels, self.cells[wave], strict=True)
@@ -163,7 +163,7 @@ class TaskDurations:
 
     @cached_property
     def mean_is_known(self) -> bool:
-        """Whether the mean is the same on every cluster: it was given, or waves and levels do not differ."""
+        """Whether the mean is the same on every cluster: it was given, or all waves and levels are alike."""
         same_cell = bool((self.cells == self.cells[0, 0]).all())
         return not math.isnan(self.given_mean_ms) or same_cell or self.spread[0] == self.spread[1]
 
@@ -174,7 +174,7 @@ class TaskDurations:
 
 
 def _mean_of_rest(values: NDArray[np.float64], cells: NDArray[np.int64]) -> float:
-    """The mean duration of a task that is not an executor's first of the stage, each level counted once, ms."""
+    """Return the mean duration of the rest wave, each level counted once, ms."""
     if values.min() == values.max():
         return float(values.mean())
     sizes = cells[::-1, :, 1] - cells[::-1, :, 0]  # an empty cell falls back: rest, first, fresh
@@ -185,7 +185,7 @@ def _mean_of_rest(values: NDArray[np.float64], cells: NDArray[np.int64]) -> floa
 
 @lru_cache(maxsize=4096)
 def _constant(fresh_ms: float, first_ms: float, rest_ms: float) -> TaskDurations:
-    """Traces have many thousands of stages, of few different durations in whole seconds."""
+    """Return cached durations: traces have many stages with few different durations, in whole seconds."""
     cells = np.array([[[0, 1]], [[1, 2]], [[2, 3]]])
     return TaskDurations(np.array([ANY_LEVEL]), np.array([fresh_ms, first_ms, rest_ms], float), cells)
 
@@ -195,11 +195,11 @@ class StageProfile:
     """One stage: tasks that run the same code on different partitions, in parallel.
 
     Args:
-        num_tasks: how many tasks, at least 1.
-        durations: how long they take.
-        name: shown to people; any string.
-        cpu: cores a task needs from its executor.
-        memory: memory a task needs from its executor, in the unit of the cluster's executor classes.
+        num_tasks: number of tasks, at least 1.
+        durations: durations of the tasks.
+        name: display name; any string.
+        cpu: cores that a task demands of its executor.
+        memory: memory that a task demands of its executor, in the unit of the cluster's executor classes.
 
     Raises:
         WorkloadError: no tasks, or a demand that is negative or not finite.
@@ -240,12 +240,12 @@ class JobProfile:
     """A job: stages, and edges ``parent -> child``; a child's tasks start when all its parents are complete.
 
     Args:
-        name: shown to people; any string.
+        name: display name; any string.
         stages: at least one; a stage's number is its place here.
-        edges: int64 [num_edges, 2], (parent, child) stage numbers; duplicates and cycles are refused.
+        edges: int64 [num_edges, 2], (parent, child) stage numbers.
 
     Raises:
-        WorkloadError: no stages, an edge to a stage that is not there, a duplicate edge, or a cycle.
+        WorkloadError: no stages, an edge to an unknown stage, a duplicate edge, or a cycle.
     """
 
     name: str
@@ -322,9 +322,9 @@ class JobProfile:
 
     @cached_property
     def height_ms(self) -> NDArray[np.float64]:
-        """The least time from the start of each stage to the end of the job, however many executors there are.
+        """Least time from the start of each stage to the end of the job with unlimited executors.
 
-        The longest chain of mean task durations; float64 [num_stages], ms.
+        It is the longest path of mean task durations; float64 [num_stages], ms.
         """
         return self._longest_path([stage.durations.mean_ms for stage in self.stages])
 
@@ -336,7 +336,7 @@ class JobProfile:
         return path
 
     def graph(self) -> nx.DiGraph[int]:
-        """The DAG as a networkx graph; each node carries its ``StageProfile`` as ``profile``."""
+        """Return the DAG as a networkx graph; each node has its ``StageProfile`` as ``profile``."""
         graph: nx.DiGraph[int] = nx.DiGraph()
         for number, stage in enumerate(self.stages):
             graph.add_node(number, profile=stage)
@@ -351,7 +351,7 @@ class JobProfile:
 
 
 def _frozen_array(value: ArrayLike, dtype: type[_Number], what: str) -> NDArray[_Number]:
-    """Copy to a read-only array of ``dtype``, refusing what would lose information."""
+    """Copy to a read-only array of ``dtype``; refuse values that it cannot represent."""
     try:
         array = np.asarray(value)
         if array.dtype == dtype:

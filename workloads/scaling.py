@@ -1,4 +1,4 @@
-"""Jobs like those of a profile, but of longer or shorter tasks, or of more or fewer."""
+"""Jobs that are made from other jobs: longer or shorter tasks, more or fewer of them, or equal ones."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from dataclasses import replace
 from functools import lru_cache
 
 from workloads.errors import check_instance, check_number
-from workloads.job import JobProfile, StageProfile, WorkloadError
+from workloads.job import JobProfile, StageProfile, TaskDurations, WorkloadError
 
-__all__ = ["scaled"]
+__all__ = ["scaled", "simplified"]
 
 
 def scaled(profile: JobProfile, durations: float = 1.0, tasks: float = 1.0) -> JobProfile:
-    """A job with the same DAG, demands and name.
+    """Return a job with the same DAG, demands and name, and other tasks.
 
     Args:
         profile: the job.
         durations: factor on all task durations.
-        tasks: factor on the number of tasks of each stage, rounded; at least 1 is left.
+        tasks: factor on the number of tasks of each stage, rounded to at least 1 task.
 
     Raises:
         WorkloadError: a factor that is not positive and finite, or durations that become too long.
@@ -48,3 +48,19 @@ def _scaled(stage: StageProfile, durations: float, tasks: float) -> StageProfile
     if durations != 1:
         known = replace(known, values=durations * known.values, mean_ms=durations * known.given_mean_ms)
     return replace(stage, num_tasks=max(1, round(tasks * stage.num_tasks)), durations=known)
+
+
+def simplified(profile: JobProfile) -> JobProfile:
+    """Return the same job with every task as long as the mean of its stage, for studies of job order alone.
+
+    DAG, numbers of tasks, demands and total work stay. Neither the wave nor the number of executors that the job
+    holds matters any more, and no duration is random. On a cluster without moving delay this is the setting in
+    which Decima is compared with exhaustive search.
+
+    Source: Decima, appendix "Optimality of Decima" (Figure 21).
+    """
+    check_instance(profile, JobProfile, "profile", WorkloadError)
+    stages = (
+        replace(stage, durations=TaskDurations.constant(stage.durations.mean_ms)) for stage in profile.stages
+    )
+    return replace(profile, stages=tuple(stages))

@@ -271,7 +271,7 @@ def swf(log: Path, out: Path, library: bool, executor: str | None, gang: bool, *
     A job of n processors for t seconds is a stage of n tasks of t seconds. Jobs that did not run, or whose times or
     sizes are unknown, are dropped and counted.
     """
-    from workloads.sources.swf_workload import read_swf_workload
+    from workloads.sources.swf import read_swf_workload
 
     size = None if executor is None else SIZE.parse(executor)
     _write_trace(

@@ -61,7 +61,7 @@ def misfits(policy: str | Path, conditions: Conditions) -> list[str]:
         >>> from decima.evaluation.conditions import Conditions
         >>> from decima.evaluation.fit import misfits
         >>> from simulator import ClusterConfig
-        >>> from workloads.sources.tpch_measured import embedded_workload
+        >>> from workloads.sources.tpch import embedded_workload
         >>> cluster = ClusterConfig(num_executors=5000)
         >>> misfits("general", Conditions(embedded_workload(), cluster))
         ['5,000 executors, trained on 6 to 164']

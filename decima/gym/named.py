@@ -15,7 +15,7 @@ from simulator.grid.config import GridConfig
 from simulator.grid.env import GridEnv, GridVectorEnv
 from workloads.arrivals import JobSequence, batch_arrivals, poisson_arrivals
 from workloads.grid_jobs import DISTRIBUTIONS, JobSets, draw_jobs
-from workloads.sources.tpch_measured import embedded_tpch
+from workloads.sources.tpch import embedded_tpch
 
 __all__ = ["deeprm", "deeprm_vector", "tpch_batch", "tpch_batch_vector", "tpch_stream", "tpch_stream_vector"]
 

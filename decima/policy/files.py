@@ -28,8 +28,7 @@ from decima.policy.parts import is_allowed
 from decima.policy.shipped import SHIPPED
 from decima.settings import first_problem
 from workloads.errors import did_you_mean
-from workloads.reading import open_regular
-from workloads.sources.files import parse_json
+from workloads.reading import open_regular, parse_json
 
 if TYPE_CHECKING:
     from decima.policy.policy import Policy

@@ -18,7 +18,7 @@ class SparkStandalone(Scheduler):
     they run one after the other, first in, first out; with fewer they share it. What the master has granted
     stays with the application, idle or not. A free executor takes a task of the ready stage with the lowest number.
 
-    Executors without cores are driver threads, which the profiles of `workloads.spark.replay` ask for. Every
+    Executors without cores are driver threads, which the profiles of `workloads.spark.profiles` ask for. Every
     application has some from its arrival on, whether it was granted executors or waits.
 
     Args:

@@ -21,7 +21,7 @@ from decima.studies.compared import compared, jct_s, tidy
 from decima.studies.outcome import FULL, RULE, Outcome
 from decima.studies.study import Study, Variant
 from decima.workers.pool import make_workers, map_in_order
-from workloads.simplify import simplified
+from workloads.scaling import simplified
 from workloads.sources.workload_file import Workload, write_workload
 
 __all__ = ["ALPHAS", "SEARCH", "fig21", "simplified_study"]

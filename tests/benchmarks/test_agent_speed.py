@@ -33,7 +33,7 @@ from decima.schedulers import WeightedFair
 from simulator import Cluster, ClusterConfig, Observation
 from tests.benchmarks.yardstick import product_s
 from workloads import JobProfile, JobSequence, batch_arrivals, load_tpch, poisson_arrivals
-from workloads.sources.tpch_measured import embedded_tpch
+from workloads.sources.tpch import embedded_tpch
 
 pytestmark = pytest.mark.benchmark
 

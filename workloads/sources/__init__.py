@@ -1,1 +1,1 @@
-"""Where jobs come from: one source, one file."""
+"""Readers and generators of jobs: one source, one module."""

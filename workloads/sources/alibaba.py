@@ -1,57 +1,59 @@
 """Alibaba's cluster trace of 2018: jobs from its table ``batch_task``, some 14 million tasks in eight days.
 
-The table is a CSV file without a header, as it is published (github.com/alibaba/clusterdata, cluster-trace-v2018), or
-with a line of column names, which may then be in any order and among others::
+The table is a CSV file without a header, as published (github.com/alibaba/clusterdata, cluster-trace-v2018), or with
+a line of column names, in any order and possibly with further columns::
 
-    task_name      the task and those before it: R3_1_2 is task 3, which starts when tasks 1 and 2 are complete
-    instance_num   its instances, which run in parallel
+    task_name      number and parents of the task: R3_1_2 is task 3, which starts when tasks 1 and 2 are complete
+    instance_num   number of its instances, which run in parallel
     job_name       its job
     task_type
-    status         Terminated if it ended well
-    start_time     s since the trace began; 0 or empty if it is not known
+    status         Terminated if it succeeded
+    start_time     s since the trace began; 0 or empty if unknown
     end_time       s
     plan_cpu       for each instance; 100 is a core
     plan_mem       for each instance, percent of a machine's memory (normalised)
 
 A task becomes a stage, and its instances the stage's tasks. In a name, letters before the first number and words that
-are no numbers (``R2_1_Stg1``) mean nothing; a name without a number there (``task_Nzg3``, ``MergeTask``) is a task that
-waits for none. The trace cuts names at 50 characters: a number at the end that may be a piece of another is no parent
-then, so such a stage may start earlier than it did. The tasks of a job may be anywhere in the file.
+are no numbers (``R2_1_Stg1``) have no meaning; a name without a number there (``task_Nzg3``, ``MergeTask``) is a task
+without parents. The trace cuts names at 50 characters: then a last number that may be incomplete is not used as a
+parent, so such a stage may start earlier than it did. The tasks of a job may be anywhere in the file.
 
-A job arrives when its first task started. What the trace does not say is assumed here:
+A job arrives when its first task started. Assumptions beyond the trace:
 
-* **Durations**: an instance takes as long as its task, from start to end, as if all of them ran at once. Where they
-  ran in several waves, that is too long. Times are whole seconds; what took 0 s takes 0.5 s.
+* **Durations**: an instance takes as long as its task, from start to end, as if all of them ran at once. If they ran
+  in several waves, that is too long. Times are whole seconds; 0 s becomes 0.5 s.
 * **Demands** are shares of an executor, by default one with the 96 cores and all the memory of a machine of the trace,
   so that they fit executors of size 1, the default of clusters. Unknown ones are one core and no memory.
 
 Jobs that cannot be run again are dropped, and counted under the first reason that holds: a task that is unfinished,
-without instances, without times, or ends before its start; that is its own parent; whose parent is not there; whose
-number another task of the job has; or parents in a cycle.
+without instances, without times, or ends before its start; that is its own parent; with an unknown parent; with the
+number of another task of the job; or parents in a cycle.
 
-Memory: some 110 bytes for each task of the file, and some kilobytes for each job that is chosen.
+Memory: some 110 bytes for each task of the file, and some kilobytes for each selected job.
 """
 
 from __future__ import annotations
 
-import math
+import csv
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from workloads.errors import check_path
-from workloads.excerpt import Excerpt, choose_jobs
+from workloads.excerpt import Excerpt, check_executor, choose_jobs
 from workloads.imperfections import task_failures
 from workloads.job import JobProfile, StageProfile, TaskDurations, WorkloadError
-from workloads.sources.alibaba_table import Table, read_table
-from workloads.sources.files import reasons
+from workloads.reading import opened, reasons
 from workloads.sources.workload_file import Workload
 
-__all__ = ["MACHINE", "read_alibaba"]
+__all__ = ["COLUMNS", "MACHINE", "read_alibaba"]
 
 #: Cores of a machine of the trace, and its memory in percent.
 MACHINE = (96.0, 100.0)
@@ -60,36 +62,54 @@ _CUT_AT = 50
 _SHORTEST_MS = 500.0
 
 _NUMBERED = re.compile(r"[^_]*?[A-Za-z]([0-9]{1,9})(?:_(.*))?", re.DOTALL)
-#: Numbers of a task without a number, and of a parent that no task can be.
+#: Numbers that stand for a task without a number, and for a parent that no task can be.
 _NO_NUMBER, _NO_TASK = 2**32 - 1, 2**32 - 2
 
-#: The part of a key that is the job; the rest is the task's number.
+#: Bits of a key that hold the job; the others hold the task's number.
 _JOB = ~(2**32 - 1)
 
 _Places = NDArray[np.int32]
+
+COLUMNS: tuple[str, ...] = (
+    "task_name",
+    "instance_num",
+    "job_name",
+    "task_type",
+    "status",
+    "start_time",
+    "end_time",
+    "plan_cpu",
+    "plan_mem",
+)
+_TEXTS = ("task_name", "job_name", "status")
+_WHOLE = {"instances": "instance_num", "start_s": "start_time", "end_s": "end_time"}
+_FLOATS = {"cpu": "plan_cpu", "memory": "plan_mem"}
+_NUMBERS = (*_WHOLE.values(), *_FLOATS.values())
+_USED = (*_TEXTS, *_NUMBERS)
+
+_BLOCK = 1 << 24
+_LIMIT = 2.0**31
 
 
 def read_alibaba(
     path: str | Path, excerpt: Excerpt | None = None, executor: tuple[float, float] = MACHINE
 ) -> Workload:
-    """Read jobs of the trace, see the module's text.
+    """Read jobs of the trace; see the module's text.
 
     Args:
         path: the table, plain or gzipped (``.gz``).
-        excerpt: which jobs, and how; by default all as they were.
-        executor: what demands are shares of: cores, and percent of a machine's memory.
+        excerpt: selection of jobs; by default all.
+        executor: size of an executor, cores and percent of a machine's memory, of which demands are shares.
 
     Returns:
-        A profile for each job that is chosen, by arrival, and the sequence of them. ``about`` tells what was assumed
-        and what was dropped.
+        A profile for each selected job, by arrival, and their sequence. ``about`` lists assumptions and dropped jobs.
 
     Raises:
-        WorkloadError: the file is missing, not gzip where it should be, or malformed, with the line; no job is left,
-            or more than fit into memory.
+        WorkloadError: the file cannot be read or is malformed, with the line; no job is left, or more than
+            ``workloads.excerpt.MOST_JOBS``.
     """
     path, excerpt = check_path(path, "path", WorkloadError), excerpt or Excerpt()
-    if not all(0 < size < math.inf for size in executor):
-        raise WorkloadError(f"an executor's cores and memory must be above 0 and finite, got {executor}")
+    check_executor(executor)
     tasks = _Tasks(read_table(path, _shortened))
     dropped = tasks.dropped()
     kept = np.flatnonzero(dropped == 0)
@@ -128,7 +148,7 @@ def _meaning(name: str) -> tuple[int, list[int]]:
         return _NO_NUMBER, []
     words = [word for word in (found[2] or "").split("_") if re.fullmatch("[0-9]+", word)]
     parents = [int(word) if len(word) <= 9 else _NO_TASK for word in words]
-    # Parents ascend, unless the last one is a piece of a number.
+    # Parents ascend, unless the last one is incomplete.
     if len(name) == _CUT_AT and name[-1].isdigit() and parents[-2:] != sorted(set(parents[-2:])):
         parents.pop()
     return int(found[1]), list(dict.fromkeys(parents))
@@ -136,7 +156,7 @@ def _meaning(name: str) -> tuple[int, list[int]]:
 
 # Tasks
 
-#: Why jobs are dropped; in this order.
+#: Reasons for dropping jobs, in this order.
 _WHY = (
     "an unfinished task",
     "a task without instances",
@@ -157,12 +177,12 @@ class _Tasks:
         number = np.array([number for number, _ in meanings], dtype=np.int64)
         key = (table.job.astype(np.int64) << 32) + number[table.name]
         self.table = table
-        #: Of each place, the row in the table.
+        #: Row in the table of each place.
         self.row = np.argsort(key, kind="stable").astype(np.int32)
-        #: Of each place, the job and the number; ascending.
+        #: Job and number of each place; ascending.
         self.key = key[self.row]
         self.num_jobs = len(table.jobs)
-        #: Of each job, its first place; behind the last job, the number of tasks.
+        #: First place of each job, and the number of tasks.
         self.first = np.searchsorted(self.key, np.arange(self.num_jobs + 1) << 32)
         self.arrival_s = np.minimum.reduceat(table.start_s[self.row], self.first[:-1])
         self.num_cut = int(np.array([len(name) == _CUT_AT for name in table.names])[table.name].sum())
@@ -181,7 +201,7 @@ class _Tasks:
         name = self.table.name[self.row]
         num_parents = count[name]
         child = np.repeat(np.arange(len(name), dtype=np.int32), num_parents)
-        # The place of each edge in the names' list of parents: the first one of its task's, and so on.
+        # Place of each edge in the flat list of the names' parents.
         place = np.arange(len(child), dtype=np.int32)
         place += np.repeat(first[name] - np.cumsum(num_parents, dtype=np.int32) + num_parents, num_parents)
         wanted = (self.key[child] & _JOB) + flat[place]
@@ -245,3 +265,156 @@ def _in_cycles(parent: _Places, child: _Places, num_tasks: int) -> _Places:
         if left.all():
             return child
         parent, child = parent[left], child[left]
+
+
+# The table, read in blocks: besides the columns, which are mostly numbers, only a block of text is in memory.
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """The table's rows, tasks, in the order of the file.
+
+    Args:
+        job: int32 [num_tasks], places in ``jobs``.
+        name: int32 [num_tasks], places in ``names``.
+        ended: bool [num_tasks], whether the task succeeded.
+        failed: bool [num_tasks], whether the task failed.
+        instances: int32 [num_tasks], 0 if unknown.
+        start_s: int32 [num_tasks], s, 0 if unknown.
+        end_s: int32 [num_tasks], s, 0 if unknown.
+        cpu: float32 [num_tasks], 100 is a core; NaN if unknown.
+        memory: float32 [num_tasks], percent of a machine; NaN if unknown.
+        jobs: distinct names of jobs, in the order of the file.
+        names: distinct names of tasks, shortened.
+    """
+
+    job: NDArray[np.int32]
+    name: NDArray[np.int32]
+    ended: NDArray[np.bool_]
+    failed: NDArray[np.bool_]
+    instances: NDArray[np.int32]
+    start_s: NDArray[np.int32]
+    end_s: NDArray[np.int32]
+    cpu: NDArray[np.float32]
+    memory: NDArray[np.float32]
+    jobs: NDArray[np.object_]
+    names: tuple[str, ...]
+
+
+def read_table(path: Path, shorten: Callable[[str], str]) -> Table:
+    """Read the columns of a file, plain or gzipped; names of tasks are passed through ``shorten``."""
+    names: dict[str, int] = {}
+    jobs: list[str] = []
+    parts: list[dict[str, NDArray[Any]]] = []
+    with opened(path, "a table batch_task (.csv, .csv.gz)") as file:
+        for line, columns, block in _blocks(path, file):
+            table = _parse(path, line, columns, block)
+            name, its_names = pd.factorize(table["task_name"].to_numpy())
+            job, its_jobs = pd.factorize(table["job_name"].to_numpy())
+            places = [names.setdefault(shorten(each), len(names)) for each in its_names]
+            part = {
+                "job": (job + len(jobs)).astype(np.int32),
+                "name": np.array(places, dtype=np.int32)[name],
+                "ended": table["status"].to_numpy() == "Terminated",
+                "failed": table["status"].to_numpy() == "Failed",
+            }
+            for column, source in _WHOLE.items():
+                part[column] = np.nan_to_num(table[source].to_numpy()).astype(np.int32)
+            for column, source in _FLOATS.items():
+                part[column] = table[source].to_numpy().astype(np.float32)
+            parts.append(part)
+            jobs += its_jobs.tolist()
+    if not parts:
+        raise WorkloadError(f"{path}: expected at least one task, a line of {len(COLUMNS)} fields")
+    # The rows of a job may be in several blocks.
+    number, different = pd.factorize(np.array(jobs, dtype=object))
+    del jobs
+    joined = {column: np.concatenate([part.pop(column) for part in parts]) for column in tuple(parts[0])}
+    joined["job"] = number.astype(np.int32)[joined["job"]]
+    return Table(**joined, jobs=different, names=tuple(names))
+
+
+def _blocks(path: Path, file: BinaryIO) -> Iterator[tuple[int, tuple[str, ...], bytes]]:
+    """Yield blocks of whole lines, a few megabytes each: number of the first line, columns, lines."""
+    columns, line, rest = COLUMNS, 1, b""
+    while data := file.read(_BLOCK):
+        lines, newline, rest = (rest + data).rpartition(b"\n")
+        if len(rest) >= _BLOCK:
+            raise WorkloadError(
+                f"{path}: line {line}: expected {len(columns)} fields, got {_BLOCK} characters"
+            )
+        if line == 1 and newline and (found := _header(path, lines.partition(b"\n")[0])):
+            columns, line, lines = found, 2, lines.partition(b"\n")[2]
+        if lines:
+            yield line, columns, lines + newline
+            line += lines.count(b"\n") + 1
+    if rest and not (line == 1 and _header(path, rest)):
+        yield line, columns, rest + b"\n"
+
+
+def _header(path: Path, line: bytes) -> tuple[str, ...] | None:
+    """Return the column names if the first line has them."""
+    columns = tuple(name.strip() for name in line.decode("utf-8-sig", errors="replace").split(","))
+    if not set(columns) & set(COLUMNS):
+        return None
+    for name in _USED:
+        if columns.count(name) != 1:
+            raise WorkloadError(f"{path}: line 1: expected one column {name}, got {columns.count(name)}")
+    return columns
+
+
+def _parse(path: Path, line: int, columns: tuple[str, ...], block: bytes) -> pd.DataFrame:
+    """Parse the used columns: texts, and float64 with NaN for empty fields."""
+    block = block.replace(b"\r\n", b"\n")
+    _check_fields(path, line, len(columns), block)
+    try:
+        table = _read(block, columns, dict.fromkeys(_NUMBERS, np.float64))
+    except ValueError:
+        table = _read(block, columns, dict.fromkeys(_NUMBERS, str))
+        for name in _NUMBERS:
+            unreadable = pd.to_numeric(table[name], errors="coerce").isna() & (table[name] != "")
+            _refuse(path, line, table, name, unreadable.to_numpy(), "a number")
+    for name in _TEXTS:
+        _refuse(path, line, table, name, (table[name] == "").to_numpy(), "a text")
+    for name in _NUMBERS:
+        number = table[name].to_numpy(dtype=np.float64)
+        whole = name in _WHOLE.values()
+        wrong = (number < 0) | (number >= _LIMIT) | (whole & (np.floor(number) < number))
+        expected = f"a {'whole ' if whole else ''}number from 0 to 2^31"
+        _refuse(path, line, table, name, wrong, expected)
+    return table
+
+
+def _check_fields(path: Path, line: int, count: int, block: bytes) -> None:
+    characters = np.frombuffer(block, np.uint8)
+    ends = np.flatnonzero(characters == ord("\n"))
+    commas = np.searchsorted(np.flatnonzero(characters == ord(",")), ends)
+    fields = np.diff(commas, prepend=0) + 1
+    if (wrong := np.flatnonzero(fields != count)).size:
+        place = wrong[0]
+        raise WorkloadError(f"{path}: line {line + place}: expected {count} fields, got {fields[place]}")
+
+
+def _read(block: bytes, columns: tuple[str, ...], numbers: dict[str, Any]) -> pd.DataFrame:
+    return pd.read_csv(
+        BytesIO(block),
+        header=None,
+        names=list(columns),
+        usecols=list(_USED),
+        dtype=dict.fromkeys(_TEXTS, str) | numbers,
+        keep_default_na=False,
+        na_values={name: [""] for name, kind in numbers.items() if kind is not str},
+        quoting=csv.QUOTE_NONE,
+        encoding_errors="replace",
+        lineterminator="\n",
+        engine="c",
+    )
+
+
+def _refuse(
+    path: Path, line: int, table: pd.DataFrame, name: str, wrong: NDArray[np.bool_], expected: str
+) -> None:
+    if wrong.any():
+        place = int(wrong.argmax())
+        got = str(table[name].iloc[place])[:40]
+        raise WorkloadError(f"{path}: line {line + place}: {name}: expected {expected}, got {got!r}")

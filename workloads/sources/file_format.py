@@ -6,8 +6,8 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import fields
 from functools import lru_cache
 from typing import Annotated, Any, Literal
 
@@ -22,13 +22,16 @@ from pydantic import (
     JsonValue,
     Tag,
     ValidationError,
+    create_model,
 )
 
+from workloads.imperfections import Imperfections
 from workloads.job import ANY_LEVEL, JobProfile, StageProfile, TaskDurations, Wave, WorkloadError
+from workloads.reading import place_name
 
-__all__ = ["WorkloadFile", "build_profile", "describe_stages", "first_error", "place_name"]
+__all__ = ["WorkloadFile", "build_profile", "describe_stages", "first_error"]
 
-#: Lists of so many durations or fewer are often the same in many stages.
+#: Maximum length of lists of durations that are cached, since many stages may have the same list.
 FEW = 16
 
 
@@ -105,19 +108,13 @@ class _Job(_Model):
 
 
 def _no_truth(value: object) -> object:
-    """As it is, but true is not 1."""
+    """Convert a boolean to text, since true is not version 1."""
     return str(value).lower() if isinstance(value, bool) else value
 
 
-class _Errors(_Model):
-    """Entries of `workloads.imperfections.Imperfections`, which checks their ranges."""
-
-    job_error: float | None = None
-    stage_error: float | None = None
-    task_error: float | None = None
-    task_count_error: float | None = None
-    task_failures: float | None = None
-    executor_lifetime_s: float | None = None
+#: Entries of ``Imperfections``, which checks their ranges.
+_ERRORS: dict[str, Any] = {each.name: (float | None, None) for each in fields(Imperfections)}
+_Errors = create_model("_Errors", __base__=_Model, **_ERRORS)
 
 
 class WorkloadFile(_Model):
@@ -130,7 +127,7 @@ class WorkloadFile(_Model):
     about: dict[str, JsonValue] = Field(default_factory=dict)
     jobs: Annotated[list[_Job], Field(min_length=1)] = Field(default_factory=list)
     seed: Annotated[int, Field(ge=0, lt=2**128)] = 0
-    errors: _Errors | None = None
+    errors: _Errors | None = None  # type: ignore[valid-type]
 
 
 def build_profile(name: str, profile: _Profile) -> JobProfile:
@@ -252,7 +249,7 @@ def _same(one: TaskDurations, other: TaskDurations) -> bool:
     )
 
 
-#: What a message says instead of pydantic's words, by type of error.
+#: Messages that replace those of pydantic, by type of error.
 _EXPECTED = {
     "missing": "this key is required",
     "extra_forbidden": "unknown key",
@@ -274,16 +271,3 @@ def first_error(invalid: ValidationError) -> str:
         message += f", got {found!r:.60}"
     more = invalid.error_count() - 1
     return f"{message} (and {more} more)" if more else message
-
-
-def place_name(location: Iterable[str | int]) -> str:
-    """Write a place as ``jobs[3].profile``."""
-    text = ""
-    for part in location:
-        if part in ("<number>", "<name>", "<list>", "<object>", "[key]"):  # pydantic's, not the file's
-            continue
-        if isinstance(part, str) and re.fullmatch(r"[\w-]+", part):
-            text += f".{part}" if text else part
-        else:
-            text += f"[{part!r}]"
-    return text

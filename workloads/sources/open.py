@@ -1,4 +1,4 @@
-"""Open a workload by name: a workload that comes with the project, a folder, or a file."""
+"""Open a workload by name or path."""
 
 from __future__ import annotations
 
@@ -9,26 +9,25 @@ from workloads.arrivals import Drift
 from workloads.errors import check_path, did_you_mean
 from workloads.job import WorkloadError
 from workloads.sources.synthetic import synthetic_profiles
-from workloads.sources.tpch_measured import embedded_workload
-from workloads.sources.tpch_published import load_tpch
+from workloads.sources.tpch import embedded_workload, load_tpch
 from workloads.sources.workload_file import Workload, read_workload
 
 __all__ = ["EMBEDDED", "SYNTHETIC", "open_drift", "open_workload"]
 
-#: The names of the workloads that come with the project.
+#: Names of the workloads that come with the project.
 EMBEDDED, SYNTHETIC = "tpch", "synthetic"
 
 
 def open_workload(name_or_path: str | Path = EMBEDDED) -> Workload:
-    """Read a workload of any kind.
+    """Open a workload by name or path.
 
     Args:
-        name_or_path: the text ``tpch`` for the embedded TPC-H set, extrapolated from Spark at 1 and 2 GB;
-            ``synthetic`` for the first random DAGs of ``synthetic_profiles``; a folder of the published TPC-H
-            profiles; or a workload file. A folder of your own that is called ``tpch`` is ``./tpch``.
+        name_or_path: ``tpch`` for the embedded TPC-H set, extrapolated from Spark at 1 and 2 GB; ``synthetic`` for the
+            first random DAGs of ``synthetic_profiles``; a folder of the published TPC-H profiles; or a workload file.
+            A folder with the name ``tpch`` is opened by ``./tpch``.
 
     Raises:
-        WorkloadError: there is nothing of that name, or it is malformed.
+        WorkloadError: the name or path is unknown, or the workload is malformed.
     """
     if name_or_path == EMBEDDED:
         return embedded_workload()
@@ -47,14 +46,14 @@ def open_workload(name_or_path: str | Path = EMBEDDED) -> Workload:
 
 
 def open_drift(text: str) -> Drift:
-    """Read a change of a stream of jobs, ``AT:RATE[:WORKLOAD]``.
+    """Parse a change of a stream of jobs, ``AT:RATE[:WORKLOAD]``.
 
     Args:
-        text: time of the change, s; factor on the arrival rate; and what ``open_workload`` takes, whose arrivals do
-            not matter. Without a workload, the jobs stay the same.
+        text: time of the change, s; factor on the arrival rate; and a name or path for ``open_workload``, of which
+            only the profiles are used. Without a workload, the jobs stay the same.
 
     Raises:
-        WorkloadError: the text has another form, a number is out of range, or the workload cannot be read.
+        WorkloadError: the text is malformed, a number is out of range, or the workload cannot be read.
     """
     at, _, rest = text.partition(":")
     rate, _, name = rest.partition(":")

@@ -1,7 +1,23 @@
-"""Job logs in Standard Workload Format: the reader ``read_swf``, and ``swf_jobs``, which makes jobs for a grid of them.
+"""Job logs in Standard Workload Format (SWF), as jobs for a cluster of executors or for a grid of resources.
 
-A line of such a log is a job: 18 numbers, of which -1 means unknown. Lines that begin with ``;`` are comments;
-``; Field: value`` tells about the machine.
+A line of a log is a job: 18 numbers, of which -1 means unknown. Lines that begin with ``;`` are comments;
+``; Field: value`` describes the machine.
+
+``read_swf`` reads a log. ``swf_jobs`` draws sets of jobs for a grid from it. ``read_swf_workload`` makes jobs for a
+cluster of executors: a job that ran on n processors for t seconds becomes a job of one stage,
+
+* by default of n tasks of t seconds, each for an executor of its own. Executors need not start together, so a
+  scheduler may run the job on fewer of them, and it takes longer then. This is how Spark runs work that can be
+  divided into tasks.
+* as a **gang**, of one task of t seconds that demands n times the cpu of a processor. An executor is then a machine
+  of a cluster of classes (``--classes 4x64:1`` are 4 machines of 64 processors), and a job runs on a single one of
+  them, all of its processors at once. A job that is larger than every machine is refused when the cluster begins: the
+  simulator has no tasks that start together on several executors. Nor do two jobs share a machine: an executor runs
+  one task at a time.
+
+Every task takes the run time of its job, the only time in the log. Jobs arrive at their submit times. Demands are in
+processors, and memory is left out, unless the size of an executor is given: then both are shares of that size, and
+unknown memory is 0.
 
 Source: the format's definition, version 2.2, at the Parallel Workloads Archive
 (www.cs.huji.ac.il/labs/parallel/workload/swf.html), where there are logs of many machines.
@@ -18,27 +34,32 @@ from enum import IntEnum
 from functools import lru_cache
 from io import TextIOWrapper
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from workloads.arrivals import RandomStream, random_stream
 from workloads.errors import check_number, check_path, check_whole
+from workloads.excerpt import Excerpt, check_executor, choose_jobs
 from workloads.grid_jobs import JobSets
-from workloads.job import WorkloadError
-from workloads.sources.files import opened, reasons, unreadable
+from workloads.imperfections import task_failures
+from workloads.job import JobProfile, StageProfile, TaskDurations, WorkloadError
+from workloads.reading import opened, reasons, unreadable
+from workloads.sources.workload_file import Workload
 
-__all__ = ["SwfLog", "read_swf", "swf_jobs"]
+__all__ = ["SwfLog", "read_swf", "read_swf_workload", "swf_jobs"]
 
+_KB_IN_GIB = 2**20
 _NUM_FIELDS = 18
-#: Characters of a line that is read, and blank lines that a log may have.
+#: Maximum length of a line, characters, and maximum number of blank lines.
 _LONGEST_LINE, _MOST_BLANK = 2**16, 10**6
 _EXPECTED = "a log in Standard Workload Format"
 
-#: No number in a log is as large; up to here whole numbers are exact.
+#: Limit of numbers in a log; whole numbers below it are exact.
 _LIMIT = 2.0**53
 
-#: What numbers consist of: Python would take underscores, too, and the digits of all scripts.
+#: Characters of numbers. Python would accept underscores and the digits of all scripts, too.
 _PLAIN = re.compile(r"[-+.0-9a-zA-Z]+")
 _HEADER_FIELD = re.compile(r";\s*(\w+):(?:\s+(.*))?$")
 
@@ -60,19 +81,19 @@ class SwfLog:
     """The jobs of a log, in order of submission.
 
     Args:
-        name: the file's name, shown to people.
+        name: the file's name, for display.
         submit_s: float64 [num_jobs], s, ascending.
         run_s: float64 [num_jobs], s, above 0.
-        processors: int64 [num_jobs], at least 1; those allocated, or requested where that is unknown.
-        memory_kb: float64 [num_jobs], KB on all of a job's processors: what it used, or requested where that
-            is unknown; NaN where both are.
-        header: what the log tells about the machine, field -> value; of a repeated field the first.
-        dropped: why lines are not among the jobs -> how many of them.
-        num_unsorted: how many jobs were submitted before the one in the line in front of them.
+        processors: int64 [num_jobs], at least 1; allocated processors, or requested ones if unknown.
+        memory_kb: float64 [num_jobs], KB on all of a job's processors: used memory, or requested memory if unknown;
+            NaN if both are.
+        header: description of the machine, field -> value; the first value of a repeated field.
+        dropped: reason for dropping lines -> number of lines.
+        num_unsorted: number of jobs that were submitted before the job of the previous line.
         status: float64 [num_jobs], 1 for a completed job, 0 for a failed one; empty if unknown.
 
     Raises:
-        WorkloadError: no jobs, arrays of different lengths, or a job that is not as above.
+        WorkloadError: no jobs, arrays of different lengths, or a value out of range.
     """
 
     name: str
@@ -132,14 +153,14 @@ class SwfLog:
 def read_swf(path: str | Path) -> SwfLog:
     """Read a log, plain text or gzipped (``.gz``).
 
-    Jobs that cannot be run again are dropped: those whose submit time, run time or number of processors is
-    unknown (negative, or no processors at all), that ran for less than half a second (run time 0), or that
-    are a part of another job's run (status 2, 3 or 4; the job has a line for the whole, too). Fields behind
-    the 18 are ignored. Jobs are sorted by submit time, stably.
+    Jobs that cannot be run again are dropped: those whose submit time, run time or number of processors is unknown
+    (negative, or 0 processors), that ran for less than half a second (run time 0), or that are partial executions
+    (status 2, 3 or 4; the job has a line for the whole, too). Further fields after the 18 are ignored. Jobs are
+    sorted by submit time, stably.
 
     Raises:
-        WorkloadError: the file is missing or not gzip where it should be, a line has fewer than 18 fields or
-            a field that is not a number, or no job is left. The message names the file and the line.
+        WorkloadError: the file cannot be read, a line has fewer than 18 fields or a field that is no number, or no
+            job is left. The message names file and line.
     """
     path = check_path(path, "path", WorkloadError)
     try:
@@ -180,7 +201,7 @@ def _read(path: Path, modified_ns: int, size: int) -> SwfLog:
         raise _malformed(path, lines[row], column, str(table[row, column]))
     log = _build_log(path, table, header)
     for values in (log.submit_s, log.run_s, log.processors, log.memory_kb, log.status):
-        values.setflags(write=False)  # others will get the same log
+        values.setflags(write=False)  # the cache returns the same log again
     return log
 
 
@@ -198,27 +219,24 @@ def swf_jobs(
 ) -> JobSets:
     """Draw sets of jobs from a log, for a grid of two resources: processors and memory.
 
-    A set is a run of consecutive jobs from a random place in the log, as many as it takes to offer the load
-    on the busier resource. Their submit times are stretched onto the steps, the first job's into step 0 and
-    the last one's into the last step, so that they come as unevenly as in the log; many may enter in one step.
+    A set has consecutive jobs from a random place in the log, as many as needed to reach the load on the busier
+    resource. Their submit times are scaled to the steps, the first job's to step 0 and the last one's to the last
+    step, so that arrivals are as uneven as in the log; many may enter in one step.
 
-    Demands are shares of the machine, in units, rounded up, so at least 1 and at most ``slots``; that of
-    memory is 1 where the log does not know it. Durations are run times in steps, rounded up, at most
-    ``max_duration``. The load counts what the grid sees: after rounding up, small jobs are larger in it than
-    in the log. A set depends on the seed and its number, not on how many sets are drawn.
+    Demands are shares of the machine, in units, rounded up, so at least 1 and at most ``slots``; unknown memory is 1
+    unit. Durations are run times in steps, rounded up, at most ``max_duration``. The load is that of the rounded
+    jobs. A set depends on the seed and its number, not on the number of sets.
 
     Args:
-        log: where jobs are from.
-        load: share of the busier resource's units that the jobs of a set need over the steps, or a little
-            more: the last job is whole.
-        sets: how many sets, N.
+        log: the log.
+        load: minimum load of a set on the busier resource, a share of its units over the steps.
+        sets: number of sets, N.
         steps: jobs enter in steps 0 .. ``steps`` - 1.
-        slots: units of each resource that the grid has.
-        max_duration: steps.
-        step_s: how long a step lasts, s; by default so long that ``max_duration`` steps are the 95th
-            percentile of run times.
-        machine_memory_kb: by default that of the job with the most.
-        seed: names the sets.
+        slots: units of each resource of the grid.
+        max_duration: maximum duration of a job, steps.
+        step_s: duration of a step, s; by default ``max_duration`` steps are the 95th percentile of run times.
+        machine_memory_kb: memory of the machine, KB; by default that of the job with the most.
+        seed: seed of the sets.
 
     Raises:
         WorkloadError: an argument out of range, or a log that is too short for the load.
@@ -252,12 +270,69 @@ def swf_jobs(
     return JobSets.padded(num_jobs, enter, duration[taken], demand[taken], steps)
 
 
+def read_swf_workload(
+    path: str | Path,
+    excerpt: Excerpt | None = None,
+    executor: tuple[float, float] | None = None,
+    gang: bool = False,
+) -> Workload:
+    """Read a log as jobs for a cluster of executors; see the module's text.
+
+    Args:
+        path: the log, plain or gzipped (``.gz``).
+        excerpt: selection of jobs; by default all. Its clock starts with the first job.
+        executor: size of an executor, processors and GiB of memory, of which demands are shares. Without it, demands
+            are in processors and memory is left out.
+        gang: make each job one task that needs all its processors at once.
+
+    Returns:
+        The sequence of the selected jobs, and one profile for equal jobs. ``about`` lists dropped lines and
+        assumptions.
+
+    Raises:
+        WorkloadError: as ``read_swf``; no job is left, or more than ``workloads.excerpt.MOST_JOBS``.
+    """
+    path, excerpt = check_path(path, "path", WorkloadError), excerpt or Excerpt()
+    check_executor(executor, "processors")
+    log = read_swf(path)
+    arrival_s = log.submit_s - log.submit_s[0]
+    chosen = choose_jobs(path, excerpt, arrival_s)
+    memory_kb = np.nan_to_num(log.memory_kb / log.processors, nan=0.0)
+    profiles: dict[tuple[Any, ...], JobProfile] = {}
+    sequence = []
+    for job in chosen.tolist():
+        size, run_s = excerpt.num_tasks(int(log.processors[job])), float(log.run_s[job])
+        memory = 0.0 if executor is None else float(memory_kb[job]) / _KB_IN_GIB / executor[1]
+        alike = size, run_s, memory
+        if alike not in profiles:
+            processors, tasks = (size, 1) if gang else (1, size)
+            cpu = processors / (1.0 if executor is None else executor[0])
+            stage = StageProfile(tasks, TaskDurations.constant(1000 * run_s), "job", cpu, processors * memory)
+            name = f"{len(profiles) + 1}: {size} x {run_s:g} s"
+            profiles[alike] = JobProfile(name, (stage,), np.zeros((0, 2), dtype=np.int64))
+        sequence.append(profiles[alike])
+    about = {
+        "source": "a job log in Standard Workload Format",
+        "log": log.summary(),
+        "jobs": "one task on all processors at once" if gang else "a task for each processor",
+        "demands": "in processors, memory left out"
+        if executor is None
+        else "shares of {:g} processors and {:g} GiB".format(*executor),
+        "excerpt": excerpt.about,
+    }
+    workload_name = path.name.split(".")[0]
+    num_tasks = np.ones_like(log.processors) if gang else log.processors
+    failures = task_failures(log.status == 0, log.status == 1, num_tasks)
+    arrivals = excerpt.sequence(sequence, arrival_s[chosen])
+    return Workload(tuple(profiles.values()), arrivals, workload_name, about, failures)
+
+
 # From a file to a log
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
     """Yield lines that are not blank, with their numbers."""
-    # Names in comments are in whatever encoding; numbers are in any of them.
+    # Names in comments have unknown encodings; numbers are the same in all of them.
     with opened(path, _EXPECTED) as file, TextIOWrapper(file, encoding="utf-8", errors="replace") as text:
         number = blank = 0
         while line := text.readline(_LONGEST_LINE):
@@ -331,17 +406,14 @@ def _rounded_up(numbers: NDArray[np.float64], most: int) -> NDArray[np.int64]:
 
 
 def _stops(work: NDArray[np.int64], wanted: float) -> NDArray[np.int64]:
-    """Return for each job that can begin a set the end of the set (exclusive).
+    """Return for each job that can begin a set the end of the set (exclusive), int64 [starts].
 
     Args:
         work: int64 [num_jobs, R], units of each resource x steps.
-        wanted: load that a set should reach on some resource.
-
-    Returns:
-        int64 [starts]; later jobs are too few for a set.
+        wanted: work that a set must reach on some resource.
     """
     before = np.concatenate([np.zeros((1, work.shape[1]), dtype=np.int64), np.cumsum(work, axis=0)])
-    # Of each resource, the first place that has before it what the start has, and what is wanted.
+    # For each resource, the first end of a set that reaches the load.
     of_each = [np.searchsorted(each, each[:-1] + wanted) for each in before.T]
     stops: NDArray[np.int64] = np.min(of_each, axis=0)
     return stops[stops <= len(work)]

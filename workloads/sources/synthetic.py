@@ -1,12 +1,11 @@
-"""Synthetic jobs that behave like the TPC-H jobs of Decima's experiments, without any measured data.
+"""Synthetic jobs that resemble the TPC-H jobs of Decima's experiments, without any measured data.
 
-What schedulers find hard in those is kept: DAGs of varied shape; total work with a heavy tail, so that a few
-jobs bring most of it; executors that are slow in their first task at a job and at a stage; and *work
-inflation*, by which tasks take the longer the more executors their job holds, at each stage differently, so
-that every job has a parallelism beyond which more executors hardly help.
+They have the properties that make scheduling hard: DAGs of varied shape; total work with a heavy tail; slow first
+tasks of an executor at a job and at a stage; and *work inflation*: tasks take longer if their job holds more
+executors, differently at each stage, so that every job has a parallelism beyond which more executors hardly help.
 
-Sources: Decima (SIGCOMM 2019), section 2 (figures 2 and 3), section 6.2, section 7.2 and appendix F. The
-numbers below were chosen so that jobs which arrive every 25 s on average keep 50 executors about 80% busy.
+Sources: Decima (SIGCOMM 2019), section 2 (figures 2 and 3), section 6.2, section 7.2 and appendix F. With the
+numbers below, jobs that arrive every 25 s on average keep 50 executors about 80% busy.
 """
 
 from __future__ import annotations
@@ -23,21 +22,21 @@ __all__ = ["random_dag", "synthetic_profiles"]
 #: Parallelism levels at which durations are given, as in the published profiles.
 LEVELS = np.array([5, 10, 20, 40, 50, 60, 80, 100])
 
-#: Input sizes, GB; tasks grow with the size in number and length.
+#: Input sizes, GB; number and duration of tasks grow with the size.
 _SIZES = (2, 5, 10, 20, 50, 100)
 
-#: The level whose mean duration schedulers know: jobs that share a cluster seldom hold many more executors.
+#: Level whose mean duration schedulers know: jobs that share a cluster seldom hold many more executors.
 _KNOWN_LEVEL = 10
 
-#: Durations per wave and level of a stage. They differ by the same factors in each.
+#: Number of durations per wave and level of a stage. They have the same relative spread in each.
 _NUM_SAMPLES = 12
 
 
 def synthetic_profiles(num_profiles: int = 100, seed: int = 0) -> tuple[JobProfile, ...]:
-    """Generate jobs of 2 to 18 stages; one seed names one endless list of jobs, of which these are the first.
+    """Generate the first ``num_profiles`` jobs, of 2 to 18 stages, of the infinite list of jobs of a seed.
 
     Raises:
-        WorkloadError: no profiles are asked for, or the seed is negative.
+        WorkloadError: fewer than one profile, or a negative seed.
     """
     if check_whole(num_profiles, "num_profiles", WorkloadError) < 1:
         raise WorkloadError(f"expected at least one profile to generate, got {num_profiles}")
@@ -47,19 +46,19 @@ def synthetic_profiles(num_profiles: int = 100, seed: int = 0) -> tuple[JobProfi
 def random_dag(num_stages: int, random: np.random.Generator) -> NDArray[np.int64]:
     """Draw a DAG: a chain, a tree, diamonds, forks and joins, or a mixture.
 
-    Stages are numbered in a topological order. Of most DAGs the last stage is the only one without children.
+    Stages are numbered in a topological order. In most DAGs the last stage is the only one without children.
 
     Args:
         num_stages: at least 1.
         random: the generator to draw from.
 
     Returns:
-        int64 [num_edges, 2], (parent, child), ascending, none twice.
+        int64 [num_edges, 2], (parent, child), ascending, without duplicates.
     """
     check_whole(num_stages, "num_stages", WorkloadError, 1)
     check_instance(random, np.random.Generator, "random", WorkloadError)
-    # How often a stage reads only input, reads two stages, and reads one that another may have read: a chain
-    # in one of ten DAGs, trees where the last is rare, diamonds where it is not.
+    # Probabilities that a stage reads only input, reads two stages, and reads a stage that another may have read: a
+    # chain in one of ten DAGs, trees if the last is rare, diamonds if not.
     limits = (0.0, 0.0, 0.0) if random.random() < 0.1 else (0.5, 0.8, 0.3)
     source, join, reread = random.uniform(0.0, limits)
     edges: list[tuple[int, int]] = []

@@ -2,9 +2,9 @@
 
     python -m workloads.sources.tpch_build DIR... --out workloads/data/tpch-spark.json.gz
 
-DIR is a folder that `workloads.spark.recorder` wrote, or one of event logs that it wrote. Runs at several
-scale factors tell how each stage grows; runs with several executors tell work inflation. The same recordings
-and options give the same file, byte for byte. `workloads.sources.tpch_measured` says what the file is.
+DIR is a folder that `workloads.spark.recorder` wrote, or a folder of its event logs. Runs at several scale factors
+determine the growth of each stage; runs with several executors determine work inflation. The same recordings and
+options give the same file, byte for byte. `workloads.sources.tpch` describes the file.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from pathlib import Path
 from typing import Any
 
 from workloads.job import WorkloadError
-from workloads.sources.tpch_published import LEVELS
+from workloads.sources.tpch import LEVELS
 from workloads.sources.workload_file import Workload, write_workload
 from workloads.spark.eventlog import SparkApplication, read_event_log
 from workloads.spark.importing import median_startup_ms
 from workloads.spark.model import SparkModel, fit
+from workloads.spark.profiles import scaled_profile
 from workloads.spark.query import QueryRuns, SparkQuery, alike
-from workloads.spark.scaling import scaled_profile
 
 __all__ = ["build", "main", "read_recordings"]
 
-#: The parallelism levels of the embedded set: those of the published profiles, and one executor, as measured.
+#: Parallelism levels of the embedded set: those of the published profiles, and one executor, as measured.
 EMBEDDED_LEVELS = (1, *LEVELS)
 
 _UNITS = {"k": 2**10, "m": 2**20, "g": 2**30}
@@ -41,7 +41,7 @@ def read_recordings(folder: str | Path) -> list[SparkApplication]:
     """Read the recordings of single runs in a folder, without applications of several queries.
 
     Raises:
-        WorkloadError: one line; a log or manifest that cannot be used.
+        WorkloadError: a malformed log or manifest.
     """
     folder = Path(folder)
     logs = folder / "eventlogs"
@@ -69,15 +69,15 @@ def build(
     Args:
         applications: recorded runs, as `read_recordings` gives them.
         sizes_gb: sizes of the input, GB; a scale factor of 1 is 1 GB.
-        split: most that a task of a scan reads, such as ``32m``.
+        split: maximum input of a task of a scan, such as ``32m``.
         shuffle_partitions: tasks of a stage that reads shuffles.
         levels: parallelism levels of the profiles.
-        most_executors: runs with more tell of inflation only, since their executors shared the machine's cores
+        most_executors: runs with more are used for inflation only, since their executors shared the machine's cores
             with each other and with the driver.
-        parameters: of the model, to be used instead of the fitted ones.
+        parameters: parameters of the model that replace the fitted ones.
 
     Raises:
-        WorkloadError: an application that is no recording, or no recordings to build from.
+        WorkloadError: an application that is no recording, or no recordings.
     """
     by_query = _by_query(applications)
     model = fit([alike for groups in by_query.values() for alike in groups], shared_machine=True)
@@ -148,7 +148,7 @@ def _megabytes(size: str) -> float:
 
 
 def _manifest(folder: Path) -> dict[str, Any]:
-    """Read the file of `workloads.spark.recorder.manifest.Manifest`; empty if it is missing."""
+    """Read the file of `workloads.spark.recorder.record.Manifest`; empty if it is missing."""
     path = folder / "manifest.json"
     if not path.exists():
         return {}
@@ -185,7 +185,7 @@ def _about(
     options: argparse.Namespace, recordings: list[dict[str, Any]], model: SparkModel, command: str
 ) -> dict[str, Any]:
     return {
-        "source": "TPC-H queries recorded on real Spark by this project, see workloads.sources.tpch_measured",
+        "source": "TPC-H queries recorded on real Spark by this project, see workloads.sources.tpch",
         "measured": "DAGs, numbers of tasks, bytes, durations by wave, and their spread, at the recordings' "
         f"scale factors with {options.most_executors} executor(s)",
         "extrapolated": "other sizes, other numbers of executors, and the cut into tasks, by the model",

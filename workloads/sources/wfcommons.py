@@ -1,6 +1,6 @@
 """Scientific workflows in WfFormat 1.5, the JSON of WfCommons (wfcommons.org), such as those of WfInstances.
 
-What is read of a file::
+The keys that are read::
 
     {"schemaVersion": "1.5",
      "createdAt": "2020-12-30T02:25:22",
@@ -11,16 +11,16 @@ What is read of a file::
          "executedAt": "2020-12-27T18:23:37+00:00",
          "tasks": [{"id": "split_1", "runtimeInSeconds": 2.87, "coreCount": 1, "memoryInBytes": 9000000}, ..]}}}
 
-A workflow becomes a job. Tasks of it that run the same program, by their names without what numbers them, and have
-the same parents and the same children become the tasks of one stage: tasks that wait for one of them wait for all, so
-nothing starts earlier or later than in the workflow. Every other task is a stage of its own. The tasks of a stage draw
-their durations from what was measured of all of them.
+A workflow becomes a job. Tasks that run the same program (names that differ in their number only) and have the same
+parents and children become the tasks of one stage: a task that waits for one of them waits for all, so no task starts
+earlier or later than in the workflow. Every other task is a stage of its own. The tasks of a stage draw their
+durations from the measurements of all of them.
 
-A job arrives when it ran (``executedAt``), or where some file does not say so in a form that can be read, when the
+A job arrives when it ran (``executedAt``). If this time is missing or malformed in a file, all jobs arrive when their
 files were written (``createdAt``), or else all at once. Times without a zone are UTC.
 
-A stage's demands are the largest among its tasks, in shares of an executor if its size is given; unknown ones, and all
-of them otherwise, are what a stage has by default.
+A stage's demands are the largest among its tasks, in shares of an executor if its size is given. Otherwise, and where
+they are unknown, a stage has the default demands.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from workloads.errors import check_paths
-from workloads.excerpt import Excerpt
+from workloads.excerpt import Excerpt, check_executor
 from workloads.job import JobProfile, StageProfile, TaskDurations, WorkloadError
+from workloads.reading import read_document
 from workloads.sources.file_format import first_error
-from workloads.sources.files import read_document
 from workloads.sources.workload_file import Workload
 
 __all__ = ["read_wfcommons"]
@@ -89,22 +89,22 @@ class _File(_Model):
 def read_wfcommons(
     paths: Sequence[str | Path], excerpt: Excerpt | None = None, executor: tuple[float, float] | None = None
 ) -> Workload:
-    """Read workflows, see the module's text.
+    """Read workflows; see the module's text.
 
     Args:
-        paths: a file for each, ``.json`` or ``.json.gz``.
-        excerpt: which of them, and how; by default all as they were. Its clock starts with the first workflow.
-        executor: what demands are shares of: cores, and GiB of memory; without it they are left out.
+        paths: a file for each workflow, ``.json`` or ``.json.gz``.
+        excerpt: selection of workflows; by default all. Its clock starts with the first workflow.
+        executor: size of an executor, cores and GiB of memory, of which demands are shares; without it, demands are
+            left out.
 
     Returns:
-        A profile for each workflow that is chosen, by arrival, and the sequence of them. It has the name of its file.
+        A profile for each selected workflow, with the name of its file, by arrival, and their sequence.
 
     Raises:
-        WorkloadError: a file is missing or malformed, with the place in it; or no job is left.
+        WorkloadError: a file cannot be read or is malformed, with the place in it; or no job is left.
     """
     excerpt = excerpt or Excerpt()
-    if executor is not None and not all(0 < size < math.inf for size in executor):
-        raise WorkloadError(f"an executor's cores and memory must be above 0 and finite, got {executor}")
+    check_executor(executor)
     files = [(path, _read(path)) for path in check_paths(paths, "paths", WorkloadError)]
     if not files:
         raise WorkloadError("expected at least one file in WfFormat")
@@ -133,7 +133,7 @@ def _read(path: Path) -> _File:
 
 
 def _arrivals(files: Sequence[_File]) -> tuple[str, list[float]]:
-    """Return the clock that all files have, and the arrival of each, s after the first."""
+    """Return the name of the clock that all files have, and the arrival of each file, s after the first."""
     for clock, texts in (
         ("executedAt", [file.workflow.execution.executed_at for file in files]),
         ("createdAt", [file.created_at for file in files]),

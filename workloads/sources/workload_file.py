@@ -1,4 +1,4 @@
-"""Workload files: own job DAGs, and when they arrive, as JSON (``.json``, ``.json.gz``) or TOML (``.toml``).
+"""Workload files: job DAGs, and possibly their arrivals, as JSON (``.json``, ``.json.gz``) or TOML (``.toml``).
 
 A complete workload::
 
@@ -24,26 +24,26 @@ A complete workload::
 
 ``format`` and ``version`` are as above. Further keys of the file, of which only ``profiles`` is required:
 
-* ``name``: shown to people; by default the file's name without its suffix.
-* ``about``: an object that says for people where the profiles come from; any JSON.
-* ``profiles``: job name -> ``{"stages": [..]}``, in which the stages' order is their numbering, from 0.
-* ``jobs``: which job arrives when (``arrival_ms``, by default 0), in any order; jobs that arrive together
-  keep theirs. Without it, the profiles are a library that arrivals can be drawn from.
-* ``seed``: names the noise of the jobs' task durations, by default 0. Only beside ``jobs``.
-* ``errors``: how far runs of a job differ, and how often tasks and executors fail, see
-  ``workloads.imperfections.Imperfections``: ``job_error``, ``stage_error``, ``task_error``, ``task_count_error``,
-  ``task_failures`` and ``executor_lifetime_s``, each a number or null for unknown, the default.
+* ``name``: display name; by default the file's name without its suffix.
+* ``about``: an object that describes the origin of the profiles; any JSON.
+* ``profiles``: job name -> ``{"stages": [..]}``; stages are numbered in this order, from 0.
+* ``jobs``: the arriving jobs and their times (``arrival_ms``, by default 0), in any order; jobs that arrive together
+  keep theirs. Without it, the profiles are a library from which jobs can be drawn.
+* ``seed``: seed of the task noise, by default 0. Only with ``jobs``.
+* ``errors``: variation between runs of a job, and failures, see ``workloads.imperfections.Imperfections``:
+  ``job_error``, ``stage_error``, ``task_error``, ``task_count_error``, ``task_failures`` and
+  ``executor_lifetime_s``, each a number, or null for unknown, the default.
 
 A stage has
 
-* ``tasks``: how many, at least 1;
-* ``duration_ms``: a number if all tasks take the same time; a list of measurements, of which each task draws
-  one; or an object by wave, ``fresh``, ``first`` and ``rest`` (see ``workloads.job.Wave``). Each wave is
-  again a number, a list, or an object of lists by parallelism level; a wave or level that is left out was not
-  measured. A wave that is given without levels holds at all those of the others. In the object by wave,
-  ``mean_ms`` says what a scheduler may know, by default the mean of all measurements;
+* ``tasks``: number of tasks, at least 1;
+* ``duration_ms``: a number if all tasks take the same time; a list of measurements, from which each task draws
+  one; or an object by wave, ``fresh``, ``first`` and ``rest`` (see ``workloads.job.Wave``). Each wave is again a
+  number, a list, or an object of lists by parallelism level; a missing wave or level was not measured. A wave
+  without levels holds at all levels of the other waves. In the object by wave, ``mean_ms`` is the mean duration
+  that schedulers know, by default the mean of all measurements;
 * ``parents``: numbers or names of the stages that must be complete before, by default none;
-* ``name``, by default empty; ``cpu``, by default 1, and ``memory``, by default 0: a task's demands.
+* ``name``, by default empty; ``cpu``, by default 1, and ``memory``, by default 0: the demands of a task.
 
 Numbers are finite and not negative. Unknown keys and repeated keys are errors. The same file in TOML starts::
 
@@ -77,13 +77,13 @@ from workloads.display import count_text, html_table, plain_text
 from workloads.errors import check_all, check_instance, check_path
 from workloads.imperfections import UNKNOWN, Imperfections
 from workloads.job import JobProfile, WorkloadError
+from workloads.reading import garbage_collection_paused, parse_json, read_document
 from workloads.sources.file_format import (
     WorkloadFile,
     build_profile,
     describe_stages,
     first_error,
 )
-from workloads.sources.files import garbage_collection_paused, parse_json, read_document
 
 __all__ = ["Workload", "read_workload", "write_workload"]
 
@@ -96,9 +96,9 @@ class Workload:
 
     Args:
         profiles: at least one; their names differ.
-        sequence: jobs among ``profiles``, or None where the profiles are a library to draw from.
-        name: shown to people; any string.
-        about: where the profiles come from, for people: what JSON can hold.
+        sequence: arriving jobs, all among ``profiles``; None if the profiles are a library to draw from.
+        name: display name; any string.
+        about: origin of the profiles; JSON.
         imperfections: measured variation between runs, and failures.
 
     Raises:
@@ -144,7 +144,7 @@ class Workload:
 
     @property
     def measured_moving_delay_ms(self) -> float | None:
-        """Start time of an executor where the jobs were recorded, ms, if ``about`` tells."""
+        """Start-up time of an executor when the jobs were recorded, ms; None if ``about`` does not have it."""
         startup_ms = self.about.get("executor_startup_ms")
         if not isinstance(startup_ms, int | float) or isinstance(startup_ms, bool):
             return None
@@ -153,11 +153,11 @@ class Workload:
 
 @garbage_collection_paused()
 def read_workload(path: str | Path) -> Workload:
-    """Read a workload file, see the module's text.
+    """Read a workload file; see the module's text.
 
     Raises:
-        WorkloadError: the file is missing or malformed. The message names the file, the place in it and what
-            was expected.
+        WorkloadError: the file cannot be read or is malformed. The message names the file, the place in it and the
+            expected value.
     """
     path = check_path(path, "path", WorkloadError)
     parse = tomllib.loads if _suffix(path) == ".toml" else parse_json
@@ -173,11 +173,10 @@ def read_workload(path: str | Path) -> Workload:
 def write_workload(path: str | Path, workload: Workload) -> None:
     """Write a workload as ``.json`` or ``.json.gz``; reading it gives the same jobs, durations and arrivals.
 
-    A file that is already there is replaced only once the new one is complete.
+    An existing file is replaced only when the new one is complete.
 
     Raises:
-        WorkloadError: the file cannot be written, or should be TOML, which is only read; ``about`` holds what
-            JSON cannot.
+        WorkloadError: the file cannot be written, its name ends in ``.toml``, or ``about`` is no JSON.
     """
     path = check_path(path, "path", WorkloadError)
     check_instance(workload, Workload, "workload", WorkloadError)
@@ -229,7 +228,7 @@ def _stem(path: Path) -> str:
 
 
 def _layout(workload: Workload) -> str:
-    """Format JSON with a line for each stage and each job, so that versions of a file can be compared."""
+    """Format as JSON with a line for each stage and each job, so that versions of a file can be compared."""
     profiles = [
         f'    {_json(profile.name)}: {{"stages": [\n{_lines(describe_stages(profile))}\n    ]}}'
         for profile in workload.profiles
@@ -263,7 +262,7 @@ def _lines(rows: Iterable[object]) -> str:
 
 def _replace(path: Path, data: bytes) -> None:
     """Replace the contents of ``path`` atomically."""
-    is_device = path.exists() and not path.is_file()  # such as /dev/stdout: written to, never replaced
+    is_device = path.exists() and not path.is_file()  # such as /dev/stdout: written, never replaced
     temporary = path if is_device else path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         if is_device and not path.is_dir():

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from workloads.job import WorkloadError
-from workloads.reading import open_regular
-from workloads.sources.files import unreadable
+from workloads.reading import open_regular, unreadable
 
 try:
     import zstandard

@@ -15,8 +15,8 @@ from simulator.cluster.episode import run_episode
 from workloads.arrivals import JobSequence
 from workloads.job import Wave
 from workloads.spark.importing import SparkImport
+from workloads.spark.profiles import modelled_profile, on_warm_executors
 from workloads.spark.query import QueryRuns, SparkQuery
-from workloads.spark.scaling import modelled_profile, on_warm_executors
 
 __all__ = ["HeldOut", "predict_held_out"]
 

@@ -14,11 +14,11 @@ from decima.evaluation.conditions import CompareError
 from simulator.cluster.alone import known_profile
 from simulator.cluster.config import ClusterConfig
 from workloads.job import JobProfile
-from workloads.sources.tpch_published import LEVELS
+from workloads.sources.tpch import LEVELS
 from workloads.spark.eventlog import SparkApplication
 from workloads.spark.importing import SparkImport, median_startup_ms
+from workloads.spark.profiles import modelled_profile, on_warm_executors
 from workloads.spark.query import QueryRuns, SparkQuery
-from workloads.spark.scaling import modelled_profile, on_warm_executors
 
 __all__ = ["LoggedJobs", "cluster_of_logs", "logged_jobs", "sharing_clusters"]
 

@@ -17,9 +17,8 @@ from simulator.cluster.config import ClusterConfig, ExecutorClass, Semantics
 from simulator.cluster.episode import run_episode
 from workloads.arrivals import JobSequence
 from workloads.job import JobProfile, TaskDurations, Wave
+from workloads.spark.profiles import replay_profile, to_profile, with_driver
 from workloads.spark.query import SparkQuery, matched
-from workloads.spark.replay import replay_profile, with_driver
-from workloads.spark.scaling import to_profile
 
 __all__ = ["Effects", "Source", "predict_mixture", "predict_run", "replay", "replay_mixture"]
 

@@ -186,7 +186,7 @@ def _key(noted: Mapping[str, Any]) -> QueryKey:
 
 
 def _mixtures(manifest: Path, runs: Mapping[str, Run]) -> list[Mixture]:
-    """Read the mixtures of a manifest, see `workloads.spark.recorder.manifest.Manifest`; none without a file."""
+    """Read the mixtures of a manifest, see `workloads.spark.recorder.record.Manifest`; none without a file."""
     if not manifest.exists():
         return []
     try:

@@ -22,7 +22,7 @@ from tests.decima.policy.test_files import SMALL
 from workloads import Workload, trace_arrivals
 from workloads.sources.alibaba import read_alibaba
 from workloads.sources.open import SYNTHETIC, open_workload
-from workloads.sources.tpch_measured import embedded_workload
+from workloads.sources.tpch import embedded_workload
 
 FOUR_SIZES = parse_classes("50x0.25,50x0.5,50x0.75,50x1")
 README = Path(__file__).parents[3] / "README.md"

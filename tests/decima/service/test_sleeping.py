@@ -8,7 +8,7 @@ from decima.service.live_spark import Overhead, runs_as_it_is
 from decima.service.sleeping import Setting, sleeping
 from workloads.arrivals import JobSequence
 from workloads.job import JobProfile, StageProfile, TaskDurations
-from workloads.sources.tpch_measured import embedded_tpch
+from workloads.sources.tpch import embedded_tpch
 
 
 def a_job(sizes: list[int], edges: list[tuple[int, int]]) -> JobProfile:

@@ -17,7 +17,7 @@ from decima.settings import TrainingError
 from decima.studies.study import Study, Variant, interval_for_load
 from simulator import ClusterConfig, run_episode
 from workloads import Workload, WorkloadError, poisson_arrivals, trace_arrivals
-from workloads.sources.tpch_measured import embedded_workload
+from workloads.sources.tpch import embedded_workload
 
 
 def test_a_policy_is_compared_as_the_scheduler_that_it_is(study: Study) -> None:

@@ -17,9 +17,8 @@ from tests.refusal import refusal
 from workloads.excerpt import Excerpt
 from workloads.imperfections import Imperfections
 from workloads.job import JobProfile, WorkloadError
-from workloads.sources import alibaba_table
-from workloads.sources.alibaba import read_alibaba
-from workloads.sources.alibaba_table import COLUMNS
+from workloads.sources import alibaba
+from workloads.sources.alibaba import COLUMNS, read_alibaba
 from workloads.sources.workload_file import Workload, read_workload, write_workload
 
 Shared = Callable[[str], Path]
@@ -103,7 +102,7 @@ def test_a_job_arrives_with_its_first_task_and_its_rows_may_be_anywhere(
         row("M1", "also late", start=250, end=260),
     ]
     for block in (1 << 24, 130, 50):  # the whole, a few lines, one line
-        monkeypatch.setattr(alibaba_table, "_BLOCK", block)
+        monkeypatch.setattr(alibaba, "_BLOCK", block)
         workload = read(tmp_path, *rows)
         assert [job.name for job in workload.profiles] == ["early", "late", "also late"]
         assert [job.num_stages for job in workload.profiles] == [2, 2, 1]
@@ -387,7 +386,7 @@ def test_malformed_tables_are_refused_with_the_line(tmp_path: Path, rows: list[s
 
 
 def test_a_line_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(alibaba_table, "_BLOCK", 100)
+    monkeypatch.setattr(alibaba, "_BLOCK", 100)
     assert refused(tmp_path, row(), "x" * 1000) == "line 2: expected 9 fields, got 100 characters"
 
 

@@ -16,7 +16,7 @@ from workloads.errors import ConfigError
 from workloads.excerpt import Excerpt
 from workloads.imperfections import Imperfections
 from workloads.job import JobProfile, WorkloadError
-from workloads.sources.swf_workload import read_swf_workload
+from workloads.sources.swf import read_swf_workload
 from workloads.sources.workload_file import read_workload, write_workload
 
 Shared = Callable[[str], Path]

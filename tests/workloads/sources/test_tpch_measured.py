@@ -14,6 +14,7 @@ import pytest
 
 from workloads import Wave, WorkloadError, embedded_tpch, load_tpch, read_workload
 from workloads.sources import tpch_build
+from workloads.sources.tpch import DEFAULT_SIZES, embedded_workload
 from workloads.sources.tpch_build import (
     _command,
     _megabytes,
@@ -24,8 +25,6 @@ from workloads.sources.tpch_build import (
     main,
     read_recordings,
 )
-from workloads.sources.tpch_measured import embedded_workload
-from workloads.sources.tpch_published import DEFAULT_SIZES
 
 DATA = Path(str(files("workloads"))) / "data"
 

@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workloads.job import Wave, WorkloadError
-from workloads.sources.tpch_published import DEFAULT_SIZES, LEVELS, load_tpch, load_tpch_job
+from workloads.sources.tpch import DEFAULT_SIZES, LEVELS, load_tpch, load_tpch_job
 
 ALL_SIZES = (*DEFAULT_SIZES, "80g")
 
@@ -241,7 +241,7 @@ def test_code_in_a_pickle_is_not_run(tmp_path: Path, payload: str) -> None:
         "numpy.lib.format.read_array",
         "numpy.testing._private.utils.runstring",
         "builtins.dict.update",
-        "workloads.sources.tpch_published._Inert",
+        "workloads.sources.tpch._Inert",
     ],
 )
 def test_names_beside_the_three_of_an_array_are_refused(tmp_path: Path, name: str) -> None:

@@ -21,7 +21,7 @@ from tests.workloads.strategies import job_profiles, job_sequences
 from workloads.arrivals import JobSequence, batch_arrivals
 from workloads.imperfections import Imperfections
 from workloads.job import JobProfile, StageProfile, TaskDurations, Wave, WorkloadError
-from workloads.sources.tpch_published import load_tpch
+from workloads.sources.tpch import load_tpch
 from workloads.sources.workload_file import Workload, read_workload, write_workload
 
 TASK = TaskDurations.constant(1.0)

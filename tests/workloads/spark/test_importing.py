@@ -7,7 +7,7 @@ import pytest
 
 from tests.workloads.spark.logs import LogBuilder, small_log, stage_info
 from workloads.job import WorkloadError
-from workloads.sources.tpch_published import LEVELS
+from workloads.sources.tpch import LEVELS
 from workloads.spark.eventlog import read_event_log
 from workloads.spark.importing import _without_warm_ups, import_event_logs, median_startup_ms
 

@@ -11,10 +11,10 @@ import pytest
 from tests.workloads.spark.runs import MODEL, Stage, measured_run
 from workloads.job import Wave, WorkloadError
 from workloads.spark import model as spark_model
-from workloads.spark import scaling
+from workloads.spark import profiles
 from workloads.spark.model import SparkModel, fit, stage_means
+from workloads.spark.profiles import modelled_profile, scaled_profile
 from workloads.spark.query import SparkQuery, matched
-from workloads.spark.scaling import modelled_profile, scaled_profile
 
 FRESH, FIRST, REST = Wave
 SCAN, SHUFFLE = Stage(4), Stage(4, parents=(0,))
@@ -22,7 +22,7 @@ SCAN, SHUFFLE = Stage(4), Stage(4, parents=(0,))
 
 def stage_of(
     *rows: tuple[Wave, int, float, float], reads: bool = False, **of_sample: float
-) -> scaling._Stage:
+) -> profiles._Stage:
     """The measured stage of some tasks: wave, level, duration (ms), MB that it reads."""
     return stages_of(replace(run_of(*rows, reads=reads), **of_sample), reads=reads)
 
@@ -36,8 +36,8 @@ def run_of(*rows: tuple[Wave, int, float, float], reads: bool, num_tasks: int = 
     return measured_run([Stage(1), Stage(num_tasks, parents=(0,))], [scan, *tasks])
 
 
-def stages_of(*runs: SparkQuery, reads: bool = False) -> scaling._Stage:
-    return scaling._stages(MODEL, matched(runs, same_tasks=False))[-1 if reads else 0]
+def stages_of(*runs: SparkQuery, reads: bool = False) -> profiles._Stage:
+    return profiles._stages(MODEL, matched(runs, same_tasks=False))[-1 if reads else 0]
 
 
 # How a stage differs from the model.
@@ -97,10 +97,10 @@ def test_surpluses_are_the_stages_own():
 
 def test_a_task_of_no_time_is_as_short_as_the_clock_can_tell():
     nothing = SparkModel(**{parameter.name: 0.0 for parameter in MODEL.parameters()})
-    [stage] = scaling._stages(nothing, matched([run_of((REST, 1, 0.0, 0.0), reads=False)]))
+    [stage] = profiles._stages(nothing, matched([run_of((REST, 1, 0.0, 0.0), reads=False)]))
     assert stage.factors.tolist() == pytest.approx([0.01])
     assert stage.rest_ms(nothing, stage.load, [1]).tolist() == pytest.approx([0.01])
-    [stage] = scaling._stages(nothing, matched([run_of((REST, 1, 7.0, 0.0), reads=False)]))
+    [stage] = profiles._stages(nothing, matched([run_of((REST, 1, 7.0, 0.0), reads=False)]))
     assert stage.rest_ms(nothing, stage.load, [1, 9]).tolist() == pytest.approx([7.0, 7.0])
 
 
@@ -111,7 +111,7 @@ def test_the_load_is_that_of_the_largest_sample():
     )
     runs = [replace(large, size_gb=4.0), replace(small, size_gb=1.0)]
     stage = stages_of(*runs, reads=True)
-    assert stage.load == scaling._Load(3, 0.0, 8.0, True)
+    assert stage.load == profiles._Load(3, 0.0, 8.0, True)
     assert stage.run is runs[0]
     assert stage.growth == pytest.approx(math.log(3 * 8 / (4 * 2), 4))
 
@@ -135,11 +135,11 @@ def test_growth_is_between_0_and_1(larger, growth):
 def test_a_stage_of_which_no_task_ended():
     run = measured_run([Stage(1), Stage(1, parents=(0,))], [(0, REST, 1, 10.0, 0.0, 0.0)])
     with pytest.raises(WorkloadError, match="q: no task of stage 1 ended"):
-        scaling._stages(MODEL, matched([run]))
+        profiles._stages(MODEL, matched([run]))
 
 
 def test_contention_of_a_level_is_taken_out_of_what_stages_tell():
-    [stage] = scaling._stages(
+    [stage] = profiles._stages(
         SparkModel(scan_overhead_ms=40, contention={2: 4.0}),
         matched([run_of((REST, 2, 160.0, 0.0), (REST, 1, 40.0, 0.0), reads=False)]),
     )
@@ -149,12 +149,12 @@ def test_contention_of_a_level_is_taken_out_of_what_stages_tell():
 # What a stage has to do on other inputs.
 
 
-def measured(num_tasks: int, mb: float, reads: bool = False, **changes: float) -> scaling._Stage:
-    load = scaling._Load(num_tasks, 0.0 if reads else mb, mb if reads else 0.0, reads)
+def measured(num_tasks: int, mb: float, reads: bool = False, **changes: float) -> profiles._Stage:
+    load = profiles._Load(num_tasks, 0.0 if reads else mb, mb if reads else 0.0, reads)
     ones = np.ones(1)
     growth = changes.pop("growth", 1.0)
     run = replace(run_of(reads=False), **({"size_gb": 2.0} | changes))
-    return scaling._Stage(load, run, growth, 1.0, ones, ones, first_ms=5.0, fresh_ms=9.0, spread=ones)
+    return profiles._Stage(load, run, growth, 1.0, ones, ones, first_ms=5.0, fresh_ms=9.0, spread=ones)
 
 
 @pytest.mark.parametrize(
@@ -183,8 +183,8 @@ def test_a_stage_that_reads_shuffles_has_as_many_tasks_as_partitions():
 
 
 def test_tables_of_durations_are_whole_and_spread():
-    stage = scaling._Stage(
-        load=scaling._Load(2, 0.0, 1.0, True), run=run_of(reads=False), growth=1.0, rate=2.0,
+    stage = profiles._Stage(
+        load=profiles._Load(2, 0.0, 1.0, True), run=run_of(reads=False), growth=1.0, rate=2.0,
         levels=np.array([1.0, 5.0]), factors=np.array([1.0, 2.0]), first_ms=5.4, fresh_ms=9.4,
         spread=np.array([0.5, 1.5]),
     )  # fmt: skip
@@ -208,7 +208,7 @@ def test_tables_of_durations_are_whole_and_spread():
     ],
 )
 def test_few_values_stand_for_the_spread(values, found):
-    assert scaling._quantiles(np.array(values)).tolist() == pytest.approx(found)
+    assert profiles._quantiles(np.array(values)).tolist() == pytest.approx(found)
 
 
 def test_the_spread_is_relative_to_the_level():
@@ -238,7 +238,7 @@ def test_the_known_mean_counts_first_tasks_of_ten_executors():
         shuffle_partitions=20,
         levels=(7, 3),
     )
-    stage, durations = scaling._stages(MODEL, matched([run]))[1], profile.stages[1].durations
+    stage, durations = profiles._stages(MODEL, matched([run]))[1], profile.stages[1].durations
     expected = MODEL.task_ms(0.0, 2.0, True, 10.0, stage.rate) * stage.factors[0] + 100 * 10 / 20
     assert durations.mean_ms == pytest.approx(float(expected), abs=0.051)
     assert durations.levels.tolist() == [3, 7]

@@ -11,8 +11,8 @@ from tests.workloads.spark.logs import LogBuilder, stage_info
 from tests.workloads.spark.runs import Stage, measured_run
 from workloads.job import Wave, WorkloadError
 from workloads.spark.eventlog import read_event_log
+from workloads.spark.profiles import on_warm_executors, to_profile
 from workloads.spark.query import SparkQuery, alike, matched
-from workloads.spark.scaling import on_warm_executors, to_profile
 
 
 @pytest.fixture

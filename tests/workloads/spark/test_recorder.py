@@ -20,10 +20,15 @@ from workloads.spark.recorder import record as spark_recorder
 from workloads.spark.recorder import submission as spark_submission
 from workloads.spark.recorder import tpch as spark_tpch
 from workloads.spark.recorder.cluster import StandaloneCluster, java_version
-from workloads.spark.recorder.manifest import Manifest
-from workloads.spark.recorder.record import main, random_mixtures, record_mixture, record_run, single_runs
-from workloads.spark.recorder.slim import slim_event_log
-from workloads.spark.recorder.submission import Application, Layout
+from workloads.spark.recorder.record import (
+    Manifest,
+    main,
+    random_mixtures,
+    record_mixture,
+    record_run,
+    single_runs,
+)
+from workloads.spark.recorder.submission import Application, Layout, slim_event_log
 from workloads.spark.recorder.tpch import (
     NUM_QUERIES,
     SCHEMAS,
@@ -115,8 +120,8 @@ def test_slimming_keeps_all_that_is_read(tmp_path):
 
 
 def test_the_manifest_goes_on(tmp_path, monkeypatch):
-    monkeypatch.setattr("workloads.spark.recorder.manifest._machine", dict)
-    monkeypatch.setattr("workloads.spark.recorder.manifest._versions", dict)
+    monkeypatch.setattr("workloads.spark.recorder.record._machine", dict)
+    monkeypatch.setattr("workloads.spark.recorder.record._versions", dict)
     first = Manifest(tmp_path / "manifest.json")
     first.begin_campaign(["record", "a b"])
     first.add("runs", "q01", {"wall": 1.0})

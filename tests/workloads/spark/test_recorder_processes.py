@@ -17,11 +17,10 @@ from tests.workloads.spark.logs import small_log
 from workloads.spark.logfile import Problems, events, find_event_logs
 from workloads.spark.recorder import cluster as spark_cluster
 from workloads.spark.recorder import driver as spark_driver
-from workloads.spark.recorder import manifest as spark_manifest
+from workloads.spark.recorder import record as spark_manifest
 from workloads.spark.recorder import tpch as spark_tpch
 from workloads.spark.recorder.cluster import StandaloneCluster, java_version, start_process, stop_process
-from workloads.spark.recorder.slim import slim_event_log
-from workloads.spark.recorder.submission import Application, Driver, Layout
+from workloads.spark.recorder.submission import Application, Driver, Layout, slim_event_log
 from workloads.spark.recorder.tpch import SCHEMAS, RecorderError, generate_tables, tables_folder
 
 

@@ -10,8 +10,7 @@ from typing import Any, ClassVar
 import pytest
 
 from workloads.spark.recorder import record as recorder
-from workloads.spark.recorder.manifest import Manifest
-from workloads.spark.recorder.record import main, random_mixtures, single_runs
+from workloads.spark.recorder.record import Manifest, main, random_mixtures, single_runs
 from workloads.spark.recorder.submission import Layout
 from workloads.spark.recorder.tpch import RecorderError
 
@@ -63,8 +62,8 @@ def calls(tmp_path, monkeypatch):
         ("generate_tables", tables),
     ):
         monkeypatch.setattr(recorder, name, value)
-    monkeypatch.setattr("workloads.spark.recorder.manifest._machine", dict)
-    monkeypatch.setattr("workloads.spark.recorder.manifest._versions", dict)
+    monkeypatch.setattr("workloads.spark.recorder.record._machine", dict)
+    monkeypatch.setattr("workloads.spark.recorder.record._versions", dict)
     return found
 
 
@@ -226,8 +225,8 @@ def test_mixtures_come_at_random_times_with_the_given_mean():
 
 
 def test_a_manifest_is_written_whole(tmp_path, monkeypatch):
-    monkeypatch.setattr("workloads.spark.recorder.manifest._machine", lambda: {"cores": 2})
-    monkeypatch.setattr("workloads.spark.recorder.manifest._versions", lambda: {"java": "17"})
+    monkeypatch.setattr("workloads.spark.recorder.record._machine", lambda: {"cores": 2})
+    monkeypatch.setattr("workloads.spark.recorder.record._versions", lambda: {"java": "17"})
     manifest = Manifest(tmp_path / "manifest.json")
     assert manifest.content == {"format": 1, "campaigns": [], "runs": {}, "mixtures": {}}
     manifest.begin_campaign(["a"])

@@ -10,8 +10,8 @@ import pytest
 
 from workloads.job import Wave, WorkloadError
 from workloads.spark.eventlog import read_event_log
+from workloads.spark.profiles import to_profile
 from workloads.spark.query import SparkQuery, matched
-from workloads.spark.scaling import to_profile
 
 
 @pytest.fixture(scope="module")

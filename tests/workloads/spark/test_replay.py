@@ -8,9 +8,8 @@ import pytest
 from tests.workloads.spark.recordings import recording
 from workloads.job import Wave
 from workloads.spark.eventlog import read_event_log
+from workloads.spark.profiles import DRIVER_THREADS, replay_profile, to_profile, with_driver
 from workloads.spark.query import SparkQuery, matched
-from workloads.spark.replay import DRIVER_THREADS, replay_profile, with_driver
-from workloads.spark.scaling import to_profile
 
 
 @pytest.fixture

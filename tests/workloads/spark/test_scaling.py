@@ -10,8 +10,8 @@ import pytest
 from tests.workloads.spark.runs import Stage, make_run
 from workloads.job import JobProfile, Wave
 from workloads.spark.model import SparkModel
+from workloads.spark.profiles import modelled_profile, scaled_profile
 from workloads.spark.query import SparkQuery, matched
-from workloads.spark.scaling import modelled_profile, scaled_profile
 
 MODEL = SparkModel(connection_ms=2, remote_ms_per_mb=10, first_ms=100, fresh_ms=1000)
 SPLIT_MB = 10.0

@@ -12,9 +12,8 @@ from tests.workloads.spark.runs import Stage, measured_run
 from workloads.imperfections import Imperfections
 from workloads.job import Wave
 from workloads.sources.workload_file import read_workload, write_workload
-from workloads.spark.importing import import_event_logs
+from workloads.spark.importing import import_event_logs, measure_imperfections
 from workloads.spark.query import QueryRuns, SparkQuery, alike, matched
-from workloads.spark.variation import measure_imperfections
 
 NO_RUNS = "errors of estimates are unknown: no query ran twice on the same number of executors"
 

@@ -1,1 +1,1 @@
-"""Records TPC-H on a real Spark cluster: ``python -m workloads.spark.recorder``."""
+"""Record TPC-H on a real Spark cluster: ``python -m workloads.spark.recorder``."""

@@ -5,6 +5,6 @@ import sys
 
 from workloads.spark.recorder.record import main
 
-# Stopped in whichever way, no process of the cluster may stay behind.
+# SIGTERM stops the processes of the cluster, as Ctrl-C does.
 signal.signal(signal.SIGTERM, signal.default_int_handler)
 sys.exit(main(sys.argv[1:]))

@@ -1,7 +1,7 @@
 """A real Spark standalone cluster on loopback: one master, and a worker for each one-core executor slot.
 
-Since every slot has a worker of its own, it can be bound to one core of the machine: what an executor's
-compiler and garbage collector do besides its task then slows down that executor, not its neighbours.
+Since every slot has its own worker, it can be bound to one core of the machine: the compiler and garbage collector
+of an executor then slow down that executor only.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from workloads.spark.recorder.tpch import RecorderError
 
 __all__ = ["StandaloneCluster", "free_port", "java_version", "spark_home", "start_process", "stop_process"]
 
-#: Spark 3.5 and 4.x both run on it.
+#: Minimum version of Java, for Spark 3.5 and 4.x.
 MIN_JAVA = 17
 _START_TIMEOUT_S = 60.0
 
-# Times in ms since the epoch: the driver's log tells when an executor was granted, which no event does.
+# Times in ms since the epoch: only the driver's log has the time when an executor was granted.
 _LOGGING = """\
 rootLogger.level = warn
 rootLogger.appenderRef.stderr.ref = stderr
@@ -50,10 +50,10 @@ logger.decima.level = info
 
 
 def java_version() -> str:
-    """Version of the Java that Spark will use, such as ``17.0.15``.
+    """Return the version of the Java that Spark will use, such as ``17.0.15``.
 
     Raises:
-        RecorderError: there is none, or it is too old.
+        RecorderError: Java is not installed, or too old.
     """
     home = os.environ.get("JAVA_HOME")
     program = str(Path(home) / "bin" / "java") if home else shutil.which("java")
@@ -67,7 +67,7 @@ def java_version() -> str:
 
 
 def spark_home() -> Path:
-    """The folder of the installed pyspark, which holds all of Spark.
+    """Return the folder of the installed pyspark, which contains all of Spark.
 
     Raises:
         RecorderError: pyspark is not installed.
@@ -79,7 +79,7 @@ def spark_home() -> Path:
 
 
 def free_port() -> int:
-    """Return a TCP port on which no server listens now."""
+    """Return a free TCP port."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port: int = probe.getsockname()[1]
         return port
@@ -87,18 +87,18 @@ def free_port() -> int:
 
 @dataclass
 class StandaloneCluster:
-    """Start with ``with``; the cluster and all that it started is stopped at the end, also on Ctrl-C.
+    """A cluster as a context manager, which stops all its processes at the end, also on Ctrl-C.
 
     Args:
-        folder: for configuration, logs and scratch files; emptied at the start.
-        num_slots: executors that can run at once, one core each.
-        slot_memory_mb: memory of a slot.
-        pin: bind slot i to core i of the machine (modulo their number).
-        workers: that share the slots evenly; one for each if omitted.
-        settings: lines of ``spark-defaults.conf``, beside ``spark.master``.
+        folder: folder of configuration, logs and scratch files; emptied at the start.
+        num_slots: number of one-core executors that can run at once.
+        slot_memory_mb: memory of a slot, MB.
+        pin: bind slot i to core i of the machine (modulo the number of cores).
+        workers: number of workers, which share the slots evenly; by default one for each slot.
+        settings: entries of ``spark-defaults.conf`` beside ``spark.master``.
 
     Raises:
-        RecorderError: on entry: no Java, no pyspark, or a process that does not come up.
+        RecorderError: on entry: no Java, no pyspark, or a process that does not start.
     """
 
     folder: Path
@@ -134,11 +134,11 @@ class StandaloneCluster:
 
     @property
     def events_folder(self) -> Path:
-        """Where applications leave their event logs."""
+        """Folder of the applications' event logs."""
         return self.folder / "events"
 
     def environment(self) -> dict[str, str]:
-        """Environment variables for every process of Spark, drivers too."""
+        """Return environment variables for every process of Spark, including drivers."""
         return {
             **os.environ,
             "SPARK_HOME": str(spark_home()),
@@ -151,7 +151,7 @@ class StandaloneCluster:
         }
 
     def stop(self) -> None:
-        """Stop workers, with their executors, and master."""
+        """Stop the workers with their executors, and the master."""
         while self._processes:
             stop_process(self._processes.pop())
 
@@ -189,13 +189,13 @@ class StandaloneCluster:
 def start_process(
     command: list[str], log: Path, environment: dict[str, str], *, piped: bool = False
 ) -> subprocess.Popen[bytes]:
-    """Start a process in a session of its own, so that Ctrl-C reaches only us and we can stop it in order.
+    """Start a process in its own session, so that Ctrl-C reaches only this process, which stops others in order.
 
     Args:
         command: program and arguments.
-        log: what it says on stderr, and on stdout unless that is piped, goes here.
-        environment: its environment variables.
-        piped: pipes on its stdin and stdout.
+        log: file for stderr, and for stdout unless it is piped.
+        environment: environment variables.
+        piped: use pipes for stdin and stdout.
     """
     with log.open("wb") as file:
         return subprocess.Popen(
@@ -209,7 +209,7 @@ def start_process(
 
 
 def stop_process(process: subprocess.Popen[bytes], patience_s: float = 15.0) -> None:
-    """Stop a process of `start_process` and its children; with force if they do not obey in time."""
+    """Stop a process of `start_process` and its children; kill them after ``patience_s`` seconds."""
     for stop_signal in (signal.SIGTERM, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, stop_signal)
@@ -222,7 +222,7 @@ def stop_process(process: subprocess.Popen[bytes], patience_s: float = 15.0) -> 
 
 @contextlib.contextmanager
 def _pinned_to(slot: int) -> Iterator[None]:
-    """Processes that are started meanwhile, and their children, stay on one core (on Linux)."""
+    """Bind processes that are started in this context, and their children, to one core (on Linux)."""
     if not hasattr(os, "sched_setaffinity"):
         yield
         return

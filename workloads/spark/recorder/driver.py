@@ -1,8 +1,8 @@
 """The driver of one recorded application: a process that runs one query for `workloads.spark.recorder`.
 
-It talks with the recorder in JSON lines. Once its JVM is up it says ``{"state": "ready"}`` and waits for a
-line; only then it registers with the cluster, runs the query and answers with what it measured. So many
-drivers can be made ready ahead, and the start of a JVM is no part of what is measured.
+It writes JSON lines to the recorder. When its JVM is up, it writes ``{"state": "ready"}`` and waits for a line. Then
+it registers with the cluster, runs the query and writes its measurements. So many drivers can be prepared in advance,
+and measurements do not include the start of a JVM.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ __all__ = ["main"]
 
 
 def main(arguments: list[str]) -> int:
-    """Run the application that the JSON file, the only argument, describes.
+    """Run the application that is described by a JSON file, the only argument.
 
-    Its keys: conf (Spark's settings), tables (folder of parquet files), description and text (of the query).
+    Keys of the file: conf (Spark's settings), tables (folder of parquet files), description and text (of the query).
     """
-    # Spark and its JVM may write to stdout; the recorder's channel must stay clean.
+    # Spark and its JVM may write to stdout, so the recorder's channel is another descriptor.
     channel = os.fdopen(os.dup(1), "w", buffering=1, encoding="utf-8")
     os.dup2(2, 1)
     application = json.loads(Path(arguments[0]).read_text(encoding="utf-8"))
@@ -41,7 +41,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _run(conf: Any, application: dict[str, Any]) -> dict[str, Any]:
-    """Open a session, run the query, close; times in seconds, clock times since the epoch."""
+    """Open a session, run the query, close; return measurements: times in s, clock times since the epoch."""
     from pyspark.sql import SparkSession
 
     opened = time.time()
@@ -73,13 +73,13 @@ def _run(conf: Any, application: dict[str, Any]) -> dict[str, Any]:
 
 
 def _cpu_seconds(application_id: str) -> dict[str, float]:
-    """CPU time so far, s: of the whole machine, of this application's driver and executors, and stolen."""
+    """Return CPU time so far, s: of the machine, of this application's driver and executors, and stolen time."""
     import psutil
 
     machine = psutil.cpu_times()
     steal = getattr(machine, "steal", 0.0)
     busy = sum(machine) - machine.idle - getattr(machine, "iowait", 0.0)
-    # The guests' time is in the user's already.
+    # User time includes the time of guests.
     busy -= getattr(machine, "guest", 0.0) + getattr(machine, "guest_nice", 0.0)
     driver = psutil.Process()
     ours = {process.pid: process for process in (driver, *driver.children(recursive=True))}

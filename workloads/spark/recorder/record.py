@@ -1,4 +1,4 @@
-"""Records the 22 TPC-H queries on a real Spark cluster on this machine: event logs and a manifest.
+"""Record the 22 TPC-H queries on a real Spark cluster on this machine: event logs and a manifest.
 
     python -m workloads.spark.recorder --scale-factors 0.5,1,2 --executors 1,2 --runs 2 --out DIR
 
@@ -7,36 +7,41 @@ Adaptive execution and broadcast joins are off, and the numbers of tasks depend 
 runs of a query have the same DAG, as in the profiles that Decima's authors published.
 
 With ``--mixtures`` several applications share the cluster, submitted at given times. An application may hold
-``--mixture-executors``: as many as the cluster has, and it serves one after the other, first come, first
-served; fewer, and they run side by side.
+``--mixture-executors``: if that is all executors, the cluster runs one application after the other, first come,
+first served; if fewer, applications run side by side.
 
-The machine should be idle. Run the command again to go on where it was stopped. Needs the extra ``[spark]``
-and Java 17.
+The machine should be idle. Run the command again to continue after a stop. Needs the extra ``[spark]`` and Java 17.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib.metadata
 import importlib.util
 import itertools
+import json
+import os
+import platform
 import random
+import re
+import shlex
 import shutil
 import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from workloads.errors import DecimaError
 from workloads.spark.recorder.cluster import StandaloneCluster, java_version, spark_home
-from workloads.spark.recorder.manifest import Manifest
 from workloads.spark.recorder.submission import Application, Driver, Layout
 from workloads.spark.recorder.tpch import NUM_QUERIES, RecorderError, generate_tables, tpchgen_program
 
-__all__ = ["Mixture", "main", "random_mixtures", "record_mixture", "record_run", "single_runs"]
+__all__ = ["Manifest", "Mixture", "main", "random_mixtures", "record_mixture", "record_run", "single_runs"]
 
 _T = TypeVar("_T")
 
@@ -46,9 +51,9 @@ class Mixture:
     """Applications that share the cluster.
 
     Args:
-        name: names the mixture; a part of the applications' names.
-        applications: ascending by the time of submission.
-        submit_s: when each is submitted, s, ascending from 0.
+        name: name of the mixture; a part of the applications' names.
+        applications: applications in order of submission.
+        submit_s: time of each submission, s, ascending from 0.
     """
 
     name: str
@@ -63,7 +68,7 @@ def single_runs(
     layouts: Sequence[Layout],
     repetitions: int,
 ) -> list[Application]:
-    """Every query alone on the cluster, in every way; a whole round of them before any is repeated."""
+    """List applications that run alone: all combinations of the arguments, once before any is repeated."""
     rounds = itertools.product(range(1, repetitions + 1), scale_factors, layouts, executors, queries)
     return [
         Application(
@@ -89,17 +94,17 @@ def random_mixtures(
     layout: Layout,
     executors: Sequence[int],
 ) -> list[Mixture]:
-    """Mixtures of ``size`` applications, drawn uniformly and submitted in a Poisson process.
+    """Draw mixtures of ``size`` applications, uniformly, submitted in a Poisson process.
 
     Args:
-        count: how many are drawn; each is then recorded with every number of ``executors``.
-        size: applications in each.
+        count: number of draws; each is then recorded with every number of ``executors``.
+        size: number of applications in a mixture.
         mean_interval_s: mean time between submissions, s.
-        seed: names the draws; a mixture does not depend on how many there are.
-        queries: what to draw from.
-        scale_factors: likewise.
-        layout: of all applications.
-        executors: how many an application may hold.
+        seed: seed of the draws; a mixture does not depend on ``count``.
+        queries: numbers of queries to draw from.
+        scale_factors: scale factors to draw from.
+        layout: layout of all applications.
+        executors: maximum numbers of executors of an application.
     """
     mixtures = []
     for number, held in itertools.product(range(count), executors):
@@ -124,10 +129,10 @@ def random_mixtures(
 def record_run(
     application: Application, cluster: StandaloneCluster, *, tables: Path, logs: Path, timeout_s: float
 ) -> dict[str, Any]:
-    """Run one application alone; return what its driver measured.
+    """Run one application alone; return its driver's measurements.
 
     Raises:
-        RecorderError: it failed, or took too long.
+        RecorderError: the application failed, or took too long.
     """
     with Driver.started(application, cluster, tables) as driver:
         driver.submit()
@@ -140,7 +145,7 @@ def record_mixture(
     """Run applications together; all drivers are ready before the first is submitted.
 
     Raises:
-        RecorderError: one failed, or took too long.
+        RecorderError: an application failed, or took too long.
     """
     with contextlib.ExitStack() as running:
         drivers = [
@@ -165,7 +170,7 @@ def record_mixture(
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Record what the command line asks for; return the exit status: 1 if something failed, 130 on Ctrl-C."""
+    """Run the command line; return the exit status: 1 after a failure, 130 on Ctrl-C."""
     options = _parser().parse_args(arguments)
     try:
         return _record(options, ["python", "-m", "workloads.spark.recorder", *arguments])
@@ -228,7 +233,7 @@ def _record(options: argparse.Namespace, command: list[str]) -> int:
 
 
 def _check_programs() -> None:
-    """Refuse at once what would fail only after the tables are made."""
+    """Check that all programs are installed, before tables are generated."""
     java_version()
     spark_home()
     tpchgen_program()
@@ -237,7 +242,7 @@ def _check_programs() -> None:
 
 
 def _read_once(tables: Path) -> None:
-    """Bring the tables into the page cache, or the first run of a query would be slower than the others."""
+    """Read the tables into the page cache, so that the first run of a query is not slower than the others."""
     for table in tables.iterdir():
         with table.open("rb") as file:
             while file.read(2**24):
@@ -293,7 +298,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _list_of(parse: Callable[[str], _T]) -> Callable[[str], list[_T]]:
-    """A parser of comma-separated values, whose errors argparse reports by their message."""
+    """Return a parser of comma-separated values; argparse reports the messages of its errors."""
 
     def parse_list(text: str) -> list[_T]:
         try:
@@ -317,7 +322,7 @@ def _positive_float(text: str) -> float:
 
 
 def _queries(text: str) -> list[int]:
-    """Numbers and ranges of TPC-H queries."""
+    """Parse numbers and ranges of TPC-H queries."""
     bounds = [part.partition("-") for part in text.split(",")]
     try:
         found = [query for first, _, last in bounds for query in range(int(first), int(last or first) + 1)]
@@ -330,3 +335,77 @@ def _queries(text: str) -> list[int]:
 
 def _file_part(layout: Layout) -> str:
     return str(layout).replace("/", "x")
+
+
+# The manifest
+
+
+class Manifest:
+    """A JSON file beside the event logs, with the recordings, machine and versions.
+
+    Its content:
+
+    * format: 1
+    * campaigns: one for each start of the recorder: date, command, machine, versions
+    * runs: name -> measurements of the driver (see `workloads.spark.recorder.driver`), log, campaign
+    * mixtures: name -> number, executors, makespan_s, campaign, and applications: as a run, with ``submit_s`` and
+      ``done_s``, times of its submission and the end of its query since the first submission
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Load the file if it exists.
+
+        Raises:
+            RecorderError: the file is no manifest.
+        """
+        self.path = path
+        self.content: dict[str, Any] = {"format": 1, "campaigns": [], "runs": {}, "mixtures": {}}
+        if path.exists():
+            try:
+                self.content = json.loads(path.read_text(encoding="utf-8"))
+                if self.content["format"] != 1:
+                    raise ValueError
+            except (ValueError, KeyError, TypeError):
+                raise RecorderError(f"{path}: not a manifest of recordings; move it away") from None
+
+    def begin_campaign(self, command: Sequence[str]) -> None:
+        """Add command, machine and versions of the next recordings."""
+        campaign = {
+            "date": datetime.now(UTC).isoformat(timespec="seconds"),
+            "command": shlex.join(command),
+            "machine": _machine(),
+            "versions": _versions(),
+        }
+        self.content["campaigns"].append(campaign)
+
+    def has(self, kind: str, name: str) -> bool:
+        """Whether a run or mixture (``kind``: "runs" or "mixtures") is recorded."""
+        return name in self.content[kind]
+
+    def add(self, kind: str, name: str, record: dict[str, Any]) -> None:
+        """Add a record and write the file atomically."""
+        self.content[kind][name] = {**record, "campaign": len(self.content["campaigns"]) - 1}
+        unfinished = self.path.with_name(self.path.name + ".part")
+        unfinished.write_text(json.dumps(self.content, indent=1) + "\n", encoding="utf-8")
+        unfinished.replace(self.path)
+
+
+def _machine() -> dict[str, Any]:
+    import psutil
+
+    cpu = Path("/proc/cpuinfo")
+    model = re.search(r"model name\s*: (.+)", cpu.read_text()) if cpu.exists() else None
+    return {
+        "cpu": model[1] if model else platform.processor(),
+        "cores": os.cpu_count(),
+        "memory_bytes": psutil.virtual_memory().total,
+        "system": platform.platform(),
+    }
+
+
+def _versions() -> dict[str, str]:
+    return {
+        "java": java_version(),
+        "python": platform.python_version(),
+        **{package: importlib.metadata.version(package) for package in ("pyspark", "tpchgen-cli", "decima")},
+    }

@@ -1,24 +1,26 @@
-"""One application on the recording cluster, from the start of its driver to its event log."""
+"""Run one application on the recording cluster, from the start of its driver to its event log."""
 
 from __future__ import annotations
 
 import contextlib
+import gzip
 import json
 import re
 import select
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from workloads.spark.logfile import Problems, events, find_event_logs
+from workloads.spark.reader import EVENT_NAMES
 from workloads.spark.recorder.cluster import StandaloneCluster, start_process, stop_process
-from workloads.spark.recorder.slim import slim_event_log
 from workloads.spark.recorder.tpch import RecorderError, query_text, tables_folder
 
-__all__ = ["Application", "Driver", "Layout"]
+__all__ = ["Application", "Driver", "Layout", "slim_event_log"]
 
 _READY_TIMEOUT_S = 120.0
 _GRANTED = re.compile(r"^(\d+) INFO \S+: Granted executor ID \S+/(\d+) on ", re.MULTILINE)
@@ -26,10 +28,10 @@ _GRANTED = re.compile(r"^(\d+) INFO \S+: Granted executor ID \S+/(\d+) on ", re.
 
 @dataclass(frozen=True)
 class Layout:
-    """How a query is cut into tasks.
+    """Settings that determine the numbers of tasks of a query.
 
     Args:
-        split: most bytes that a task reads from a table, such as ``12m``.
+        split: maximum input of a task of a scan, such as ``12m``.
         shuffle_partitions: tasks of a stage that reads shuffles.
     """
 
@@ -38,7 +40,7 @@ class Layout:
 
     @classmethod
     def parse(cls, text: str) -> Layout:
-        """From text such as ``12m/16``; ValueError if it is none."""
+        """Parse a text such as ``12m/16``; raise ValueError for another one."""
         match = re.fullmatch(r"(\d+[kmg])/([1-9]\d*)", text)
         if not match:
             raise ValueError(f"a layout is written as in 12m/16, not {text!r}")
@@ -53,12 +55,12 @@ class Application:
     """One query as an application.
 
     Args:
-        name: names the application and its log.
-        query: 1 to 22.
-        scale_factor: of the tables.
-        executors: most that it may hold, one core each.
-        layout: how it is cut into tasks.
-        wait_for_executors: the query begins when it holds them all, else at once.
+        name: name of the application and its log.
+        query: number of the query, 1 to 22.
+        scale_factor: scale factor of the tables.
+        executors: maximum number of its one-core executors.
+        layout: settings for its numbers of tasks.
+        wait_for_executors: start the query when all executors have registered, else at once.
     """
 
     name: str
@@ -69,7 +71,7 @@ class Application:
     wait_for_executors: bool
 
     def conf(self, cluster: StandaloneCluster) -> dict[str, str]:
-        """Spark's settings."""
+        """Return Spark's settings."""
         partitions = str(self.layout.shuffle_partitions)
         return {
             "spark.master": cluster.master_url,
@@ -92,7 +94,7 @@ class Application:
             # The plan, and so the DAG, must be the same in every run.
             "spark.sql.adaptive.enabled": "false",
             "spark.sql.autoBroadcastJoinThreshold": "-1",
-            # Numbers of tasks must depend on the data only, not on the executors there are.
+            # Numbers of tasks must depend on the data only, not on the number of executors.
             "spark.sql.files.maxPartitionBytes": self.layout.split,
             "spark.sql.files.minPartitionNum": "1",
             "spark.sql.shuffle.partitions": partitions,
@@ -102,14 +104,14 @@ class Application:
 
 
 class Driver:
-    """The driver process of an application: started ahead, submitted, finished."""
+    """The driver process of an application: started in advance, submitted, finished."""
 
     def __init__(self, application: Application, cluster: StandaloneCluster, tables: Path) -> None:
-        """Start the process; its JVM comes up by itself.
+        """Start the process, without waiting for its JVM.
 
         Args:
-            application: what it runs.
-            cluster: where; it must have been started.
+            application: the application.
+            cluster: a cluster that has been started.
             tables: the folder of all tables.
         """
         self.application = application
@@ -129,7 +131,7 @@ class Driver:
     @classmethod
     @contextlib.contextmanager
     def started(cls, application: Application, cluster: StandaloneCluster, tables: Path) -> Iterator[Driver]:
-        """A driver that is ready to be submitted, and stopped at the end whatever happens."""
+        """Start a driver and wait until it is ready to be submitted; stop it at the end of the context."""
         driver = cls(application, cluster, tables)
         try:
             driver._answer("ready", _READY_TIMEOUT_S)
@@ -138,17 +140,17 @@ class Driver:
             stop_process(driver._process)
 
     def submit(self) -> float:
-        """Let it register with the cluster and run its query; return the time, s since the epoch."""
+        """Tell the driver to register with the cluster and run its query; return the time, s since the epoch."""
         assert self._process.stdin
         self._process.stdin.write(b"go\n")
         self._process.stdin.flush()
         return time.time()
 
     def finish(self, logs: Path, timeout_s: float) -> dict[str, Any]:
-        """Wait for its end, put its event log into ``logs`` as ``NAME.json.gz``, and return what it measured.
+        """Wait for the end, write the event log to ``logs`` as ``NAME.json.gz``, and return the measurements.
 
         Raises:
-            RecorderError: it failed, or took too long.
+            RecorderError: the application failed, or took too long.
         """
         measured = self._answer("done", timeout_s)
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -170,7 +172,7 @@ class Driver:
         return record
 
     def _answer(self, state: str, timeout_s: float) -> dict[str, Any]:
-        """The driver's next message, which must tell of ``state``."""
+        """Return the driver's next message, which must have this ``state``."""
         assert self._process.stdout
         readable, _, _ = select.select([self._process.stdout], [], [], timeout_s)
         if not readable:
@@ -187,3 +189,70 @@ class Driver:
         lines = [line for line in self._log.read_text(errors="replace").splitlines() if line.strip()]
         errors = [line for line in lines if re.match(r"\S*(Error|Exception)\b", line)]
         return (errors or lines or ["it said nothing"])[-1].strip()
+
+
+# Smaller event logs
+
+_BULKY = frozenset(
+    {
+        "Accumulables",
+        "Attributes",
+        "Callsite",
+        "Classpath Entries",
+        "Details",
+        "Hadoop Properties",
+        "JVM Information",
+        "Log Urls",
+        "Metrics Properties",
+        "Storage Level",
+        "System Properties",
+        "Task Executor Metrics",
+        "Updated Blocks",
+        "details",
+        "modifiedConfigs",
+        "physicalPlanDescription",
+        "sparkPlanInfo",
+    }
+)
+_PROPERTIES = (
+    "spark.sql.execution.id",
+    "spark.sql.execution.root.id",
+    "spark.jobGroup.id",
+    "spark.job.description",
+    "spark.scheduler.pool",
+)
+
+
+def slim_event_log(source: Path, target: Path, recording: Mapping[str, Any]) -> None:
+    """Copy the parts of a log that the reader needs to ``target`` (gzip), atomically.
+
+    The first event is ``RunMeta`` with the entries of ``recording``.
+
+    Raises:
+        WorkloadError: ``source`` is damaged.
+    """
+    unfinished = target.with_name(target.name + ".part")
+    [log] = find_event_logs(source)
+    # Without a time stamp in the header, equal logs give equal files.
+    with unfinished.open("wb") as file, gzip.GzipFile("", "wb", 9, file, mtime=0) as packed:
+        packed.write(_line({"Event": "RunMeta", **recording}))
+        for _, _, event in events(log, EVENT_NAMES, Problems(partial=False)):
+            if event is not None:
+                packed.write(_line(_slim(event)))
+    unfinished.replace(target)
+
+
+def _line(event: Mapping[str, Any]) -> bytes:
+    return json.dumps(event, separators=(",", ":")).encode() + b"\n"
+
+
+def _slim(value: Any) -> Any:
+    """Return the value without bulky entries, at any depth."""
+    if isinstance(value, list):
+        return [_slim(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    kept = {key: _slim(item) for key, item in value.items() if key not in _BULKY}
+    if isinstance(properties := kept.get("Properties"), dict):
+        kept["Properties"] = {key: properties[key] for key in _PROPERTIES if key in properties}
+    return kept

@@ -1,7 +1,6 @@
-"""TPC-H for Spark: the tables' schemas, their data made by tpchgen-cli, and the texts of the 22 queries.
+"""TPC-H for Spark: schemas and data of the tables, which tpchgen-cli generates, and the texts of the 22 queries.
 
-The queries have the standard's validation parameters and are written in the common subset of Spark SQL and
-other engines.
+The queries have the standard's validation parameters and use the common subset of Spark SQL and other engines.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ __all__ = [
 
 NUM_QUERIES = 22
 
-#: Table -> columns, as Spark SQL declares them; given, so that no Spark job has to find them out.
+#: Table -> columns in Spark SQL; with a schema, Spark needs no job to infer it.
 SCHEMAS = {
     "region": "r_regionkey BIGINT, r_name STRING, r_comment STRING",
     "nation": "n_nationkey BIGINT, n_name STRING, n_regionkey BIGINT, n_comment STRING",
@@ -60,25 +59,25 @@ SCHEMAS = {
 
 
 class RecorderError(DecimaError, RuntimeError):
-    """A recording that cannot begin or go on. The message is one line."""
+    """A failed recording. The message is one line."""
 
 
 def query_text(query: int, scale_factor: float) -> str:
-    """The text of query 1 to 22; one of its parameters (query 11) depends on the scale factor."""
+    """Return the text of a query, 1 to 22; a parameter of query 11 depends on the scale factor."""
     text = (files("workloads") / "data" / "tpch_queries" / f"q{query:02d}.sql").read_text(encoding="utf-8")
     return text.replace("{fraction}", f"{0.0001 / scale_factor:.10f}")
 
 
 def tables_folder(folder: Path, scale_factor: float) -> Path:
-    """Where in ``folder`` the tables of a scale factor are: one parquet file each."""
+    """Return the folder of the tables of a scale factor, one parquet file each."""
     return folder / f"sf{scale_factor:g}"
 
 
 def tpchgen_program() -> str:
-    """The path of tpchgen-cli.
+    """Return the path of tpchgen-cli.
 
     Raises:
-        RecorderError: it is not installed.
+        RecorderError: tpchgen-cli is not installed.
     """
     beside_python = Path(sys.executable).with_name("tpchgen-cli")
     program = str(beside_python) if beside_python.is_file() else shutil.which("tpchgen-cli")
@@ -88,7 +87,7 @@ def tpchgen_program() -> str:
 
 
 def generate_tables(folder: Path, scale_factor: float) -> Path:
-    """Make the tables of a scale factor (1 is about 1 GB of text) unless they are there; return their folder.
+    """Generate the tables of a scale factor (1 is about 1 GB of text) unless they exist; return their folder.
 
     Raises:
         RecorderError: tpchgen-cli is not installed, or failed.
