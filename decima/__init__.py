@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from decima.evaluation.options import compare
-    from decima.evaluation.tuning import tune
+    from decima.evaluation.run import tune
     from decima.learning import train_policy as train
     from decima.registry import load_policy, make_scheduler
     from decima.schedulers import Scheduler
@@ -59,7 +59,7 @@ _PLACES = {
     "poisson_arrivals": "workloads",
     "run_episode": "simulator",
     "train": "decima.learning:train_policy",
-    "tune": "decima.evaluation.tuning",
+    "tune": "decima.evaluation.run",
 }
 
 

@@ -1,4 +1,4 @@
-"""The command ``decima compare``."""
+"""The commands ``decima compare`` and ``decima schedulers``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,17 @@ from decima.cli.conditions import (
     conditions_options,
     options_without_effect,
 )
-from decima.cli.console import INTERRUPTED, PATIENCE_S, Tell, command_line, end, progress, report, say
+from decima.cli.console import (
+    INTERRUPTED,
+    PATIENCE_S,
+    Tell,
+    command_line,
+    end,
+    make_console,
+    progress,
+    report,
+    say,
+)
 from decima.cli.options import (
     AT_LEAST_ONE,
     FILE,
@@ -27,9 +37,9 @@ from decima.cli.options import (
     out_option,
     refuse_without_effect,
 )
-from decima.evaluation.defaults import DEFAULT_SCHEDULERS, MOVING_DELAY, SCHEDULERS_THAT_PACK
+from decima.evaluation import DEFAULT_SCHEDULERS, MOVING_DELAY, SCHEDULERS_THAT_PACK
 
-__all__ = ["DEFAULT_SCHEDULERS", "SCHEDULERS_THAT_PACK", "compare"]
+__all__ = ["DEFAULT_SCHEDULERS", "SCHEDULERS_THAT_PACK", "compare", "schedulers"]
 
 MEASURED_DELAY = (
     "Executors take {delay_s:g} s to move to another job, as {workload} says that they took to start. Where the jobs "
@@ -132,8 +142,7 @@ def compare(
     except KeyboardInterrupt:
         interrupted = True
     if comparison.finished:
-        from decima.show.left_out import left_out_note
-        from decima.show.report import comparison_report
+        from decima.show.report import comparison_report, left_out_note
 
         notes = [
             left_out_note(policy, found, conditions, options) for policy, found in chosen.left_out.items()
@@ -146,20 +155,20 @@ def compare(
             with atomic_path(csv_file) as path:
                 comparison.jobs.drop(columns=["setting", "alone_s"]).to_csv(path, index=False)
         if report_file is not None:
-            from decima.show.page.page import comparison_page
+            from decima.show.page import comparison_page
 
             with atomic_path(report_file) as path:
                 page = comparison_page(comparison, shown.tables, shown.notes, command)
                 path.write_text(page, encoding="utf-8", errors="replace")
         if trace_file is not None:
-            from decima.evaluation.decisions import decisions
+            from decima.evaluation.run import decisions
             from decima.show.trace_events import write_trace_events
 
             decided = {name: decisions(comparison, name) for name in comparison.episodes}
             with atomic_path(trace_file) as path:
                 write_trace_events(path, comparison.episodes, decided, compress=trace_file.suffix == ".gz")
         if animation_file is not None:
-            from decima.show.animation import write_animation
+            from decima.show.plots import write_animation
 
             first, *_, last = [*comparison.episodes] * 2
             with atomic_path(animation_file) as path:
@@ -174,3 +183,17 @@ def _on_compile(tell: Tell, done: int, total: int) -> None:
     if done == 0:
         say("Compiling the simulator and the schedulers, once after an installation.", err=True)
     tell("Compiling", done, total)
+
+
+@click.command()
+def schedulers() -> None:
+    """List the schedulers that come with the project."""
+    from rich.table import Table
+
+    from decima.evaluation.tuning import scheduler_summaries
+
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True, style="bold")
+    for name, summary in scheduler_summaries().items():
+        table.add_row(name, summary)
+    make_console().print(table)

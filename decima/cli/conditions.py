@@ -20,7 +20,7 @@ from decima.cli.options import (
     workload_named,
     workload_options,
 )
-from decima.evaluation.defaults import MOVING_DELAY
+from decima.evaluation import MOVING_DELAY
 
 if TYPE_CHECKING:
     from decima.evaluation.conditions import Conditions

@@ -19,7 +19,7 @@ from decima.cli.options import Aside
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from decima.show.shown import Shown
+    from decima.show.tables import Shown
 
 __all__ = [
     "INTERRUPTED",

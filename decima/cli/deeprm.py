@@ -111,9 +111,8 @@ def compare(
     """
     from decima.evaluation.grid_comparison import GridComparison
     from decima.outputs import prepare_outputs
-    from decima.show.grid_plots import plot_by_load
-    from decima.show.grid_report import comparison_notes, comparison_table
-    from decima.show.shown import Shown
+    from decima.show.grid_report import comparison_notes, comparison_table, plot_by_load
+    from decima.show.tables import Shown
 
     ignored = () if options["log"] is None else ("distribution", "rates")
     refuse_without_effect(context, dict.fromkeys(ignored, "jobs are drawn from a log, by load"))

@@ -14,18 +14,15 @@ from typing import NoReturn
 
 import click
 
-from decima.cli.compare import compare
+from decima.cli.compare import compare, schedulers
 from decima.cli.console import OneLineErrors
 from decima.cli.deeprm import deeprm
 from decima.cli.explain import explain
-from decima.cli.plot import plot
-from decima.cli.replay import replay
-from decima.cli.replay_live import replay_live
+from decima.cli.replay import replay, replay_live
 from decima.cli.reproduce import reproduce
-from decima.cli.schedulers import schedulers
 from decima.cli.serve import serve
 from decima.cli.spark import spark
-from decima.cli.sweep import sweep
+from decima.cli.sweep import plot, sweep
 from decima.cli.train import train
 from decima.cli.workload import workload
 

@@ -1,4 +1,4 @@
-"""The command ``decima replay``."""
+"""The commands ``decima replay`` and ``decima replay-live``."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from pathlib import Path
 import click
 
 from decima.cli.console import say
-from decima.cli.options import FILE, PATH
+from decima.cli.options import FILE, JSON, PATH, out_option
 
-__all__ = ["replay"]
+__all__ = ["replay", "replay_live"]
 
 
 @click.command()
@@ -45,3 +45,26 @@ def replay(weights: Path | None, files: tuple[Path, ...]) -> int:
     if agent is not None and agent.largest_difference >= 0:
         say(f"largest difference of a probability: {agent.largest_difference:.2g}")
     return 0 if matching == len(files) else 1
+
+
+@click.command("replay-live")
+@click.argument("log", type=FILE)
+@out_option("live")
+@JSON
+def replay_live(log: Path, out: Path, json_file: Path | None) -> None:
+    """Show what the drivers of decima serve did.
+
+    LOG is what decima serve --log wrote. Each driver that had jobs is shown as an episode: a line of the table, its
+    schedule, and how many of its jobs were live.
+    """
+    from decima.cli.console import report
+    from decima.outputs import prepare_outputs
+    from decima.service.log import read_log
+    from decima.service.replay import replayed
+    from decima.service.report import live_report
+
+    found = replayed(read_log(log))
+    if not found:
+        raise click.ClickException(f"{log}: no driver had a job")
+    prepare_outputs(out, json_file)
+    report(live_report(found), out, json_file)

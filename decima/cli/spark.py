@@ -1,23 +1,22 @@
-"""The commands ``decima spark``, for a real Spark."""
+"""The commands ``decima spark``: predictions for a real Spark, and its plugin."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import click
 
-from decima.cli.options import PATH
-from decima.cli.what_if import what_if
+from decima.cli.console import INTERRUPTED, PATIENCE_S, command_line, end, progress, report, say
+from decima.cli.options import AT_LEAST_ONE, JSON, NOT_NEGATIVE, PATH, SEED, out_option
 
-__all__ = ["spark"]
+__all__ = ["spark", "what_if"]
 
 
 @click.group()
 def spark() -> None:
     """Predict what a real Spark would gain, and put a policy in charge of it."""
-
-
-spark.add_command(what_if)
 
 
 @spark.command()
@@ -57,3 +56,81 @@ def build_(home: Path, out: Path) -> None:
 
     build(home, out)
     click.echo(out)
+
+
+@click.command(name="what-if", context_settings={"show_default": True})
+@click.argument("logs", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
+@click.option(
+    "--executors",
+    type=AT_LEAST_ONE,
+    help="Task slots of the cluster.  [default: the most that the logs show at a time]",
+)
+@click.option(
+    "--moving-delay",
+    type=NOT_NEGATIVE,
+    help="Seconds that it takes to give a slot to another job.  [default: 0 where one application ran all jobs, else "
+    "what executors took to start]",
+)
+@click.option(
+    "--policy", default="general", metavar="NAME|FILE", help="Policy file of decima train, or one that ships."
+)
+@click.option("--draws", type=AT_LEAST_ONE, default=20, help="Simulations of each scheduler.")
+@click.option("--seed", type=SEED, default=0, help="Seed of the first one.")
+@click.option(
+    "--keep-warm-up",
+    "keep",
+    is_flag=True,
+    help="Keep the jobs that an application ran one by one before the first two that ran at the same time.",
+)
+@click.option("--partial", "damaged", is_flag=True, help="Keep what can be read of logs that are damaged.")
+@JSON
+@out_option("what-if")
+@click.pass_context
+def what_if(
+    context: click.Context,
+    /,
+    logs: Sequence[Path],
+    executors: int | None,
+    moving_delay: float | None,
+    policy: str,
+    draws: int,
+    seed: int,
+    keep: bool,
+    damaged: bool,
+    json_file: Path | None,
+    out: Path,
+) -> None:
+    """Predict the completion times of your jobs under other schedulers.
+
+    Reads Spark's event logs in LOGS (files, folders, rolled logs) and runs their jobs again in the simulator, at the
+    times when they really came: under Spark's FIFO and FAIR, under weighted fair sharing, under the rule priced-srpt
+    and under decima. The gain is shown with its uncertainty. Applications that ran at the same time under one master
+    shared a cluster; all others are predicted by themselves.
+    """
+    from decima.evaluation.spark.held_out import predict_held_out
+    from decima.evaluation.spark.logged_jobs import logged_jobs
+    from decima.evaluation.spark.what_if import SCHEDULERS, simulate_what_if
+    from decima.outputs import prepare_outputs
+    from decima.registry import LEARNED, make_scheduler
+    from decima.show.what_if import shown
+    from workloads.spark.importing import import_event_logs
+
+    schedulers = {**SCHEDULERS, LEARNED: f"{LEARNED}:{policy}"}
+    make_scheduler(schedulers[LEARNED])  # refused before the logs are read
+    prepare_outputs(out, json_file)
+    imported = import_event_logs(logs, partial=damaged, warm_ups=keep, name="the logs")
+    for note in imported.notes:
+        say(note)
+    logged = logged_jobs(imported, executors, None if moving_delay is None else 1000 * moving_delay)
+    try:
+        with progress(PATIENCE_S) as tell:
+            held_out = predict_held_out(imported, tell=partial(tell, "predicting runs")).with_driver()
+            found = simulate_what_if(
+                imported, held_out, logged, schedulers, draws, seed, partial(tell, "simulating")
+            )
+    except KeyboardInterrupt:
+        end("interrupted", INTERRUPTED)
+    report(shown(found, command_line(context)), out, json_file)
+
+
+spark.add_command(what_if)

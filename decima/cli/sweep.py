@@ -1,4 +1,4 @@
-"""The command ``decima sweep``: trainings over settings and seeds."""
+"""The commands ``decima sweep`` and ``decima plot``: several trainings."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import click
 
 from decima.cli.console import INTERRUPTED, command_line, end, progress, report
-from decima.cli.options import FILE, PATH, Aside, workers_option
+from decima.cli.options import FILE, FOLDER, PATH, Aside, out_option, workers_option
 
 if TYPE_CHECKING:
     from decima.learning.sweep import SweepResult
-    from decima.show.shown import Shown
+    from decima.show.tables import Shown
 
-__all__ = ["sweep"]
+__all__ = ["plot", "sweep"]
 
 
 @click.command(context_settings={"show_default": True})
@@ -78,7 +78,7 @@ def _shown(result: SweepResult, out: Path, command: str) -> Shown:
     from decima.learning.curves import curve_of, objective_metric, read_run, reference_of
     from decima.learning.sweep import seed_folder
     from decima.show.learning import plot_curves, setting_text, sweep_json, sweep_table
-    from decima.show.shown import Shown
+    from decima.show.tables import Shown
 
     curves, metric, found = {}, "", []
     for trial in result.ranked:
@@ -102,3 +102,44 @@ def _shown(result: SweepResult, out: Path, command: str) -> Shown:
         if curves
         else {},
     )
+
+
+@click.command(context_settings={"show_default": True})
+@click.argument("runs", metavar="RUN..", nargs=-1, required=True, type=FOLDER)
+@click.option(
+    "--metric",
+    metavar="NAME",
+    help="What is drawn, of what decima train --explain lists.  [default: what the first run was to make small on its "
+    "validation set]",
+)
+@out_option("plot")
+def plot(runs: tuple[Path, ...], metric: str | None, out: Path) -> None:
+    """Compare trainings by their learning curves.
+
+    Each RUN is the folder of a training, or one that holds such folders, as that of decima sweep does. Runs that
+    differ only by their seed are one curve, with a 95 % confidence interval.
+    """
+    from decima.learning.curves import (
+        curve_of,
+        find_runs,
+        objective_metric,
+        read_run,
+        reference_of,
+        same_but_seed,
+    )
+    from decima.learning.metrics import RENAMED
+    from decima.outputs import make_folder
+    from decima.show.learning import curves_table, plot_curves
+    from decima.show.tables import Shown
+
+    found = [read_run(folder) for place in runs for folder in find_runs(place)]
+    wanted = objective_metric(found[0]) if metric is None else RENAMED.get(metric, metric)
+    curves = {name: curve_of(group, wanted) for name, group in same_but_seed(found).items()}
+    make_folder(out)
+    shown = Shown(
+        tables=[curves_table(curves, wanted)],
+        notes=["± is half a 95 % confidence interval over seeds (Student's t)."],
+        json="",
+        pictures={wanted: lambda: plot_curves(curves, wanted, reference_of(found, wanted))},
+    )
+    report(shown, out, None)

@@ -23,3 +23,7 @@ __all__ = [
     "run_comparisons",
     "run_scheduler",
 ]
+
+DEFAULT_SCHEDULERS: str
+SCHEDULERS_THAT_PACK: str
+MOVING_DELAY: float

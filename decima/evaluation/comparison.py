@@ -16,17 +16,8 @@ from decima.evaluation.compiling import compile_parts
 from decima.evaluation.conditions import CompareError, Conditions
 from decima.evaluation.fit import best_fit, misfits
 from decima.evaluation.metrics import METRICS, summarise
-from decima.evaluation.tuning import (
-    ALPHAS,
-    GRIDS,
-    HINDSIGHT,
-    TUNED,
-    TUNED_ONCE,
-    best_for_all,
-    tuned_once,
-    weighted_fair,
-)
-from decima.evaluation.work import Plan, Result, run_item, sweep_item
+from decima.evaluation.run import Plan, Result, best_for_all, run_item, sweep_item
+from decima.evaluation.tuning import ALPHAS, GRIDS, HINDSIGHT, TUNED, TUNED_ONCE, tuned_once, weighted_fair
 from decima.outputs import json_text, versions
 from decima.registry import ANY_POLICY, DEFAULT_POLICY, LEARNED, policy_named
 from decima.workers.pool import available_cpus, make_workers

@@ -14,8 +14,8 @@ import torch
 from numpy.typing import NDArray
 
 from decima.evaluation.conditions import CompareError, Conditions
-from decima.evaluation.decisions import replay
 from decima.evaluation.intervals import Interval, mean_interval
+from decima.evaluation.run import replay
 from decima.outputs import json_text
 from decima.policy.compiled.graphs import Graphs
 from decima.policy.files import load_policy

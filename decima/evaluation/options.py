@@ -8,9 +8,9 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
+from decima.evaluation import DEFAULT_SCHEDULERS, MOVING_DELAY, SCHEDULERS_THAT_PACK
 from decima.evaluation.comparison import Comparison
 from decima.evaluation.conditions import CompareError, Conditions
-from decima.evaluation.defaults import DEFAULT_SCHEDULERS, MOVING_DELAY, SCHEDULERS_THAT_PACK
 from decima.evaluation.fit import best_fit
 from decima.registry import LEARNED
 from simulator.cluster.config import SEMANTICS, ClusterConfig, Knowledge, parse_classes

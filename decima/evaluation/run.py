@@ -1,23 +1,49 @@
-"""Run one scheduler on one sequence of jobs."""
+"""Run schedulers on job sequences: single episodes, candidate settings, and the work items of a comparison."""
 
 from __future__ import annotations
 
+import math
 import traceback
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from decima.evaluation.conditions import CompareError
+import numpy as np
+from numpy.typing import NDArray
+
+from decima.evaluation.conditions import CompareError, Conditions
+from decima.evaluation.metrics import measure
+from decima.evaluation.tuning import ALPHAS, GRIDS, TUNED, tuned_once
 from decima.registry import make_scheduler
-from simulator.cluster.episode import run_episode
-from workloads.errors import DecimaError
+from simulator.cluster.episode import DecidesStages, run_episode, start_episode
+from workloads.arrivals import JobSequence
+from workloads.errors import DecimaError, check_one_of
 
 if TYPE_CHECKING:
+    from decima.evaluation.comparison import Comparison
     from decima.registry import SchedulerLike
+    from simulator.cluster.base import BaseCluster
     from simulator.cluster.config import ClusterConfig
+    from simulator.cluster.observation import Decision, Observation
     from simulator.cluster.record import EpisodeRecord
-    from workloads.arrivals import JobSequence
 
-__all__ = ["objective_ms", "run_scheduler"]
+__all__ = [
+    "Decided",
+    "Plan",
+    "Result",
+    "best_for_all",
+    "best_settings",
+    "decisions",
+    "objective_ms",
+    "replay",
+    "run_item",
+    "run_scheduler",
+    "sweep",
+    "sweep_item",
+    "sweep_ms",
+    "tune",
+]
 
 
 def objective_ms(record: EpisodeRecord, objective: str) -> float:
@@ -47,3 +73,227 @@ def run_scheduler(
         place = traceback.extract_tb(error.__traceback__)[-1]
         reason = f"{type(error).__name__}: {error} ({Path(place.filename).name}, line {place.lineno})"
         raise CompareError(f"{scheduler} on seed {sequence.seed}: {reason}") from error
+
+
+# ---- candidate settings ----------------------------------------------------------------------------------
+
+
+def sweep(
+    cluster: ClusterConfig,
+    sequence: JobSequence,
+    settings: Sequence[str] = GRIDS["weighted-fair"],
+    known: Mapping[str, EpisodeRecord] | None = None,
+) -> Iterator[tuple[str, EpisodeRecord]]:
+    """Run candidate settings on one sequence; yield each with its episode.
+
+    Args:
+        cluster: the cluster.
+        sequence: the jobs.
+        settings: names of schedulers, in order.
+        known: episodes on this sequence that need not run again, by setting.
+
+    Raises:
+        CompareError: see ``run_scheduler``.
+    """
+    for setting in settings:
+        yield setting, (known or {}).get(setting) or run_scheduler(cluster, sequence, setting)
+
+
+def best_settings(
+    runs: Iterable[tuple[str, EpisodeRecord]], objectives: Iterable[str]
+) -> dict[str, tuple[str, EpisodeRecord]]:
+    """Return, for each objective, the best setting of a sweep with its episode; the first one on a tie."""
+    best: dict[str, tuple[str, EpisodeRecord]] = {}
+    lowest_ms = dict.fromkeys(objectives, math.inf)
+    for setting, record in runs:
+        for objective in lowest_ms:
+            if (value_ms := objective_ms(record, objective)) < lowest_ms[objective]:
+                lowest_ms[objective], best[objective] = value_ms, (setting, record)
+    return best
+
+
+def sweep_ms(
+    cluster: ClusterConfig,
+    sequence: JobSequence,
+    objective: str = "jct",
+    settings: Sequence[str] = GRIDS["weighted-fair"],
+) -> NDArray[np.float64]:
+    """Return the objective of each setting on a sequence, float64 [len(settings)], ms; see ``run.objective_ms``."""
+    return np.array([objective_ms(record, objective) for _, record in sweep(cluster, sequence, settings)])
+
+
+def tune(
+    config: ClusterConfig,
+    sequences: JobSequence | Sequence[JobSequence],
+    scheduler: str = "weighted-fair",
+    objective: Literal["jct", "makespan"] = "jct",
+) -> str:
+    """Return a scheduler's name with the parameters that are best on average over some sequences.
+
+    On an evaluation sequence, the result is ``tuned-weighted-fair``, known only in hindsight; on training sequences it
+    is ``weighted-fair`` without an alpha.
+
+    Args:
+        config: the cluster.
+        sequences: one or several.
+        scheduler: one of ``GRIDS``.
+        objective: quantity to minimise: the mean JCT or the makespan.
+
+    Returns:
+        A name for ``make_scheduler``, such as ``weighted-fair:-0.8``.
+
+    Raises:
+        CompareError: no sequences, no such scheduler or objective, or an episode that failed.
+    """
+    given = [sequences] if isinstance(sequences, JobSequence) else list(sequences)
+    if not given:
+        raise CompareError("tuning needs at least one sequence")
+    settings = GRIDS[check_one_of(scheduler, GRIDS, "scheduler", CompareError)]
+    check_one_of(objective, ("jct", "makespan"), "objective", CompareError)
+    swept = [sweep_ms(config, each, objective, settings) for each in given]
+    return str(best_for_all(np.array(swept), settings))
+
+
+def best_for_all(sweeps_ms: NDArray[np.float64], settings: Sequence[Any] = ALPHAS) -> Any:
+    """Return the setting that is best on average over sequences; the first one on a tie.
+
+    Args:
+        sweeps_ms: float64 [n, len(settings)], a row of ``sweep_ms`` for each sequence.
+        settings: of the columns; by default the alphas.
+    """
+    return settings[int(sweeps_ms.mean(axis=0).argmin())]
+
+
+# ---- work items of a comparison --------------------------------------------------------------------------
+
+
+class Result(NamedTuple):
+    """Results of one scheduler on one sequence.
+
+    Attributes:
+        setting: chosen setting of a tuned scheduler; empty for other schedulers.
+        metrics: see ``METRICS``.
+        jct_ms: float64 [num_jobs]; empty if unknown.
+        alone_ms: expected JCT of each job alone on this cluster, float64 [num_jobs].
+    """
+
+    setting: str
+    metrics: dict[str, float]
+    jct_ms: NDArray[np.float64] = np.empty(0)
+    alone_ms: NDArray[np.float64] = np.empty(0)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Data of a comparison that workers need.
+
+    Attributes:
+        conditions: cluster and jobs.
+        schedulers: displayed name -> scheduler's name.
+        objects: schedulers that were given as objects, by the names that stand for them in ``schedulers``.
+        settings: family -> candidate settings.
+    """
+
+    conditions: Conditions
+    schedulers: dict[str, str]
+    objects: Mapping[str, SchedulerLike]
+    settings: dict[str, tuple[str, ...]]
+
+    def make(self, spec: str, seed: int) -> DecidesStages:
+        """Make the scheduler of a name in ``schedulers``, or of a candidate setting."""
+        return make_scheduler(self.objects.get(spec, spec), seed)
+
+
+def sweep_item(
+    plans: Sequence[Plan], item: tuple[int, str, int]
+) -> tuple[int, str, int, NDArray[np.float64]]:
+    """Run all settings of a family on a training sequence; return the item and the mean JCTs, ms."""
+    number, family, seed = item
+    conditions, settings = plans[number].conditions, plans[number].settings[family]
+    return *item, sweep_ms(conditions.cluster, conditions.sequence(seed), settings=settings)
+
+
+def run_item(
+    tuned: Sequence[Mapping[str, str]], plans: Sequence[Plan], item: tuple[int, int, tuple[str, ...], bool]
+) -> tuple[int, int, dict[str, Result], dict[str, EpisodeRecord]]:
+    """Run some schedulers on one sequence, each setting once; return number, seed, results and kept episodes."""
+    number, seed, names, keep = item
+    plan = plans[number]
+    cluster, sequence = plan.conditions.cluster, plan.conditions.sequence(seed)
+    specs = {name: plan.schedulers[name] for name in names}
+    specs = {
+        name: tuned[number][TUNED[spec].name] if tuned_once(spec) else spec for name, spec in specs.items()
+    }
+    known = {
+        spec: run_scheduler(cluster, sequence, spec, plan.objects.get(spec))
+        for spec in dict.fromkeys(specs.values())
+        if spec not in TUNED
+    }
+    found = {spec: ("", record) for spec, record in known.items()}
+    if hindsight := {spec: TUNED[spec] for spec in specs.values() if spec in TUNED}:
+        [family] = {each.name for each in hindsight.values()}
+        settings = sweep(cluster, sequence, plan.settings[family], known)
+        best = best_settings(settings, [each.objective for each in hindsight.values()])
+        found |= {spec: best[each.objective] for spec, each in hindsight.items()}
+    episodes = {name: found[spec][1] for name, spec in specs.items()}
+    results = {
+        name: Result(found[specs[name]][0], measure(record), record.jct_ms, record.alone_ms)
+        for name, record in episodes.items()
+    }
+    return number, seed, results, episodes if keep else {}
+
+
+# ---- decisions of an episode -----------------------------------------------------------------------------
+
+
+def replay(
+    conditions: Conditions, seed: int, scheduler: DecidesStages
+) -> Iterator[tuple[BaseCluster, Observation, Decision | None]]:
+    """Run an experiment; yield each decision with the cluster and the observation before it."""
+    cluster = start_episode(conditions.cluster_of(seed), conditions.sequence(seed), scheduler)
+    while not cluster.done:
+        seen = cluster.observe()
+        decision = scheduler.decide(seen) if seen.num_schedulable else None
+        if seen.num_schedulable:
+            yield cluster, seen, decision
+        cluster.decide(decision)
+
+
+class Decided(NamedTuple):
+    """One decision.
+
+    Attributes:
+        time_ms: the clock, ms.
+        offered: number of offered executors.
+        job: its number in the sequence; -1 if the executors are left idle.
+        stage: its number in the job; -1 likewise.
+        limit: parallelism limit of the job; 0 likewise.
+    """
+
+    time_ms: float
+    offered: int
+    job: int = -1
+    stage: int = -1
+    limit: int = 0
+
+
+def decisions(comparison: Comparison, scheduler: str) -> list[Decided]:
+    """Return the decisions of a scheduler, in order, in the experiment whose episodes the comparison kept.
+
+    The episode runs again, with the scheduler's setting. Decisions to keep executors with their job, which the engine
+    takes on the scheduler's behalf (see ``DecidesStages``), are not included.
+
+    Args:
+        comparison: with at least one finished experiment.
+        scheduler: name of a scheduler of the comparison.
+    """
+    seed, found = min(comparison.finished), []
+    for _, seen, decision in replay(comparison.conditions, seed, comparison.scheduler(scheduler, seed)):
+        when = float(seen.time_ms), seen.offered
+        if decision is None:
+            found.append(Decided(*when))
+        else:
+            job = int(seen.stage_job[decision.stage])
+            stage = int(decision.stage - seen.job_first_stage[job])
+            found.append(Decided(*when, int(seen.job_id[job]), stage, int(decision.limit)))
+    return found

@@ -10,24 +10,15 @@
 from __future__ import annotations
 
 import inspect
-import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from itertools import product
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
-from decima.evaluation.conditions import CompareError
-from decima.evaluation.run import objective_ms, run_scheduler
 from decima.policy.shipped import SHIPPED
 from decima.registry import LEARNED, SCHEDULERS, UNGUARDED, signature
-from workloads.arrivals import JobSequence
-from workloads.errors import check_one_of
 
 if TYPE_CHECKING:
-    from simulator.cluster.config import ClusterConfig
-    from simulator.cluster.record import EpisodeRecord
+    pass
 
 __all__ = [
     "ALPHAS",
@@ -37,12 +28,7 @@ __all__ = [
     "TUNED",
     "TUNED_ONCE",
     "Tuned",
-    "best_for_all",
-    "best_settings",
     "scheduler_summaries",
-    "sweep",
-    "sweep_ms",
-    "tune",
     "tuned_once",
     "weighted_fair",
 ]
@@ -103,92 +89,6 @@ TUNED: dict[str, Tuned] = {TUNED_ONCE: Tuned("weighted-fair", once=True)} | {
 def tuned_once(name: str) -> bool:
     """Return whether a scheduler is tuned once, on training sequences."""
     return name in TUNED and TUNED[name].once
-
-
-def sweep(
-    cluster: ClusterConfig,
-    sequence: JobSequence,
-    settings: Sequence[str] = GRIDS["weighted-fair"],
-    known: Mapping[str, EpisodeRecord] | None = None,
-) -> Iterator[tuple[str, EpisodeRecord]]:
-    """Run candidate settings on one sequence; yield each with its episode.
-
-    Args:
-        cluster: the cluster.
-        sequence: the jobs.
-        settings: names of schedulers, in order.
-        known: episodes on this sequence that need not run again, by setting.
-
-    Raises:
-        CompareError: see ``run_scheduler``.
-    """
-    for setting in settings:
-        yield setting, (known or {}).get(setting) or run_scheduler(cluster, sequence, setting)
-
-
-def best_settings(
-    runs: Iterable[tuple[str, EpisodeRecord]], objectives: Iterable[str]
-) -> dict[str, tuple[str, EpisodeRecord]]:
-    """Return, for each objective, the best setting of a sweep with its episode; the first one on a tie."""
-    best: dict[str, tuple[str, EpisodeRecord]] = {}
-    lowest_ms = dict.fromkeys(objectives, math.inf)
-    for setting, record in runs:
-        for objective in lowest_ms:
-            if (value_ms := objective_ms(record, objective)) < lowest_ms[objective]:
-                lowest_ms[objective], best[objective] = value_ms, (setting, record)
-    return best
-
-
-def sweep_ms(
-    cluster: ClusterConfig,
-    sequence: JobSequence,
-    objective: str = "jct",
-    settings: Sequence[str] = GRIDS["weighted-fair"],
-) -> NDArray[np.float64]:
-    """Return the objective of each setting on a sequence, float64 [len(settings)], ms; see ``run.objective_ms``."""
-    return np.array([objective_ms(record, objective) for _, record in sweep(cluster, sequence, settings)])
-
-
-def tune(
-    config: ClusterConfig,
-    sequences: JobSequence | Sequence[JobSequence],
-    scheduler: str = "weighted-fair",
-    objective: Literal["jct", "makespan"] = "jct",
-) -> str:
-    """Return a scheduler's name with the parameters that are best on average over some sequences.
-
-    On an evaluation sequence, the result is ``tuned-weighted-fair``, known only in hindsight; on training sequences it
-    is ``weighted-fair`` without an alpha.
-
-    Args:
-        config: the cluster.
-        sequences: one or several.
-        scheduler: one of ``GRIDS``.
-        objective: quantity to minimise: the mean JCT or the makespan.
-
-    Returns:
-        A name for ``make_scheduler``, such as ``weighted-fair:-0.8``.
-
-    Raises:
-        CompareError: no sequences, no such scheduler or objective, or an episode that failed.
-    """
-    given = [sequences] if isinstance(sequences, JobSequence) else list(sequences)
-    if not given:
-        raise CompareError("tuning needs at least one sequence")
-    settings = GRIDS[check_one_of(scheduler, GRIDS, "scheduler", CompareError)]
-    check_one_of(objective, ("jct", "makespan"), "objective", CompareError)
-    swept = [sweep_ms(config, each, objective, settings) for each in given]
-    return str(best_for_all(np.array(swept), settings))
-
-
-def best_for_all(sweeps_ms: NDArray[np.float64], settings: Sequence[Any] = ALPHAS) -> Any:
-    """Return the setting that is best on average over sequences; the first one on a tie.
-
-    Args:
-        sweeps_ms: float64 [n, len(settings)], a row of ``sweep_ms`` for each sequence.
-        settings: of the columns; by default the alphas.
-    """
-    return settings[int(sweeps_ms.mean(axis=0).argmin())]
 
 
 def scheduler_summaries() -> dict[str, str]:

@@ -11,8 +11,7 @@ from matplotlib.figure import Figure
 from decima.service.replay import Replayed
 from decima.service.service import one_line
 from decima.show.plots import plot_jobs_in_system, plot_schedule
-from decima.show.shown import Shown
-from decima.show.tables import new_table
+from decima.show.tables import Shown, new_table
 
 __all__ = ["live_report"]
 

@@ -14,8 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
-from decima.show.names import FONTS, plain, shortened
-from decima.show.style import LEGEND, RED, SKY, Picture
+from decima.show.style import FONTS, LEGEND, RED, SKY, Picture, plain, shortened
 
 if TYPE_CHECKING:
     from workloads.job import JobProfile

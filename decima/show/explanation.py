@@ -8,9 +8,8 @@ import numpy as np
 import pandas as pd
 from rich.table import Table
 
-from decima.show.names import shortened
-from decima.show.shown import Shown
-from decima.show.tables import interval_text, new_table
+from decima.show.style import shortened
+from decima.show.tables import Shown, interval_text, new_table
 from workloads.display import count_text
 
 if TYPE_CHECKING:

@@ -1,32 +1,31 @@
-"""Pictures of schedules and comparisons, as matplotlib figures."""
+"""Pictures of schedules and comparisons, as matplotlib figures and as an animation."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from matplotlib.animation import FuncAnimation, PillowWriter
+from matplotlib.artist import Artist
 from matplotlib.figure import Figure
-from matplotlib.patches import Patch
+from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import MaxNLocator, NullFormatter, StrMethodFormatter
 from numpy.typing import NDArray
 
-from decima.show.names import FONTS, plain, shortened
-from decima.show.style import DASHED, LEGEND, finish_axes, new_axes, styles
+from decima.outputs import visible
+from decima.show.style import DASHED, FONTS, LEGEND, finish_axes, new_axes, plain, shortened, styles
 from simulator.cluster.picture import PALETTE, contrasting_colours, draw_schedule
+from simulator.cluster.record import EpisodeRecord
 
 if TYPE_CHECKING:
     from decima.evaluation.comparison import Comparison
     from simulator.cluster.record import EpisodeRecord
 
-__all__ = [
-    "comparison_pictures",
-    "plot_jct_cdf",
-    "plot_jobs_in_system",
-    "plot_schedule",
-]
+__all__ = ["comparison_pictures", "plot_jct_cdf", "plot_jobs_in_system", "plot_schedule", "write_animation"]
 
 #: Where medians differ by more than this factor, times are on a logarithmic axis.
 WIDE = 8.0
@@ -36,6 +35,9 @@ MOST_NAMES = 30
 LONGEST_NAME, LONGEST_TITLE = 20, 44
 #: A schedule shares its time axis with none that would leave more of it white than this.
 MOST_WHITE = 1 / 3
+#: Frames of an animation, frames per second, inches of a schedule in it, and dots per inch.
+FRAMES, FRAMES_PER_SECOND = 80, 10
+WIDTH, HEIGHT, DPI = 8.0, 2.8, 80
 
 
 def plot_schedule(
@@ -175,3 +177,40 @@ def _shared_end_s(record: EpisodeRecord, ends_s: Sequence[float]) -> float:
 def _file_name(scheduler: str) -> str:
     """A scheduler's name with what file systems dislike replaced."""
     return re.sub(r"[^\w.=-]+", "-", scheduler)
+
+
+def write_animation(path: Path, episodes: Mapping[str, EpisodeRecord]) -> None:
+    """Write a GIF.
+
+    Args:
+        path: the file.
+        episodes: by scheduler, of the same jobs; one below the other, on one time axis.
+    """
+    end_s = max(record.end_ms for record in episodes.values()) / 1000
+    figure = Figure(figsize=(WIDTH, HEIGHT * len(episodes)), dpi=DPI, layout="constrained")
+    panels, colours = [], contrasting_colours(list(episodes.values()))
+    for place, (name, record) in enumerate(episodes.items(), start=1):
+        axes = figure.add_subplot(len(episodes), 1, place)
+        draw_schedule(axes, record, end_s, colours)
+        for line in axes.lines:
+            line.set_clip_on(True)  # nothing shows beside the curtain
+        curtain = Rectangle((0, 0), end_s, record.config.num_executors, color="white", zorder=5)
+        axes.add_patch(curtain)
+        title = axes.set_title("-", loc="left")
+        panels.append((name, record, curtain, title))
+
+    def draw(second: float) -> Iterable[Artist]:
+        for name, record, curtain, title in panels:
+            curtain.set_x(second)
+            arrived = record.sequence.arrival_ms <= second * 1000
+            live = int((arrived & ~(record.completion_ms <= second * 1000)).sum())
+            words = f"average JCT {record.mean_jct_ms / 1000:.1f} s" if live == 0 and arrived.all() else ""
+            title.set_text(
+                visible(f"{name} at {second:.0f} s: {live} jobs in the system; {words}".removesuffix("; "))
+            )
+        return [artist for _, _, *artists in panels for artist in artists]
+
+    # The last picture stays for two seconds.
+    seconds = np.append(np.linspace(0, end_s, FRAMES), [end_s] * 2 * FRAMES_PER_SECOND)
+    animation = FuncAnimation(figure, draw, seconds.tolist())
+    animation.save(path, PillowWriter(fps=FRAMES_PER_SECOND))

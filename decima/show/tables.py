@@ -1,10 +1,11 @@
-"""The look of all tables: headings, means with confidence intervals."""
+"""Results for people and programs: tables, means with confidence intervals, and all outputs of a command."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import RenderableType
@@ -14,7 +15,11 @@ from decima.evaluation.intervals import Interval
 from decima.evaluation.metrics import METRICS, ci95
 from decima.outputs import visible
 
-__all__ = ["PlainTable", "interval_text", "metric_text", "new_table"]
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from rich.table import Table
+
+__all__ = ["PlainTable", "Shown", "interval_text", "metric_text", "new_table"]
 
 
 class PlainTable(Table):
@@ -58,3 +63,20 @@ def metric_text(row: Mapping[str, float], name: str, unknown: str = "-") -> str:
     metric = METRICS[name]
     half_width = row[ci95(name)] if metric.interval else math.nan
     return interval_text(Interval(row[name], half_width), metric.form, unknown)
+
+
+@dataclass(frozen=True, eq=False)
+class Shown:
+    """What a comparison or a study found.
+
+    Attributes:
+        tables: as rich tables.
+        notes: one sentence each.
+        json: everything, as a text.
+        pictures: name of the file -> what draws it.
+    """
+
+    tables: Sequence[Table]
+    notes: Sequence[str]
+    json: str
+    pictures: Mapping[str, Callable[[], Figure]] = field(default_factory=dict)

@@ -18,7 +18,7 @@ import numpy as np
 from workloads.job import Wave
 
 if TYPE_CHECKING:
-    from decima.evaluation.decisions import Decided
+    from decima.evaluation.run import Decided
     from simulator.cluster.record import EpisodeRecord
 
 __all__ = ["trace_events", "write_trace_events"]
@@ -42,7 +42,7 @@ def write_trace_events(
     Args:
         path: the file.
         episodes: by scheduler.
-        decisions: by scheduler, as ``decima.evaluation.decisions`` finds them; those that are missing are left out.
+        decisions: by scheduler, as ``decima.evaluation.run`` finds them; those that are missing are left out.
         compress: with gzip, which both programs open as well.
     """
     events = chain.from_iterable(

@@ -14,9 +14,8 @@ from rich.table import Table
 from decima.evaluation.spark.schedulers import LOOKS
 from decima.evaluation.spark.what_if import Range, WhatIf
 from decima.registry import LEARNED
-from decima.show.shown import Shown
 from decima.show.style import BARS, GREY, finish_axes, new_figure, styles
-from decima.show.tables import new_table
+from decima.show.tables import Shown, new_table
 
 __all__ = ["plot_what_if", "shown"]
 

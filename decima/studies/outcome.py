@@ -17,8 +17,7 @@ from rich.table import Table
 
 import decima
 from decima.outputs import json_text
-from decima.show.shown import Shown
-from decima.show.tables import new_table
+from decima.show.tables import Shown, new_table
 from workloads.errors import DecimaError
 
 __all__ = ["FULL", "RULE", "UNKNOWN", "Claim", "OptionError", "Outcome", "Part"]

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from decima.learning.config import Progress
-from decima.show.shown import Shown
+from decima.show.tables import Shown
 from decima.studies.catalogue import STUDIES
 from decima.studies.grid.study import GridStudy
 from decima.studies.outcome import Outcome, Part

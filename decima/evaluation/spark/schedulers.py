@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from decima.evaluation.tuning import GRIDS, TUNED_ONCE, best_for_all, sweep_ms
+from decima.evaluation.run import best_for_all, sweep_ms
+from decima.evaluation.tuning import GRIDS, TUNED_ONCE
 from simulator.cluster.config import SPARK, ClusterConfig
 from workloads.arrivals import JobSequence
 

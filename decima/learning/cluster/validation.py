@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from decima.evaluation.run import objective_ms, run_scheduler
-from decima.evaluation.tuning import ALPHAS, HINDSIGHT, best_for_all, sweep_ms, weighted_fair
+from decima.evaluation.run import best_for_all, objective_ms, run_scheduler, sweep_ms
+from decima.evaluation.tuning import ALPHAS, HINDSIGHT, weighted_fair
 from decima.policy.errors import NotFiniteError
 from decima.policy.files import make_actor
 from decima.policy.scheduler import NeuralScheduler

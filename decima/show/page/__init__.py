@@ -1,1 +1,263 @@
-"""A comparison as one self-contained HTML page; what it shows is drawn by Plotly and by ``page.js``."""
+"""A comparison as one self-contained HTML page: the table, distributions, two schedules, and each job's progress."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import html
+import itertools
+import json
+from collections.abc import Sequence
+from importlib.resources import files
+from string import Template
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from matplotlib.colors import to_hex
+from numpy.typing import NDArray
+from plotly.offline import get_plotlyjs
+
+from decima.evaluation.explain import explain_first
+from decima.outputs import json_in_html
+from decima.policy.files import policy_path
+from decima.registry import policy_named
+from decima.show import explanation
+from decima.show.dags import stage_places
+from decima.show.style import DASHED, styles
+from simulator.cluster.picture import PALETTE, contrasting_colours
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from rich.table import Table
+
+    from decima.evaluation.comparison import Comparison
+    from decima.evaluation.explain import Explanation
+    from simulator.cluster.record import EpisodeRecord
+    from workloads.job import JobProfile
+
+__all__ = ["TICKS", "comparison_page", "packed_schedule"]
+
+#: A distribution is drawn through so many points at most.
+MOST_POINTS = 1000
+#: What Plotly calls the dashes of matplotlib.
+DASHES = {"-": "solid", "--": "dash", "-.": "dashdot", ":": "dot"}
+#: Room around a DAG whose stages lie between 0 and 1.
+FRAME = (-0.1, 1.1)
+
+
+def comparison_page(
+    comparison: Comparison, tables: Sequence[Table], notes: Sequence[str], made: str = ""
+) -> str:
+    """Return the page as HTML.
+
+    It explains a decision of the first learned policy, if one takes part.
+
+    Args:
+        comparison: with at least one finished experiment, whose episodes it kept.
+        tables: shown at the top, at least one; their cells are text. The first one's title is the page's.
+        notes: shown below them, one sentence each.
+        made: how the page was made, such as the command.
+    """
+    policies = filter(None, map(policy_named, comparison.schedulers.values()))
+    explained = [
+        _explained(explain_first(comparison.conditions, policy_path(policy)))
+        for policy in itertools.islice(policies, 1)
+    ]
+    script, plotly = _resource("page.js"), get_plotlyjs()
+    records = list(comparison.episodes.values())
+    title = str(tables[0].title)
+    return Template(_resource("template.html")).substitute(
+        policy=_policy(plotly, script),
+        title=html.escape(title),
+        made=html.escape(made),
+        tables="\n".join(
+            _table(table, str(table.title) if place else "") for place, table in enumerate(tables)
+        ),
+        notes=_list(notes),
+        explained="".join(explained),
+        seed=min(comparison.finished),
+        style=_resource("page.css"),
+        data=_json(_data(comparison)),
+        records="\n".join(
+            f'<script type="text/plain" id="record-{number}">{packed_schedule(record)}</script>'
+            for number, record in enumerate(records)
+        ),
+        plotly=plotly,
+        script=script,
+    )
+
+
+def _data(comparison: Comparison) -> dict[str, Any]:
+    """What the page draws, but for the spans of the schedules; seconds."""
+    episodes = comparison.episodes
+    names, record = list(episodes), next(iter(episodes.values()))
+    numbers = {profile: number for number, profile in enumerate(dict.fromkeys(record.sequence.profiles))}
+    best = comparison.best_heuristic
+    first = names.index(best) if best in names else 0
+    return {
+        "schedulers": names,
+        "first": [first, len(names) - 1 if first != len(names) - 1 else 0],
+        "executors": record.config.num_executors,
+        "ticks": TICKS,
+        "frame": FRAME,
+        "jobs": [
+            {"profile": numbers[profile], "arrival_s": arrival_ms / 1000}
+            for profile, arrival_ms in zip(
+                record.sequence.profiles, record.sequence.arrival_ms.tolist(), strict=True
+            )
+        ],
+        "colours": [to_hex(colour) for colour in contrasting_colours(list(episodes.values()))],
+        "palette": PALETTE,
+        "profiles": [_profile(profile) for profile in numbers],
+        "records": [_record(each) for each in episodes.values()],
+        "figures": {
+            "experiments": _distribution(
+                comparison.runs, "mean_jct_s", "Mean JCT of an experiment (s)", "Fraction of experiments"
+            ),
+            "all-jobs": _distribution(
+                comparison.jobs, "jct_s", "JCT of a job, all experiments (s)", "Fraction of jobs"
+            ),
+        },
+    }
+
+
+def _record(record: EpisodeRecord) -> dict[str, Any]:
+    completion = [None if time != time else time / 1000 for time in record.completion_ms.tolist()]
+    return {
+        "end_s": record.end_ms / 1000,
+        "mean_jct_s": record.mean_jct_ms / 1000,
+        "completion_s": completion,
+    }
+
+
+def _profile(profile: JobProfile) -> dict[str, Any]:
+    places = stage_places(profile)
+    return {
+        "name": profile.name,
+        "stages": [
+            {"name": stage.name, "tasks": stage.num_tasks, "x": x, "y": y}
+            for stage, (x, y) in zip(profile.stages, places.tolist(), strict=True)
+        ],
+        "edges": profile.edges.tolist(),
+    }
+
+
+def _distribution(rows: pd.DataFrame, column: str, x: str, y: str) -> dict[str, Any]:
+    """Return a figure for Plotly: the empirical distribution of a column for each scheduler."""
+    groups = rows.groupby("scheduler", sort=False, observed=True)[column]
+    values = {str(name): mine.to_numpy() for name, mine in groups}
+    traces: list[dict[str, Any]] = []
+    for name, look in styles(values, DASHED).items():
+        ordered = np.sort(values[name][~np.isnan(values[name])])
+        fraction = np.arange(1, ordered.size + 1) / max(ordered.size, 1)
+        few = np.unique(np.linspace(0, ordered.size - 1, min(ordered.size, MOST_POINTS)).astype(int))
+        traces.append(
+            {
+                "type": "scatter",
+                "mode": "lines",
+                "name": html.escape(name, quote=False),
+                "x": [*ordered[few[:1]].tolist(), *ordered[few].tolist()],
+                "y": [0.0, *fraction[few].tolist()],
+                "line": {
+                    "shape": "hv",
+                    "width": 1.8,
+                    "color": look["color"],
+                    "dash": DASHES[look["linestyle"]],
+                },
+            }
+        )
+    longest = max((trace["x"][-1] for trace in traces if trace["x"]), default=1.0)
+    return {
+        "data": traces,
+        "layout": {
+            "xaxis": {"title": {"text": x}, "range": [0, 1.03 * longest or 1.0]},
+            "yaxis": {"title": {"text": y}},
+        },
+    }
+
+
+def _explained(found: Explanation) -> str:
+    """A section on a decision."""
+    tables = "\n".join(_table(table, str(table.title)) for table in explanation.tables(found))
+    notes = _list(explanation.notes(found))
+    return f'<h2>A decision explained</h2>\n<ul class="note">\n{notes}\n</ul>\n{tables}'
+
+
+def _list(notes: Sequence[str]) -> str:
+    return "\n".join(f"<li>{html.escape(note)}</li>" for note in notes)
+
+
+def _table(table: Table, title: str) -> str:
+    """A rich table as an HTML one; bold rows are the best."""
+    heads = "".join(f"<th>{html.escape(str(column.header))}</th>" for column in table.columns)
+    rows = zip(table.rows, zip(*(column.cells for column in table.columns), strict=True), strict=True)
+    body = "\n".join(
+        ('<tr class="best">' if row.style else "<tr>")
+        + "".join(f"<td>{html.escape(str(cell))}</td>" for cell in cells)
+        + "</tr>"
+        for row, cells in rows
+    )
+    caption = f"<caption>{html.escape(title)}</caption>"
+    return f"<table>{caption}\n<tr>{heads}</tr>\n{body}\n</table>"
+
+
+def _json(content: Any) -> str:
+    """JSON that is safe inside of a script block: no ``<`` can end it or begin a comment."""
+    return json_in_html(json.dumps(content, allow_nan=False, separators=(",", ":")))
+
+
+def _policy(*scripts: str) -> str:
+    """What browsers are told to allow: these scripts and no others, and nothing from elsewhere."""
+    hashes = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts)
+    allowed = " ".join(f"'sha256-{each}'" for each in hashes)
+    rest = "style-src 'unsafe-inline'; img-src data: blob:; form-action 'none'; base-uri 'none'"
+    return f"default-src 'none'; {rest}; script-src {allowed}"
+
+
+def _resource(name: str) -> str:
+    return files("decima.show.page").joinpath(name).read_text(encoding="utf-8")
+
+
+#: Times are multiples of so small a part of an episode: 4 microseconds of a quarter of an hour.
+TICKS = 2**28
+
+
+def packed_schedule(record: EpisodeRecord) -> str:
+    """What every executor did, executor by executor in order of time, as base64 of gzip of uint32 (little endian).
+
+    One column after the other: for each executor how many spans it has; then for each span the time since the one
+    before on the same executor (or since 0), how long it lasts (both in ``TICKS`` of the episode), what it is (2 +
+    the stage, counted over all jobs, of a task; 0 for a move), the job, the parallelism and the wave (0 for a move).
+    """
+    ran, end_ms = np.flatnonzero(record.task_executor >= 0), record.end_ms
+    sizes = [profile.num_stages for profile in record.sequence.profiles]
+    first_stage = np.concatenate([[0], np.cumsum(sizes)])
+    job, none = record.task_job[ran], np.zeros(record.move_executor.size, dtype=np.int64)
+    columns: dict[str, tuple[NDArray[Any], NDArray[Any]]] = {
+        "executor": (record.task_executor[ran], record.move_executor),
+        "start": (record.task_start_ms[ran], record.move_depart_ms),
+        "finish": (record.task_finish_ms[ran], record.move_arrive_ms),
+        "stage": (2 + first_stage[job] + record.task_stage[ran], none),
+        "job": (job, record.move_job),
+        "parallelism": (record.task_parallelism[ran], none),
+        "wave": (record.task_wave[ran], none),
+    }
+    span: dict[str, NDArray[Any]] = {name: np.concatenate(parts) for name, parts in columns.items()}
+    for name in ("start", "finish"):
+        span[name] = np.rint(np.clip(span[name] / end_ms if end_ms else span[name], 0, 1) * TICKS)
+    order = np.lexsort((span["finish"], span["start"], span["executor"]))
+    span = {name: column[order].astype(np.int64) for name, column in span.items()}
+    start, finish = span["start"], span["finish"]
+    before = np.concatenate([[0], finish[:-1]])
+    before[np.flatnonzero(np.diff(span["executor"], prepend=-1))] = 0
+    # Rounding must not make spans overlap; nor may durations that are no longer than it.
+    start = np.maximum(start, before)
+    counts = np.bincount(span["executor"], minlength=record.config.num_executors)
+    rest = [span[name] for name in ("stage", "job", "parallelism", "wave")]
+    return _base64([counts, start - before, np.maximum(finish - start, 0), *rest])
+
+
+def _base64(columns: list[NDArray[np.int64]]) -> str:
+    content = np.concatenate(columns).astype("<u4").tobytes()
+    return base64.b64encode(gzip.compress(content, compresslevel=6, mtime=0)).decode("ascii")

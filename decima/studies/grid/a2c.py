@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from decima.evaluation.grid import TUNED
-from decima.show.grid_plots import plot_bars
-from decima.show.grid_report import load_name
+from decima.show.grid_report import load_name, plot_bars
 from decima.studies.grid.compared import Measured, better, compared
 from decima.studies.grid.study import GridStudy
 from decima.studies.outcome import Outcome

@@ -14,8 +14,7 @@ from matplotlib.figure import Figure
 from decima.evaluation.grid import HEURISTIC_NAMES
 from decima.evaluation.grid_comparison import LEARNED
 from decima.learning.metrics import read_metrics
-from decima.show.grid_plots import plot_bars
-from decima.show.grid_report import load_name
+from decima.show.grid_report import load_name, plot_bars
 from decima.show.style import finish_axes, legend_beside, new_axes, styles
 from decima.studies.grid.compared import Measured, better, compared
 from decima.studies.grid.study import GridStudy

@@ -16,8 +16,7 @@ from decima.evaluation.grid import HEURISTIC_NAMES, TUNED, best_of
 from decima.evaluation.grid_comparison import LEARNED, GridSettings
 from decima.learning.metrics import read_metrics
 from decima.policy.grid.files import read_about
-from decima.show.grid_plots import plot_bars, plot_by_load
-from decima.show.grid_report import load_name
+from decima.show.grid_report import load_name, plot_bars, plot_by_load
 from decima.show.style import BLACK, BLUE, LEGEND, RED, finish_axes, legend_beside, new_figure, styles
 from decima.studies.grid.compared import Measured, better, compared
 from decima.studies.grid.study import GridStudy

@@ -10,9 +10,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 from rich.table import Table
 
-from decima.evaluation.grid import TUNED, Evaluation
+from decima.evaluation.grid import TUNED, Evaluation, Withholding
 from decima.evaluation.grid_comparison import LEARNED
-from decima.evaluation.withholding import Withholding
 from decima.policy.threads import one_thread
 from decima.schedulers.grid import play
 from decima.show.grid_report import load_name

@@ -15,7 +15,7 @@ from decima.evaluation.comparison import PAPER_SCHEDULERS
 from decima.learning.cluster.config import read_config
 from decima.policy.files import load_actor, load_policy, read_trained_on, save_policy
 from decima.policy.shipped import SHIPPED
-from decima.show.left_out import RECIPES
+from decima.show.report import RECIPES
 from tests.decima.cli.commands import SAVED, Compare, assert_one_line_error, assert_same_again, results
 
 QUICK = ("--jobs", "2", "--seeds", "1", "--training", "1", "--processes", "1")

@@ -16,7 +16,7 @@ from rich.table import Table
 from decima.cli import console
 from decima.cli.console import OneLineErrors, command_line, end, make_console, progress, report
 from decima.cli.options import Aside
-from decima.show.shown import Shown
+from decima.show.tables import Shown
 from tests.decima.cli.commands import assert_one_line_error
 from workloads.errors import DecimaError
 

@@ -13,13 +13,13 @@ from decima.evaluation.grid import (
     MEASURES,
     Evaluation,
     GridConditions,
+    Withholding,
     best_of,
     evaluate,
     heuristics_for,
     relative_change,
 )
 from decima.evaluation.intervals import mean_interval
-from decima.evaluation.withholding import Withholding
 from decima.schedulers.base import SchedulerError
 from decima.schedulers.grid import KNOBS, Packer, ShortestJobFirst, Tetris
 from simulator.grid import Grid, GridConfig

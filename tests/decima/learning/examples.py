@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from decima.evaluation.tuning import sweep_ms
+from decima.evaluation.run import sweep_ms
 from decima.learning.checkpoint import load_checkpoint
 from decima.learning.cluster.train import ClusterTraining
 from decima.learning.grid.train import GridTraining

@@ -14,8 +14,7 @@ import pytest
 
 from decima.evaluation.comparison import Comparison
 from decima.evaluation.conditions import Conditions
-from decima.show.page.packed import TICKS, packed_schedule
-from decima.show.page.page import comparison_page
+from decima.show.page import TICKS, comparison_page, packed_schedule
 from decima.show.report import comparison_notes, comparison_table
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.record import EpisodeRecord

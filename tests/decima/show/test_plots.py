@@ -12,7 +12,9 @@ import pytest
 from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.testing.compare import compare_images
+from PIL import Image
 
+from decima.show import plots
 from decima.show.plots import plot_jct_cdf, plot_jobs_in_system, plot_schedule
 from simulator.cluster.config import ClusterConfig, ExecutorClass
 from simulator.cluster.record import EpisodeRecord
@@ -171,3 +173,19 @@ def test_two_hundred_thousand_tasks_are_drawn_in_a_moment(tmp_path: Path) -> Non
     plot_schedule(record, "fifo").savefig(tmp_path / "schedule.png")
     assert time.process_time() - before < 3
     assert (tmp_path / "schedule.png").stat().st_size < 500_000
+
+
+def test_schedules_grow_until_they_are_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plots, "FRAMES", 4)
+    path = tmp_path / "two.gif"
+    plots.write_animation(path, {"fair": episode(), "\x1b[31m": episode()})
+    with Image.open(path) as picture:
+        # Equal pictures in a row are one that stays.
+        assert picture.n_frames == 4
+        coloured = []
+        for number in range(picture.n_frames):
+            picture.seek(number)
+            pixels = np.asarray(picture.convert("RGB"), dtype=int)
+            coloured.append(int((np.ptp(pixels, axis=2) > 60).sum()))
+    assert sorted(coloured) == coloured
+    assert coloured[-1] > 5 * coloured[0]

@@ -2,8 +2,11 @@ from __future__ import annotations
 
 import math
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from decima.evaluation.intervals import Interval
-from decima.show.style import draw_bars, new_axes, styles
+from decima.show.style import draw_bars, new_axes, plain, shortened, styles
 
 
 def test_no_two_schedulers_look_the_same() -> None:
@@ -31,3 +34,27 @@ def test_a_scheduler_has_one_colour_and_one_entry_in_the_legend_whatever_the_con
     )
     assert axes.get_legend_handles_labels()[1] == ["fair", "mine"]
     assert [text.get_text() for text in axes.get_xticklabels()] == ["low", "high"]
+
+
+LONG = st.lists(st.text("ab", min_size=6, max_size=30), max_size=12)
+
+
+def test_names_keep_what_tells_them_apart() -> None:
+    base = "Scan parquet > WholeStageCodegen ({}) > Exchange hashpartitioning and more"
+    cut = shortened([base.format(number) for number in (1, 2, 13)] + ["short"], 36)
+    assert cut[3] == "short"
+    assert all(str(number) in name for number, name in zip((1, 2, 13), cut, strict=False))
+    assert shortened(["left-and-long-right"], 11) == ["left-…right"]
+    assert len(set(shortened(["a" * 20, "a" * 30, "a" * 40], 8))) == 3
+
+
+@given(LONG)
+def test_cut_names_are_short_and_as_different_as_before(names: list[str]) -> None:
+    cut = shortened(names, 8)
+    assert all(len(name) <= 8 for name in cut)
+    assert len(set(zip(names, cut, strict=True))) == len(set(names))
+    assert len(set(cut)) == len(set(names))
+
+
+def test_a_name_is_no_mathematics_and_no_command() -> None:
+    assert plain("$x^2$\x1b") == r"\$x^2\$\x1b"

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from decima.evaluation.comparison import Comparison
-from decima.evaluation.decisions import Decided, decisions
+from decima.evaluation.run import Decided, decisions
 from decima.show.trace_events import trace_events, write_trace_events
 from simulator.cluster.config import ClusterConfig
 from simulator.cluster.episode import run_episode

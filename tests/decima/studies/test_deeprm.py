@@ -6,8 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from decima.evaluation.grid import Evaluation, evaluate
-from decima.evaluation.withholding import Withholding
+from decima.evaluation.grid import Evaluation, Withholding, evaluate
 from decima.schedulers.grid import Packer, ShortestJobFirst
 from decima.studies.grid.compared import Measured, better
 from decima.studies.grid.figures import _learning_claims

@@ -6,8 +6,8 @@ import sys
 import numpy as np
 import pytest
 
-from decima.evaluation.run import run_scheduler
-from decima.evaluation.tuning import ALPHAS, sweep_ms
+from decima.evaluation.run import run_scheduler, sweep_ms
+from decima.evaluation.tuning import ALPHAS
 from decima.learning.cluster.rollout import Shared
 from decima.learning.cluster.validation import fair_ms, judge, reference_results, reference_row
 from decima.policy.config import SHORTCUT_POLICY

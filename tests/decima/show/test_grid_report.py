@@ -9,7 +9,7 @@ import pytest
 
 from decima.evaluation.grid import Evaluation, evaluate
 from decima.schedulers.grid import Packer, ShortestJobFirst, Tetris
-from decima.show.grid_plots import plot_bars, plot_by_load
+from decima.show.grid_report import plot_bars, plot_by_load
 from decima.studies.grid.cnn import plot_curves
 from decima.studies.grid.figures import plot_learning
 from decima.studies.grid.withheld import plot_lengths
