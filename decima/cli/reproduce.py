@@ -29,7 +29,7 @@ from decima.cli.options import (
     workload_options,
 )
 from decima.cli.options import Option as Decorator
-from decima.studies.catalogue import STUDIES, Entry, Option
+from decima.studies.catalogue import STUDIES, Entry, Option, run_study
 
 __all__ = ["reproduce"]
 
@@ -84,7 +84,6 @@ def _add(name: str, entry: Entry) -> None:
     def command(context: click.Context, /, out: Path, json_file: Path | None, **values: Any) -> None:
         from decima.outputs import prepare_outputs
         from decima.studies.outcome import OptionError
-        from decima.studies.running import run_study
 
         prepare_outputs(out, json_file)
         given = {each for each in values if _is_given(context, each)}

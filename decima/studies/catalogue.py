@@ -1,18 +1,21 @@
-"""All studies: the function that runs each, its help, its options. ``decima reproduce`` has a command for each.
+"""All studies: functions, help texts and options. ``decima reproduce`` has a command for each.
 
 The module imports nothing that takes long, so that ``decima --help`` is quick.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from decima.studies.cells import CELLS
 
-__all__ = ["ERRORS", "FAULTS", "STUDIES", "Entry", "Option"]
+if TYPE_CHECKING:
+    from decima.show.tables import Shown
+
+__all__ = ["ERRORS", "FAULTS", "STUDIES", "Entry", "Option", "run_study"]
 
 
 @dataclass(frozen=True)
@@ -20,13 +23,13 @@ class Option:
     """An option of a study's command, and an argument of the study's function.
 
     Attributes:
-        flags: such as ``--load``; several names have blanks between them.
-        kind: what values it takes: a type of ``decima.cli.reproduce.KINDS``, ``flag``, or the choices.
-        help: for people.
-        default: value where it is not given; an empty tuple by default where ``multiple``.
-        name: of the argument; by default that of the flag.
-        metavar: stands for the value in the help.
-        multiple: it may be given several times, and its value is a tuple.
+        flags: flags, such as ``--load``, separated by blanks.
+        kind: type of the values: a key of ``decima.cli.reproduce.KINDS``, ``flag``, or the choices.
+        help: help text.
+        default: default value; for a ``multiple`` option an empty tuple unless given.
+        name: name of the argument; by default that of the flag.
+        metavar: placeholder of the value in the help.
+        multiple: whether the option may be repeated; its value is then a tuple.
     """
 
     flags: str
@@ -40,28 +43,54 @@ class Option:
 
 @dataclass(frozen=True)
 class Entry:
-    """A study and its command.
+    """A study and its command. The help texts of the options document the arguments of the study's function.
 
     Attributes:
-        run: module in ``decima.studies`` and function, such as ``fig9:fig9a``.
-        help: for people; the first line is a sentence.
-        options: its own, and names of shared ones, see ``decima.cli.reproduce.SHARED``; in order.
-        setup: first argument of the function: ``Study``, ``GridStudy`` or ``Part``, made of the shared options.
+        run: module in ``decima.studies`` and function, such as ``single_resource:fig9a``. The function takes a setup
+            and the values of the options, and returns an ``Outcome``.
+        help: help text; the first line is a sentence.
+        options: options in order; a text is a key of ``decima.cli.reproduce.SHARED``.
+        setup: module and class of the function's first argument, which takes its part of the options.
     """
 
     run: str
     help: str
     options: tuple[Option | str, ...]
-    setup: Literal["cluster", "grid", "part"] = "cluster"
-
-    @property
-    def function(self) -> Callable[..., Any]:
-        """The function, whose module is imported now; it returns an ``Outcome``."""
-        module, _, name = self.run.partition(":")
-        found: Callable[..., Any] = getattr(import_module(f"decima.studies.{module}"), name)
-        return found
+    setup: str = "study:Study"
 
 
+def _found(place: str) -> Any:
+    """Import a function or class of ``decima.studies`` by module and name."""
+    module, _, name = place.partition(":")
+    return getattr(import_module(f"decima.studies.{module}"), name)
+
+
+def run_study(
+    name: str,
+    values: Mapping[str, Any],
+    command: str = "",
+    tell: Callable[[str, int, int], None] = lambda what, done, total: None,
+    given: Collection[str] = (),
+) -> Shown:
+    """Run a study.
+
+    Args:
+        name: key of ``STUDIES``.
+        values: values of all options of its command, by name.
+        command: command line, which the results contain.
+        tell: progress callback: the activity, the number of steps done, the number of all steps.
+        given: names of the options that the caller gave.
+
+    Returns:
+        Tables, notes, JSON and pictures.
+    """
+    entry, left = STUDIES[name], dict(values)
+    setup = _found(entry.setup).of_options(left, command=command, tell=tell, given=frozenset(given))
+    shown: Shown = _found(entry.run)(setup, **left).shown(command)
+    return shown
+
+
+GRID_STUDY, PART = "grid.study:GridStudy", "outcome:Part"
 SEEDS = "--seeds --experiments"
 CHECKPOINT = Option(
     "--checkpoint", "file",
@@ -136,11 +165,11 @@ def _naps(scale: float, tasks: float) -> tuple[Option, ...]:
 
 #: Name -> study.
 STUDIES: dict[str, Entry] = {
-    "fig9a": Entry("fig9:fig9a", """Compare Decima with classic schedulers on batches.
+    "fig9a": Entry("single_resource:fig9a", """Compare Decima with classic schedulers on batches.
 
         100 batches of 20 TPC-H jobs on 50 executors (Decima, Figure 9a). The policy that ships stands for one that is
         trained; for a workload file one is, about 36 minutes of CPU time.""", (CHECKPOINT, *CLUSTER)),
-    "fig9b": Entry("fig9:fig9b", """Compare Decima with classic schedulers on streams.
+    "fig9b": Entry("single_resource:fig9b", """Compare Decima with classic schedulers on streams.
 
         Jobs arrive by a Poisson process that keeps executors busy for 85% of the time (Decima, Figure 9b); a closer
         look at one of the streams (Figure 10). fig10 is the same command. About 5 minutes; for a workload file a policy
@@ -150,11 +179,11 @@ STUDIES: dict[str, Entry] = {
                 "Mean seconds between arrivals, instead of a load; the published code has 25.", name="interval_s"),
             CHECKPOINT, *CLUSTER,
         )),
-    "fig13": Entry("fig13:fig13", """Compare policies learned for different objectives.
+    "fig13": Entry("deep_dive:fig13", """Compare policies learned for different objectives.
 
         The average JCT with the moving delay, the same with moves that take no time, and the makespan (Decima,
         Figure 13). Some 100 minutes of CPU time, nearly all of it two trainings.""", (CHECKPOINT, *CLUSTER)),
-    "fig14": Entry("fig14:fig14", """Measure what each idea of Decima is for, as the load grows.
+    "fig14": Entry("deep_dive:fig14", """Measure what each idea of Decima is for, as the load grows.
 
         Without parallelism control, without graph embedding, trained on unfixed sequences, trained on batches
         (Decima, Figure 14); and networks as public re-implementations have them. Some 6 hours of CPU time, nearly all
@@ -163,26 +192,26 @@ STUDIES: dict[str, Entry] = {
                 (0.55, 0.65, 0.75, 0.85), "loads", multiple=True),
             CHECKPOINT, *CLUSTER,
         )),
-    "fig15a": Entry("fig15:fig15a", """Compare how parallelism limits are encoded, by how fast they are learned.
+    "fig15a": Entry("deep_dive:fig15a", """Compare how parallelism limits are encoded, by how fast they are learned.
 
         As an input of one function, as separate outputs, and for single stages (Decima, Figure 15a); and networks as
         public re-implementations have them. Some 2 hours of CPU time, nearly all of it five trainings.""",
         (LOAD, *CLUSTER)),
-    "fig21": Entry("fig21:fig21", """Compare Decima with the best order of jobs.
+    "fig21": Entry("single_resource:fig21", """Compare Decima with the best order of jobs.
 
         Executors move at once and tasks do not vary, so that order is all that matters; of all orders of 10 jobs the
         best is searched (Decima, Figure 21). Some 90 minutes of CPU time, of which 20 to 30 are a training.""",
         (CHECKPOINT, *CLUSTER)),
-    "fig22": Entry("fig22:fig22", """Measure what it costs not to know how long tasks take.
+    "fig22": Entry("deep_dive:fig22", """Measure what it costs not to know how long tasks take.
 
         On batches of 20 jobs (Decima, Figure 22). About 70 minutes of CPU time, nearly all of it two trainings.""",
         (CHECKPOINT, *CLUSTER)),
-    "high-load": Entry("high_load:high_load", """Show which jobs and decisions make the difference at high load.
+    "high-load": Entry("streams:high_load", """Show which jobs and decisions make the difference at high load.
 
         On streams as those of Figure 9b: JCT by the work of jobs, and executors of a job by the jobs in the system,
         under rules of one thrift, under a policy that learned on batches, and under priced-srpt. Nothing is trained.
         About 5 minutes.""", (LOAD, CHECKPOINT, *CLUSTER)),
-    "drift": Entry("drift:drift", """Compare schedulers on streams that change in the middle.
+    "drift": Entry("streams:drift", """Compare schedulers on streams that change in the middle.
 
         The rate doubles or halves, or jobs become larger or smaller: mean JCT of the jobs before the change and after
         it, against fair sharing. Nothing is trained. About 3 minutes.""", (
@@ -210,31 +239,31 @@ STUDIES: dict[str, Entry] = {
             Option("--interval", "above 0", "Mean seconds between the jobs of a stream.", 14.0, "interval_s"),
             CHECKPOINT, *CLUSTER,
         )),
-    "table2": Entry("table2:table2", """Measure how a policy generalises to more arrivals than in its training.
+    "table2": Entry("deep_dive:table2", """Measure how a policy generalises to more arrivals than in its training.
 
         Streams that keep executors busy for 85% of the time (Decima, Table 2). Some 2 hours of CPU time, nearly all of
         it two trainings.""", (LOAD, *CLUSTER)),
-    "fig11a": Entry("fig11:fig11a", """Compare Decima with schedulers that pack, on a trace.
+    "fig11a": Entry("multi_resource:fig11a", """Compare Decima with schedulers that pack, on a trace.
 
         Windows of the trace that --workload names, on executors of four sizes, with Graphene*, Graphene, Tetris and
         weighted fair sharing tuned in each experiment (Decima, Figure 11a). About 5 minutes with the policy that
         ships; to train one takes about 50 minutes of CPU time.""", (WINDOW, CHECKPOINT, *CLASSES)),
-    "fig11b": Entry("fig11:fig11b", """Compare Decima with schedulers that pack, on TPC-H jobs.
+    "fig11b": Entry("multi_resource:fig11b", """Compare Decima with schedulers that pack, on TPC-H jobs.
 
         Streams of 200 jobs whose stages need memory drawn from (0, 1], on executors of four sizes, with Graphene*,
         Graphene, Tetris and weighted fair sharing tuned in each experiment (Decima, Figure 11b). To train a policy,
         where none that ships fits, takes about 50 minutes of CPU time.""", (INTERVAL, CHECKPOINT, *CLASSES)),
-    "fig12": Entry("fig12:fig12", """Show which jobs Decima completes faster than Graphene*, and on which executors.
+    "fig12": Entry("usage:fig12", """Show which jobs Decima completes faster than Graphene*, and on which executors.
 
         By the jobs' total work (Decima, Figures 12 and 20), on TPC-H jobs or a trace. fig20 is the same command. To
         train a policy, where none that ships fits, takes about 50 minutes of CPU time.""",
         (INTERVAL, WINDOW, CHECKPOINT, *CLASSES)),
-    "fig19": Entry("fig19:fig19", """Show jobs, executors and memory over time, with Decima and with Graphene*.
+    "fig19": Entry("usage:fig19", """Show jobs, executors and memory over time, with Decima and with Graphene*.
 
         Of the first experiment (Decima, Figure 19), on TPC-H jobs or a trace. To train a policy, where none that ships
         fits, takes about 50 minutes of CPU time.""", (INTERVAL, WINDOW, CHECKPOINT, *CLASSES)),
     "table3": Entry(
-        "table3:table3",
+        "multi_resource:table3",
         """Measure how a policy generalises to more jobs and more executors than in its training.
 
         Streams of a trace's jobs on executors of four sizes (Decima, Table 3); --workload is a workload file without
@@ -243,48 +272,50 @@ STUDIES: dict[str, Entry] = {
             Option("--interval", "above 0", "Mean seconds between jobs in the test.", 65.0, "interval_s"),
             *CLASSES,
         )),
-    "deeprm-fig4": Entry("grid.figures:fig4", """Compare DeepRM with heuristics as the load grows.
+    "deeprm-fig4": Entry("grid.deeprm:fig4", """Compare DeepRM with heuristics as the load grows.
 
         A network is trained at each load (DeepRM, Figure 4). About 70 minutes of CPU time (28 at --budget 0.4).""", (
             Option("--load", "above 0",
                 "Load in percent; may be given several times.  [default: 10, 30, .. 170, 184.5]",
                 name="loads", multiple=True),
             *GRID,
-        ), "grid"),
-    "deeprm-fig5": Entry("grid.figures:fig5", """Compare networks that learned for slowdown and for completion time.
+        ), GRID_STUDY),
+    "deeprm-fig5": Entry("grid.deeprm:fig5", """Compare networks that learned for slowdown and for completion time.
 
-        At a load of 130 % (DeepRM, Figure 5). About 15 minutes of CPU time.""", GRID, "grid"),
-    "deeprm-fig6": Entry("grid.figures:fig6", """Show how fast DeepRM learns.
+        At a load of 130 % (DeepRM, Figure 5). About 15 minutes of CPU time.""", GRID, GRID_STUDY),
+    "deeprm-fig6": Entry("grid.deeprm:fig6", """Show how fast DeepRM learns.
 
-        At a load of 70 % (DeepRM, Figure 6). About 10 minutes of CPU time.""", GRID, "grid"),
-    "deeprm-fig7": Entry("grid.withheld:fig7", """Show which jobs DeepRM withholds, and which jobs that helps.
+        At a load of 70 % (DeepRM, Figure 6). About 10 minutes of CPU time.""", GRID, GRID_STUDY),
+    "deeprm-fig7": Entry("grid.deeprm:fig7", """Show which jobs DeepRM withholds, and which jobs that helps.
 
-        At a load of 110 % (DeepRM, Figure 7). About 7 minutes of CPU time.""", GRID, "grid"),
-    "cnn-fig2": Entry("grid.cnn:fig2", """Compare a convolution, the reshaped state and reward weights with DeepRM.
+        At a load of 110 % (DeepRM, Figure 7). About 7 minutes of CPU time.""", GRID, GRID_STUDY),
+    "cnn-fig2": Entry("grid.successors:fig2",
+        """Compare a convolution, the reshaped state and reward weights with DeepRM.
 
         On jobs at a load of 70 % (Chen, Xu and Wu, 2017, Figure 2). About 10 minutes of CPU time.""", (
             Option("--weights", "weights", "alpha, beta and gamma of a reward to try; may be given several times.",
                 ("1,1,2", "0.5,1,1"), metavar="A,B,C", multiple=True),
             *GRID,
-        ), "grid"),
-    "cnn-fig3": Entry("grid.cnn:fig3", """Compare a network for two machines with heuristics.
+        ), GRID_STUDY),
+    "cnn-fig3": Entry("grid.successors:fig3", """Compare a network for two machines with heuristics.
 
-        At a load of 70 % of both (Chen, Xu and Wu, 2017, Figure 3). About 8 minutes of CPU time.""", GRID, "grid"),
-    "a2c-tables": Entry("grid.a2c:tables", """Compare actor-critic training with heuristics at four rates of arrival.
+        At a load of 70 % of both (Chen, Xu and Wu, 2017, Figure 3). About 8 minutes of CPU time.""", GRID, GRID_STUDY),
+    "a2c-tables": Entry("grid.successors:a2c_tables",
+        """Compare actor-critic training with heuristics at four rates of arrival.
 
         Slowdown, completion and waiting time; architectures; a real log (A2cScheduler, 2020). About 25 minutes of
         CPU time.""", (
             Option("--log", "file", "Compare on this log in Standard Workload Format too."),
             Option("--log-load", "above 0", "Load in percent that the log is resampled to.", 70.0),
             *GRID,
-        ), "grid"),
+        ), GRID_STUDY),
     "critical-path": Entry("critical_path:critical_path", """Show which graph neural networks find critical paths.
 
         The graph neural network learns from examples to find the stage with the longest critical path, with and
         without a non-linearity behind the sum over a stage's children (Decima, section 5.1 and appendix E). About 8
         minutes of CPU time.""",
         (Option(SEEDS, "at least 1", "Networks of each kind that are trained.", 5, "seeds"), "budget"),
-        "part",
+        PART,
     ),
     "fig18": Entry("fig18:fig18", """Compare real with simulated runs of queries.
 
@@ -302,8 +333,8 @@ STUDIES: dict[str, Entry] = {
             Option(SEEDS, "at least 1", "Draws of the durations.", 10, "seeds"),
             Option("--batches", "at least 1",
                 "With --live: mixtures of 10 jobs; twice as many jobs run alone.  [default: 3]"),
-        ), "part"),
-    "fig9-spark": Entry("fig9_spark:fig9_spark", """Put Decima in charge of a real Spark.
+        ), PART),
+    "fig9-spark": Entry("on_spark:fig9_spark", """Put Decima in charge of a real Spark.
 
         Starts Spark on this machine and runs jobs on it whose tasks sleep as long as their profiles say: in Spark's
         FIFO and FAIR mode, and under tuned weighted fair sharing and Decima, which take charge through the plugin and
@@ -317,9 +348,9 @@ STUDIES: dict[str, Entry] = {
             Option("--arrivals", ("batch", "poisson"),
                 "All jobs at once, or a stream that keeps the executors busy for 85 % of the time.", "batch"),
             *_naps(4.0, 0.05),
-        ), "part"),
+        ), PART),
     "spark-applications": Entry(
-        "spark_applications:spark_applications",
+        "on_spark:spark_applications",
         """Share a real standalone cluster of Spark among applications.
 
         Starts a master and a worker on this machine and several applications on it, each with a job whose tasks sleep
@@ -328,7 +359,7 @@ STUDIES: dict[str, Entry] = {
         and pyspark: pip install -e '.[spark]' brings both. About 20 minutes.""", (
             *_on_spark("Slots of the cluster.", ("Applications in a batch.", 4), ("Batches.", 3)),
             *_naps(10.0, 0.1),
-        ), "part"),
+        ), PART),
     "packing": Entry("packing:packing", """Compare how compactly Graphene and simpler planners pack tasks.
 
         Plans projects of PSPLIB, whose best makespans are known: random order, Tetris, longest critical path first, and
@@ -350,7 +381,7 @@ STUDIES: dict[str, Entry] = {
                 "folder or the one above; without it, plans are compared with lower bounds]"),
             Option("--seed", "seed", "Seed of the random order.", 0),
             "workers",
-        ), "part"),
+        ), PART),
     "grid": Entry("settings_grid:settings_grid", """Show in which settings a policy can be trusted.
 
         Compares it with the strongest rule, with weighted fair sharing tuned in each sequence, and with fair sharing:
@@ -372,6 +403,6 @@ STUDIES: dict[str, Entry] = {
             # Seeds of training begin above.
             Option("--seed", "comparison seed", "Seed of the first sequence.", 0),
             "workers",
-        ), "part"),
+        ), PART),
 }  # fmt: skip
 STUDIES["fig10"], STUDIES["fig20"] = STUDIES["fig9b"], STUDIES["fig12"]

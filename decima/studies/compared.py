@@ -6,12 +6,15 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
+from numpy.typing import NDArray
 from rich.table import Table
 
 from decima.evaluation.comparison import Comparison
-from decima.evaluation.intervals import Interval
+from decima.evaluation.conditions import CompareError
+from decima.evaluation.intervals import Interval, paired_change
 from decima.evaluation.metrics import METRICS, summarise
 from decima.evaluation.tuning import HINDSIGHT
 from decima.policy.files import policy_path, read_about
@@ -19,14 +22,28 @@ from decima.registry import policy_named
 from decima.show.style import draw_bars, legend_beside, new_axes
 from decima.show.tables import interval_text, metric_text, new_table
 from decima.studies.outcome import FULL, UNKNOWN, Claim, Outcome
+from workloads.arrivals import JobSequence
 
-__all__ = ["compared", "jct_s", "plot_bars", "study_table", "summary", "tidy"]
+__all__ = [
+    "GROUPS",
+    "change",
+    "change_text",
+    "compared",
+    "jct_s",
+    "jobs_by_work",
+    "plot_bars",
+    "study_table",
+    "summary",
+    "tidy",
+]
 
 #: (condition, scheduler) -> the paper's figure as a text; the condition is empty if there is only one.
 Paper = Mapping[tuple[str, str], str]
 #: (condition, scheduler) -> row of ``summarise``.
 Means = Mapping[tuple[str, str], Mapping[str, float]]
 
+#: Jobs are grouped by total work, each group a fifth of them.
+GROUPS = 5
 #: Metrics in every table; and means in the JSON, with half of their confidence intervals.
 COLUMNS = ("mean_jct_s", "p95_jct_s", "utilisation")
 IN_JSON = (
@@ -58,6 +75,16 @@ def jct_s(runs: pd.DataFrame, scheduler: str, condition: str = "") -> pd.Series[
     return chosen.set_index("seed")["mean_jct_s"]
 
 
+def change(runs: pd.DataFrame, one: str, other: str, condition: str = "") -> Interval:
+    """Return the relative difference of a scheduler's mean JCT to another's, paired by sequence."""
+    return paired_change(jct_s(runs, one, condition), jct_s(runs, other, condition))
+
+
+def change_text(runs: pd.DataFrame, one: str, other: str) -> str:
+    """Format the change of a scheduler's mean JCT against another's, with its interval."""
+    return f"{interval_text(change(runs, one, other), '+.1%')} against {other}"
+
+
 def summary(runs: pd.DataFrame, reference: str = HINDSIGHT) -> Means:
     """Average tidy results over the seeds: (condition, scheduler) -> row of ``summarise``, see there."""
     return {
@@ -65,6 +92,20 @@ def summary(runs: pd.DataFrame, reference: str = HINDSIGHT) -> Means:
         for condition, mine in runs.groupby("condition", sort=False)
         for name, row in summarise(mine, mine["scheduler"].unique(), reference).items()
     }
+
+
+def jobs_by_work(sequence: JobSequence) -> list[NDArray[np.int64]]:
+    """Group job indices by total work into ``GROUPS`` groups of equal size, the smallest jobs first.
+
+    Raises:
+        CompareError: there are fewer jobs than groups.
+    """
+    if len(sequence) < GROUPS:
+        raise CompareError(
+            f"seed {sequence.seed}: {len(sequence)} jobs, expected at least {GROUPS} to group them by work"
+        )
+    work_ms = np.array([profile.work_ms for profile in sequence.profiles])
+    return np.array_split(np.argsort(work_ms, kind="stable"), GROUPS)
 
 
 def compared(

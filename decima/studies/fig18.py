@@ -1,9 +1,15 @@
-"""Figure 18 of the Decima paper: is the simulator true to Spark? See ``decima.evaluation.spark.fidelity``."""
+"""Figure 18 of the Decima paper: how well the simulator predicts Spark, from recordings or from runs made now.
+
+Recorded runs: see ``decima.evaluation.spark.fidelity``. With ``--live``, Decima schedules single jobs and mixtures of
+jobs on a real Spark, as in the paper; tasks sleep (``live_spark``), and the overhead of a task is measured before each
+run.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,18 +20,22 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from rich.table import Table
 
+from decima.evaluation.intervals import mean_interval
 from decima.evaluation.spark.fidelity import ALL, FROM_ALONE, PREDICTIONS, Fidelity, measure_fidelity
 from decima.evaluation.spark.recordings import load_recordings
-from decima.show.style import BLUE, GREEN, GREY, LEGEND, ORANGE, PINK, RED, SKY, new_figure
-from decima.show.tables import new_table
-from decima.studies.fig18_live import fig18_live
+from decima.registry import LEARNED
+from decima.service.sleeping import Setting
+from decima.show.style import BLUE, GREEN, GREY, LEGEND, ORANGE, PINK, RED, SKY, finish_axes, new_figure
+from decima.show.tables import interval_text, new_table
+from decima.studies.on_spark import compare_live, needs_spark
 from decima.studies.outcome import OptionError, Outcome, Part
+from workloads.sources.open import EMBEDDED, open_workload
 
-__all__ = ["fig18", "notes", "plot", "tables"]
+__all__ = ["fig18", "live_outcome", "notes", "plot", "tables"]
 
-#: Mean error of the paper's simulator (appendix D): jobs alone on the cluster, jobs that share it.
+#: Largest mean errors of the paper's simulator (Figure 18, appendix D): jobs alone on the cluster, jobs that share it.
 PAPER_MEAN_ERROR = {"alone": 0.05, "sharing": 0.09}
-#: Heading of a column of the tables -> prediction.
+#: Column heading of the tables -> prediction.
 _LATER = {"No waves": "no waves", "No par.": "no parallelism", "No driver": "no driver"}
 QUERY_ERRORS = {"Error": ALL, "Rerun": "rerun", "Replay": "replay", **_LATER}
 MIXTURE_ERRORS = {
@@ -49,24 +59,25 @@ def fig18(
     seeds: int = 10,
     batches: int | None = None,
 ) -> Outcome:
-    """Compare real with predicted runs: recorded ones, or with ``live`` such that a real Spark runs now.
+    """Compare real with predicted runs: recorded runs, or with ``live`` runs of a real Spark made now.
 
     Args:
         part: progress callback.
         recordings: folders, see ``load_recordings``.
-        live: see ``fig18_live``.
-        executors: of a query alone, by default 2; with ``live`` of Spark.
-        seeds: draws of the durations that a prediction is the mean of.
+        live: see ``_live``.
+        executors: executors of a query alone, by default 2; with ``live`` executors of Spark.
+        seeds: number of draws of the durations that a prediction averages.
         batches: with ``live``, the number of mixtures.
 
     Raises:
-        OptionError: options of the other kind, or no recordings.
+        OptionError: options of the other mode, no recordings, or no pyspark.
         WorkloadError: see ``load_recordings`` and ``measure_fidelity``.
+        LiveSparkError: Spark or the service does not start, or a job fails.
     """
     if live:
         why = "with --live, Spark runs now and durations are measured"
         part.refuse(dict.fromkeys(("recordings", "seeds"), why))
-        return fig18_live(part, executors, batches)
+        return _live(part, executors, batches)
     part.refuse({"batches": "it is for --live"})
     if not recordings:
         raise OptionError(
@@ -97,7 +108,7 @@ def _rounded(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def tables(fidelity: Fidelity) -> list[Table]:
-    """Return tables of queries alone on the cluster, and of mixtures if there are any; seconds and percent."""
+    """Return the tables of queries alone on the cluster and of mixtures, as far as there are any; seconds, percent."""
     queries, mixtures, found = fidelity.queries(), fidelity.mixtures(), []
     if not queries.empty:
         labels = [f"{query}  {data}" for data, query in queries.index]
@@ -130,7 +141,7 @@ def _table(
 
 
 def notes(fidelity: Fidelity) -> list[str]:
-    """Return the result next to the paper's, and the meaning of the columns, one sentence per line."""
+    """Return the errors beside the paper's, and the meaning of the columns, one sentence a line."""
     summary, found = fidelity.summary().to_dict("index"), []
     for where, what in (("alone", "Alone"), ("sharing", "Sharing")):
         if (figures := summary.get((where, ALL))) is not None:
@@ -165,10 +176,10 @@ def notes(fidelity: Fidelity) -> list[str]:
 
 
 def plot(fidelity: Fidelity) -> Figure:
-    """Draw real and simulated times side by side with the error in percent, as the paper's Figure 18.
+    """Draw real and simulated times with the error in percent, as the paper's Figure 18.
 
-    One panel for each set of data, a pair of bars per query; below, the applications of the mixtures, real
-    against simulated job completion time, and the mean errors with and without each effect.
+    A panel for each data set has a pair of bars a query. Below: simulated against real job completion time of the
+    applications of mixtures, and the mean errors with and without each effect.
     """
     queries, mixed = fidelity.queries(), not fidelity.applications.empty
     panels = [] if queries.empty else queries.index.unique("data").tolist()
@@ -202,7 +213,7 @@ def _plot_queries(axes: Axes, queries: pd.DataFrame) -> None:
 
 
 def _plot_mixtures(axes: Axes, applications: pd.DataFrame) -> None:
-    """Below the diagonal the simulator is too fast."""
+    """Draw simulated against real completion times; below the diagonal the simulator is too fast."""
     longest = 1.05 * applications[["real", ALL]].max().max() / 1000
     line, allowed = np.array([0.0, longest]), PAPER_MEAN_ERROR["sharing"]
     low, high = line * (1 - allowed), line * (1 + allowed)
@@ -219,7 +230,7 @@ def _plot_mixtures(axes: Axes, applications: pd.DataFrame) -> None:
 
 
 def _plot_effects(axes: Axes, mean_errors: pd.Series[float]) -> None:
-    """Draw one pair of bars for each prediction."""
+    """Draw the mean error of each prediction, a pair of bars each."""
     place = np.arange(len(PREDICTIONS))
     for offset, (where, colour) in zip((-0.2, 0.2), WHERE.items(), strict=True):
         if where in mean_errors.index.get_level_values("where"):
@@ -233,3 +244,93 @@ def _plot_effects(axes: Axes, mean_errors: pd.Series[float]) -> None:
     axes.set(xlabel="Mean error (%); dashed: the paper's")
     axes.set_title("With and without effects", loc="left")
     axes.legend(ncols=2, loc="lower right", bbox_to_anchor=(1, 1), **LEGEND)
+
+
+# ---- with Decima in charge of a real Spark -----------------------------------------------------------------
+
+ALONE, MIXTURES = "alone", "mixtures"
+PAPER = dict(zip((ALONE, MIXTURES), PAPER_MEAN_ERROR.values(), strict=True))
+#: Size of the runs. A stage of few tasks ends with its longest task, whose duration is noise that no simulator knows.
+SETTING = Setting(batches=3, tasks=0.2)
+
+
+def _live(part: Part, executors: int | None, batches: int | None) -> Outcome:
+    """Run single jobs and mixtures on a real Spark with Decima in charge, and predict them.
+
+    Executors and batches are by default those of ``SETTING``; there are twice as many single jobs as mixtures.
+    """
+    setting = replace(SETTING, executors=executors or SETTING.executors, batches=batches or SETTING.batches)
+    alone = replace(setting, jobs=1, batches=2 * setting.batches)
+    profiles, parts = open_workload(EMBEDDED).profiles, []
+    for kind, each, before in ((ALONE, alone, 0), (MIXTURES, setting, alone.batches)):
+
+        def tell(done: int, _: int, before: int = before) -> None:
+            part.tell("running", before + done, alone.batches + setting.batches)
+
+        with needs_spark("fig18 --live"):
+            runs, _ = compare_live(profiles, each, {LEARNED: LEARNED}, tell)
+        runs = runs.rename(columns={"batch": "run"}).assign(kind=kind)
+        parts.append(runs[["kind", "run", "real_ms", "predicted_ms"]])
+    return live_outcome(pd.concat(parts, ignore_index=True), setting)
+
+
+def live_outcome(runs: pd.DataFrame, setting: Setting) -> Outcome:
+    """Return the outcome of live runs.
+
+    Args:
+        runs: a row for each run, columns ``kind`` (``alone`` or ``mixtures``), ``run`` (int64), ``real_ms`` and
+            ``predicted_ms`` (float64, mean JCT).
+        setting: size of the mixtures; single jobs have the same executors and durations.
+    """
+    errors = _errors(runs)
+    table = new_table(
+        f"Decima in charge of Spark, {setting.executors} executors",
+        *("", "Runs", "Mean JCT", "Predicted", "Error", "Bias", "Paper"),
+    )
+    for kind, words in {ALONE: "a job alone", MIXTURES: f"mixtures of {setting.jobs} jobs"}.items():
+        mine = runs[runs["kind"] == kind]
+        table.add_row(
+            words,
+            str(len(mine)),
+            interval_text(mean_interval(mine["real_ms"].to_numpy() / 1000)),
+            f"{mine['predicted_ms'].mean() / 1000:.1f}",
+            f"{errors[kind]['error']:.1%}",
+            f"{errors[kind]['bias']:+.1%}",
+            f"{PAPER[kind]:.0%}",
+        )
+    return Outcome(
+        "fig18",
+        runs,
+        [table],
+        [
+            "Times are seconds; ± is half a 95 % confidence interval (Student's t).",
+            "Error: by how much a prediction is wrong, either way, mean over the runs; bias: with its sign.",
+            "Paper: the largest mean error that Decima (SIGCOMM 2019) reports in its Figure 18.",
+        ],
+        extra={"setting": vars(setting), **errors},
+        pictures={"fig18-live": partial(plot_live_fidelity, runs, setting)},
+    )
+
+
+def _errors(runs: pd.DataFrame) -> dict[str, dict[str, float]]:
+    """Return kind -> mean absolute ``error`` of the predictions, and mean ``bias``, as fractions."""
+    off = (runs["predicted_ms"] / runs["real_ms"] - 1).groupby(runs["kind"])
+    return {kind: {"error": float(each.abs().mean()), "bias": float(each.mean())} for kind, each in off}
+
+
+def plot_live_fidelity(runs: pd.DataFrame, setting: Setting) -> Figure:
+    """Draw the real and the predicted mean JCT of each run."""
+    figure, errors = new_figure(10, 4), _errors(runs)
+    titles = {ALONE: "A job alone", MIXTURES: f"Mixtures of {setting.jobs} jobs"}
+    for axes, (kind, title) in zip(figure.subplots(1, 2), titles.items(), strict=True):
+        mine = runs[runs["kind"] == kind]
+        places, highest = np.arange(len(mine)), mine[["real_ms", "predicted_ms"]].to_numpy().max() / 1000
+        axes.bar(places - 0.2, mine["real_ms"] / 1000, 0.38, color=BLUE, label="real")
+        axes.bar(places + 0.2, mine["predicted_ms"] / 1000, 0.38, color=ORANGE, label="simulated")
+        axes.set_xticks(places, mine["run"].astype(str))
+        axes.legend(**LEGEND)
+        title = f"{title}: off by {errors[kind]['error']:.1%}"
+        finish_axes(axes, xlabel="Run", ylabel="Average JCT (s)", title=title, ylim=(0, 1.2 * highest))
+        axes.grid(visible=False, axis="x")
+        axes.axhline(0, color=GREY, linewidth=0.6)
+    return figure

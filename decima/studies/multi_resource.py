@@ -1,44 +1,49 @@
-"""Section 7.3 of the Decima paper: executors of four sizes, the jobs on them, the schedulers, jobs by their work."""
+"""Section 7.3 of the Decima paper, with Figure 11 and Table 3: jobs that need memory, on executors of four sizes.
+
+The jobs are those of an industrial trace, or TPC-H jobs with memory demands.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple, TypeVar
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
+from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullFormatter
 
-from decima.evaluation.comparison import Comparison
 from decima.evaluation.conditions import CompareError, Conditions
-from decima.evaluation.run import run_scheduler
+from decima.evaluation.intervals import mean_interval
 from decima.evaluation.tuning import HINDSIGHT
 from decima.policy.shipped import SHIPPED
 from decima.registry import LEARNED
-from decima.studies.outcome import FULL, Claim
+from decima.show.style import BLACK, GREY, RED, finish_axes, new_axes
+from decima.studies.compared import change, change_text, compared, jct_s, tidy
+from decima.studies.outcome import FULL, Claim, Outcome
 from decima.studies.study import Study, Variant
-from decima.workers.pool import make_workers, map_in_order
 from simulator.cluster.config import TRACE, ExecutorClass
-from simulator.cluster.record import EpisodeRecord
-from workloads.arrivals import JobSequence
 
-__all__ = ["experiments", "four_sizes", "fragmentation_claim", "jobs_by_work", "learned", "look_at", "usage"]
+__all__ = [
+    "experiments",
+    "fig11a",
+    "fig11b",
+    "four_sizes",
+    "fragmentation_claim",
+    "learned",
+    "plot_fig11",
+    "table3",
+]
 
-_T = TypeVar("_T")
-
-#: Memory of the executors of each class; all have one core, and there are as many of each.
+#: Memory of each executor class; classes are of equal size, with one core an executor.
 MEMORY = (0.25, 0.5, 0.75, 1.0)
 TETRIS = "tetris"
 GRAPHENE_STAR = "tuned-graphene-star"
-#: The schedulers of the paper, each with its best parameters of each experiment; Graphene itself too.
+#: Heuristics of the paper, each with its best parameters of each experiment; and Graphene itself.
 HEURISTICS = (HINDSIGHT, "tuned-tetris", "tuned-graphene", GRAPHENE_STAR)
-#: Pure packing, as the paper reads Tetris. A setting of the sweep, so that it need not run again.
+#: Pure packing, as the paper reads Tetris. It is a setting of the sweep, so it does not run again.
 PURE = {TETRIS: "tetris:0:0"}
-#: The simple rule of this project that packs.
+#: This project's heuristic that packs.
 OURS = "packed-srpt"
-#: Jobs are grouped by total work, each group a fifth of them (Figures 12 and 20).
-GROUPS = 5
 
 
 def experiments(
@@ -47,15 +52,15 @@ def experiments(
     """Return the conditions of section 7.3: 200 TPC-H jobs whose stages need memory from (0, 1], or a trace's windows.
 
     Args:
-        study: size and surroundings.
-        trace: whether the workload says which jobs arrive when.
+        study: size and workload.
+        trace: whether the workload has arrival times.
         interval_s: mean time between TPC-H jobs, s; with 4 s, 200 executors are busy for about 80 % of the time.
         window_s: length of a trace's windows, s; 6480 s cuts the excerpt of docs/studies.md into twelve.
-        num_experiments: at full size.
+        num_experiments: number of experiments at full size.
 
     Raises:
-        CompareError: executors that cannot be divided among the classes.
-        WorkloadError: the workload says which jobs arrive when, and should not, or the other way round.
+        CompareError: the executors cannot be divided among the classes.
+        WorkloadError: the workload has arrival times and should not, or the other way round.
     """
     classes = four_sizes(study.executors)
     if trace:
@@ -72,10 +77,10 @@ def experiments(
 
 
 def four_sizes(executors: int) -> tuple[ExecutorClass, ...]:
-    """Return as many executors of each size.
+    """Divide executors equally among classes, one class for each size of ``MEMORY``.
 
     Raises:
-        CompareError: they cannot be divided among the classes.
+        CompareError: the executors cannot be divided equally.
     """
     count, rest = divmod(executors, len(MEMORY))
     if rest or not count:
@@ -83,18 +88,18 @@ def four_sizes(executors: int) -> tuple[ExecutorClass, ...]:
     return tuple(ExecutorClass(count, 1.0, memory) for memory in MEMORY)
 
 
-def as_option(classes: tuple[ExecutorClass, ...]) -> str:
+def _as_option(classes: tuple[ExecutorClass, ...]) -> str:
     """Return executor classes as the setting ``cluster.classes`` of a training."""
     return ",".join(f"{kind.count}x{kind.memory:g}" for kind in classes)
 
 
 def learned(study: Study, conditions: Conditions) -> str:
-    """Return the policy as a scheduler: the study's checkpoint, else the shipped one, else one that is trained.
+    """Return the policy as a scheduler: the checkpoint, else the shipped policy, else a policy trained now.
 
-    For a trace the shipped policy was trained on other jobs of the trace: no training has the windows compared on.
+    The shipped policy for traces was trained on jobs outside the windows that schedulers are compared on.
 
     Raises:
-        CompareError: a trace, and no policy ships.
+        CompareError: no policy for traces ships.
     """
     if study.checkpoint is not None:
         return f"{LEARNED}:{study.checkpoint}"
@@ -109,7 +114,7 @@ def learned(study: Study, conditions: Conditions) -> str:
     interval_s = conditions.interval_ms / 1000
     config = study.config(
         "packing",
-        cluster__classes=as_option(conditions.cluster.executor_classes),
+        cluster__classes=_as_option(conditions.cluster.executor_classes),
         workload__interval=interval_s,
         workload__memory_demand="uniform",
     )
@@ -118,90 +123,165 @@ def learned(study: Study, conditions: Conditions) -> str:
 
 
 def fragmentation_claim(runs: pd.DataFrame) -> Claim:
-    """Compare the memory that is left unused with that of pure packing; the paper: 4 to 13 % more."""
+    """Check the claim on fragmentation: unused memory is 4 to 13 % above that of pure packing."""
     means = runs.groupby("scheduler")["fragmentation"].mean()
     ours, theirs = float(means[FULL]), float(means[TETRIS])
     here = f"{ours:.1%} of the memory of busy executors; {TETRIS} {theirs:.1%}: {ours / theirs - 1:+.0%}"
     return Claim("Decima's fragmentation is within 4% to 13% of Tetris's.", here, ours / theirs <= 1.13)
 
 
-def used(record: EpisodeRecord) -> NDArray[np.int64]:
-    """Count the executors of each class that ran tasks of each job, int64 [num_jobs, classes]."""
-    ran = record.task_executor >= 0
-    pairs = np.unique(np.stack([record.task_job[ran], record.task_executor[ran]]), axis=1)
-    counts = np.zeros((len(record.sequence), len(record.config.executor_classes)), dtype=np.int64)
-    np.add.at(counts, (pairs[0], record.executor_class[pairs[1]]), 1)
-    return counts
+# ---- Figure 11: a trace, and TPC-H jobs --------------------------------------------------------------------
+
+#: Number of sequences for tuning in advance; of a trace, its last windows.
+NUM_TRAINING, TRACE_TRAINING = 6, 2
+#: Heuristics without parameters, and Graphene* tuned in advance.
+OTHERS = ("fair", "drf", f"{GRAPHENE_STAR}:once")
 
 
-class Usage(NamedTuple):
-    """Results of one scheduler by the total work of jobs, from the smallest fifth to the largest.
-
-    Attributes:
-        jct_ms: mean job completion time, float64 [experiments, GROUPS], ms.
-        executors: mean number of executors of each class that ran tasks of a job, float64 [experiments, GROUPS,
-            classes].
-    """
-
-    jct_ms: NDArray[np.float64]
-    executors: NDArray[np.float64]
-
-
-def jobs_by_work(sequence: JobSequence) -> list[NDArray[np.int64]]:
-    """Return the numbers of its jobs in ``GROUPS`` of equal size by total work, the smallest first.
-
-    Raises:
-        CompareError: fewer jobs than groups.
-    """
-    if len(sequence) < GROUPS:
-        raise CompareError(
-            f"seed {sequence.seed}: {len(sequence)} jobs, expected at least {GROUPS} to group them by work"
-        )
-    work_ms = np.array([profile.work_ms for profile in sequence.profiles])
-    return np.array_split(np.argsort(work_ms, kind="stable"), GROUPS)
-
-
-def usage(study: Study, comparison: Comparison) -> dict[str, Usage]:
-    """Return the usage of each scheduler of a complete comparison; with hindsight, of the setting that it chose.
-
-    Raises:
-        CompareError: fewer jobs than groups.
-    """
-    found = look_at(study, comparison, _usage, "looking at jobs by their work")
-    return {name: Usage(*map(np.array, zip(*each, strict=True))) for name, each in found.items()}
-
-
-def _usage(record: EpisodeRecord) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    groups, executors = jobs_by_work(record.sequence), used(record)
-    jct_ms = np.array([record.jct_ms[group].mean() for group in groups])
-    return jct_ms, np.array([executors[group].mean(axis=0) for group in groups])
-
-
-def look_at(
-    study: Study, comparison: Comparison, look: Callable[[EpisodeRecord], _T], what: str
-) -> dict[str, list[_T]]:
-    """Run each scheduler of a complete comparison again, and call a function on each episode.
+def fig11a(study: Study, window_s: float) -> Outcome:
+    """Compare schedulers on ten windows of a trace that no policy was trained on.
 
     Args:
-        study: workers and progress callback.
-        comparison: with hindsight, a scheduler runs in the setting that it chose.
-        look: a function of a module, of the episode.
-        what: activity for the progress callback.
+        study: size and workload, a trace.
+        window_s: length of the windows, s.
 
-    Returns:
-        Scheduler -> a result for each seed, in order.
+    Raises:
+        WorkloadError: the workload has no arrival times.
     """
-    runs = comparison.runs
-    settings = runs["setting"].where(runs["setting"] != "", runs["scheduler"].map(comparison.schedulers))
-    pieces = list(zip(runs["seed"].tolist(), settings, strict=True))
-    with make_workers(comparison.conditions, study.workers, len(pieces)) as workers:
-        results, _ = map_in_order(workers, partial(_look, look), pieces, partial(study.tell, what))
-    count = len(comparison.finished)
-    return {
-        name: results[place * count : (place + 1) * count] for place, name in enumerate(comparison.schedulers)
+    conditions = experiments(study, trace=True, window_s=window_s)
+    title = f"Windows of {window_s:g} s of {study.workload.name}, {study.executors} executors of 4 sizes"
+    return _fig11(study, conditions, "fig11a", title, paper=0.32)
+
+
+def fig11b(study: Study, interval_s: float) -> Outcome:
+    """Compare schedulers on ten streams of 200 TPC-H jobs, whose stages need memory from (0, 1].
+
+    Args:
+        study: size and workload.
+        interval_s: mean time between arrivals, s.
+
+    Raises:
+        WorkloadError: the workload has arrival times.
+    """
+    conditions = experiments(study, trace=False, interval_s=interval_s)
+    return _fig11(study, conditions, "fig11b", f"{study.title(conditions)} of 4 sizes", paper=0.43)
+
+
+def _fig11(study: Study, conditions: Conditions, name: str, title: str, paper: float) -> Outcome:
+    schedulers = {each: each for each in OTHERS} | PURE
+    schedulers |= {each: each for each in (*HEURISTICS, OURS)} | {FULL: learned(study, conditions)}
+    num_training = NUM_TRAINING if conditions.window_ms is None else TRACE_TRAINING
+    comparisons = study.compare({"": (conditions, schedulers)}, num_training=num_training)
+    comparison, runs = comparisons[""], tidy(comparisons)
+    best = min(HEURISTICS, key=lambda each: float(jct_s(runs, each).mean()))
+    load = float(runs[runs["scheduler"] == HEURISTICS[0]]["load"].mean())
+    return compared(
+        name,
+        title,
+        comparisons,
+        runs=runs,
+        paper={("", FULL): f"-{paper:.0%} against Graphene*"},
+        columns=("fragmentation",),
+        claims=(
+            _lower(
+                f"Decima's average JCT is {paper:.0%} below that of Graphene*.", runs, GRAPHENE_STAR, paper
+            ),
+            _lower("It is below that of all others too.", runs, best),
+            fragmentation_claim(runs),
+            _lower("Its average JCT is 52% below Tetris's.", runs, TETRIS, 0.52),
+        ),
+        notes=(
+            "tuned-NAME: the best parameters of each experiment, known only in hindsight, as in the paper; :once has "
+            f"{comparison.tuned['graphene-star']}, which was best on {len(comparison.training_seeds)} other sequences.",
+            f"Load: tasks kept executors busy for {load:.0%} of the time until the last arrival under {HEURISTICS[0]}.",
+            f"A simple rule, {OURS}: {change_text(runs, OURS, best)}; {FULL}: {change_text(runs, FULL, OURS)}.",
+        ),
+        extra={"measured_load": load, "best_heuristic": best},
+        pictures={name: partial(plot_fig11, runs)},
+    )
+
+
+def _lower(paper: str, runs: pd.DataFrame, other: str, by: float = 0.0) -> Claim:
+    """Claim that Decima's JCT is lower by the fraction ``by``: the interval excludes 0 and reaches ``by``."""
+    mean, half_width = change(runs, FULL, other)
+    holds = mean + half_width < 0 and mean - half_width <= -by
+    return Claim(paper, f"{FULL}: {change_text(runs, FULL, other)}", holds)
+
+
+def plot_fig11(runs: pd.DataFrame) -> Figure:
+    """Draw the average JCT of each scheduler with its interval, top to bottom, on a logarithmic axis."""
+    names = runs["scheduler"].unique()
+    means, half_widths = np.array([mean_interval(jct_s(runs, name)) for name in names]).T
+    figure, axes = new_axes(7, 0.3 * len(names) + 1)
+    for place, name in enumerate(names):
+        colour = BLACK if name == FULL else RED if name in HEURISTICS else GREY
+        axes.errorbar(means[place], place, xerr=half_widths[place], fmt="o", color=colour, capsize=2)
+    axes.set_yticks(range(len(names)), names)
+    axes.invert_yaxis()
+    finish_axes(axes, xlabel="Average job completion time (s)", xscale="log")
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    return figure
+
+
+# ---- Table 3: more jobs and executors than in training -----------------------------------------------------
+
+#: Ratios of test to training in the paper: concurrent jobs, executors.
+TIMES_JOBS, TIMES_EXECUTORS = 15, 10
+HERE = "decima trained there"
+FEWER_JOBS = f"decima trained with {TIMES_JOBS} times fewer jobs"
+FEWER_EXECUTORS = f"decima trained on {TIMES_EXECUTORS} times fewer executors"
+
+
+def table3(study: Study, interval_s: float) -> Outcome:
+    """Compare policies trained in the test's setting, on fewer jobs, and on fewer executors; streams of a trace's jobs.
+
+    One policy was trained where jobs arrive 15 times less often, so that one or two are present at a time. Another one
+    was trained on a tenth of the executors, with a tenth of the arrivals.
+
+    Args:
+        study: size and workload.
+        interval_s: mean time between arrivals in the test, s.
+
+    Raises:
+        CompareError: the executors, or a tenth of them, cannot be divided among the sizes.
+        WorkloadError: the workload has arrival times.
+    """
+    here = four_sizes(study.executors)
+    small = four_sizes(max(1, round(study.executors / TIMES_EXECUTORS)))
+    variants = {
+        HERE: _variant(study, interval_s, here),
+        FEWER_JOBS: _variant(study, interval_s * TIMES_JOBS, here),
+        FEWER_EXECUTORS: _variant(study, interval_s * TIMES_EXECUTORS, small),
     }
+    trained = study.train(*variants.values())
+    conditions = study.conditions(
+        num_experiments=10, num_jobs=200, interval_s=interval_s, executor_classes=here, semantics=TRACE
+    )
+    schedulers = {name: name for name in (HINDSIGHT, GRAPHENE_STAR, OURS)}
+    schedulers |= {name: trained[variant.name] for name, variant in variants.items()}
+    comparisons = study.compare({"": (conditions, schedulers)})
+    runs = tidy(comparisons)
+    against = partial(change_text, runs)
+    pairs = (f"{name}, {against(name, HERE)}" for name in (FEWER_JOBS, FEWER_EXECUTORS))
+    load = float(runs[runs["scheduler"] == HINDSIGHT]["load"].mean())
+    return compared(
+        "table3",
+        f"{study.title(conditions)} of 4 sizes",
+        comparisons,
+        runs=runs,
+        paper={("", FEWER_JOBS): "7% above there", ("", FEWER_EXECUTORS): "3% above there"},
+        notes=(
+            f"In pairs: {'; '.join(pairs)}.",
+            f"All begin with what {OURS} would do; {HERE}: {against(HERE, OURS)}.",
+            f"Load under {HINDSIGHT}: {load:.0%}.",
+        ),
+        extra={"measured_load": load},
+    )
 
 
-def _look(look: Callable[[EpisodeRecord], _T], conditions: Conditions, piece: tuple[int, str]) -> _T:
-    seed, scheduler = piece
-    return look(run_scheduler(conditions.cluster, conditions.sequence(seed), scheduler))
+def _variant(study: Study, interval_s: float, classes: tuple[ExecutorClass, ...]) -> Variant:
+    config = study.config("trace", workload__interval=interval_s, cluster__classes=_as_option(classes))
+    executors = sum(kind.count for kind in classes)
+    return Variant(f"trace-{interval_s:g}s-{executors}-executors", config)

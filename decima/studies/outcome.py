@@ -36,7 +36,7 @@ class OptionError(DecimaError, ValueError):
 
 @dataclass(frozen=True)
 class Part:
-    """The surroundings of a study without a cluster of its own.
+    """Setup of a study without a cluster of its own.
 
     Attributes:
         tell: progress callback: the activity, the number of steps done, the number of all steps.
@@ -46,8 +46,15 @@ class Part:
     tell: Callable[..., None] = lambda what, done, total: None
     given: frozenset[str] = frozenset()
 
+    @classmethod
+    def of_options(
+        cls, _: object, *, tell: Callable[..., None], given: frozenset[str], **others: object
+    ) -> Part:
+        """Make a setup; all options are the study's own."""
+        return cls(tell, given)
+
     def refuse(self, why: Mapping[str, str]) -> None:
-        """Raise ``OptionError`` for an option that was given without having an effect; option -> reason."""
+        """Raise ``OptionError`` for a given option that has no effect; option -> reason."""
         for name in why.keys() & self.given:
             raise OptionError(f"--{name.replace('_', '-')} has no effect: {why[name]}")
 

@@ -7,12 +7,12 @@ uses it again; a training that was interrupted continues.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import partial
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
@@ -29,14 +29,17 @@ from decima.learning.trainings import train_all
 from decima.policy.files import load_actor
 from decima.policy.shipped import specialists
 from decima.registry import LEARNED
-from decima.workers.pool import available_cpus
+from decima.workers.pool import available_cpus, make_workers, map_in_order
 from simulator.cluster.config import ClusterConfig
+from simulator.cluster.record import EpisodeRecord
 from workloads.arrivals import poisson_arrivals
 from workloads.job import WorkloadError
 from workloads.sources.open import EMBEDDED, open_workload
 from workloads.sources.workload_file import Workload
 
 __all__ = ["Study", "Variant", "interval_for_load"]
+
+_T = TypeVar("_T")
 
 #: Seed of the streams that loads are measured on; no experiment and no training has it.
 LOAD_SEED = 4_000_000
@@ -91,11 +94,11 @@ class Study:
     tell: Progress = lambda what, done, total: None
 
     @classmethod
-    def of_options(cls, values: dict[str, Any], **others: Any) -> Study:
+    def of_options(cls, values: dict[str, Any], *, given: object = (), **others: Any) -> Study:
         """Make a study from the values of its command's options, which are removed from ``values``.
 
         Raises:
-            PolicyFileError: the checkpoint is no policy.
+            PolicyFileError: the checkpoint is not a policy file.
             WorkloadError: the workload cannot be read.
         """
         size = {each.name: values.pop(each.name) for each in fields(cls) if each.name in values}
@@ -105,6 +108,13 @@ class Study:
         if name != EMBEDDED:
             size["source"] = {"profiles" if Path(name).is_dir() else "file": str(name)}
         return cls(**size | others | {"workload": open_workload(name)})
+
+    def title(self, conditions: Conditions) -> str:
+        """Describe jobs and executors, as the title of a table."""
+        jobs = f"{conditions.num_jobs} {self.workload.name} jobs"
+        if conditions.arrivals == "poisson":
+            return f"{jobs} {conditions.interval_ms / 1000:g} s apart, {self.executors} executors"
+        return f"Batches of {jobs}, {self.executors} executors"
 
     def scaled(self, full: int, least: int = 1) -> int:
         """Return a full size times the budget, at least ``least``."""
@@ -301,9 +311,38 @@ class Study:
         run_comparisons(list(comparisons.values()), self.workers, tell)
         return comparisons
 
+    def look_at(
+        self, comparison: Comparison, look: Callable[[EpisodeRecord], _T], what: str
+    ) -> dict[str, list[_T]]:
+        """Re-run each scheduler of a complete comparison, and call a function on each episode.
+
+        Args:
+            comparison: schedulers with hindsight run again in the setting that they chose.
+            look: module-level function of an episode.
+            what: activity for the progress callback.
+
+        Returns:
+            Scheduler -> results by seed, in order.
+        """
+        runs = comparison.runs
+        tuned = runs["setting"].where(runs["setting"] != "", runs["scheduler"].map(comparison.schedulers))
+        pieces = list(zip(runs["seed"].tolist(), tuned, strict=True))
+        with make_workers(comparison.conditions, self.workers, len(pieces)) as workers:
+            results, _ = map_in_order(workers, partial(_look, look), pieces, partial(self.tell, what))
+        count = len(comparison.finished)
+        return {
+            name: results[place * count : (place + 1) * count]
+            for place, name in enumerate(comparison.schedulers)
+        }
+
     def interval_for_load(self, load: float) -> float:
         """Return the mean time between arrivals for a load, s; see the function of that name."""
         return interval_for_load(self.workload, self.executors, load)
+
+
+def _look(look: Callable[[EpisodeRecord], _T], conditions: Conditions, piece: tuple[int, str]) -> _T:
+    seed, scheduler = piece
+    return look(run_scheduler(conditions.cluster, conditions.sequence(seed), scheduler))
 
 
 def interval_for_load(workload: Workload, executors: int, load: float) -> float:

@@ -14,7 +14,7 @@ from rich.console import Console
 from decima.evaluation.comparison import Comparison
 from decima.evaluation.conditions import Conditions
 from decima.evaluation.tuning import HINDSIGHT
-from decima.studies import fig9, fig13, fig14, fig15
+from decima.studies import deep_dive, single_resource
 from decima.studies.compared import compared, plot_bars, study_table, summary, tidy
 from tests.decima.episodes import episode
 from tests.decima.show.test_plots import difference
@@ -115,35 +115,35 @@ def test_bars(tmp_path: Path) -> None:
 
 
 def test_figure_9() -> None:
-    assert len(fig9.plot_fig9(made_up({"": {HINDSIGHT: 10.0, "decima": 8.0}})).axes[0].lines) == 2
+    assert len(single_resource.plot_fig9(made_up({"": {HINDSIGHT: 10.0, "decima": 8.0}})).axes[0].lines) == 2
 
 
 def test_figure_10(tmp_path: Path) -> None:
     episodes = {name: episode(1 + place / 10) for place, name in enumerate((HINDSIGHT, "decima"))}
-    assert fig9.busy_speedup(episodes[HINDSIGHT], episodes[HINDSIGHT]) == 1
-    assert difference(fig9.plot_fig10(episodes), "fig10", tmp_path) is None
+    assert single_resource.busy_speedup(episodes[HINDSIGHT], episodes[HINDSIGHT]) == 1
+    assert difference(single_resource.plot_fig10(episodes), "fig10", tmp_path) is None
 
 
 def test_figure_13(tmp_path: Path) -> None:
     records = [episode(1 + place / 10) for place in range(3)]
-    assert difference(fig13.plot_fig13(records), "fig13", tmp_path) is None
+    assert difference(deep_dive.plot_fig13(records), "fig13", tmp_path) is None
 
 
 def test_figure_14(tmp_path: Path) -> None:
-    names = (HINDSIGHT, "decima", fig14.NO_LIMITS, fig14.NO_GRAPH, fig14.UNFIXED, fig14.BATCH)
+    names = (HINDSIGHT, "decima", deep_dive.NO_LIMITS, deep_dive.NO_GRAPH, deep_dive.UNFIXED, deep_dive.BATCH)
     runs = made_up(
         {
             f"load {load}%": {name: load / 5 + place**2 * load / 40 for place, name in enumerate(names)}
             for load in (55, 65, 75, 85)
         }
     )
-    assert difference(fig14.plot_fig14(runs), "fig14", tmp_path) is None
+    assert difference(deep_dive.plot_fig14(runs), "fig14", tmp_path) is None
 
 
 def test_figure_15a(tmp_path: Path) -> None:
     """Validated every 10 iterations; tuned weighted fair takes 30 s."""
     curves = {}
-    for place, name in enumerate(("decima", fig15.OUTPUTS, fig15.STAGES)):
+    for place, name in enumerate(("decima", deep_dive.OUTPUTS, deep_dive.STAGES)):
         judged = {10 * step: 20 + (40 + 10 * place) * math.exp(-step / (2 + place)) for step in range(11)}
         curves[name] = [
             {"iteration": float(iteration), "mean_jct_s": 1.0}
@@ -154,6 +154,6 @@ def test_figure_15a(tmp_path: Path) -> None:
             )
             for iteration in range(101)
         ]
-    figure = fig15.plot_fig15a(curves)
+    figure = deep_dive.plot_fig15a(curves)
     assert figure.axes[0].lines[-1].get_ydata()[0] == pytest.approx(30)
     assert difference(figure, "fig15a", tmp_path) is None

@@ -8,10 +8,8 @@ import pytest
 
 from decima.evaluation.grid import Evaluation, Withholding, evaluate
 from decima.schedulers.grid import Packer, ShortestJobFirst
-from decima.studies.grid.compared import Measured, better
-from decima.studies.grid.figures import _learning_claims
-from decima.studies.grid.study import GridStudy
-from decima.studies.grid.withheld import by_length
+from decima.studies.grid.deeprm import _learning_claims, by_length
+from decima.studies.grid.study import GridStudy, Measured, better
 from simulator.grid import Grid, GridConfig
 from workloads import DISTRIBUTIONS, draw_jobs
 

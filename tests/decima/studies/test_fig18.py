@@ -14,8 +14,7 @@ from rich.console import Console
 from decima.cli.main import cli
 from decima.evaluation.spark.fidelity import ALL, VARIANTS, Fidelity
 from decima.service.sleeping import Setting
-from decima.studies.fig18 import notes, plot, tables
-from decima.studies.fig18_live import outcome
+from decima.studies.fig18 import live_outcome, notes, plot, tables
 from tests.decima.cli.commands import assert_same_again
 from tests.decima.evaluation.spark.test_fidelity import write_folder
 from tests.decima.show.test_plots import difference
@@ -112,7 +111,7 @@ def test_errors_count_either_way_and_biases_do_not() -> None:
         ("alone", 1, 20_000.0, 18_000.0),
         ("mixtures", 0, 10_000.0, 10_500.0),
     ]
-    found = outcome(pd.DataFrame(rows, columns=["kind", "run", "real_ms", "predicted_ms"]), Setting())
+    found = live_outcome(pd.DataFrame(rows, columns=["kind", "run", "real_ms", "predicted_ms"]), Setting())
     shown = found.shown("decima")
     content = json.loads(shown.json)
     assert content["alone"] == {"error": pytest.approx(0.1), "bias": pytest.approx(0)}

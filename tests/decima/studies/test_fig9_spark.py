@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from decima.cli.main import cli
 from decima.service.sleeping import Setting
-from decima.studies.fig9_spark import change, outcome
+from decima.studies.on_spark import change, fig9_outcome
 from tests.spark.harness import why_not
 
 
@@ -33,7 +33,7 @@ def test_changes_are_paired_and_count_by_size() -> None:
     runs = pd.DataFrame(rows)
     assert change(runs, "decima", "Spark FIFO").mean == pytest.approx(-0.5)
     assert change(runs, "decima", "Spark FAIR").mean == pytest.approx(-0.25)
-    shown = outcome(runs, "", Setting(batches=2, jobs=2)).shown("decima")
+    shown = fig9_outcome(runs, "", Setting(batches=2, jobs=2)).shown("decima")
     content = json.loads(shown.json)
     assert content["schedulers"]["decima"]["error"] == pytest.approx(-0.1)
     assert content["schedulers"]["decima"]["change"]["Spark FIFO"]["mean"] == pytest.approx(-0.5)

@@ -14,20 +14,19 @@ from decima.evaluation.intervals import Interval
 from decima.evaluation.tuning import HINDSIGHT
 from decima.policy.shipped import SHIPPED
 from decima.schedulers import Fair
-from decima.studies import fig11, fig12, fig19
-from decima.studies.high_load import LEVELS, executors_by_load
+from decima.studies import multi_resource, usage
+from decima.studies.compared import GROUPS, jobs_by_work
 from decima.studies.multi_resource import (
     GRAPHENE_STAR,
-    GROUPS,
     OURS,
     TETRIS,
     experiments,
     fragmentation_claim,
-    jobs_by_work,
     learned,
-    used,
 )
+from decima.studies.streams import LEVELS, executors_by_load
 from decima.studies.study import Study
+from decima.studies.usage import used
 from simulator import run_episode
 from simulator.cluster.config import ClusterConfig, ExecutorClass
 from tests.decima.episodes import episode
@@ -39,7 +38,7 @@ from workloads import Workload, trace_arrivals
 
 def test_means_of_a_step_function() -> None:
     steps = pd.Series([2.0, 4.0, 0.0], index=[10.0, 20.0, 30.0])
-    assert fig19.over_time(steps, np.array([0.0, 10.0, 15.0, 25.0, 40.0])).tolist() == [0.0, 2.0, 3.0, 4 / 3]
+    assert usage.over_time(steps, np.array([0.0, 10.0, 15.0, 25.0, 40.0])).tolist() == [0.0, 2.0, 3.0, 4 / 3]
 
 
 def test_executors_that_a_job_used_are_counted_once() -> None:
@@ -96,10 +95,10 @@ def test_the_policy(study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_a_jct_is_lower_if_that_is_no_chance_and_as_much_as_the_paper_says() -> None:
     runs = made_up({"": {TETRIS: 10.0, GRAPHENE_STAR: 5.2, "decima": 5.0}})
-    assert fig11._lower("", runs, TETRIS, 0.52).holds  # the interval reaches that far
-    assert not fig11._lower("", runs, TETRIS, 0.7).holds
-    assert fig11._lower("", runs, GRAPHENE_STAR).holds
-    assert not fig11._lower("", made_up({"": {TETRIS: 5.0, "decima": 5.0}}), TETRIS).holds
+    assert multi_resource._lower("", runs, TETRIS, 0.52).holds  # the interval reaches that far
+    assert not multi_resource._lower("", runs, TETRIS, 0.7).holds
+    assert multi_resource._lower("", runs, GRAPHENE_STAR).holds
+    assert not multi_resource._lower("", made_up({"": {TETRIS: 5.0, "decima": 5.0}}), TETRIS).holds
 
 
 @pytest.mark.parametrize(("ours", "holds"), [(0.20, True), (0.225, True), (0.24, False)])
@@ -118,7 +117,7 @@ def test_fragmentation_may_be_an_eighth_above_that_of_tetris(ours: float, holds:
     ],
 )
 def test_claims_of_figure_12(jct: list[float], largest: tuple[float, float], expected: list[bool]) -> None:
-    claims = fig12._claims([Interval(mean, 0.05) for mean in jct], Interval(*largest))
+    claims = usage._claims([Interval(mean, 0.05) for mean in jct], Interval(*largest))
     assert [claim.holds for claim in claims] == expected
 
 
@@ -129,14 +128,14 @@ CHANGES = [[Interval(0.3 - 0.1 * group + 0.15 * kind, 0.1) for kind in range(4)]
 
 def test_figure_11(tmp_path: Path) -> None:
     means = {"fair": 90.0, TETRIS: 500.0, HINDSIGHT: 80.0, GRAPHENE_STAR: 78.0, OURS: 52.0, "decima": 50.0}
-    figure = fig11.plot_fig11(made_up({"": means}))
+    figure = multi_resource.plot_fig11(made_up({"": means}))
     assert difference(figure, "fig11", tmp_path) is None
 
 
 def test_figures_12_and_20(tmp_path: Path) -> None:
     jct = [Interval(-0.5 + 0.1 * group, 0.05) for group in range(GROUPS)]
-    assert difference(fig12.plot_fig12(jct, CHANGES), "fig12", tmp_path) is None
-    assert difference(fig12.plot_fig20(CHANGES), "fig20", tmp_path) is None
+    assert difference(usage.plot_fig12(jct, CHANGES), "fig12", tmp_path) is None
+    assert difference(usage.plot_fig20(CHANGES), "fig20", tmp_path) is None
 
 
 def test_figure_19(tmp_path: Path) -> None:
@@ -144,4 +143,4 @@ def test_figure_19(tmp_path: Path) -> None:
 
     names = (GRAPHENE_STAR, "decima")
     episodes = {name: replace(episode(1 + place / 4), config=four) for place, name in enumerate(names)}
-    assert difference(fig19.plot_fig19(episodes), "fig19", tmp_path) is None
+    assert difference(usage.plot_fig19(episodes), "fig19", tmp_path) is None

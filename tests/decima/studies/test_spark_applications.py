@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from decima.cli.main import cli
 from decima.service.sleeping import Setting
-from decima.studies.spark_applications import FIFO, SHARES, outcome
+from decima.studies.on_spark import FIFO, SHARES, applications_outcome
 from tests.spark.harness import why_not
 
 
@@ -21,7 +21,7 @@ def test_changes_are_paired_and_count_by_size() -> None:
         for batch, means in enumerate([(40_000, 20_000, 10_000), (80_000, 40_000, 50_000)])
         for name, mean_ms in zip((FIFO, SHARES, "decima"), map(float, means), strict=True)
     ]
-    shown = outcome(pd.DataFrame(rows), Setting(jobs=4, batches=2)).shown("decima")
+    shown = applications_outcome(pd.DataFrame(rows), Setting(jobs=4, batches=2)).shown("decima")
     content = json.loads(shown.json)
     decima = content["schedulers"]["decima"]
     assert decima["change"][FIFO]["mean"] == pytest.approx(-0.5)

@@ -19,14 +19,15 @@ from decima.learning.cluster.config import TrainingConfig, read_config
 from decima.policy.config import PolicyConfig
 from decima.policy.scheduler import Featurizer
 from decima.policy.shipped import SHIPPED
-from decima.studies import fig9, fig11, fig13, fig14, fig15, fig21, fig22, table2, table3
+from decima.studies import deep_dive, multi_resource, single_resource
 from decima.studies.catalogue import STUDIES
+from decima.studies.compared import GROUPS
 from decima.studies.critical_path import LEVELS
-from decima.studies.fig14 import ATTENTION, PLAIN
-from decima.studies.grid import a2c
-from decima.studies.high_load import LEVELS as LOAD_LEVELS
-from decima.studies.multi_resource import GRAPHENE_STAR, GROUPS, HEURISTICS, OURS, TETRIS
+from decima.studies.deep_dive import ATTENTION, PLAIN
+from decima.studies.grid import successors
+from decima.studies.multi_resource import GRAPHENE_STAR, HEURISTICS, OURS, TETRIS
 from decima.studies.outcome import RULE, Outcome
+from decima.studies.streams import LEVELS as LOAD_LEVELS
 from decima.studies.study import Study
 from simulator import Cluster, ClusterConfig
 from tests.decima.cli.commands import assert_same_again
@@ -84,8 +85,8 @@ def check_fig9b(found: Found) -> None:
 def check_fig13(found: Found) -> None:
     assert len(found.names(0)) == len(found.names(1)) == 7
     assert "Makespan" in found.text
-    for name in (HINDSIGHT, fig13.FOR_JCT):  # no scheduler is slower for moves that take no time
-        assert found.mean(name, fig13.MOVES_FREE) < found.mean(name, fig13.MOVES_COST)
+    for name in (HINDSIGHT, deep_dive.FOR_JCT):  # no scheduler is slower for moves that take no time
+        assert found.mean(name, deep_dive.MOVES_FREE) < found.mean(name, deep_dive.MOVES_COST)
 
 
 def check_anchors(configs: dict[str, Any]) -> None:
@@ -101,18 +102,18 @@ def check_anchors(configs: dict[str, Any]) -> None:
 
 def check_fig14(found: Found) -> None:
     assert list(dict.fromkeys(found.runs["condition"])) == ["load 50%", "load 70%"]
-    others = [fig14.NO_LIMITS, fig14.NO_GRAPH, fig14.UNFIXED, fig14.BATCH, PLAIN, ATTENTION]
+    others = [deep_dive.NO_LIMITS, deep_dive.NO_GRAPH, deep_dive.UNFIXED, deep_dive.BATCH, PLAIN, ATTENTION]
     assert found.names() == found.names(1) == [HINDSIGHT, RULE, "decima", *others]
     configs = found.configs()
-    assert configs[fig14.NO_LIMITS]["policy"]["overrides"] == {"limit": "none", "wait": False}
-    assert configs[fig14.NO_GRAPH]["policy"]["overrides"] == {"graph": False}
-    assert configs[fig14.UNFIXED]["episodes"]["fixed_sequences"] is False
-    assert configs[fig14.BATCH]["workload"]["arrivals"] == "batch"
+    assert configs[deep_dive.NO_LIMITS]["policy"]["overrides"] == {"limit": "none", "wait": False}
+    assert configs[deep_dive.NO_GRAPH]["policy"]["overrides"] == {"graph": False}
+    assert configs[deep_dive.UNFIXED]["episodes"]["fixed_sequences"] is False
+    assert configs[deep_dive.BATCH]["workload"]["arrivals"] == "batch"
     check_anchors(configs)
 
 
 def check_fig15a(found: Found) -> None:
-    learned = ["decima", fig15.OUTPUTS, fig15.STAGES, PLAIN, ATTENTION]
+    learned = ["decima", deep_dive.OUTPUTS, deep_dive.STAGES, PLAIN, ATTENTION]
     assert found.names() == [HINDSIGHT, RULE, *learned]
     assert list(found.content["learning_curves"]) == learned
     assert "Training begins" not in found.text
@@ -125,9 +126,9 @@ def check_fig15a(found: Found) -> None:
 
 
 def check_fig21(found: Found) -> None:
-    assert found.names() == ["fifo", "sjf-cp", "fair", HINDSIGHT, RULE, "decima", fig21.SEARCH]
+    assert found.names() == ["fifo", "sjf-cp", "fair", HINDSIGHT, RULE, "decima", single_resource.SEARCH]
     by_seed = found.runs.pivot_table("mean_jct_s", "seed", "scheduler")
-    assert (by_seed[fig21.SEARCH] <= by_seed["sjf-cp"] + 1e-9).all()
+    assert (by_seed[single_resource.SEARCH] <= by_seed["sjf-cp"] + 1e-9).all()
     [condition] = found.content["conditions"]
     assert (min(condition["alphas"]), condition["moving_delay_s"]) == (-4, 0)
     assert [len(entry["searches"]) for entry in found.content["order_search"]] == [2, 2]
@@ -135,8 +136,8 @@ def check_fig21(found: Found) -> None:
 
 
 def check_fig22(found: Found) -> None:
-    assert found.names() == ["fair", HINDSIGHT, "decima", fig22.BLIND]
-    shape = TrainingConfig.model_validate(found.configs()[fig22.BLIND]).policy.build()
+    assert found.names() == ["fair", HINDSIGHT, "decima", deep_dive.BLIND]
+    shape = TrainingConfig.model_validate(found.configs()[deep_dive.BLIND]).policy.build()
     assert "unclaimed_tasks" in {feature.name for feature in shape.stage_features}
     assert not sees_durations(shape)
     assert sees_durations(read_config("batch").policy.build())
@@ -153,7 +154,7 @@ def sees_durations(shape: PolicyConfig) -> bool:
 
 
 def check_table2(found: Found) -> None:
-    assert found.names() == [HINDSIGHT, RULE, table2.HERE, table2.FEWER_ARRIVALS]
+    assert found.names() == [HINDSIGHT, RULE, deep_dive.HERE, deep_dive.FEWER_ARRIVALS]
     [condition] = found.content["conditions"]
     assert condition["schedulers"][HINDSIGHT]["paper"] == "91.2 ± 23.5"
     here, fewer = (found.configs()[name]["workload"]["interval"] for name in found.names()[2:])
@@ -223,7 +224,7 @@ def check_faults(found: Found) -> None:
 
 
 def check_fig11b(found: Found) -> None:
-    assert found.names() == [*fig11.OTHERS, TETRIS, *HEURISTICS, OURS, "decima"]
+    assert found.names() == [*multi_resource.OTHERS, TETRIS, *HEURISTICS, OURS, "decima"]
     [condition] = found.content["conditions"]
     assert condition["memory_demand"] == "uniform"
     assert [(kind["count"], kind["memory"]) for kind in condition["executor_classes"]] == [
@@ -275,13 +276,13 @@ def check_fig19(found: Found) -> None:
 
 
 def check_table3(found: Found) -> None:
-    learned = [table3.HERE, table3.FEWER_JOBS, table3.FEWER_EXECUTORS]
+    learned = [multi_resource.HERE, multi_resource.FEWER_JOBS, multi_resource.FEWER_EXECUTORS]
     assert found.names() == [HINDSIGHT, GRAPHENE_STAR, OURS, *learned]
     trained = [found.configs()[name] for name in learned]
     assert [each["workload"]["interval"] for each in trained] == [0.5, 7.5, 5.0]
     classes = [each["cluster"]["classes"] for each in trained]
     assert classes == [f"{count}x0.25,{count}x0.5,{count}x0.75,{count}x1" for count in (10, 10, 1)]
-    assert f"In pairs: {table3.FEWER_JOBS}, " in found.text
+    assert f"In pairs: {multi_resource.FEWER_JOBS}, " in found.text
 
 
 def on_grid(content: Any, part: int = 0) -> dict[str, list[str]]:
@@ -420,8 +421,8 @@ def _less_work(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Packing schedulers are tuned on two settings each, two architectures compared, few DAGs drawn."""
     few = {name: (grid[0], grid[-1]) for name, grid in GRIDS.items()}
     monkeypatch.setattr("decima.evaluation.comparison.GRIDS", few)
-    shapes = {name: a2c.ARCHITECTURES[name] for name in ("fully connected", "conv3-16, pooling")}
-    monkeypatch.setattr(a2c, "ARCHITECTURES", shapes)
+    shapes = {name: successors.ARCHITECTURES[name] for name in ("fully connected", "conv3-16, pooling")}
+    monkeypatch.setattr(successors, "ARCHITECTURES", shapes)
     monkeypatch.setattr("decima.studies.critical_path.NUM_TESTS", 50)
 
 
@@ -539,7 +540,7 @@ def test_a_command_that_is_interrupted(
     def interrupted(study: Study) -> Outcome:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(fig9, "fig9a", interrupted)
+    monkeypatch.setattr(single_resource, "fig9a", interrupted)
     result = run("fig9a", "--workload", workload_file, "--out", tmp_path)
     assert result.exit_code == 130
     assert result.stderr == "decima: interrupted; the same command goes on with the training\n"
@@ -556,10 +557,10 @@ def test_fig14_does_not_train_what_a_specialist_stands_for(
 
     monkeypatch.setattr(Study, "train", train)
     monkeypatch.setattr(Study, "specialist", lambda *_: "sjf-cp")
-    outcome = fig14.fig14(study, loads=(0.5,))
+    outcome = deep_dive.fig14(study, loads=(0.5,))
     schedulers = outcome.extra["conditions"][0]["schedulers"]
-    assert schedulers[fig14.BATCH]["scheduler"] == "sjf-cp"
-    assert schedulers[fig14.UNFIXED]["scheduler"] == "fair"
+    assert schedulers[deep_dive.BATCH]["scheduler"] == "sjf-cp"
+    assert schedulers[deep_dive.UNFIXED]["scheduler"] == "fair"
     assert len(trained) == 6
     assert not any(name.startswith("batch") for name in trained)
     assert any("it comes with the project, " in note for note in outcome.notes)

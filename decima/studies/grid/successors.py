@@ -1,0 +1,215 @@
+"""Results of DeepRM's successors: Chen, Xu and Wu (arXiv 1711.07440, 2017) and A2cScheduler (arXiv 1909.07820, 2020).
+
+The first changes DeepRM's network, state and reward, and has two machines; its figures are not quoted, only claims of
+its abstract. The second has tables by rate of arrival, architectures, and a real log (Liang et al.).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from decima.evaluation.grid import HEURISTIC_NAMES, TUNED
+from decima.evaluation.grid_comparison import LEARNED
+from decima.learning.metrics import read_metrics
+from decima.show.grid_report import load_name, plot_bars
+from decima.show.style import finish_axes, legend_beside, new_axes, styles
+from decima.studies.grid.study import GridStudy, Measured, better, compared
+from decima.studies.outcome import Outcome
+from workloads.sources.swf import read_swf
+
+__all__ = ["a2c_tables", "fig2", "fig3", "plot_curves"]
+
+# ---- convolution, two machines -----------------------------------------------------------------------------
+
+#: alpha, beta, gamma: of jobs on machines, in the visible slots, in the backlog.
+Weights = tuple[float, float, float]
+
+#: DeepRM's network on the recipe's grid.
+FLAT = {"network__filters": 0, "network__reshape": False}
+MEASURES = ("slowdown", "completion")
+#: Of all machines.
+LOAD = 0.7
+
+
+def fig2(study: GridStudy, weights: Sequence[Weights]) -> Outcome:
+    """Compare a convolution, the reshaped state, and other reward weights, each with DeepRM.
+
+    Args:
+        study: size and surroundings.
+        weights: reward weights, each tried with DeepRM's own network.
+    """
+    variants: dict[str, dict[str, Any]] = {
+        LEARNED: FLAT,
+        "cnn": {"network__reshape": False},
+        "cnn, reshaped": {},
+    }
+    for each in weights:
+        alpha, beta, gamma = each
+        variants[f"weights {_text(each)}"] = {
+            **FLAT,
+            "grid__machine_weights": [alpha],
+            "grid__queue_weight": beta,
+            "grid__backlog_weight": gamma,
+        }
+    configs = {
+        f"cnn-fig2-{name.replace(', ', '-').replace(' ', '-')}": study.config("cnn", **settings)
+        for name, settings in variants.items()
+    }
+    files = study.train(configs)
+    networks = dict(zip(variants, files.values(), strict=True))
+    learned = next(iter(configs.values()))
+    config = study.config("cnn", jobs__load=LOAD)
+    results = study.compare({"": study.conditions(config, networks)})
+    curves = {name: read_metrics(path.parent / "metrics.jsonl") for name, path in networks.items()}
+    return compared(
+        "cnn-fig2",
+        [Measured(f"Load {load_name(LOAD)}, {config.grid.visible_jobs} visible jobs", results, MEASURES)],
+        [
+            better(f"{name}: improves on DeepRM.", results, name, [LEARNED])
+            for name in variants
+            if name != LEARNED
+        ],
+        [
+            "weights A, B, C: of jobs on the machine, in the visible slots and in the backlog in the reward, with "
+            "DeepRM's network.",
+            f"All learned at loads of {', '.join(map(load_name, learned.jobs.loads(learned.grid.build())))}.",
+            "Without a convolution the reshaped state has the same inputs in another order, which makes no difference.",
+            "The paper: these changes improve on DeepRM; it gives pictures.",
+        ],
+        networks,
+        {"cnn-fig2": partial(plot_curves, curves)},
+        extra={"learning_curves": curves},
+    )
+
+
+def fig3(study: GridStudy) -> Outcome:
+    """Compare a network for two machines with heuristics."""
+    config = study.config("cnn", jobs__load=LOAD, grid__machines=2)
+    networks = {"cnn": study.train({"cnn-fig3": config})["cnn-fig3"]}
+    results = study.compare({"": study.conditions(config, networks, HEURISTIC_NAMES)})
+    return compared(
+        "cnn-fig3",
+        [Measured(f"Two machines, load {load_name(LOAD)}", results, MEASURES)],
+        [
+            better("On two machines it is better than SJF and Packer.", results, "cnn", ["sjf", "packer"]),
+        ],
+        ["Its actions are pairs of a visible job and a machine. The paper gives pictures."],
+        networks,
+        {"cnn-fig3": partial(plot_bars, results, MEASURES)},
+    )
+
+
+def plot_curves(curves: Mapping[str, Sequence[Mapping[str, float]]]) -> Figure:
+    """Draw the slowdown on unseen sets over the iterations, a line for each network."""
+    figure, axes = new_axes(7, 4)
+    for name, look in styles(list(curves)).items():
+        judged = [row for row in curves[name] if "validation_slowdown" in row]
+        iterations = [row["iteration"] for row in judged]
+        axes.plot(iterations, [row["validation_slowdown"] for row in judged], label=name, **look)
+    finish_axes(axes, xlabel="Iterations", ylabel="Slowdown on unseen sets", ylim=(0, None))
+    legend_beside(axes)
+    return figure
+
+
+def _text(weights: Weights) -> str:
+    return ", ".join(f"{weight:g}" for weight in weights)
+
+
+# ---- actor-critic ------------------------------------------------------------------------------------------
+
+A2C = "a2c"
+RATES = (0.6, 0.7, 0.8, 0.9)
+#: Architectures are compared at this rate, after a share of the iterations, each on a share of the sets, one at once:
+#: convolutions take their time.
+ARCHITECTURE_RATE, ARCHITECTURE_ITERATIONS, ARCHITECTURE_SETS, ARCHITECTURE_AT_ONCE = 0.7, 0.1, 0.05, 1
+ARCHITECTURES: dict[str, dict[str, Any]] = {"fully connected": {}}
+for _filters, _pooling in product((16, 32), (False, True)):
+    _settings = {"network__filters": _filters, "network__kernel": 3, "network__pooling": _pooling}
+    ARCHITECTURES[f"conv3-{_filters}{', pooling' if _pooling else ''}"] = _settings
+#: In the order of the paper's columns.
+HEURISTICS = ("random", "packer", "sjf", TUNED)
+A2C_MEASURES = ("slowdown", "completion", "waiting")
+#: The paper's figures that agree with its description of jobs; those of its other rates do not.
+PAPER = {("rate 0.9", name, "slowdown"): at for name, at in (("random", 5.5), ("packer", 2.9), ("sjf", 1.8))}
+
+
+def a2c_tables(study: GridStudy, log: Path | None, log_load: float) -> Outcome:
+    """Compare actor-critic training with heuristics: slowdown, completion and waiting time.
+
+    Args:
+        study: size and surroundings.
+        log: file in Standard Workload Format.
+        log_load: load that the log is resampled to, percent.
+
+    Raises:
+        WorkloadError: the log cannot be read, or has too few jobs.
+    """
+    summary, of_log, log_load = None, None, log_load / 100
+    if log is not None:  # refused before anything is trained
+        summary = read_swf(log).summary()
+        of_log = study.config("a2c", jobs__log=str(log), jobs__rate=None, jobs__load=log_load, grid__units=10)
+        of_log.jobs.draw(of_log.grid.build(), 1, study.seed)
+    config = study.config("a2c")
+    learned = config.jobs.rate
+    assert isinstance(learned, tuple)
+    networks = study.train({A2C: config})
+    at_rates = {rate: study.config("a2c", jobs__rate=rate) for rate in RATES}
+    conditions = {
+        f"rate {rate:g}": study.conditions(each, dict(networks), HEURISTICS)
+        for rate, each in at_rates.items()
+    }
+    sets = max(2, round(config.episodes.sets * ARCHITECTURE_SETS))
+    shapes = {
+        f"a2c-{name.replace(', ', '-').replace(' ', '-')}": study.config(
+            "a2c",
+            share=ARCHITECTURE_ITERATIONS,
+            episodes__sets=sets,
+            episodes__at_once=ARCHITECTURE_AT_ONCE,
+            **settings,
+        )
+        for name, settings in ARCHITECTURES.items()
+    }
+    files = dict(zip(ARCHITECTURES, study.train(shapes).values(), strict=True))
+    networks |= files
+    conditions["architectures"] = study.conditions(at_rates[ARCHITECTURE_RATE], files, ())
+    if of_log is not None:
+        networks["log"] = study.train({"a2c-log": of_log})["a2c-log"]
+        conditions["log"] = study.conditions(of_log, {A2C: networks["log"]}, HEURISTICS)
+    results = study.compare(conditions)
+    rates = {name: row for name, row in results.items() if name.startswith("rate")}
+    lower = {name: rates[name] for name in ("rate 0.6", "rate 0.7", "rate 0.8")}
+    shape = next(iter(shapes.values()))
+    parts = [
+        Measured("Rates of arrival", rates, A2C_MEASURES, "Rate", PAPER),
+        Measured(
+            f"Architectures at rate {ARCHITECTURE_RATE:g}, {shape.iterations} iterations of {sets} sets",
+            {"": results["architectures"]},
+            A2C_MEASURES,
+        ),
+    ]
+    notes = [
+        f"{A2C} is one network, which learned at rates {', '.join(f'{rate:g}' for rate in learned)}.",
+        "Of the paper's figures those are shown that agree with its description of jobs; the others do not.",
+    ]
+    if log is not None and summary is not None:
+        parts.append(Measured(f"{log.name}, load {load_name(log_load)}", {"": results["log"]}, A2C_MEASURES))
+        notes.insert(0, summary)
+    else:
+        notes.append("A real log is left out: --log FILE.swf.gz names one.")
+    return compared(
+        "a2c-tables",
+        parts,
+        [
+            better("A2C is better than Tetris at every rate.", rates, A2C, [TUNED]),
+            better("It is at least as good as SJF at rates 0.6 to 0.8.", lower, A2C, ["sjf"], or_equal=True),
+        ],
+        notes,
+        networks,
+        {"a2c-tables": partial(plot_bars, rates, A2C_MEASURES)},
+    )

@@ -1,0 +1,375 @@
+"""Decima in charge of a real Spark on this machine, against Spark's own schedulers; tasks sleep (``live_spark``).
+
+``fig9-spark`` (Figure 9 of the Decima paper): jobs of one application. The simulator predicts each run from the
+durations of the tasks, and from the overhead of tasks and stages, which a probe job measures before each run.
+
+``spark-applications``: a standalone cluster with one application a job, as in the paper. Executors move between
+applications at the price of a JVM's start.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+from rich.table import Table
+
+from decima.evaluation.intervals import Interval, mean_interval
+from decima.evaluation.spark.schedulers import LOOKS, SPARKS_OWN, TRAINING_SEEDS, WEIGHTED_FAIR, tuned
+from decima.outputs import atomic_path
+from decima.registry import LEARNED
+from decima.service.live_spark import LiveSparkError, live_spark, serving
+from decima.service.sleeping import Setting, sleeping_history, sleeping_jobs
+from decima.service.standalone_spark import Standalone
+from decima.show.style import LEGEND, finish_axes, new_axes, new_figure, styles
+from decima.show.tables import interval_text, new_table
+from decima.studies.outcome import OptionError, Outcome, Part
+from workloads.arrivals import JobSequence
+from workloads.job import JobProfile
+from workloads.sources.open import EMBEDDED, open_workload
+from workloads.sources.workload_file import Workload, write_workload
+
+__all__ = ["FIFO", "SHARES", "change", "compare_live", "fig9_spark", "needs_spark", "spark_applications"]
+
+# ---- results of both studies -------------------------------------------------------------------------------
+
+
+@contextmanager
+def needs_spark(name: str) -> Iterator[None]:
+    """Raise ``OptionError`` if a package for Spark is missing."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise OptionError(f"{name} needs {error.name}: pip install -e '.[spark]'") from None
+
+
+def _column(runs: pd.DataFrame, scheduler: str, name: str = "real_ms") -> pd.Series[float]:
+    """Return a column of a scheduler's runs by batch."""
+    return runs[runs["scheduler"] == scheduler].set_index("batch")[name].sort_index()
+
+
+def _mean_s(runs: pd.DataFrame, scheduler: str, name: str = "real_ms") -> Interval:
+    """Return the mean of a column over the batches, s."""
+    mean_ms, half_width_ms = mean_interval(_column(runs, scheduler, name))
+    return Interval(mean_ms / 1000, half_width_ms / 1000)
+
+
+def change(runs: pd.DataFrame, scheduler: str, other: str) -> Interval:
+    """Return the relative difference of the mean JCT to another's; paired by batch, weighted by the other's JCT."""
+    base = _column(runs, other)
+    return mean_interval(_column(runs, scheduler) / base - 1, base)
+
+
+def _entries(runs: pd.DataFrame, others: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Return the JSON entry of each scheduler: mean JCT, ms, and its change against each of ``others``."""
+    return {
+        name: {
+            "mean_jct_ms": mean_interval(_column(runs, name))._asdict(),
+            "change": {other: change(runs, name, other)._asdict() for other in others},
+        }
+        for name in runs["scheduler"].unique()
+    }
+
+
+def _change_cells(runs: pd.DataFrame, name: str, others: Sequence[str]) -> list[str]:
+    """Format the changes against others; empty against itself."""
+    return ["" if name == other else interval_text(change(runs, name, other), "+.1%") for other in others]
+
+
+# ---- Figure 9: jobs of one application ---------------------------------------------------------------------
+
+#: Shown name -> scheduler; all but Spark's own act through the plugin.
+SCHEDULERS = {**SPARKS_OWN, **WEIGHTED_FAIR, LEARNED: LEARNED}
+#: Number of simulated runs that weighted fair sharing is tuned on.
+TRAINING = 20
+
+
+def fig9_spark(part: Part, workload: str | Path | None, **setting: Any) -> Outcome:
+    """Compare schedulers on a real Spark; ``setting`` has the fields of ``Setting``.
+
+    Raises:
+        OptionError: pyspark is not installed.
+        LiveSparkError, WorkloadError: see ``compare_live``.
+    """
+    profiles, size = open_workload(workload or EMBEDDED).profiles, Setting(**setting)
+    with needs_spark("fig9-spark"):
+        runs, alpha = compare_live(profiles, size, tell=partial(part.tell, "running"))
+    return fig9_outcome(runs, alpha, size)
+
+
+def compare_live(
+    profiles: Sequence[JobProfile],
+    setting: Setting,
+    schedulers: Mapping[str, str] = SCHEDULERS,
+    tell: Callable[[int, int], None] = lambda done, total: None,
+) -> tuple[pd.DataFrame, str]:
+    """Run batches of jobs on a real Spark under each scheduler, and predict them.
+
+    The schedulers take turns with each batch, so that other load of the machine affects all of them.
+
+    Args:
+        profiles: profiles that jobs are drawn from, see ``sleeping_jobs``.
+        setting: size of the runs.
+        schedulers: shown name -> scheduler.
+        tell: progress callback: the number of runs done and of all.
+
+    Returns:
+        A row for each batch and scheduler: ``batch`` (int64), ``scheduler`` (str), ``real_ms`` and ``predicted_ms``
+        (float64, mean JCT), ``task_ms`` and ``stage_ms`` (float64, see ``Overhead``), ``jct_ms`` (lists of float, of
+        each job in order of arrival); and the setting of weighted fair sharing.
+
+    Raises:
+        WorkloadError: Spark can run none of the profiles.
+        LiveSparkError: Spark or the service does not start, or a job fails.
+        ImportError: pyspark is not installed.
+    """
+    import pyspark  # noqa: F401  # before anything takes long
+
+    naps = sleeping_jobs(profiles, setting)
+    batches = [setting.sequence(naps, setting.seed + batch) for batch in range(setting.batches)]
+    training = (setting.sequence(naps, TRAINING_SEEDS + draw) for draw in range(TRAINING))
+    specs, alpha = tuned(schedulers, setting.cluster, training)
+    rows: list[dict[str, Any]] = []
+    with sleeping_history(naps) as (folder, history):
+        for (number, jobs), (name, spec) in product(enumerate(batches), specs.items()):
+            with ExitStack() as programs:
+                where, own = folder / f"{number}-{name.replace(' ', '-')}", name in SPARKS_OWN
+                log = where.with_suffix(".jsonl")
+                address = "" if own else programs.enter_context(serving(spec, history, log))
+                spark = programs.enter_context(
+                    live_spark(where, setting.executors, fair=spec == "fair" and own, address=address)
+                )
+                overhead = spark.overhead()
+                jct_ms = spark.run(jobs)
+            rows.append(
+                {
+                    "batch": number,
+                    "scheduler": name,
+                    "real_ms": float(jct_ms.mean()),
+                    "predicted_ms": setting.predicted_ms(jobs, name, spec, overhead),
+                    **overhead._asdict(),
+                    "jct_ms": jct_ms.tolist(),
+                }
+            )
+            tell(len(rows), len(specs) * len(batches))
+    return pd.DataFrame(rows), alpha
+
+
+def fig9_outcome(runs: pd.DataFrame, alpha: str, setting: Setting) -> Outcome:
+    """Return the outcome of the runs of ``compare_live``."""
+    own = [name for name in SPARKS_OWN if name in runs["scheduler"].unique()]
+    entries = _entries(runs, own)
+    for name, entry in entries.items():
+        predicted_ms = float(_column(runs, name, "predicted_ms").mean())
+        entry |= {"predicted_ms": predicted_ms, "error": predicted_ms / entry["mean_jct_ms"]["mean"] - 1}
+    batch, batches = ("Batch", "batches") if setting.arrivals == "batch" else ("Stream", "streams")
+    table = new_table(
+        f"{setting.batches} {batches} of {setting.jobs} jobs on Spark, {setting.executors} executors",
+        *("Scheduler", "Mean JCT", "Predicted", "Error", *(f"vs {name}" for name in own)),
+    )
+    for name, entry in entries.items():
+        errors = (f"{entry['predicted_ms'] / 1000:.1f}", f"{entry['error']:+.1%}")
+        table.add_row(name, interval_text(_mean_s(runs, name)), *errors, *_change_cells(runs, name, own))
+    ranges = {
+        name: f"{runs[name].mean():.0f} ms ({runs[name].min():.0f} to {runs[name].max():.0f})"
+        for name in ("task_ms", "stage_ms")
+    }
+    return Outcome(
+        "fig9-spark",
+        runs,
+        [table, _batches(runs, batch)],
+        [
+            "Times are seconds; ± is half a 95 % confidence interval (Student's t); changes are paired.",
+            f"Tasks sleep; beside that a task took {ranges['task_ms']}, and a stage {ranges['stage_ms']} to begin, "
+            "measured before each run with another job and predicted with it.",
+            *[f"weighted fair: {alpha}, tuned in the simulator on other jobs."] * bool(alpha),
+        ],
+        extra={"setting": vars(setting), "weighted_fair": alpha, "schedulers": entries},
+        pictures={"fig9-spark": partial(plot_live, runs, batch)},
+    )
+
+
+def _batches(runs: pd.DataFrame, batch: str) -> Table:
+    names = runs["scheduler"].unique()
+    table = new_table("Mean JCT of each, real and predicted", batch, *names)
+    for number, rows in runs.groupby("batch"):
+        by_name = rows.set_index("scheduler")[["real_ms", "predicted_ms"]] / 1000
+        table.add_row(str(number), *("{:.1f}  {:.1f}".format(*by_name.loc[name]) for name in names))
+    return table
+
+
+def plot_live(runs: pd.DataFrame, batch: str) -> Figure:
+    """Draw the mean JCT under each scheduler, real and predicted; and the real one of each batch."""
+    figure = new_figure(10, 4)
+    left, right = figure.subplots(1, 2)
+    names, several = runs["scheduler"].unique(), len(runs["batch"].unique()) > 1
+    looks = styles([LOOKS.get(name, name) for name in names])
+    for place, name in enumerate(names):
+        look, real = looks[LOOKS.get(name, name)], _mean_s(runs, name)
+        predicted = _mean_s(runs, name, "predicted_ms")
+        first = {"real": "real", "simulated": "simulated"} if not place else {}
+        bars: dict[str, Any] = {"width": 0.38, "color": look["color"]}
+        error = real.half_width if several else None
+        left.bar(place - 0.2, real.mean, yerr=error, label=first.get("real"), **bars)
+        left.bar(place + 0.2, predicted.mean, alpha=0.4, label=first.get("simulated"), **bars)
+        right.plot(_column(runs, name).to_numpy() / 1000, marker="o", label=name, **look)
+    left.set_xticks(range(len(names)), [name.replace(" ", "\n") for name in names])
+    left.legend(**LEGEND)
+    finish_axes(left, ylabel="Average JCT (s)", title="Real and simulated, 95 % interval")
+    left.grid(visible=False, axis="x")
+    right.set_xticks(range(runs["batch"].nunique()))
+    right.legend(**LEGEND)
+    finish_axes(right, xlabel=batch, ylabel="Average JCT (s)", title="Each, real")
+    right.set_ylim(bottom=0)
+    return figure
+
+
+# ---- applications on a standalone cluster ------------------------------------------------------------------
+
+#: Spark's standalone master gives all slots to the first application.
+FIFO = "Spark FIFO"
+#: ``spark.cores.max``: a constant number of slots for each application.
+SHARES = "static shares"
+#: Policies that share the cluster -> scheduler whose colour each has.
+WAYS = {FIFO: "fifo", SHARES: "fair", LEARNED: LEARNED}
+#: Delay between the registrations of simultaneous applications, s, which keeps their order.
+APART_S = 0.5
+#: Time limit of a batch: a multiple of the time on one executor, and a constant, s.
+PATIENCE, PATIENCE_S = 1.0, 300.0
+
+
+def spark_applications(part: Part, workload: str | Path | None, **setting: Any) -> Outcome:
+    """Compare policies that share a standalone cluster; ``setting`` has the fields of ``Setting``, executors are slots.
+
+    Raises:
+        OptionError: pyspark is not installed.
+        LiveSparkError, RecorderError, WorkloadError: see ``compare_applications``.
+    """
+    profiles, size = open_workload(workload or EMBEDDED).profiles, Setting(**setting)
+    with needs_spark("spark-applications"):
+        runs = compare_applications(profiles, size, partial(part.tell, "running"))
+    return applications_outcome(runs, size)
+
+
+def compare_applications(
+    profiles: Sequence[JobProfile], setting: Setting, tell: Callable[[int, int], None]
+) -> pd.DataFrame:
+    """Run batches of applications, each of one job, on a real cluster. The policies take turns with each batch.
+
+    Args:
+        profiles: profiles that jobs are drawn from, see ``sleeping_jobs``.
+        setting: size of the runs; executors are the cluster's slots.
+        tell: progress callback: the number of runs done and of all.
+
+    Returns:
+        A row for each batch and policy: ``batch``, ``scheduler``, ``real_ms`` (mean completion time) and ``jct_ms``
+        (list, of each application in order).
+
+    Raises:
+        WorkloadError: Spark can run none of the profiles.
+        LiveSparkError: Spark or the service does not start, or an application fails.
+        RecorderError: no Java, no pyspark, or the cluster does not come up.
+    """
+    naps = sleeping_jobs(profiles, setting)
+    rows: list[dict[str, Any]] = []
+    with sleeping_history(naps) as (folder, history):
+        for batch, way in product(range(setting.batches), WAYS):
+            jobs = setting.sequence(naps, setting.seed + batch)
+            where = folder / f"{batch} {way}".replace(" ", "-")
+            jct_ms = _run(jobs, way, setting.executors, history, where)
+            real_ms = float(np.mean(jct_ms))
+            rows.append({"batch": batch, "scheduler": way, "real_ms": real_ms, "jct_ms": jct_ms})
+            tell(len(rows), setting.batches * len(WAYS))
+    return pd.DataFrame(rows)
+
+
+def _run(jobs: JobSequence, way: str, slots: int, history: Path, where: Path) -> list[float]:
+    """Return the completion times of a batch, ms."""
+    where.mkdir()
+    with ExitStack() as programs:
+        settings = {}
+        if way == SHARES:
+            settings = {"spark.cores.max": str(max(1, slots // len(jobs)))}
+        elif way != FIFO:
+            address = programs.enter_context(serving(way, history, where / "served.jsonl", slots))
+            settings = {
+                "spark.plugins": "decima.spark.DecimaPlugin",
+                "spark.decima.address": address,
+                "spark.decima.executors": "true",
+            }
+        cluster = programs.enter_context(Standalone(where / "cluster", slots, settings))
+        names = [f"application-{number}" for number in range(len(jobs))]
+        for name, profile in zip(names, jobs.profiles, strict=True):
+            write_workload(where / f"{name}.json", Workload((profile,), name="sleeping"))
+            # Its first argument is what the cluster knows the application by.
+            cluster.submit(name, [sys.executable, "-m", "decima.service.spark_application", str(where), name])
+        _wait(cluster, names, where, "ready", PATIENCE_S)
+        begin_s = time.time()
+        for number, name in enumerate(names):
+            with atomic_path(where / f"{name}.go") as path:  # a program that sees the file sees all of it
+                path.write_text(str(begin_s + number * APART_S))
+        work_s = sum(profile.work_ms for profile in jobs.profiles) / 1000
+        _wait(cluster, names, where, "done", PATIENCE * work_s + PATIENCE_S)
+        ends_s = [float((where / f"{name}.done").read_text()) for name in names]
+        return [(end_s - begin_s) * 1000 for end_s in ends_s]
+
+
+def _wait(cluster: Standalone, names: Sequence[str], where: Path, ending: str, patience_s: float) -> None:
+    """Wait until each application has written a file with this ending."""
+    end_s = time.monotonic() + patience_s
+    while not all((where / f"{name}.{ending}").exists() for name in names):
+        for name in names:
+            if cluster.applications[name].poll():
+                last = cluster.log(name).strip().splitlines()[-1:]
+                raise LiveSparkError(f"{name} failed on Spark: {''.join(last)}")
+        if time.monotonic() > end_s:
+            raise LiveSparkError(f"applications on Spark are not done after {patience_s:.0f} s")
+        time.sleep(0.05)
+
+
+def applications_outcome(runs: pd.DataFrame, setting: Setting) -> Outcome:
+    """Return the outcome of the runs of ``compare_applications``."""
+    others = (FIFO, SHARES)
+    title = f"{setting.batches} batches of {setting.jobs} applications on Spark, {setting.executors} slots"
+    table = new_table(title, "Scheduler", "Mean completion time", *(f"vs {name}" for name in others))
+    for name in WAYS:
+        table.add_row(name, interval_text(_mean_s(runs, name)), *_change_cells(runs, name, others))
+    batches = new_table("Mean completion time of each", "Batch", *WAYS)
+    for batch, rows in runs.groupby("batch"):
+        by_name = rows.set_index("scheduler")["real_ms"] / 1000
+        batches.add_row(str(batch), *(f"{by_name[name]:.1f}" for name in WAYS))
+    return Outcome(
+        "spark-applications",
+        runs,
+        [table, batches],
+        [
+            "Times are seconds from submission to the end of the application, starts of its executors included.",
+            "± is half a 95 % confidence interval (Student's t); changes are paired by batches.",
+            f"{SHARES}: spark.cores.max is {max(1, setting.executors // setting.jobs)} for each.",
+        ],
+        extra={"setting": vars(setting), "schedulers": _entries(runs, others)},
+        pictures={"spark-applications": partial(plot_applications, runs, setting)},
+    )
+
+
+def plot_applications(runs: pd.DataFrame, setting: Setting) -> Figure:
+    """Draw the mean completion time of each batch."""
+    figure, axes = new_axes(6, 4)
+    looks = styles(WAYS.values())
+    for name, colour in WAYS.items():
+        axes.plot(_column(runs, name).to_numpy() / 1000, marker="o", label=name, **looks[colour])
+    axes.set_xticks(range(runs["batch"].nunique()))
+    axes.legend(**LEGEND)
+    title = f"{setting.jobs} applications on {setting.executors} slots of a real Spark"
+    finish_axes(axes, xlabel="Batch", ylabel="Average completion time (s)", title=title)
+    axes.set_ylim(bottom=0)
+    return figure

@@ -1,0 +1,320 @@
+"""Streams at high load, and streams that change in the middle: which jobs gain, and by which decisions.
+
+At high load a policy that learned on batches, and a rule with one cost exponent, fall behind ``priced-srpt``. The study
+``high-load`` finds the jobs and decisions behind the difference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+from rich.table import Table
+
+from decima.evaluation.comparison import Comparison
+from decima.evaluation.conditions import Conditions
+from decima.evaluation.intervals import Interval, mean_interval, paired_change
+from decima.policy.shipped import specialists
+from decima.registry import DEFAULT_POLICY, LEARNED
+from decima.show.style import GREY, LEGEND, finish_axes, new_figure, styles
+from decima.show.tables import interval_text, new_table
+from decima.studies.compared import GROUPS, compared, jobs_by_work
+from decima.studies.outcome import FULL, RULE, UNKNOWN, Outcome
+from decima.studies.study import Study, interval_for_load
+from simulator.cluster.record import EpisodeRecord
+from workloads.arrivals import Drift
+from workloads.sources.workload_file import Workload
+
+__all__ = ["LEVELS", "changes", "drift", "executors_by_load", "high_load", "plot_drift", "plot_high_load"]
+
+# ---- high load ---------------------------------------------------------------------------------------------
+
+#: Groups of jobs by total work; all but the largest are looked at together too.
+FIFTHS = ("smallest fifth", "second", "third", "fourth", "largest")
+OTHERS, LARGEST = "the other four fifths", "the largest fifth"
+#: Jobs in the system: from each number up to the next.
+LEVELS = (1, 3, 6, 11, 21, 41)
+LEVEL_NAMES = (*(f"{low} to {high - 1}" for low, high in pairwise(LEVELS)), f"{LEVELS[-1]} or more")
+#: Rules of one cost exponent whatever the load: the right one for batches, and the best one at 85 %.
+THRIFTY = ("profiled-srpt:2.5", "profiled-srpt:6")
+
+
+def high_load(study: Study, load: float) -> Outcome:
+    """Compare rules, a policy that learned on batches, and ``priced-srpt`` on streams of 1,000 jobs.
+
+    Args:
+        study: size and surroundings.
+        load: share of busy executor time.
+
+    Raises:
+        CompareError: an experiment with fewer than 5 jobs.
+    """
+    interval_s = study.interval_for_load(load)
+    conditions = study.conditions(num_experiments=10, num_jobs=1000, interval_s=interval_s)
+    policy = "tpch-batch" if "profiles" in study.source else "embedded-batch"
+    learned = {f"{LEARNED}:{policy}": f"{LEARNED}:{policy}"} if policy in specialists() else {}
+    if study.checkpoint is not None:
+        learned = {LEARNED: f"{LEARNED}:{study.checkpoint}"}
+    schedulers = {"fair": "fair", **{name: name for name in THRIFTY}, **learned, RULE: RULE}
+    comparisons = study.compare({"": (conditions, schedulers)})
+    looks = study.look_at(comparisons[""], _look, "looking at jobs")
+    jct_ms = {name: np.array([each for each, _ in found]) for name, found in looks.items()}
+    by_work = {
+        name: [paired_change(each[:, group], jct_ms[RULE][:, group]) for group in range(GROUPS)]
+        for name, each in jct_ms.items()
+        if name != RULE
+    }
+    executors = {name: _mean(np.array([each for _, each in found])) for name, found in looks.items()}
+    changes = new_table(f"JCT by the work of jobs, against {RULE}", "Jobs", *by_work)
+    for group, fifth in enumerate(FIFTHS):
+        changes.add_row(fifth, *(interval_text(each[group], "+.0%") for each in by_work.values()))
+    return compared(
+        "high-load",
+        f"{conditions.num_jobs} {study.workload.name} jobs {interval_s:g} s apart, {study.executors} executors",
+        comparisons,
+        reference=RULE,
+        tables=(
+            changes,
+            _load_table(f"Executors of {OTHERS} of the jobs", executors, 0),
+            _load_table(f"Executors of {LARGEST}", executors, 1),
+        ),
+        notes=(
+            f"By work: fifths of each experiment's jobs, mean JCT against {RULE}'s, paired by experiment.",
+            "Executors: how many a job has on average from its first task to its last, by the jobs in the "
+            "system when it comes.",
+        ),
+        extra={
+            "interval_s": interval_s,
+            "change_of_jct": by_work,
+            "levels": list(LEVELS),
+            "executors": {name: each.tolist() for name, each in executors.items()},
+        },
+        pictures={"high-load": partial(plot_high_load, by_work, executors)},
+    )
+
+
+def _look(record: EpisodeRecord) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the mean JCT of each fifth of the jobs by work, float64 [GROUPS], ms, and ``executors_by_load``."""
+    groups = jobs_by_work(record.sequence)
+    jct_ms = np.array([record.jct_ms[group].mean() for group in groups])
+    return jct_ms, executors_by_load(record, groups[-1])
+
+
+def executors_by_load(record: EpisodeRecord, largest: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Average the executors of jobs, from their first task to their last, by the jobs in the system at their arrival.
+
+    Args:
+        record: a complete episode.
+        largest: numbers of the jobs that are averaged apart, int64 [n].
+
+    Returns:
+        float64 [2, LEVELS]: of all other jobs, and of the largest; NaN without a job.
+    """
+    job, num_jobs = record.task_job, len(record.sequence)
+    begin_ms, end_ms = np.full(num_jobs, np.inf), np.zeros(num_jobs)
+    np.minimum.at(begin_ms, job, record.task_start_ms)
+    np.maximum.at(end_ms, job, record.task_finish_ms)
+    executors = record.busy_ms / np.maximum(end_ms - begin_ms, 1.0)  # no clock is finer than 1 ms
+    level = np.digitize(record.jobs_found, LEVELS) - 1
+    cell = np.isin(np.arange(num_jobs), largest) * len(LEVELS) + level
+    total, count = (np.bincount(cell, each, 2 * len(LEVELS)) for each in (executors, np.ones(num_jobs)))
+    return _ratio(total, count).reshape(2, -1)
+
+
+def _mean(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Average over the experiments that have a value, float64 [2, LEVELS]."""
+    known = ~np.isnan(values)
+    return _ratio(np.where(known, values, 0.0).sum(axis=0), known.sum(axis=0))
+
+
+def _ratio(total: NDArray[Any], count: NDArray[Any]) -> NDArray[np.float64]:
+    mean: NDArray[np.float64] = np.divide(total, count, np.full(total.shape, np.nan), where=count > 0)
+    return mean
+
+
+def _load_table(title: str, executors: Mapping[str, NDArray[np.float64]], row: int) -> Table:
+    table = new_table(title, "Jobs when it comes", *executors)
+    for place, name in enumerate(LEVEL_NAMES):
+        values = [each[row, place] for each in executors.values()]
+        table.add_row(name, *(UNKNOWN if np.isnan(value) else f"{value:.1f}" for value in values))
+    return table
+
+
+def plot_high_load(
+    by_work: Mapping[str, Sequence[Interval]], executors: Mapping[str, NDArray[np.float64]]
+) -> Figure:
+    """Draw the JCT by the work of jobs; executors of a job by the load, of large jobs and of others."""
+    figure = new_figure(13, 4)
+    changes, *by_load = figure.subplots(1, 3)
+    looks = styles(executors)
+    for name, values in by_work.items():
+        means, half_widths = 100 * np.array(values).T
+        error = np.nan_to_num(half_widths)
+        changes.errorbar(range(GROUPS), means, error, label=name, capsize=2, **looks[name])
+    changes.axhline(0, color=GREY, linewidth=0.8)
+    changes.set_xticks(range(GROUPS), ["smallest", *FIFTHS[1:]])
+    finish_axes(changes, xlabel="Fifth of the jobs by work", ylabel=f"JCT against {RULE} (%)")
+    changes.legend(**LEGEND)
+    names = [text.replace(" to ", "–").replace(" or more", "+") for text in LEVEL_NAMES]
+    labels: dict[str, Any] = {"xlabel": "Jobs in the system when it comes", "ylabel": "Executors of a job"}
+    for row, (axes, title) in enumerate(zip(by_load, (OTHERS, LARGEST), strict=True)):
+        for name, each in executors.items():
+            axes.plot(range(len(LEVELS)), each[row], label=name, marker=".", **looks[name])
+        axes.set_xticks(range(len(LEVELS)), names)
+        finish_axes(axes, **labels, title=title.capitalize(), ylim=(0, None))
+    by_load[0].legend(**LEGEND)
+    return figure
+
+
+# ---- drift -------------------------------------------------------------------------------------------------
+
+#: Scheduler that all are compared with.
+FAIR = "fair"
+#: Bins of arrival times in pictures, up to the change.
+BINS = 6
+_Phases = tuple[Interval, ...]
+
+
+def drift(study: Study, load: float) -> Outcome:
+    """Compare rules and policies on streams whose rate doubles or halves, or whose jobs become larger or smaller.
+
+    Args:
+        study: size and surroundings.
+        load: share of busy executor time of the busier half of a stream.
+
+    Raises:
+        WorkloadError: the workload says which jobs arrive when.
+    """
+    conditions = _conditions(study, load)
+    policies = [DEFAULT_POLICY, *(name for name in ("tpch-stream", "embedded-stream") if _fits(study, name))]
+    learned = {f"{LEARNED}:{name}": f"{LEARNED}:{name}" for name in policies}
+    if study.checkpoint is not None:
+        learned = {FULL: f"{LEARNED}:{study.checkpoint}"}
+    rules = {name: name for name in (FAIR, "weighted-fair:-1", "profiled-srpt:2.5", RULE)}
+    comparisons = study.compare({name: (each, rules | learned) for name, each in conditions.items()})
+    found = {name: changes(each) for name, each in comparisons.items()}
+    table = new_table(
+        "Jobs that arrive before the change, and after it",
+        *("Change", "Scheduler", "JCT before", "vs fair", "JCT after", "vs fair"),
+        names=2,
+    )
+    for change, rows in found.items():
+        for place, (name, (before, gain_before, after, gain_after)) in enumerate(rows.items()):
+            gains = [
+                "" if name == FAIR else interval_text(each, "+.1%") for each in (gain_before, gain_after)
+            ]
+            means = interval_text(before), gains[0], interval_text(after), gains[1]
+            table.add_row(change * (not place), name, *means, end_section=place == len(rows) - 1)
+    number = next(iter(conditions.values())).num_jobs
+    return compared(
+        "drift",
+        f"{number} {study.workload.name} jobs, {study.executors} executors",
+        comparisons,
+        reference=FAIR,
+        tables=(table,),
+        notes=(
+            "Streams: "
+            + "; ".join(
+                f"{name}: {each.interval_ms / 1000:g} s apart, {each.drift}"
+                for name, each in conditions.items()
+            )
+            + ".",
+            f"The busier half of each keeps executors busy for {load:.0%} of the time; small and large jobs are halves "
+            "of the profiles by work.",
+            "vs fair: mean JCT against fair's, of the same jobs; paired by experiment.",
+        ),
+        extra={
+            "before_and_after": {
+                change: {
+                    name: dict(
+                        zip(("before_s", "change_before", "after_s", "change_after"), row, strict=True)
+                    )
+                    for name, row in rows.items()
+                }
+                for change, rows in found.items()
+            }
+        },
+        pictures={"drift": partial(plot_drift, comparisons)},
+    )
+
+
+def _fits(study: Study, policy: str) -> bool:
+    """Whether the jobs are those that a shipped policy was trained on."""
+    return policy in specialists() and policy.startswith("tpch" if "profiles" in study.source else "embedded")
+
+
+def _conditions(study: Study, load: float) -> dict[str, Conditions]:
+    """Return the streams by the change in their middle."""
+    by_work = sorted(study.workload.profiles, key=lambda profile: profile.work_ms)
+    middle = (len(by_work) + 1) // 2
+    small = replace(study.workload, profiles=tuple(by_work[:middle]), name=f"small {study.workload.name}")
+    large = replace(study.workload, profiles=tuple(by_work[-middle:]), name=f"large {study.workload.name}")
+    busy_s = study.interval_for_load(load)
+    large_s = interval_for_load(large, study.executors, load)
+
+    def stream(interval_s: float, rate: float, first: Workload, then: Workload | None = None) -> Conditions:
+        drawn = study.conditions(num_experiments=10, num_jobs=200, interval_s=interval_s)
+        at_ms = drawn.interval_ms * drawn.num_jobs / 2
+        others = () if then is None else (then.profiles, then.name)
+        return replace(drawn, workload=first, drift=Drift(at_ms, rate, *others))
+
+    return {
+        "twice as many jobs": stream(2 * busy_s, 2.0, study.workload),
+        "half as many jobs": stream(busy_s, 0.5, study.workload),
+        "larger jobs": stream(large_s, 1.0, small, large),
+        "smaller jobs": stream(large_s, 1.0, large, small),
+    }
+
+
+def changes(comparison: Comparison) -> dict[str, _Phases]:
+    """Return the mean JCT before the change and after it, s, each with its relative difference from ``fair``.
+
+    Args:
+        comparison: finished comparison, with ``fair``.
+
+    Returns:
+        Scheduler -> mean JCT of the jobs that arrive before the change, its paired difference; the same after it.
+        Experiments without jobs on a side do not count there.
+    """
+    jobs = comparison.jobs
+    late = jobs["arrival_s"] >= _at_s(comparison)
+    means = [jobs[chosen].groupby(["scheduler", "seed"])["jct_s"].mean() for chosen in (~late, late)]
+    found: dict[str, _Phases] = {}
+    for name in comparison.schedulers:
+        row: list[tuple[Interval, Interval]] = []
+        for each in means:
+            known = name in each.index.get_level_values(0)
+            values = (each[name], each[FAIR]) if known else (np.empty(0), np.ones(1))
+            row.append((mean_interval(values[0]), paired_change(*values)))
+        found[name] = (*row[0], *row[1])
+    return found
+
+
+def _at_s(comparison: Comparison) -> float:
+    change = comparison.conditions.drift
+    return 0.0 if change is None else change.at_ms / 1000
+
+
+def plot_drift(comparisons: Mapping[str, Comparison]) -> Figure:
+    """Draw the mean JCT of jobs by the time of their arrival: a panel for each change."""
+    figure = new_figure(11, 7)
+    for axes, (title, comparison) in zip(figure.subplots(2, 2).flat, comparisons.items(), strict=True):
+        jobs, at_s = comparison.jobs, _at_s(comparison)
+        middle = (jobs["arrival_s"] // (width := at_s / BINS) + 0.5) * width / 60
+        binned = jobs.groupby(["scheduler", middle])["jct_s"].agg(["mean", "size"])
+        for name, look in styles(comparison.schedulers).items():
+            # Few jobs say little: the last arrivals of the longest streams.
+            curve = binned.loc[name].query(f"size >= {len(comparison.finished)}")["mean"]
+            axes.plot(curve.index, curve, label=name, marker=".", **look)
+        axes.axvline(at_s / 60, color=GREY, linewidth=0.8, linestyle=":")
+        finish_axes(
+            axes, title=title, xlabel="Arrival (min)", ylabel="Mean JCT (s)", xlim=(0, None), ylim=(0, None)
+        )
+    figure.axes[0].legend(**LEGEND)
+    return figure
