@@ -299,7 +299,7 @@ if __name__ == "__main__":
 @pytest.mark.skipif(os.name == "nt", reason="sends POSIX signals")
 @pytest.mark.parametrize(
     ("processes", "number"),
-    [("1", signal.SIGTERM), ("2", signal.SIGINT), ("2", signal.SIGTERM)],
+    [("1", signal.SIGTERM), ("2", signal.SIGINT)],
 )
 def test_ctrl_c_and_sigterm_keep_the_experiments_that_have_finished(
     library: Path, tmp_path: Path, processes: str, number: signal.Signals

@@ -99,12 +99,12 @@ def test_a_policy_that_says_what_means_nothing_is_told_in_one_line(run: Compare,
     ("options", "settings"),
     [
         (
-            "--arrivals poisson --interval 10 --moving-delay 0.5 --semantics trace --executors 4000 --jobs 7",
-            r"\[tiny.json\]' --set settings.executors=4000 --set settings.moving_delay=0.5 .*"
+            "--arrivals poisson --interval 10 --moving-delay 0.5 --semantics trace --executors 1000 --jobs 7",
+            r"\[tiny.json\]' --set settings.executors=1000 --set settings.moving_delay=0.5 .*"
             r"--set settings.batches=0 --set settings.load=\S+ --set cluster.semantics=trace ",
         ),
         (
-            "--executors 4000 --jobs 3",
+            "--executors 1000 --jobs 3",
             r"\[tiny.json\]' .*--set settings.batches=1 --set settings.batch_jobs=3 --set validation",
         ),
         (

@@ -323,12 +323,6 @@ def killed_and_gone_on_with(config: TrainingConfig, tmp_path: Path, kills: list[
     assert_same_run(tmp_path / "whole", tmp_path / "out")
 
 
-def test_a_killed_training_ends_with_the_same_bits(config: Path, tmp_path: Path) -> None:
-    settings = small(tmp_path, iterations=6, checkpoint_every=2, returns={"kind": "differential"})
-    config.write_text(settings.to_yaml())
-    killed_and_gone_on_with(settings, tmp_path, [(4, 0.0)])
-
-
 @pytest.mark.slow
 def test_a_training_may_be_killed_at_any_moment(config: Path, tmp_path: Path) -> None:
     settings = small(tmp_path, iterations=40, checkpoint_every=3, critic={}, validation={"every": 7})

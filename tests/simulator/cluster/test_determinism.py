@@ -45,11 +45,8 @@ def test_one_seed_is_one_episode(scheduler: type[Scheduler], semantics: Semantic
 
 def test_one_seed_is_one_episode_in_every_process() -> None:
     root = Path(__file__).resolve().parents[3]
-    others = [
-        subprocess.check_output([sys.executable, "-c", PROGRAM], cwd=root, text=True).strip()
-        for _ in range(2)
-    ]
-    assert others == [fingerprint(episode(Fair()))] * 2
+    other = subprocess.check_output([sys.executable, "-c", PROGRAM], cwd=root, text=True)
+    assert other.strip() == fingerprint(episode(Fair()))
 
 
 def test_another_seed_is_another_episode() -> None:

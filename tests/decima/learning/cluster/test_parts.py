@@ -176,23 +176,6 @@ def test_a_policy_learns_from_its_own_feature(tmp_path: Path) -> None:
         ),
         ("update.algorithm=PPO", "update.algorithm: expected 'ppo', 'reinforce' or module:Class, got 'PPO'"),
         ("policy.overrides.encoder=gone:Own", "policy: encoder: 'gone:Own' cannot be loaded: ModuleNotFound"),
-        (
-            f"policy.overrides.encoder={PARTS}:LayersHead",
-            f"policy: encoder: '{PARTS}:LayersHead' is no Encoder: expected a subclass of decima.policy.Encoder",
-        ),
-        (
-            "policy.overrides.encoder=mean",
-            "policy.overrides: encoder: expected 'sums', 'attention' or module:Cl",
-        ),
-        (
-            f"policy.job_features=[{{name: '{PARTS}:LeftToStart'}}]",
-            f"policy: job_features: '{PARTS}:LeftToStart' is no JobFeature",
-        ),
-        (
-            "policy.stage_features=[{name: colour}]",
-            "policy.stage_features[0].name: expected 'unclaimed_tasks', ",
-        ),
-        ("policy.job_features=[{name: ready}]", "policy: ready is no feature of a job, only of a stage"),
     ],
 )
 def test_a_part_that_cannot_be_used_is_refused_in_one_line(override: str, message: str) -> None:

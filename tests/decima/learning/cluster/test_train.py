@@ -26,7 +26,6 @@ from decima.settings import TrainingError
 from simulator.cluster.config import ClusterConfig
 from tests.decima.evaluation.examples import LIBRARY
 from tests.decima.learning.cluster.examples import small
-from tests.decima.learning.examples import assert_same_run
 from tests.simulator.cluster.build import job, stage
 from workloads import Workload, trace_arrivals, write_workload
 
@@ -59,13 +58,6 @@ def test_what_is_normalised(normalise: str, tmp_path: Path, monkeypatch: pytest.
     assert len(parts) == 3
     normal = [abs(part.mean()) < 1e-6 and abs(part.std() - 1) < 1e-6 for part in (whole, *parts)]
     assert normal == {"std": [True] + 3 * [False], "sequence": 4 * [True], "none": 4 * [False]}[normalise]
-
-
-def test_the_number_of_processes_does_not_show(tmp_path: Path) -> None:
-    config = small(tmp_path, iterations=1)
-    train(config, tmp_path / "one")
-    train(config, tmp_path / "two", workers=2)
-    assert_same_run(tmp_path / "one", tmp_path / "two")
 
 
 def test_the_policy_says_what_it_was_trained_on(tmp_path: Path) -> None:
