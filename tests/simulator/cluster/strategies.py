@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 from dataclasses import fields, replace
 
+import numba
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
 
 from simulator import DECIMA_SIM, PAPER, ClusterConfig, ExecutorClass, Faults, Semantics
 from simulator.cluster.config import EXACT, Knowledge
 
-#: For random episodes.
+#: For random episodes; as plain Python some show that the code is the same, and where it goes.
 MANY = settings(
-    max_examples=60,
+    max_examples=10 if numba.config.DISABLE_JIT else 60,
     deadline=None,
     derandomize=True,
     phases=[Phase.explicit, Phase.generate, Phase.shrink],
