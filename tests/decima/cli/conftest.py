@@ -15,8 +15,9 @@ from workloads import write_workload
 
 
 @pytest.fixture(autouse=True)
-def _no_time_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+def _in_a_new_folder_where_no_time_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Stop the clock of progress messages, so that they do not depend on the load of the machine."""
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("decima.cli.console.time", SimpleNamespace(monotonic=lambda: 0.0))
 
 
@@ -29,9 +30,8 @@ def library(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def run(library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Compare:
-    """Run a small ``decima compare`` with more options, in an empty folder."""
-    monkeypatch.chdir(tmp_path)
+def run(library: Path) -> Compare:
+    """Run a small ``decima compare`` with more options."""
     small = ("--workload", str(library), "--jobs", "3", "--seeds", "2", "--processes", "1")
 
     def run(*options: str, base: tuple[str, ...] = small) -> Result:

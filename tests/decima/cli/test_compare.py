@@ -167,13 +167,6 @@ def test_executors_take_as_long_to_move_as_was_measured(run: Compare, tmp_path: 
     assert [own] == list(json.loads((tmp_path / "s.json").read_text())["schedulers"].values())
 
 
-@pytest.mark.parametrize("startup_ms", ["soon", -1, True, None, 1e999])
-def test_a_start_that_is_no_duration_is_none(startup_ms: object) -> None:
-    assert (
-        Workload(LIBRARY.profiles, about={"executor_startup_ms": startup_ms}).measured_moving_delay_ms is None
-    )
-
-
 def test_windows_of_a_workload_file_are_the_experiments(run: Compare, tmp_path: Path) -> None:
     sequence = trace_arrivals(LIBRARY.profiles, [0.0, 1000.0, 60_000.0, 120_000.0])
     write_workload(tmp_path / "exact.json", Workload(LIBRARY.profiles, sequence, "exact"))

@@ -232,11 +232,9 @@ def test_on_a_terminal_there_is_a_bar_and_one_below_for_what_interrupts(
 def test_results_are_shown_and_saved(
     names: tuple[str, ...],
     told: str | None,
-    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     Path("out").mkdir()
     monkeypatch.setattr("decima.show.style.save_figure", lambda figure, path: path.write_text(figure))
     table = Table(title="It")

@@ -16,9 +16,8 @@ Train = Callable[..., Result]
 
 
 @pytest.fixture
-def train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Train:
-    """Run a training in an empty folder but for a file with the settings of a small one."""
-    monkeypatch.chdir(tmp_path)
+def train(tmp_path: Path) -> Train:
+    """Run a training beside a file with the settings of a small one."""
     (tmp_path / "small.yaml").write_text(small().to_yaml())
     return lambda *options: CliRunner().invoke(cli, ["deeprm", "train", *options])
 

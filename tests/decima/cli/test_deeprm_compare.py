@@ -32,9 +32,8 @@ def _no_network_ships(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Compare:
-    """Run a small comparison with more options, in an empty folder."""
-    monkeypatch.chdir(tmp_path)
+def run() -> Compare:
+    """Run a small comparison with more options."""
 
     def run(*options: str | Path, base: tuple[str, ...] = SMALL) -> Result:
         return CliRunner().invoke(cli, ["deeprm", "compare", *base, *map(str, options)])

@@ -11,11 +11,6 @@ from click.testing import CliRunner, Result
 from decima.cli.main import cli
 
 
-@pytest.fixture(autouse=True)
-def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-
-
 def explain(*arguments: str) -> Result:
     small = ("--workload", "synthetic", "--jobs", "3", "--executors", "4")
     return CliRunner().invoke(cli, ["explain", *small, *arguments])

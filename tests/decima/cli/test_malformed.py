@@ -251,9 +251,7 @@ COMMANDS = [
 
 
 @pytest.fixture(autouse=True)
-def _soon_in_a_new_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.chdir(tmp_path)
-
+def _soon() -> Iterator[None]:
     def late(number: int, frame: object) -> None:
         raise AssertionError(f"not refused within {SOON_S} s")
 
@@ -399,6 +397,7 @@ def test_nonsense_for_an_option(path: tuple[str, ...], command: click.Command, o
 #: A comparison that is soon over.
 SMALL = "compare --workload tiny.json --jobs 3 --seeds 2 --processes 1"
 GRID = "deeprm train --out run"
+SWEEP = "sweep --out run --config"
 TRACE = "workload import alibaba one.csv --out new.json"
 LOG = "workload import spark log --out new.json"
 
@@ -564,6 +563,12 @@ SLIPS = {
         ("train --out run --device tpu", "there is no device tpu here"),
         ("train --out run --device cuda:x", "cuda:x"),
         ("train --out run --resume", "run: holds no training run to go on with"),
+        (f"{SWEEP} list.yaml", "list.yaml: expected keys and values"),
+        (f"{SWEEP} cut.yaml", "cut.yaml: line "),
+        (f"{SWEEP} seed.yaml", "seed.yaml: seed: is no setting to fix or vary"),
+        (f"{SWEEP} grid.yaml --set iterations", "not of the form section.key=value"),
+        (f"{SWEEP} grid.yaml --set update.learning_rate=1", "grid.yaml varies update.learning_rate"),
+        (f"{SWEEP} grid.yaml --set iterations={{", "line 1, column 2: expected the node content"),
         (f"{GRID} --config bach", "unknown recipe 'bach': expected one of a2c, cnn, deeprm"),
         (f"{GRID} --config gone.yaml", "gone.yaml: No such file"),
         (f"{GRID} --resume", "run: holds no training run to go on with"),
@@ -631,6 +636,9 @@ def test_a_command(line: str, named: str) -> None:
     Path("bad.json").write_text('{"format": "decima-workload", "version": 1, "profiles": {}}')
     small_log().write(Path("log"))
     write_workload(Path("tiny.json"), LIBRARY)
+    sweeps = {"list": "- 1", "cut": "{", "seed": "vary: {seed: [1, 2]}"}
+    for name, text in (sweeps | {"grid": "vary: {update.learning_rate: [1, 2]}"}).items():
+        Path(f"{name}.yaml").write_text(text)
     lines = {"back": "5,1\n5,2", "words": "5,many", "empty": "# nothing", "many": "0 5", "none": "0 0"}
     for name, text in lines.items():
         Path(f"{name}.csv").write_text(text)

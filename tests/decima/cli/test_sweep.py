@@ -26,8 +26,7 @@ from tests.programs import started
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
+def folder(tmp_path: Path) -> Path:
     Path("grid.yaml").write_text(yaml.safe_dump(GRID, sort_keys=False))
     Path("sampled.yaml").write_text(yaml.safe_dump(SAMPLED, sort_keys=False))
     return tmp_path
@@ -99,32 +98,6 @@ def test_ctrl_c_shows_what_has_finished(folder: Path, monkeypatch: pytest.Monkey
     )
     assert "1 of 2 trials" in result.stdout
     assert len(results("out")["trials"]) == 1
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("- 1", "bad.yaml: expected keys and values"),
-        ("{", "bad.yaml: line "),
-        ("vary: {seed: [1, 2]}", "bad.yaml: seed: is no setting to fix or vary"),
-        ("vary: {iteratoins: [1, 2]}", "iteratoins: unknown key"),
-        ("vary: {iterations: []}", "iterations: expected at least one value"),
-        ("vary: {iterations: {uniform: [3, 2]}}\ntrials: 1", "iterations: uniform: expected two ascending"),
-    ],
-)
-def test_what_is_wrong_is_said_in_one_line(folder: Path, text: str, message: str) -> None:
-    Path("bad.yaml").write_text(text)
-    assert_one_line_error(invoke("sweep", "--config", "bad.yaml", "--out", "out"), message)
-    assert not Path("out").exists()
-
-
-def test_wrong_options_are_refused(folder: Path) -> None:
-    for words, message in (
-        (("--set", "iterations"), "not of the form section.key=value"),
-        (("--set", "update.learning_rate=1"), "grid.yaml varies update.learning_rate"),
-        (("--set", "iterations={"), "line 1, column 2: expected the node content"),
-    ):
-        assert_one_line_error(invoke("sweep", "--config", "grid.yaml", "--out", "out", *words), message)
 
 
 def test_without_optuna_the_extra_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

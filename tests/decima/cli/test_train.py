@@ -40,9 +40,8 @@ Train = Callable[..., Result]
 
 
 @pytest.fixture
-def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def config(tmp_path: Path) -> Path:
     """A file with the settings of a small training, in the current folder."""
-    monkeypatch.chdir(tmp_path)
     path = tmp_path / "small.yaml"
     path.write_text(small(tmp_path).to_yaml())
     return path

@@ -18,11 +18,6 @@ from tests.workloads.spark.logs import LogBuilder, small_log, stage_info
 from workloads import Workload, read_workload, synthetic_profiles, trace_arrivals, write_workload
 
 
-@pytest.fixture(autouse=True)
-def _in_a_new_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-
-
 def run(*arguments: str) -> Result:
     return CliRunner().invoke(cli, ["workload", *arguments])
 
@@ -58,7 +53,7 @@ def test_import_makes_a_workload_that_can_be_shown(tmp_path: Path) -> None:
     assert Image.open("dags.png").size == (800, 560)
 
 
-def test_real_recordings_are_imported(shared, tmp_path: Path) -> None:
+def test_real_recordings_are_imported(shared) -> None:
     logs = [str(path) for path in sorted(shared("spark/eventlogs").glob("q0[36]_*.json.gz"))]
     result = import_spark(*logs, "--out", "mine.json.gz")
     assert result.exit_code == 0, result.stderr

@@ -9,7 +9,6 @@ from decima.schedulers import GrapheneStar, WeightedFair
 from decima.schedulers.graphene_star import troublesome_stages
 from simulator import Cluster, ClusterConfig, Decision, ExecutorClass, run_episode
 from tests.simulator.cluster.build import chain, job, jobs, stage
-from workloads.arrivals import uniform_memory
 
 NOBODY = {"long": 2.0, "fragmented": -1.0}  # thresholds that no stage reaches
 CONFIG = ClusterConfig(4, moving_delay_ms=0)
@@ -105,15 +104,3 @@ def test_without_troublesome_stages_it_is_weighted_fair(alpha: float) -> None:
         run_episode(config, sequence, each) for each in (GrapheneStar(alpha, **NOBODY), WeightedFair(alpha))
     )
     assert mine.task_start_ms.tolist() == fair.task_start_ms.tolist()
-
-
-def test_every_job_completes_on_several_classes() -> None:
-    random = np.random.default_rng(2)
-    profiles = [
-        job(*(stage(int(n), float(n) * 9) for n in random.integers(1, 9, 4)), edges=[(0, 2), (1, 3)])
-        for _ in range(10)
-    ]
-    config = ClusterConfig(executor_classes=(ExecutorClass(3, 1, 0.5), ExecutorClass(3, 1, 1)))
-    for thresholds in ({}, {"long": 0.5, "fragmented": 0.5}, {"long": 0.0}):
-        record = run_episode(config, uniform_memory(jobs(*profiles)), GrapheneStar(**thresholds))
-        assert np.isfinite(record.completion_ms).all()

@@ -7,8 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from decima.registry import make_scheduler
-from decima.schedulers.base import Scheduler, SchedulerError
+from decima.schedulers.base import Scheduler
 from decima.schedulers.lookahead import Lookahead
 from decima.schedulers.priced_srpt import PricedSrpt
 from simulator import Cluster, ClusterConfig, Decision, Observation, run_episode
@@ -124,18 +123,3 @@ def test_it_does_not_simulate_what_estimates_do_not_tell() -> None:
     assert runs(run_episode(config, sequence, Lookahead())) == runs(
         run_episode(config, sequence, PricedSrpt())
     )
-
-
-@pytest.mark.parametrize(
-    ("spec", "complaint"),
-    [
-        ("lookahead:1.5", "futures must be a whole number, at least 1, got 1.5"),
-        ("lookahead:0", "futures must be a whole number, at least 1, got 0"),
-        ("lookahead:2:0", "expected lookahead:FUTURES, numbers from -100 to 100"),
-        ("lookahead:x", "expected lookahead:FUTURES, numbers from -100 to 100"),
-    ],
-)
-def test_bad_parameters_are_refused(spec: str, complaint: str) -> None:
-    with pytest.raises(SchedulerError, match=complaint) as refusal:
-        make_scheduler(spec)
-    assert "\n" not in str(refusal.value)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
-from decima.registry import SchedulerError, make_scheduler
 from decima.schedulers import Tetris
 from decima.schedulers.tetris import demands
-from simulator import Cluster, ClusterConfig, Decision, ExecutorClass, run_episode
+from simulator import Cluster, ClusterConfig, Decision, ExecutorClass
 from tests.simulator.cluster.build import job, jobs, stage
-from workloads.arrivals import JobSequence, uniform_memory
+from workloads.arrivals import JobSequence
 
 CLASSES = ClusterConfig(executor_classes=(ExecutorClass(4, 1, 0.5), ExecutorClass(4, 1, 1.0)))
 
@@ -79,39 +77,3 @@ def test_jobs_that_hold_much_are_passed_over() -> None:
         decision = Tetris(fairness=fairness).decide(cluster.observe())
         assert decision is not None
         assert decision.stage == best
-
-
-def test_every_job_completes_on_classes_that_fit() -> None:
-    random = np.random.default_rng(0)
-    profiles = [job(*(stage(int(n), 50.0) for n in random.integers(1, 9, 3))) for _ in range(12)]
-    sequence = uniform_memory(jobs(*profiles))
-    for spec in ("tetris", "tetris:1", "tetris:1:0.25", "drf"):
-        record = run_episode(CLASSES, sequence, make_scheduler(spec))
-        assert np.isfinite(record.completion_ms).all()
-        memory = np.array([kind.memory for kind in CLASSES.executor_classes]).repeat(4)[record.task_executor]
-        needs = np.concatenate(
-            [[each.memory] * each.num_tasks for p in sequence.profiles for each in p.stages]
-        )
-        assert (needs <= memory).all()
-
-
-@pytest.mark.parametrize(
-    ("spec", "message"),
-    [
-        ("tetris:x", "scheduler 'tetris:x': expected tetris:REMAINING:FAIRNESS, numbers from -100 to 100"),
-        (
-            "tetris:1:inf",
-            "scheduler 'tetris:1:inf': expected tetris:REMAINING:FAIRNESS, numbers from -100 to 100",
-        ),
-        ("tetris:-1", "scheduler 'tetris:-1': the weight of remaining work must not be negative, got -1"),
-        ("tetris:1:1", "scheduler 'tetris:1:1': the fairness must be at least 0 and below 1, got 1"),
-        (
-            "tetris:1:0:0",
-            "scheduler 'tetris:1:0:0': expected tetris:REMAINING:FAIRNESS, numbers from -100 to 100",
-        ),
-    ],
-)
-def test_parameters_that_mean_nothing_are_refused(spec: str, message: str) -> None:
-    with pytest.raises(SchedulerError) as error:
-        make_scheduler(spec)
-    assert str(error.value) == message

@@ -57,11 +57,6 @@ def test_orders_follow_estimate_and_attained_service(
     assert chosen(name, seen, config) == expected
 
 
-def test_a_share_that_is_none_is_refused() -> None:
-    with pytest.raises(ValueError, match="from 0 to 1, got 2"):
-        make_scheduler("seh:2")
-
-
 @pytest.mark.parametrize("sd", [0.3, 1.0, 2.0])
 def test_the_gittins_index_is_that_of_the_log_normal_distribution(sd: float) -> None:
     size = stats.lognorm(sd)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 from decima.schedulers import Tetris
 from decima.schedulers.graphene.online import MOST_TASKS, Graphene, project_of
 from decima.schedulers.graphene.search import graphene
 from simulator import Cluster, ClusterConfig, ExecutorClass, run_episode
-from tests.simulator.cluster.build import chain, job, jobs, stage
+from tests.simulator.cluster.build import job, jobs, stage
 from workloads import JobProfile
-from workloads.arrivals import uniform_memory
 
 TWO = ClusterConfig(2, moving_delay_ms=0)
 
@@ -63,12 +61,3 @@ def test_one_planned_task_may_stand_for_several_with_as_much_work(tasks: int, ex
     assert project.num_tasks.tolist() == [MOST_TASKS]
     assert project.num_tasks @ (project.durations * project.demands[:, 0]) == pytest.approx(tasks * 100.0)
     assert project.demands[0, 0] <= executors
-
-
-def test_every_job_completes_on_several_classes() -> None:
-    random = np.random.default_rng(3)
-    profiles = [chain(*(stage(int(n), 50.0) for n in random.integers(1, 60, 3))) for _ in range(8)]
-    config = ClusterConfig(executor_classes=(ExecutorClass(3, 1, 0.5), ExecutorClass(3, 1, 1)))
-    for scheduler in (Graphene(), Graphene(1.0, 0.25)):
-        record = run_episode(config, uniform_memory(jobs(*profiles)), scheduler)
-        assert np.isfinite(record.completion_ms).all()
