@@ -205,12 +205,9 @@ DAMAGES: dict[str, tuple[Callable[[Arrays], object], str]] = {
         entry("policy", np.array('{"version": ' + "9" * 6000 + "}")),
         f"{WRONG_HEAD}: Exceeds the limit",
     ),
-    "long version": (head(version="1" * 5000), f"format version 1 expected, got '{'1' * 59}"),
     "no version": (head(version=None), "format version 1 expected, got None"),
     "no config": (head(config=None), f"{WRONG_HEAD}: config: expected an object"),
-    "config of another kind": (head(config=[1]), f"{WRONG_HEAD}: config: expected an object"),
     "about of another kind": (head(about=7), f"{WRONG_HEAD}: about: expected an object"),
-    "about of text": (head(about="by hand"), f"{WRONG_HEAD}: about: expected an object"),
     "about of half a character": (
         head(about={"by": "\ud800"}),
         f"{WRONG_HEAD}: about.by: expected characters, got half a surrogate pair in '\\ud800'",
@@ -227,8 +224,6 @@ DAMAGES: dict[str, tuple[Callable[[Arrays], object], str]] = {
         f"{WRONG_HEAD}: version: this key is given more than once",
     ),
     "no text": (entry("policy", np.zeros(3)), f"{WRONG_HEAD}: expected a single text"),
-    "texts": (entry("policy", np.array(["{}", "{}"])), f"{WRONG_HEAD}: expected a single text"),
-    "a number": (entry("policy", np.array(1.0)), f"{WRONG_HEAD}: expected a single text"),
     "a list": (entry("policy", np.array("[]")), f"{WRONG_HEAD}: expected an object"),
     "no array": (
         lambda arrays: arrays.pop("aggregate.0.bias"),
@@ -245,7 +240,6 @@ DAMAGES: dict[str, tuple[Callable[[Arrays], object], str]] = {
     ),
     "NaN": (entry("message.1.bias", np.array([0, np.nan])), "message.1.bias has weights that are not finite"),
     "infinite": (entry("message.1.bias", np.array([0, np.inf])), "message.1.bias has weights that are not"),
-    "too large": (entry("message.1.bias", np.array([0, 1e300])), "message.1.bias has weights that are not"),
 }
 
 

@@ -10,41 +10,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from simulator import DECIMA_SIM, ClusterConfig, Decision, ExecutorClass, Observation, run_episode
+from simulator import DECIMA_SIM, ClusterConfig, ExecutorClass
 from simulator.cluster.alone import PARALLELISM, alone_ms, useful_executors
 from tests.simulator.cluster.build import chain, inflating, job, stage
 from tests.simulator.cluster.strategies import clusters
+from tests.simulator.cluster.test_solo import alone
 from tests.workloads.strategies import job_profiles
-from workloads import JobProfile, JobSequence, StageProfile, TaskDurations, embedded_tpch, synthetic_profiles
+from workloads import JobProfile, StageProfile, TaskDurations, embedded_tpch, synthetic_profiles
 
 MOVE_MS = 2000.0
 CLUSTER = ClusterConfig(50, moving_delay_ms=MOVE_MS)
 LIMITS = np.array([limit for limit in PARALLELISM if limit <= 50])
 
 
-class Alone:
-    """Runs the only job with at most so many executors."""
-
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
-
-    def reset(self, config: ClusterConfig) -> None:
-        """Nothing to remember."""
-
-    def decide(self, observation: Observation) -> Decision | None:
-        """As many as the limit leaves."""
-        if observation.next_stage[0] < 0 or observation.held(0) >= self.limit:
-            return None
-        return Decision(int(observation.next_stage[0]), self.limit)
-
-
 def episodes_ms(profile: JobProfile, config: ClusterConfig, num_seeds: int = 1) -> NDArray[np.float64]:
     """What the job really takes with each limit, mean over the seeds, ms."""
-    jobs = [JobSequence((profile,), np.zeros(1), seed) for seed in range(num_seeds)]
     limits = [limit for limit in PARALLELISM if limit <= config.num_executors]
-    return np.array(
-        [np.mean([run_episode(config, each, Alone(limit)).mean_jct_ms for each in jobs]) for limit in limits]
-    )
+    records = [[alone(profile, config, limit, seed) for seed in range(num_seeds)] for limit in limits]
+    return np.array([np.mean([record.mean_jct_ms for record in of_limit]) for of_limit in records])
 
 
 def place_of_best(times: NDArray[np.float64], thrift: float) -> int:

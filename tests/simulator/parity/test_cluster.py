@@ -181,15 +181,12 @@ def test_durations_show_in_what_happens_too(tmp_path: Path, stage: int, wave: st
     assert refused(write(tmp_path / "damaged.json", episode)) == message
 
 
-#: Name -> (damage, what is said about it).
+#: Name -> (damage, what is said about it); a test below has each single number.
 DAMAGES: dict[str, tuple[Damage, str]] = {
     # Decision points.
     "time": (at("decisions.1.time_ms", 41), "decision 1 at 41 ms: the time in ms is 40.0, recorded 41.0"),
-    "source job": (at("decisions.1.source_job", 1), "decision 1 .* the source job is 0, recorded 1"),
     "no source job": (at("decisions.1.source_job", None), "decision 1 .* the source job is 0, recorded None"),
-    "source stage": (at("decisions.1.source_stage", 1), "decision 1 .* the source stage is 0, recorded 1"),
     "source pool": (at("decisions.0.source_stage", 0), "decision 0 .* the source stage is None, recorded 0"),
-    "offer": (at("decisions.1.num_source_executors", 1), "decision 1 .* executors offered is 2, recorded 1"),
     "turn": (at("decisions.1.executors_now", [0]), "decision 1 .* executors in turn is .1., recorded .0."),
     "order of turn": (
         at("decisions.0.executors_now", [1, 0]),
@@ -209,12 +206,8 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
     "count": (at("decisions.0.num_executors", 1), "decision 0: 1 executors committed, recorded 2"),
     "count of none": (at("decisions.0.num_executors", 0), "decision 0 .* 0 executors asked for, 2 offered"),
     "count too high": (at("decisions.0.num_executors", 3), "decision 0 .* 3 executors asked for, 2 offered"),
-    "committed": (at("decisions.1.num_committed", 2), "decision 1: 1 executors committed, recorded 2"),
-    "idle executors committed": (at("decisions.3.num_committed", 2), "decision 3: 1 executors committed"),
     "too many idle": (at("decisions.3.num_executors", 2), "decision 3 .* 2 executors left idle, 1 offered"),
     "reward": (at("decisions.2.reward", lambda r: r + 1e-6), "decision 2: reward -0.28, recorded -0.279999"),
-    "reward in a round": (at("decisions.1.reward", -1e-6), "decision 1: reward -?0, recorded -1e-06"),
-    "reward of the end": (at("decisions.4.reward", 1e-6), "decision 4: reward -?0, recorded 1e-06"),
     "reward that is none": (at("decisions.2.reward", float("nan")), "decision 2: reward -0.28, recorded nan"),
     "dropped first decision": (lambda e: e["decisions"].pop(0), "decision 0 at 40 ms: the time"),
     "dropped decision": (lambda e: e["decisions"].pop(2), "decision 2 at 54 ms: the time"),
@@ -232,22 +225,13 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
     # What the agent saw.
     "live jobs": (at("decisions.1.features.jobs", [0]), "decision 1 .* live jobs"),
     "order of live jobs": (at("decisions.1.features.jobs", [1, 0]), "decision 1 .* live jobs"),
-    "executors of a job": (at("decisions.2.features.exec_map.1", 0), "decision 2 .* executors of the jobs"),
-    "least limit": (at("decisions.2.features.min_level_per_job.0", 1), "decision 2 .* least limit"),
     "order": (at("decisions.0.features.node_order", [[0, 1], [0, 0]]), "decision 0 .* the order of stages"),
-    "input of a stage": (at("decisions.0.features.node_inputs.0.3", 0.0006001), "decision 0 .* stages"),
-    "remaining tasks": (at("decisions.0.features.node_inputs.0.4", 0.01), "decision 0 .* stages"),
-    "input of a job": (at("decisions.1.features.job_inputs.0.1", -2), "decision 1 .* input of the jobs"),
     "mask": (at("decisions.1.features.valid_nodes", [1]), "decision 1 .* mask of stages"),
-    "unfinished": (at("decisions.2.features.unfinished_nodes.0", 0), "decision 2 .* unfinished stages"),
     # The outcome.
     "completion": (at("completions_ms.0", 55), "completion of job 0: 54 ms, recorded 55 ms"),
     "swapped completions": (swap("completions_ms", 0, 1), "completion of job 0"),
     "dropped completion": (lambda e: e["completions_ms"].pop(), "2 completions, recorded 1"),
     "extra completion": (lambda e: e["completions_ms"].append(57), "2 completions, recorded 3"),
-    "makespan": (at("makespan_ms", 57.5), "makespan: 57 ms, recorded 57.5 ms"),
-    "average": (at("avg_jct_ms", 43.0001), "average job completion time: 43 ms, recorded 43.0001 ms"),
-    "executor of a task": (at("tasks.0.3", 1), "task runs: .* recorded .0, 0, 0, 1, 10"),
     "dropped task": (lambda e: e["tasks"].pop(), "task runs: 5 of them, recorded 4"),
     "extra task": (lambda e: e["tasks"].append([1, 0, 1, 1, 57, 59]), "task runs: 5 of them, recorded 6"),
     "kind of an event": (at("events.6.1", "job"), "events"),
@@ -262,9 +246,6 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
     "arrival": (at("jobs.1.arrival_ms", 26), "decision 0: reward"),
     "dropped edge": (at("jobs.0.edges", []), "decision 0 .* schedulable"),
     "dropped job": (lambda e: e["jobs"].pop(), "decision 0: reward"),
-    "executors": (at("executors", 3), "decision 0 .* executors offered is 3, recorded 2"),
-    "moving delay": (at("moving_delay_ms", 11), "decision 0: reward|decision 1 .* the time"),
-    "reward scale": (at("reward_scale", 101.0), "decision 0: reward"),
     "objective": (at("reward_objective", "makespan"), "decision 0: reward -0.4, recorded -0.55"),
 }
 
@@ -293,15 +274,11 @@ GOOD = gzip.compress(json.dumps(recording()).encode())
 #: Name of the file -> (its bytes, what is said about it).
 MALFORMED: dict[str, tuple[bytes, str]] = {
     **malformed(recording(), "tasks", "events"),
-    "flipped.json.gz": (GOOD[:40] + bytes([GOOD[40] ^ 255]) + GOOD[41:], "cannot be read: "),
     "checksum.json.gz": (GOOD[:-8] + b"\0" * 8, "cannot be read: CRC check failed"),
     "empty.json.gz": (b"", "Invalid JSON|cannot be read"),
-    "empty.json": (b"", "Invalid JSON"),
     "binary.json": (bytes(range(256)), "Invalid JSON"),
     "gzipped.json": (GOOD, "Invalid JSON"),
     "list.json": (b"[]", "Input should be an object"),
-    "number.json": (b"1", "Input should be an object"),
-    "null.json": (b"null", "Input should be an object"),
     "nested.json": (b"[" * 100_000, "Invalid JSON"),
 }
 
@@ -313,21 +290,10 @@ IMPOSSIBLE: dict[str, tuple[Damage, str]] = {
     "fraction": (at("executors", 2.5), "executors: Input should be a valid integer"),
     "unknown": (at("reward_objective", "fun"), "reward_objective: Input should be 'mean' or 'makespan'"),
     "cycle": (at("jobs.0.edges", [[0, 1], [1, 0]]), "the stages form a cycle"),
-    "loop": (at("jobs.0.edges", [[1, 1]]), "the stages form a cycle"),
-    "edge": (at("jobs.0.edges", [[0, 5]]), "edge 0 -> 5 leaves the 2 stages"),
-    "twice": (at("jobs.0.edges", [[0, 1], [0, 1]]), "the same edge is given twice"),
     "triple": (at("jobs.0.edges", [[0, 1, 1]]), "jobs.0.edges.0: "),
-    "stages": (at("jobs.1.stages", []), "a job needs at least one stage"),
-    "tasks": (at("jobs.1.stages.0.num_tasks", 0), "a stage needs at least one task, got 0"),
     "negative": (at("jobs.1.stages.0.fresh_ms", -1), "a task duration must be between 0"),
-    "nan": (at("jobs.1.stages.0.rest_ms", float("nan")), "a task duration must be between 0"),
-    "infinite": (at("jobs.1.stages.0.rest_ms", float("inf")), "a task duration must be between 0"),
-    "jobs": (at("jobs", []), "a job sequence needs at least one job"),
     "order": (at("jobs.0.arrival_ms", 30), "arrival times must ascend"),
-    "before": (at("jobs.0.arrival_ms", -1), "arrival times must be between 0"),
     "zero": (at("executors", 0), "the number of executors must be a whole number of at least 1, got 0"),
-    "delay": (at("moving_delay_ms", -1), "moving_delay_ms must be finite and not negative"),
-    "scale": (at("reward_scale", 0), "reward_scale_ms must be positive and finite"),
     "huge": (at("executors", 10**30), "executors: Input should be less than"),
     "huge-edge": (at("jobs.0.edges", [[0, 10**30]]), "jobs.0.edges.0.1: Input should be less than"),
     "huge-stage": (at("jobs.1.stages.0.num_tasks", 10**30), "jobs.1.stages.0.num_tasks: "),
