@@ -1,6 +1,6 @@
-"""Schedulers for clusters that run job DAGs: classic and learned ones, compared on the same experiments.
+"""Schedulers for clusters that run job DAGs: heuristics and learned policies, compared on the same experiments.
 
-What a notebook or a script looks for first is here; the packages below have the rest:
+Entry points for notebooks and scripts; the packages contain everything else:
 
 >>> import decima
 >>> jobs = decima.batch_arrivals(decima.open_workload("tpch").profiles, num_jobs=5, seed=1)
@@ -44,7 +44,7 @@ __all__ = [
 
 __version__ = version("decima")
 
-#: Name -> where it is; each is imported when it is asked for, as PyTorch, Numba and pandas take seconds.
+#: Name -> module; imported at the first use, as PyTorch, Numba and pandas take seconds.
 _PLACES = {
     "ClusterConfig": "simulator",
     "Decision": "simulator",

@@ -1,4 +1,4 @@
-"""Files that a command writes: refused before the work begins, never left half-written."""
+"""Output files: checked before the work begins, and written atomically; texts for people and for JSON."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ __all__ = [
 ]
 
 
-#: What a browser could take for markup -> what JSON writes instead.
+#: Characters that a browser could interpret as markup -> their escapes in JSON.
 _ESCAPED = {ord(each): f"\\u{ord(each):04x}" for each in "<>&"}
-#: What is not seen, or changes what is seen: control characters, formats such as right-to-left, ends of paragraphs.
+#: Unicode categories of invisible characters: control, format (such as right-to-left), line and paragraph separators.
 _UNSEEN = ("Cc", "Cf", "Zl", "Zp")
 
 
@@ -44,10 +44,10 @@ class OutputError(DecimaError, OSError):
 
 
 def make_folder(folder: Path) -> None:
-    """Make ``folder`` and its parents where they are missing, and prove that files can be written into it.
+    """Create a folder and missing parents, and check that files can be written into it.
 
     Raises:
-        OutputError: they cannot.
+        OutputError: they cannot be written.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -57,14 +57,17 @@ def make_folder(folder: Path) -> None:
 
 
 def check_file(path: Path) -> None:
-    """Prove that ``path`` can be written, without touching what is there.
+    """Check that a file can be written, without touching an existing one.
 
     Raises:
-        OutputError: it is a folder, or its folder is missing or cannot be written.
+        OutputError: the path is a folder, or its folder is missing or cannot be written.
     """
     if path.is_dir():
         raise OutputError(f"cannot write {path}: it is a folder")
-    if path.is_fifo() and path.parts[:2] not in (("/", "dev"), ("/", "proc")):  # a shell's >(..) has a reader
+    if path.is_fifo() and path.parts[:2] not in (
+        ("/", "dev"),
+        ("/", "proc"),
+    ):  # those of a shell have a reader
         raise OutputError(f"cannot write {path}: it is a named pipe, which may have no reader")
     try:
         _prove_writable(path)
@@ -75,7 +78,7 @@ def check_file(path: Path) -> None:
 
 
 def prepare_outputs(folder: Path, *files: Path | None) -> None:
-    """Make a folder as ``make_folder`` does, and check files as ``check_file`` does; they may lie in it.
+    """Create a folder, see ``make_folder``, and check files, which may be in it, see ``check_file``.
 
     Raises:
         OutputError: one of them cannot be written.
@@ -87,15 +90,15 @@ def prepare_outputs(folder: Path, *files: Path | None) -> None:
 
 
 def versions() -> dict[str, str]:
-    """Of what results were made with, for them to tell."""
+    """Return the versions of the software that results depend on."""
     return {"decima": __version__, "numpy": version("numpy"), "python": platform.python_version()}
 
 
 @contextmanager
 def atomic_path(path: Path) -> Iterator[Path]:
-    """A path to write to; ``path`` is replaced in one step when the block ends well, and untouched otherwise.
+    """Yield a path to write to, which replaces ``path`` in one step unless the block raises.
 
-    What is not a regular file, such as ``/dev/stdout``, is written directly.
+    Special files, such as ``/dev/stdout``, are written directly.
     """
     if _is_device(path):
         with writing(path):
@@ -113,10 +116,10 @@ def atomic_path(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Whatever the system refuses in the block, such as room on a full disk, is told with the name of what is written.
+    """Convert an error of the system in the block, such as a full disk, to one that names the file.
 
     Raises:
-        OutputError: it refuses something.
+        OutputError: the file cannot be written.
     """
     try:
         yield
@@ -128,9 +131,9 @@ def writing(path: Path) -> Iterator[None]:
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Ctrl-C waits until the block is over: files that belong together are written together.
+    """Delay Ctrl-C until the end of the block, so that files that belong together are written together.
 
-    Only in the main thread, which is where Ctrl-C strikes.
+    Has no effect outside of the main thread, which alone receives Ctrl-C.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -151,7 +154,7 @@ def uninterrupted() -> Iterator[None]:
 
 
 def json_text(content: Any) -> str:
-    """Results for a JSON file. It has no NaN: numbers that are not known are null."""
+    """Return JSON without NaN and infinity, which become null."""
     return json.dumps(_known(content), indent=1, allow_nan=False) + "\n"
 
 
@@ -164,15 +167,12 @@ def _known(value: Any) -> Any:
 
 
 def json_in_html(text: str) -> str:
-    """JSON that means the same, and can end no script of the page that it stands in."""
+    """Escape JSON so that it cannot end the script block of a page that contains it."""
     return text.translate(_ESCAPED)
 
 
 def visible(text: str) -> str:
-    """A text for people, in which control characters, such as a terminal's escape codes, are seen and do nothing.
-
-    Ends of lines and tabs are what they are.
-    """
+    """Replace control characters, such as a terminal's escape codes, by visible text; line ends and tabs remain."""
     return "".join(
         char if char in "\n\t" or unicodedata.category(char) not in _UNSEEN else _escaped(char)
         for char in text
@@ -195,7 +195,7 @@ def _is_device(path: Path) -> bool:
 
 
 def _beside(path: Path) -> Path:
-    """A name of this process's own beside the file; through symbolic links, so that they survive."""
+    """Return a temporary name beside the file; symbolic links are resolved, so that they remain."""
     try:
         target = path.resolve()
     except RuntimeError:

@@ -1,4 +1,4 @@
-"""Every scheduler that ships, by the name it has on the command line."""
+"""Schedulers by their names on the command line."""
 
 from __future__ import annotations
 
@@ -55,16 +55,16 @@ __all__ = [
     "signature",
 ]
 
-#: Name of the scheduler that learned: alone, or before the policy that it follows.
+#: Name of the learned scheduler, alone or before the name of its policy.
 LEARNED = "decima"
-#: Behind its name, and the policy's: it decides as the network says, whatever comes of it.
+#: Suffix of its name that switches its guard off.
 UNGUARDED = ",guard=off"
-#: The names of one that leave it open which policy it follows.
+#: Its names without a policy.
 ANY_POLICY = (LEARNED, LEARNED + UNGUARDED)
-#: The shipped policy that it follows by default where the evaluation setting is unknown.
+#: Its default policy if the evaluation setting is unknown.
 DEFAULT_POLICY = "general"
 
-#: Name on the command line -> class, of the classic schedulers.
+#: Name on the command line -> class, of the heuristics.
 SCHEDULERS: dict[str, type[Scheduler]] = {
     "random": RandomChoice,
     "fifo": Fifo,
@@ -91,12 +91,12 @@ SCHEDULERS: dict[str, type[Scheduler]] = {
     "graphene": Graphene,
 }
 
-#: A number as it is written in a name: without underscores, spaces and digits of other scripts.
+#: A number in a name: without underscores, spaces and digits of other scripts.
 _PLAIN = re.compile(r"[-+.0-9eE]+")
-#: No number in a name is larger: beyond it, powers of work overflow.
+#: Maximum of numbers in a name: beyond it, powers of work overflow.
 LARGEST_PARAMETER = 100
 
-#: What may follow a name, with colons between; numbers.
+#: Name -> parameters, numbers that may follow the name with colons between them.
 PARAMETERS: dict[str, tuple[str, ...]] = {
     "weighted-fair": ("alpha",),
     "capped-srpt": ("coefficient",),
@@ -111,21 +111,20 @@ PARAMETERS: dict[str, tuple[str, ...]] = {
 }
 
 
-#: A scheduler, or what ``make_scheduler`` makes one of.
+#: A scheduler, or anything that ``make_scheduler`` converts to one.
 SchedulerLike = Union[str, "DecidesStages", "type[DecidesStages]", Decide]
 
 
 def make_scheduler(spec: SchedulerLike, seed: int = 0) -> DecidesStages:
-    """Make a scheduler from its name.
+    """Make a scheduler.
 
     Args:
-        spec: a name of ``SCHEDULERS``, with numbers behind it as ``PARAMETERS`` has them; ``decima:POLICY`` for the
-            neural one, with the name of a policy that ships (see ``decima.policy.shipped``) or a file, or ``decima``
-            for ``general``, and ``,guard=off`` behind it for one without
-            its guard, see ``NeuralScheduler``; or ``module:Class`` for a class of your own, which is looked for in the
-            current folder too and built without arguments. A scheduler is returned as it is, a class is built, and
-            a function of an observation that returns a decision becomes a scheduler.
-        seed: of the schedulers that draw random numbers.
+        spec: a name: one of ``SCHEDULERS``, which numbers may follow (``PARAMETERS``); ``decima:POLICY`` with a shipped
+            policy (see ``decima.policy.shipped``) or a file, or ``decima`` for ``general``, and ``,guard=off`` for the
+            same without its guard (see ``NeuralScheduler``); ``module:Class`` for a custom class, also from the current
+            folder, which is built without arguments. Or a scheduler, a class, or a function of an observation that
+            returns a decision.
+        seed: random seed of schedulers that draw.
 
     Raises:
         SchedulerError: there is no such scheduler, or it cannot be built.
@@ -154,13 +153,13 @@ def load_policy(policy: str | Path, guard: bool = True) -> NeuralScheduler:
     """Load a learned scheduler, ready for ``run_episode``.
 
     Args:
-        policy: the name of a policy that ships, such as ``tpch-batch`` (see ``decima.policy.shipped``), or a policy
-            file of ``decima train``; a name goes before a file of that name.
-        guard: whether its guard keeps it from leaving executors idle beside work, see ``NeuralScheduler``.
+        policy: name of a shipped policy, such as ``tpch-batch`` (see ``decima.policy.shipped``), or else a policy file
+            of ``decima train``.
+        guard: whether its guard masks decisions that leave executors idle beside work, see ``NeuralScheduler``.
 
     Raises:
         PolicyFileError: there is no such policy, or the file cannot be read.
-        PartError: a part of the user's own that the policy names cannot be loaded.
+        PartError: a custom part of the policy cannot be loaded.
     """
     if not isinstance(policy, str | Path):
         raise PolicyFileError(f"policy must be a name or a path, got {policy!r:.60}")
@@ -173,13 +172,13 @@ def load_policy(policy: str | Path, guard: bool = True) -> NeuralScheduler:
 
 
 def policy_named(spec: str) -> str | None:
-    """The policy, a name or a file, of a scheduler that learned; none of any other, or if it is left open which."""
+    """Return the policy, a name or a file, in a scheduler's name; None without one."""
     name, colon, policy = spec.removesuffix(UNGUARDED).partition(":")
     return policy if colon and name == LEARNED else None
 
 
 def signature(name: str) -> str:
-    """A classic scheduler's name with what may follow it, for people."""
+    """Return a heuristic's name with its parameters, such as ``seh:FROZEN``."""
     return ":".join((name, *map(str.upper, PARAMETERS.get(name, ()))))
 
 
@@ -208,7 +207,7 @@ def _learned(spec: str, name: str, guarded: bool) -> NeuralScheduler:
 
 @lru_cache(maxsize=16)
 def _actor(path: Path, changed_ns: int) -> Actor | Policy:
-    """Read once in a process, however many episodes it runs, unless the file was changed."""
+    """Read a policy once in a process, unless the file changes."""
     return load_actor(path)
 
 

@@ -1,4 +1,4 @@
-"""Settings of trainings as YAML files: reading them, changing single ones, telling what there is."""
+"""Settings of trainings in YAML files: reading, overriding and describing them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ Whole = Annotated[int, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-#: Of a file of settings, bytes.
+#: Maximum size of a file of settings, bytes.
 _LONGEST = 2**18
 #: Adam's first step is ten times as long, and has to be a float32.
 LearningRate = Annotated[float, Field(gt=0, le=1e37)]
@@ -50,19 +50,19 @@ _INT, _FLOAT = "tag:yaml.org,2002:int", "tag:yaml.org,2002:float"
 
 
 class TrainingError(DecimaError, ValueError):
-    """A training that cannot be begun or gone on with. The message is one line that names the file and the place."""
+    """Training that cannot start or resume. The message is one line that names the file and the place."""
 
 
 class DivergedError(TrainingError):
-    """A training in which a loss, gradient or probability is not finite any more."""
+    """Training with a loss, gradient or probability that is not finite."""
 
 
 class Section(BaseModel):
-    """Cannot be changed; unknown keys are errors."""
+    """Immutable settings; unknown keys are errors."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    #: What keys were called once -> what they are called now.
+    #: Former name of a key -> name.
     RENAMED: ClassVar[Mapping[str, str]] = {}
 
     @model_validator(mode="before")
@@ -90,7 +90,7 @@ class Section(BaseModel):
 
 
 def _is_quoted(text: str, kinds: set[Any]) -> bool:
-    """Whether pydantic would take a text for a number or a truth value, as no file means it."""
+    """Return whether pydantic would convert a text to a number or truth value."""
     try:
         float(text)
     except ValueError:
@@ -99,7 +99,7 @@ def _is_quoted(text: str, kinds: set[Any]) -> bool:
 
 
 def _kinds(annotation: Any) -> set[Any]:
-    """The types that an annotation is made of; anything may be a truth value where it says so."""
+    """Return the types in an annotation; ``Any`` permits truth values."""
     if annotation is Any:
         return {bool}
     inner = [kind for each in get_args(annotation) for kind in _kinds(each)]
@@ -110,7 +110,7 @@ Settings = TypeVar("Settings", bound=Section)
 
 
 def first_problem(error: ValidationError) -> str:
-    """One line: the place of the first error, and what was expected there."""
+    """Return one line with the place of the first error and the expected value."""
     first = error.errors()[0]
     if first["type"] != "value_error":
         return first_error(error)
@@ -120,21 +120,21 @@ def first_problem(error: ValidationError) -> str:
 
 @dataclass(frozen=True)
 class Recipes:
-    """Settings that come with the project: the YAML files in a folder of its resources."""
+    """Shipped settings: the YAML files in a folder of package resources."""
 
     folder: Any
 
     def names(self) -> list[str]:
-        """Theirs."""
+        """Return the names of the recipes, sorted."""
         return sorted(path.name.removesuffix(".yaml") for path in self.folder.iterdir())
 
 
 def describe_settings(model: type[Section], given: Section | None = None) -> list[tuple[str, str, str]]:
-    """Every setting: its dotted key, its value as YAML writes it, and what it means.
+    """List all settings: dotted key, value in YAML, meaning.
 
     Args:
-        model: what there is to set.
-        given: settings whose values are told; by default, and where a section is left out, the defaults.
+        model: type of the settings.
+        given: settings with the values; defaults if omitted, also for an omitted section.
     """
     return list(_described(model, "", None if given is None else given.model_dump(mode="json")))
 
@@ -158,7 +158,7 @@ def _described(
 
 
 def is_whole(model: type[BaseModel], key: str) -> bool:
-    """Whether a setting, named by its dotted key, is a whole number; of an unknown one, it is not."""
+    """Return whether the setting with this dotted key is a whole number; false for an unknown key."""
     name, _, rest = key.partition(".")
     if name not in model.model_fields:
         return False
@@ -172,13 +172,13 @@ def is_whole(model: type[BaseModel], key: str) -> bool:
 def read_settings(
     model: type[Settings], recipes: Recipes, source: str | Path, overrides: Sequence[str] = ()
 ) -> Settings:
-    """Read the settings of a training run.
+    """Read the settings of a training.
 
     Args:
-        model: what they are.
-        recipes: those that can be named.
-        source: the name of a recipe, or a YAML file (any path, or a name that ends in .yaml or .yml).
-        overrides: ``section.key=value``, where the value is YAML; they win over the file.
+        model: type of the settings.
+        recipes: shipped settings.
+        source: name of a recipe, or a YAML file (any path, or a name that ends in .yaml or .yml).
+        overrides: ``section.key=value`` with a value in YAML, which replaces the file's.
 
     Raises:
         TrainingError: there is no such file or recipe, it is malformed, or a key is unknown or has a wrong value.
@@ -194,12 +194,7 @@ def read_settings(
 
 
 def parse_settings(model: type[Settings], document: dict[str, Any], where: str) -> Settings:
-    """Settings from what YAML or JSON holds.
-
-    Args:
-        model: what they are.
-        document: keys and values.
-        where: named in errors.
+    """Validate keys and values as settings; ``where`` is named in errors.
 
     Raises:
         TrainingError: a key is unknown or has a wrong value.
@@ -239,14 +234,10 @@ def _override(document: dict[str, Any], text: str) -> None:
 
 
 def parse_yaml(text: str, where: str) -> Any:
-    """Return what a text of YAML means. Numbers are those of YAML 1.2: ``1:30`` and ``1_000`` are texts.
-
-    Args:
-        text: YAML.
-        where: named in errors.
+    """Parse YAML with numbers of YAML 1.2: ``1:30`` and ``1_000`` are texts; ``where`` is named in errors.
 
     Raises:
-        TrainingError: it is not YAML, or has a key twice or keys that are not names.
+        TrainingError: the text is not YAML, or has a key twice or keys that are not names.
     """
     try:
         return yaml.load(text, Loader=_Loader)
@@ -260,10 +251,10 @@ def parse_yaml(text: str, where: str) -> Any:
 
 
 class _Loader(yaml.SafeLoader):
-    """Plain values only; a key that is given twice is an error. Numbers are those of YAML 1.2."""
+    """Loader of plain values without duplicate keys, and with numbers of YAML 1.2."""
 
     #: PyYAML reads YAML 1.1, in which 1:30 is 90, 010 is 8, 1_0 is 10, and 1e-4 is a text.
-    yaml_implicit_resolvers = {  # noqa: RUF012  # PyYAML has it like that, too
+    yaml_implicit_resolvers = {  # noqa: RUF012  # an attribute of PyYAML's class
         first: [(tag, pattern) for tag, pattern in found if tag not in (_INT, _FLOAT)]
         for first, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }

@@ -53,13 +53,13 @@ MEASURED_DELAY = (
     "--schedulers",
     "scheduler_names",
     metavar="A,B,..",
-    help="What to compare: names that 'decima schedulers' lists, or module:Class for your own.  "
-    f"[default: {DEFAULT_SCHEDULERS}; with --classes {SCHEDULERS_THAT_PACK}; decima where a policy that ships fits]",
+    help="Schedulers to compare: names of 'decima schedulers', or module:Class for your own.  "
+    f"[default: {DEFAULT_SCHEDULERS}; with --classes {SCHEDULERS_THAT_PACK}; decima where a shipped policy fits]",
 )
 @click.option(
     "--checkpoint",
     type=FILE,
-    help="Compare decima too, with the policy in this file.  [default: a policy that ships, by workload and arrivals]",
+    help="Compare decima too, with the policy in this file.  [default: a shipped policy, by workload and arrivals]",
 )
 @click.option(*SEEDS, "seeds", type=AT_LEAST_ONE, default=20, help="Number of experiments.")
 @click.option(
@@ -70,7 +70,7 @@ MEASURED_DELAY = (
 )
 @click.option("--training", type=AT_LEAST_ONE, default=6, help="Sequences to tune weighted-fair on.")
 @click.option(
-    "--by", cls=Aside, type=click.Choice(["query"]), help="Show the mean JCT of the jobs of each query, too."
+    "--by", cls=Aside, type=click.Choice(["query"]), help="Show the mean JCT of each query's jobs too."
 )
 @click.option(
     "--csv", "csv_file", cls=Aside, type=PATH, help="Write all jobs under all schedulers to this file."
@@ -80,7 +80,7 @@ MEASURED_DELAY = (
     "report_file",
     cls=Aside,
     type=PATH,
-    help="Write a page to explore to this HTML file: the table, distributions, schedules and DAGs of one experiment.",
+    help="Write an interactive page to this HTML file: the table, distributions, schedules and DAGs of one experiment.",
 )
 @click.option(
     "--trace-events",
@@ -88,14 +88,14 @@ MEASURED_DELAY = (
     cls=Aside,
     type=PATH,
     help="Write the schedules of one experiment to this file in Chrome's trace event format, for Perfetto; compressed "
-    "where the name ends in .gz.",
+    "if the name ends in .gz.",
 )
 @click.option(
     "--animation",
     "animation_file",
     cls=Aside,
     type=Named(".gif"),
-    help="Write the schedules of the first and the last scheduler in one experiment, as they grow, to this GIF file.",
+    help="Animate the schedules of the first and the last scheduler in one experiment in this GIF file.",
 )
 @WORKERS
 @JSON
@@ -116,11 +116,10 @@ def compare(
 ) -> None:
     """Compare schedulers on the same job sequences with the same task noise.
 
-    Shows average job completion time (JCT), its 95 % confidence interval, p95 JCT, slowdown (JCT over what the job
-    needs alone), utilisation, and how much the mean JCT differs from that of the best heuristic, which is
-    the best scheduler that was not learned, your own included.
-    Saves pictures of schedules and of the results.
-    Ctrl-C ends it early and keeps the experiments that have finished.
+    Shows the mean job completion time (JCT) with its 95 % confidence interval, the p95 JCT, the slowdown (JCT over the
+    job's time alone), the utilisation, and the difference of the mean JCT from that of the best heuristic, which is the
+    best scheduler that is not learned, your own included. Saves pictures of schedules and results. Ctrl-C ends it early
+    and keeps the finished experiments.
     """
     from decima.evaluation.comparison import Comparison
     from decima.evaluation.options import choose_schedulers

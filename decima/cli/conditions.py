@@ -1,4 +1,4 @@
-"""The options that say what schedulers are compared on, which several commands have."""
+"""Options for the evaluation setting (cluster and jobs), shared by ``decima compare`` and ``decima explain``."""
 
 from __future__ import annotations
 
@@ -40,48 +40,48 @@ KNOWLEDGE = ("job_error", "stage_error", "task_count_error", "unknown")
 
 
 def conditions_options() -> Option:
-    """The cluster and its jobs; see ``conditions_named``."""
+    """Options for cluster and jobs; see ``conditions_named``."""
     return with_options(
         workload_options(),
         drawn_jobs_options(),
         click.option(
             "--classes",
             metavar="COUNTxMEMORY,..",
-            help="Executors of several classes instead, such as 25x0.5,25x1; COUNTxCPU:MEMORY where they have not one "
-            "core.",
+            help="Executors of several classes instead, such as 25x0.5,25x1; COUNTxCPU:MEMORY if they have another "
+            "number of cores than one.",
         ),
         click.option(
             "--memory-demand",
             type=click.Choice(["own", "uniform"]),
             default="own",
-            help="Memory that tasks need: what the workload says, or for each stage a number drawn from (0, 1].",
+            help="Memory demand of tasks: that of the workload, or for each stage a number drawn from (0, 1].",
         ),
         click.option(
             "--moving-delay",
             type=NOT_NEGATIVE,
-            help="Seconds that an executor needs to move to another job.  [default: what a workload file from event "
-            f"logs says that it took; else {MOVING_DELAY:g}]",
+            help="Seconds that an executor needs to move to another job.  [default: as measured in a workload file "
+            f"from event logs; else {MOVING_DELAY:g}]",
         ),
         click.option(
             "--semantics",
             type=click.Choice(["paper", "decima-sim", "trace", "spark"]),
             default="paper",
-            help="Spark as the Decima paper or as its published simulator models it; trace: as the paper, but "
-            "no executor is sent to wait for a stage that is not ready; spark: besides, executors are offered after "
-            "each task, as Spark itself does.",
+            help="Semantics of the simulator: of the Decima paper, or of its published simulator; trace: as the paper, "
+            "but no executor waits for a stage that is not ready; spark: as trace, and executors are offered after "
+            "each task, as Spark does.",
         ),
         click.option(
             "--window",
             type=ABOVE_ZERO,
             metavar="SECONDS",
-            help="Cut the jobs of a workload file into windows as long as this; each experiment is the next of those "
-            "with jobs.  [default: each experiment has all jobs]",
+            help="Cut the jobs of a workload file into windows of this length; each experiment is the next window that "
+            "has jobs.  [default: each experiment has all jobs]",
         ),
         click.option(
             "--drift",
             metavar="AT:RATE[:WORKLOAD]",
-            help="A change of Poisson arrivals: from AT seconds on, jobs come RATE times as often (2: twice as many "
-            "per time); WORKLOAD, in any form of --workload, is where they come from then.",
+            help="Change of Poisson arrivals: from AT seconds on, RATE times as many jobs arrive per time, drawn from "
+            "WORKLOAD (any form of --workload) if it is given.",
         ),
         knowledge_options(),
         faults_options(),
@@ -90,21 +90,21 @@ def conditions_options() -> Option:
             cls=Aside,
             type=click.Choice(["compiled", "simpy"]),
             default="compiled",
-            help="The compiled simulator, or the readable one: slower, with the same results.",
+            help="Simulator: compiled, or readable, which is slower and has the same results.",
         ),
     )
 
 
 def knowledge_options() -> Option:
-    """Options for errors of the estimates that schedulers see, by the names of the fields of ``Knowledge``."""
-    measured = "  [default: what a workload file from event logs says; else 0]"
+    """Options for errors of the estimates that schedulers see; names are the fields of ``Knowledge``."""
+    measured = "  [default: as measured in a workload file from event logs; else 0]"
     return with_options(
         click.option(
             "--job-error",
             type=LOG_ERROR,
             metavar="SIGMA",
-            help="Error of the task times that schedulers are told: a log-normal factor of each job. SIGMA is the "
-            f"standard deviation of its logarithm; at 0.5, one job in six is off by a factor of two.{measured}",
+            help="Error of the task times that schedulers see: a log-normal factor of each job. SIGMA is the standard "
+            f"deviation of its logarithm; at 0.5, one job in six is off by a factor of two.{measured}",
         ),
         click.option(
             "--stage-error", type=LOG_ERROR, metavar="SIGMA", help=f"The same for each stage.{measured}"
@@ -119,21 +119,21 @@ def knowledge_options() -> Option:
             "--unknown",
             type=SHARE,
             metavar="SHARE",
-            help="Share of jobs without history, 0 to 1: schedulers are told the workload's typical task time.  "
+            help="Share of jobs without history, 0 to 1: schedulers see the workload's typical task time.  "
             "[default: 0]",
         ),
     )
 
 
 def faults_options() -> Option:
-    """Options for what goes wrong in a cluster; see ``faults_named``."""
+    """Options for faults of a cluster; see ``faults_named``."""
     return with_options(
         click.option(
             "--executor-lifetime",
             type=ABOVE_ZERO,
             metavar="SECONDS",
-            help="Mean time until an executor is lost, with the task that it runs; exponential.  [default: what a "
-            "workload file from event logs says; else never]",
+            help="Mean time until an executor is lost, with the task that it runs; exponential.  [default: as measured "
+            "in a workload file from event logs; else never]",
         ),
         click.option(
             "--executor-return",
@@ -146,20 +146,20 @@ def faults_options() -> Option:
             "--capacity",
             type=FILE,
             metavar="FILE",
-            help="Executors that are in the cluster over time: lines of a time in seconds and a number.",
+            help="Number of executors over time: lines of a time in seconds and a number.",
         ),
         click.option(
             "--lost-output",
             is_flag=True,
-            help="Outputs of finished tasks are lost with their executor; they run again where a stage needs them, as "
-            "in Spark without an external shuffle service.",
+            help="Outputs of finished tasks are lost with their executor; the tasks run again if a stage needs them, "
+            "as in Spark without an external shuffle service.",
         ),
         click.option(
             "--task-failures",
             type=SHARE,
             metavar="P",
-            help="Probability that a run of a task fails; it runs again, and its fourth failure fails its job.  "
-            "[default: what a workload file says; else 0]",
+            help="Probability that a run of a task fails; the task runs again, and its fourth failure fails its job.  "
+            "[default: as measured in a workload file from event logs; else 0]",
         ),
         click.option(
             "--stragglers",
@@ -170,7 +170,7 @@ def faults_options() -> Option:
 
 
 def faults_named(options: dict[str, Any]) -> dict[str, Any]:
-    """Return the faults that ``faults_options`` give, by the fields of ``Faults``."""
+    """Return the values of ``faults_options`` by the fields of ``Faults``."""
     from simulator.cluster.faults import parse_stragglers, read_capacity
 
     lifetime, stragglers, capacity = (
@@ -188,12 +188,7 @@ def faults_named(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def conditions_named(options: dict[str, Any], seeds: int) -> Conditions:
-    """The conditions that the values of ``conditions_options`` and ``--seed`` mean.
-
-    Args:
-        options: value of each option.
-        seeds: number of experiments.
-    """
+    """Return the evaluation setting of ``conditions_options`` and ``--seed``, with this number of experiments."""
     from decima.evaluation.options import make_conditions
     from workloads.sources.open import EMBEDDED
 
@@ -208,7 +203,7 @@ def conditions_named(options: dict[str, Any], seeds: int) -> Conditions:
 
 
 def options_without_effect(conditions: Conditions, options: dict[str, Any]) -> dict[str, str]:
-    """Options that these experiments ignore, and why."""
+    """Return the options that have no effect on these experiments -> the reason."""
     ignored = {} if options["classes"] is None else {"executors": "--classes says how many there are"}
     if conditions.workload.sequence is not None:
         ignored |= dict.fromkeys(

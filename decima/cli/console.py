@@ -1,4 +1,4 @@
-"""How commands speak: errors in one line, how far they are, results, and the command line that gives them again."""
+"""Output of commands: errors in one line, progress, results, and the command line that repeats them."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ __all__ = [
     "say",
 ]
 
-#: Seconds before a command that is mostly quick says how far it is where there is no terminal.
+#: Time before a command that is mostly quick prints progress without a terminal, s.
 PATIENCE_S = 15.0
-#: Told how far something is; see ``progress``.
+#: Progress callback, see ``progress``.
 Tell = Callable[..., None]
 
-#: Exit status of a command that was interrupted: 128 + SIGINT, as shells have it.
+#: Exit status of an interrupted command, as in shells: 128 + SIGINT.
 INTERRUPTED = 130
-#: Characters of an error; what is left out of a longer one.
+#: Maximum length of an error message, and the text that replaces the middle of a longer one.
 LONGEST, CUT = 300, " [..] "
-#: Without a terminal, there is a line at least this often, s.
+#: Maximum time between two lines of progress without a terminal, s.
 QUIET_S = 60.0
 
 
 class OneLineErrors(click.Group):
-    """A group that tells every error in one line on stderr and ends with a status that is not 0."""
+    """Command group that prints each error as one line on stderr and ends with a status other than 0."""
 
     def main(
         self,
@@ -57,7 +57,7 @@ class OneLineErrors(click.Group):
         standalone_mode: bool = True,
         **extra: Any,
     ) -> Any:
-        """As ``click.Group.main``, but what is refused ends the command in one line; a bug has its traceback."""
+        """Run as ``click.Group.main``; an expected error ends the command with one line, a bug with a traceback."""
         run = partial(super().main, args, prog_name, complete_var, standalone_mode=False, **extra)
         if not standalone_mode:
             return run()
@@ -70,10 +70,10 @@ class OneLineErrors(click.Group):
         except SystemExit as error:
             if error.code:
                 raise
-            place = extract_tb(error.__traceback__)[-1]  # of a user's own scheduler
+            place = extract_tb(error.__traceback__)[-1]  # a custom scheduler
             end(f"error: {place.filename}, line {place.lineno}: ends the program, SystemExit", 1)
         except BrokenPipeError:  # the reader of the output has closed it
-            sys.stdout = None  # so that Python writes no rest
+            sys.stdout = None  # so that Python does not flush it
             sys.exit(1)
         except MemoryError:
             end("error: this needs more memory than there is", 1)
@@ -86,7 +86,7 @@ class OneLineErrors(click.Group):
         sys.exit(status if isinstance(status, int) else 0)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """As ``click.Group.invoke``; Ctrl-C needs no empty line where there is no terminal that shows ``^C``."""
+        """Run as ``click.Group.invoke``; after Ctrl-C, only a terminal, which shows ``^C``, gets an empty line."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
@@ -96,7 +96,7 @@ class OneLineErrors(click.Group):
 
 
 def _commands(error: click.ClickException) -> str:
-    """The commands that there are, where one was named that there is not."""
+    """Return the list of valid commands for the error of an unknown command; empty for other errors."""
     group = error.ctx.command if isinstance(error, click.UsageError) and error.ctx is not None else None
     if not isinstance(group, click.Group) or "No such command" not in error.message:
         return ""
@@ -104,38 +104,35 @@ def _commands(error: click.ClickException) -> str:
 
 
 def _what(error: Exception) -> str:
-    """What was refused, in words; the system's own errors have a number in front."""
+    """Return an error's message; those of the system without their number."""
     if not isinstance(error, OSError) or error.strerror is None:
         return str(error)
     return f"{error.filename}: {error.strerror}" if error.filename is not None else error.strerror
 
 
 def end(message: str, status: int) -> NoReturn:
-    """End the program with a line on stderr; one that is too long for people loses its middle."""
+    """End the program with a line on stderr, whose middle is cut if it is longer than ``LONGEST``."""
     line = f"decima: {' '.join(message.split())}"
     if len(line) > LONGEST:
-        head, tail = (
-            LONGEST * 2 // 3,
-            LONGEST - LONGEST * 2 // 3 - len(CUT),
-        )  # files and places stand in front
-        line = f"{line[:head]}{CUT}{line[-tail:]}"
+        head = LONGEST * 2 // 3  # files and places are at the beginning
+        line = f"{line[:head]}{CUT}{line[head + len(CUT) - LONGEST :]}"
     say(line, err=True)
     sys.exit(status)
 
 
 def say(text: str, err: bool = False) -> None:
-    """Print a line to stdout, or to stderr; what it holds is data, see ``visible``."""
+    """Print a line to stdout or stderr, with visible control characters."""
     from decima.outputs import visible
 
     click.echo(visible(text), err=err)
 
 
 def command_line(context: click.Context, **instead: object) -> str:
-    """The command with every option that its results depend on, defaults too.
+    """Return the command line with all options that the results depend on, including defaults.
 
     Args:
-        context: of the command.
-        instead: parameter -> what to tell instead of its value; nothing if that is None.
+        context: context of the command.
+        instead: parameter -> another value; None omits the parameter.
     """
     words = ["decima"]
     for module in context.find_root().params.get("allow_parts", ()):
@@ -155,10 +152,7 @@ def command_line(context: click.Context, **instead: object) -> str:
 
 
 def make_console() -> Console:
-    """Stdout, never narrower than a table: a terminal may wrap its lines, a file has no width to keep to.
-
-    What stands in brackets or between colons means just that.
-    """
+    """Return a console for stdout of at least 80 columns, 120 in a file; it interprets no markup or emoji codes."""
     from rich.console import Console
 
     console = Console(markup=False, emoji=False)
@@ -167,12 +161,12 @@ def make_console() -> Console:
 
 
 def report(shown: Shown, out: Path | None, json_file: Path | None) -> None:
-    """Save and show results; the JSON first, so that trouble with a picture cannot lose them.
+    """Save and print results; the JSON first, so that an error in a picture loses nothing.
 
     Args:
         shown: the results.
-        out: folder for pictures, if there are any.
-        json_file: where the JSON goes, if anywhere.
+        out: folder for pictures; None if there are none.
+        json_file: file for the JSON.
     """
     from decima.outputs import atomic_path
 
@@ -201,15 +195,14 @@ def report(shown: Shown, out: Path | None, json_file: Path | None) -> None:
 
 @contextmanager
 def progress(patience_s: float = 0.0) -> Iterator[Tell]:
-    """Show how far a command is: a bar on a terminal, elsewhere a line on stderr now and then.
+    """Show progress with the estimated time left: a bar on a terminal, otherwise a line on stderr now and then.
 
-    It gives a function of what goes on, how much of it is done and how much there is; further words for a bar
-    (``note``) or instead of a line (``line``); whether a line is worth telling although one was just told (``now``);
-    and whether it interrupts what goes on for moments (``within``), which then has a bar below the other and no line
-    of its own. All of them have an estimate of the time left.
+    Yields a callback of the phase, the number of finished steps and of all steps. Its options: ``note``, text beside a
+    bar; ``line``, text that replaces a line; ``now``, whether to print the line at once; ``within``, whether the phase
+    is a part of the current one, which has a second bar and no line.
 
     Args:
-        patience_s: lines are told only when so much time is over; a command of seconds does without.
+        patience_s: time before the first line, s.
     """
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -256,7 +249,7 @@ def progress(patience_s: float = 0.0) -> Iterator[Tell]:
 
 
 class _Phase:
-    """Something that goes on, without a terminal: when it was last told, and how long it still takes."""
+    """Phase of a command without a terminal: time of the last line, and estimate of the time left."""
 
     def __init__(self, what: str, done: int) -> None:
         self.what, self._first = what, done
@@ -265,16 +258,16 @@ class _Phase:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether nothing was told for long; the first estimate comes sooner."""
+        """Whether a line is due; the first estimate comes sooner."""
         return time.monotonic() - self._told_s >= (PATIENCE_S if self._lines == 1 else QUIET_S)
 
     def told(self) -> None:
-        """A line is told now."""
+        """Note that a line was printed."""
         self._told_s = time.monotonic()
         self._lines += 1
 
     def left(self, done: int, total: int) -> str:
-        """The estimated time left, in words; empty as long as nothing is known."""
+        """Return the estimated time left as text; empty as long as it is unknown."""
         elapsed_s = time.monotonic() - self._began_s
         if not self._first < done < total or elapsed_s < 1:
             return ""

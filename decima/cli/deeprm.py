@@ -1,4 +1,4 @@
-"""The commands ``decima deeprm``: flat grids of resources, their heuristics, and networks that learn on them."""
+"""The commands ``decima deeprm``: comparison of schedulers on grids of resources, and training of networks."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def deeprm() -> None:
     "--distribution",
     type=click.Choice(["code", "paper", "coarse"]),
     default="code",
-    help="DeepRM's jobs: of its code, of its paper, or about those of its paper on 10 units.",
+    help="DeepRM's jobs: of its code, of its paper, or nearly those of its paper on 10 units.",
 )
 @click.option(
     "--log",
@@ -83,7 +83,7 @@ def deeprm() -> None:
 @click.option(
     "--checkpoint",
     type=FILE,
-    help="Policy file of decima deeprm train, compared as deeprm.  [default: the one that ships]",
+    help="Policy file of decima deeprm train, compared as deeprm.  [default: the shipped one]",
 )
 @click.option(
     "--semantics",
@@ -145,7 +145,7 @@ def _settings(options: dict[str, Any]) -> GridSettings:
         raise click.UsageError("--loads and --rates exclude each other")
     loads = [percent / 100 for percent in NUMBERS.parse(options["loads"])]
     loads += [DISTRIBUTIONS[distribution].load(rate) / machines for rate in NUMBERS.parse(options["rates"])]
-    # The network that ships is for one machine of ten units.
+    # The shipped network is for one machine of ten units.
     fits = machines == 1 and (log is not None or distribution != "paper") and SHIPPED_NETWORK.is_file()
     return GridSettings(
         loads=tuple(loads),
@@ -173,10 +173,9 @@ def _settings(options: dict[str, Any]) -> GridSettings:
 def train(context: click.Context, /, device: str, workers: int | str | None, **options: Any) -> None:
     """Learn to book jobs from a stream of them (DeepRM, HotNets 2016).
 
-    The folder gets the network that is best on job sets that no training meets (policy.npz), all settings
-    (config.yaml), metrics (metrics.jsonl, TensorBoard) and a checkpoint to go on from. The same settings give
-    the same network, bit for bit on a CPU, with any number of workers and after any number of interruptions.
-    Ctrl-C ends it early.
+    Writes to the folder: the best network on validation sets (policy.npz), all settings (config.yaml), metrics
+    (metrics.jsonl, TensorBoard) and a checkpoint. The same settings give the same network, bit for bit on a CPU, with
+    any number of workers and interruptions. Ctrl-C ends it early.
     """
     from decima.learning.grid.config import RECIPES, DeepRMConfig
     from decima.settings import read_settings

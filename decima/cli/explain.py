@@ -15,17 +15,19 @@ __all__ = ["explain"]
 
 
 @click.command(context_settings={"show_default": True})
-@click.option("--decision", type=WholeRange(), help="Its number in the episode, from 0.")
-@click.option("--at", type=NOT_NEGATIVE, metavar="SECONDS", help="The first decision from then on.")
+@click.option("--decision", type=WholeRange(), help="Number of the decision in the episode, from 0.")
+@click.option(
+    "--at", type=NOT_NEGATIVE, metavar="SECONDS", help="Explain the first decision from this time on."
+)
 @click.option(
     "--differing",
     is_flag=True,
-    help="The first decision from there on where the rule would do something else.",
+    help="Explain the first decision from there on where the rule decides differently.",
 )
 @click.option(
     "--policy", default="general", metavar="NAME|FILE", help="Policy file of decima train, or one that ships."
 )
-@click.option("--rule", default="priced-srpt", metavar="SCHEDULER", help="What to compare with.")
+@click.option("--rule", default="priced-srpt", metavar="SCHEDULER", help="Scheduler to compare with.")
 @click.option(
     "--futures",
     type=WholeRange(0, 10_000),
@@ -50,8 +52,8 @@ def explain(
 ) -> None:
     """Explain a decision of a policy.
 
-    Tells what the policy saw, how likely each stage and limit was, which features moved it, what a rule would have
-    done, and what comes of both. The episode is the first experiment of decima compare with the same options.
+    Shows what the policy saw, the probability of each stage and limit, the influence of features, what a rule would
+    have decided, and the outcomes of both. The episode is the first experiment of decima compare with the same options.
     """
     from decima.evaluation.explain import explain as explained
     from decima.outputs import check_file
@@ -64,7 +66,7 @@ def explain(
     if json_file is not None:
         check_file(json_file)
     file = policy_path(policy)
-    make_scheduler(rule)  # refused before the policy runs
+    make_scheduler(rule)  # raises before the policy runs
     conditions = conditions_named(options, 1)
     refuse_without_effect(context, ignored := options_without_effect(conditions, options))
     found = explained(

@@ -1,6 +1,6 @@
-"""The command ``decima``: parses, shows and saves; what it shows is computed below, in the library.
+"""Entry point of the command line ``decima``, which parses options and prints or saves results of the library.
 
-Modules that take long to import are imported inside the commands, so that ``decima --help`` is quick.
+Slow modules are imported inside the commands, so that ``decima --help`` is quick.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from decima.cli.workload import workload
 
 __all__ = ["cli", "main"]
 
-#: After this time a signal comes again that came where it could not be heeded, s.
+#: Time after which a signal that cannot be handled is sent again, s.
 RETRY_S = 0.02
 
 
@@ -38,7 +38,7 @@ RETRY_S = 0.02
     "--allow-parts",
     multiple=True,
     metavar="MODULE",
-    help="Let policy files name classes of this module or package of yours; may be given several times.",
+    help="Permit policy files to load classes of this module or package; may be given several times.",
 )
 @click.pass_context
 def cli(context: click.Context, allow_parts: tuple[str, ...]) -> None:
@@ -75,21 +75,21 @@ def main() -> NoReturn:
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _interrupt)
     for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(errors="replace")  # type: ignore[union-attr]  # a terminal may lack a character
+        stream.reconfigure(errors="replace")  # type: ignore[union-attr]  # not all encodings have all characters
     sys.exit(cli(prog_name="decima"))
 
 
 def _as_ctrl_c(number: int, frame: FrameType | None) -> None:
-    """SIGTERM, which cluster managers and ``timeout`` send, is what Ctrl-C is, even where Ctrl-C is ignored."""
+    """Handle SIGTERM, which cluster managers and ``timeout`` send, as Ctrl-C, even if Ctrl-C is ignored."""
     handler = signal.getsignal(signal.SIGINT)
     (handler if callable(handler) else _interrupt)(number, frame)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    """Raise ``KeyboardInterrupt``, but not where it would be lost: then the signal comes once more.
+    """Raise ``KeyboardInterrupt``, or send the signal again later if the exception would be lost here.
 
-    LLVM calls Python back while it compiles. An exception that is raised in there, or in a finaliser, is printed and
-    forgotten, and the compiler goes on without what it had asked for.
+    LLVM calls Python while it compiles. An exception inside such a call, or in a finaliser, is printed and dropped, and
+    the compiler continues without the result of the call.
     """
     inner = frame
     while inner is not None:

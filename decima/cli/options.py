@@ -1,4 +1,4 @@
-"""The options that commands share, and what is made of them."""
+"""Options that commands share, and their types."""
 
 from __future__ import annotations
 
@@ -43,70 +43,69 @@ __all__ = [
     "training_options",
     "with_options",
     "workers_option",
-    "workload_keys",
     "workload_named",
     "workload_options",
 ]
 
-#: How many experiments there are; two names of one option.
+#: Both names of the option for the number of experiments.
 SEEDS = ("--seeds", "--experiments")
-#: Decorates a command with an option.
+#: Decorator that adds options to a command.
 Option = Callable[[Any], Any]
 
 
 def _plain(value: Any) -> bool:
-    """Whether a number is written as people write it; Python takes 1_0 and the digits of all scripts, too."""
+    """Return whether a number has ASCII digits and no underscores; Python also reads 1_0 and other scripts."""
     return not isinstance(value, str) or (value.isascii() and "_" not in value)
 
 
 class FiniteRange(click.FloatRange):
-    """A range of numbers; NaN and infinity are in none."""
+    """Range of numbers without NaN and infinity."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """As ``click.FloatRange``."""
+        """Convert a value, see ``click.FloatRange``."""
         if not _plain(value) or not math.isfinite(click.FLOAT.convert(value, param, ctx)):
             self.fail(f"{value!r} is not a finite number", param, ctx)
         return super().convert(value, param, ctx)
 
 
 class WholeRange(click.IntRange):
-    """A range of whole numbers; there is more memory for none than for a hundred million of anything."""
+    """Range of whole numbers, by default up to the largest number of anything that memory can hold."""
 
     def __init__(self, least: int = 0, most: int = 10**8) -> None:
         super().__init__(least, most)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """As ``click.IntRange``."""
+        """Convert a value, see ``click.IntRange``."""
         if not _plain(value) or len(str(value)) > 30:
             self.fail(f"{value!r:.40} is not a valid integer", param, ctx)
         return super().convert(value, param, ctx)
 
 
-#: Some three hundred years in seconds: enough, and a sum of them is still exact to the millisecond.
+#: Maximum time, s: three hundred years, whose sums are still exact to the millisecond.
 MOST_S = 10**10
 AT_LEAST_ONE = WholeRange(1)
-#: Of what is drawn. Seeds of what trainings draw begin above the others.
+#: Seeds of sequences; those of evaluations on grids are below those of trainings.
 SEED, COMPARISON_SEED = WholeRange(0, 2**63 - 1), WholeRange(0, 999_999)
 ANY_NUMBER = FiniteRange(-MOST_S, MOST_S)
 NOT_NEGATIVE = FiniteRange(0, MOST_S)
 ABOVE_ZERO = FiniteRange(0, MOST_S, min_open=True)
-#: Standard deviation of the logarithm of an error, and a share.
+#: Ranges of the standard deviation of an error's logarithm, and of shares.
 LOG_ERROR, SHARE = FiniteRange(0, 5), FiniteRange(0, 1)
-#: A file or folder to read must be there; one to write is checked when the work begins.
+#: Files and folders to read must exist; ``PATH`` to write is checked before the work begins.
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 PATH = click.Path(path_type=Path)
 
 
 class Named(click.Path):
-    """A file to write whose name says what it is."""
+    """Path of a file to write; its name must have one of these endings."""
 
     def __init__(self, *endings: str) -> None:
         super().__init__(path_type=Path)
         self.endings = endings
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """As ``click.Path``."""
+        """Convert a value, see ``click.Path``."""
         path = Path(str(super().convert(value, param, ctx)))
         if not path.name.lower().endswith(self.endings):
             self.fail(f"{str(value)!r}: expected a name that ends in {' or '.join(self.endings)}", param, ctx)
@@ -114,11 +113,11 @@ class Named(click.Path):
 
 
 class Aside(click.Option):
-    """An option that says what is shown, where, or how fast, but never changes the results."""
+    """Option for secondary outputs, files or speed, which never changes the results."""
 
 
 def with_options(*options: Option) -> Option:
-    """Several options at once, in this order."""
+    """Combine several options, in this order."""
 
     def decorate(command: Any) -> Any:
         for option in reversed(options):
@@ -132,14 +131,14 @@ JSON = click.option("--json", "json_file", cls=Aside, type=PATH, help="Write the
 
 
 class WhoWorks(click.ParamType):  # type: ignore[type-arg]  # generic in newer releases only
-    """Workers, see ``decima.workers.pool.check_workers``; refused before any work begins."""
+    """Specification of workers, see ``decima.workers.pool.check_workers``."""
 
     name = "workers"
 
     def convert(
         self, value: int | str, param: click.Parameter | None, ctx: click.Context | None
     ) -> int | str:
-        """A number of processes, or a text that means actors of Ray."""
+        """Return a number of processes, or the text that specifies actors of Ray."""
         from decima.workers.pool import WorkerError, check_workers
 
         try:
@@ -149,11 +148,7 @@ class WhoWorks(click.ParamType):  # type: ignore[type-arg]  # generic in newer r
 
 
 def workers_option(default: str) -> Option:
-    """Add ``--workers``: a number of processes or a text for Ray; None by default.
-
-    Args:
-        default: told to people.
-    """
+    """Return the option ``--workers``, None by default; ``default`` is the meaning of None in its help."""
     return click.option(
         "--workers",
         "--processes",
@@ -171,38 +166,38 @@ DEVICE = click.option(
     "--device",
     cls=Aside,
     default="cpu",
-    help="Where updates are computed: cpu or cuda. Episodes run on CPUs.",
+    help="Device for updates: cpu or cuda. Episodes run on CPUs.",
 )
 BUDGET = click.option(
     "--budget",
     type=ABOVE_ZERO,
     default=1.0,
-    help="Size of training and comparison; 1 is full size, 0.01 shows within minutes that all works.",
+    help="Size of training and comparison; 1 is full size, 0.01 takes minutes and shows that everything works.",
 )
 POLICIES = click.option(
     "--policies",
     cls=Aside,
     type=click.Path(file_okay=False, path_type=Path),
-    help="Folder of trained policies; what is there is not trained again, what was cut off goes on.  "
+    help="Folder of trained policies; finished ones are not trained again, interrupted trainings resume.  "
     "[default: policies-BUDGET in the folder for pictures]",
 )
 
 
 def out_option(default: str) -> Option:
-    """The folder for pictures."""
+    """Return the option for the folder of pictures."""
     return click.option(
         "--out", cls=Aside, type=PATH, metavar="FOLDER", default=Path(default), help="Folder for pictures."
     )
 
 
 def workload_options(default: str = "tpch") -> Option:
-    """What runs: two options, see ``workload_named``; ``default`` is told to people."""
+    """Return both options for a workload, see ``workload_named``; ``default`` is shown in their help."""
     return with_options(
         click.option(
             "--workload",
             metavar="NAME|DIR|FILE",
             help="Jobs: tpch (extrapolated from Spark at 1 and 2 GB), synthetic (random DAGs), a folder of the "
-            "published TPC-H profiles, or a workload file; if the file says which jobs arrive when, they do, each time "
+            "published TPC-H profiles, or a workload file; if the file has arrival times, each experiment replays them "
             f"with other task noise.  [default: {default}]",
         ),
         click.option("--profiles", type=FOLDER, help="The same as --workload DIR."),
@@ -210,7 +205,7 @@ def workload_options(default: str = "tpch") -> Option:
 
 
 def drawn_jobs_options() -> Option:
-    """Which jobs are drawn, and how many executors there are for them."""
+    """Return options for the number and arrivals of jobs, and the number of executors."""
     return with_options(
         click.option(
             "--arrivals", type=click.Choice(["batch", "poisson"]), default="batch", help="When jobs arrive."
@@ -224,7 +219,7 @@ def drawn_jobs_options() -> Option:
 
 
 def workload_named(workload: str | None, profiles: Path | None) -> str | Path | None:
-    """What ``--workload`` or ``--profiles`` names, for ``open_workload``; None if neither is given."""
+    """Return the value of ``--workload`` or ``--profiles``, for ``open_workload``; None if neither is given."""
     if workload == "":
         raise click.UsageError("--workload: expected a name, a folder or a file")
     if workload is not None and profiles is not None:
@@ -232,21 +227,14 @@ def workload_named(workload: str | None, profiles: Path | None) -> str | Path | 
     return profiles if workload is None else workload
 
 
-def workload_keys(name: str | Path | None) -> dict[str, str]:
-    """The settings of a training (``workload.*``) that mean a workload; none for the embedded one."""
-    if name is None or name == "tpch":
-        return {}
-    return {"profiles" if Path(name).is_dir() else "file": str(name)}
-
-
 class Numbers(click.ParamType):  # type: ignore[type-arg]  # generic in newer releases only
-    """Numbers with commas between them. The value stays a text, so that the command can be told again.
+    """Numbers with commas between them. The value remains a text, as the command line repeats it.
 
     Args:
         expected: description of a valid value, for the error message.
-        kind: of numbers.
-        count: how many there have to be; any if it is 0.
-        least: that they may be.
+        kind: converts a text to a number.
+        count: number of numbers; 0 for any.
+        least: minimum of each number.
     """
 
     name = "numbers"
@@ -261,7 +249,7 @@ class Numbers(click.ParamType):  # type: ignore[type-arg]  # generic in newer re
         self.expected, self.kind, self.count, self.least = expected, kind, count, least
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """As given, if it is right."""
+        """Return the text if it is valid."""
         try:
             if not _plain(value):
                 raise ValueError(value)
@@ -271,7 +259,7 @@ class Numbers(click.ParamType):  # type: ignore[type-arg]  # generic in newer re
         return value
 
     def parse(self, text: str | None) -> tuple[Any, ...]:
-        """The numbers; none without a text."""
+        """Return the numbers; none without a text."""
         numbers = () if text is None else tuple(self.kind(part) for part in text.split(","))
         if any(number < self.least or not math.isfinite(number) for number in numbers):
             raise ValueError(text)
@@ -281,12 +269,7 @@ class Numbers(click.ParamType):  # type: ignore[type-arg]  # generic in newer re
 
 
 def refuse_without_effect(context: click.Context, why: Mapping[str, str]) -> None:
-    """Giving an option that has no effect is a mistake.
-
-    Args:
-        context: of the command.
-        why: option -> why it has none.
-    """
+    """Raise if an option was given that has no effect; ``why`` is option -> reason."""
     for name, reason in why.items():
         if context.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT:
             raise click.UsageError(f"--{name.replace('_', '-')} has no effect: {reason}")
@@ -302,12 +285,12 @@ def _needed_to_train(context: click.Context, option: click.Parameter, value: Pat
 
 
 def training_options(recipes: str, default: str, *jobs: Option) -> Option:
-    """What to learn, and where to: ``--config``, ``--set``, ``--resume``, ``--out``, ``--explain``.
+    """Return the options ``--config``, ``--set``, ``--resume``, ``--out``, ``--explain`` of a training.
 
     Args:
-        recipes: their names, for people.
-        default: the recipe that is taken if none is named.
-        jobs: options that say what runs.
+        recipes: names of recipes, for the help.
+        default: default recipe.
+        jobs: options for the jobs.
     """
     return with_options(
         click.option(
@@ -320,7 +303,7 @@ def training_options(recipes: str, default: str, *jobs: Option) -> Option:
             "overrides",
             multiple=True,
             metavar="KEY=VALUE",
-            help="Another value for a setting, such as iterations=100; may be given several times.",
+            help="Override a setting, such as iterations=100; may be given several times.",
         ),
         *jobs,
         click.option(
@@ -335,7 +318,7 @@ def training_options(recipes: str, default: str, *jobs: Option) -> Option:
             "--resume",
             cls=Aside,
             is_flag=True,
-            help="Go on with the run in that folder, by default with its settings.",
+            help="Resume the run in that folder, by default with its settings.",
         ),
         click.option(
             "--explain",
@@ -348,7 +331,7 @@ def training_options(recipes: str, default: str, *jobs: Option) -> Option:
 
 
 def settings_source(options: Mapping[str, Any], default: str) -> str | Path:
-    """Where settings come from: what was named, the folder of a run to go on with, or the default recipe."""
+    """Return the source of the settings: the named one, the folder of a run to resume, or the default recipe."""
     if options["config"] is not None or not options["resume"]:
         return default if options["config"] is None else options["config"]
     from decima.learning.loop import CONFIG
@@ -360,5 +343,5 @@ def settings_source(options: Mapping[str, Any], default: str) -> str | Path:
 
 
 def override(key: str, value: object) -> str:
-    """A setting as ``--set`` has it, whatever characters a text has."""
+    """Return a value for ``--set``, quoted so that a text may have any characters."""
     return f"{key}={json.dumps(None if value is None else str(value))}"

@@ -21,11 +21,11 @@ __all__ = ["replay", "replay_live"]
 )
 @click.argument("files", nargs=-1, required=True, type=PATH)
 def replay(weights: Path | None, files: tuple[Path, ...]) -> int:
-    """Replay recorded episodes, and say which of them match.
+    """Replay recorded episodes, and count those that match.
 
     FILES (JSON, gzipped or not) are episodes of the published Decima simulator, of its trained agent (with
-    --weights; the network must decide as it did) or of the public DeepRM code. Shows the first difference of each
-    that does not match; the status is 0 only if all do.
+    --weights; the network must make the same decisions) or of the public DeepRM code. Shows the first difference of
+    each episode that does not match; the status is 0 only if all match.
     """
     from simulator.parity.replay import first_difference_in
 
@@ -52,10 +52,10 @@ def replay(weights: Path | None, files: tuple[Path, ...]) -> int:
 @out_option("live")
 @JSON
 def replay_live(log: Path, out: Path, json_file: Path | None) -> None:
-    """Show what the drivers of decima serve did.
+    """Show the jobs of the drivers of decima serve.
 
-    LOG is what decima serve --log wrote. Each driver that had jobs is shown as an episode: a line of the table, its
-    schedule, and how many of its jobs were live.
+    LOG is the file of decima serve --log. Each driver that had jobs is shown as an episode: a row of the table, its
+    schedule, and the number of its live jobs over time.
     """
     from decima.cli.console import report
     from decima.outputs import prepare_outputs

@@ -34,7 +34,7 @@ from decima.studies.catalogue import STUDIES, Entry, Option, run_study
 __all__ = ["reproduce"]
 
 WEIGHTS = Numbers("three numbers, none of them negative, with commas between them", count=3, least=0)
-#: Kind of an option's values -> their type.
+#: Kind of an option's values -> click's type.
 KINDS: dict[str, Any] = {
     "above 0": ABOVE_ZERO,
     "at least 1": AT_LEAST_ONE,
@@ -47,7 +47,7 @@ KINDS: dict[str, Any] = {
     "text": None,
     "weights": WEIGHTS,
 }
-#: Options that other commands have too; what follows a colon is the default in the help.
+#: Options that other commands have too; the default in the help follows the colon.
 SHARED = {
     "budget": BUDGET,
     "policies": POLICIES,
@@ -60,7 +60,7 @@ SHARED = {
 
 @click.group()
 def reproduce() -> None:
-    """Make figures of the papers again: Decima's, DeepRM's and those of its successors."""
+    """Reproduce figures of the papers on Decima, DeepRM and its successors."""
 
 
 def _option(option: Option | str) -> Decorator:

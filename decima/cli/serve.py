@@ -23,8 +23,8 @@ PORT = WholeRange(0, 65535)
     metavar="NAME|FILE",
     default="decima",
     show_default=True,
-    help="Who decides: a scheduler of decima schedulers, a policy that ships or a policy file, or rule for the best "
-    "rule, priced-srpt.",
+    help="Scheduler: one of decima schedulers, a shipped policy or a policy file, or rule for the best rule, "
+    "priced-srpt.",
 )
 @click.option(
     "--spark",
@@ -32,24 +32,26 @@ PORT = WholeRange(0, 65535)
     metavar="PORT|unix:PATH",
     default="7733",
     show_default=True,
-    help="Where drivers connect: a port, 0 for any that is free, or a Unix socket.",
+    help="Address for drivers: a port, 0 for any free one, or a Unix socket.",
 )
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option(
     "--history",
     type=FILE,
-    help="What earlier jobs were like: a workload file, as decima workload import spark writes it.",
+    help="Durations of earlier jobs: a workload file of decima workload import spark.",
 )
-@click.option("--shadow", is_flag=True, help="Spark keeps its own order; what the policy would do is logged.")
+@click.option(
+    "--shadow", is_flag=True, help="Spark keeps its own order; the policy's decisions are logged only."
+)
 @click.option(
     "--slots",
     type=AT_LEAST_ONE,
-    help="Slots of a standalone cluster that applications share whose executors may be moved.",
+    help="Slots of a standalone cluster whose executors may move between applications.",
 )
 @click.option(
     "--token-file",
     type=PATH,
-    help="Token that drivers must know; made if it is not there.  [default: ~/.decima/token]",
+    help="File with the token that drivers must send; created if it is missing.  [default: ~/.decima/token]",
 )
 @click.option("--no-token", is_flag=True, help="Serve every driver that connects.")
 @click.option(
@@ -57,11 +59,11 @@ PORT = WholeRange(0, 65535)
     "log_file",
     type=PATH,
     metavar="FILE.jsonl",
-    help="Write what drivers say and what is decided to this file, for decima replay-live.",
+    help="Write messages of drivers and decisions to this file, for decima replay-live.",
 )
-@click.option("--metrics", metavar="PORT", type=PORT, help="Tell Prometheus how it goes, on this port.")
-@click.option("--http", metavar="PORT", type=PORT, help="Show how it goes on a page, on this port.")
-@click.option("--json-logs", is_flag=True, help="What happens, on stderr, as JSON lines.")
+@click.option("--metrics", metavar="PORT", type=PORT, help="Serve metrics for Prometheus on this port.")
+@click.option("--http", metavar="PORT", type=PORT, help="Serve a status page on this port.")
+@click.option("--json-logs", is_flag=True, help="Log to stderr as JSON lines.")
 def serve(
     policy: str,
     address: str,
@@ -76,10 +78,11 @@ def serve(
     http: int | None,
     json_logs: bool,
 ) -> None:
-    """Let a policy schedule the jobs of a live Spark.
+    """Schedule the jobs of a live Spark with a policy.
 
-    Spark's side is a plugin, see decima spark jar. It asks this service, over TCP or a Unix socket, which stage runs
-    next on how many task slots; should the service stop or hang, Spark goes on by itself. Ends at Ctrl-C or SIGTERM.
+    Spark needs a plugin, see decima spark jar. The plugin asks this service, over TCP or a Unix socket, which stage to
+    run next on how many task slots. If the service stops or hangs, Spark continues by itself. Ctrl-C or SIGTERM ends
+    the service.
     """
     import asyncio
     import contextlib
@@ -107,7 +110,7 @@ def serve(
         spec = f"{LEARNED}:{spec}"
 
     try:
-        make_scheduler(spec)  # refused before anything else is done
+        make_scheduler(spec)  # raises before anything else is done
     except SchedulerError as error:
         ships = "" if ":" in policy else f"; or a policy file, or one of {', '.join(SHIPPED)}"
         raise click.ClickException(f"{error}{ships}") from None
@@ -150,7 +153,7 @@ def serve(
 
 @contextmanager
 def _extra(option: str) -> Iterator[None]:
-    """What needs a library that not everybody has is imported inside."""
+    """Report a missing library of an optional feature that is imported inside."""
     try:
         yield
     except ImportError as error:

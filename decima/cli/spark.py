@@ -16,15 +16,12 @@ __all__ = ["spark", "what_if"]
 
 @click.group()
 def spark() -> None:
-    """Predict what a real Spark would gain, and put a policy in charge of it."""
+    """Predict the gain of other schedulers on a real Spark, and install a policy in it."""
 
 
 @spark.command()
 def jar() -> None:
-    """Print the path of the plugin for Spark, for spark.jars.
-
-    It serves Spark 3.3 to 4.x.
-    """
+    """Print the path of the plugin for Spark 3.3 to 4.x, for spark.jars."""
     from decima.service.plugin import JAR
 
     click.echo(JAR)
@@ -37,7 +34,7 @@ def jar() -> None:
     required=True,
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     metavar="HOME",
-    help="The Spark to compile against: the folder that has jars in it.",
+    help="Spark to compile for: the folder that has the folder jars.",
 )
 @click.option(
     "--out",
@@ -48,10 +45,7 @@ def jar() -> None:
     help="File to write.",
 )
 def build_(home: Path, out: Path) -> None:
-    """Compile the plugin for a Spark that the one that comes with the project does not serve.
-
-    Needs a JDK, 9 or later.
-    """
+    """Compile the plugin for a Spark that the shipped plugin does not support. Needs a JDK, 9 or later."""
     from decima.service.plugin import build
 
     build(home, out)
@@ -63,26 +57,26 @@ def build_(home: Path, out: Path) -> None:
 @click.option(
     "--executors",
     type=AT_LEAST_ONE,
-    help="Task slots of the cluster.  [default: the most that the logs show at a time]",
+    help="Task slots of the cluster.  [default: the largest number at any time in the logs]",
 )
 @click.option(
     "--moving-delay",
     type=NOT_NEGATIVE,
-    help="Seconds that it takes to give a slot to another job.  [default: 0 where one application ran all jobs, else "
-    "what executors took to start]",
+    help="Seconds to give a slot to another job.  [default: 0 if one application ran all jobs, else the executors' "
+    "start-up time]",
 )
 @click.option(
     "--policy", default="general", metavar="NAME|FILE", help="Policy file of decima train, or one that ships."
 )
 @click.option("--draws", type=AT_LEAST_ONE, default=20, help="Simulations of each scheduler.")
-@click.option("--seed", type=SEED, default=0, help="Seed of the first one.")
+@click.option("--seed", type=SEED, default=0, help="Seed of the first simulation.")
 @click.option(
     "--keep-warm-up",
     "keep",
     is_flag=True,
-    help="Keep the jobs that an application ran one by one before the first two that ran at the same time.",
+    help="Keep the jobs that an application ran one by one before the first two that overlapped.",
 )
-@click.option("--partial", "damaged", is_flag=True, help="Keep what can be read of logs that are damaged.")
+@click.option("--partial", "damaged", is_flag=True, help="Keep the readable part of damaged logs.")
 @JSON
 @out_option("what-if")
 @click.pass_context
@@ -102,10 +96,10 @@ def what_if(
 ) -> None:
     """Predict the completion times of your jobs under other schedulers.
 
-    Reads Spark's event logs in LOGS (files, folders, rolled logs) and runs their jobs again in the simulator, at the
-    times when they really came: under Spark's FIFO and FAIR, under weighted fair sharing, under the rule priced-srpt
-    and under decima. The gain is shown with its uncertainty. Applications that ran at the same time under one master
-    shared a cluster; all others are predicted by themselves.
+    Reads Spark's event logs in LOGS (files, folders, rolled logs) and simulates their jobs at their real times of
+    arrival: under Spark's FIFO and FAIR, weighted fair sharing, the rule priced-srpt and decima. The gain is shown with
+    its uncertainty. Applications that ran at the same time under one master shared a cluster; all others are predicted
+    separately.
     """
     from decima.evaluation.spark.held_out import predict_held_out
     from decima.evaluation.spark.logged_jobs import logged_jobs
@@ -116,7 +110,7 @@ def what_if(
     from workloads.spark.importing import import_event_logs
 
     schedulers = {**SCHEDULERS, LEARNED: f"{LEARNED}:{policy}"}
-    make_scheduler(schedulers[LEARNED])  # refused before the logs are read
+    make_scheduler(schedulers[LEARNED])  # raises before the logs are read
     prepare_outputs(out, json_file)
     imported = import_event_logs(logs, partial=damaged, warm_ups=keep, name="the logs")
     for note in imported.notes:

@@ -31,7 +31,7 @@ __all__ = ["plot", "sweep"]
     "overrides",
     multiple=True,
     metavar="KEY=VALUE",
-    help="Another value for a setting of all trainings, such as iterations=100; may be given several times.",
+    help="Override a setting of all trainings, such as iterations=100; may be given several times.",
 )
 @click.option(
     "--out",
@@ -109,15 +109,14 @@ def _shown(result: SweepResult, out: Path, command: str) -> Shown:
 @click.option(
     "--metric",
     metavar="NAME",
-    help="What is drawn, of what decima train --explain lists.  [default: what the first run was to make small on its "
-    "validation set]",
+    help="Metric to draw, one of decima train --explain.  [default: the first run's objective on its validation set]",
 )
 @out_option("plot")
 def plot(runs: tuple[Path, ...], metric: str | None, out: Path) -> None:
     """Compare trainings by their learning curves.
 
-    Each RUN is the folder of a training, or one that holds such folders, as that of decima sweep does. Runs that
-    differ only by their seed are one curve, with a 95 % confidence interval.
+    Each RUN is the folder of a training, or a folder of such folders, as of decima sweep. Runs that differ only by seed
+    are one curve, with a 95 % confidence interval.
     """
     from decima.learning.curves import (
         curve_of,

@@ -50,10 +50,10 @@ Config = TypeVar("Config", bound="RunConfig")
 def train(context: click.Context, /, device: str, workers: int | str | None, **options: Any) -> None:
     """Learn a scheduling policy from a workload (Decima, SIGCOMM 2019).
 
-    The folder gets the policy that is best on sequences that no training meets (policy.npz), all settings
-    (config.yaml), metrics (metrics.jsonl, TensorBoard) and a checkpoint to go on from. The same settings give
-    the same policy, bit for bit on a CPU, with any number of workers and after any number of interruptions.
-    Ctrl-C ends it early, and --resume goes on. The recipe quick takes two minutes.
+    Writes to the folder: the best policy on validation sequences (policy.npz), all settings (config.yaml), metrics
+    (metrics.jsonl, TensorBoard) and a checkpoint. The same settings give the same policy, bit for bit on a CPU, with
+    any number of workers and interruptions. Ctrl-C ends it early, and --resume continues. The recipe quick takes two
+    minutes.
     """
     from decima.learning.cluster.config import read_config, workload_overrides
 

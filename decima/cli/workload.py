@@ -1,4 +1,4 @@
-"""The commands ``decima workload``: make workload files from measured runs and traces, and look at them."""
+"""The commands ``decima workload``: import workload files from event logs and traces, and show them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ __all__ = ["workload"]
 
 
 LEVELS = Numbers("whole numbers from 1, such as 5,10,20", int, least=1)
-#: Profiles that ``show`` prints.
+#: Maximum number of profiles that ``show`` prints.
 MOST_ROWS = 500
 SIZE = Numbers("two numbers, such as 4,16", count=2)
 OUT = click.option(
@@ -50,12 +50,12 @@ OUT = click.option(
 
 @click.group()
 def workload() -> None:
-    """Make workload files from measured runs and traces, and look at them."""
+    """Import workload files from event logs and traces, and show them."""
 
 
 @workload.group(name="import")
 def import_() -> None:
-    """Make a workload file from what a cluster has recorded."""
+    """Make a workload file from recordings of a cluster."""
 
 
 def _parameters(texts: Sequence[str]) -> dict[str, float]:
@@ -75,11 +75,9 @@ def _parameters(texts: Sequence[str]) -> dict[str, float]:
 @click.option(
     "--partial",
     is_flag=True,
-    help="Keep what can be read of logs that are damaged, and of queries that failed.",
+    help="Keep the readable part of damaged logs and failed queries.",
 )
-@click.option(
-    "--arrivals", is_flag=True, help="Keep which query came when, to run all of it again as it was."
-)
+@click.option("--arrivals", is_flag=True, help="Keep the arrival time of each query, to replay the logs.")
 @click.option(
     "--levels",
     type=LEVELS,
@@ -90,8 +88,8 @@ def _parameters(texts: Sequence[str]) -> dict[str, float]:
 @click.option(
     "--shared-machine/--separate-machines",
     default=None,
-    help="The executors shared the cores of one machine: take out by how much that slowed scans.  "
-    "[default: where the logs show it]",
+    help="The executors shared the cores of one machine: remove the slow-down of scans by that.  "
+    "[default: if the logs show it]",
 )
 @click.option(
     "--set",
@@ -103,9 +101,9 @@ def _parameters(texts: Sequence[str]) -> dict[str, float]:
 def spark(logs: Sequence[Path], out: Path, levels: str, parameters: Sequence[str], **options: Any) -> None:
     """Spark's event logs: a profile for each query in LOGS (files, folders, rolled logs).
 
-    Runs of the same query are pooled. Numbers of executors that were never measured follow a model of task
-    durations, whose parameters are fitted to the logs and shown. How far it can be trusted is told by runs that are
-    predicted from the other runs of their query.
+    Runs of the same query are pooled. Durations on numbers of executors that were not measured follow a model of task
+    durations, whose parameters are fitted to the logs and shown. Runs that are predicted from the other runs of their
+    query show its error.
     """
     from decima.evaluation.spark.held_out import predict_held_out
     from decima.outputs import check_file
@@ -127,9 +125,9 @@ def spark(logs: Sequence[Path], out: Path, levels: str, parameters: Sequence[str
     say(f"{len(imported.workload.profiles)} profiles from {count} runs of queries{came} in {out}")
 
 
-#: Where predictions are off by more, it is said what that means.
+#: Error of predictions, as a fraction, from which it is explained.
 MUCH_OFF = 0.3
-#: A share of the driver's own time that is told.
+#: Share of the driver's own time from which it is shown.
 TELLING = 0.05
 
 
@@ -151,7 +149,7 @@ def _trust(told: HeldOut) -> str:
 
 
 def trace_options(clock: str) -> Option:
-    """What of a trace is taken, for ``_write_trace``; ``clock`` says when it begins."""
+    """Return options for an excerpt of a trace, see ``_write_trace``; ``clock`` says when time 0 is."""
     return with_options(
         OUT,
         click.option(
@@ -159,31 +157,29 @@ def trace_options(clock: str) -> Option:
             "from_s",
             type=ANY_NUMBER,
             metavar="SECONDS",
-            help=f"Leave out jobs that arrive before, {clock}.",
+            help=f"Leave out jobs that arrive earlier, {clock}.",
         ),
         click.option(
             "--until", "until_s", type=ANY_NUMBER, metavar="SECONDS", help="Leave out jobs that arrive later."
         ),
-        click.option("--sample", type=AT_LEAST_ONE, metavar="N", help="Draw so many of these jobs."),
+        click.option("--sample", type=AT_LEAST_ONE, metavar="N", help="Draw this number of jobs."),
         click.option(
             "--seed",
             type=SEED,
             default=0,
-            help="Names the draw, and the noise of durations.",
+            help="Seed of the draw and of the task noise.",
         ),
-        click.option(
-            "--speed-up", type=ABOVE_ZERO, default=1.0, help="Let jobs arrive so many times as fast."
-        ),
+        click.option("--speed-up", type=ABOVE_ZERO, default=1.0, help="Divide the times of arrival."),
         click.option(
             "--scale-tasks",
             type=ABOVE_ZERO,
             default=1.0,
-            help="Divide the number of tasks of each stage, for a smaller cluster; at least one is left.",
+            help="Divide the number of tasks of each stage, for a smaller cluster; at least one remains.",
         ),
         click.option(
             "--library",
             is_flag=True,
-            help="Leave out when they arrived: a file of profiles to draw jobs from.",
+            help="Leave out the times of arrival, for a file of profiles to draw jobs from.",
         ),
     )
 
@@ -217,13 +213,13 @@ def _write_trace(
     type=SIZE,
     default="96,100",
     metavar="CORES,PERCENT",
-    help="Tell demands as shares of an executor with these cores and percent of a machine's memory.",
+    help="Executor that demands are shares of: cores, and percent of a machine's memory.",
 )
 def alibaba(table: Path, out: Path, library: bool, executor: str, **options: Any) -> None:
     """Alibaba's cluster trace of 2018: the jobs in TABLE, which is batch_task.csv or batch_task.csv.gz.
 
-    Jobs that did not end well, or whose tasks cannot be put in order, are dropped and counted. A task's instances
-    are taken to last as long as the task.
+    Jobs that failed, or whose tasks cannot be ordered, are dropped and counted. The instances of a task are assumed to
+    take as long as the task.
     """
     from workloads.sources.alibaba import read_alibaba
 
@@ -239,7 +235,7 @@ def alibaba(table: Path, out: Path, library: bool, executor: str, **options: Any
     "--executor",
     type=SIZE,
     metavar="CORES,GIB",
-    help="Tell demands as shares of an executor with these cores and GiB of memory.  [default: leave them out]",
+    help="Executor that demands are shares of: cores, and GiB of memory.  [default: leave demands out]",
 )
 def wfcommons(files: Sequence[Path], out: Path, library: bool, executor: str | None, **options: Any) -> None:
     """Scientific workflows: a job for each of FILES in WfFormat 1.5 (.json, .json.gz), as of WfCommons."""
@@ -256,20 +252,20 @@ def wfcommons(files: Sequence[Path], out: Path, library: bool, executor: str | N
     "--executor",
     type=SIZE,
     metavar="PROCESSORS,GIB",
-    help="Tell demands as shares of an executor with these processors and GiB of memory.  "
+    help="Executor that demands are shares of: processors, and GiB of memory.  "
     "[default: in processors, without memory]",
 )
 @click.option(
     "--gang",
     is_flag=True,
     help="A job is one task that needs all its processors at once, on one executor of that size.  [default: a task for "
-    "each processor, which need not run at once]",
+    "each processor; tasks need not run at once]",
 )
 def swf(log: Path, out: Path, library: bool, executor: str | None, gang: bool, **options: Any) -> None:
     """Job logs: the jobs in LOG, in Standard Workload Format, as in the Parallel Workloads Archive.
 
-    A job of n processors for t seconds is a stage of n tasks of t seconds. Jobs that did not run, or whose times or
-    sizes are unknown, are dropped and counted.
+    A job of n processors for t seconds is a stage of n tasks of t seconds. Jobs that did not run, or have unknown times
+    or sizes, are dropped and counted.
     """
     from workloads.sources.swf import read_swf_workload
 
@@ -282,17 +278,21 @@ def swf(log: Path, out: Path, library: bool, executor: str | None, gang: bool, *
 @workload.command()
 @click.argument("workload", default="tpch")
 @click.option(
-    "--profile", "names", multiple=True, metavar="NAME", help="Only this one; may be given several times."
+    "--profile",
+    "names",
+    multiple=True,
+    metavar="NAME",
+    help="Show only this one; may be given several times.",
 )
 @click.option("--out", type=Named(".png"), metavar="FILE.png", help="Draw the DAGs into this PNG file.")
 def show(workload: str, names: Sequence[str], out: Path | None) -> None:
     """Show the job profiles of WORKLOAD.
 
-    That is tpch, extrapolated from Spark at 1 and 2 GB (the default), a folder of the published TPC-H profiles, or a
-    workload file. For each profile: stages, tasks, total work (executor time; on 50 executors, unless the profile gives
-    means), path of work (the paper's critical path: the longest path where a stage counts with all its work, executor
-    time), least time (however many executors: the longest path where a stage counts with one task), the demands of its
-    tasks (from the least to the most), and the numbers of executors for which durations are known.
+    WORKLOAD is tpch, extrapolated from Spark at 1 and 2 GB (the default), a folder of the published TPC-H profiles, or
+    a workload file. Columns: stages, tasks, total work (executor time; on 50 executors, unless the profile has means),
+    path of work (the paper's critical path: the longest path by total work of stages), least time (the longest path by
+    mean task time, a bound for any number of executors), the range of the tasks' demands, and the numbers of executors
+    with known durations.
     """
     from decima.outputs import atomic_path, check_file
     from workloads.sources.open import open_workload
@@ -353,7 +353,7 @@ def _profile_table(profiles: Sequence[JobProfile]) -> Table:
 
 
 def _plain_table(name: str, values: Sequence[str], texts: Sequence[str]) -> Table:
-    """An empty table without lines: what rows are about, numbers, texts."""
+    """Return an empty table without lines: a column of names, then numbers, then texts."""
     from decima.show.tables import PlainTable
 
     table = PlainTable(box=None, padding=(0, 2, 0, 0))
@@ -366,13 +366,13 @@ def _plain_table(name: str, values: Sequence[str], texts: Sequence[str]) -> Tabl
 
 
 def _range(demands: Sequence[float]) -> str:
-    """From the least to the most, or one number."""
+    """Format the range of numbers; one number if all are equal."""
     least, most = (f"{value:.3g}" for value in (min(demands), max(demands)))
     return least if least == most else f"{least}-{most}"
 
 
 def _levels(profile: JobProfile) -> str:
-    """The parallelism levels of the profile's durations."""
+    """Format the parallelism levels of the profile's durations."""
     levels = sorted({level for stage in profile.stages for level in stage.durations.levels.tolist()})
     return "any" if levels == [1] else " ".join(map(str, levels))
 
@@ -393,7 +393,7 @@ def _tell(workload: Workload) -> None:
 
 
 def _told(value: object) -> str:
-    """What a file says about itself, in one line."""
+    """Format metadata of a file as one line."""
     if isinstance(value, dict):
         return ", ".join(f"{key} {_told(entry)}" for key, entry in value.items())
     if isinstance(value, list):

@@ -1,1 +1,1 @@
-"""What people look at: tables, notes and pictures."""
+"""Tables, notes, pictures and pages of results."""

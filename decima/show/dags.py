@@ -1,4 +1,4 @@
-"""Pictures of job DAGs, as matplotlib figures, and where stages stand in them."""
+"""Pictures of job DAGs, as matplotlib figures, and positions of stages in them."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
 from decima.show.style import FONTS, LEGEND, RED, SKY, Picture, plain, shortened
+from workloads.display import count_text
 
 if TYPE_CHECKING:
     from workloads.job import JobProfile
@@ -22,31 +23,31 @@ if TYPE_CHECKING:
 __all__ = ["plot_dag", "plot_dags", "stage_places"]
 
 COLUMNS = 4
-#: More DAGs than these are not all drawn, but the first few.
+#: Of more than ``MOST_DAGS`` DAGs, only the first ``FEW_DAGS`` are drawn.
 MOST_DAGS, FEW_DAGS = 150, 40
 #: Larger DAGs are drawn as points and lines, without arrows and texts.
 MOST_STAGES = 120
 DPI = 100
-#: Inches of a DAG's field, and of the legend below all of them.
+#: Size of a DAG's field, and height of the legend, inches.
 WIDTH, HEIGHT, LEGEND_HEIGHT = 4.0, 2.6, 0.4
-#: Letters of a job's name.
+#: Maximum length of a job's name.
 LONGEST_JOB = 48
 
 
 def plot_dag(profile: JobProfile) -> Figure:
-    """Draw the DAG of one job, as `plot_dags` does."""
+    """Draw the DAG of one job, see ``plot_dags``."""
     return plot_dags([profile])
 
 
 def plot_dags(profiles: Sequence[JobProfile]) -> Figure:
-    """Draw every job's DAG in a field of its own, from left to right.
+    """Draw each job's DAG in its own field, from left to right.
 
-    A circle is a stage: its area grows with its work, the number in it is that of its tasks, and it is orange
-    if it lies on the critical path, the path with the most work. Its name stands below it, if it has one. DAGs of more
-    than ``MOST_STAGES`` stages have no texts.
+    A circle is a stage: its area grows with the stage's work, the number is its number of tasks, and stages on the
+    critical path (the path with the most work) are orange. Below is the stage's name. DAGs of more than
+    ``MOST_STAGES`` stages have no texts.
 
     Args:
-        profiles: at least one; of more than ``MOST_DAGS`` the first ``FEW_DAGS`` are drawn, and the legend says so.
+        profiles: at least one; of more than ``MOST_DAGS`` only the first ``FEW_DAGS`` are drawn, as the legend says.
     """
     drawn = profiles if len(profiles) <= MOST_DAGS else profiles[:FEW_DAGS]
     columns = min(COLUMNS, len(drawn))
@@ -75,9 +76,9 @@ def plot_dags(profiles: Sequence[JobProfile]) -> Figure:
 
 
 def stage_places(profile: JobProfile) -> NDArray[np.float64]:
-    """Where the stages of a DAG stand from left to right, float64 [num_stages, 2], between 0 and 1."""
+    """Return positions of a DAG's stages, from left to right, float64 [num_stages, 2], between 0 and 1."""
     graph = profile.graph()
-    # A stage stands as near to those that wait for it as it can: scans of small tables beside their joins.
+    # A stage is as near to its children as possible: scans of small tables beside their joins.
     for column, stages in enumerate(nx.topological_generations(graph.reverse(copy=False))):
         for stage in stages:
             graph.nodes[stage]["column"] = -column
@@ -88,7 +89,7 @@ def stage_places(profile: JobProfile) -> NDArray[np.float64]:
 
 
 def _draw(axes: Axes, profile: JobProfile, title: str, size: int) -> None:
-    """Draw a DAG, with letters and circles of a size."""
+    """Draw a DAG; letters and circles have a size of 1 or 2."""
     places, critical = stage_places(profile), _critical_path(profile)
     work = np.array([stage.work_ms for stage in profile.stages])
     colours = [RED if number in critical else SKY for number in range(profile.num_stages)]
@@ -99,11 +100,11 @@ def _draw(axes: Axes, profile: JobProfile, title: str, size: int) -> None:
     else:
         _draw_with_texts(axes, profile, places, 80 + 520 * work / max(work.max(), 1.0), colours, size)
     axes.set_axis_off()
-    stages, tasks = f"{profile.num_stages:,} stages", f"{profile.num_tasks:,} tasks"
-    about = (
-        f"{stages if profile.num_stages > 1 else '1 stage'}, {tasks if profile.num_tasks > 1 else '1 task'}"
+    counts = ", ".join(
+        count_text(count, noun)
+        for count, noun in ((profile.num_stages, "stage"), (profile.num_tasks, "task"))
     )
-    about += f", {profile.work_ms / 1000:,.1f} s of work"
+    about = f"{counts}, {profile.work_ms / 1000:,.1f} s of work"
     axes.set_title(f"{plain(title)}\n{about}", fontsize="small", fontfamily=FONTS, loc="left")
     axes.margins(0.12)
 
@@ -116,7 +117,7 @@ def _draw_with_texts(
     colours: list[str],
     size: int,
 ) -> None:
-    """Draw circles of an area, in square points, with arrows between them, numbers of tasks, and names."""
+    """Draw stages as circles of some area (square points), with arrows, numbers of tasks, and names."""
     nx.draw_networkx(
         profile.graph(),
         pos=dict(enumerate(places)),
@@ -129,7 +130,7 @@ def _draw_with_texts(
         width=0.7,
         edge_color="#777777",
     )
-    # Names of neighbours do not touch; a letter is about 3 points wide.
+    # Names of neighbours must not touch; a letter is about 3 points wide.
     columns = np.unique(places[:, 0]).size
     width = int(np.clip(0.8 * size * 72 * WIDTH / columns / (2.6 + 0.4 * size), 8, 28))
     names = shortened([stage.name for stage in profile.stages], width)
@@ -139,7 +140,7 @@ def _draw_with_texts(
 
 
 def _critical_path(profile: JobProfile) -> set[int]:
-    """The stages of the path with the most work."""
+    """Return the stages on the path with the most work."""
     length = profile.critical_path_ms
     stage = int(np.argmax(length))
     path = {stage}

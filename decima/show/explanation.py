@@ -1,4 +1,4 @@
-"""An explained decision for people."""
+"""Tables and notes on an explained decision."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 __all__ = ["notes", "shown", "tables"]
 
-#: Rows of each table; the JSON has all.
+#: Maximum number of rows of a table; the JSON has all.
 MOST_ROWS = 8
-#: Letters of the name of a job or stage.
+#: Maximum length of the name of a job or stage.
 LONGEST_NAME = 36
 
 
 def shown(found: Explanation, command: str) -> Shown:
-    """All of it for people and programs; ``command`` is the one that gives it again."""
+    """Return tables, notes and JSON; ``command`` is the command line that repeats the explanation."""
     return Shown(
         tables=tables(found),
         notes=[*notes(found), f"Tables have {MOST_ROWS} rows at most; --json has all."],
@@ -33,7 +33,7 @@ def shown(found: Explanation, command: str) -> Shown:
 
 
 def tables(found: Explanation) -> list[Table]:
-    """What it saw, what it could do, how likely that was, and why."""
+    """Return tables of the jobs, the schedulable stages, the limits, and the influence of features."""
     return [_jobs(found), _stages(found), _limits(found), _influences(found)]
 
 
@@ -91,7 +91,7 @@ def _influences(found: Explanation) -> Table:
 
 
 def _first(table: pd.DataFrame, needed: pd.Series[bool] | None = None) -> list[dict[str, object]]:
-    """The first rows of a table, with all that are needed."""
+    """Return the first ``MOST_ROWS`` rows, the needed ones among them."""
     if needed is not None:
         places = np.argsort(~needed.to_numpy(), kind="stable")[:MOST_ROWS]
         table = table.iloc[np.sort(places)]
@@ -101,12 +101,12 @@ def _first(table: pd.DataFrame, needed: pd.Series[bool] | None = None) -> list[d
 
 
 def _choices(found: Explanation) -> dict[str, tuple[int, int, int] | None]:
-    """Return the table of decisions by scheduler."""
+    """Return scheduler -> decision."""
     return {"policy": found.chosen, found.rule: found.by_rule}
 
 
 def notes(found: Explanation) -> list[str]:
-    """What was decided, what the rule would have done, and what comes of both; one sentence each."""
+    """Return sentences on the decisions of policy and rule, and on their outcomes."""
     what = [
         f"The policy: {_decision(found, found.chosen)}.",
         f"{found.rule}: {_decision(found, found.by_rule)}.",

@@ -31,7 +31,7 @@ __all__ = [
     "table_by_row",
 ]
 
-#: Measure -> how tables and pictures call it.
+#: Measure -> name in tables and pictures.
 HEADINGS = {
     "slowdown": "Slowdown",
     "completion": "Completion time (steps)",
@@ -49,13 +49,13 @@ _JOBS = {
 def table_by_row(
     title: str, corner: str, rows: Mapping[str, Mapping[str, Evaluation]], measure: str
 ) -> Table:
-    """One measure: a row for each condition, a column for each scheduler; the best of a row is bold.
+    """Return a table of one measure: rows are settings, columns schedulers; the best of a row is bold.
 
     Args:
-        title: above the table.
-        corner: what conditions are.
-        rows: condition -> scheduler -> how it did.
-        measure: a name of ``MEASURES``.
+        title: title of the table.
+        corner: heading of the settings.
+        rows: setting -> scheduler -> results.
+        measure: one of ``MEASURES``.
     """
     names = list(dict.fromkeys(name for row in rows.values() for name in row))
     table = new_table(title, corner, *names)
@@ -70,25 +70,25 @@ def table_by_row(
 
 
 def measure_text(interval: Interval, bold: bool = False) -> Text:
-    """A mean and half its confidence interval, three digits or two decimals of them."""
+    """Format a mean and half of its confidence interval: two decimals, one from 100 on."""
     text = interval_text(interval, ".1f" if abs(interval.mean) >= 100 else ".2f")
     return Text(text, style="bold" if bold else "")
 
 
 def load_name(load: float) -> str:
-    """A load in percent."""
+    """Format a load in percent."""
     return f"{100 * load:.4g} %"
 
 
 def comparison_table(comparison: GridComparison, measure: str) -> Table:
-    """A comparison: a row for each load."""
+    """Return the table of a comparison: a row for each load."""
     settings = comparison.settings
     rows = {_row_name(settings, load): results for load, results in comparison.results.items()}
     return table_by_row(f"{HEADINGS[measure]}: {_title(settings)}", "Load", rows, measure)
 
 
 def comparison_notes(comparison: GridComparison, measure: str) -> Sequence[str]:
-    """What the table does not say by itself, one sentence per line."""
+    """Return notes on the table, one sentence each."""
     settings = comparison.settings
     over = "sets" if measure in ("makespan", "utilisation") else "jobs of all sets"
     notes = [f"Means over the {over}; ± is half a 95 % confidence interval, from the sets (Student's t)."]
@@ -141,18 +141,17 @@ def _trained_on(settings: GridSettings) -> str:
     return f"{source}, load {low}" + ("" if low == high else f" to {high}")
 
 
-#: Measures that are never below this are drawn on a logarithmic scale: a heuristic that is ten times as bad as the
-#: others would flatten them.
+#: Measure with a logarithmic scale -> its least value. A heuristic ten times as bad as the others would flatten them.
 _LEAST = {"slowdown": 1.0}
 _TICKS = (1, 1.5, 2, 3, 5, 7, 10, 15, 20, 30, 50, 70, 100)
 
 
 def plot_by_load(results: Mapping[float, Mapping[str, Evaluation]], measure: str) -> Figure:
-    """A measure against the load, one line per scheduler, as DeepRM's Figure 4.
+    """Plot a measure against the load, one line per scheduler, as DeepRM's Figure 4.
 
     Args:
-        results: load -> scheduler -> how it did; the load as a share.
-        measure: a name of ``MEASURES``.
+        results: load, as a share -> scheduler -> results.
+        measure: one of ``MEASURES``.
     """
     figure, axes = new_axes(7, 4)
     for name, look in styles(dict.fromkeys(name for row in results.values() for name in row)).items():
@@ -172,11 +171,11 @@ def plot_by_load(results: Mapping[float, Mapping[str, Evaluation]], measure: str
 
 
 def plot_bars(results: Mapping[str, Mapping[str, Evaluation]], measures: Sequence[str]) -> Figure:
-    """Means with their confidence intervals: a panel for each measure, in it a group of bars for each condition.
+    """Plot means with confidence intervals: a panel for each measure, a group of bars for each setting.
 
     Args:
-        results: condition -> scheduler -> how it did.
-        measures: names of ``MEASURES``.
+        results: setting -> scheduler -> results.
+        measures: some of ``MEASURES``.
     """
     bars = sum(len(row) + 1 for row in results.values())
     figure = new_figure(len(measures) * min(max(2.2, 0.25 * bars + 0.8), 5.0) + 2, 3.6)

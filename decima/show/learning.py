@@ -1,4 +1,4 @@
-"""Trainings side by side: learning curves with intervals over seeds, and the results of a sweep."""
+"""Comparison of trainings: learning curves with confidence intervals over seeds, and results of a sweep."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 __all__ = ["curves_table", "plot_curves", "setting_text", "sweep_csv", "sweep_json", "sweep_table"]
 
-#: Curves beyond the palette are grey, thin and without a name.
+#: Look of curves beyond the palette, which have no name.
 _OTHERS: dict[str, Any] = {"color": "0.8", "linewidth": 0.8, "zorder": 1}
-#: Words above the axes, in the middle of a part.
+#: Look of texts above a part of the axes.
 _ABOVE: dict[str, Any] = {
     "xycoords": ("data", "axes fraction"),
     "textcoords": "offset points",
@@ -38,7 +38,7 @@ _ABOVE: dict[str, Any] = {
     "fontsize": "small",
     "color": "0.4",
 }
-#: Metric -> what it is on an axis.
+#: Metric -> label of an axis.
 LABELS: dict[str, str] = {
     "return": "Mean return of training episodes",
     "samples": "Decisions learned from in an iteration",
@@ -81,19 +81,19 @@ LABELS: dict[str, str] = {
     "validation_makespan": "Mean makespan on validation, steps",
     "validation_utilisation": "Mean utilisation on validation, as a fraction",
 }
-#: More of a name than fits beside a picture.
+#: Maximum length of a name beside a picture.
 _LONGEST = 60
 
 
 def plot_curves(
     curves: Mapping[str, LearningCurve], metric: str, reference: tuple[str, float] | None = None
 ) -> Figure:
-    """Plot a metric against iterations: a line for each group of runs, with its interval over seeds.
+    """Plot a metric against iterations: a line for each group of runs, with its confidence interval over seeds.
 
     Args:
-        curves: by name; those first that are to be seen best.
-        metric: what is drawn.
-        reference: a scheduler and its value, drawn as a horizontal line; see ``curves.reference_of``.
+        curves: name -> curve; the first ones have colours.
+        metric: name of the metric.
+        reference: reference scheduler and its value, drawn as a horizontal line; see ``curves.reference_of``.
     """
     figure, axes = new_axes(7, 4.2)
     for (name, curve), colour in zip(
@@ -131,7 +131,7 @@ def plot_curves(
 def _cut_untrained(
     axes: Axes, curves: Mapping[str, LearningCurve], reference: tuple[str, float] | None
 ) -> None:
-    """Write the value of the untrained policy beside the axes where it would press all others together."""
+    """Cut the axis and annotate the untrained policy's value if it would compress all other values."""
     values = np.concatenate([curve.mean[curve.iterations > curve.iterations[0]] for curve in curves.values()])
     values = np.append(values, [] if reference is None else reference[1])
     first = next(iter(curves.values()))
@@ -153,12 +153,12 @@ def _cut_untrained(
 
 
 def _short(name: str) -> str:
-    """A name that fits beside a picture, in which nothing is mathematics."""
+    """Shorten a name to fit beside a picture, without mathematics or control characters."""
     return visible(name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…").replace("$", r"\$")
 
 
 def curves_table(curves: Mapping[str, LearningCurve], metric: str) -> Table:
-    """A row for each group of runs: where its curve ends, its lowest and its highest point."""
+    """Return a table of learning curves: a row for each group of runs with its last, lowest and highest value."""
     table = new_table(
         f"{metric}: mean over runs that differ only by seed", "Runs", "Number", "Last", "Lowest", "Highest"
     )
@@ -172,7 +172,7 @@ def curves_table(curves: Mapping[str, LearningCurve], metric: str) -> Table:
 
 
 def _form(values: Sequence[float] | np.ndarray[Any, Any]) -> str:
-    """Digits that tell numbers of this size apart."""
+    """Return the format with as many digits as numbers of this size need to be told apart."""
     largest = float(np.max(np.abs(values), initial=0.0))
     if not 1e-3 <= largest < 1e6:
         return ".3g"
@@ -180,12 +180,12 @@ def _form(values: Sequence[float] | np.ndarray[Any, Any]) -> str:
 
 
 def setting_text(value: Any) -> str:
-    """The value of a setting, as short as it can be told apart."""
+    """Format the value of a setting."""
     return f"{value:.4g}" if isinstance(value, float) else json.dumps(value).strip('"')
 
 
 def sweep_table(result: SweepResult) -> Table:
-    """A row for each trial, the best first."""
+    """Return the table of a sweep: a row for each trial, the best first."""
     keys = list(result.config.vary)
     seeds = len(result.config.all_seeds)
     table = new_table(
@@ -211,7 +211,7 @@ def sweep_table(result: SweepResult) -> Table:
 
 
 def sweep_json(result: SweepResult, command: str) -> str:
-    """Everything, as JSON."""
+    """Return all results of a sweep as JSON."""
     trials = [
         {
             "number": trial.number,
@@ -234,7 +234,7 @@ def sweep_json(result: SweepResult, command: str) -> str:
 
 
 def sweep_csv(result: SweepResult) -> str:
-    """A row for each training: trial, settings, and what came of it."""
+    """Return a sweep as CSV: a row for each training with its trial, settings and results."""
     keys = list(result.config.vary)
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")

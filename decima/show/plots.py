@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 __all__ = ["comparison_pictures", "plot_jct_cdf", "plot_jobs_in_system", "plot_schedule", "write_animation"]
 
-#: Where medians differ by more than this factor, times are on a logarithmic axis.
+#: Times have a logarithmic axis if medians differ by more than this factor.
 WIDE = 8.0
-#: Of jobs that are named beside a schedule.
+#: Maximum number of jobs that are named beside a schedule.
 MOST_NAMES = 30
-#: Letters of a job's name beside a schedule, and of the name of a scheduler above it.
+#: Maximum length of a job's name beside a schedule, and of the scheduler's name above it.
 LONGEST_NAME, LONGEST_TITLE = 20, 44
-#: A schedule shares its time axis with none that would leave more of it white than this.
+#: Schedules share a time axis unless this share of it would remain empty.
 MOST_WHITE = 1 / 3
 #: Frames of an animation, frames per second, inches of a schedule in it, and dots per inch.
 FRAMES, FRAMES_PER_SECOND = 80, 10
@@ -46,17 +46,17 @@ def plot_schedule(
     end_s: float | None = None,
     colours: NDArray[np.float64] | None = None,
 ) -> Figure:
-    """What every executor did over time, as Decima's Figure 3.
+    """Plot a schedule as a Gantt chart of executors over time, as Decima's Figure 3.
 
-    Bars are coloured by job, light grey bars are moves to another job, white is idle. A triangle marks each
-    job's completion, with a dashed line below it unless there are too many jobs to tell lines apart. Lines lie between
-    classes of executors. On the right are the names of the jobs, in their order of arrival, unless they are too many.
+    Bars are coloured by job, light grey bars are moves to another job, white is idle. A triangle marks each job's
+    completion, with a dashed line below it if there are few jobs. Lines separate executor classes. The names of up to
+    30 jobs are on the right, in order of arrival.
 
     Args:
         record: the episode.
-        title: names the scheduler; the average JCT is added.
-        end_s: right end of the time axis, seconds, to compare pictures; the episode's end if omitted.
-        colours: RGBA per job, float64 [num_jobs, 4]; such that neighbours differ if omitted.
+        title: name of the scheduler; the average JCT is added.
+        end_s: right end of the time axis, s, to compare pictures; by default the episode's end.
+        colours: RGBA of each job, float64 [num_jobs, 4]; by default such that neighbours differ.
     """
     figure, axes = new_axes(8, 4)
     if colours is None:
@@ -81,12 +81,12 @@ def plot_schedule(
 
 
 def plot_jct_cdf(per_seed_avg_jct_s: Mapping[str, Sequence[float] | NDArray[np.float64]]) -> Figure:
-    """Distribution of the average JCT over experiments, one line per scheduler, as Decima's Figure 9(a).
+    """Plot the distribution of the average JCT over experiments, one line per scheduler, as Decima's Figure 9(a).
 
-    Where one scheduler takes many times as long as another the axis is logarithmic, or the fast ones would coincide.
+    The axis is logarithmic if a scheduler takes many times as long as another.
 
     Args:
-        per_seed_avg_jct_s: by scheduler, average JCT in each experiment, float [num_experiments], seconds.
+        per_seed_avg_jct_s: scheduler -> average JCT of each experiment, float [num_experiments], s.
     """
     figure, axes = new_axes(7.5, 4)
     lines = styles(per_seed_avg_jct_s, DASHED)
@@ -107,10 +107,10 @@ def plot_jct_cdf(per_seed_avg_jct_s: Mapping[str, Sequence[float] | NDArray[np.f
 
 
 def plot_jobs_in_system(records: Mapping[str, EpisodeRecord]) -> Figure:
-    """How many jobs were in the system over time, one line per scheduler, as Decima's Figure 10(a).
+    """Plot the number of jobs in the system over time, one line per scheduler, as Decima's Figure 10(a).
 
     Args:
-        records: by scheduler, one episode of the same job sequence. The legend has the time average of each.
+        records: scheduler -> episode of the same job sequence. The legend has the averages over time.
     """
     figure, axes = new_axes(9.5, 4)
     lines = styles(records, DASHED)
@@ -126,7 +126,7 @@ def plot_jobs_in_system(records: Mapping[str, EpisodeRecord]) -> Figure:
 
 
 def _widths(lines: int) -> NDArray[np.float64]:
-    """Widths of lines that may lie on each other: those that are drawn first are seen beside the later ones."""
+    """Return line widths, widest first, so that lines under other lines remain visible."""
     return np.linspace(1.2 + 0.25 * (lines - 1), 1.2, lines)
 
 
@@ -136,13 +136,10 @@ def _line_name(scheduler: str) -> str:
 
 
 def comparison_pictures(comparison: Comparison) -> dict[str, Callable[[], Figure]]:
-    """What draws a comparison's pictures, by name.
+    """Return functions that draw a comparison's pictures, by name; at least one experiment must be finished.
 
-    ``schedule-SCHEDULER`` of one experiment for each scheduler, on one time axis as far as ``MOST_WHITE`` allows;
-    ``jct-cdf``; ``jobs-in-system`` where jobs arrive over time.
-
-    Args:
-        comparison: with at least one finished experiment.
+    Names are ``schedule-SCHEDULER`` (one experiment, on a shared time axis if ``MOST_WHITE`` permits), ``jct-cdf``, and
+    ``jobs-in-system`` if jobs arrive over time.
     """
     episodes = comparison.episodes
     colours = contrasting_colours(list(episodes.values()))
@@ -169,23 +166,18 @@ def comparison_pictures(comparison: Comparison) -> dict[str, Callable[[], Figure
 
 
 def _shared_end_s(record: EpisodeRecord, ends_s: Sequence[float]) -> float:
-    """The right end of a schedule's time axis: the last end that does not leave too much of it white."""
+    """Return the right end of a schedule's time axis: the latest end that leaves not too much of it empty."""
     own_s = record.end_ms / 1000
     return max(end for end in ends_s if (1 - MOST_WHITE) * end <= own_s)
 
 
 def _file_name(scheduler: str) -> str:
-    """A scheduler's name with what file systems dislike replaced."""
+    """Return a scheduler's name without characters that file systems refuse."""
     return re.sub(r"[^\w.=-]+", "-", scheduler)
 
 
 def write_animation(path: Path, episodes: Mapping[str, EpisodeRecord]) -> None:
-    """Write a GIF.
-
-    Args:
-        path: the file.
-        episodes: by scheduler, of the same jobs; one below the other, on one time axis.
-    """
+    """Write a GIF in which schedules grow over time, one below the other; scheduler -> episode of the same jobs."""
     end_s = max(record.end_ms for record in episodes.values()) / 1000
     figure = Figure(figsize=(WIDTH, HEIGHT * len(episodes)), dpi=DPI, layout="constrained")
     panels, colours = [], contrasting_colours(list(episodes.values()))
@@ -193,7 +185,7 @@ def write_animation(path: Path, episodes: Mapping[str, EpisodeRecord]) -> None:
         axes = figure.add_subplot(len(episodes), 1, place)
         draw_schedule(axes, record, end_s, colours)
         for line in axes.lines:
-            line.set_clip_on(True)  # nothing shows beside the curtain
+            line.set_clip_on(True)  # or it would be visible beside the curtain
         curtain = Rectangle((0, 0), end_s, record.config.num_executors, color="white", zorder=5)
         axes.add_patch(curtain)
         title = axes.set_title("-", loc="left")

@@ -83,10 +83,10 @@ def comparison_table(comparison: Comparison) -> Table:
 
 
 def query_table(comparison: Comparison) -> Table:
-    """Return the mean JCT of the jobs of each query, the queries with most jobs first.
+    """Return the mean JCT of each query's jobs, queries with most jobs first.
 
-    Columns are the best heuristic and the learned schedulers (all others if there are none), with the difference to the
-    best heuristic.
+    Columns are the best heuristic and the learned schedulers (all others if there are none), with the difference from
+    the best heuristic.
     """
     best, jobs = comparison.best_heuristic, comparison.jobs
     others = [name for name in comparison.schedulers if name != best]
@@ -106,7 +106,7 @@ def query_table(comparison: Comparison) -> Table:
 
 
 def comparison_notes(comparison: Comparison) -> list[str]:
-    """Return what the table does not say by itself, one sentence per line."""
+    """Return notes on the table, one sentence each."""
     schedulers, best = comparison.schedulers, comparison.best_heuristic
     runs = {str(name): mine for name, mine in comparison.runs.groupby("scheduler", sort=False)}
     notes = ["Times are seconds; ± is half a 95 % confidence interval (Student's t)."]

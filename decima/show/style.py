@@ -48,7 +48,7 @@ __all__ = [
 #: Okabe and Ito's colour-blind-safe palette.
 ORANGE, SKY, GREEN, PINK = "#E69F00", "#56B4E9", "#009E73", "#CC79A7"
 BLUE, RED, GREY, BLACK = "#0072B2", "#D55E00", "#999999", "#000000"
-#: A scheduler has the same colour and dashes in all pictures.
+#: Scheduler -> colour and dashes, the same in all pictures.
 STYLES: dict[str, tuple[str, str]] = {
     "fifo": (ORANGE, "-"),
     "sjf-cp": (SKY, "-"),
@@ -84,19 +84,19 @@ STYLES: dict[str, tuple[str, str]] = {
     "tetris*": (GREEN, "-"),
     "deeprm": (BLACK, "-"),
 }
-#: For schedulers that are not named above, in the order in which they are shown: a colour each, or black and dashed.
+#: Looks of other schedulers, in order: in colours, or in black with dashes.
 COLOURED = tuple((colour, "-") for colour in (ORANGE, SKY, GREEN, PINK, BLUE, GREY))
 DASHED = tuple((BLACK, dashes) for dashes in ("--", "-.", ":"))
 LEGEND: dict[str, Any] = {"frameon": False, "fontsize": "small"}
-#: Bars with an interval, which shows on a black bar, too.
+#: Look of bars with an interval, which is visible on a black bar too.
 BARS: dict[str, Any] = {"width": 0.85, "capsize": 2, "ecolor": "0.55"}
 DPI = 120
 
 
 def styles(names: Iterable[str], others: Sequence[tuple[str, str]] = COLOURED) -> dict[str, dict[str, Any]]:
-    """Colour and dashes of lines: as in all pictures for those that are known, what is free for each of the others.
+    """Return colour and dashes of lines: those of ``STYLES``, or an unused look of ``others``.
 
-    Where colours run out, they come again with dots.
+    If there are too few, they are used again with dots.
     """
     names = list(names)
     taken = {STYLES[name][0] for name in names if name in STYLES} - {BLACK}
@@ -107,7 +107,7 @@ def styles(names: Iterable[str], others: Sequence[tuple[str, str]] = COLOURED) -
 
 
 class Picture(Figure):
-    """A figure that a notebook shows without pyplot, too."""
+    """Figure that notebooks show without pyplot."""
 
     def _repr_png_(self) -> bytes:
         buffer = BytesIO()
@@ -116,25 +116,25 @@ class Picture(Figure):
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """An empty figure, inches."""
+    """Return an empty figure; inches."""
     return Picture(figsize=(width, height), dpi=DPI, layout="constrained")
 
 
 def new_axes(width: float, height: float) -> tuple[Figure, Axes]:
-    """A figure with one field."""
+    """Return a figure and its only axes; inches."""
     figure = new_figure(width, height)
     return figure, figure.add_subplot()
 
 
 def save_figure(figure: Figure, path: Path) -> None:
-    """Write a figure as a PNG. Letters that no font has are boxes in it, and no reason to complain."""
+    """Write a figure as a PNG. Letters that no font has are drawn as boxes, without a warning."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", r"Glyph \d+ .* missing from font")
         figure.savefig(path, format="png")
 
 
 def finish_axes(axes: Axes, **labels: Any) -> None:
-    """Labels, a grid, and no frame."""
+    """Set labels and a grid, and remove the frame."""
     axes.set(**labels)
     axes.grid(color="#e5e5e5", linewidth=0.6)
     axes.set_axisbelow(True)
@@ -142,17 +142,17 @@ def finish_axes(axes: Axes, **labels: Any) -> None:
 
 
 def legend_beside(axes: Axes) -> None:
-    """A legend to the right of the axes."""
+    """Add a legend to the right of the axes."""
     axes.legend(loc="upper left", bbox_to_anchor=(1, 1), **LEGEND)
 
 
 def draw_bars(axes: Axes, groups: Mapping[str, Mapping[str, Interval]], ylabel: str) -> None:
-    """Means with their confidence intervals: a group of bars for each condition, a colour for each scheduler.
+    """Draw means with confidence intervals: a group of bars for each setting, a colour for each scheduler.
 
     Args:
-        axes: empty ones.
-        groups: condition -> scheduler -> its mean.
-        ylabel: what is measured.
+        axes: empty axes.
+        groups: setting -> scheduler -> mean and half of its confidence interval.
+        ylabel: label of the y axis.
     """
     looks = styles(dict.fromkeys(name for group in groups.values() for name in group))
     place, ticks, drawn = 0.0, [], set[str]()
@@ -171,7 +171,7 @@ def draw_bars(axes: Axes, groups: Mapping[str, Mapping[str, Interval]], ylabel: 
     axes.grid(visible=False, axis="x")
 
 
-#: For names in any script: matplotlib's own font, and those that are installed of some with more scripts.
+#: Fonts for names: matplotlib's own, and installed fonts with more scripts.
 FONTS = [
     "DejaVu Sans",
     *(
@@ -189,19 +189,15 @@ FONTS = [
 
 
 def plain(text: str) -> str:
-    """A text that matplotlib takes for no mathematics, with control characters made visible."""
+    """Escape a text for matplotlib: no mathematics, and visible control characters."""
     return visible(text).replace("$", r"\$")
 
 
 def shortened(names: Sequence[str], width: int) -> list[str]:
-    """Cut names to at most ``width`` letters so that different names stay different.
+    """Cut names to at most ``width`` (at least 8) letters so that different names remain different.
 
-    Cut names keep their beginning and their end; names that then look alike keep what begins where they differ; those
-    that still do are numbered.
-
-    Args:
-        names: may repeat.
-        width: at least 8.
+    Cut names keep their beginning and end. Names that are equal then keep the part where they differ instead; names
+    that are still equal are numbered.
     """
     cut = {name: _middle_cut(name, width) for name in names}
     for alike in _alike(cut):
@@ -216,7 +212,7 @@ def shortened(names: Sequence[str], width: int) -> list[str]:
 
 
 def _alike(cut: dict[str, str]) -> list[list[str]]:
-    """Groups of different names that were cut to the same."""
+    """Return groups of different names that were cut to the same text."""
     groups: dict[str, list[str]] = {}
     for name, short in cut.items():
         groups.setdefault(short, []).append(name)
@@ -231,7 +227,7 @@ def _middle_cut(name: str, width: int) -> str:
 
 
 def _cut_from(name: str, place: int, width: int) -> str:
-    """The beginning of a name, and what stands from a place on."""
+    """Return the beginning of a name and its part from a position on."""
     head = (width - 2) // 3
     start = max(head, min(place - 2, len(name) - (width - head - 1)))
     rest = name[start : start + width - head - 1]

@@ -1,4 +1,4 @@
-"""Results for people and programs: tables, means with confidence intervals, and all outputs of a command."""
+"""Results of commands before they are printed or saved: tables, means with confidence intervals, all outputs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def new_table(title: str, *headings: str, names: int = 1) -> Table:
     table = PlainTable(
         title=visible(title), title_justify="left", title_style="", box=SIMPLE_HEAD, pad_edge=False
     )
-    table.min_width = min(len(title), 80)  # a title is broken where the table ends
+    table.min_width = min(len(title), 80)  # rich wraps a title at the width of its table
     for place, heading in enumerate(headings):
         if place < names:
             table.add_column(visible(heading), overflow="fold")
@@ -67,13 +67,13 @@ def metric_text(row: Mapping[str, float], name: str, unknown: str = "-") -> str:
 
 @dataclass(frozen=True, eq=False)
 class Shown:
-    """What a comparison or a study found.
+    """All outputs of a command.
 
     Attributes:
-        tables: as rich tables.
-        notes: one sentence each.
-        json: everything, as a text.
-        pictures: name of the file -> what draws it.
+        tables: rich tables.
+        notes: sentences below the tables.
+        json: all results as JSON.
+        pictures: name of the file -> function that draws it.
     """
 
     tables: Sequence[Table]

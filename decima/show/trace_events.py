@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["trace_events", "write_trace_events"]
 
-#: The thread that decisions stand on; executors follow.
+#: Thread of the decisions; executors are the threads from 1 on.
 DECISIONS = 0
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
@@ -37,13 +37,13 @@ def write_trace_events(
     *,
     compress: bool = False,
 ) -> None:
-    """Write episodes of one sequence of jobs to a file.
+    """Write episodes of one job sequence to a file.
 
     Args:
         path: the file.
-        episodes: by scheduler.
-        decisions: by scheduler, as ``decima.evaluation.run`` finds them; those that are missing are left out.
-        compress: with gzip, which both programs open as well.
+        episodes: scheduler -> episode.
+        decisions: scheduler -> decisions, see ``decima.evaluation.run.decisions``; may lack schedulers.
+        compress: whether to use gzip, which both programs open as well.
     """
     events = chain.from_iterable(
         trace_events(number, name, record, decisions.get(name, ()))
@@ -60,16 +60,16 @@ def write_trace_events(
 def trace_events(
     process: int, scheduler: str, record: EpisodeRecord, decisions: Sequence[Decided] = ()
 ) -> Iterator[Event]:
-    """The events of an episode: names of its process and threads, then all others in order of time.
+    """Yield the events of an episode: names of process and threads, then all others in order of time.
 
-    Times are whole microseconds. A job's events carry its name behind letters of its own, because Perfetto chooses
-    colours by what stands in a name beside digits.
+    Times are whole microseconds. The name of each job begins with distinct letters, because Perfetto chooses colours
+    by the characters of a name that are not digits.
 
     Args:
-        process: its number in the trace, at least 1.
-        scheduler: its name.
+        process: process number in the trace, at least 1.
+        scheduler: the scheduler's name.
         record: the episode.
-        decisions: that were taken in it.
+        decisions: its decisions.
     """
     names = [profile.name for profile in record.sequence.profiles]
     labels = [f"{_letters(job)} {name}".strip() for job, name in enumerate(names)]
@@ -86,7 +86,7 @@ def trace_events(
         *_jobs(process, record, labels),
         *_decisions(process, decisions, labels),
     ]
-    # Python's sort keeps what is simultaneous in order: a job begins before it ends.
+    # The sort is stable, so that a job of no length begins before it ends.
     yield from sorted(events, key=lambda event: event["ts"])
 
 
@@ -142,7 +142,7 @@ def _complete(
 
 
 def _jobs(process: int, record: EpisodeRecord, labels: Sequence[str]) -> Iterator[Event]:
-    """From arrival to completion, or to the end of the episode."""
+    """Yield begin and end of each job: arrival and completion, or the end of the episode."""
     arrival = _microseconds(record.sequence.arrival_ms, record)
     departure = _microseconds(np.nan_to_num(record.completion_ms, nan=record.end_ms), record)
     for job, (begin, end) in enumerate(zip(arrival, departure, strict=True)):
@@ -176,13 +176,13 @@ def _decisions(process: int, decisions: Sequence[Decided], labels: Sequence[str]
 
 
 def _microseconds(times_ms: np.ndarray[Any, np.dtype[np.float64]], record: EpisodeRecord) -> list[int]:
-    """Rounded, so that what touches still does; nothing is later than the episode's end."""
+    """Return times in whole microseconds, none after the episode's end; rounding keeps adjacent spans adjacent."""
     found: list[int] = np.rint(np.minimum(times_ms, record.end_ms) * 1000).astype(np.int64).tolist()
     return found
 
 
 def _letters(number: int) -> str:
-    """A, B, .., Z, AA, AB, .."""
+    """Return the letters of a number: A, B, .., Z, AA, AB, .."""
     text = ""
     number += 1
     while number:

@@ -1,4 +1,4 @@
-"""Predictions of a cluster's jobs under other schedulers, for people: tables, notes and a picture."""
+"""Report on predictions of a cluster's jobs under other schedulers: tables, notes and a picture."""
 
 from __future__ import annotations
 
@@ -19,10 +19,8 @@ from decima.show.tables import Shown, new_table
 
 __all__ = ["plot_what_if", "shown"]
 
-#: Queries in the table; the JSON has all.
-MOST_QUERIES = 25
-#: Clusters in the table; the JSON has all.
-MOST_CLUSTERS = 25
+#: Maximum number of queries or clusters in a table; the JSON has all.
+MOST_ROWS = 25
 
 
 def shown(found: WhatIf, command: str) -> Shown:
@@ -58,7 +56,7 @@ def _clusters(found: WhatIf) -> Table:
     table = new_table(
         "Mean seconds by cluster", "Application", "Executors", "Jobs", "Ran under", "Measured", *found.jct_ms
     )
-    for _, row in found.by_cluster().head(MOST_CLUSTERS).iterrows():
+    for _, row in found.by_cluster().head(MOST_ROWS).iterrows():
         values = (_seconds(row[name]) for name in ("measured_s", *found.jct_ms))
         facts = (str(row["executors"]), str(row["jobs"]), row["ran_under"] or "-")
         table.add_row(row["applications"], *facts, *values)
@@ -73,7 +71,7 @@ def _queries(found: WhatIf) -> Table:
     table = new_table(
         "Mean seconds by query, those with most time first", "Query", "Jobs", "Measured", *found.jct_ms
     )
-    for query, row in found.by_query().head(MOST_QUERIES).iterrows():
+    for query, row in found.by_query().head(MOST_ROWS).iterrows():
         values = (row["measured_s"], *(row[name] for name in found.jct_ms))
         table.add_row(str(query), f"{row['jobs']:.0f}", *map(_seconds, values))
     return table

@@ -38,11 +38,11 @@ if TYPE_CHECKING:
 
 __all__ = ["TICKS", "comparison_page", "packed_schedule"]
 
-#: A distribution is drawn through so many points at most.
+#: Maximum number of points of a distribution.
 MOST_POINTS = 1000
-#: What Plotly calls the dashes of matplotlib.
+#: Dashes: matplotlib's name -> Plotly's.
 DASHES = {"-": "solid", "--": "dash", "-.": "dashdot", ":": "dot"}
-#: Room around a DAG whose stages lie between 0 and 1.
+#: Range of both axes of a DAG's picture; stages lie between 0 and 1.
 FRAME = (-0.1, 1.1)
 
 
@@ -51,13 +51,14 @@ def comparison_page(
 ) -> str:
     """Return the page as HTML.
 
-    It explains a decision of the first learned policy, if one takes part.
+    The page loads nothing. Data are text in a block of JSON, never markup or code, and the page's content security
+    policy allows its own two scripts only. A decision of the first learned policy is explained, if there is one.
 
     Args:
-        comparison: with at least one finished experiment, whose episodes it kept.
-        tables: shown at the top, at least one; their cells are text. The first one's title is the page's.
-        notes: shown below them, one sentence each.
-        made: how the page was made, such as the command.
+        comparison: at least one experiment is finished, and its episodes were kept.
+        tables: tables at the top, at least one. The title of the first is the page's title.
+        notes: sentences below the tables.
+        made: command that made the page.
     """
     policies = filter(None, map(policy_named, comparison.schedulers.values()))
     explained = [
@@ -89,7 +90,7 @@ def comparison_page(
 
 
 def _data(comparison: Comparison) -> dict[str, Any]:
-    """What the page draws, but for the spans of the schedules; seconds."""
+    """Return the data of the page's figures, except for the spans of the schedules; seconds."""
     episodes = comparison.episodes
     names, record = list(episodes), next(iter(episodes.values()))
     numbers = {profile: number for number, profile in enumerate(dict.fromkeys(record.sequence.profiles))}
@@ -178,7 +179,7 @@ def _distribution(rows: pd.DataFrame, column: str, x: str, y: str) -> dict[str, 
 
 
 def _explained(found: Explanation) -> str:
-    """A section on a decision."""
+    """Return the section on a decision, as HTML."""
     tables = "\n".join(_table(table, str(table.title)) for table in explanation.tables(found))
     notes = _list(explanation.notes(found))
     return f'<h2>A decision explained</h2>\n<ul class="note">\n{notes}\n</ul>\n{tables}'
@@ -189,7 +190,7 @@ def _list(notes: Sequence[str]) -> str:
 
 
 def _table(table: Table, title: str) -> str:
-    """A rich table as an HTML one; bold rows are the best."""
+    """Convert a rich table to HTML; a row with a style is the best."""
     heads = "".join(f"<th>{html.escape(str(column.header))}</th>" for column in table.columns)
     rows = zip(table.rows, zip(*(column.cells for column in table.columns), strict=True), strict=True)
     body = "\n".join(
@@ -203,12 +204,12 @@ def _table(table: Table, title: str) -> str:
 
 
 def _json(content: Any) -> str:
-    """JSON that is safe inside of a script block: no ``<`` can end it or begin a comment."""
+    """Return JSON for a script block: it has no ``<``, which could end the block or begin a comment."""
     return json_in_html(json.dumps(content, allow_nan=False, separators=(",", ":")))
 
 
 def _policy(*scripts: str) -> str:
-    """What browsers are told to allow: these scripts and no others, and nothing from elsewhere."""
+    """Return the content security policy: these scripts and no others, and no other sources."""
     hashes = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts)
     allowed = " ".join(f"'sha256-{each}'" for each in hashes)
     rest = "style-src 'unsafe-inline'; img-src data: blob:; form-action 'none'; base-uri 'none'"
@@ -219,16 +220,17 @@ def _resource(name: str) -> str:
     return files("decima.show.page").joinpath(name).read_text(encoding="utf-8")
 
 
-#: Times are multiples of so small a part of an episode: 4 microseconds of a quarter of an hour.
+#: Times are whole multiples of 1 / TICKS of the episode: 4 microseconds for a quarter of an hour.
 TICKS = 2**28
 
 
 def packed_schedule(record: EpisodeRecord) -> str:
-    """What every executor did, executor by executor in order of time, as base64 of gzip of uint32 (little endian).
+    """Return tasks and moves of all executors, in order of executor and time, as base64 of gzip of uint32.
 
-    One column after the other: for each executor how many spans it has; then for each span the time since the one
-    before on the same executor (or since 0), how long it lasts (both in ``TICKS`` of the episode), what it is (2 +
-    the stage, counted over all jobs, of a task; 0 for a move), the job, the parallelism and the wave (0 for a move).
+    Little endian, column by column: the number of spans of each executor; then for each span the time since the
+    previous one on the same executor (or since 0) and its length (both in 1 / ``TICKS`` of the episode), its kind (0
+    for a move, 2 + the number of the stage over all jobs for a task), the job, the parallelism and the wave (0 for a
+    move).
     """
     ran, end_ms = np.flatnonzero(record.task_executor >= 0), record.end_ms
     sizes = [profile.num_stages for profile in record.sequence.profiles]
@@ -251,7 +253,7 @@ def packed_schedule(record: EpisodeRecord) -> str:
     start, finish = span["start"], span["finish"]
     before = np.concatenate([[0], finish[:-1]])
     before[np.flatnonzero(np.diff(span["executor"], prepend=-1))] = 0
-    # Rounding must not make spans overlap; nor may durations that are no longer than it.
+    # Rounding must not make spans overlap, not even those that are shorter than a tick.
     start = np.maximum(start, before)
     counts = np.bincount(span["executor"], minlength=record.config.num_executors)
     rest = [span[name] for name in ("stage", "job", "parallelism", "wave")]

@@ -18,7 +18,6 @@ from decima.cli.options import (
     WhoWorks,
     override,
     settings_source,
-    workload_keys,
     workload_named,
 )
 
@@ -100,12 +99,6 @@ def test_one_option_names_the_workload(tmp_path: Path) -> None:
         workload_named("tpch", tmp_path)
     with pytest.raises(click.UsageError, match="--workload: expected a name, a folder or a file"):
         workload_named("", None)
-
-
-def test_the_settings_of_a_training_mean_the_same_workload(tmp_path: Path) -> None:
-    assert workload_keys(None) == workload_keys("tpch") == {}
-    assert workload_keys(tmp_path) == {"profiles": str(tmp_path)}
-    assert workload_keys("jobs.json") == {"file": "jobs.json"}
 
 
 def test_settings_are_those_named_or_of_the_run_or_by_default(tmp_path: Path) -> None:
